@@ -30,7 +30,7 @@ LAYERS = (  # each row may import from those below it; folders in one row know n
     ("base", "data"),
     ("_core",),
 )
-DOOR = ("cavity.base.results", "cavity.plot")  # the `plot` method of results asks for pictures when it is called
+DOOR = ("cavity.base.results", "cavity.plot.pictures")  # the `plot` method of results asks when it is called
 BY_NAME = {"cavity", "cavity._core", "cavity.models.saved"}  # lazy names, kernels, kinds of files: tables of names
 ROOT = {"cavity", "cavity.__main__", "cavity.errors", "cavity.factorized", "cavity.online_bound"}  # names, no code
 MODULES = sorted(["cavity", *(found.name for found in pkgutil.walk_packages(cavity.__path__, "cavity."))])
@@ -220,6 +220,8 @@ def has_examples(module):
 @pytest.mark.parametrize("name", [*filter(has_examples, PYTHON)])
 def test_examples_in_docstrings_run(name):
     results = doctest.testmod(importlib.import_module(name))
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
     assert results.attempted > 0
     assert results.failed == 0
 

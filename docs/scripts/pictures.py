@@ -6,7 +6,7 @@ import numpy as np
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.plot import gp_figure, mixture_figure, streaming_gp_figure
+from cavity.plot.pictures import picture
 
 HERE = Path(__file__).parents[1]
 DPI = 80
@@ -26,9 +26,10 @@ def mixtures():
     X = np.column_stack(list(columns.values()))
     names = [f"{name} [{about['unit']}]" for name in columns]
     posterior = cavity.GaussianMixture(2).fit(X, init="principal")
-    mixture_figure(X, posterior, names, about["title"]).savefig(HERE / "faithful.png", dpi=DPI)
+    figure = picture(posterior, X, names=names, title=about["title"], trace=True)
+    figure.savefig(HERE / "faithful.png", dpi=DPI)
     selection = cavity.select_components(cavity.GaussianMixture(1), X, moves=True)
-    selection.figure().savefig(HERE / "faithful_selection.png", dpi=DPI)
+    picture(selection).savefig(HERE / "faithful_selection.png", dpi=DPI)
 
 
 def processes():
@@ -37,12 +38,13 @@ def processes():
     X, y = columns["time"][:, None], columns["acceleration"]
     model = cavity.GaussianProcess(covariances.RBF(2000.0, 5.0), likelihoods.Gaussian(500.0), mean="constant")
     labels = [f"{name} [{unit}]" for name, unit in about["units"].items()]
-    figure = gp_figure(model.fit(X, y), y, labels[:1], labels[1], about["title"])
+    figure = picture(model.fit(X, y), names=labels[:1], target=labels[1], title=about["title"])
     figure.savefig(HERE / "motorcycle.png", dpi=DPI)
     columns, about = cavity.data.table("banana")
     X, y = np.column_stack([columns["x"], columns["y"]])[:400], columns["class"][:400] > 0
     posterior = cavity.GaussianProcess(covariances.RBF(4.0, [1.0, 1.0]), likelihoods.Probit()).fit(X, y)
-    figure = gp_figure(posterior, y, ["x", "y"], "class", about["title"], ("-1", "1"))
+    words = dict(names=["x", "y"], target="class", classes=("-1", "1"))
+    figure = picture(posterior, **words, title=about["title"])
     figure.savefig(HERE / "banana.png", dpi=DPI)
 
 
@@ -55,7 +57,8 @@ def stream():
     state = model.fit(X[:12], y[:12], learn=False)
     for start in range(12, len(y), 12):
         state.update(X[start : start + 12], y[start : start + 12])
-    figure = streaming_gp_figure(state, X, y, ["year"], f"co2 [{about['units']['co2']}]", about["title"])
+    target = f"co2 [{about['units']['co2']}]"
+    figure = picture(state, X, y, names=["year"], target=target, title=about["title"])
     figure.savefig(HERE / "co2.png", dpi=DPI)
 
 
@@ -63,7 +66,8 @@ def groups():
     """Fit who uses contraceptives, with effects of towns by district."""
     women, about = cavity.data.table("contraception", as_frame=True)
     formula = "use ~ age + I(age**2) + I(livch != '0') + urban + (urban | district)"
-    cavity.MixedGLM(formula, "logit").fit(women).plot(about["title"]).savefig(HERE / "contraception.png", dpi=DPI)
+    posterior = cavity.MixedGLM(formula, "logit").fit(women)
+    picture(posterior, title=about["title"]).savefig(HERE / "contraception.png", dpi=DPI)
 
 
 if __name__ == "__main__":

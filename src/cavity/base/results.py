@@ -72,6 +72,41 @@ class Posterior(Frozen):
         arrays, settings = self.to_arrays()
         persistence.write(path, self.kind, arrays, settings)
 
+    def plot(self, X: Any = None, y: Any = None, *, ax: Any = None, title: str | None = None, **options: Any) -> Any:
+        """Draw the posterior, with rows beside it if they are given; needs the plot extra.
+
+        Drawn are coefficients and effects with their intervals, the curves and maps of processes, the components of
+        mixtures, densities and outliers: the page on plotting shows them all, and the Displays they are made of.
+
+        Parameters
+        ----------
+        X : array_like (n, D), data frame, or what else the fit takes, optional
+            Rows to draw. A Gaussian process has those of its fit; other posteriors keep none.
+        y : array_like (n,) or str, optional
+            Their observations, as the fit had them, or the name of their column of X. With them coefficients have a
+            panel beside them that shows how rows are predicted.
+        ax : matplotlib.axes.Axes, or array of them, optional
+            Where to draw: one for each panel. By default in a new figure of pyplot.
+        title : str, optional
+            What the data are.
+        **options
+            ``column="dose"`` draws the effect of one column of X, ``columns=("dose", "age")`` a map over two. Others go
+            to the Displays that draw, for example ``names`` (of the columns, with units), ``target`` and ``level``.
+
+        Returns
+        -------
+        matplotlib.axes.Axes, or ndarray of them
+            One where the picture has one panel; ``ax.figure.savefig(path)`` writes it.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed, with the command that installs it.
+        ValueError, TypeError
+            For rows, columns, Axes and options that do not fit.
+        """
+        return drawn(self, X, y, ax=ax, title=title, **options)
+
     def __post_init__(self) -> None:
         freeze(self)
 
@@ -186,14 +221,14 @@ def short(settings):
     return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", words)
 
 
-def drawn(name, *results):
-    """Return the figure that a function of `cavity.plot` draws of results: the one door from here to there.
+def drawn(result, *rows, **options):
+    """Return the Axes of the picture of a result: the one door from here to `cavity.plot`.
 
     Raises
     ------
     ImportError
         If the plot extra is not installed, with the command that installs it.
     """
-    from cavity import plot
+    from cavity.plot import pictures
 
-    return getattr(plot, name)(*results)
+    return pictures.draw(result, *rows, **options)

@@ -52,7 +52,8 @@ def fit(options):
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
 
     def draw(plot):
-        return plot.clutter_figure(posterior, values, probability, Path(options.data).name, names, about["unit"])
+        labels = [f"{name} [{about['unit']}]" if about["unit"] else name for name in names]
+        return plot.picture(posterior, x, names=labels, title=Path(options.data).name)
 
     return posterior, report(values, names, about, model, posterior, probability, seconds), draw
 

@@ -58,12 +58,10 @@ def fit(options):
     posterior = replace(posterior, columns=tuple(problem.names), **known)
 
     def draw(plot):
-        predicted = None
-        if not problem.classes and problem.names and problem.y.ndim == 1:
-            predicted = posterior.expected(problem.matrix(), offset=problem.offset)
-        words = problem.title, problem.target, problem.classes
-        names = list(posterior.coefficient_names)
-        return plot.glm_figure(posterior, names, problem.y, predicted, *words, intercept=intercept)
+        if not problem.names or problem.y.ndim > 1:
+            return plot.picture(posterior, title=problem.title)
+        rows = {"X": problem.matrix(), "y": problem.y, "offset": problem.offset}
+        return plot.picture(posterior, **rows, title=problem.title, target=problem.target)
 
     return posterior, report(problem, posterior, seconds), draw
 

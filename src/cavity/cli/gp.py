@@ -49,7 +49,8 @@ def fit(options):
     posterior = replace(posterior, columns=tuple(problem.names), classes=problem.classes or None, roles=problem.roles)
 
     def draw(plot):
-        return plot.gp_figure(posterior, problem.y, *problem.labels(), problem.title, problem.classes)
+        names, target = problem.labels()
+        return plot.picture(posterior, title=problem.title, names=names, target=target)
 
     return posterior, report(problem, rest, posterior, mean, learn, seconds), draw
 

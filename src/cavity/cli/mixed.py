@@ -38,7 +38,7 @@ def fit(options):
     settings = {"prior_variance": options.prior_variance, "effects_prior": options.effects_prior}
     model = MixedGLM(options.formula, options.likelihood, **settings)
     posterior, seconds = shared.timed(model.fit, columns, **shared.fit_options(options))
-    return posterior, report(table, posterior, seconds), lambda plot: plot.mixed_figure(posterior)
+    return posterior, report(table, posterior, seconds), lambda plot: plot.picture(posterior)
 
 
 def _column(table, name):

@@ -91,7 +91,7 @@ def fit(options):
     posterior = replace(selection.best, columns=tuple(problem.names))
 
     def draw(plot):
-        return plot.mixture_figure(problem.X, selection.best, problem.labels(), problem.title)
+        return plot.picture(selection.best, problem.X, names=problem.labels(), title=problem.title, trace=True)
 
     return posterior, report(problem, selection, seconds), draw
 

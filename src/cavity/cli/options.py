@@ -292,12 +292,12 @@ def fit_and_deliver(fit, options):
     """Run a command of `cavity fit`; return the exit status.
 
     `fit` takes the options and returns the posterior, the lines to print, and a function that draws the figure with
-    cavity.plot. That a file cannot be written or the plot extra is missing is found out before any work.
+    cavity.plot.pictures. That a file cannot be written or the plot extra is missing is found out before any work.
     """
     check_paths(options)
     picture = getattr(options, "plot", None)
     if picture is not None:
-        from cavity import plot  # ImportError if matplotlib is missing
+        from cavity.plot import pictures as plot  # ImportError if matplotlib is missing
 
         plot.format_of(picture)
     (posterior, lines, draw), seconds = timed(fit, options)

@@ -221,8 +221,9 @@ class Stream:
     def draw(self, plot):
         """The picture."""
         *columns, y = np.concatenate(self.drawn).T
-        words = *self.problem.labels(), self.problem.title, self.classes or ()
-        return plot.streaming_gp_figure(self.state, np.column_stack(columns), y, *words)
+        names, target = self.problem.labels()
+        words = dict(title=self.problem.title, names=names, target=target, classes=self.classes)
+        return plot.picture(self.state, np.column_stack(columns), y, **words)
 
 
 def classes_of(options, state):

@@ -52,9 +52,8 @@ def fit(options):
     (best, tried), seconds = shared.timed(search, y, mean, sample, options)
 
     def draw(plot):
-        return plot.unit_mixture_figure(
-            best, sample, title, f"{label or 'value'} [{unit}]" if unit else label or "value"
-        )
+        name = f"{label or 'value'} [{unit}]" if unit else label or "value"
+        return plot.picture(best, sample, names=[name], title=title, trace=True)
 
     return replace(best, columns=None if label is None else (label,)), report(title, tried, best, unit, seconds), draw
 

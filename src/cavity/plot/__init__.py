@@ -1,24 +1,27 @@
-"""Pictures of results. Needs the plot extra (matplotlib), which is imported in `common` and nowhere else."""
+"""Pictures of results: classes in the manner of scikit-learn's Displays. Needs the plot extra (matplotlib)."""
 
-from cavity.plot.clutter import clutter_figure
-from cavity.plot.common import format_of, save
-from cavity.plot.glm import glm_figure
-from cavity.plot.gp import gp_figure, streaming_gp_figure
-from cavity.plot.line import unit_mixture_figure
-from cavity.plot.mixed import mixed_figure
-from cavity.plot.mixture import mixture_figure, selection_figure
+from cavity.plot.effects import EffectDisplay, MapDisplay
+from cavity.plot.fits import SelectionDisplay, TraceDisplay
+from cavity.plot.intervals import IntervalDisplay
+from cavity.plot.judged import CalibrationDisplay, PITDisplay
+from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay
+from cavity.plot.outliers import OutlierDisplay
+from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay
 
 __all__ = [
-    "clutter_figure",
-    "format_of",
-    "glm_figure",
-    "gp_figure",
-    "mixed_figure",
-    "mixture_figure",
-    "save",
-    "selection_figure",
-    "streaming_gp_figure",
-    "unit_mixture_figure",
+    "CalibrationDisplay",
+    "DensityDisplay",
+    "EffectDisplay",
+    "IntervalDisplay",
+    "MapDisplay",
+    "MixtureDisplay",
+    "OutlierDisplay",
+    "PITDisplay",
+    "PredictionDisplay",
+    "PrequentialDisplay",
+    "ResponsibilityDisplay",
+    "SelectionDisplay",
+    "TraceDisplay",
 ]
 
 

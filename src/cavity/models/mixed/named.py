@@ -1,4 +1,4 @@
-"""Effects of a mixed model by their names: tables, joint moments, contrasts, components of variance, pictures."""
+"""Effects of a mixed model by their names: tables, joint moments, contrasts, components of variance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.frames import coefficient_names, some
-from cavity.base.results import drawn
 from cavity.base.types import FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
@@ -99,21 +98,6 @@ class NamedEffects(Coefficients):
         """
         found = self._reader.terms[self._number(term)]
         return found.columns, found.levels.names
-
-    def plot(self, title: str | None = None) -> Any:
-        """Draw the fixed effects, and those of each term from the smallest to the largest; needs the plot extra.
-
-        Parameters
-        ----------
-        title : str, optional
-            What the data are.
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            To be saved with ``savefig``.
-        """
-        return drawn("mixed_figure", self, title)
 
     def effect_moments(self, term: str) -> tuple[FloatArray, FloatArray]:
         """Return the posterior means and variances of the effects of a term.

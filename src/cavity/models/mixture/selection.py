@@ -200,15 +200,32 @@ class Selection(Frozen):
         """The posterior with the largest ELBO."""
         return self.posteriors[int(np.nanargmax(self.elbo))]
 
-    def figure(self) -> Figure:
+    def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
         """Draw the ELBO over the number of components; needs the plot extra.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What the data are.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The panel; ``ax.figure.savefig(path)`` writes it.
+        """
+        return drawn(self, ax=ax, title=title)
+
+    def figure(self) -> Figure:
+        """Return the figure of `plot`.
 
         Returns
         -------
         matplotlib.figure.Figure
-            The figure; ``figure.savefig(path)`` writes it.
+            A new one.
         """
-        return drawn("selection_figure", self)
+        return self.plot().get_figure()
 
     def rows(self) -> list[str]:
         """Return the lines of a table: a header, then one for each number of components, the best marked.

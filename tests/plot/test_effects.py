@@ -1,13 +1,16 @@
-"""Pictures of Gaussian processes show what the posterior says."""
+"""Effects of columns and maps over two show what the posterior says."""
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import cavity
 from cavity import covariances, likelihoods
 from cavity.likelihoods import base, labels
 
-plot = pytest.importorskip("cavity.plot")
+pictures = pytest.importorskip("cavity.plot.pictures")
+picture = pictures.picture
+FUNCTION, NEW = "95 % interval of the function", "95 % of new observations"
 
 
 def line(likelihood, y, n=40, learn=False):
@@ -36,7 +39,8 @@ def texts_apart(figure):
     for axes in figure.axes:
         parts = [axes.title, axes.xaxis.label, axes.yaxis.label]
         boxes += [(t.get_text(), t.get_window_extent(renderer)) for t in parts if t.get_text() and t.get_visible()]
-    boxes += [("legend", legend.get_window_extent(renderer)) for legend in figure.legends]
+    legends = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    boxes += [("legend", legend.get_window_extent(renderer)) for legend in legends]
     for i, (one, box) in enumerate(boxes):
         for other, second in boxes[:i]:
             assert not box.overlaps(second) or one == other, (one, other)
@@ -53,15 +57,14 @@ def test_bands_of_a_line(canvas):
     rng = np.random.default_rng(0)
     noisy = lambda f: f + 0.3 * rng.normal(size=len(f))  # noqa: E731
     posterior = line(likelihoods.Gaussian(0.09), noisy)
-    y = posterior.model.likelihood.noise_variance + np.zeros(40)
-    figure = canvas(plot.gp_figure(posterior, y, ["time [s]"], "height [m]", "a title"))
+    figure = canvas(picture(posterior, names=["time [s]"], target="height [m]", title="a title"))
     (axes,) = figure.axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("time [s]", "height [m]")
-    assert figure.get_suptitle() == "a title"
-    for label, factor, noise in (("± 2 sd of the function", 2.0, 0.0), ("95 % of new observations", 1.959964, 0.09)):
+    assert axes.get_title() == "a title"
+    for label, noise in ((FUNCTION, 0.0), (NEW, 0.09)):
         x, low, high = bands(axes)[label]
         mean, variance = posterior.predict(x[:, None])
-        reach = factor * np.sqrt(variance + noise)
+        reach = norm.ppf(0.975) * np.sqrt(variance + noise)
         np.testing.assert_allclose([low, high], [mean - reach, mean + reach], rtol=1e-9)
     texts_apart(figure)
 
@@ -73,13 +76,16 @@ class Shifted(base.Likelihood):
         z = np.abs(y - f) / 0.2
         return -z - 2 * np.log1p(np.exp(-z)) - np.log(0.2)
 
+    def cdf(self, y, f):
+        return 1.0 / (1.0 + np.exp(np.clip((f - y) / 0.2, -700.0, 700.0)))
+
 
 @pytest.mark.parametrize("likelihood", [likelihoods.StudentT(3.0, 0.2), likelihoods.Laplace(0.3), Shifted()])
 def test_robust_bands_hold_95_percent(likelihood):
     rng = np.random.default_rng(1)
     posterior = line(likelihood, lambda f: f + 0.2 * rng.standard_t(3, len(f)))
-    (axes,) = plot.gp_figure(posterior, posterior.mean, ["x"], "y", "").axes
-    x, low, high = bands(axes)["95 % of new observations"]
+    (axes,) = picture(posterior).axes
+    x, low, high = bands(axes)[NEW]
     at = [5, 50, 95]
     mean, variance = posterior.predict(x[at, None])
     f = mean + np.sqrt(variance) * rng.normal(size=(200_000, 3))
@@ -100,9 +106,9 @@ def test_of_trials_shares_are_drawn(columns):
     X, trials = rng.normal(size=(30, columns)), np.repeat([0, 5, 9], 10)
     y = np.column_stack([rng.binomial(trials, 0.4), trials])
     posterior = cavity.GaussianProcess(covariances.RBF(), likelihoods.Binomial()).fit(X, y, learn=False)
-    figure = plot.gp_figure(posterior, y)
+    figure = picture(posterior)
     if columns == 1:
-        data = figure.axes[0].lines[-1].get_ydata()
+        data = figure.axes[0].lines[1].get_ydata()
         np.testing.assert_array_equal(data[10:], y[10:, 0] / trials[10:])
         assert np.isnan(data[:10]).all()
 
@@ -118,13 +124,14 @@ def test_of_trials_shares_are_drawn(columns):
 def test_lines_are_what_is_expected(canvas, likelihood, y, classes):
     posterior = line(likelihood, y)
     numbers = y(np.sin(posterior.X[:, 0]))
-    figure = canvas(plot.gp_figure(posterior, numbers, ["x"], "y", "title", classes))
+    figure = canvas(picture(posterior, names=["x"], title="title", classes=classes))
     (axes,) = figure.axes
     curve, *points = axes.lines
+    points = [line for line in points if not line.get_label().startswith("outside")]
     x = curve.get_xdata()[:, None]
     expected = posterior.predict_proba(x) @ np.arange(len(classes)) if classes else posterior.expected(x)
     np.testing.assert_allclose(curve.get_ydata(), expected, rtol=1e-10)
-    _, low, high = bands(axes)["± 2 sd of the function"]
+    _, low, high = bands(axes)[FUNCTION]
     assert np.all(low <= expected)
     assert np.all(expected <= high)
     shown = np.concatenate([np.column_stack(line.get_data()) for line in points])
@@ -140,12 +147,12 @@ def test_map_of_probabilities(canvas):
     X = rng.normal(size=(50, 2))
     y = (X[:, 0] > X[:, 1] ** 2 - 0.5) * 1.0
     posterior = cavity.GaussianProcess(covariances.RBF(4.0), labels.Probit()).fit(X, y, learn=False)
-    figure = canvas(plot.gp_figure(posterior, y, ["a", "b"], "class", "title", ("out", "in")))
+    figure = canvas(picture(posterior, names=["a", "b"], target="class", title="title", classes=("out", "in")))
     axes, bar = figure.axes
     assert bar.get_ylabel() == "probability of class = in"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("a", "b")
     lines = axes.collections[1]  # of probability 0.1, 0.5, 0.9
-    for path, level in zip(lines.get_paths(), (0.1, 0.5, 0.9), strict=True):
+    for path, level in zip(lines.get_paths(), lines.levels, strict=True):
         at = posterior.predict_proba(path.vertices)[:, 1]
         np.testing.assert_allclose(at, level, atol=0.02)
     counts = [len(points.get_xdata()) for points in axes.lines]
@@ -158,7 +165,7 @@ def test_maps_of_a_real_target(canvas):
     X = rng.normal(size=(60, 2))
     y = X[:, 0] - X[:, 1] + 0.1 * rng.normal(size=60)
     posterior = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Gaussian(0.01)).fit(X, y, learn=False)
-    figure = canvas(plot.gp_figure(posterior, y, ["a", "b"], "y", "title"))
+    figure = canvas(picture(posterior, names=["a", "b"], title="title"))
     assert [axes.get_ylabel() for axes in figure.axes[2:]] == ["expected y (points: observed)", "sd of the function"]
     texts_apart(figure)
 
@@ -172,7 +179,7 @@ def test_slices_along_many_columns(canvas, columns):
     lengths[1], lengths[2] = 2.0, 4.0
     posterior = cavity.GaussianProcess(covariances.RBF(9.0, lengths), labels.Probit()).fit(X, y, learn=False)
     names = [f"c{d}" for d in range(columns)]
-    figure = canvas(plot.gp_figure(posterior, y, names, "class", "title", ("out", "in")))
+    figure = canvas(picture(posterior, names=names, target="class", title="title", classes=("out", "in")))
     shown = [axes for axes in figure.axes if axes.get_xlabel() in names]
     assert len(shown) == min(columns, 6)
     assert [axes.get_xlabel() for axes in shown[:2]] == ["c1", "c2"]  # those that matter most
@@ -180,7 +187,7 @@ def test_slices_along_many_columns(canvas, columns):
     points = np.tile(np.median(X, axis=0), (len(place), 1))
     points[:, 1] = place
     np.testing.assert_allclose(middle, posterior.predict_proba(points)[:, 1], rtol=1e-10)
-    assert any("calibration" in axes.get_title() for axes in figure.axes)
+    assert any("leave-one-out probability" in axes.get_xlabel() for axes in figure.axes)
 
 
 def streamed(likelihood, X, y):
@@ -196,12 +203,12 @@ def test_line_of_a_stream_has_its_inducing_points(canvas):
     y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=80)
     state = streamed(likelihoods.Gaussian(0.09), X, y)
     shown = slice(40, None)  # the last batch
-    figure = canvas(plot.streaming_gp_figure(state, X[shown], y[shown], ["time [s]"], "height [m]", "a title"))
+    figure = canvas(picture(state, X[shown], y[shown], names=["time [s]"], target="height [m]"))
     (axes,) = figure.axes
-    for label, factor, noise in (("± 2 sd of the function", 2.0, 0.0), ("95 % of new observations", 1.959964, 0.09)):
+    for label, noise in ((FUNCTION, 0.0), (NEW, 0.09)):
         x, low, high = bands(axes)[label]
         mean, variance = state.predict(x[:, None])
-        reach = factor * np.sqrt(variance + noise)
+        reach = norm.ppf(0.975) * np.sqrt(variance + noise)
         np.testing.assert_allclose([low, high], [mean - reach, mean + reach], rtol=1e-9)
     assert X[40, 0] - 0.5 < axes.get_xlim()[0] < X[40, 0]  # as far as the rows reach, not the inducing points
     rug = next(line for line in axes.lines if line.get_label() == f"{state.n_inducing} inducing points")
@@ -218,14 +225,13 @@ def test_maps_of_a_stream_have_its_inducing_points(canvas, classes):
     f = X[:, 0] - X[:, 1] ** 2 + 0.5
     y = (f > 0) * 1.0 if classes else f
     state = streamed(labels.Probit() if classes else likelihoods.Gaussian(0.1), X, y)
-    figure = canvas(plot.streaming_gp_figure(state, X, y, ["a", "b"], "target", "title", classes))
+    figure = canvas(picture(state, X, y, names=["a", "b"], target="target", classes=classes))
     maps = [axes for axes in figure.axes if axes.get_xlabel() == "a"]
     assert len(maps) == (1 if classes else 2)
     for axes in maps:
         np.testing.assert_array_equal(np.column_stack(axes.lines[-1].get_data()), state.inducing)
-    (legend,) = figure.legends
-    told = [text.get_text() for text in legend.get_texts()]
-    assert told.count(f"{state.n_inducing} inducing points") == 1
+        told = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert told.count(f"{state.n_inducing} inducing points") == 1
     texts_apart(figure)
 
 
@@ -234,7 +240,7 @@ def test_slices_of_a_stream():
     X = rng.normal(size=(60, 3))
     y = X[:, 1] + 0.1 * rng.normal(size=60)
     state = streamed(likelihoods.Gaussian(0.1), X, y)
-    figure = plot.streaming_gp_figure(state, X, y, ["a", "b", "c"], "target", "title")
+    figure = picture(state, names=["a", "b", "c"])
     assert sorted(axes.get_xlabel() for axes in figure.axes) == ["a", "b", "c"]
     assert figure.axes[0].get_xlabel() == "b"  # that matters most
 
@@ -243,13 +249,14 @@ def test_names_classes_and_the_target_of_the_fit_are_drawn():
     frame = pytest.importorskip("pandas").DataFrame({"dose": np.linspace(-1.0, 1.0, 12)})
     frame["died"] = np.where(np.arange(12) % 5 > 1, "yes", "no")
     model = cavity.GaussianProcess(covariances.RBF(), likelihoods.Probit())
-    axes = plot.gp_figure(model.fit(frame, "died", learn=False), frame["died"]).axes[0]
+    axes = picture(model.fit(frame, "died", learn=False)).axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("dose", "probability of died = yes")
     state = cavity.StreamingGP(covariances.RBF(), likelihoods.Probit()).fit(frame, "died", learn=False)
-    axes = plot.streaming_gp_figure(state, frame, "died").axes[0]
+    axes = picture(state, frame).axes[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("dose", "probability of died = yes")
     posterior = cavity.GLM("probit", prior_variance=1.0, intercept=True).fit(frame, "died")
-    figure = plot.glm_figure(posterior, None, frame["died"], None)
+    figure = picture(posterior, frame)
     assert "dose" in [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert figure.axes[1].get_xlabel() == "leave-one-out probability of died = yes"
     mixture = cavity.GaussianMixture(1).fit(frame[["dose"]])
-    assert plot.mixture_figure(frame[["dose"]], mixture).axes[1].get_xlabel() == "dose"
+    assert picture(mixture, frame[["dose"]]).axes[1].get_xlabel() == "dose"

@@ -1,0 +1,468 @@
+"""What a posterior predicts along one column, and over two, the others held still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import ndtri
+
+from cavity import likelihoods
+from cavity.base import arrays
+from cavity.base.types import ArrayLike, FloatArray
+from cavity.models.latent import probabilities
+from cavity.plot.display import (
+    CLUTTER,
+    SIGNAL,
+    Display,
+    Names,
+    Words,
+    class_colors,
+    column_index,
+    grid,
+    legend,
+    rows_of,
+)
+from cavity.plot.judged import surprising
+
+DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve
+POINTS = 20000  # most rows drawn
+MESH = 100  # points along each side of a map
+ALONG = 201  # points along a column
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class EffectDisplay(Display):
+    """What is expected along one column, with bands; the other columns stay at their medians.
+
+    Parameters
+    ----------
+    words : Words
+        What the columns, the target and its classes are called.
+    column : int
+        The number of the column.
+    place : ndarray (n,)
+        Its values along the curve.
+    expected, low, high : ndarray (n,)
+        The mean of an observation (of two classes the probability of the second, of more their mean number), and the
+        ends of its band where f is at the ends of its interval.
+    low_new, high_new : ndarray (n,) or None
+        The ends of the interval of a new observation; None where that is no band, as with classes.
+    level : float
+        Probability of the intervals.
+    others : ndarray (D,)
+        Where the other columns stay.
+    x, y : ndarray (N,) or None
+        Rows that are drawn: the column, and the observations.
+    surprising : ndarray of bool (N,) or None
+        Rows outside the interval that all other rows predict for them.
+    inducing : ndarray (M,) or None
+        The inducing points of a stream along the column.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> from cavity.plot import EffectDisplay
+    >>> columns, about = cavity.data.table("motorcycle")
+    >>> X, y = columns["time"][:, None], columns["acceleration"]
+    >>> covariance, noise = cavity.covariances.RBF(2000.0, 5.0), cavity.likelihoods.Gaussian(500.0)
+    >>> posterior = cavity.GaussianProcess(covariance, noise).fit(X, y, learn=False)
+    >>> display = EffectDisplay.from_posterior(posterior, names=["time [ms]"], target="acceleration [g]")
+    >>> display.ax_.get_xlabel(), int(display.surprising.sum())
+    ('time [ms]', 8)
+    """
+
+    words: Words
+    column: int
+    place: FloatArray
+    expected: FloatArray
+    low: FloatArray
+    high: FloatArray
+    others: FloatArray
+    level: float = 0.95
+    low_new: FloatArray | None = None
+    high_new: FloatArray | None = None
+    x: FloatArray | None = None
+    y: FloatArray | None = None
+    surprising: Any = None
+    inducing: FloatArray | None = None
+
+    @classmethod
+    def from_posterior(
+        cls,
+        posterior: Any,
+        column: int | str | None = None,
+        X: Any = None,
+        y: ArrayLike | str | None = None,
+        *,
+        level: float = 0.95,
+        names: Names = None,
+        target: str | None = None,
+        classes: Names = None,
+        ax: Any = None,
+        title: str | None = None,
+    ) -> EffectDisplay:
+        """Draw what a posterior predicts along a column.
+
+        Parameters
+        ----------
+        posterior : posterior with predict
+            Of a `cavity.GLM`, a regression, a process or a stream.
+        column : int or str, optional
+            Its number, from 0, or its name; needed where there are several.
+        X : array_like (N, D) or data frame, optional
+            Rows: the curve reaches as far as they do, and the other columns stay at their medians. A Gaussian process
+            has its own; a stream has its inducing points.
+        y : array_like (N,) or str, optional
+            Their observations, or the name of their column of X. They are drawn where there is one column only: along
+            one of several, rows differ in the others as well.
+        level : float in (0, 1), default 0.95
+            Probability of the intervals.
+        names : sequence of str, optional
+            What the D columns are called, with units; by default as in the fit.
+        target : str, optional
+            What y is called, with its unit; by default as in the fit.
+        classes : sequence of str, optional
+            What the classes are called; by default as in the fit.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        EffectDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a column that is not there, rows that do not fit, or a posterior that keeps none.
+        """
+        level = arrays.number(level, "level", low=0, high=1)
+        check_predicts(posterior)
+        own = X is None
+        X, y = rows_of(posterior, X, y)
+        words = Words.of(posterior, X.shape[1], names, target, classes)
+        if column is None and X.shape[1] > 1:
+            raise arrays.wrong("column", f"must be a name or a number below {X.shape[1]}, got None")
+        d = column_index(0 if column is None else column, words.names, posterior.columns)
+        others = np.median(X, axis=0)
+        place = grid(X[:, d], ALONG)
+        points = np.tile(others, (ALONG, 1))
+        points[:, d] = place
+        expected, low, high = expected_band(posterior, points, level)
+        ends = interval_of_new(posterior, points, level) or (None, None)
+        alone = X.shape[1] == 1 and y is not None
+        inducing = getattr(posterior, "inducing", None)
+        new = cls(
+            words=words,
+            column=d,
+            place=place,
+            expected=expected,
+            low=low,
+            high=high,
+            low_new=ends[0],
+            high_new=ends[1],
+            others=others,
+            level=level,
+            x=X[:, 0] if alone else None,
+            y=y if alone else None,
+            surprising=surprising(posterior, level) if alone and own else None,
+            inducing=None if inducing is None else inducing[:, d],
+        )
+        return new.plot(ax=ax, title=title)
+
+    def _draw(self, axes):
+        share = f"{100 * self.level:.3g} %"
+        if self.low_new is not None:
+            look = dict(color="gray", alpha=0.2, lw=0, label=f"{share} of new observations")
+            axes.fill_between(self.place, self.low_new, self.high_new, **look)
+        look = dict(color=SIGNAL, alpha=0.3, lw=0, label=f"{share} interval of the function")
+        axes.fill_between(self.place, self.low, self.high, **look)
+        axes.plot(self.place, self.expected, color=SIGNAL, lw=1.6, label="expected")
+        if self.y is not None:
+            self._points(axes)
+        if self.inducing is not None:
+            foot = np.full(len(self.inducing), 0.015)
+            label = f"{len(self.inducing)} inducing points"
+            axes.plot(self.inducing, foot, "|", ms=8, color=CLUTTER, label=label, transform=axes.get_xaxis_transform())
+        axes.set_xlim(self.place[0], self.place[-1])
+        self.words.label(axes)
+        axes.set_xlabel(self.words.names[self.column])
+        legend(axes)
+
+    def _points(self, axes):
+        x, y, classes = self.x, self.y, self.words.classes
+        seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
+        colors = class_colors(len(classes)) if classes else ["black"]
+        look = dict(ms=4.0 if len(y) < DENSE else 2.0, mew=0, alpha=0.6, zorder=2.0 if len(y) < CROWD else 1.9)
+        look["rasterized"] = len(y) > POINTS
+        for k, color in enumerate(colors):
+            label = f"{self.words.target} = {classes[k]}" if classes else "data"
+            axes.plot(x[seen == k], y[seen == k], "o", color=color, label=label, **look)
+        if self.surprising is not None and self.surprising.any():
+            label = f"outside the {100 * self.level:.3g} % that the others predict"
+            look = dict(ms=9, mew=1.1, mfc="none", mec=CLUTTER, label=label)
+            axes.plot(x[self.surprising], y[self.surprising], "o", **look)
+        if not classes:  # gross outliers of the band's own tails do not stretch it
+            ends = y[np.isfinite(y)] if self.low_new is None else np.concatenate([self.low_new, self.high_new])
+            low, high = min(np.nanmin(y), ends.min()), max(np.nanmax(y), ends.max())
+            room = 0.05 * (high - low) or 1.0
+            axes.set_ylim(low - room, high + room)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class MapDisplay(Display):
+    """A map over two columns; the others stay at their medians.
+
+    Parameters
+    ----------
+    words : Words
+        What the columns, the target and its classes are called.
+    columns : tuple of int
+        The numbers of the two columns, that of the horizontal axis first.
+    sides : tuple of ndarray
+        Where the map was computed along each.
+    values : ndarray (n, n)
+        The probability of the second of two classes, the expected target (of more classes their mean number), or the
+        sd of the function; rows along the vertical axis.
+    kind : {"expected", "sd"}
+        Which of them.
+    others : ndarray (D,)
+        Where the other columns stay.
+    points : ndarray (N, 2)
+        Rows that are drawn.
+    y : ndarray (N,) or None
+        Their observations.
+    inducing : ndarray (M, 2) or None
+        The inducing points of a stream.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> from cavity.plot import MapDisplay
+    >>> frame = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
+    >>> posterior = cavity.GLM("probit", prior_variance=9.0, intercept=True).fit(frame, ["no", "yes", "no", "yes"])
+    >>> display = MapDisplay.from_posterior(posterior, X=frame)
+    >>> display.ax_.get_xlabel(), display.values.shape
+    ('x1', (100, 100))
+    """
+
+    size: ClassVar[tuple[float, float]] = (6.4, 5.0)
+    words: Words
+    columns: tuple[int, int]
+    sides: tuple[FloatArray, FloatArray]
+    values: FloatArray
+    kind: str
+    others: FloatArray
+    points: FloatArray
+    y: FloatArray | None = None
+    inducing: FloatArray | None = None
+
+    @classmethod
+    def from_posterior(
+        cls,
+        posterior: Any,
+        columns: Any = None,
+        X: Any = None,
+        y: ArrayLike | str | None = None,
+        *,
+        kind: str = "expected",
+        names: Names = None,
+        target: str | None = None,
+        classes: Names = None,
+        ax: Any = None,
+        title: str | None = None,
+    ) -> MapDisplay:
+        """Draw what a posterior predicts over two columns.
+
+        Parameters
+        ----------
+        posterior : posterior with predict
+            Of a `cavity.GLM`, a regression, a process or a stream.
+        columns : pair of int or str, optional
+            Their numbers, from 0, or names; needed where there are more than two.
+        X : array_like (N, D) or data frame, optional
+            Rows: the map reaches as far as they do, and the other columns stay at their medians. A Gaussian process has
+            its own; a stream has its inducing points.
+        y : array_like (N,) or str, optional
+            Their observations, or the name of their column of X.
+        kind : {"expected", "sd"}, default "expected"
+            What is drawn: the probability of the second of two classes or the expected target; or the sd of the
+            function.
+        names : sequence of str, optional
+            What the D columns are called, with units; by default as in the fit.
+        target : str, optional
+            What y is called, with its unit; by default as in the fit.
+        classes : sequence of str, optional
+            What the classes are called; by default as in the fit.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        MapDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Unless there are two columns, and for rows that do not fit, or a posterior that keeps none.
+        """
+        arrays.choice(kind, "kind", ("expected", "sd"))
+        check_predicts(posterior)
+        X, y = rows_of(posterior, X, y)
+        words = Words.of(posterior, X.shape[1], names, target, classes)
+        a, b = _two_columns(columns, words.names, posterior.columns)
+        others = np.median(X, axis=0)
+        sides = grid(X[:, a], MESH), grid(X[:, b], MESH)
+        points = np.tile(others, (MESH * MESH, 1))
+        points[:, [a, b]] = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
+        if kind == "sd":
+            found = np.sqrt(posterior.predict(points, offset=0)[1])
+        else:
+            found = expected_band(posterior, points, 0.95)[0]
+        inducing = getattr(posterior, "inducing", None)
+        new = cls(
+            words=words,
+            columns=(a, b),
+            sides=sides,
+            values=found.reshape(MESH, MESH),
+            kind=kind,
+            others=others,
+            points=X[:, [a, b]],
+            y=y,
+            inducing=None if inducing is None else inducing[:, [a, b]],
+        )
+        return new.plot(ax=ax, title=title)
+
+    def _draw(self, axes):
+        dense, classes = len(self.points) >= DENSE, self.words.classes
+        if self.kind == "sd":
+            drawn, label = axes.contourf(*self.sides, self.values, 12, cmap="magma"), "sd of the function"
+            look = dict(ms=1.5 if dense else 3, mfc="none", mec="white", mew=0.3 if dense else 0.6)
+            axes.plot(*self.points.T, "o", rasterized=len(self.points) > POINTS, **look)
+        elif classes:
+            drawn, label = self._classes(axes), self.words.expected()
+        else:
+            known = self.values if self.y is None else np.append(self.values.ravel(), self.y[np.isfinite(self.y)])
+            look = dict(cmap="viridis", vmin=known.min(), vmax=known.max())
+            drawn, label = axes.contourf(*self.sides, self.values, 15, **look), self.words.expected()
+            if self.y is not None:
+                edge = dict(s=8 if dense else 18, edgecolors="white", linewidths=0.3 if dense else 0.5)
+                axes.scatter(*self.points.T, c=self.y, rasterized=len(self.points) > POINTS, **edge, **look)
+                label += " (points: observed)"
+        bar = axes.get_figure().colorbar(drawn, ax=axes, label=label)
+        if classes and len(classes) > 2 and self.kind == "expected":
+            bar.set_ticks(range(len(classes)), labels=classes)
+        if self.inducing is not None:
+            label = f"{len(self.inducing)} inducing points"
+            axes.plot(*self.inducing.T, "X", ms=7, mew=0.7, color="black", mec="white", label=label)
+        names = (self.words.names[d] for d in self.columns)
+        axes.set(xlim=self.sides[0][[0, -1]], ylim=self.sides[1][[0, -1]])
+        axes.set(**dict(zip(("xlabel", "ylabel"), names, strict=True)))
+        legend(axes)
+
+    def _classes(self, axes):
+        """Draw the probability of the second of two classes, or the expected one of several, and the rows of each."""
+        classes, two = self.words.classes, len(self.words.classes) == 2
+        levels = np.linspace(0.0, len(classes) - 1.0, 11 if two else 4 * len(classes) - 3)
+        values = np.clip(self.values, 0.0, levels[-1])
+        drawn = axes.contourf(*self.sides, values, levels, cmap="RdBu_r" if two else "viridis")
+        if two:
+            shown = [level for level in (0.1, 0.5, 0.9) if values.min() < level < values.max()]
+            lines = axes.contour(*self.sides, values, shown, colors="black", linewidths=1.2) if shown else None
+            if lines:
+                axes.clabel(lines, fmt="%.1f", fontsize="x-small")
+        size, edge = (5.0, 0.5) if len(self.points) < DENSE else (2.5, 0.2)
+        for k, color in enumerate(class_colors(len(classes)) if self.y is not None else ()):
+            look = dict(ms=size, mec="white" if two else "black", mew=edge, alpha=0.9, color=color)
+            label = f"{self.words.target} = {classes[k]}"
+            axes.plot(*self.points[self.y == k].T, "so^Dv"[k % 5], label=label, ls="none", **look)
+        return drawn
+
+
+def check_predicts(posterior):
+    """Raise TypeError for a posterior that cannot predict rows of columns alone."""
+    if not hasattr(posterior, "predict") or not hasattr(posterior, "_likelihood"):
+        words = f"must be one that predicts observations from columns, got {type(posterior).__name__}"
+        raise arrays.wrong("posterior", words, TypeError)
+    if hasattr(posterior, "effect_names"):
+        words = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
+        raise arrays.wrong("posterior", words, TypeError)
+
+
+def _two_columns(columns, names, known):
+    """Return the numbers of two different columns."""
+    if len(names) < 2:
+        raise ValueError(f"a map needs two columns, but X has one ({names[0]}): EffectDisplay draws along it")
+    if columns is None and len(names) > 2:
+        raise arrays.wrong("columns", f"must say which two of the {len(names)} columns to draw over, got None")
+    try:
+        chosen = (0, 1) if columns is None else () if isinstance(columns, str) else tuple(columns)
+    except TypeError:
+        chosen = ()
+    found = [column_index(each, names, known) for each in chosen]
+    if len(found) != 2 or found[0] == found[1]:
+        raise arrays.wrong("columns", f"must be two different columns, got {columns!r}")
+    return found
+
+
+def expected_band(posterior, points, level):
+    """Return what is expected of the target at points, and its ends where f is at the ends of its interval."""
+    return observed_band(posterior._likelihood, *posterior.predict(points, offset=0), level)
+
+
+def observed_band(likelihood, mean, variance, level):
+    """Return the expected target and the ends of its band, from moments of f."""
+    reach = -ndtri(0.5 - 0.5 * level) * np.sqrt(variance)
+    expected = likelihood.expected
+    if likelihood.n_classes:
+        numbers = np.arange(likelihood.n_classes)
+
+        def expected(mean, variance):
+            return probabilities(likelihood, lambda: (mean, variance)) @ numbers
+
+    try:
+        return expected(mean, variance), *(expected(end, np.zeros_like(end)) for end in (mean - reach, mean + reach))
+    except (NotImplementedError, ValueError):  # there is no mean of an observation
+        return mean, mean - reach, mean + reach
+
+
+def interval_of_new(posterior, points, level):
+    """Return the ends of the central interval of new observations at points, or None."""
+    likelihood = posterior._likelihood
+    if likelihood.n_classes or likelihood.takes_trials:
+        return None
+    tail = 0.5 - 0.5 * level
+    try:
+        if isinstance(likelihood, likelihoods.Gaussian):
+            mean, variance = posterior.predict(points, offset=0, noise=True)
+            return mean + ndtri(tail) * np.sqrt(variance), mean - ndtri(tail) * np.sqrt(variance)
+        return tuple(posterior.quantile(points, [tail, 1.0 - tail], offset=0).T)
+    except (NotImplementedError, ValueError):  # every row had noise of its own, or a likelihood has no cdf
+        return None
+
+
+def order_of_change(posterior, X):
+    """Return the numbers of the columns, first those along which what is expected changes most."""
+    middle, change = np.median(X, axis=0), []
+    for d in range(X.shape[1]):
+        points = np.tile(middle, (ALONG // 4, 1))
+        points[:, d] = np.linspace(*np.quantile(X[:, d], (0.01, 0.99)), len(points))
+        change.append(np.ptp(expected_band(posterior, points, 0.95)[0]))
+    return np.argsort(-np.array(change), kind="stable")

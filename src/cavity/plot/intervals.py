@@ -1,0 +1,171 @@
+"""Numbers with their intervals: coefficients, and effects of the levels of groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays, summary
+from cavity.base.types import FloatArray
+from cavity.plot.display import SIGNAL, Display
+
+INTERCEPT = "intercept"  # what formulas and added columns of ones call it
+NAMED = 40  # most numbers that have their names beside them
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class IntervalDisplay(Display):
+    """Numbers one above the other, with intervals; those whose interval holds 0 are gray.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Theirs, from bottom to top.
+    mean, low, high : ndarray (n,)
+        Means, and the ends of the intervals.
+    level : float
+        Probability of an interval.
+    xlabel, heading : str
+        What they are, and what stands above them.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> from cavity.plot import IntervalDisplay
+    >>> posterior = cavity.LinearRegression().fit([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0]], [1.0, 2.1, 2.9])
+    >>> IntervalDisplay.from_posterior(posterior).names
+    ('x2', 'x1')
+    """
+
+    names: tuple[str, ...]
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+    level: float = 0.95
+    xlabel: str = "coefficient"
+    heading: str = ""
+
+    @classmethod
+    def from_posterior(
+        cls,
+        posterior: Any,
+        *,
+        term: str | None = None,
+        column: str | None = None,
+        level: float = 0.95,
+        most: int = NAMED,
+        intercept: bool = False,
+        ax: Any = None,
+        title: str | None = None,
+    ) -> IntervalDisplay:
+        """Draw the numbers of a posterior's summary, as coefficients; of a mixed model also effects of groups.
+
+        Parameters
+        ----------
+        posterior : posterior with a summary
+            Of any model.
+        term : str, optional
+            Of a `cavity.MixedGLM`: the term whose effects are drawn, from the smallest to the largest.
+        column : str, optional
+            Of a term with several columns: the one whose effects are drawn.
+        level : float in (0, 1), default 0.95
+            Probability of the intervals.
+        most : int, default 40
+            Most coefficients; of more those are drawn whose intervals are farthest from 0.
+        intercept : bool, default False
+            Whether to draw the intercept as well, which is on a scale of its own; else it is told above the picture.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        IntervalDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a posterior without a summary of numbers, and for terms and columns that are not there.
+        """
+        if term is not None:
+            return cls._of_term(posterior, term, column, level).plot(ax=ax, title=title)
+        if column is not None:
+            raise arrays.wrong("column", "says which effects of a term are drawn: give term as well")
+        marginals = getattr(posterior, "_marginals", None)
+        if marginals is None:
+            words = f"must be one with a summary of numbers, got {type(posterior).__name__}"
+            raise arrays.wrong("posterior", words, TypeError)
+        found = marginals()
+        parts = found if isinstance(found, list) else [found]
+        names = [name for part in parts for name in part.names]
+        mean, sd = (np.concatenate([getattr(part, each) for part in parts]) for each in ("mean", "sd"))
+        low, high = np.concatenate([part.interval(level) for part in parts]).T
+        shown, heading = np.arange(len(names)), ""
+        if not intercept and INTERCEPT in names and len(names) > 1:
+            at = names.index(INTERCEPT)
+            shown = np.delete(shown, at)
+            heading = f"{INTERCEPT} {summary.number(mean[at], sd[at])}, from {low[at]:.4g} to {high[at]:.4g}"
+        most, total = arrays.integer(most, "most", low=1), len(shown)
+        if total > most:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                clarity = np.nan_to_num(np.abs(mean[shown]) / sd[shown], posinf=np.inf)
+            shown = shown[np.argsort(-clarity, kind="stable")[:most]]
+            heading = f"the {most} clearest of {total}" + (f" ({heading})" if heading else "")
+        shown = shown[::-1]
+        new = cls(
+            names=tuple(names[j] for j in shown),
+            mean=mean[shown],
+            low=low[shown],
+            high=high[shown],
+            level=level,
+            xlabel="coefficient" if hasattr(posterior, "coefficient_names") else "value",
+            heading=heading,
+        )
+        return new.plot(ax=ax, title=title)
+
+    @classmethod
+    def _of_term(cls, posterior, term, column, level):
+        if not hasattr(posterior, "effect_names"):
+            raise arrays.wrong("term", f"is for mixed models, got a {type(posterior).__name__}")
+        columns, levels = posterior.effect_names(term)
+        if column is None and len(columns) > 1:
+            raise arrays.wrong("column", f"must be one of {', '.join(map(repr, columns))}, got None")
+        k = 0 if column is None else columns.index(arrays.choice(column, "column", columns))
+        mean, variance = (moments[:, k] for moments in posterior.effect_moments(term))
+        order = np.argsort(mean, kind="stable")
+        marginals = summary.gaussian(tuple(levels[i] for i in order), mean[order], np.sqrt(variance[order]))
+        low, high = marginals.interval(level).T
+        heading = f"{columns[k]} of {term.rpartition('| ')[2]}"
+        known = {"mean": marginals.mean, "low": low, "high": high, "level": level}
+        return cls(names=marginals.names, **known, xlabel="effect", heading=heading)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of a figure of its own, in inches."""
+        return 6.0, max(2.4, 1.4 + 0.24 * min(len(self.mean), NAMED))
+
+    def _draw(self, axes):
+        place, many = np.arange(len(self.mean)), len(self.mean) > NAMED
+        holds_zero = (self.low <= 0) & (self.high >= 0)
+        axes.axvline(0.0, color="gray", lw=0.8, ls=":")
+        for group, color in ((~holds_zero, SIGNAL), (holds_zero, "gray")):
+            ends = place[group], self.low[group], self.high[group]
+            axes.hlines(*ends, color=color, lw=0.4 if many else 1.5)
+            axes.plot(self.mean[group], place[group], ".", ms=2 if many else 9, color=color)
+        axes.set_yticks([] if many else place, [] if many else self.names)
+        if many:
+            axes.set_ylabel(f"{len(self.mean)} levels, from the smallest to the largest")
+        axes.set_ylim(-0.7, len(self.mean) - 0.3)
+        axes.set_xlabel(
+            f"{self.xlabel}, mean and {100 * self.level:.3g} % interval (gray: 0 is inside)", fontsize="small"
+        )
+        axes.set_title(self.heading, fontsize="medium")

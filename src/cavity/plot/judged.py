@@ -1,0 +1,411 @@
+"""Calibration: whether rows are as sure as they were predicted to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.types import ArrayLike, FloatArray
+from cavity.likelihoods import predictive
+from cavity.models.latent import log_density
+from cavity.plot.display import SIGNAL, Display, Names, Words, legend, observed, rows_of
+
+ALIKE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
+FOOT = 0.2  # height of the strip below a reliability diagram that shows how many rows there are
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class CalibrationDisplay(Display):
+    """A reliability diagram: how often a class was true among rows of similar probability.
+
+    Parameters
+    ----------
+    probability, share : ndarray (n,)
+        Of every bin with rows: the mean predicted probability, and the share of rows for which it was true.
+    count : ndarray (n,)
+        The rows in it.
+    low, high : ndarray (n,)
+        Ends of two standard deviations of chance around `probability`, if the probabilities are right.
+    label : str
+        What is predicted.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> from cavity.plot import CalibrationDisplay
+    >>> display = CalibrationDisplay.from_predictions([0, 1, 1, 0], [0.1, 0.8, 0.85, 0.3], n_bins=2)
+    >>> display.count.tolist(), display.share.tolist()
+    ([2, 2], [0.0, 1.0])
+    """
+
+    probability: FloatArray
+    share: FloatArray
+    count: Any
+    low: FloatArray
+    high: FloatArray
+    label: str = "the event"
+    how: str = ""
+
+    @classmethod
+    def from_posterior(
+        cls,
+        posterior: Any,
+        X: Any = None,
+        y: ArrayLike | str | None = None,
+        *,
+        offset: ArrayLike | None = None,
+        n_bins: int = 10,
+        target: str | None = None,
+        classes: Names = None,
+        ax: Any = None,
+        title: str | None = None,
+    ) -> CalibrationDisplay:
+        """Draw how probabilities agree with what was seen: of two classes the second, of more all of them together.
+
+        Parameters
+        ----------
+        posterior : posterior of a classification
+            Of two classes, or more in an order.
+        X : array_like (N, D) or data frame, optional
+            New rows. Without them each row of the fit is predicted from all others (leave-one-out, two classes only).
+        y : array_like (N,) or str, optional
+            The classes of the rows, as in the fit, or the name of their column of X. A Gaussian process has those of
+            its own rows.
+        offset : float or array_like (N,), optional
+            Known part of f; wanted where the fit had some.
+        n_bins : int, default 10
+            Bins of the probability.
+        target : str, optional
+            What y is called; by default as in the fit.
+        classes : sequence of str, optional
+            What the classes are called; by default as in the fit.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        CalibrationDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a posterior without classes, rows that do not fit, or a fit without leave-one-out.
+        """
+        if getattr(posterior, "_likelihood", None) is None or not posterior._likelihood.n_classes:
+            raise arrays.wrong("posterior", "must be of a target with classes; PITDisplay is for numbers", TypeError)
+        words = Words.of(posterior, 0, (), target, classes)
+        count, how = len(words.classes), "predicted"
+        if X is None:
+            if count > 2:
+                raise arrays.wrong("X", "must be given: leave-one-out probabilities are drawn of two classes only")
+            y = getattr(posterior, "_rows", None).y if y is None and hasattr(posterior, "_rows") else y
+            if y is None:
+                raise arrays.wrong("y", "must be given: the posterior keeps no observations")
+            y, density, how = observed(posterior, y), posterior.loo_log_density, "leave-one-out"
+            if len(y) != len(density):
+                raise arrays.wrong("y", f"must be of the {len(density)} rows of the fit, got {len(y)}")
+            probability = np.where(y == 1, np.exp(density), -np.expm1(density))
+        else:
+            X, y = rows_of(posterior, X, y, needs=True)
+            probability = posterior.predict_proba(X, offset=offset)
+            if count == 2:
+                probability = probability[:, 1]
+            else:
+                y, probability = (y[:, None] == np.arange(count)).ravel(), probability.ravel()
+        label = f"{words.target} = {words.classes[1]}" if count == 2 else f"any class of {words.target}"
+        return cls._of(y, probability, n_bins, label, how).plot(ax=ax, title=title)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: ArrayLike,
+        probability: ArrayLike,
+        *,
+        n_bins: int = 10,
+        label: str = "y = 1",
+        ax: Any = None,
+        title: str | None = None,
+    ) -> CalibrationDisplay:
+        """Draw how probabilities agree with what was seen.
+
+        Parameters
+        ----------
+        y : array_like (N,)
+            1 where the event was seen, else 0; or truth values.
+        probability : array_like (N,)
+            The probabilities that were predicted of it; rows where they are nan are left out.
+        n_bins : int, default 10
+            Bins of the probability.
+        label : str, default "y = 1"
+            What was predicted.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        CalibrationDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For numbers that are no probabilities, and for y other than 0 and 1.
+        """
+        y, probability = arrays.real_array(y, "y"), arrays.real_array(probability, "probability")
+        check_pair(y, probability, "probability")
+        if not np.all((y == 0) | (y == 1)):
+            raise arrays.wrong("y", "must be 1 where the event was seen and 0 elsewhere")
+        if np.nanmin(probability) < 0 or np.nanmax(probability) > 1:
+            raise arrays.wrong("probability", "must be between 0 and 1")
+        return cls._of(y, probability, n_bins, label, "predicted").plot(ax=ax, title=title)
+
+    @classmethod
+    def _of(cls, y, probability, n_bins, label, how):
+        n_bins, used = arrays.integer(n_bins, "n_bins", low=1), np.isfinite(probability)
+        probability, y = probability[used], y[used]
+        index = np.minimum((probability * n_bins).astype(int), n_bins - 1)
+        count = np.bincount(index, minlength=n_bins)
+        full = count > 0
+        if not full.any():
+            raise arrays.wrong("probability", "must hold at least one number")
+
+        def mean(values):
+            return np.bincount(index, values, n_bins)[full] / count[full]
+
+        expected, noise = mean(probability), np.sqrt(mean(probability * (1 - probability)) / count[full])
+        ends = np.clip([expected - 2 * noise, expected + 2 * noise], 0, 1)
+        known = dict(probability=expected, share=mean(y), count=count[full], low=ends[0], high=ends[1])
+        return cls(**known, label=label, how=how)
+
+    def _draw(self, axes):
+        axes.plot([0, 1], [0, 1], color="gray", lw=0.8, ls=":")
+        bars, foot = FOOT / 2 * self.count / self.count.max(), -0.04 - FOOT
+        axes.bar(self.probability, bars, 0.03, bottom=foot, color="gray", alpha=0.45, label="number of rows")
+        for place, height, count in zip(self.probability, bars, self.count, strict=True):
+            axes.text(place, foot + height, str(count), fontsize="x-small", color="0.3", ha="center", va="bottom")
+        label = "± 2 sd of chance around right probabilities"
+        axes.vlines(self.probability, self.low, self.high, color=SIGNAL, alpha=0.3, lw=6, label=label)
+        axes.plot(self.probability, self.share, "o-", color=SIGNAL, lw=0.8, label="share of rows")
+        axes.set(xlim=(-0.03, 1.03), ylim=(foot, 1.04), yticks=np.linspace(0, 1, 6))
+        axes.set(xlabel=f"{self.how} probability of {self.label}", ylabel=f"share of rows with {self.label}")
+        legend(axes)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PITDisplay(Display):
+    """A histogram of probability integral transforms: where each observation lies in its own prediction.
+
+    It is flat where predictions are right, high at both ends where they are too sure, in the middle where they are too
+    wary, and on one side where they are biased.
+
+    Parameters
+    ----------
+    edges : ndarray (n + 1,)
+        Of the bins, from 0 to 1.
+    density : ndarray (n,)
+        Shares of the rows over the width of the bins; 1 is expected.
+    n_rows : int
+        How many rows.
+    how : str
+        How they were predicted.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Where it was drawn.
+
+    Notes
+    -----
+    Counts jump over an interval of probabilities, in which they are spread out evenly [CGH]_.
+
+    References
+    ----------
+    .. [CGH] Claudia Czado, Tilmann Gneiting and Leonhard Held, "Predictive model assessment for count data",
+       Biometrics 65, 2009, eq. (2).
+
+    Examples
+    --------
+    >>> from cavity.plot import PITDisplay
+    >>> PITDisplay.from_predictions([0.1, 0.35, 0.6, 0.9], n_bins=2).density.tolist()
+    [1.0, 1.0]
+    """
+
+    edges: FloatArray
+    density: FloatArray
+    n_rows: int
+    how: str = "predicted"
+
+    @classmethod
+    def from_posterior(
+        cls,
+        posterior: Any,
+        X: Any = None,
+        y: ArrayLike | str | None = None,
+        *,
+        offset: ArrayLike | None = None,
+        loo: bool | None = None,
+        n_bins: int = 10,
+        ax: Any = None,
+        title: str | None = None,
+    ) -> PITDisplay:
+        """Draw where each observation lies in its own prediction.
+
+        Parameters
+        ----------
+        posterior : posterior with predict
+            Of numbers: a `cavity.GLM`, a linear regression, a process or a stream.
+        X : array_like (N, D) or data frame, optional
+            Rows; a Gaussian process has those of its fit.
+        y : array_like (N,) or str, optional
+            Their observations, or the name of their column of X.
+        offset : float or array_like (N,), optional
+            Known part of f; wanted where the fit had some.
+        loo : bool, optional
+            Whether these are the rows of the fit, each to be predicted from all others; by default where X is left out.
+        n_bins : int, default 10
+            Bins of the histogram.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        PITDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a posterior of classes, rows that do not fit, or a fit without leave-one-out.
+        """
+        likelihood = getattr(posterior, "_likelihood", None)
+        if likelihood is None or likelihood.n_classes or likelihood.takes_trials or not hasattr(posterior, "predict"):
+            raise arrays.wrong("posterior", "must be of numbers; CalibrationDisplay is for classes", TypeError)
+        loo = X is None if loo is None else arrays.flag(loo, "loo")
+        X, y = rows_of(posterior, X, y, needs=True)
+        moments = left_out(posterior, y, X, offset) if loo else posterior.predict(X, offset=offset)
+        lower, upper = pit(likelihood, y, *moments)
+        how = "leave-one-out" if loo else "predicted"
+        return cls._of(lower, upper, n_bins, how).plot(ax=ax, title=title)
+
+    @classmethod
+    def from_predictions(
+        cls, pit: ArrayLike, *, n_bins: int = 10, ax: Any = None, title: str | None = None
+    ) -> PITDisplay:
+        """Draw the histogram of transforms that are known.
+
+        Parameters
+        ----------
+        pit : array_like (N,)
+            Probabilities that were predicted for values up to each observation.
+        n_bins : int, default 10
+            Bins of the histogram.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        PITDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For numbers that are no probabilities.
+        """
+        pit = arrays.finite_array(pit, "pit", ndim=(1,))
+        if not len(pit) or pit.min() < 0 or pit.max() > 1:
+            raise arrays.wrong("pit", "must hold numbers between 0 and 1")
+        return cls._of(pit, pit, n_bins, "predicted").plot(ax=ax, title=title)
+
+    @classmethod
+    def _of(cls, lower, upper, n_bins, how):
+        edges = np.linspace(0.0, 1.0, arrays.integer(n_bins, "n_bins", low=1) + 1)
+        apart = upper - lower
+        with np.errstate(divide="ignore", invalid="ignore"):
+            below = np.clip((edges[:, None] - lower) / apart, 0.0, 1.0)
+        below = np.where(apart > 0, below, (edges[:, None] >= lower) & (edges[:, None] > 0))
+        share = np.diff(below.mean(axis=1))
+        return cls(edges=edges, density=share * (len(edges) - 1), n_rows=len(lower), how=how)
+
+    def _draw(self, axes):
+        width = np.diff(self.edges)
+        axes.bar(self.edges[:-1], self.density, width, align="edge", color=SIGNAL, alpha=0.6, edgecolor="white")
+        noise = 2.0 * np.sqrt((1.0 - width[0]) / (width[0] * self.n_rows))
+        axes.axhline(1.0, color="black", lw=1.0, ls=":")
+        axes.axhspan(max(0.0, 1.0 - noise), 1.0 + noise, color="gray", alpha=0.25, lw=0, label="± 2 sd of chance")
+        axes.set(xlim=(0, 1), ylim=(0, 1.15 * max(self.density.max(), 1.0 + noise)), ylabel="density (1: calibrated)")
+        axes.set_xlabel(f"{self.how} probability of values up to the observed one")
+        legend(axes)
+
+
+def check_pair(y, other, name):
+    """Raise ValueError unless two arrays are vectors of one length."""
+    if y.ndim != 1 or y.shape != other.shape:
+        raise arrays.wrong(name, f"must be a vector like y, of shape {y.shape}, got {other.shape}")
+    if not len(y):
+        raise arrays.wrong("y", "must hold at least one row")
+
+
+def loo_or_none(posterior):
+    """Return leave-one-out log densities, or None where the fit has none."""
+    try:
+        return getattr(posterior, "loo_log_density", None)
+    except ValueError:  # ADF, stochastic schedule
+        return None
+
+
+def left_out(posterior, y, X=None, offset=None):
+    """Return the moments of f of every row given all others: the marginal without the row's site.
+
+    ValueError where these are not what the leave-one-out densities of the fit are of, as with weights of rows.
+    """
+    sites, density = posterior.sites, posterior.loo_log_density
+    mean, variance = (
+        posterior.predict(X, offset=offset) if not hasattr(posterior, "X") else (posterior.mean, posterior.variance)
+    )
+    if len(mean) != len(density):
+        raise arrays.wrong("X", f"must be the {len(density)} rows of the fit for leave-one-out, got {len(mean)}")
+    rho = 1.0 / variance - sites.rho
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho
+        found = log_density(posterior._likelihood, y, mean, variance) if np.all(rho > 0) else np.nan
+    if not np.allclose(found, density, rtol=ALIKE, atol=ALIKE):
+        words = "leave-one-out predictions are drawn of rows as they were fitted, without weights, offsets or noise"
+        raise ValueError(f"{words} of their own: loo_log_density has what is known of others")
+    return mean, variance
+
+
+def pit(likelihood, y, mean, variance):
+    """Return the probabilities of values below, and up to, each observation; they differ for counts only."""
+    at = [y - 1.0, y] if likelihood.discrete else [y]
+    each = [predictive.expectation(lambda f, i, at=v: likelihood.cdf(at[i, None], f), mean, variance) for v in at]
+    return each[0], each[-1]
+
+
+def surprising(posterior, level):
+    """Return which rows of the fit of numbers are outside the central interval that the others predict, or None."""
+    likelihood = posterior._likelihood
+    if likelihood.n_classes or likelihood.takes_trials or loo_or_none(posterior) is None:
+        return None
+    try:
+        y = posterior._rows.y
+        lower, upper = pit(likelihood, y, *left_out(posterior, y))
+    except (NotImplementedError, ValueError):  # a likelihood without cdf; rows with weights, or noise of their own
+        return None
+    return (upper < 0.5 - 0.5 * level) | (lower > 0.5 + 0.5 * level)

@@ -1,0 +1,139 @@
+"""Which points are clutter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.types import ArrayLike, FloatArray
+from cavity.plot.display import CLUTTER, SIGNAL, Display, Names, legend
+from cavity.plot.mixtures import names_of, sample_of
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class OutlierDisplay(Display):
+    """How probably each point is clutter: over its value, or, of two columns and more, as a color.
+
+    Parameters
+    ----------
+    points : ndarray (N, d)
+        The points.
+    probability : ndarray (N,)
+        How probably each of them is clutter.
+    mean : ndarray (d,)
+        Posterior mean of the signal.
+    sd : float
+        How sure it is, in each coordinate.
+    names : tuple of str
+        What the columns are called.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> from cavity.plot import OutlierDisplay
+    >>> time = cavity.data.table("newcomb")[0]["time"]
+    >>> posterior = cavity.Clutter().settle(time).fit(time)
+    >>> display = OutlierDisplay.from_posterior(posterior, time, names=["time"])
+    >>> int((display.probability > 0.5).sum())
+    2
+    """
+
+    points: FloatArray
+    probability: FloatArray
+    mean: FloatArray
+    sd: float
+    names: tuple[str, ...]
+
+    @classmethod
+    def from_posterior(
+        cls,
+        posterior: Any,
+        x: ArrayLike,
+        *,
+        fitted: bool | None = None,
+        names: Names = None,
+        ax: Any = None,
+        title: str | None = None,
+    ) -> OutlierDisplay:
+        """Draw the clutter probabilities of points.
+
+        Parameters
+        ----------
+        posterior : ClutterPosterior
+            A fit of one problem.
+        x : array_like (N,) or (N, d)
+            The points; of more than two columns the first two are drawn.
+        fitted : bool, optional
+            Whether these are the points of the fit, each then judged by all others; by default where there are as many
+            of them and the fit was by EP.
+        names : sequence of str, optional
+            What the columns are called, with units; by default as in the fit.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        OutlierDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For other posteriors, a batch of problems, and points that do not fit.
+        """
+        if not hasattr(posterior, "clutter_probability") or np.ndim(posterior.variance):
+            words = f"must be a ClutterPosterior of one problem, got {type(posterior).__name__}"
+            raise arrays.wrong("posterior", words, TypeError)
+        if x is None:
+            raise arrays.wrong("x", "must be given: the posterior keeps no points")
+        points = sample_of(posterior, x)
+        if fitted is None:
+            fitted = posterior.method == "ep" and len(points) == posterior.n_samples
+        known = points if np.ndim(posterior.mean) else points[:, 0]
+        new = cls(
+            points=points,
+            probability=posterior.clutter_probability(known, fitted=arrays.flag(fitted, "fitted")),
+            mean=np.atleast_1d(posterior.mean),
+            sd=float(np.sqrt(posterior.variance)),
+            names=names_of(posterior, names),
+        )
+        return new.plot(ax=ax, title=title)
+
+    def _draw(self, axes):
+        if self.points.shape[1] > 1:
+            self._plane(axes)
+            return
+        clutter = self.probability > 0.5
+        ends = self.mean[0] - 2 * self.sd, self.mean[0] + 2 * self.sd
+        label = f"mean {self.mean[0]:.4g} ± 2 sd ({self.sd:.2g})"
+        axes.axvspan(*ends, color=SIGNAL, alpha=0.25, lw=0, label=label)
+        for some, color, marker, name in ((~clutter, SIGNAL, "o", "signal"), (clutter, CLUTTER, "s", "clutter")):
+            look = dict(ms=5, alpha=0.7, mew=0, color=color, label=f"{name} ({np.count_nonzero(some)})")
+            axes.plot(self.points[some, 0], self.probability[some], marker, **look)
+        axes.axhline(0.5, color="gray", lw=0.8, ls=":")
+        axes.set(ylim=(-0.04, 1.04), ylabel="probability of clutter", xlabel=self.names[0])
+        legend(axes)
+
+    def _plane(self, axes):
+        look = dict(cmap="viridis", vmin=0, vmax=1, linewidths=0.3, edgecolors="black", s=18)
+        points = axes.scatter(*self.points.T[:2], c=self.probability, **look)
+        angle = np.linspace(0, 2 * np.pi, 200)
+        circle = self.mean[:2, None] + 2 * self.sd * np.array([np.cos(angle), np.sin(angle)])
+        axes.plot(*circle, color=CLUTTER, lw=1.5, label="mean ± 2 sd")
+        axes.plot(*self.mean[:2], "+", color=CLUTTER, ms=8)
+        axes.set(xlabel=self.names[0], ylabel=self.names[1])
+        axes.set_aspect("equal", adjustable="datalim")
+        if len(self.names) > 2:
+            axes.set_title(f"the first two of {len(self.names)} columns; all were fitted", fontsize="small")
+        legend(axes)
+        axes.get_figure().colorbar(points, ax=axes, label="probability of clutter")

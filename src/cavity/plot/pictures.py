@@ -1,0 +1,203 @@
+"""What `plot` of each posterior draws, composed of Displays; and the pictures of the command line."""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from os import PathLike
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.persistence import whole_file
+from cavity.plot import display
+from cavity.plot.display import Figure, FigureCanvasBase
+from cavity.plot.effects import EffectDisplay, MapDisplay, order_of_change
+from cavity.plot.fits import SelectionDisplay, TraceDisplay
+from cavity.plot.intervals import NAMED, IntervalDisplay
+from cavity.plot.judged import CalibrationDisplay, loo_or_none
+from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay, dimension
+from cavity.plot.outliers import OutlierDisplay
+from cavity.plot.predictions import PredictionDisplay
+
+MOST = 6  # columns along which effects are drawn
+ACROSS = 3  # most panels side by side
+WIDTH, HEIGHT = 5.2, 4.2  # of a panel among others, in inches
+
+
+def draw(posterior, X=None, y=None, *, ax=None, title=None, figure=None, trace=False, **options):
+    """Draw the picture of a posterior or a selection, see `cavity.base.results.Posterior.plot`.
+
+    Parameters
+    ----------
+    posterior : posterior or Selection
+        What is drawn.
+    X, y, ax, title, **options
+        As of `plot`.
+    figure : matplotlib.figure.Figure, optional
+        Where to draw in place of a new figure of pyplot.
+    trace : bool, default False
+        Whether to add how the fit went.
+
+    Returns
+    -------
+    Axes or ndarray of Axes
+        One if the picture has one panel.
+    """
+    makers, across, size = _plan(posterior, X, y, options)
+    if trace:
+        makers.append(partial(TraceDisplay.from_posterior, posterior))
+        across, size = (len(makers), (11.5, 5.4)) if len(makers) == 2 else (across, (7.0, 9.0))
+    _check_options(makers, options)
+    down = -(-len(makers) // across)
+    size = size or ((1.25 if len(makers) == 1 else across) * WIDTH, (1.1 if down == 1 else down) * HEIGHT)
+    found = display.panels(ax, len(makers), across, size, figure)
+    for make, axes in zip(makers, found, strict=True):
+        known = inspect.signature(make).parameters
+        make(ax=axes, **{name: value for name, value in options.items() if name in known})
+    if title is not None and ax is None and len(found) > 1:
+        found[0].get_figure().suptitle(title)
+    elif title is not None:
+        display.add_title(found[0], title)
+    return found[0] if len(found) == 1 else found
+
+
+def picture(posterior, X=None, y=None, *, title=None, trace=False, **options):
+    """Return a figure of the command line, which knows nothing of pyplot and its windows."""
+    figure = Figure(layout="constrained")
+    draw(posterior, X, y, title=title, figure=figure, trace=trace, **options)
+    return figure
+
+
+def _check_options(makers, options):
+    """Raise TypeError for options that no panel knows."""
+    known = {name for make in makers for name in inspect.signature(make).parameters} - {"ax", "title", "X", "y", "x"}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"plot: this picture has no option {name!r}; it has {', '.join(sorted(known)) or 'none'}")
+
+
+def _plan(posterior, X, y, options):
+    """Return what draws the panels, how many stand side by side, and the size of the figure, None for the usual one."""
+    if hasattr(posterior, "posteriors"):
+        _check_no_rows(posterior, X, y)
+        return [partial(SelectionDisplay.from_selection, posterior)], 1, None
+    if "column" in options and "term" not in options:
+        return [partial(EffectDisplay.from_posterior, posterior, options.pop("column"), X, y)], 1, None
+    if "columns" in options:
+        return [partial(MapDisplay.from_posterior, posterior, options.pop("columns"), X, y)], 1, None
+    return PLANS[posterior.kind](posterior, X, y, options)
+
+
+def _check_no_rows(posterior, X, y):
+    if X is not None or y is not None:
+        raise arrays.wrong("X", f"and y are not drawn of a {type(posterior).__name__}: leave them out")
+
+
+def _coefficients(posterior, X, y, options):
+    makers, count = [partial(IntervalDisplay.from_posterior, posterior)], min(len(posterior.mean), NAMED)
+    height = max(2.4, 1.4 + 0.24 * count)
+    if X is None and y is None:
+        return makers, 1, (6.0, height)
+    return [*makers, _judged(posterior, X, y)], 2, (2 * WIDTH + 0.8, max(HEIGHT + 0.4, height))
+
+
+def _judged(posterior, X, y):
+    """What draws how rows are predicted: leave-one-out where these are those of the fit."""
+    if posterior._likelihood.n_classes != 2:
+        return partial(PredictionDisplay.from_posterior, posterior, X, y)
+    if X is not None:
+        X, y = display.rows_of(posterior, X, y, needs=True)
+        density = loo_or_none(posterior)
+        X = None if density is not None and len(density) == len(X) else X
+    return partial(CalibrationDisplay.from_posterior, posterior, X, y)
+
+
+def _mixed(posterior, X, y, options):
+    _check_no_rows(posterior, X, y)
+    if "term" in options:
+        return [partial(IntervalDisplay.from_posterior, posterior)], 1, None
+    makers, counts = [partial(IntervalDisplay.from_posterior, posterior)], [len(posterior.mean)]
+    for term in posterior.terms:
+        columns, levels = posterior.effect_names(term)
+        counts += [len(levels)] * len(columns)
+        makers += [partial(IntervalDisplay.from_posterior, posterior, term=term, column=name) for name in columns]
+    across = min(len(makers), ACROSS)
+    down = -(-len(makers) // across)
+    return makers, across, (4.2 * across, down * max(3.2, 1.2 + 0.2 * min(max(counts), NAMED)))
+
+
+def _process(posterior, X, y, options):
+    count = posterior.n_features
+    if count == 1:
+        return [partial(EffectDisplay.from_posterior, posterior, None, X, y)], 1, None
+    if count == 2:
+        numbers = posterior._likelihood.n_classes is None
+        kinds = [options["kind"]] if "kind" in options else ["expected", "sd"] if numbers else ["expected"]
+        options.pop("kind", None)
+        makers = [partial(MapDisplay.from_posterior, posterior, None, X, y, kind=kind) for kind in kinds]
+        return makers, len(kinds), (1.15 * WIDTH * len(kinds), 1.05 * HEIGHT)
+    rows, seen = display.rows_of(posterior, X, y)
+    order = order_of_change(posterior, rows)[:MOST]
+    makers = [partial(EffectDisplay.from_posterior, posterior, int(d), X, y) for d in order]
+    if seen is not None and (loo_or_none(posterior) is not None or X is not None):
+        makers.append(_judged(posterior, X, y))
+    across = 2 if len(makers) in (3, 4) else ACROSS
+    return makers, across, (4.2 * across, 3.6 * -(-len(makers) // across))
+
+
+def _clutter(posterior, X, y, options):
+    if np.ndim(posterior.variance) or (X is None and dimension(posterior) > 1):
+        return [partial(IntervalDisplay.from_posterior, posterior)], 1, None
+    makers = [] if X is None else [partial(OutlierDisplay.from_posterior, posterior, X)]
+    if dimension(posterior) == 1:
+        makers.insert(0, partial(DensityDisplay.from_posterior, posterior, X))
+    return makers, 1, (6.8, 3.4 * len(makers)) if len(makers) > 1 else None
+
+
+def _mixture(posterior, X, y, options):
+    if dimension(posterior) > 1:
+        return [partial(MixtureDisplay.from_posterior, posterior, X)], 1, MixtureDisplay.size
+    kinds = DensityDisplay, ResponsibilityDisplay
+    return [partial(kind.from_posterior, posterior, X) for kind in kinds], 1, (6.8, 6.4)
+
+
+def _factorized(posterior, X, y, options):
+    _check_no_rows(posterior, X, y)
+    return [partial(IntervalDisplay.from_posterior, posterior)], 1, None
+
+
+def _mean_field(posterior, X, y, options):
+    _check_no_rows(posterior, X, y)
+    return [partial(TraceDisplay.from_posterior, posterior)], 1, None
+
+
+PLANS = {  # of posteriors, by the kinds of their files
+    "clutter": _clutter,
+    "factorized": _factorized,
+    "gaussian_mixture": _mixture,
+    "gaussian_process": _process,
+    "glm": _coefficients,
+    "linear_regression": _coefficients,
+    "logistic_regression": _coefficients,
+    "mean_field": _mean_field,
+    "mixed": _mixed,
+    "streaming_gp": _process,
+    "unit_mixture": _mixture,
+}
+
+
+def format_of(path: str | PathLike[str]) -> str:
+    """Return the format that the suffix of a path stands for; ValueError if matplotlib cannot write it."""
+    suffix = str(path).rpartition(".")[2].lower()
+    supported = FigureCanvasBase.get_supported_filetypes()
+    if suffix not in supported:
+        raise ValueError(f"{path}: cannot draw a {suffix!r} file; use one of {', '.join(sorted(supported))}")
+    return suffix
+
+
+def save(figure: Figure, path: str | PathLike[str]) -> None:
+    """Write a figure to a file, whole or not at all, in the format of its suffix."""
+    suffix = format_of(path)
+    with whole_file(path) as file:
+        figure.savefig(file, format=suffix, dpi=150)

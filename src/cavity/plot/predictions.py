@@ -1,0 +1,281 @@
+"""How rows are predicted: observed over predicted, and streams as they go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.types import ArrayLike, FloatArray
+from cavity.plot.display import COLORS, SIGNAL, Display, MaxNLocator, Words, legend, rows_of
+from cavity.plot.judged import check_pair, loo_or_none
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PredictionDisplay(Display):
+    """What was observed over what was predicted, row by row.
+
+    Parameters
+    ----------
+    predicted, y : ndarray (N,)
+        Expected and observed target of each row.
+    log_density : ndarray (N,) or None
+        The color of each: leave-one-out log densities, if they are known.
+    target : str
+        What y is called.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> from cavity.plot import PredictionDisplay
+    >>> PredictionDisplay.from_predictions([1.0, 2.0, 4.0], [1.2, 1.9, 3.5]).ax_.get_ylabel()
+    'observed y'
+    """
+
+    size: ClassVar[tuple[float, float]] = (6.0, 4.8)
+    predicted: FloatArray
+    y: FloatArray
+    log_density: FloatArray | None = None
+    target: str = "y"
+
+    @classmethod
+    def from_posterior(
+        cls,
+        posterior: Any,
+        X: Any = None,
+        y: ArrayLike | str | None = None,
+        *,
+        offset: ArrayLike | None = None,
+        target: str | None = None,
+        ax: Any = None,
+        title: str | None = None,
+    ) -> PredictionDisplay:
+        """Draw what was observed over what the posterior expects.
+
+        Parameters
+        ----------
+        posterior : posterior with predict
+            Of numbers: a `cavity.GLM`, a linear regression, a process or a stream.
+        X : array_like (N, D) or data frame, optional
+            Rows; a Gaussian process has those of its fit.
+        y : array_like (N,) or str, optional
+            Their observations, or the name of their column of X.
+        offset : float or array_like (N,), optional
+            Known part of f; wanted where the fit had some.
+        target : str, optional
+            What y is called; by default as in the fit.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        PredictionDisplay
+            What was drawn, colored by leave-one-out log densities if these are the rows of the fit.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a posterior without a mean of observations, and for rows that do not fit.
+        """
+        X, y = rows_of(posterior, X, y, needs=True)
+        words = Words.of(posterior, X.shape[1], None, target)
+        likelihood = posterior._likelihood
+        if likelihood.n_classes:
+            expected = posterior.predict_proba(X, offset=offset) @ np.arange(likelihood.n_classes)
+        else:
+            expected = posterior.expected(X, offset=offset)
+        density = loo_or_none(posterior)
+        density = density if density is not None and len(density) == len(y) else None
+        return cls(predicted=expected, y=y, log_density=density, target=words.target).plot(ax=ax, title=title)
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y: ArrayLike,
+        predicted: ArrayLike,
+        log_density: ArrayLike | None = None,
+        *,
+        target: str = "y",
+        ax: Any = None,
+        title: str | None = None,
+    ) -> PredictionDisplay:
+        """Draw what was observed over what was predicted.
+
+        Parameters
+        ----------
+        y, predicted : array_like (N,)
+            Observed and predicted numbers.
+        log_density : array_like (N,), optional
+            Log density of each row, its color.
+        target : str, default "y"
+            What y is called.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        PredictionDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For arrays of different lengths.
+        """
+        y, predicted = arrays.real_array(y, "y"), arrays.real_array(predicted, "predicted")
+        check_pair(y, predicted, "predicted")
+        if log_density is not None:
+            log_density = arrays.real_array(log_density, "log_density")
+            check_pair(y, log_density, "log_density")
+        return cls(predicted=predicted, y=y, log_density=log_density, target=target).plot(ax=ax, title=title)
+
+    def _draw(self, axes):
+        density = self.log_density
+        used = np.isfinite(self.predicted) & np.isfinite(self.y) & (density is None or np.isfinite(density))
+        predicted, y, look = self.predicted[used], self.y[used], dict(color=SIGNAL)
+        if density is not None:
+            order = np.argsort(-density[used], kind="stable")  # the surprising ones on top
+            predicted, y, look = predicted[order], y[order], dict(c=density[used][order], cmap="viridis_r")
+        size, alpha = (16, 0.8) if len(y) < 1500 else (6, 0.4)
+        points = axes.scatter(predicted, y, s=size, alpha=alpha, linewidths=0, rasterized=len(y) > 20000, **look)
+        ends = [min(predicted.min(), y.min()), max(predicted.max(), y.max())]
+        axes.plot(ends, ends, color="black", lw=0.8, ls=":")
+        axes.set(xlabel=f"predicted {self.target}", ylabel=f"observed {self.target}")
+        if density is not None:
+            axes.get_figure().colorbar(points, ax=axes, label="leave-one-out log density [nats]")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PrequentialDisplay(Display):
+    """How well a stream was predicted before it was learnt from: the mean log density of all rows so far.
+
+    Parameters
+    ----------
+    log_density : dict of ndarray (N,)
+        By the names of models: log density of each row, given the rows before its batch.
+
+    Attributes
+    ----------
+    ax_, figure_
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> from cavity.plot import PrequentialDisplay
+    >>> display = PrequentialDisplay.from_predictions({"constant": [-1.0, -1.2, -0.8], "linear": [-1.1, -0.9, -0.6]})
+    >>> [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    ['constant', 'linear']
+    """
+
+    log_density: dict[str, FloatArray]
+
+    @classmethod
+    def from_posterior(
+        cls,
+        posterior: Any,
+        X: Any,
+        y: ArrayLike | str,
+        *,
+        batch: int = 100,
+        label: str = "",
+        ax: Any = None,
+        title: str | None = None,
+    ) -> PrequentialDisplay:
+        """Go through rows in batches, each predicted by what is known and then taken in, and draw how well that went.
+
+        Parameters
+        ----------
+        posterior : posterior with log_density and update
+            What is known before the first row, as a `cavity.StreamingGPState`; it stays as it is.
+        X : array_like (N, D) or data frame
+            Rows in their order.
+        y : array_like (N,) or str
+            Their observations, or the name of their column of X.
+        batch : int, default 100
+            Rows of a batch.
+        label : str, optional
+            What the model is called.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        PrequentialDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For rows that do not fit, and for a posterior that cannot be updated.
+        """
+        batch = arrays.integer(batch, "batch", low=1)
+        if not (hasattr(posterior, "update") and hasattr(posterior, "_likelihood")):
+            words = f"must be one that predicts observations and can be updated, got {type(posterior).__name__}"
+            raise arrays.wrong("posterior", words, TypeError)
+        X, _ = rows_of(posterior, X, y, needs=True)
+        state = posterior.copy() if hasattr(posterior, "copy") else posterior
+        y, found = np.asarray(y), []
+        for start in range(0, len(X), batch):
+            rows = X[start : start + batch], y[start : start + batch]
+            found.append(state.log_density(*rows))
+            state = state.update(*rows)
+        return cls.from_predictions({label: np.concatenate(found)}, ax=ax, title=title)
+
+    @classmethod
+    def from_predictions(
+        cls, log_density: Mapping[str, ArrayLike], *, ax: Any = None, title: str | None = None
+    ) -> PrequentialDisplay:
+        """Draw how well streams were predicted, from the log densities of their rows.
+
+        Parameters
+        ----------
+        log_density : dict of array_like (N,)
+            By the names of models: log density of each row, found before the row was learnt from.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            What stands above it.
+
+        Returns
+        -------
+        PrequentialDisplay
+            What was drawn.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For what is no dict of vectors of numbers.
+        """
+        if not isinstance(log_density, Mapping) or not log_density:
+            raise arrays.wrong("log_density", "must be a dict of log densities by the names of models", TypeError)
+        found = {str(k): arrays.finite_array(v, f"log_density[{k!r}]", ndim=(1,)) for k, v in log_density.items()}
+        return cls(log_density=found).plot(ax=ax, title=title)
+
+    @property
+    def running_mean(self) -> dict[str, FloatArray]:
+        """The curves: means of the log densities of all rows up to each."""
+        return {name: np.cumsum(each) / np.arange(1, len(each) + 1) for name, each in self.log_density.items()}
+
+    def _draw(self, axes):
+        looks = zip(COLORS * len(self.log_density), ("-", "--", "-.", ":") * len(self.log_density), strict=False)
+        for (name, mean), (color, style) in zip(self.running_mean.items(), looks, strict=False):
+            axes.plot(np.arange(1, len(mean) + 1), mean, style, color=color, lw=1.5, label=name or None)
+        settled = np.concatenate([mean[len(mean) // 20 :] for mean in self.running_mean.values()])
+        room = 0.08 * np.ptp(settled) or 1.0
+        axes.set_ylim(settled.min() - room, settled.max() + room)  # the first few rows do not stretch it
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+        axes.set(xlabel="rows so far", ylabel="mean log density of rows so far [nats]")
+        legend(axes)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import missing_extra
-from cavity.base.frames import coefficient_names, taken
+from cavity.base.frames import coefficient_names, names_of, taken
 from cavity.base.labels import recoded
 from cavity.base.names import Public
 
@@ -137,7 +137,7 @@ def rows_of(posterior, X, y, needs=False):
         if X is None:
             raise arrays.wrong("X", "must be given: the posterior keeps no rows, and pictures reach as far as they do")
         y = y if y is not None else None if known is None else known.y
-    elif y is not None or "y" in (posterior.roles or {}):
+    elif y is not None or (posterior.roles or {}).get("y") in (names_of(X) or ()):
         X, (y,), _ = taken(X, {"y": y}, posterior.columns, posterior.roles)
     else:
         X = taken(X, {}, posterior.columns, posterior.roles)[0]
@@ -160,10 +160,10 @@ def observed(posterior, y):
     return np.maximum(y, 0.0) if likelihood.n_classes == 2 else y  # -1 is class 0
 
 
-def column_index(column, names, columns=None):
-    """Return the number of a column by its name or its number."""
+def column_index(column, names, posterior):
+    """Return the number of a column by its name in the picture or in the fit, or by its number."""
     if isinstance(column, str):
-        known = columns or names
+        known = names if column in names else coefficient_names(posterior.columns, len(names))
         return known.index(arrays.choice(column, "column", known))
     index = arrays.integer(column, "column", low=0)
     if index >= len(names):

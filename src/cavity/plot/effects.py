@@ -29,7 +29,7 @@ from cavity.plot.judged import surprising
 DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve
 POINTS = 20000  # most rows drawn
 MESH = 100  # points along each side of a map
-ALONG = 201  # points along a column
+ALONG, SPARSE = 801, 8  # points along a column; every so manieth has its interval of new observations computed
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -47,8 +47,10 @@ class EffectDisplay(Display):
     expected, low, high : ndarray (n,)
         The mean of an observation (of two classes the probability of the second, of more their mean number), and the
         ends of its band where f is at the ends of its interval.
-    low_new, high_new : ndarray (n,) or None
-        The ends of the interval of a new observation; None where that is no band, as with classes.
+    place_new : ndarray (m,)
+        Some of `place`, or all of it.
+    low_new, high_new : ndarray (m,) or None
+        The ends of the interval of a new observation there; None where that is no band, as with classes.
     level : float
         Probability of the intervals.
     others : ndarray (D,)
@@ -86,6 +88,7 @@ class EffectDisplay(Display):
     high: FloatArray
     others: FloatArray
     level: float = 0.95
+    place_new: FloatArray | None = None
     low_new: FloatArray | None = None
     high_new: FloatArray | None = None
     x: FloatArray | None = None
@@ -152,13 +155,14 @@ class EffectDisplay(Display):
         words = Words.of(posterior, X.shape[1], names, target, classes)
         if column is None and X.shape[1] > 1:
             raise arrays.wrong("column", f"must be a name or a number below {X.shape[1]}, got None")
-        d = column_index(0 if column is None else column, words.names, posterior.columns)
+        d = column_index(0 if column is None else column, words.names, posterior)
         others = np.median(X, axis=0)
         place = grid(X[:, d], ALONG)
         points = np.tile(others, (ALONG, 1))
         points[:, d] = place
         expected, low, high = expected_band(posterior, points, level)
-        ends = interval_of_new(posterior, points, level) or (None, None)
+        sparse = slice(None, None, 1 if isinstance(posterior._likelihood, likelihoods.Gaussian) else SPARSE)
+        ends = interval_of_new(posterior, points[sparse], level) or (None, None)
         alone = X.shape[1] == 1 and y is not None
         inducing = getattr(posterior, "inducing", None)
         new = cls(
@@ -168,6 +172,7 @@ class EffectDisplay(Display):
             expected=expected,
             low=low,
             high=high,
+            place_new=place[sparse],
             low_new=ends[0],
             high_new=ends[1],
             others=others,
@@ -183,7 +188,7 @@ class EffectDisplay(Display):
         share = f"{100 * self.level:.3g} %"
         if self.low_new is not None:
             look = dict(color="gray", alpha=0.2, lw=0, label=f"{share} of new observations")
-            axes.fill_between(self.place, self.low_new, self.high_new, **look)
+            axes.fill_between(self.place_new, self.low_new, self.high_new, **look)
         look = dict(color=SIGNAL, alpha=0.3, lw=0, label=f"{share} interval of the function")
         axes.fill_between(self.place, self.low, self.high, **look)
         axes.plot(self.place, self.expected, color=SIGNAL, lw=1.6, label="expected")
@@ -327,7 +332,7 @@ class MapDisplay(Display):
         check_predicts(posterior)
         X, y = rows_of(posterior, X, y)
         words = Words.of(posterior, X.shape[1], names, target, classes)
-        a, b = _two_columns(columns, words.names, posterior.columns)
+        a, b = _two_columns(columns, words.names, posterior)
         others = np.median(X, axis=0)
         sides = grid(X[:, a], MESH), grid(X[:, b], MESH)
         points = np.tile(others, (MESH * MESH, 1))
@@ -406,7 +411,7 @@ def check_predicts(posterior):
         raise arrays.wrong("posterior", words, TypeError)
 
 
-def _two_columns(columns, names, known):
+def _two_columns(columns, names, posterior):
     """Return the numbers of two different columns."""
     if len(names) < 2:
         raise ValueError(f"a map needs two columns, but X has one ({names[0]}): EffectDisplay draws along it")
@@ -416,7 +421,7 @@ def _two_columns(columns, names, known):
         chosen = (0, 1) if columns is None else () if isinstance(columns, str) else tuple(columns)
     except TypeError:
         chosen = ()
-    found = [column_index(each, names, known) for each in chosen]
+    found = [column_index(each, names, posterior) for each in chosen]
     if len(found) != 2 or found[0] == found[1]:
         raise arrays.wrong("columns", f"must be two different columns, got {columns!r}")
     return found
@@ -462,7 +467,7 @@ def order_of_change(posterior, X):
     """Return the numbers of the columns, first those along which what is expected changes most."""
     middle, change = np.median(X, axis=0), []
     for d in range(X.shape[1]):
-        points = np.tile(middle, (ALONG // 4, 1))
+        points = np.tile(middle, (ALONG // SPARSE, 1))
         points[:, d] = np.linspace(*np.quantile(X[:, d], (0.01, 0.99)), len(points))
         change.append(np.ptp(expected_band(posterior, points, 0.95)[0]))
     return np.argsort(-np.array(change), kind="stable")

@@ -93,7 +93,7 @@ class TraceDisplay(Display):
         known = [name for name in KINDS if np.size(trace.get(name, ())) and np.ndim(trace[name]) == 1]
         if not known:
             raise arrays.wrong("posterior", "has no trace of one fit to draw")
-        kind = known[0] if kind is None else arrays.choice(kind, "kind", tuple(known))
+        kind = known[0] if kind is None else arrays.choice(kind, "kind", known)
         values = np.asarray(trace[kind], dtype=np.float64)
         if KINDS[kind][1]:
             end = values[-1] if kind == "elbo" else np.nanmax(values)

@@ -112,8 +112,9 @@ class IntervalDisplay(Display):
         shown, heading = np.arange(len(names)), ""
         if not intercept and INTERCEPT in names and len(names) > 1:
             at = names.index(INTERCEPT)
+            told = [summary.number(each[at], sd[at]) for each in (mean, low, high)]
             shown = np.delete(shown, at)
-            heading = f"{INTERCEPT} {summary.number(mean[at], sd[at])}, from {low[at]:.4g} to {high[at]:.4g}"
+            heading = f"{INTERCEPT} {told[0]}, from {told[1]} to {told[2]}"
         most, total = arrays.integer(most, "most", low=1), len(shown)
         if total > most:
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -108,9 +108,9 @@ class CalibrationDisplay(Display):
         if X is None:
             if count > 2:
                 raise arrays.wrong("X", "must be given: leave-one-out probabilities are drawn of two classes only")
-            y = getattr(posterior, "_rows", None).y if y is None and hasattr(posterior, "_rows") else y
-            if y is None:
+            if y is None and not hasattr(posterior, "_rows"):
                 raise arrays.wrong("y", "must be given: the posterior keeps no observations")
+            y = posterior._rows.y if y is None else y
             y, density, how = observed(posterior, y), posterior.loo_log_density, "leave-one-out"
             if len(y) != len(density):
                 raise arrays.wrong("y", f"must be of the {len(density)} rows of the fit, got {len(y)}")
@@ -122,7 +122,7 @@ class CalibrationDisplay(Display):
                 probability = probability[:, 1]
             else:
                 y, probability = (y[:, None] == np.arange(count)).ravel(), probability.ravel()
-        label = f"{words.target} = {words.classes[1]}" if count == 2 else f"any class of {words.target}"
+        label = f"{words.target} = {words.classes[1]}" if count == 2 else f"a class of {words.target}"
         return cls._of(y, probability, n_bins, label, how).plot(ax=ax, title=title)
 
     @classmethod
@@ -195,11 +195,11 @@ class CalibrationDisplay(Display):
         axes.bar(self.probability, bars, 0.03, bottom=foot, color="gray", alpha=0.45, label="number of rows")
         for place, height, count in zip(self.probability, bars, self.count, strict=True):
             axes.text(place, foot + height, str(count), fontsize="x-small", color="0.3", ha="center", va="bottom")
-        label = "± 2 sd of chance around right probabilities"
+        label = "± 2 sd of chance"
         axes.vlines(self.probability, self.low, self.high, color=SIGNAL, alpha=0.3, lw=6, label=label)
         axes.plot(self.probability, self.share, "o-", color=SIGNAL, lw=0.8, label="share of rows")
         axes.set(xlim=(-0.03, 1.03), ylim=(foot, 1.04), yticks=np.linspace(0, 1, 6))
-        axes.set(xlabel=f"{self.how} probability of {self.label}", ylabel=f"share of rows with {self.label}")
+        axes.set(xlabel=f"{self.how} probability of {self.label}", ylabel="share of rows that had it")
         legend(axes)
 
 

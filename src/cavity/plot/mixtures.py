@@ -334,7 +334,7 @@ class MixtureDisplay(Display):
         limits = _limits(outer if self.points is None else self.points, outer)
         axes.set(xlim=limits[0], ylim=limits[1])
         for set_label, label in zip((axes.set_xlabel, axes.set_ylabel), self.labels, strict=True):
-            set_label(label, fontsize="medium" if "\n" not in label else "x-small")
+            set_label(label, fontsize="medium" if "\n" not in label else "small")
         axes.set_title("; ".join(["ellipses: 1 and 2 sd of a component", *self._outside(limits)]), fontsize="small")
 
     def _outside(self, limits):
@@ -387,7 +387,7 @@ def _line(posterior):
     """Return of components on a line: means, how sure they are, weights, spreads of data, and density(x), (n, K)."""
     if hasattr(posterior, "clutter_probability"):
         mean, variance = np.ravel(posterior.mean), np.ravel(posterior.variance)
-        spread = posterior.model.clutter_variance + np.zeros(1)
+        spread = posterior.model.noise_variance + np.zeros(1)
         return mean, variance, np.ones(0), spread, lambda x: np.ones((len(x), 0))
     if posterior.mean.ndim == 1:
         spread = posterior.noise_variance + posterior.variance

@@ -20,7 +20,7 @@ from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityD
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay
 
-MOST = 6  # columns along which effects are drawn
+MOST = 6  # panels of a process of several columns
 ACROSS = 3  # most panels side by side
 WIDTH, HEIGHT = 5.2, 4.2  # of a panel among others, in inches
 
@@ -55,6 +55,7 @@ def draw(posterior, X=None, y=None, *, ax=None, title=None, figure=None, trace=F
     for make, axes in zip(makers, found, strict=True):
         known = inspect.signature(make).parameters
         make(ax=axes, **{name: value for name, value in options.items() if name in known})
+    _drop_repeated_legends(found)
     if title is not None and ax is None and len(found) > 1:
         found[0].get_figure().suptitle(title)
     elif title is not None:
@@ -67,6 +68,17 @@ def picture(posterior, X=None, y=None, *, title=None, trace=False, **options):
     figure = Figure(layout="constrained")
     draw(posterior, X, y, title=title, figure=figure, trace=trace, **options)
     return figure
+
+
+def _drop_repeated_legends(found):
+    """Leave a legend to the first of the panels that have the same."""
+    told = set()
+    for axes in found:
+        legend = axes.get_legend()
+        words = () if legend is None else tuple(text.get_text() for text in legend.get_texts())
+        if words in told:
+            legend.remove()
+        told |= {words} - {()}
 
 
 def _check_options(makers, options):
@@ -138,10 +150,9 @@ def _process(posterior, X, y, options):
         makers = [partial(MapDisplay.from_posterior, posterior, None, X, y, kind=kind) for kind in kinds]
         return makers, len(kinds), (1.15 * WIDTH * len(kinds), 1.05 * HEIGHT)
     rows, seen = display.rows_of(posterior, X, y)
-    order = order_of_change(posterior, rows)[:MOST]
-    makers = [partial(EffectDisplay.from_posterior, posterior, int(d), X, y) for d in order]
-    if seen is not None and (loo_or_none(posterior) is not None or X is not None):
-        makers.append(_judged(posterior, X, y))
+    judged = [] if seen is None else [_judged(posterior, X, y)]
+    order = order_of_change(posterior, rows)[: MOST - len(judged)]
+    makers = [partial(EffectDisplay.from_posterior, posterior, int(d), X, y) for d in order] + judged
     across = 2 if len(makers) in (3, 4) else ACROSS
     return makers, across, (4.2 * across, 3.6 * -(-len(makers) // across))
 

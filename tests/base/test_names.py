@@ -1,0 +1,99 @@
+"""What notebooks show of models and posteriors: settings, how the fit went, the first rows of the summary."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity import covariances, likelihoods
+
+
+class Cells(HTMLParser):
+    """The text of the cells of tables, and whether all tags are closed."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.cells = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        if tag in ("th", "td", "caption", "p"):
+            self.cells.append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        self.cells[-1] += text
+
+
+def cells(thing):
+    parsed = Cells(thing._repr_html_())
+    assert parsed.open == []
+    return parsed.cells
+
+
+def test_models_show_their_settings_and_which_were_chosen():
+    model = cavity.GLM("probit", intercept=True)
+    found = cells(model)
+    assert found[0] == "GLM"
+    settings = dict(zip(found[1::2], found[2::2], strict=True))
+    assert settings == {name: repr(getattr(model, name)) for name in settings}
+    bold = re.findall("<b>(.*?)</b>", model._repr_html_())
+    assert bold == ["Probit()", "True"]
+    process = cavity.GaussianProcess(covariances.RBF(1.0, [1.0, 2.0]))
+    assert "RBF(variance=1.0, lengthscale=[1.0, 2.0])" in cells(process)
+
+
+def test_posteriors_show_how_the_fit_went_and_the_head_of_the_summary():
+    X = np.random.default_rng(0).normal(size=(40, 12))
+    posterior = cavity.LinearRegression().fit(X, X[:, 0] + 1.0)
+    found = cells(posterior)
+    assert found[0] == repr(posterior).split("\n")[0]
+    for line in repr(posterior).split("\n")[1:]:
+        assert line.split()[0] in found
+    assert found[-1] == "the first 8 of 12 rows of summary()"
+    assert "x8" in found
+    assert "x9" not in found
+
+
+def test_a_value_of_several_lines_is_one_cell():
+    posterior = cavity.GLM(likelihoods.Gaussian(0.1), prior_variance=1.0, intercept=False).fit(
+        np.eye(30), np.ones(30) / 3
+    )
+    assert "\n                " in repr(posterior)
+    found = cells(posterior)
+    assert re.fullmatch(r"\[[^\[\]]*\]", found[found.index("mean") + 1])
+
+
+def test_names_are_escaped():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"<script>alert(1)</script>": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]})
+    page = cavity.LinearRegression().fit(frame, "y")._repr_html_()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        lambda: cavity.Clutter().fit([[0.1, 2.0], [2.3, 1.0]]),
+        lambda: cavity.UnitMixture(2).fit([0.1, 2.3, 4.0]),
+        lambda: cavity.GaussianMixture(1).fit([[0.1, 2.0], [2.3, 1.0], [2.0, 3.0]]),
+        lambda: cavity.FactorizedGaussian([1.0, 2.0], [[2.0, 0.5], [0.5, 1.0]]).fit(),
+        lambda: cavity.GaussianProcess(covariances.RBF(1.0)).fit([[1.0], [2.0]], [1.0, 2.0], learn=False),
+        lambda: cavity.StreamingGP(covariances.RBF(1.0), likelihoods.Probit()).fit([[1.0], [2.0]], [0, 1], learn=False),
+    ],
+)
+def test_every_posterior_has_a_page(posterior):
+    found = posterior()
+    assert cells(found)[0] == repr(found).split("\n")[0]
+    assert cells(found.model)[0] == type(found.model).__name__
+
+
+@pytest.mark.parametrize("thing", [cavity.Gaussian(1.0, 2.0), likelihoods.Probit(), covariances.RBF(1.0)])
+def test_small_things_stay_text(thing):
+    assert thing._repr_html_() is None

@@ -1,0 +1,420 @@
+"""Displays draw the numbers that they hold; plot of every posterior gives Axes; what cannot be drawn is refused."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import cavity
+from cavity import covariances, data, likelihoods, plot
+from cavity.plot import pictures
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+Axes = pytest.importorskip("matplotlib.axes").Axes
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 2))
+Y = X @ [1.0, -2.0] + 0.3 * RNG.normal(size=60)
+COUNTS = RNG.poisson(np.exp(0.5 * X[:, 0]))
+TWO = np.where(Y > 0, "yes", "no")
+
+
+def glm(likelihood="gaussian", y=Y, columns=2, **options):
+    return cavity.GLM(likelihood, prior_variance=9.0, intercept=True).fit(X[:, :columns], y, **options)
+
+
+def process(columns, likelihood=None, y=Y):
+    model = cavity.GaussianProcess(covariances.RBF(4.0), likelihood or likelihoods.Gaussian(0.1))
+    return model.fit(X[:, :columns], y, learn=False)
+
+
+def factorized():
+    return cavity.FactorizedGaussian([1.0, 2.0, 0.0], [[2.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 1.0]]).fit()
+
+
+def mixed():
+    frame = data.table("sleepstudy", as_frame=True)[0]
+    return cavity.MixedGLM("Reaction ~ Days + (Days | Subject)").fit(frame)
+
+
+def stream(columns=1):
+    model = cavity.StreamingGP(covariances.RBF(4.0), likelihoods.Gaussian(0.1), n_inducing=8)
+    return model.fit(X[:, :columns], Y, learn=False)
+
+
+def mean_field():
+    from cavity import mean_field as engine
+    from cavity.distributions import Gamma
+
+    class Rate(engine.Model):
+        def initial(self, rng=None):
+            return {"rate": Gamma(1.0, 1.0)}
+
+        def update(self, name, q):
+            return Gamma(1.0 + COUNTS.sum(), 1.0 + len(COUNTS))
+
+        def expected_log_joint(self, q):
+            rate = q["rate"]
+            return float(COUNTS.sum() * rate.statistics[0] - (1.0 + len(COUNTS)) * rate.mean)
+
+    return engine.fit(Rate())
+
+
+CASES = {  # a posterior, the rows that are drawn with it, and the number of panels
+    "glm": (glm, (), 1),
+    "glm with rows": (glm, (X, Y), 2),
+    "glm of classes": (lambda: glm("probit", TWO), (X, TWO), 2),
+    "glm of counts": (lambda: glm("poisson", COUNTS), (X, COUNTS), 2),
+    "glm of an order": (lambda: cavity.GLM("ordered-probit").fit(X, np.digitize(Y, [-1, 1])), (), 1),
+    "adf": (lambda: glm("probit", TWO, method="adf"), (X, TWO), 2),
+    "linear": (lambda: cavity.LinearRegression().fit(X, Y), (X, Y), 2),
+    "logistic": (lambda: cavity.LogisticRegression().fit(X, TWO), (X, TWO), 2),
+    "mixed": (mixed, (), 3),
+    "process": (lambda: process(1), (), 1),
+    "process of two": (lambda: process(2), (), 2),
+    "process of classes": (lambda: process(2, likelihoods.Probit(), TWO), (), 1),
+    "stream": (stream, (), 1),
+    "stream with rows": (stream, (X[:, :1], Y), 1),
+    "mixture": (lambda: cavity.GaussianMixture(2).fit(X), (X,), 1),
+    "mixture without rows": (lambda: cavity.GaussianMixture(1).fit(X), (), 1),
+    "mixture of one column": (lambda: cavity.GaussianMixture(2).fit(X[:, :1]), (X[:, :1],), 2),
+    "unit mixture": (lambda: cavity.UnitMixture(3).fit(Y), (Y,), 2),
+    "unit mixture without rows": (lambda: cavity.UnitMixture(1).fit(Y), (), 2),
+    "clutter": (lambda: cavity.Clutter().fit(Y), (Y,), 2),
+    "clutter without points": (lambda: cavity.Clutter().fit(Y), (), 1),
+    "clutter of two columns": (lambda: cavity.Clutter().fit(X), (X,), 1),
+    "clutter of two columns without points": (lambda: cavity.Clutter().fit(X), (), 1),
+    "clutter batch": (lambda: cavity.Clutter().fit(X.reshape(3, 20, 2)), (), 1),
+    "factorized": (factorized, (), 1),
+    "mean field": (mean_field, (), 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_plot_of_every_posterior(name):
+    make, rows, count = CASES[name]
+    posterior = make()
+    drawn = posterior.plot(*rows, title="a title")
+    axes = np.ravel(drawn)
+    assert len(axes) == count
+    assert isinstance(drawn, Axes if count == 1 else np.ndarray)
+    assert all(isinstance(each, Axes) and each.get_xlabel() for each in axes)
+    figure = axes[0].get_figure()
+    assert "a title" in (figure.get_suptitle() or axes[0].get_title())
+    figure.canvas.draw()
+    own = pyplot.figure().subplots(1, count)
+    again = posterior.plot(*rows, ax=own)
+    assert np.ravel(again).tolist() == np.ravel(own).tolist()
+    assert len(pyplot.get_fignums()) == 2
+
+
+def test_every_kind_of_posterior_has_a_picture():
+    from cavity.base.results import POSTERIORS
+
+    assert set(POSTERIORS) == set(pictures.PLANS)
+
+
+def test_intervals_are_those_of_the_summary():
+    posterior = glm()
+    display = plot.IntervalDisplay.from_posterior(posterior, level=0.8, intercept=True)
+    columns = posterior.summary(level=0.8).columns
+    assert display.names == ("x2", "x1", "intercept")
+    np.testing.assert_array_equal(display.mean[::-1], columns["mean"])
+    np.testing.assert_array_equal([display.low[::-1], display.high[::-1]], [columns["10%"], columns["90%"]])
+    drawn = np.concatenate([line.get_xdata() for line in display.ax_.lines[1:]])
+    assert sorted(drawn) == sorted(display.mean)
+    wide = cavity.LinearRegression().fit(RNG.normal(size=(150, 100)), RNG.normal(size=150))
+    display = plot.IntervalDisplay.from_posterior(wide, most=7)
+    clearest = np.argsort(-np.abs(wide.mean) / wide.sd)[:7]
+    assert display.names == tuple(f"x{j + 1}" for j in clearest[::-1])
+    assert display.heading == "the 7 clearest of 100"
+
+
+def test_effects_of_groups_are_those_of_the_term():
+    posterior = mixed()
+    display = plot.IntervalDisplay.from_posterior(posterior, term="1 + Days | Subject", column="Days")
+    mean, variance = posterior.effect_moments("1 + Days | Subject")
+    np.testing.assert_array_equal(display.mean, np.sort(mean[:, 1]))
+    sd = np.sqrt(variance[np.argsort(mean[:, 1]), 1])
+    np.testing.assert_allclose(display.high - display.low, 2 * stats.norm.ppf(0.975) * sd)
+    assert posterior.plot(term="1 + Days | Subject", column="intercept").get_title() == "intercept of Subject"
+
+
+def test_left_out_rows_are_refits():
+    """What a process without a row predicts for it, and which rows that does not hold."""
+    posterior = process(1)
+    mean, variance = plot.judged.left_out(posterior, posterior._rows.y)
+    model = cavity.GaussianProcess(posterior.model.covariance, posterior.model.likelihood)
+    outside = []
+    for i in range(0, 60, 7):
+        rest = model.fit(np.delete(X[:, :1], i, axis=0), np.delete(Y, i), learn=False)
+        moments = rest.predict(X[[i], :1])
+        np.testing.assert_allclose([mean[i], variance[i]], np.ravel(moments), rtol=1e-7)
+        low, high = rest.quantile(X[[i], :1], [0.025, 0.975])[0]
+        outside.append(not low < Y[i] < high)
+    display = plot.EffectDisplay.from_posterior(posterior)
+    assert display.surprising[::7].tolist() == outside
+    rings = next(line for line in display.ax_.lines if line.get_label().startswith("outside"))
+    np.testing.assert_array_equal(rings.get_xdata(), X[display.surprising, 0])
+
+
+def test_weighted_rows_have_no_rings():
+    model = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Gaussian(0.1))
+    posterior = model.fit(X[:, :1], Y, sample_weight=np.repeat([1.0, 3.0], 30), learn=False)
+    assert plot.EffectDisplay.from_posterior(posterior).surprising is None
+    with pytest.raises(ValueError, match="leave-one-out predictions are drawn of rows as they were fitted, without"):
+        plot.PITDisplay.from_posterior(posterior)
+
+
+def test_effect_of_one_of_several_columns():
+    posterior = glm("poisson", COUNTS)
+    display = plot.EffectDisplay.from_posterior(posterior, "x2", X, names=["dose", "age"])
+    points = np.column_stack([np.full(801, np.median(X[:, 0])), display.place])
+    np.testing.assert_allclose(display.expected, posterior.expected(points))
+    np.testing.assert_array_equal(display.place_new, display.place[::8])
+    ends = posterior.quantile(points[::8], [0.025, 0.975])
+    np.testing.assert_array_equal(np.column_stack([display.low_new, display.high_new]), ends)
+    assert display.ax_.get_xlabel() == "age"
+    assert display.y is None  # rows differ in the other column as well
+    assert posterior.plot(X, column=0).get_xlabel() == "x1"
+
+
+def test_map_of_two_of_several_columns():
+    wide = np.column_stack([X, RNG.normal(size=60)])
+    posterior = cavity.GLM("probit", prior_variance=9.0, intercept=True).fit(wide, TWO)
+    display = plot.MapDisplay.from_posterior(posterior, ("x3", "x1"), wide, TWO)
+    i, j = 10, 70
+    point = [[display.sides[1][i], np.median(wide[:, 1]), display.sides[0][j]]]
+    assert display.values[i, j] == pytest.approx(posterior.predict_proba(point)[0, 1], rel=1e-12)
+    assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("x3", "x1")
+    spread = plot.MapDisplay.from_posterior(posterior, (2, 0), wide, kind="sd")
+    assert spread.values[i, j] == pytest.approx(np.sqrt(posterior.predict(point)[1][0]), rel=1e-12)
+
+
+def test_calibration_counts_rows():
+    y, probability = RNG.random(500) < 0.3, RNG.random(500)
+    display = plot.CalibrationDisplay.from_predictions(y, np.append(probability[1:], np.nan), n_bins=5)
+    y, probability = y[:-1], probability[1:]
+    for k in range(5):
+        inside = (probability >= k / 5) & (probability < (k + 1) / 5)
+        known = display.count[k], display.share[k], display.probability[k]
+        assert known == pytest.approx((inside.sum(), y[inside].mean(), probability[inside].mean()))
+    loo = glm("probit", TWO)
+    display = plot.CalibrationDisplay.from_posterior(loo, y=TWO)
+    probability = np.where(TWO == "yes", np.exp(loo.loo_log_density), -np.expm1(loo.loo_log_density))
+    count = np.histogram(probability, 10, (0, 1))[0]
+    np.testing.assert_array_equal(display.count, count[count > 0])
+    assert display.ax_.get_xlabel() == "leave-one-out probability of y = yes"
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson"])
+def test_pit_is_uniform_where_the_model_is_right(likelihood):
+    rng = np.random.default_rng(1)
+    new = rng.normal(size=(4000, 1))
+    f = 0.5 + 0.7 * new[:, 0]
+    y = rng.poisson(np.exp(f)) if likelihood == "poisson" else f + 0.5 * rng.normal(size=4000)
+    posterior = cavity.GLM(likelihood, prior_variance=9.0, intercept=True).fit(new[:1000], y[:1000])
+    display = plot.PITDisplay.from_posterior(posterior, new[1000:], y[1000:])
+    np.testing.assert_allclose(display.density, 1.0, atol=0.17)
+    assert display.density.sum() == pytest.approx(10.0)
+    off = plot.PITDisplay.from_posterior(posterior, new[1000:], y[1000:] + 2)
+    assert off.density[-1] > 2.0
+    left = plot.PITDisplay.from_posterior(posterior, new[:1000], y[:1000], loo=True)
+    assert left.ax_.get_xlabel().startswith("leave-one-out")
+
+
+def test_pit_of_numbers_is_their_distribution_function():
+    posterior = glm()
+    mean, variance = posterior.predict(X, noise=True)
+    known = plot.PITDisplay.from_predictions(stats.norm.cdf((Y - mean) / np.sqrt(variance)), n_bins=4)
+    display = plot.PITDisplay.from_posterior(posterior, X, Y, n_bins=4)
+    np.testing.assert_allclose(display.density, known.density)
+
+
+def test_predictions_are_what_is_expected():
+    posterior = glm("poisson", COUNTS)
+    display = plot.PredictionDisplay.from_posterior(posterior, X, COUNTS)
+    np.testing.assert_array_equal(display.predicted, posterior.expected(X))
+    np.testing.assert_array_equal(display.log_density, posterior.loo_log_density)
+    assert len(display.ax_.collections[0].get_offsets()) == 60
+    assert plot.PredictionDisplay.from_posterior(posterior, X[:9], COUNTS[:9]).log_density is None
+
+
+def test_streams_are_predicted_before_they_are_learnt():
+    state = stream()
+    new = RNG.normal(size=(25, 1))
+    y = new[:, 0] + RNG.normal(size=25)
+    bound = state.log_bound
+    display = plot.PrequentialDisplay.from_posterior(state, new, y, batch=10, label="a")
+    assert state.log_bound == bound
+    found, other = [], state.copy()
+    for start in (0, 10, 20):
+        rows = new[start : start + 10], y[start : start + 10]
+        found.append(other.log_density(*rows))
+        other.update(*rows)
+    found = np.concatenate(found)
+    np.testing.assert_array_equal(display.log_density["a"], found)
+    np.testing.assert_allclose(display.ax_.lines[0].get_ydata()[[0, 24]], [found[0], found.mean()])
+
+
+def test_traces():
+    velocity = data.table("galaxies")[0]["velocity"]
+    posterior = cavity.UnitMixture(3).fit(velocity)
+    display = plot.TraceDisplay.from_posterior(posterior)
+    elbo = posterior.trace["elbo"]
+    np.testing.assert_array_equal(display.values, (elbo[-1] - elbo)[display.passes - 1])
+    learnt = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Gaussian(0.1)).fit(X[:, :1], Y)
+    assert plot.TraceDisplay.from_posterior(learnt).kind == "learning"
+    assert plot.TraceDisplay.from_posterior(learnt, "change").ax_.get_xlabel() == "pass over the data"
+
+
+def test_densities_and_responsibilities_along_a_column():
+    posterior = cavity.UnitMixture(3).fit(Y)
+    display = plot.DensityDisplay.from_posterior(posterior, Y)
+    np.testing.assert_allclose(display.parts.sum(axis=1), display.density, rtol=1e-10)
+    shares = plot.ResponsibilityDisplay.from_posterior(posterior, Y)
+    np.testing.assert_array_equal(shares.responsibilities, posterior.responsibilities(shares.place))
+    clutter = cavity.Clutter().fit(Y)
+    display = plot.DensityDisplay.from_posterior(clutter, Y)
+    np.testing.assert_array_equal(display.density, np.exp(clutter.log_density(display.place)))
+    outliers = plot.OutlierDisplay.from_posterior(clutter, Y)
+    np.testing.assert_array_equal(outliers.probability, clutter.clutter_probability(Y))
+    new = plot.OutlierDisplay.from_posterior(clutter, [50.0])
+    np.testing.assert_array_equal(new.probability, clutter.clutter_probability([50.0], fitted=False))
+
+
+def test_a_display_draws_again_elsewhere():
+    display = plot.EffectDisplay.from_posterior(process(1))
+    other = pyplot.figure().subplots()
+    assert display.plot(ax=other, title="again") is display
+    assert (display.ax_, display.figure_) == (other, other.get_figure())
+    assert other.get_title() == "again"
+
+
+def test_one_constant_column_is_drawn():
+    constant = np.column_stack([np.ones(60), X[:, 0]])
+    model = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Gaussian(0.1))
+    posterior = model.fit(constant, Y, learn=False)
+    assert len(posterior.plot()) == 2
+    assert plot.EffectDisplay.from_posterior(posterior, 0).place[[0, -1]] == pytest.approx([0.95, 1.05])
+
+
+def removed():
+    axes = pyplot.figure().subplots()
+    axes.remove()
+    return axes
+
+
+REFUSED = {
+    "a figure": (lambda: glm().plot(ax=pyplot.figure()), TypeError, "ax must be one Axes of matplotlib, got Figure;"),
+    "a name": (lambda: glm().plot(ax="left"), TypeError, "ax must be one Axes of matplotlib, got str"),
+    "too few": (
+        lambda: glm().plot(X, Y, ax=pyplot.figure().subplots()),
+        ValueError,
+        "ax must be an array of 2 Axes, one for each panel of this picture, got 1",
+    ),
+    "a removed one": (lambda: glm().plot(ax=removed()), ValueError, "ax was removed from its figure"),
+    "an option": (
+        lambda: glm().plot(colour="red"),
+        TypeError,
+        "this picture has no option 'colour'",
+    ),
+    "a level": (lambda: glm().plot(level=2.0), ValueError, "level must be in (0, 1), got 2.0"),
+    "no rows": (lambda: glm().plot(column=0), ValueError, "X must be given: the posterior keeps no rows"),
+    "a column": (lambda: glm().plot(X, column="dose"), ValueError, "column must be one of 'x1', 'x2', got 'dose'"),
+    "a number": (lambda: glm().plot(X, column=2), ValueError, "column must be a name or a number below 2, got 2"),
+    "no column": (
+        lambda: plot.EffectDisplay.from_posterior(process(2)),
+        ValueError,
+        "column must be a name or a number below 2, got None",
+    ),
+    "one column": (lambda: glm().plot(X, columns=("x1",)), ValueError, "columns must be two different columns, got"),
+    "one twice": (lambda: glm().plot(X, columns=(0, 0)), ValueError, "columns must be two different columns, got"),
+    "a map of one": (
+        lambda: plot.MapDisplay.from_posterior(process(1)),
+        ValueError,
+        "a map needs two columns, but X has one (x1): EffectDisplay draws along it",
+    ),
+    "names": (lambda: process(2).plot(names=["a"]), ValueError, "names must be of the 2 columns, got 1"),
+    "y": (lambda: glm().plot(X, Y[:5]), ValueError, "y must have one observation for each of the 60 rows of X, got 5"),
+    "no y": (lambda: glm().plot(X), ValueError, "y must be given: the posterior keeps no observations"),
+    "nan": (lambda: glm().plot(X * np.nan, Y), ValueError, "X must"),
+    "mixed": (
+        lambda: plot.EffectDisplay.from_posterior(mixed()),
+        TypeError,
+        "posterior is of a mixed model, whose predictions take groups",
+    ),
+    "a mixture": (
+        lambda: plot.EffectDisplay.from_posterior(cavity.GaussianMixture(1).fit(X)),
+        TypeError,
+        "posterior must be one that predicts observations from columns, got GaussianMixturePosterior",
+    ),
+    "rows of nothing": (lambda: factorized().plot(X), ValueError, "X and y are not drawn of a Factorized"),
+    "a term": (lambda: mixed().plot(term="Subject"), ValueError, "term must be one of '1 + Days | Subject'"),
+    "a term's column": (
+        lambda: mixed().plot(term="1 + Days | Subject"),
+        ValueError,
+        "column must be one of 'intercept', 'Days', got None",
+    ),
+    "columns of a mixture": (
+        lambda: cavity.GaussianMixture(1).fit(X).plot(X[:, :1]),
+        ValueError,
+        "X must have 2 columns like the data of the fit, got 1",
+    ),
+    "several columns": (
+        lambda: plot.DensityDisplay.from_posterior(cavity.GaussianMixture(1).fit(X)),
+        ValueError,
+        "posterior must be of one column, got 2",
+    ),
+    "no mixture": (lambda: plot.MixtureDisplay.from_posterior(glm()), TypeError, "posterior must be a GaussianMixture"),
+    "no clutter": (lambda: plot.OutlierDisplay.from_posterior(glm(), X), TypeError, "must be a ClutterPosterior"),
+    "no probability": (
+        lambda: plot.CalibrationDisplay.from_predictions([0, 1], [0.5, 1.5]),
+        ValueError,
+        "probability must be between 0 and 1",
+    ),
+    "labels": (
+        lambda: plot.CalibrationDisplay.from_predictions([1, 2], [0.5, 0.5]),
+        ValueError,
+        "y must be 1 where the event was seen and 0 elsewhere",
+    ),
+    "calibration of numbers": (
+        lambda: plot.CalibrationDisplay.from_posterior(glm(), X, Y),
+        TypeError,
+        "posterior must be of a target with classes; PITDisplay is for numbers",
+    ),
+    "pit of classes": (
+        lambda: plot.PITDisplay.from_posterior(glm("probit", TWO), X, TWO),
+        TypeError,
+        "posterior must be of numbers; CalibrationDisplay is for classes",
+    ),
+    "no selection": (lambda: plot.SelectionDisplay.from_selection(X), TypeError, "selection must be a Selection"),
+    "no stream": (
+        lambda: plot.PrequentialDisplay.from_posterior(factorized(), X, Y),
+        TypeError,
+        "posterior must be one that predicts observations and can be updated",
+    ),
+    "no trace": (lambda: plot.TraceDisplay.from_posterior(process(1), "elbo"), ValueError, "kind must be one of"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_drawn_is_refused_in_words(name):
+    call, error, message = REFUSED[name]
+    with pytest.raises(error, match=re.escape(message)):
+        call()
+
+
+def test_axes_of_a_closed_figure_can_be_drawn_into_and_saved(tmp_path):
+    """As notebooks do, which close what they have shown."""
+    axes = pyplot.figure().subplots()
+    pyplot.close("all")
+    glm().plot(ax=axes).get_figure().savefig(tmp_path / "a.png")
+
+
+def test_a_plot_without_matplotlib_names_the_command():
+    code = "import sys; sys.modules['matplotlib'] = None; import cavity; cavity.Clutter().fit([1.0, 2.0]).plot()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "pip install 'cavity[plot]'" in done.stderr

@@ -6,7 +6,8 @@ Kernels listed in SIMD are compiled once more for each x86-64 level in LEVELS, a
 floating-point contraction, so they return the same bits.
 
 CAVITY_DEBUG=1 builds with bounds, initialisation and None checks, in a folder of its own (pass --force when switching
-in place: the modules next to the sources are the same files).
+in place: the modules next to the sources are the same files). CAVITY_SANITIZE=address,undefined builds with these
+sanitizers of the compiler besides, in a folder of its own.
 """
 
 import os
@@ -20,7 +21,8 @@ from setuptools.command.build_ext import build_ext
 
 CORE = Path("cython_core")
 DEBUG = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
-BUILD = Path("build", "debug" if DEBUG else "release")
+SANITIZE = os.environ.get("CAVITY_SANITIZE", "")
+BUILD = Path("build", SANITIZE.replace(",", "-") or ("debug" if DEBUG else "release"))
 SHARED = "cavity._core._cyutility"
 SIMD = (
     "belief",
@@ -52,11 +54,13 @@ DIRECTIVES = dict(
     cdivision=True,
     embedsignature=True,
     emit_code_comments=DEBUG,
-    freethreading_compatible=True,
 )
 UNIX_FLAGS = ["-O1" if DEBUG else "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 MSVC_FLAGS = ["/O2", "/fp:precise"]
 LINK_FLAGS = ["-Wl,-s"] if sys.platform == "linux" else []  # no symbol tables
+if SANITIZE:
+    LINK_FLAGS = [f"-fsanitize={SANITIZE}"]
+    UNIX_FLAGS += ["-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", *LINK_FLAGS]
 
 
 def extensions():

@@ -2,20 +2,26 @@
 
 A kernel module NAME exists as `cavity._core.NAME` (any CPU) and, where the compiler and the CPU allow, as
 `cavity._core.v3.NAME` and `cavity._core.v4.NAME` (x86-64-v3: AVX2; x86-64-v4: AVX-512). All variants return
-the same bits. Nothing in here imports the rest of cavity.
+the same bits. The environment variable CAVITY_LEVEL, one of "baseline", "v3" and "v4", is the highest level that is
+used, for tests of just that. Nothing in here imports the rest of cavity.
 """
 
+import os
 from importlib import import_module
 from importlib.util import find_spec
 
 from cavity._core import cpu
 
 BASELINE = "baseline"
+LEVELS = ("v3", "v4")  # their order is alphabetical, and the baseline comes before them
 
 
 def variants(name):
     """Return the variants of kernel module `name` that were built and that this CPU can run, slowest first."""
-    levels = [level for level in ("v3", "v4") if level in cpu.levels()]
+    highest = os.environ.get("CAVITY_LEVEL") or LEVELS[-1]
+    if highest not in (BASELINE, *LEVELS):
+        raise ValueError(f"CAVITY_LEVEL must be one of {', '.join((BASELINE, *LEVELS))}, got {highest!r}")
+    levels = [level for level in LEVELS if level <= highest and level in cpu.levels()]
     return [BASELINE] + [level for level in levels if find_spec(f"{__name__}.{level}.{name}")]
 
 

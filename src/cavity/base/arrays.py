@@ -288,8 +288,8 @@ def output(value, name, shape):
 def symmetric(value, name, size=None, *, copy=True):
     """Return `value` as a finite symmetric float64 matrix in C order, of `size` rows if given.
 
-    One that is symmetric up to rounding is replaced by its symmetric part. With copy=False a float64 matrix in C or
-    Fortran order that is symmetric to the last bit is returned as it is, or as its transpose.
+    One that is symmetric up to rounding is replaced by its symmetric part. With copy=False an aligned float64 matrix in
+    C or Fortran order that is symmetric to the last bit is returned as it is, or as its transpose.
     """
     matrix = data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
     wanted = matrix.shape[:1] * 2 if size is None else (size, size)
@@ -300,7 +300,7 @@ def symmetric(value, name, size=None, *, copy=True):
     pairs = [(a, b) for i, a in enumerate(tiles) for b in tiles[i:]]
     if all(np.array_equal(matrix[a, b], matrix[b, a].T) for a, b in pairs):
         ordered = matrix.T if matrix.flags.f_contiguous else matrix
-        return np.array(ordered, order="C") if copy else np.ascontiguousarray(ordered)
+        return np.array(ordered, order="C") if copy else np.require(ordered, requirements=["C", "ALIGNED"])
     scale, mean = np.sqrt(np.abs(np.diag(matrix))), np.empty(matrix.shape)
     for a, b in pairs:
         upper, lower = matrix[a, b], matrix[b, a].T

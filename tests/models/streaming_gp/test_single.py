@@ -161,11 +161,21 @@ def test_single_rows_equal_one_batch(mean, k, alpha):
 
 def test_the_short_way_gives_the_bits_of_the_long_one():
     X, y = stream()
-    short, long = start(model()), start(model())
+    short, long, unaligned = start(model()), start(model()), start(model())
     for i in range(20):
         short.update(X[i : i + 1], y[i : i + 1])
         long.update(X[i : i + 1].tolist(), y[i : i + 1].tolist())
         assert_same_bits(short, long)
+        unaligned.update(shifted(X[i : i + 1]), shifted(y[i : i + 1]))
+        assert_same_bits(short, unaligned)
+
+
+def shifted(array):
+    """Return a copy that begins at an odd address, which kernels must not be given."""
+    moved = np.empty(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    assert not moved.flags.aligned
+    return moved
 
 
 def test_bad_rows_are_named_and_leave_no_trace():

@@ -52,7 +52,9 @@ class SingleRows:
         if not (self.ready and type(X) is type(y) is np.ndarray and X.dtype is y.dtype is FLOAT and y.shape == (1,)):
             return None
         basis, W = self.basis, self.W
-        if X.shape != (1, basis.Z.shape[1]) or not X.flags.c_contiguous or basis.target.fill(X, W) != 1:
+        if X.shape != (1, basis.Z.shape[1]) or not (X.flags.c_contiguous and X.flags.aligned):
+            return None
+        if basis.target.fill(X, W) != 1:
             return None
         kernel.solve_rows(basis.factor, W, self.prior, self.residual)
         residual = self.residual.item()

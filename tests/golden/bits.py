@@ -1,19 +1,39 @@
-"""The bits of a fixed set of fits: `python benchmarks/bits.py > before.txt`, change the code, run it again, compare.
+"""The bits of a fixed set of fits, one for each model, schedule and option.
 
-Each line is the name of a fit and a hash of every number and setting that its posterior would save. Fits that go
-through linear algebra have the same bits on one machine and one build of BLAS only, so the hashes are compared between
-two checkouts, never with a table. For changes that must not alter any result: moves, splits, new tests.
+    python tests/golden/bits.py [WORD ...]    print a hash of each fit whose name holds one of the words: run it before
+                                              and after a change that must not alter results, and compare
+    python tests/golden/bits.py --check       compare all with bits.json, on each instruction-set level; status 1 if any
+                                              differs
+    python tests/golden/bits.py --write       write bits.json anew, after a change of results that CHANGELOG.md explains
+
+A hash is of every number and setting that a posterior would save. Fits without BLAS and without NumPy's transcendental
+functions are "everywhere" in the table: they have the same bits as long as the C compiler keeps to IEEE 754. The others
+have a record for each combination of NumPy, SciPy, BLAS and its core that was tried.
 """
 
+import argparse
 import hashlib
 import json
+import os
+import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
+import scipy
 
 import cavity
 from cavity import covariances, likelihoods
+from cavity._core import BASELINE, LEVELS, variants
+from cavity.blocks.executors import blas_words
+
+TABLE = Path(__file__).with_name("bits.json")
+OTHERS = (  # machines that this one can pretend to be
+    {"OPENBLAS_CORETYPE": "Haswell"},
+    {"OPENBLAS_CORETYPE": "Prescott"},
+    {"NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR X86_V4"},
+)
 
 
 def problems():
@@ -96,6 +116,10 @@ def problems():
     yield "unit mixture", lambda: cavity.UnitMixture(3, 4.0).fit(numbers, n_threads=2)
     yield "unit mixture stochastic", lambda: cavity.UnitMixture(3, 4.0).fit_stochastic(numbers, batch_size=50)
 
+    groups = {"g": np.arange(300) % 12, "h": np.arange(300) // 40}
+    crossed = cavity.MixedGLM([cavity.RandomEffects("g", [1]), cavity.RandomEffects("h")], "probit")
+    yield "mixed crossed", lambda: crossed.fit(X, labels, groups=groups)
+
     yield "linear regression", lambda: cavity.LinearRegression().fit(X, real)
     yield "logistic regression", lambda: cavity.LogisticRegression().fit(X, labels)
     precision = np.cov(X[:, 1:].T) + np.eye(4)
@@ -114,13 +138,65 @@ def digest(posterior):
 
 
 def main():
-    """Print a line for each fit, or for those whose names hold one of the words given."""
+    """Print, check or write hashes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="of the names of fits")
+    parser.add_argument("--check", action="store_true", help="compare with the table")
+    parser.add_argument("--write", action="store_true", help="replace the table")
+    options = parser.parse_args()
+    if options.check:
+        return check()
+    if options.write:
+        return write()
+    for name, found in hashes(options.words).items():
+        print(f"{found}  {name}")
+    return 0
+
+
+def hashes(words=()):
+    """Return the hashes of the fits whose names hold one of the words, of all without any."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, fit in problems():
-            if len(sys.argv) == 1 or any(word in name for word in sys.argv[1:]):
-                print(f"{digest(fit())}  {name}")
+        return {name: digest(fit()) for name, fit in problems() if not words or any(word in name for word in words)}
+
+
+def elsewhere(**settings):
+    """Return the hashes of all fits in another process with environment variables of its own."""
+    command = [sys.executable, __file__]
+    done = subprocess.run(command, env=os.environ | settings, stdout=subprocess.PIPE, text=True, check=True)
+    return {line[18:]: line[:16] for line in done.stdout.splitlines()}
+
+
+def here():
+    """Words for what the bits of linear algebra depend on."""
+    return f"NumPy {np.__version__}, SciPy {scipy.__version__}, {blas_words()}"
+
+
+def check():
+    """Compare the levels of this machine with each other and with the table; 1 if a bit differs."""
+    found, table = hashes(), json.loads(TABLE.read_text(encoding="utf-8"))
+    wanted = table["everywhere"] | table["with"].get(here(), {})
+    wrong = {f"{name}, which the table has otherwise" for name in wanted if found.get(name) != wanted[name]}
+    levels = [level for level in (BASELINE, *LEVELS) if level in variants("simd")]
+    for level in levels:
+        other = elsewhere(CAVITY_LEVEL=level)
+        wrong |= {f"{name} at level {level}" for name in found if other[name] != found[name]}
+    print(f"{len(found)} fits at levels {', '.join(levels)}; {len(wanted)} of them in the table for {here()}")
+    print(*(f"other bits: {each}" for each in sorted(wrong)), sep="\n", end="\n" if wrong else "")
+    return 1 if wrong else 0
+
+
+def write():
+    """Write the table: what is the same on all machines that this one can pretend to be, and the rest."""
+    found, others = hashes(), [elsewhere(**settings) for settings in OTHERS]
+    same = {name for name in found if all(other[name] == found[name] for other in others)}
+    table = {
+        "everywhere": {name: found[name] for name in found if name in same},
+        "with": {here(): {name: found[name] for name in found if name not in same}},
+    }
+    TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""README's blocks of Python, each alone in a new namespace and folder, as somebody pastes it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+TEXT = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_block_runs_alone(number, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(BLOCKS[number], f"block {number} of README.md", "exec"), {"__name__": "__main__"})
+    assert "print(" not in BLOCKS[number] or capsys.readouterr().out
+
+
+def test_readme_is_short():
+    assert len(TEXT.splitlines()) < 200

@@ -9,7 +9,7 @@ from cavity import covariances, likelihoods
 from cavity.plot.pictures import picture
 
 HERE = Path(__file__).parents[1]
-DPI = 80
+DPI = 100
 
 
 def main():

@@ -146,7 +146,9 @@ def test_regressions_have_the_numbers_of_the_library(run, tmp_path):
     columns, _ = data.table("pima")
     X = np.column_stack([np.ones(532), *(columns[name] for name in ("glu", "bmi"))])
     saved, out = tmp_path / "p.npz", tmp_path / "r.npy"
-    told = result(run, "fit", "logistic-regression", "pima", "--features", "glu,bmi", "--output", saved)
+    files = "--output", saved, "--plot", tmp_path / "p.png"
+    told = result(run, "fit", "logistic-regression", "pima", "--features", "glu,bmi", *files)
+    assert pytest.importorskip("matplotlib.image").imread(tmp_path / "p.png").std() > 0.05
     expected = cavity.LogisticRegression(prior_variance=None, ard=True).fit(X, columns["type"] == "Yes")
     assert told["mean"] == expected.mean.tolist()
     assert (told["columns"], told["classes"]) == (["intercept", "glu", "bmi"], ["No", "Yes"])

@@ -6,6 +6,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 ROWS_SHOWN = 8  # of a summary below a posterior in a notebook
 LONGEST = 300  # characters of a setting
 LEFT = ' style="text-align: left"'  # notebooks put the cells of tables to the right
+TITLE = ' style="text-align: left; white-space: nowrap"'
 
 
 class Public:
@@ -51,7 +52,7 @@ def _table(title, rows):
     """Return a table of names and values in HTML, without colors of its own: pages are light or dark."""
     from html import escape
 
-    lines = [f"<table><caption{LEFT}>{escape(title)}</caption><tbody>"]
+    lines = [f"<table><caption{TITLE}>{escape(title)}</caption><tbody>"]
     for name, value, chosen in rows:
         value = escape(value if len(value) <= LONGEST else f"{value[:LONGEST]}…")
         value = f"<b>{value}</b>" if chosen else value

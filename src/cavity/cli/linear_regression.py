@@ -5,7 +5,7 @@ from cavity.cli.options import POSITIVE, Number
 
 HELP = "linear regression whose prior and noise are learnt, by mean field"
 DATA = readers.DATA.format("motorcycle")
-DRAWN = None
+DRAWN = "coefficients"
 NOISE = Number("--noise-variance", POSITIVE, "V", "of the target around the line (default learnt)")
 
 

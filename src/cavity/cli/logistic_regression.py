@@ -4,7 +4,7 @@ from cavity.cli import readers, regressions
 
 HELP = "logistic regression whose prior is learnt, by mean field"
 DATA = readers.DATA.format("pima")
-DRAWN = None
+DRAWN = "coefficients"
 
 
 def add_options(command):

@@ -249,12 +249,11 @@ def prior_lines(posterior):
 
 
 def output(command, drawn):
-    """Add the files to write; `drawn` is what a picture shows, None where there is none."""
+    """Add the files to write; `drawn` is what a picture shows."""
     group = command.add_argument_group("output")
     words = "save the posterior as .npz (read it with cavity.load)"
     group.add_argument("--output", "--save", metavar="FILE", help=words)
-    if drawn is not None:
-        group.add_argument("--plot", metavar="FILE", help=f"draw {drawn} (plot extra)")
+    group.add_argument("--plot", metavar="FILE", help=f"draw {drawn} (plot extra)")
     job(group)
 
 

@@ -35,7 +35,11 @@ def fitted(options, kind, likelihood, numbers=()):
     posterior, seconds = shared.timed(model.fit, problem.X, problem.y, **shared.fit_options(options))
     known = {"classes": problem.classes} if problem.classes else {}
     posterior = replace(posterior, columns=tuple(problem.names), roles=problem.roles, **known)
-    return posterior, report(problem, posterior, seconds), None
+
+    def draw(plot):
+        return plot.picture(posterior, title=problem.title)
+
+    return posterior, report(problem, posterior, seconds), draw
 
 
 def report(problem, posterior, seconds):

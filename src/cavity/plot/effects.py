@@ -26,7 +26,7 @@ from cavity.plot.display import (
 )
 from cavity.plot.judged import surprising
 
-DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve
+DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve and its bands
 POINTS = 20000  # most rows drawn
 MESH = 100  # points along each side of a map
 ALONG, SPARSE = 801, 8  # points along a column; every so manieth has its interval of new observations computed
@@ -123,8 +123,8 @@ class EffectDisplay(Display):
             Rows: the curve reaches as far as they do, and the other columns stay at their medians. A Gaussian process
             has its own; a stream has its inducing points.
         y : array_like (N,) or str, optional
-            Their observations, or the name of their column of X. They are drawn where there is one column only: along
-            one of several, rows differ in the others as well.
+            Their observations, or the name of their column of X. They are drawn where there is one column only, and no
+            offset: otherwise rows differ in what is not on the axis.
         level : float in (0, 1), default 0.95
             Probability of the intervals.
         names : sequence of str, optional
@@ -163,7 +163,7 @@ class EffectDisplay(Display):
         expected, low, high = expected_band(posterior, points, level)
         sparse = slice(None, None, 1 if isinstance(posterior._likelihood, likelihoods.Gaussian) else SPARSE)
         ends = interval_of_new(posterior, points[sparse], level) or (None, None)
-        alone = X.shape[1] == 1 and y is not None
+        alone = X.shape[1] == 1 and y is not None and not posterior.has_offset
         inducing = getattr(posterior, "inducing", None)
         new = cls(
             words=words,
@@ -207,15 +207,18 @@ class EffectDisplay(Display):
         x, y, classes = self.x, self.y, self.words.classes
         seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
         colors = class_colors(len(classes)) if classes else ["black"]
-        look = dict(ms=4.0 if len(y) < DENSE else 2.0, mew=0, alpha=0.6, zorder=2.0 if len(y) < CROWD else 1.9)
-        look["rasterized"] = len(y) > POINTS
+        look = dict(ms=4.0 if len(y) < DENSE else 2.0, mew=0, alpha=0.6)
+        if len(y) > CROWD:  # the curve and its bands stand above so many
+            step = -(-len(y) // POINTS)
+            x, y, seen = x[::step], y[::step], seen[::step]
+            look |= dict(alpha=max(0.15, CROWD / len(y) / 2), zorder=0.9, rasterized=True)
         for k, color in enumerate(colors):
             label = f"{self.words.target} = {classes[k]}" if classes else "data"
             axes.plot(x[seen == k], y[seen == k], "o", color=color, label=label, **look)
         if self.surprising is not None and self.surprising.any():
             label = f"outside the {100 * self.level:.3g} % that the others predict"
             look = dict(ms=9, mew=1.1, mfc="none", mec=CLUTTER, label=label)
-            axes.plot(x[self.surprising], y[self.surprising], "o", **look)
+            axes.plot(self.x[self.surprising], self.y[self.surprising], "o", **look)
         if not classes:  # gross outliers of the band's own tails do not stretch it
             ends = y[np.isfinite(y)] if self.low_new is None else np.concatenate([self.low_new, self.high_new])
             low, high = min(np.nanmin(y), ends.min()), max(np.nanmax(y), ends.max())
@@ -303,7 +306,7 @@ class MapDisplay(Display):
             Rows: the map reaches as far as they do, and the other columns stay at their medians. A Gaussian process has
             its own; a stream has its inducing points.
         y : array_like (N,) or str, optional
-            Their observations, or the name of their column of X.
+            Their observations, or the name of their column of X. They are not drawn where the fit had offsets.
         kind : {"expected", "sd"}, default "expected"
             What is drawn: the probability of the second of two classes or the expected target; or the sd of the
             function.
@@ -350,7 +353,7 @@ class MapDisplay(Display):
             kind=kind,
             others=others,
             points=X[:, [a, b]],
-            y=y,
+            y=None if posterior.has_offset else y,
             inducing=None if inducing is None else inducing[:, [a, b]],
         )
         return new.plot(ax=ax, title=title)

@@ -116,9 +116,9 @@ class TraceDisplay(Display):
             words = "nothing rose or changed after the first pass"
             axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes, color="0.3")
             axes.set_yticks([])
-        xlabel = "step of the search" if self.kind == "learning" else "pass over the data"
+        xlabel = {"learning": "step of the search", "step": "step"}.get(self.kind, "pass over the data")
         axes.set(xlabel=xlabel, ylabel=KINDS[self.kind][0], xlim=(0.5, self.total + 0.5))
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         axes.set_title(self.verdict, fontsize="medium")
 
 
@@ -204,7 +204,8 @@ class SelectionDisplay(Display):
             if some.any():
                 axes.plot(ks[some], elbo[some], "o", ms=6, mfc=fill, mec=SIGNAL, label=label)
         axes.plot(ks[best], elbo[best], "o", ms=13, mfc="none", mec="black", mew=1.5, label="largest ELBO")
-        axes.margins(x=0.06, y=0.15)
+        axes.margins(y=0.15)
+        axes.set_xlim(ks.min() - 0.5, ks.max() + 0.5)
         for i in np.flatnonzero(done) if len(ks) <= ANNOTATED else [best]:
             text = f"{elbo[i]:.2f}" if i == best else f"-{elbo[best] - elbo[i]:.3g}"
             at = dict(xytext=(0, 10), textcoords="offset points", ha="center", fontsize="small")
@@ -213,5 +214,5 @@ class SelectionDisplay(Display):
             at = dict(xycoords=("data", "axes fraction"), rotation=90, fontsize="small", ha="center")
             axes.annotate("failed", (k, 0.02), **at)
         axes.set(xlabel="number of components", ylabel="ELBO [nats]\n(numbers: difference to the largest)")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         legend(axes)

@@ -9,10 +9,15 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.types import FloatArray
-from cavity.plot.display import SIGNAL, Display
+from cavity.plot.display import SIGNAL, Display, MaxNLocator
 
 INTERCEPT = "intercept"  # what formulas and added columns of ones call it
 NAMED = 40  # most numbers that have their names beside them
+
+
+def size_of(count):
+    """Return width and height of a figure of so many intervals, in inches."""
+    return 6.0, max(2.4, 1.4 + 0.24 * min(count, NAMED))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -152,7 +157,7 @@ class IntervalDisplay(Display):
     @property
     def size(self) -> tuple[float, float]:
         """Width and height of a figure of its own, in inches."""
-        return 6.0, max(2.4, 1.4 + 0.24 * min(len(self.mean), NAMED))
+        return size_of(len(self.mean))
 
     def _draw(self, axes):
         place, many = np.arange(len(self.mean)), len(self.mean) > NAMED
@@ -166,7 +171,7 @@ class IntervalDisplay(Display):
         if many:
             axes.set_ylabel(f"{len(self.mean)} levels, from the smallest to the largest")
         axes.set_ylim(-0.7, len(self.mean) - 0.3)
-        axes.set_xlabel(
-            f"{self.xlabel}, mean and {100 * self.level:.3g} % interval (gray: 0 is inside)", fontsize="small"
-        )
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+        share = f"{100 * self.level:.3g} %"
+        axes.set_xlabel(f"{self.xlabel}, mean and {share} interval (gray: 0 is inside)", fontsize="small")
         axes.set_title(self.heading, fontsize="medium")

@@ -125,7 +125,7 @@ class DensityDisplay(Display):
             axes.hist(self.sample, bins=bins, density=True, color="gray", alpha=0.35, label="data")
         axes.plot(self.place, self.density, color="black", lw=1.4, label="predictive density")
         for k, color in enumerate(line_colors(self.mean)):
-            label = "means ± 2 sd" if k == np.flatnonzero(self.shown)[0] else None
+            label = f"mean{'s' if len(self.mean) > 1 else ''} ± 2 sd" if k == np.flatnonzero(self.shown)[0] else None
             if self.parts.size:
                 axes.plot(self.place, self.parts[:, k], color=color, lw=1.2)
             if self.shown[k]:

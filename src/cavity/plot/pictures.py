@@ -14,7 +14,7 @@ from cavity.plot import display
 from cavity.plot.display import Figure, FigureCanvasBase
 from cavity.plot.effects import EffectDisplay, MapDisplay, order_of_change
 from cavity.plot.fits import SelectionDisplay, TraceDisplay
-from cavity.plot.intervals import NAMED, IntervalDisplay
+from cavity.plot.intervals import NAMED, IntervalDisplay, size_of
 from cavity.plot.judged import CalibrationDisplay, loo_or_none
 from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay, dimension
 from cavity.plot.outliers import OutlierDisplay
@@ -55,7 +55,7 @@ def draw(posterior, X=None, y=None, *, ax=None, title=None, figure=None, trace=F
     for make, axes in zip(makers, found, strict=True):
         known = inspect.signature(make).parameters
         make(ax=axes, **{name: value for name, value in options.items() if name in known})
-    _drop_repeated_legends(found)
+    _align([(axes, make.func.__self__) for make, axes in zip(makers, found, strict=True)])
     if title is not None and ax is None and len(found) > 1:
         found[0].get_figure().suptitle(title)
     elif title is not None:
@@ -70,15 +70,18 @@ def picture(posterior, X=None, y=None, *, title=None, trace=False, **options):
     return figure
 
 
-def _drop_repeated_legends(found):
-    """Leave a legend to the first of the panels that have the same."""
-    told = set()
-    for axes in found:
-        legend = axes.get_legend()
-        words = () if legend is None else tuple(text.get_text() for text in legend.get_texts())
-        if words in told:
-            legend.remove()
-        told |= {words} - {()}
+def _align(found):
+    """Give panels of one kind one scale, if they are effects, and one legend."""
+    kinds = {}
+    for axes, kind in found:
+        kinds.setdefault(kind, []).append(axes)
+    ends = np.array([axes.get_ylim() for axes in kinds.get(EffectDisplay, ())])
+    for kind, several in kinds.items():
+        for k, axes in enumerate(several):
+            if kind is EffectDisplay:
+                axes.set_ylim(ends[:, 0].min(), ends[:, 1].max())
+            if k and axes.get_legend():
+                axes.get_legend().remove()
 
 
 def _check_options(makers, options):
@@ -107,10 +110,9 @@ def _check_no_rows(posterior, X, y):
 
 
 def _coefficients(posterior, X, y, options):
-    makers, count = [partial(IntervalDisplay.from_posterior, posterior)], min(len(posterior.mean), NAMED)
-    height = max(2.4, 1.4 + 0.24 * count)
+    makers, (width, height) = [partial(IntervalDisplay.from_posterior, posterior)], size_of(len(posterior.mean))
     if X is None and y is None:
-        return makers, 1, (6.0, height)
+        return makers, 1, (width, height)
     return [*makers, _judged(posterior, X, y)], 2, (2 * WIDTH + 0.8, max(HEIGHT + 0.4, height))
 
 
@@ -127,8 +129,9 @@ def _judged(posterior, X, y):
 
 def _mixed(posterior, X, y, options):
     _check_no_rows(posterior, X, y)
-    if "term" in options:
-        return [partial(IntervalDisplay.from_posterior, posterior)], 1, None
+    if options.get("term") in posterior.terms:
+        count = len(posterior.effect_names(options["term"])[1])
+        return [partial(IntervalDisplay.from_posterior, posterior)], 1, size_of(count)
     makers, counts = [partial(IntervalDisplay.from_posterior, posterior)], [len(posterior.mean)]
     for term in posterior.terms:
         columns, levels = posterior.effect_names(term)
@@ -150,7 +153,8 @@ def _process(posterior, X, y, options):
         makers = [partial(MapDisplay.from_posterior, posterior, None, X, y, kind=kind) for kind in kinds]
         return makers, len(kinds), (1.15 * WIDTH * len(kinds), 1.05 * HEIGHT)
     rows, seen = display.rows_of(posterior, X, y)
-    judged = [] if seen is None else [_judged(posterior, X, y)]
+    unknown = seen is None or (posterior.has_offset and "offset" not in options)
+    judged = [] if unknown else [_judged(posterior, X, y)]
     order = order_of_change(posterior, rows)[: MOST - len(judged)]
     makers = [partial(EffectDisplay.from_posterior, posterior, int(d), X, y) for d in order] + judged
     across = 2 if len(makers) in (3, 4) else ACROSS
@@ -159,7 +163,7 @@ def _process(posterior, X, y, options):
 
 def _clutter(posterior, X, y, options):
     if np.ndim(posterior.variance) or (X is None and dimension(posterior) > 1):
-        return [partial(IntervalDisplay.from_posterior, posterior)], 1, None
+        return [partial(IntervalDisplay.from_posterior, posterior)], 1, size_of(np.size(posterior.mean))
     makers = [] if X is None else [partial(OutlierDisplay.from_posterior, posterior, X)]
     if dimension(posterior) == 1:
         makers.insert(0, partial(DensityDisplay.from_posterior, posterior, X))
@@ -175,7 +179,7 @@ def _mixture(posterior, X, y, options):
 
 def _factorized(posterior, X, y, options):
     _check_no_rows(posterior, X, y)
-    return [partial(IntervalDisplay.from_posterior, posterior)], 1, None
+    return [partial(IntervalDisplay.from_posterior, posterior)], 1, size_of(len(posterior.mean))
 
 
 def _mean_field(posterior, X, y, options):

@@ -11,12 +11,13 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.plot.display import COLORS, SIGNAL, Display, MaxNLocator, Words, legend, rows_of
+from cavity.plot.effects import check_predicts, observed_band
 from cavity.plot.judged import check_pair, loo_or_none
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PredictionDisplay(Display):
-    """What was observed over what was predicted, row by row.
+    """What was observed over what was predicted, row by row; of classes their numbers.
 
     Parameters
     ----------
@@ -26,6 +27,8 @@ class PredictionDisplay(Display):
         The color of each: leave-one-out log densities, if they are known.
     target : str
         What y is called.
+    classes : tuple of str, default ()
+        What its numbers stand for, if they are those of classes.
 
     Attributes
     ----------
@@ -44,6 +47,7 @@ class PredictionDisplay(Display):
     y: FloatArray
     log_density: FloatArray | None = None
     target: str = "y"
+    classes: tuple[str, ...] = ()
 
     @classmethod
     def from_posterior(
@@ -84,18 +88,16 @@ class PredictionDisplay(Display):
         Raises
         ------
         ValueError, TypeError
-            For a posterior without a mean of observations, and for rows that do not fit.
+            For a posterior that does not predict rows of columns alone, and for rows that do not fit.
         """
+        check_predicts(posterior)
         X, y = rows_of(posterior, X, y, needs=True)
         words = Words.of(posterior, X.shape[1], None, target)
-        likelihood = posterior._likelihood
-        if likelihood.n_classes:
-            expected = posterior.predict_proba(X, offset=offset) @ np.arange(likelihood.n_classes)
-        else:
-            expected = posterior.expected(X, offset=offset)
+        expected = observed_band(posterior._likelihood, *posterior.predict(X, offset=offset), 0.95)[0]
         density = loo_or_none(posterior)
         density = density if density is not None and len(density) == len(y) else None
-        return cls(predicted=expected, y=y, log_density=density, target=words.target).plot(ax=ax, title=title)
+        known = dict(target=words.target, classes=words.classes)
+        return cls(predicted=expected, y=y, log_density=density, **known).plot(ax=ax, title=title)
 
     @classmethod
     def from_predictions(
@@ -152,6 +154,9 @@ class PredictionDisplay(Display):
         ends = [min(predicted.min(), y.min()), max(predicted.max(), y.max())]
         axes.plot(ends, ends, color="black", lw=0.8, ls=":")
         axes.set(xlabel=f"predicted {self.target}", ylabel=f"observed {self.target}")
+        if self.classes:
+            axes.set_xticks(range(len(self.classes)), self.classes)
+            axes.set_yticks(range(len(self.classes)), self.classes)
         if density is not None:
             axes.get_figure().colorbar(points, ax=axes, label="leave-one-out log density [nats]")
 

@@ -12,16 +12,28 @@ from cavity.sklearn.gp.regression import GaussianProcessRegressor
 from cavity.sklearn.linear import LogitClassifier, ProbitClassifier
 from cavity.sklearn.mixture.bayesian import BayesianGaussianMixture
 from cavity.sklearn.mixture.maximum_likelihood import GaussianMixture
+from cavity.sklearn.regression import (
+    ARDRegression,
+    NegativeBinomialRegressor,
+    OrdinalClassifier,
+    PoissonRegressor,
+    RobustRegressor,
+)
 from cavity.sklearn.streaming_gp.classification import StreamingGPClassifier
 from cavity.sklearn.streaming_gp.regression import StreamingGPRegressor
 
 __all__ = [
+    "ARDRegression",
     "BayesianGaussianMixture",
     "GaussianMixture",
     "GaussianProcessClassifier",
     "GaussianProcessRegressor",
     "LogitClassifier",
+    "NegativeBinomialRegressor",
+    "OrdinalClassifier",
+    "PoissonRegressor",
     "ProbitClassifier",
+    "RobustRegressor",
     "StreamingGPClassifier",
     "StreamingGPRegressor",
 ]

@@ -1,0 +1,649 @@
+"""Linear models with the interface of scikit-learn: robust, of counts, of ordered classes, and with relevance found.
+
+References
+----------
+.. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001.
+.. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, sections 7.2 and 10.3.
+.. [GJ] Andrew Gelman et al., "A weakly informative default prior distribution for logistic and other regression
+   models", Annals of Applied Statistics 2, 2008.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_tweedie_score
+
+from cavity.base import arrays
+from cavity.base.errors import NumericalWarning, warn
+from cavity.base.types import ArrayLike, FloatArray
+from cavity.likelihoods import Laplace, NegativeBinomial, OrderedProbit, Poisson, StudentT
+from cavity.models.glm.model import GLM
+from cavity.models.regression.linear import LinearRegression
+from cavity.sklearn.checks import classes_in, counted, counted_rows, validate_data
+from cavity.sklearn.faces import Classifier, Face, shows_progress
+
+__all__ = ["ARDRegression", "NegativeBinomialRegressor", "OrdinalClassifier", "PoissonRegressor", "RobustRegressor"]
+
+
+class _GLMEstimator(Face):
+    """What estimators on `cavity.GLM` share; a subclass has `_likelihood_of_fit()`.
+
+    prior_variance : float, optional
+        Variance of the prior of each weight. By default (2.5 s_y/s_j)^2 for column j [GJ]_, as in `cavity.GLM`.
+    max_iter : int, default 200
+        Most sweeps of EP.
+    tol : float, default 1e-8
+        Stopping rule, see `cavity.GLM.fit`.
+    n_threads : int, optional
+        Threads of the sweeps; the result has the same bits for any number. -1 is all cores; by default the environment
+        variable CAVITY_NUM_THREADS counts, else 1.
+    verbose : int, default 0
+        1 and above show progress on stderr: a bar where tqdm is installed, else lines.
+
+    Attributes
+    ----------
+    coef_, coef_sd_ : ndarray (D,)
+        Posterior means and standard deviations of the weights.
+    likelihood_ : cavity.likelihoods.Likelihood
+        With the parameters that were learnt.
+    log_evidence_ : float
+        Log probability of the targets, integrated over the weights.
+    loo_score_ : float
+        Mean over the rows (weighted) of the log density of a target given all other rows, which EP has for free. Not
+        where a row has no proper cavity.
+    n_iter_ : int
+        Sweeps.
+    converged_ : bool
+        Whether the stopping rule was met.
+    posterior_ : cavity.GLMPosterior
+        The posterior, the intercept first.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray (D,)
+        Their names, if X had names.
+    """
+
+    def __init_subclass__(cls, **options):
+        """Put what the regressors share into a docstring, in place of its line "{settings}"."""
+        super().__init_subclass__(**options)
+        if cls.__doc__ is not None and _GLMEstimator.__doc__ is not None:  # there is none under python -OO
+            cls.__doc__ = cls.__doc__.replace("    {settings}\n", _GLMEstimator.__doc__.partition("\n\n")[2], 1)
+
+    def _fit_checked(self, X, y, weight, *, intercept, **given):
+        """Fit checked rows without those of weight zero, copies as weights: a search then sees them as one."""
+        rows, each = np.unique(np.column_stack([X, y, *given.values()]), axis=0, return_inverse=True)
+        X, (y, *others) = rows[:, : X.shape[1]], rows[:, X.shape[1] :].T
+        given, weight = dict(zip(given, others, strict=True)), np.bincount(each.ravel(), weight)
+        prior = self.prior_variance
+        prior = None if prior is None else arrays.number(prior, "prior_variance", low=0)
+        model = GLM(self._likelihood_of_fit(), prior_variance=prior, intercept=intercept)
+        options = self._settings("max_iter", "tol", "n_threads") | {"progress": shows_progress(self)}
+        self._set_posterior(model.fit(X, y, sample_weight=weight, **given, **options), weight, intercept)
+
+    def _set_posterior(self, posterior, weight, intercept):
+        """Set the attributes of a fit."""
+        self.__dict__.pop("loo_score_", None)  # an earlier fit's says nothing about the new posterior
+        self.posterior_, self.likelihood_ = posterior, posterior.model.likelihood
+        mean, sd = posterior.mean, np.sqrt(posterior.variance)
+        self.coef_, self.coef_sd_ = mean[intercept:].copy(), sd[intercept:].copy()
+        self.intercept_ = float(mean[0]) if intercept else 0.0
+        self.log_evidence_, self.n_iter_ = posterior.log_evidence, posterior.n_iter
+        self.converged_ = posterior.converged
+        try:
+            self.loo_score_ = float(np.average(posterior.loo_log_density, weights=weight))
+        except ValueError as error:  # the posterior stands, only this is missing
+            warn(f"no loo_score_: {error}", NumericalWarning)
+
+
+class _GLMRegressor(RegressorMixin, _GLMEstimator):
+    """Regressors, which have an intercept."""
+
+    def _fit(self, X, y, sample_weight, offset=0.0):
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y, offset, weight = counted(sample_weight, X, y, self._checked_offset(offset, len(y)))
+        intercept = arrays.flag(self.fit_intercept, "fit_intercept")
+        self._fit_checked(X, y, weight, intercept=intercept, offset=offset)
+        return self
+
+    def _checked_offset(self, offset, n):
+        """Return a known part of f, (n,)."""
+        offset = arrays.finite_array(0.0 if offset is None else offset, "offset", ndim=(0, 1))
+        if offset.ndim == 1 and len(offset) != n:
+            raise ValueError(f"offset must have shape ({n},), one number for each row, got {offset.shape}")
+        return np.broadcast_to(offset, (n,))
+
+
+class RobustRegressor(_GLMRegressor):
+    """Linear regression that lets go of outliers: noise with heavy tails, of a scale that is learnt, by EP [M]_.
+
+    Parameters
+    ----------
+    noise : {"student-t", "laplace"}, default "student-t"
+        Distribution of the noise. Outliers have no say with Student-t noise, a bounded one with Laplace noise.
+    degrees_of_freedom : float, default 4.0
+        Of Student-t noise; None to learn them too.
+    scale : float, optional
+        Scale of the noise in units of y; learnt, by the evidence, if None.
+    fit_intercept : bool, default True
+        Whether there is an intercept; its prior is wide.
+    {settings}
+    intercept_ : float
+        Posterior mean of the intercept; 0.0 if there is none.
+
+    See Also
+    --------
+    cavity.GLM : The model underneath, which has other likelihoods.
+    sklearn.linear_model.HuberRegressor : A point estimate with a bounded loss; sooner.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.sklearn import RobustRegressor
+    >>> X = np.arange(20.0)[:, None]
+    >>> y = 1.0 + 2.0 * X[:, 0] + 0.1 * np.cos(7.0 * X[:, 0])
+    >>> y[3] = 500.0
+    >>> model = RobustRegressor().fit(X, y)
+    >>> model.coef_.round(2).tolist(), model.predict([[30.0]]).round(1).tolist()
+    ([2.0], [61.0])
+    """
+
+    def __init__(
+        self,
+        noise: Literal["student-t", "laplace"] = "student-t",
+        *,
+        degrees_of_freedom: float | None = 4.0,
+        scale: float | None = None,
+        fit_intercept: bool = True,
+        prior_variance: float | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self._keep(locals())
+
+    def _likelihood_of_fit(self):
+        arrays.choice(self.noise, "noise", ("student-t", "laplace"))
+        return Laplace(self.scale) if self.noise == "laplace" else StudentT(self.degrees_of_freedom, self.scale)
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit by expectation propagation, and find what is None by the evidence.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+        y : array_like, shape (N,)
+            The targets.
+        sample_weight : array_like, shape (N,), optional
+            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule of `cavity.GLM.fit` was not met; ``converged_`` is False then.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Mean of the function and, if wanted, its standard deviations.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        return_std : bool, default False
+            Whether to return standard deviations of the function. Those of new observations, whose noise has heavy
+            tails, are better asked for by ``posterior_.quantile``.
+
+        Returns
+        -------
+        mean : ndarray, shape (n,)
+            The means.
+        std : ndarray, shape (n,)
+            Only with `return_std`.
+        """
+        X = self._new_rows(X)
+        mean, variance = self.posterior_.predict(X)
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+
+class _CountRegressor(_GLMRegressor):
+    """Regressors of counts: the mean is exp(x'w + offset)."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, offset: ArrayLike | None = None
+    ) -> Self:
+        """Fit by expectation propagation, and find what is None by the evidence.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+        y : array_like, shape (N,)
+            The counts. Other numbers, zero or more, are taken as scikit-learn takes them: with the density of a count.
+        sample_weight : array_like, shape (N,), optional
+            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+        offset : array_like, shape (N,), optional
+            Known part of the log of the mean: the log of the exposure.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule of `cavity.GLM.fit` was not met; ``converged_`` is False then.
+        """
+        return self._fit(X, y, sample_weight, offset)
+
+    def predict(self, X: ArrayLike, offset: ArrayLike | None = None, return_std: bool = False) -> Any:
+        """Mean of a new count, integrated over the posterior and, if wanted, its standard deviation.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        offset : array_like, shape (n,), optional
+            Known part of the log of the mean.
+        return_std : bool, default False
+            Whether to return standard deviations of new counts.
+
+        Returns
+        -------
+        mean : ndarray, shape (n,)
+            The means.
+        std : ndarray, shape (n,)
+            Only with `return_std`.
+        """
+        X = self._new_rows(X)
+        mean, variance = self.posterior_.predict(X, noise=True, offset=self._checked_offset(offset, len(X)))
+        return (mean, np.sqrt(variance)) if return_std else mean
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
+        """Fraction of the Poisson deviance that is explained, D^2, as `sklearn.linear_model.PoissonRegressor` has it.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        y : array_like, shape (n,)
+            Their counts.
+        sample_weight : array_like, shape (n,), optional
+            Weights of the rows.
+        offset : array_like, shape (n,), optional
+            Known part of the log of the mean.
+
+        Returns
+        -------
+        float
+            1 at best, 0 for the mean of y.
+        """
+        return d2_tweedie_score(y, self.predict(X, offset=offset), sample_weight=sample_weight, power=1)
+
+
+class _Numbers:
+    """Counts that need not be whole, as scikit-learn takes them."""
+
+    __slots__ = ()
+
+    def check(self, y: Any) -> FloatArray:
+        """Accept numbers, zero or more."""
+        array = arrays.finite_array(y, "y", ndim=(0, 1))
+        if np.any(array < 0):
+            raise ValueError(f"y must not be negative, got {float(np.min(array))!r}")
+        return array
+
+
+class _Poisson(_Numbers, Poisson):
+    __slots__ = ()
+
+
+class _NegativeBinomial(_Numbers, NegativeBinomial):
+    __slots__ = ()
+
+
+class PoissonRegressor(_CountRegressor):
+    """Poisson regression of counts with a log link, by expectation propagation [M]_.
+
+    Parameters
+    ----------
+    fit_intercept : bool, default True
+        Whether there is an intercept; its prior is wide.
+    {settings}
+    intercept_ : float
+        Posterior mean of the intercept; 0.0 if there is none.
+
+    See Also
+    --------
+    NegativeBinomialRegressor : For counts whose variance is above their mean.
+    sklearn.linear_model.PoissonRegressor : The posterior mode, without its uncertainty; sooner.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.sklearn import PoissonRegressor
+    >>> X = np.linspace(0.0, 1.0, 50)[:, None]
+    >>> y = np.random.default_rng(0).poisson(np.exp(1.0 + 2.0 * X[:, 0]))
+    >>> model = PoissonRegressor().fit(X, y)
+    >>> model.coef_.round(1).tolist(), model.coef_sd_.round(1).tolist()
+    ([2.0], [0.2])
+    """
+
+    def __init__(
+        self,
+        *,
+        fit_intercept: bool = True,
+        prior_variance: float | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self._keep(locals())
+
+    def _likelihood_of_fit(self):
+        return _Poisson()
+
+
+class NegativeBinomialRegressor(_CountRegressor):
+    """Regression of counts that vary more than Poisson's, with a log link, by expectation propagation [M]_.
+
+    Parameters
+    ----------
+    dispersion : float, optional
+        r: the variance of a count of mean m is m + m^2/r. Learnt, by the evidence, if None.
+    fit_intercept : bool, default True
+        Whether there is an intercept; its prior is wide.
+    {settings}
+    intercept_ : float
+        Posterior mean of the intercept; 0.0 if there is none.
+
+    See Also
+    --------
+    PoissonRegressor : For counts whose variance is their mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.sklearn import NegativeBinomialRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 1))
+    >>> y = rng.poisson(np.exp(1.0 + 0.5 * X[:, 0]) * rng.gamma(2.0, 0.5, 400))
+    >>> model = NegativeBinomialRegressor().fit(X, y)
+    >>> model.coef_.round(1).tolist(), round(model.likelihood_.dispersion, 1)
+    ([0.5], 2.0)
+    """
+
+    def __init__(
+        self,
+        *,
+        dispersion: float | None = None,
+        fit_intercept: bool = True,
+        prior_variance: float | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self._keep(locals())
+
+    def _likelihood_of_fit(self):
+        return _NegativeBinomial(self.dispersion)
+
+
+class OrdinalClassifier(Classifier, _GLMEstimator):
+    """Classifier of ordered classes: f plus standard normal noise falls between thresholds, which are learnt [M]_.
+
+    The classes are ordered as numpy orders them: numbers by their size, strings by the alphabet; number them where
+    that is not their order.
+
+    Parameters
+    ----------
+    {settings}
+    classes_ : ndarray (K,)
+        The labels, sorted.
+    thresholds_ : ndarray (K - 1,)
+        Where one class ends and the next begins, in units of the noise.
+
+    See Also
+    --------
+    ProbitClassifier : For classes without an order.
+
+    Notes
+    -----
+    There is no intercept: the thresholds have its place.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.sklearn import OrdinalClassifier
+    >>> X = np.linspace(-3.0, 3.0, 60)[:, None]
+    >>> y = np.digitize(X[:, 0] + np.cos(9.0 * X[:, 0]), [-1.0, 1.0])
+    >>> model = OrdinalClassifier().fit(X, y)
+    >>> model.predict([[-2.5], [0.0], [2.5]]).tolist(), model.predict_proba([[0.0]]).round(1).tolist()
+    ([0, 1, 2], [[0.1, 0.9, 0.0]])
+    """
+
+    def __init__(
+        self,
+        *,
+        prior_variance: float | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        n_threads: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self._keep(locals())
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # of classes without an order
+        return tags
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit by expectation propagation; thresholds by the evidence.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows.
+        y : array_like, shape (N,)
+            Class labels, of at least two classes.
+        sample_weight : array_like, shape (N,), optional
+            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule of `cavity.GLM.fit` was not met; ``converged_`` is False then.
+        """
+        X, y, weight = counted_rows(self, X, y, sample_weight, dtype=np.float64)
+        self.classes_ = classes_in(y)
+        self._fit_checked(X, np.searchsorted(self.classes_, y).astype(np.float64), weight, intercept=False)
+        self.thresholds_ = np.array(self.likelihood_.thresholds)
+        return self
+
+    def _likelihood_of_fit(self):
+        return OrderedProbit()
+
+    def _log_probabilities(self, X):
+        X = self._new_rows(X)
+        with np.errstate(divide="ignore"):
+            return np.log(self.posterior_.predict_proba(X))
+
+
+class ARDRegression(RegressorMixin, Face):
+    """Linear regression in which each weight has a variance of its own, those of idle columns vanishing [B]_.
+
+    The model of `cavity.LinearRegression` on centred data; noise and variances are learnt with their uncertainty.
+
+    Parameters
+    ----------
+    ard : bool, default True
+        Whether each weight has a variance of its own; False is ridge regression of which one variance is learnt.
+    fit_intercept : bool, default True
+        Whether there is an intercept, with a flat prior: columns and targets are centred.
+    max_iter : int, default 1000
+        Most passes.
+    tol : float, default 1e-10
+        Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
+    n_threads : int, optional
+        Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by default
+        the environment variable CAVITY_NUM_THREADS counts, else 1.
+    verbose : int, default 0
+        1 and above show progress on stderr: a bar where tqdm is installed, else lines.
+
+    Attributes
+    ----------
+    coef_, coef_sd_ : ndarray (D,)
+        Posterior means and standard deviations of the weights.
+    intercept_ : float
+        The intercept; 0.0 if there is none.
+    relevance_ : ndarray (D,)
+        Share of each weight that the data determine, from 0 to 1.
+    noise_variance_ : float
+        1 over the posterior mean of the precision of the noise.
+    elbo_ : float
+        Lower bound of the log evidence of the centred targets.
+    n_iter_ : int
+        Passes.
+    converged_ : bool
+        Whether the stopping rule was met.
+    posterior_ : cavity.LinearRegressionPosterior
+        The posterior.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray (D,)
+        Their names, if X had names.
+
+    See Also
+    --------
+    cavity.LinearRegression : The model underneath; it reads files larger than memory.
+    sklearn.linear_model.ARDRegression : Point estimates of the variances, and a threshold that removes columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from cavity.sklearn import ARDRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 5))
+    >>> y = 3.0 + X @ [2.0, 0.0, -1.0, 0.0, 0.0] + rng.normal(0.0, 0.5, size=100)
+    >>> model = ARDRegression().fit(X, y)
+    >>> model.coef_.round(1).tolist(), round(model.intercept_, 1)
+    ([2.0, 0.0, -1.0, 0.0, 0.0], 3.0)
+    """
+
+    def __init__(
+        self,
+        *,
+        ard: bool = True,
+        fit_intercept: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-10,
+        n_threads: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self._keep(locals())
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit by coordinate ascent.
+
+        Parameters
+        ----------
+        X : array_like, shape (N, D)
+            The rows, of any scale.
+        y : array_like, shape (N,)
+            The targets.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For data or settings that make no sense, naming them, before any work.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the stopping rule was not met; ``converged_`` is False then.
+        """
+        X, y, _ = counted_rows(self, X, y, dtype=np.float64, y_numeric=True)
+        model = LinearRegression(ard=arrays.flag(self.ard, "ard"))
+        intercept = arrays.flag(self.fit_intercept, "fit_intercept")
+        self._centre = np.mean(X, axis=0) if intercept else np.zeros(X.shape[1])
+        middle = float(np.mean(y)) if intercept else 0.0
+        options = self._settings("max_iter", "tol", "n_threads")
+        posterior = model.fit(X - self._centre, y - middle, progress=shows_progress(self), **options)
+        self.posterior_, self.coef_, self.relevance_ = posterior, posterior.mean.copy(), posterior.relevance
+        self.coef_sd_ = np.sqrt(posterior.variance)
+        self.intercept_ = middle - float(self._centre @ self.coef_)
+        self.noise_variance_, self.elbo_ = 1.0 / posterior.noise_precision.mean, posterior.elbo
+        self.n_iter_, self.converged_ = posterior.n_iter, posterior.converged
+        return self
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Mean of the predictive distribution and, if wanted, its standard deviations.
+
+        Parameters
+        ----------
+        X : array_like, shape (n, D)
+            The rows.
+        return_std : bool, default False
+            Whether to return standard deviations, those of new observations as in scikit-learn.
+
+        Returns
+        -------
+        mean : ndarray, shape (n,)
+            The means.
+        std : ndarray, shape (n,)
+            Only with `return_std`.
+        """
+        X = self._new_rows(X)
+        mean, variance = self.posterior_.predict(X - self._centre, noise=True)
+        mean = mean + (self.intercept_ + float(self._centre @ self.coef_))
+        return (mean, np.sqrt(variance)) if return_std else mean

@@ -1,0 +1,165 @@
+"""Linear regressors and the ordinal classifier: what they are underneath, and scikit-learn's contract."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from sklearn import linear_model
+from sklearn.metrics import d2_tweedie_score
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.faces import docstring_errors, public_members
+
+import cavity
+import cavity.sklearn
+from cavity.sklearn import (
+    ARDRegression,
+    NegativeBinomialRegressor,
+    OrdinalClassifier,
+    PoissonRegressor,
+    RobustRegressor,
+)
+
+KINDS = [ARDRegression, NegativeBinomialRegressor, OrdinalClassifier, PoissonRegressor, RobustRegressor]
+pytestmark = pytest.mark.filterwarnings("ignore::cavity.SettingsWarning")
+
+
+def draw(n=80, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, 0.5 + X @ np.array([1.0, -0.5, 0.0])[:d], rng
+
+
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks([PoissonRegressor(max_iter=50), OrdinalClassifier(), ARDRegression()])
+def test_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@parametrize_with_checks(
+    [NegativeBinomialRegressor(), RobustRegressor(), RobustRegressor("laplace"), ARDRegression(ard=False)]
+)
+def test_contract_of_scikit_learn_with_other_settings(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "likelihood"),
+    [
+        (RobustRegressor(), cavity.likelihoods.StudentT(4.0, None)),
+        (RobustRegressor("laplace", prior_variance=2.0), cavity.likelihoods.Laplace(None)),
+        (PoissonRegressor(prior_variance=2.0), cavity.likelihoods.Poisson()),
+        (NegativeBinomialRegressor(), cavity.likelihoods.NegativeBinomial(None)),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_is_cavity_glm_underneath(estimator, likelihood):
+    X, f, rng = draw()
+    counts = "Robust" not in type(estimator).__name__
+    y = rng.poisson(np.exp(f) * rng.gamma(2.0, 0.5, len(f))).astype(float) if counts else f + rng.standard_t(3, len(f))
+    found = estimator.fit(X, y)
+    model = cavity.GLM(likelihood, prior_variance=estimator.prior_variance, intercept=True)
+    posterior = model.fit(X, y)
+    np.testing.assert_allclose(np.append(found.intercept_, found.coef_), posterior.mean, rtol=1e-6)
+    np.testing.assert_allclose(found.coef_sd_, np.sqrt(posterior.variance[1:]), rtol=1e-6)
+    assert found.converged_
+    assert found.log_evidence_ == pytest.approx(posterior.log_evidence, rel=1e-10)
+    assert found.loo_score_ == pytest.approx(np.mean(posterior.loo_log_density), rel=1e-6)
+    wanted, spread = posterior.predict(X, noise=counts)
+    mean, sd = found.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, wanted, rtol=1e-6)
+    np.testing.assert_allclose(sd, np.sqrt(spread), rtol=1e-6)
+
+
+def test_outliers_have_no_say():
+    X, f, rng = draw(200)
+    y = f + 0.1 * rng.normal(size=200)
+    clean = RobustRegressor().fit(X, y).coef_
+    y[:10] += 1e4
+    np.testing.assert_allclose(RobustRegressor().fit(X, y).coef_, clean, atol=0.02)
+    assert abs(linear_model.LinearRegression().fit(X, y).coef_ - clean).max() > 10.0
+
+
+def test_counts_have_an_exposure_and_the_deviance_for_score():
+    X, f, rng = draw(400)
+    exposure = rng.uniform(1.0, 5.0, 400)
+    y = rng.poisson(exposure * np.exp(f))
+    model = PoissonRegressor().fit(X, y, offset=np.log(exposure))
+    np.testing.assert_allclose(model.coef_, [1.0, -0.5, 0.0], atol=0.1)
+    mean = model.predict(X, offset=np.log(exposure))
+    np.testing.assert_allclose(mean, exposure * model.predict(X))
+    assert model.score(X, y, offset=np.log(exposure)) == d2_tweedie_score(y, mean, power=1)
+    known = linear_model.PoissonRegressor(alpha=0.0).fit(X, y / exposure, sample_weight=exposure)
+    np.testing.assert_allclose(model.coef_, known.coef_, atol=0.01)
+    with pytest.raises(ValueError, match=r"offset must have shape \(400,\)"):
+        model.fit(X, y, offset=np.zeros(3))
+    with pytest.raises(ValueError, match="y must not be negative"):
+        model.fit(X, y - 5.0)
+
+
+def test_weights_are_copies_and_zeros_leave_rows_out():
+    X, f, rng = draw(60)
+    y, weight, offset = rng.poisson(np.exp(f)), np.arange(60) % 3, rng.normal(size=60)
+    again = np.repeat(np.arange(60), weight)
+    given = PoissonRegressor(prior_variance=4.0).fit(X, y, weight, offset)
+    copies = PoissonRegressor(prior_variance=4.0).fit(X[again], y[again], offset=offset[again])
+    np.testing.assert_allclose(given.coef_, copies.coef_, atol=1e-7)
+
+
+def test_ordered_classes():
+    X, f, rng = draw(600)
+    y = np.array([3, 5, 9])[np.digitize(2.0 * f + rng.normal(size=600), [0.0, 2.0])]
+    model = OrdinalClassifier().fit(X, y)
+    assert model.classes_.tolist() == [3, 5, 9]
+    np.testing.assert_allclose(model.coef_, [2.0, -1.0, 0.0], atol=0.3)
+    mean, variance = model.posterior_.predict(X)
+    below = ndtr((model.thresholds_ - mean[:, None]) / np.sqrt(1.0 + variance)[:, None])
+    wanted = np.diff(np.column_stack([np.zeros(600), below, np.ones(600)]))
+    np.testing.assert_allclose(model.predict_proba(X), wanted, atol=1e-9)
+    np.testing.assert_array_equal(model.predict(X), model.classes_[wanted.argmax(axis=1)])
+    with pytest.raises(ValueError, match="one class"):
+        model.fit(X, np.ones(600))
+
+
+def test_relevance_determination():
+    X, f, rng = draw(300)
+    y = 100.0 + f + 0.3 * rng.normal(size=300)
+    model = ARDRegression().fit(X + 50.0, y)
+    posterior = cavity.LinearRegression(ard=True).fit(X + 50.0 - np.mean(X + 50.0, axis=0), y - np.mean(y))
+    np.testing.assert_allclose(model.coef_, posterior.mean, atol=1e-10)
+    assert abs(model.coef_[2]) < 0.01
+    assert model.relevance_[2] < 0.5
+    known = linear_model.ARDRegression().fit(X + 50.0, y)
+    np.testing.assert_allclose(model.predict(X), known.predict(X), atol=0.5)
+    mean, sd = model.predict(X + 50.0, return_std=True)
+    assert np.mean(np.abs(y - mean) < 1.96 * sd) == pytest.approx(0.95, abs=0.04)
+    assert model.noise_variance_ == pytest.approx(0.09, rel=0.3)
+    flat = ARDRegression(fit_intercept=False).fit(X, y)
+    assert flat.intercept_ == 0.0
+
+
+def test_offsets_and_weights_find_their_way_through_pipelines():
+    import sklearn
+
+    X, f, rng = draw(120)
+    exposure = rng.uniform(1.0, 5.0, 120)
+    y = rng.poisson(exposure * np.exp(f))
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = PoissonRegressor().set_fit_request(offset=True, sample_weight=True)
+        model.set_score_request(offset=True, sample_weight=True)
+        pipe = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model)
+        search = GridSearchCV(pipe, {"poissonregressor__prior_variance": [1e-4, 10.0]}, cv=3)
+        search.fit(X, y, offset=np.log(exposure), sample_weight=np.ones(120))
+        direct = make_pipeline(StandardScaler(), PoissonRegressor(**{"prior_variance": 10.0}))
+    direct.fit(X, y, poissonregressor__offset=np.log(exposure))
+    assert search.best_params_ == {"poissonregressor__prior_variance": 10.0}
+    np.testing.assert_allclose(search.best_estimator_[-1].coef_, direct[-1].coef_, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_docstrings(kind):
+    assert docstring_errors(kind.__name__, public_members(kind)) == []
+    assert "{settings}" not in kind.__doc__

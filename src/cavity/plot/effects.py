@@ -396,7 +396,7 @@ class MapDisplay(Display):
             lines = axes.contour(*self.sides, values, shown, colors="black", linewidths=1.2) if shown else None
             if lines:
                 axes.clabel(lines, fmt="%.1f", fontsize="x-small")
-        size, edge = (5.0, 0.5) if len(self.points) < DENSE else (2.5, 0.2)
+        size, edge = (5.0, 0.5) if len(self.points) < DENSE else (3.5, 0.3)
         for k, color in enumerate(class_colors(len(classes)) if self.y is not None else ()):
             look = dict(ms=size, mec="white" if two else "black", mew=edge, alpha=0.9, color=color)
             label = f"{self.words.target} = {classes[k]}"

@@ -1,15 +1,27 @@
-"""Sphinx settings. Build with `sphinx-build -W docs docs/_build`; `cavity` must be importable."""
+"""Sphinx settings: `pip install '.[docs]' && sphinx-build -W docs docs/_build`."""
 
+import logging
 import re
+from importlib.metadata import files
 
 import cavity
+
+logging.getLogger("cavity").setLevel(logging.WARNING)  # the gallery's logging would show the progress of fits
 
 project = "cavity"
 author = copyright = "the cavity developers"
 version = release = cavity.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc", "matplotlib.sphinxext.plot_directive"]
-exclude_patterns = ["_build"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "matplotlib.sphinxext.plot_directive",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "gallery/*.ipynb", "examples"]
 default_role = "py:obj"
 
 autodoc_typehints = "none"
@@ -20,9 +32,28 @@ plot_include_source = True
 plot_html_show_source_link = plot_html_show_formats = False
 plot_formats = [("png", 100)]
 
-html_theme = "alabaster"  # the one that comes with Sphinx
-html_theme_options = {"page_width": "1060px"}
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "download_all_examples": False,
+    "show_signature": False,
+    "show_memory": False,
+    "min_reported_time": 1e9,
+    "abort_on_example_error": True,
+    "reset_modules": ("matplotlib",),
+    "capture_repr": (),
+}
+
+html_theme = "furo"
+html_title = f"cavity {version}"
 html_copy_source = False
+html_static_path = [  # one file with its fonts: mathematics need no network
+    str(each.locate()) for each in files("sphinx-mathjax-offline") if each.match("mathjax/tex-svg.js")
+]
+mathjax_path = "tex-svg.js"
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 
 def keep_bars(app, what, name, obj, options, lines):

@@ -1,0 +1,20 @@
+"""
+Which columns matter: logistic regression
+=========================================
+
+A data frame, a target by name, and coefficients with their uncertainty. The summary says how sure the sign of each
+is.
+"""
+
+import cavity
+
+table, about = cavity.data.table("pima", as_frame=True)
+table = table.drop(columns="set")
+posterior = cavity.GLM("logit", intercept=True, standardize=True).fit(table, "type")
+posterior.plot(table, title=about["title"])
+
+# %%
+# Left are the coefficients for columns in units of their standard deviations, right whether the probabilities that each
+# row gets from all others are right.
+
+print(posterior.summary())

@@ -47,14 +47,14 @@ class EffectDisplay(Display):
     expected, low, high : ndarray (n,)
         The mean of an observation (of two classes the probability of the second, of more their mean number), and the
         ends of its band where f is at the ends of its interval.
+    others : ndarray (D,)
+        Where the other columns stay.
+    level : float
+        Probability of the intervals.
     place_new : ndarray (m,)
         Some of `place`, or all of it.
     low_new, high_new : ndarray (m,) or None
         The ends of the interval of a new observation there; None where that is no band, as with classes.
-    level : float
-        Probability of the intervals.
-    others : ndarray (D,)
-        Where the other columns stay.
     x, y : ndarray (N,) or None
         Rows that are drawn: the column, and the observations.
     surprising : ndarray of bool (N,) or None

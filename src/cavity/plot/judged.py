@@ -31,6 +31,8 @@ class CalibrationDisplay(Display):
         Ends of two standard deviations of chance around `probability`, if the probabilities are right.
     label : str
         What is predicted.
+    how : str
+        How: "leave-one-out" or "predicted".
 
     Attributes
     ----------

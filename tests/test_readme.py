@@ -12,7 +12,10 @@ BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_block_runs_alone(number, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
     exec(compile(BLOCKS[number], f"block {number} of README.md", "exec"), {"__name__": "__main__"})
+    pyplot.close("all")
     assert "print(" not in BLOCKS[number] or capsys.readouterr().out
 
 

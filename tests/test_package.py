@@ -229,7 +229,7 @@ def test_examples_in_docstrings_run(name):
 def public_objects():
     """Every public class, function, method and property."""
     things = {name: getattr(cavity, name) for name in cavity.__all__}
-    for module in (cavity.distributions, cavity.covariances, cavity.online_bound):
+    for module in (cavity.distributions, cavity.covariances, cavity.online_bound, cavity.plot):
         things |= {name: getattr(module, name) for name in module.__all__}
     for name, thing in things.items():
         if name.startswith("_") or not (inspect.isclass(thing) or inspect.isfunction(thing)):

@@ -247,7 +247,7 @@ def test_streams_are_predicted_before_they_are_learnt():
     new = RNG.normal(size=(25, 1))
     y = new[:, 0] + RNG.normal(size=25)
     bound = state.log_bound
-    display = plot.PrequentialDisplay.from_posterior(state, new, y, batch=10, label="a")
+    display = plot.PrequentialDisplay.from_posterior({"a": state}, new, y, batch=10)
     assert state.log_bound == bound
     found, other = [], state.copy()
     for start in (0, 10, 20):
@@ -257,6 +257,11 @@ def test_streams_are_predicted_before_they_are_learnt():
     found = np.concatenate(found)
     np.testing.assert_array_equal(display.log_density["a"], found)
     np.testing.assert_allclose(display.ax_.lines[0].get_ydata()[[0, 24]], [found[0], found.mean()])
+    frame = pytest.importorskip("pandas").DataFrame({"time": new[:, 0], "height": y})
+    named = stream().model.fit(frame, "height", learn=False)
+    by_name = plot.PrequentialDisplay.from_posterior(named, frame, "height", batch=10)
+    by_place = plot.PrequentialDisplay.from_posterior(named, frame[["time"]], y, batch=10)
+    np.testing.assert_array_equal(by_name.log_density[""], by_place.log_density[""])
 
 
 def test_traces():

@@ -47,14 +47,14 @@ class EffectDisplay(Display):
     expected, low, high : ndarray (n,)
         The mean of an observation (of two classes the probability of the second, of more their mean number), and the
         ends of its band where f is at the ends of its interval.
+    others : ndarray (D,)
+        Where the other columns stay.
+    level : float
+        Probability of the intervals.
     place_new : ndarray (m,)
         Some of `place`, or all of it.
     low_new, high_new : ndarray (m,) or None
         The ends of the interval of a new observation there; None where that is no band, as with classes.
-    level : float
-        Probability of the intervals.
-    others : ndarray (D,)
-        Where the other columns stay.
     x, y : ndarray (N,) or None
         Rows that are drawn: the column, and the observations.
     surprising : ndarray of bool (N,) or None
@@ -396,7 +396,7 @@ class MapDisplay(Display):
             lines = axes.contour(*self.sides, values, shown, colors="black", linewidths=1.2) if shown else None
             if lines:
                 axes.clabel(lines, fmt="%.1f", fontsize="x-small")
-        size, edge = (5.0, 0.5) if len(self.points) < DENSE else (2.5, 0.2)
+        size, edge = (5.0, 0.5) if len(self.points) < DENSE else (3.5, 0.3)
         for k, color in enumerate(class_colors(len(classes)) if self.y is not None else ()):
             look = dict(ms=size, mec="white" if two else "black", mew=edge, alpha=0.9, color=color)
             label = f"{self.words.target} = {classes[k]}"

@@ -35,6 +35,8 @@ class TraceDisplay(Display):
         The numbers of the passes with something to draw on a logarithmic scale.
     values : ndarray (n,)
         What is drawn of them.
+    total : int
+        The number of all passes.
     verdict : str
         How the fit ended.
 

@@ -31,6 +31,8 @@ class CalibrationDisplay(Display):
         Ends of two standard deviations of chance around `probability`, if the probabilities are right.
     label : str
         What is predicted.
+    how : str
+        How: "leave-one-out" or "predicted".
 
     Attributes
     ----------
@@ -199,7 +201,7 @@ class CalibrationDisplay(Display):
         axes.vlines(self.probability, self.low, self.high, color=SIGNAL, alpha=0.3, lw=6, label=label)
         axes.plot(self.probability, self.share, "o-", color=SIGNAL, lw=0.8, label="share of rows")
         axes.set(xlim=(-0.03, 1.03), ylim=(foot, 1.04), yticks=np.linspace(0, 1, 6))
-        axes.set(xlabel=f"{self.how} probability of {self.label}", ylabel="share of rows that had it")
+        axes.set(xlabel=f"{self.how} probability of {self.label}", ylabel="observed share of rows")
         legend(axes)
 
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.frames import taken
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.plot.display import COLORS, SIGNAL, Display, MaxNLocator, Words, legend, rows_of
 from cavity.plot.effects import check_predicts, observed_band
@@ -193,7 +194,6 @@ class PrequentialDisplay(Display):
         y: ArrayLike | str,
         *,
         batch: int = 100,
-        label: str = "",
         ax: Any = None,
         title: str | None = None,
     ) -> PrequentialDisplay:
@@ -201,7 +201,7 @@ class PrequentialDisplay(Display):
 
         Parameters
         ----------
-        posterior : posterior with log_density and update
+        posterior : posterior with log_density and update, or dict of them by names
             What is known before the first row, as a `cavity.StreamingGPState`; it stays as it is.
         X : array_like (N, D) or data frame
             Rows in their order.
@@ -209,8 +209,6 @@ class PrequentialDisplay(Display):
             Their observations, or the name of their column of X.
         batch : int, default 100
             Rows of a batch.
-        label : str, optional
-            What the model is called.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
@@ -227,17 +225,9 @@ class PrequentialDisplay(Display):
             For rows that do not fit, and for a posterior that cannot be updated.
         """
         batch = arrays.integer(batch, "batch", low=1)
-        if not (hasattr(posterior, "update") and hasattr(posterior, "_likelihood")):
-            words = f"must be one that predicts observations and can be updated, got {type(posterior).__name__}"
-            raise arrays.wrong("posterior", words, TypeError)
-        X, _ = rows_of(posterior, X, y, needs=True)
-        state = posterior.copy() if hasattr(posterior, "copy") else posterior
-        y, found = np.asarray(y), []
-        for start in range(0, len(X), batch):
-            rows = X[start : start + batch], y[start : start + batch]
-            found.append(state.log_density(*rows))
-            state = state.update(*rows)
-        return cls.from_predictions({label: np.concatenate(found)}, ax=ax, title=title)
+        several = posterior if isinstance(posterior, Mapping) else {"": posterior}
+        found = {name: predicted_before(each, X, y, batch) for name, each in several.items()}
+        return cls.from_predictions(found, ax=ax, title=title)
 
     @classmethod
     def from_predictions(
@@ -284,3 +274,18 @@ class PrequentialDisplay(Display):
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
         axes.set(xlabel="rows so far", ylabel="mean log density of rows so far [nats]")
         legend(axes)
+
+
+def predicted_before(state, X, y, batch):
+    """Return the log density of every row, given what is known and the rows before its batch."""
+    if not (hasattr(state, "update") and hasattr(state, "_likelihood")):
+        words = f"must be one that predicts observations and can be updated, got {type(state).__name__}"
+        raise arrays.wrong("posterior", words, TypeError)
+    rows, _ = rows_of(state, X, y, needs=True)
+    y = np.asarray(taken(X, {"y": y}, state.columns, state.roles)[1][0])
+    state, found = state.copy() if hasattr(state, "copy") else state, []
+    for start in range(0, len(rows), batch):
+        part = rows[start : start + batch], y[start : start + batch]
+        found.append(state.log_density(*part))
+        state = state.update(*part)
+    return np.concatenate(found)

@@ -71,7 +71,8 @@ class _GLMEstimator(Face):
         """Put what the regressors share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
         if cls.__doc__ is not None and _GLMEstimator.__doc__ is not None:  # there is none under python -OO
-            cls.__doc__ = cls.__doc__.replace("    {settings}\n", _GLMEstimator.__doc__.partition("\n\n")[2], 1)
+            shared = _GLMEstimator.__doc__.partition("\n\n")[2].rstrip()
+            cls.__doc__ = cls.__doc__.replace("    {settings}", shared, 1)
 
     def _fit_checked(self, X, y, weight, *, intercept, **given):
         """Fit checked rows without those of weight zero, copies as weights: a search then sees them as one."""

@@ -29,7 +29,7 @@ from cavity.sklearn.checks import (
     loo_log_density,
     one_vs_rest,
 )
-from cavity.sklearn.faces import FLOATS, Classifier, Face, shows_progress
+from cavity.sklearn.faces import FLOATS, Classifier, Face, share_words, shows_progress
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -127,8 +127,7 @@ class _LinearClassifier(Classifier, Face):
     def __init_subclass__(cls, **options):
         """Put what both classifiers share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
-        if cls.__doc__ is not None:  # there is none under python -OO
-            cls.__doc__ = cls.__doc__.replace("    {settings}\n", _LinearClassifier.__doc__.partition("\n\n")[2], 1)
+        share_words(cls, _LinearClassifier)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

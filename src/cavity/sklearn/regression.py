@@ -24,7 +24,7 @@ from cavity.likelihoods import Laplace, NegativeBinomial, OrderedProbit, Poisson
 from cavity.models.glm.model import GLM
 from cavity.models.regression.linear import LinearRegression
 from cavity.sklearn.checks import class_weighted, classes_in, counted, counted_rows, validate_data
-from cavity.sklearn.faces import Classifier, Face, shows_progress
+from cavity.sklearn.faces import Classifier, Face, share_words, shows_progress
 
 __all__ = ["ARDRegression", "NegativeBinomialRegressor", "OrdinalClassifier", "PoissonRegressor", "RobustRegressor"]
 
@@ -70,9 +70,7 @@ class _GLMEstimator(Face):
     def __init_subclass__(cls, **options):
         """Put what the regressors share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
-        if cls.__doc__ is not None and _GLMEstimator.__doc__ is not None:  # there is none under python -OO
-            shared = _GLMEstimator.__doc__.partition("\n\n")[2].rstrip()
-            cls.__doc__ = cls.__doc__.replace("    {settings}", shared, 1)
+        share_words(cls, _GLMEstimator)
 
     def _fit_checked(self, X, y, weight, *, intercept, **given):
         """Fit checked rows without those of weight zero, copies as weights: a search then sees them as one."""

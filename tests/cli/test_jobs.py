@@ -202,7 +202,7 @@ def test_what_is_in_a_file(run, tmp_path):
         status, out, _ = run("info", tmp_path / "p.npz")
         assert status == 0
         posterior = cavity.load(tmp_path / "p.npz")
-        assert f"written by cavity {cavity.__version__} (format" in out
+        assert f"written by cavity {cavity.__version__} with " in out
         assert repr(posterior) in out
         told = result(run, "info", tmp_path / "p.npz")
         assert (told["posterior"], told["cavity"]) == (type(posterior).__name__, cavity.__version__)

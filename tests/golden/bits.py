@@ -26,7 +26,7 @@ import scipy
 import cavity
 from cavity import covariances, likelihoods
 from cavity._core import BASELINE, LEVELS, variants
-from cavity.blocks.executors import blas_words
+from cavity.base.builds import blas_words
 
 TABLE = Path(__file__).with_name("bits.json")
 OTHERS = (  # machines that this one can pretend to be

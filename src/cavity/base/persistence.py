@@ -19,6 +19,7 @@ import numpy as np
 
 from cavity import __version__
 from cavity.base import records
+from cavity.base.builds import build
 from cavity.base.errors import naming
 
 FORMAT = 2  # 2 may have names of columns, and what a GLM needs to know of them
@@ -28,6 +29,7 @@ HEADERS = {
     "kind": records.TEXT,
     "format": records.integer(1),
     "cavity": records.TEXT,
+    "build?": records.TEXT,  # the process that wrote it: what decides the last bits
     "arrays?": records.names(),  # a damaged directory can leave some out; format 1 did not say
     "settings": records.TABLE,
 }
@@ -143,7 +145,8 @@ def has_ended(process):
 
 def write(path, kind, arrays, settings):
     """Write arrays and settings to `path`, whole or not at all."""
-    about = {"kind": kind, "format": FORMAT, "cavity": __version__, "arrays": [*arrays], "settings": settings}
+    about = {"kind": kind, "format": FORMAT, "cavity": __version__, "build": build()}
+    about |= {"arrays": [*arrays], "settings": settings}
     header = json.dumps(about)
     with whole_file(path) as file:
         np.savez(file, **{HEADER: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
@@ -181,11 +184,11 @@ def read(path, kinds, left=()):
 
 
 def about(path):
-    """Return what the header of a file that was read says: its "kind", "format" and the version of "cavity"."""
+    """Return what the header of a file that was read says: "kind", "format", version of "cavity" and "build"."""
     with zipfile.ZipFile(path) as archive:
         raw = _array(archive, HEADER, archive.getinfo(f"{HEADER}.npy"), os.path.getsize(path))
     header = json.loads(raw.tobytes())
-    return {name: header[name] for name in ("kind", "format", "cavity")}
+    return {name: header[name] for name in ("kind", "format", "cavity", "build") if name in header}
 
 
 def _read(file, kinds):

@@ -167,12 +167,6 @@ def _libraries():
     return _looked_up(with_scipy)
 
 
-def blas_words():
-    """Return words for the BLAS libraries of this process: their names, versions and what CPU they compute for."""
-    found = {(each.internal_api, each.version, getattr(each, "architecture", "")) for each in chain(*_libraries())}
-    return ", ".join(sorted(" ".join(filter(None, map(str, each))) for each in found)) or "no known BLAS"
-
-
 _controllers = {}  # by the files of libraries: one for each
 
 

@@ -5,15 +5,14 @@ dask is imported when it is asked for: who gives a collection has it.
 
 import uuid
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from time import perf_counter
 
 import numpy as np
 
-from cavity import _core
+from cavity.base.builds import build
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.persistence import __version__
-from cavity.blocks.executors import blas_words, single_blas
+from cavity.blocks.executors import single_blas
 from cavity.blocks.merge import merge_runs
 from cavity.blocks.runs import of_run
 
@@ -131,13 +130,6 @@ def _both(left, right, add):
     """Return what was done in two runs together."""
     found = merge_runs([(left.blocks, left.found), (right.blocks, right.found)], add)
     return Done(left.first, 2 * left.blocks, found, left.seconds + right.seconds, left.builds | right.builds)
-
-
-@cache
-def build():
-    """Words for what decides the last bits in this process: the library, the instructions of its kernels, its BLAS."""
-    level = _core.variants("gaussian_mixture")[-1]
-    return f"cavity {__version__} with {level} kernels and {blas_words()}"
 
 
 def results(task, broadcast, sources, grain=None, add=None, merging=False):

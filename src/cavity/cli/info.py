@@ -37,7 +37,8 @@ def show(options):
     """Say what is in a file."""
     kind, _, told = persistence.read(options.posterior, (*SAVED_KINDS, checkpoint.KIND), LEFT)
     about = persistence.about(options.posterior)
-    lines = [f"{options.posterior}: {about['kind']}, written by cavity {about['cavity']} (format {about['format']})"]
+    writer = about.get("build", f"cavity {about['cavity']}")
+    lines = [f"{options.posterior}: {about['kind']}, written by {writer} (format {about['format']})"]
     if kind == checkpoint.KIND:
         stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in told["stages"]]
         lines += [*fit_lines(told["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]

@@ -28,7 +28,7 @@ def shows_progress(estimator):
 
 
 def share_words(kind, base):
-    """Put what follows the first paragraph of the docstring of `base` in place of "{settings}" in that of a subclass."""
+    """Put the docstring of `base`, without its first paragraph, in place of "{settings}" in that of a subclass."""
     if kind.__doc__ is not None and base.__doc__ is not None:  # there is none under python -OO
         shared = inspect.cleandoc(base.__doc__).partition("\n\n")[2]
         kind.__doc__ = inspect.cleandoc(kind.__doc__).replace("{settings}", shared, 1)

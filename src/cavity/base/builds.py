@@ -1,0 +1,26 @@
+"""What decides the last bits of results beside the data: the library, the instructions of its kernels, its BLAS."""
+
+import sys
+from functools import cache
+
+from cavity import __version__, _core
+
+
+def build():
+    """Return words for all of it, in this process; SciPy's BLAS counts once it is loaded."""
+    return f"cavity {__version__} with {_core.variants('gaussian_mixture')[-1]} kernels and {blas_words()}"
+
+
+def blas_words():
+    """Return words for the BLAS libraries of this process: their names, versions and what CPU they compute for."""
+    return _words("scipy.linalg" in sys.modules)
+
+
+@cache
+def _words(_):
+    """Look for libraries, which costs half a millisecond."""
+    from threadpoolctl import threadpool_info
+
+    blas = [each for each in threadpool_info() if each["user_api"] == "blas"]
+    found = {(each["internal_api"], each["version"], each.get("architecture")) for each in blas}
+    return ", ".join(sorted(" ".join(filter(None, map(str, each))) for each in found)) or "no known BLAS"

@@ -1,0 +1,26 @@
+"""What decides the last bits, in words: in files, and between workers."""
+
+import threadpoolctl
+
+import cavity
+from cavity import _core
+from cavity.base import builds, persistence
+
+
+def test_words_name_version_kernels_and_blas():
+    words = builds.build()
+    assert words.startswith(f"cavity {cavity.__version__} with {_core.variants('gaussian_mixture')[-1]} kernels and ")
+    for each in threadpoolctl.threadpool_info():
+        assert each["user_api"] != "blas" or each["version"] in words
+
+
+def test_a_blas_that_nobody_knows(monkeypatch):
+    monkeypatch.setattr(threadpoolctl, "threadpool_info", list)
+    builds._words.cache_clear()
+    assert builds.blas_words() == "no known BLAS"
+    builds._words.cache_clear()
+
+
+def test_files_say_what_wrote_them(tmp_path):
+    cavity.Clutter().fit([0.1, 2.3]).save(tmp_path / "file.npz")
+    assert persistence.about(tmp_path / "file.npz")["build"] == builds.build()

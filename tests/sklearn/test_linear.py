@@ -600,3 +600,35 @@ def test_weights_of_classes_are_weights_of_rows(kind):
 def test_bad_weights_of_classes(given, words):
     with pytest.raises((ValueError, TypeError), match=words):
         ProbitClassifier(class_weight=given).fit(*draw())
+
+
+# ---------------------------------------------------------------------------------------------- rows of dask
+
+
+@BOTH
+def test_collections_are_worked_on_where_they_are(kind):
+    da = pytest.importorskip("dask.array")
+    dd = pytest.importorskip("dask.dataframe")
+    X, y = draw(n=20_000)  # more rows than are read at once
+    y, weight = np.array(["no", "yes"])[y], 1.0 + np.arange(len(y)) % 3
+    whole = kind().fit(X, y, weight)
+    chunks = da.from_array(X, chunks=(3_000, 4))
+    frame = dd.from_pandas(pd.DataFrame(X, columns=list("abcd")), npartitions=3)
+    for rows in (chunks, frame):
+        found = kind().fit(rows, da.from_array(y, chunks=3_000), weight)
+        np.testing.assert_array_equal(found.coef_, whole.coef_)
+        assert found.loo_score_ == whole.loo_score_
+        for name in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+            lazy = getattr(found, name)(rows)
+            assert type(lazy).__module__.startswith("dask")
+            np.testing.assert_array_equal(lazy.compute(), getattr(whole, name)(X))
+    assert found.feature_names_in_.tolist() == list("abcd")
+
+
+def test_mixtures_judge_collections_chunk_by_chunk():
+    da = pytest.importorskip("dask.array")
+    X = draw(n=500)[0]
+    rows = da.from_array(X, chunks=(200, 4))
+    mixture = cavity.sklearn.BayesianGaussianMixture(n_components=2, max_iter=1000).fit(X)
+    for name in ("predict", "predict_proba", "score_samples"):
+        np.testing.assert_array_equal(getattr(mixture, name)(rows).compute(), getattr(mixture, name)(X))

@@ -24,8 +24,8 @@ def validate_data(estimator, *rows, **options):
     """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole."""
     if any(is_collection(each) for each in rows):
         raise TypeError(
-            "collections of dask would be read whole: give X.compute() if that fits into memory; "
-            "cavity.GaussianMixture, GLM, LinearRegression and LogisticRegression take them as they are"
+            "collections of dask would be read whole: give X.compute() if that fits into memory; ProbitClassifier, "
+            "LogitClassifier, cavity.GaussianMixture, GLM and LinearRegression take them as they are"
         )
     return validation.validate_data(estimator, *rows, **options)
 
@@ -53,6 +53,20 @@ def counted_rows(estimator, X, y, sample_weight=None, **options):
     if is_classifier(estimator):
         check_classification_targets(y)
     return X, y, weight
+
+
+def collected(estimator, X, y, sample_weight):
+    """Return a dask array of the rows of a collection, which stay where they are, and targets and weights in memory."""
+    names = getattr(X, "columns", None)
+    estimator.n_features_in_ = int(X.shape[1])
+    vars(estimator).pop("feature_names_in_", None)
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+        X = X.to_dask_array()
+    y, weight = (each.compute() if is_collection(each) else each for each in (y, sample_weight))
+    y = validation.column_or_1d(y, warn=True)
+    check_classification_targets(y)
+    return X, y, None if weight is None else arrays.finite_array(weight, "sample_weight", ndim=(1,))
 
 
 def class_weighted(class_weight, y, weight):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from functools import cache
+from functools import cache, partial, wraps
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
+from cavity.blocks.collections import lazily
+from cavity.blocks.formats import is_collection
 from cavity.sklearn.checks import validate_data
 
 FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
@@ -32,6 +34,32 @@ def share_words(kind, base):
     if kind.__doc__ is not None and base.__doc__ is not None:  # there is none under python -OO
         shared = inspect.cleandoc(base.__doc__).partition("\n\n")[2]
         kind.__doc__ = inspect.cleandoc(kind.__doc__).replace("{settings}", shared, 1)
+
+
+def by_chunks(tail=lambda self: (), dtype=lambda self: np.float64):
+    """Make a method of an estimator and rows give a lazy array for a dask collection, one row each of shape `tail`."""
+
+    def made(method):
+        @wraps(method)
+        def judged(self, X):
+            if not is_collection(X):
+                return method(self, X)
+            check_is_fitted(self)
+            return lazily(partial(method, self), X, tail(self), dtype(self))
+
+        return judged
+
+    return made
+
+
+def n_classes(classifier):
+    """Return the shape of what is said of a row class by class."""
+    return (len(classifier.classes_),)
+
+
+def label(classifier):
+    """Return the dtype of labels."""
+    return classifier.classes_.dtype
 
 
 class Face(BaseEstimator):
@@ -62,6 +90,7 @@ class Face(BaseEstimator):
 class Classifier(ClassifierMixin):
     """Base of classifiers; a subclass has ``classes_`` and gives ``_log_probabilities(X)`` of rows as they come."""
 
+    @by_chunks(dtype=label)
     def predict(self, X: ArrayLike) -> Any:
         """Most probable class of each row.
 
@@ -78,6 +107,7 @@ class Classifier(ClassifierMixin):
         found = self._log_probabilities(X)
         return self.classes_[np.argmax(found, axis=1)]
 
+    @by_chunks(n_classes)
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class, integrated over the posterior.
 
@@ -93,6 +123,7 @@ class Classifier(ClassifierMixin):
         """
         return np.exp(self._log_probabilities(X))
 
+    @by_chunks(n_classes)
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Log of `predict_proba`, accurate where a probability is too small for float64.
 

@@ -17,19 +17,21 @@ from scipy import sparse
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn, within_range
 from cavity.base.types import ArrayLike, Data, FloatArray
+from cavity.blocks.formats import is_collection
 from cavity.likelihoods import Logit, Probit
 from cavity.models.glm.model import GLM
 from cavity.models.latent import log_of_both
 from cavity.sklearn.checks import (
     class_weighted,
     classes_in,
+    collected,
     counted_rows,
     known_classes,
     log_probabilities,
     loo_log_density,
     one_vs_rest,
 )
-from cavity.sklearn.faces import FLOATS, Classifier, Face, share_words, shows_progress
+from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words, shows_progress
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -141,8 +143,9 @@ class _LinearClassifier(Classifier, Face):
 
         Parameters
         ----------
-        X : array_like or sparse matrix, shape (N, D)
-            The rows. They are best scaled: one prior variance serves all columns.
+        X : array_like, sparse matrix, dask array or data frame, shape (N, D)
+            The rows. They are best scaled: one prior variance serves all columns. Those of dask are worked on where
+            they are.
         y : array_like, shape (N,)
             Class labels of any kind, of at least two classes.
         sample_weight : array_like, shape (N,), optional
@@ -165,7 +168,10 @@ class _LinearClassifier(Classifier, Face):
         NumericalWarning
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
-        X, y, weight = counted_rows(self, X, y, sample_weight, **ROWS)
+        if is_collection(X):
+            X, y, weight = collected(self, X, y, sample_weight)
+        else:
+            X, y, weight = counted_rows(self, X, y, sample_weight, **ROWS)
         classes, weight = classes_in(y), class_weighted(self.class_weight, y, weight)
         model = self._model(X)
         if self.learn_prior_variance and model.approximation == "diagonal":
@@ -245,6 +251,8 @@ class _LinearClassifier(Classifier, Face):
             X = X.toarray()
         if not self.fit_intercept:
             return X
+        if is_collection(X):
+            return X.map_blocks(_with_ones, chunks=(X.chunks[0], (X.shape[1] + 1,)), dtype=X.dtype)
         ones = np.ones((X.shape[0], 1), dtype=X.dtype)
         return sparse.hstack([X, ones], format="csr") if sparse.issparse(X) else np.hstack([X, ones])
 
@@ -265,6 +273,7 @@ class _LinearClassifier(Classifier, Face):
 
     # --------------------------------------------------------------------------------------- predicting
 
+    @by_chunks(lambda self: n_classes(self) if len(self.classes_) > 2 else ())
     def decision_function(self, X: Data) -> FloatArray:
         """Latent value that stands for the predictive probability: 0 means one half, as far as the data tell.
 
@@ -283,6 +292,7 @@ class _LinearClassifier(Classifier, Face):
         values = self._evaluate(X, self._decisions)
         return values[:, 0] if self.classes_.size == 2 else values
 
+    @by_chunks(dtype=label)
     def predict(self, X: Data) -> FloatArray:
         """Most probable class under `predict_proba`.
 
@@ -321,6 +331,10 @@ class _LinearClassifier(Classifier, Face):
     def _decisions(self, posteriors, design):
         """Return the decision values of every model, (n, models)."""
         return np.stack([self._decision(posterior, design) for posterior in posteriors], axis=1)
+
+
+def _with_ones(block):
+    return np.hstack([block, np.ones((len(block), 1), dtype=block.dtype)])
 
 
 class ProbitClassifier(_LinearClassifier):

@@ -14,7 +14,7 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, threads_of
 from cavity.sklearn.checks import counted, validate_data
-from cavity.sklearn.faces import FLOATS, Face
+from cavity.sklearn.faces import FLOATS, Face, by_chunks
 from cavity.sklearn.mixture.em import TYPES, precisions, warn_unfinished
 from cavity.sklearn.mixture.responsibilities import METHODS
 
@@ -181,6 +181,7 @@ class Mixture(DensityMixin, Face):
 
     # ------------------------------------------------------------------------------------------ judging
 
+    @by_chunks(dtype=lambda self: np.intp)
     def predict(self, X: ArrayLike) -> Any:
         """Most probable component of each row.
 
@@ -196,6 +197,7 @@ class Mixture(DensityMixin, Face):
         """
         return self._judged(X, "predict")
 
+    @by_chunks(lambda self: (self.n_components,))
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each component for each row.
 
@@ -211,6 +213,7 @@ class Mixture(DensityMixin, Face):
         """
         return self._judged(X, "responsibilities")
 
+    @by_chunks()
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Log density of each row; of a Bayesian mixture the posterior predictive one, of Student-t densities.
 

@@ -15,8 +15,8 @@ table, about = cavity.data.table("grouseticks", as_frame=True)
 columns = pd.DataFrame(
     {
         "height": (table["HEIGHT"] - 460.0) / 100.0,
-        "in 96": (table["YEAR"] == 96).astype(float),
-        "in 97": (table["YEAR"] == 97).astype(float),
+        "in 96": (table["YEAR"] == "96").astype(float),
+        "in 97": (table["YEAR"] == "97").astype(float),
     }
 )
 fits = {

@@ -37,7 +37,7 @@ def module_of(text):
 
 def main(folder):
     """Write the examples of every page to a module, run the checkers, and return whether any found something."""
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.rst"))]:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.rst"))]:
         name = f"examples_of_{page.stem.lower()}.py"
         (folder / name).write_text(module_of(page.read_text(encoding="utf-8")), encoding="utf-8")
     for name in ANYTHING:

@@ -587,3 +587,18 @@ def test_labels_of_any_kind():
         np.testing.assert_array_equal(named.classes_, np.sort(names))
         np.testing.assert_array_equal(named.predict(X), np.sort(names)[plain.predict(X)])
         np.testing.assert_array_equal(named.predict_proba(X), plain.predict_proba(X))
+
+
+@pytest.mark.parametrize("multi_class", ["one_vs_rest", "one_vs_one"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_are_copies(multi_class, n_classes):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 2))
+    y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=50), [-0.5, 0.5][: n_classes - 1])
+    weight = rng.integers(0, 3, 50)
+    again = np.repeat(np.arange(50), weight)
+    given = GaussianProcessClassifier(multi_class=multi_class).fit(X, y, sample_weight=weight)
+    copies = GaussianProcessClassifier(multi_class=multi_class).fit(X[again], y[again])
+    for one, other in zip(given.posteriors_, copies.posteriors_, strict=True):
+        assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-9)
+        np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-8)

@@ -56,7 +56,7 @@ def same_fit(a, b, rtol=1e-7, atol=1e-9):
 # ---------------------------------------------------------------------------------------------- the contract
 
 
-@parametrize_with_checks([LogitClassifier(power=0.5, fit_intercept=False)])
+@parametrize_with_checks([LogitClassifier(power=0.5)])
 def test_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -574,3 +574,29 @@ def test_probabilities_of_two_classes_are_those_of_both_labels(kind):
     np.testing.assert_array_equal(fitted.predict(new), fitted.predict_proba(new)[:, 1] > 0.5)
     with pytest.raises(OverflowError, match="moments"):
         fitted.predict([[1e308, 1e308]])
+
+
+# ---------------------------------------------------------------------------------------------- weights of classes
+
+
+@pytest.mark.parametrize("kind", [ProbitClassifier, cavity.sklearn.OrdinalClassifier])
+def test_weights_of_classes_are_weights_of_rows(kind):
+    X, y = draw(n=90, n_classes=3, seed=5)
+    rows = np.random.default_rng(6).integers(0, 3, len(y))
+    given = {0: 2.0, 2: 0.5}
+    by_class = kind(class_weight=given).fit(X, y, rows)
+    by_row = kind().fit(X, y, rows * np.array([2.0, 1.0, 0.5])[y])
+    np.testing.assert_allclose(by_class.predict_proba(X), by_row.predict_proba(X), atol=1e-9)
+    sums = np.bincount(y, rows)
+    balanced = kind(class_weight="balanced").fit(X, y, rows)
+    by_row = kind().fit(X, y, rows * (sums.sum() / 3 / sums)[y])
+    np.testing.assert_allclose(balanced.predict_proba(X), by_row.predict_proba(X), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({9: 1.0}, "class_weight has 9"), ("even", "class_weight must be"), ({0: -1.0}, "class_weight"), (3, "got int")],
+)
+def test_bad_weights_of_classes(given, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        ProbitClassifier(class_weight=given).fit(*draw())

@@ -603,3 +603,27 @@ def test_documentation(module):
     members = ["fit", "fit_predict", "predict", "predict_proba", "score", "score_samples", "sample"]
     members += ["aic", "bic"] if module is maximum_likelihood else ["partial_fit"]
     assert docstring_errors(kind, members) == []
+
+
+@pytest.mark.parametrize("kind", ["diag", "spherical"])
+def test_missing_values_are_integrated_over(kind):
+    """The ELBO is that of `cavity.GaussianMixture` with the same priors; complete columns alone start the fit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3)) + rng.choice([-4.0, 4.0], size=(600, 1))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    types = dict(covariance_type=kind, weight_concentration_prior_type="dirichlet_distribution")
+    mixture = BayesianGaussianMixture(n_components=2, **types, random_state=0, tol=1e-9, max_iter=1000).fit(X)
+    known = dict(mean_prior=mixture.mean_prior_, covariance_prior=mixture.covariance_prior_ + 1e-6)
+    known |= dict(mean_precision_prior=1.0, degrees_of_freedom_prior=3.0, weight_concentration_prior=0.5)
+    wanted = cavity.GaussianMixture(2, covariance=kind, weights="dirichlet", **known).fit(X)
+    assert mixture.lower_bound_ == pytest.approx(wanted.elbo, abs=1e-6)
+    np.testing.assert_allclose(np.sort(mixture.means_, axis=0), np.sort(wanted.mean, axis=0), atol=1e-4)
+    np.testing.assert_allclose(mixture.predict_proba(X).sum(axis=1), 1.0)
+    assert np.all(np.isfinite(mixture.score_samples(X)))
+    later = mixture.partial_fit([[np.nan, 4.0, 4.0], [-4.0, np.nan, np.nan]])
+    assert np.all(np.isfinite(later.means_))
+
+
+def test_missing_values_are_refused_where_covariances_need_all():
+    with pytest.raises(ValueError, match="NaN"):
+        BayesianGaussianMixture(n_components=2).fit([[0.0, np.nan], [1.0, 2.0], [3.0, 4.0]])

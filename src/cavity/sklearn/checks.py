@@ -1,5 +1,7 @@
 """Checks that several estimators share; like all others they word their messages through `cavity.base.arrays`."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from scipy.special import logsumexp
 from sklearn import exceptions
@@ -51,6 +53,28 @@ def counted_rows(estimator, X, y, sample_weight=None, **options):
     if is_classifier(estimator):
         check_classification_targets(y)
     return X, y, weight
+
+
+def class_weighted(class_weight, y, weight):
+    """Return weights of rows times those of their classes, None if there are neither.
+
+    "balanced" gives all classes the same sum; a dictionary has 1 for labels that are not in it.
+    """
+    if class_weight is None:
+        return weight
+    classes, codes = np.unique(y, return_inverse=True)
+    weight = np.ones(len(y)) if weight is None else weight
+    if isinstance(class_weight, str):
+        arrays.choice(class_weight, "class_weight", ("balanced",))
+        return weight * (np.sum(weight) / len(classes) / np.bincount(codes, weight))[codes]
+    if not isinstance(class_weight, Mapping):
+        words = f"must be None, 'balanced' or a dict, got {type(class_weight).__name__}"
+        raise arrays.wrong("class_weight", words, TypeError)
+    strangers = [label for label in class_weight if label not in classes]
+    if strangers:
+        raise ValueError(f"class_weight has {strangers[0]!r}, which is not among the classes {classes.tolist()}")
+    each = {label: arrays.number(value, f"class_weight[{label!r}]", low=0) for label, value in class_weight.items()}
+    return weight * np.array([each.get(label, 1.0) for label in classes.tolist()])[codes]
 
 
 def shape(array, wanted, name):

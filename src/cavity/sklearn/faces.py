@@ -27,6 +27,13 @@ def shows_progress(estimator):
     return bool(verbose) if isinstance(verbose, bool | np.bool_) else arrays.integer(verbose, "verbose", low=0) > 0
 
 
+def share_words(kind, base):
+    """Put what follows the first paragraph of the docstring of `base` in place of "{settings}" in that of a subclass."""
+    if kind.__doc__ is not None and base.__doc__ is not None:  # there is none under python -OO
+        shared = inspect.cleandoc(base.__doc__).partition("\n\n")[2]
+        kind.__doc__ = inspect.cleandoc(kind.__doc__).replace("{settings}", shared, 1)
+
+
 class Face(BaseEstimator):
     """Base of the estimators: arguments that they do not know are refused by the name that users call them by."""
 

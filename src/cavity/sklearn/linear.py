@@ -7,8 +7,9 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from scipy import sparse
@@ -20,6 +21,7 @@ from cavity.likelihoods import Logit, Probit
 from cavity.models.glm.model import GLM
 from cavity.models.latent import log_of_both
 from cavity.sklearn.checks import (
+    class_weighted,
     classes_in,
     counted_rows,
     known_classes,
@@ -27,7 +29,7 @@ from cavity.sklearn.checks import (
     loo_log_density,
     one_vs_rest,
 )
-from cavity.sklearn.faces import FLOATS, Classifier, Face, shows_progress
+from cavity.sklearn.faces import FLOATS, Classifier, Face, share_words, shows_progress
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -67,6 +69,8 @@ class _LinearClassifier(Classifier, Face):
         Most sweeps.
     tol : float, default 1e-8
         Stopping rule, see `cavity.GLM.fit`.
+    class_weight : dict or "balanced", optional
+        Factors of the weights of rows by their class, of `fit` only; "balanced" gives all classes the same sum.
     n_threads : int, optional
         Threads of the parallel schedule; the result has the same bits for any number. -1 is all cores; by default the
         environment variable CAVITY_NUM_THREADS counts, else 1.
@@ -114,6 +118,7 @@ class _LinearClassifier(Classifier, Face):
         power: float = 1.0,
         max_iter: int = 200,
         tol: float = 1e-8,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         n_threads: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -122,8 +127,7 @@ class _LinearClassifier(Classifier, Face):
     def __init_subclass__(cls, **options):
         """Put what both classifiers share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
-        if cls.__doc__ is not None:  # there is none under python -OO
-            cls.__doc__ = cls.__doc__.replace("    {settings}\n", _LinearClassifier.__doc__.partition("\n\n")[2], 1)
+        share_words(cls, _LinearClassifier)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -162,7 +166,7 @@ class _LinearClassifier(Classifier, Face):
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
         X, y, weight = counted_rows(self, X, y, sample_weight, **ROWS)
-        classes = classes_in(y)
+        classes, weight = classes_in(y), class_weighted(self.class_weight, y, weight)
         model = self._model(X)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")

@@ -10,6 +10,7 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,8 +23,8 @@ from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import Laplace, NegativeBinomial, OrderedProbit, Poisson, StudentT
 from cavity.models.glm.model import GLM
 from cavity.models.regression.linear import LinearRegression
-from cavity.sklearn.checks import classes_in, counted, counted_rows, validate_data
-from cavity.sklearn.faces import Classifier, Face, shows_progress
+from cavity.sklearn.checks import class_weighted, classes_in, counted, counted_rows, validate_data
+from cavity.sklearn.faces import Classifier, Face, share_words, shows_progress
 
 __all__ = ["ARDRegression", "NegativeBinomialRegressor", "OrdinalClassifier", "PoissonRegressor", "RobustRegressor"]
 
@@ -69,8 +70,7 @@ class _GLMEstimator(Face):
     def __init_subclass__(cls, **options):
         """Put what the regressors share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
-        if cls.__doc__ is not None and _GLMEstimator.__doc__ is not None:  # there is none under python -OO
-            cls.__doc__ = cls.__doc__.replace("    {settings}\n", _GLMEstimator.__doc__.partition("\n\n")[2], 1)
+        share_words(cls, _GLMEstimator)
 
     def _fit_checked(self, X, y, weight, *, intercept, **given):
         """Fit checked rows without those of weight zero, copies as weights: a search then sees them as one."""
@@ -431,6 +431,8 @@ class OrdinalClassifier(Classifier, _GLMEstimator):
 
     Parameters
     ----------
+    class_weight : dict or "balanced", optional
+        Factors of the weights of rows by their class; "balanced" gives all classes the same sum.
     {settings}
     classes_ : ndarray (K,)
         The labels, sorted.
@@ -459,6 +461,7 @@ class OrdinalClassifier(Classifier, _GLMEstimator):
     def __init__(
         self,
         *,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         prior_variance: float | None = None,
         max_iter: int = 200,
         tol: float = 1e-8,
@@ -500,7 +503,7 @@ class OrdinalClassifier(Classifier, _GLMEstimator):
             If the stopping rule of `cavity.GLM.fit` was not met; ``converged_`` is False then.
         """
         X, y, weight = counted_rows(self, X, y, sample_weight, dtype=np.float64)
-        self.classes_ = classes_in(y)
+        self.classes_, weight = classes_in(y), class_weighted(self.class_weight, y, weight)
         self._fit_checked(X, np.searchsorted(self.classes_, y).astype(np.float64), weight, intercept=False)
         self.thresholds_ = np.array(self.likelihood_.thresholds)
         return self

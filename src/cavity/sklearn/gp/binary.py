@@ -31,11 +31,11 @@ class BinaryClassifier(Classifier, Learner):
         self._keep(locals())
 
     @single_threaded
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         """Learn the kernel's parameters, and the posterior that goes with them."""
         self.kernel_ = self._own_kernel(fixed=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        self.X_train_, self.y_train_ = X, labels
+        self.X_train_, self.y_train_, self._weight = X, labels, sample_weight
         linked = kernels.linked(self.kernel_, X.shape[1])
         with Threads(1) as threads:
             model, self._work = self._opened(linked.covariance, threads, None)
@@ -60,7 +60,7 @@ class BinaryClassifier(Classifier, Learner):
     def _opened(self, covariance, threads, start):
         """Return the model, and what evaluates the evidence of the training data."""
         model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood], mean=0.0)
-        rows = checked_rows(model, self.X_train_, self.y_train_, None, None, None)
+        rows = checked_rows(model, self.X_train_, self.y_train_, None, None, self._weight)
         options = Options(schedule=AUTO, max_iter=self.max_iter_predict, tol=TOL)
         return model, Evidence(model.likelihood, rows, threads, options, start)
 

@@ -14,6 +14,7 @@ from inspect import signature
 from typing import Any, Literal, Self
 
 import numpy as np
+from sklearn import config_context
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -147,7 +148,7 @@ class GaussianProcessClassifier(Classifier, Face):
     # ------------------------------------------------------------------------------------------ fitting
 
     @single_threaded
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the kernel's parameters, and find the posterior.
 
         Parameters
@@ -156,6 +157,8 @@ class GaussianProcessClassifier(Classifier, Face):
             The rows.
         y : array_like, shape (N,)
             Class labels of any kind, of at least two classes.
+        sample_weight : array_like, shape (N,), optional
+            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
 
         Returns
         -------
@@ -173,7 +176,7 @@ class GaussianProcessClassifier(Classifier, Face):
             If EP or the search for the parameters ended early, or the search at their bounds.
         """
         self._check_settings()
-        X, y, _ = counted_rows(self, X, y, dtype=np.float64)
+        X, y, weight = counted_rows(self, X, y, sample_weight, dtype=np.float64)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self.n_classes_ = self.classes_.size
         if self.n_classes_ == 1:
@@ -182,9 +185,13 @@ class GaussianProcessClassifier(Classifier, Face):
                 f"{self.classes_[0]!r} is present)"
             )
         self.base_estimator_ = BinaryClassifier(**self._settings(*BINARY_SETTINGS))
-        if self.n_classes_ > 2:
-            self.base_estimator_ = MULTI_CLASS[self.multi_class](self.base_estimator_, n_jobs=self.n_jobs)
-        self.base_estimator_.fit(np.array(X) if self.copy_X_train else X, y)
+        weights = {} if weight is None else {"sample_weight": weight}
+        with config_context(enable_metadata_routing=bool(weights)):  # or the weights do not get through
+            if self.n_classes_ > 2:
+                if weights:
+                    self.base_estimator_.set_fit_request(sample_weight=True)
+                self.base_estimator_ = MULTI_CLASS[self.multi_class](self.base_estimator_, n_jobs=self.n_jobs)
+            self.base_estimator_.fit(np.array(X) if self.copy_X_train else X, y, **weights)
         self._labels = labels
         values = [each.log_marginal_likelihood_value_ for each in self._models()]
         self.log_marginal_likelihood_value_, self.log_evidence_ = np.mean(values), float(np.sum(values))

@@ -88,7 +88,7 @@ class Mixture(DensityMixin, Face):
             If the stopping rule was not met; both scikit-learn's and `cavity.ConvergenceWarning`.
         """
         self._check_settings()
-        X = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2)
+        X = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2, **self._finite())
         X, weight = self._weighted_rows(X, sample_weight)
         with Threads(threads_of(self.n_threads)) as threads:
             reason = self._fit_rows(X, weight, check_random_state(self.random_state), threads)
@@ -114,6 +114,10 @@ class Mixture(DensityMixin, Face):
             Indices of components, as `predict` gives them.
         """
         return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def _finite(self):
+        """Return which rows are good, in words of scikit-learn: complete ones, unless a subclass takes others."""
+        return {"ensure_all_finite": True}
 
     def _check_settings(self):
         """Raise ValueError or TypeError for a setting outside its domain."""
@@ -241,7 +245,7 @@ class Mixture(DensityMixin, Face):
 
     def _judged(self, X, what):
         """Return what a subclass says about new rows, checked, in their precision."""
-        X = self._new_rows(X, FLOATS)
+        X = self._new_rows(X, FLOATS, **self._finite())
         values = self._judge(X, what)
         return values.astype(X.dtype, copy=False) if values.dtype.kind == "f" else values
 

@@ -49,7 +49,9 @@ class BayesianGaussianMixture(Mixture):
     n_components : int, default 1
         K, the largest number of components; some stay empty.
     covariance_type : {"full", "tied", "diag", "spherical"}, default "full"
-        A matrix for each component, one matrix for all, or variances: of every column, or one for all columns.
+        A matrix for each component, one matrix for all, or variances: of every column, or one for all columns. With
+        "diag" and "spherical" nan stands for a value that was not seen, in fits and predictions; starts have the mean
+        of its column in its place.
     tol : float, default 1e-3
         Stopping rule: the predicted remaining gain of the lower bound is at most tol nats (of the sum over the rows).
         A fit that goes on from the last one (`warm_start`) stops, too, if the bound rose by less than tol since.
@@ -174,6 +176,17 @@ class BayesianGaussianMixture(Mixture):
     ) -> None:
         self._keep(locals())
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_gaps()
+        return tags
+
+    def _takes_gaps(self):
+        return self.covariance_type in ("diag", "spherical")
+
+    def _finite(self):
+        return {"ensure_all_finite": "allow-nan" if self._takes_gaps() else True}
+
     def _check_settings(self):
         super()._check_settings()
         arrays.choice(self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHTS))
@@ -214,7 +227,7 @@ class BayesianGaussianMixture(Mixture):
             if started:  # after the last sweep of the last fit, whose rows had another scaling
                 start = self._next[0].rescaled(self._next[1], data.scaling)
             else:
-                start = self._first(prior, data, X, weight, random_state)
+                start = self._first(prior, data, X, weight, random_state, threads)
             done = self._climb(sweeps, start, report)
             return done.elbo, done.converged, done
 
@@ -227,8 +240,11 @@ class BayesianGaussianMixture(Mixture):
         self.converged_ = converged or 0.0 <= self.lower_bound_ - last < self.tol
         return ""
 
-    def _first(self, prior, data, X, weight, random_state):
-        """Return the state that initial responsibilities lead to."""
+    def _first(self, prior, data, X, weight, random_state, threads):
+        """Return the state that initial responsibilities lead to, means of columns in place of missing values."""
+        if data.missing:
+            X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
+            data = open_rows(X, weight, threads, self.n_components, self.covariance_type, scaling=data.scaling)
         given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
         mean, found = sums_of(data, given, is_full(self.covariance_type))
         return replace(prior, factors=replace(prior.factors, mean=mean)).renewed(prior, found)
@@ -300,7 +316,7 @@ class BayesianGaussianMixture(Mixture):
         if not hasattr(self, "posterior_"):
             return self.fit(X, sample_weight=sample_weight)
         self._check_settings()
-        X = validate_data(self, X, dtype=FLOATS, reset=False)
+        X = validate_data(self, X, dtype=FLOATS, reset=False, **self._finite())
         X, weight = self._weighted_rows(X, sample_weight, least=1)
         total = float(len(X) if weight is None else np.sum(weight))
         options = dict(max_iter=max(self.max_iter, 1), tol=self.tol / total, n_threads=self.n_threads)

@@ -71,6 +71,20 @@ def test_max_iter_bounds_the_double_loop():
     assert STEPS_A_SWEEP == 3  # as the docstrings of `fit` say
 
 
+def test_free_energy_of_power_ep_is_minus_its_evidence():
+    """At the fixed point, with weights below and above one: every site counts by its own fraction."""
+    rng = np.random.default_rng(3)
+    X, weights = rng.normal(size=(12, 2)), rng.uniform(0.3, 2.5, 12)
+    y = np.where(rng.normal(size=12) > 0, 1.0, -1.0)
+    whole = GLM(likelihoods.Probit()).fit(X, y, sample_weight=weights, power=0.6, tol=1e-12)
+    with Threads(1) as threads:
+        geometry, sites = Dense(X, None, np.zeros(2), np.ones(2), threads), Sites(likelihoods.Probit(), y, weights, 0.6)
+        belief = geometry.belief(*geometry.gather(whole.sites.tau, whole.sites.rho))
+        value, *implied, _ = free_energy(geometry, sites, belief, None)
+    assert -value == pytest.approx(whole.log_evidence, rel=1e-9)
+    np.testing.assert_allclose(implied, (whole.sites.tau, whole.sites.rho), rtol=1e-6)
+
+
 def test_what_a_step_has_to_achieve():
     assert accepts(1.0, 0.9, 0.5, 0.5, 0.0)
     assert not accepts(1.0, 1.0 - 1e-5, 0.5, 0.5, np.inf)  # it fell, but not by its share

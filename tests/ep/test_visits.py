@@ -5,7 +5,7 @@ import pytest
 
 from cavity import likelihoods
 from cavity.ep.sites import Sites
-from cavity.ep.visits import SMALLEST_SHARE, cavities, kernel, visit
+from cavity.ep.visits import SMALLEST_SHARE, cavities, kernel, renewed, visit
 
 NOISE = 0.5
 
@@ -55,5 +55,22 @@ def test_a_block_in_python_is_the_compiled_one():
         missed, log_z = visit(sites, slice(0, 5), f, v, tau, rho, 0.8, 0.5)
         assert missed == 0
         results.append((tau, rho, f, np.triu(v), np.isfinite(log_z)))
+    for mine, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_all_sites_of_a_block_are_renewed_in_python_as_compiled():
+    """With less damping where precisions rise than where they fall, which some of these do."""
+    rng = np.random.default_rng(1)
+    mean, variance, y = rng.normal(size=6), rng.gamma(2.0, size=6), rng.normal(size=6)
+    old = 0.1 * rng.normal(size=6), np.array([0.0, 0.1, 0.2, 2.5, 3.0, 0.5]) / np.maximum(variance, 2.0)
+    results = []
+    for likelihood in (Own(), likelihoods.Gaussian(NOISE)):
+        sites = Sites(likelihood, y, np.array([0.5, 1.0, 2.0, 0.1, 0.1, 3.0]))
+        tau, rho, missed = renewed(sites, slice(0, 6), mean, variance, *old, 0.8, 0.3)
+        results.append((tau, rho, missed))
+    rises = results[0][1] > old[1]
+    assert rises.any()
+    assert not rises.all()
     for mine, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)

@@ -270,3 +270,8 @@ def test_what_does_not_exist_is_said():
         Explosive().expected(np.zeros(1), np.ones(1))
     with pytest.raises(OverflowError, match="of mean 1.97e\\+43 cannot be drawn"):
         Poisson().draw(np.array([100.0, 1.0]) * 0 + [99.69, 1.0], np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("nu", [2.5, 5.0, 40.0])
+def test_noise_of_student_t_has_its_variance(nu):
+    assert StudentT(nu, 0.7).conditional_variance(0.0) == pytest.approx(stats.t(nu, scale=0.7).var(), rel=1e-12)

@@ -71,6 +71,15 @@ def test_contraction_and_gap_are_the_true_ones(accelerate, seed):
     assert np.all(np.diff(done.trace["elbo"]) >= 0)
 
 
+@pytest.mark.parametrize(("rates", "passes"), [((0.5, 0.2), 2), ((0.98, 0.2), 9)])
+def test_that_little_is_left_has_to_be_seen_again(rates, passes):
+    """In one more plain sweep, in eight where errors shrink slowly."""
+    done = run(Linear(rates=np.array(rates)), tol=1e-9)
+    gaps = done.trace["change"] / (1.0 - rates[0])
+    assert done.converged
+    assert np.sum(gaps <= 1e-9) == passes
+
+
 def test_predicted_gap_is_the_true_one_on_the_slow_direction():
     model = Linear()
     done = run(model, tol=1e-6)

@@ -269,6 +269,17 @@ def test_stochastic_ep_is_near_ep_for_many_rows():
     assert stochastic.log_evidence == pytest.approx(ep.log_evidence, abs=1e-8)
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_stochastic_ep_of_equal_rows_is_ep(n):
+    """Their sites are all the same, so that the average is each of them."""
+    X, y = np.tile([[1.0, -0.5]], (n, 1)), np.ones(n)
+    model = GLM(likelihoods.Probit())
+    ep, stochastic = (model.fit(X, y, schedule=schedule, tol=1e-11) for schedule in ("parallel", "stochastic"))
+    assert np.allclose(ep.mean, stochastic.mean, atol=1e-9)
+    assert np.allclose(ep.covariance, stochastic.covariance, atol=1e-9)
+    assert stochastic.log_evidence == pytest.approx(ep.log_evidence, abs=1e-8)
+
+
 @pytest.mark.parametrize("variance", [0.7, [0.5, 1.0, 2.0], "matrix"])
 def test_gradient_of_the_evidence(variance):
     if variance == "matrix":

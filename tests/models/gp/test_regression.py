@@ -188,6 +188,12 @@ def test_weights_are_powers_of_the_likelihood(weights):
         assert posterior.log_evidence == pytest.approx(repeated.log_evidence, abs=1e-9)
         np.testing.assert_allclose(posterior.mean, repeated.mean[first], rtol=0, atol=1e-10)
         np.testing.assert_allclose(posterior.loo_log_density, repeated.loo_log_density[first], rtol=0, atol=1e-10)
+    else:  # one observation is left out of a row, or all there is of it
+        i = int(np.argmin(w))
+        rest = np.arange(20) != i
+        left = fit(X[rest], y[rest], sample_weight=w[rest]).log_density(X[i : i + 1], y[i : i + 1])
+        assert w[i] < 1.0
+        assert posterior.loo_log_density[i] == pytest.approx(left[0], abs=1e-10)
     noise = np.linspace(0.1, 1.0, 20)
     known = GaussianProcess(covariance()[0]).fit(X, y, noise_variance=noise, sample_weight=w, learn=False)
     np.testing.assert_allclose(

@@ -12,6 +12,7 @@ from scipy import integrate, stats
 import cavity
 from cavity import data
 from cavity.distributions import Gamma
+from cavity.models.regression.logistic import NEAR_ZERO, curvature
 
 
 def problem(seed, n=40, d=4, noise=0.5):
@@ -360,3 +361,16 @@ def test_logistic_with_surplus_columns_converges(n, d, ard):
     assert post.converged
     again = cavity.LogisticRegression(prior_variance=None, ard=ard).fit(X, y, tol=1e-13, max_iter=5000)
     assert again.elbo - post.elbo < 3e-10 * n + 1e-12 * abs(post.elbo)
+
+
+def test_curvature_of_the_bound_at_zero_and_beside_it():
+    """tanh(x/2)/(2 x), by its series where that is all its digits, is one function."""
+    np.testing.assert_array_equal(curvature(np.zeros(1)), 0.25)
+    x = np.array([1e-8, 0.999 * NEAR_ZERO, NEAR_ZERO, 1.0])
+    np.testing.assert_allclose(curvature(x), np.tanh(0.5 * x) / (2.0 * x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [cavity.LinearRegression, cavity.LogisticRegression])
+def test_columns_without_room_for_their_covariance_are_refused_before_any_work(kind):
+    with pytest.raises(MemoryError, match=r"of shape \(3000000, 3000000\) needs 72000000000000 bytes.*diagonal"):
+        kind().fit(np.ones((2, 3_000_000)), [0, 1])

@@ -303,3 +303,9 @@ def test_batches_of_other_noise_surprise_where_nothing_known_would_be_better(lik
     with pytest.warns(cavity.SettingsWarning, match="the 100 new rows bring -.* if nothing were known of f"):
         state.update(X[200:] + np.pi, y[200:])
     assert state.n_samples == 300
+
+
+def test_histories_of_two_sets_of_rows_add_up():
+    one, two = History(own_weight=2.0, own_log_noise=-1.0), History(changed=True, own_weight=3.0, own_log_noise=0.5)
+    both = one.plus(two, 1, 10)
+    assert (both.changed, both.own_weight, both.own_log_noise) == (True, 5.0, -0.5)

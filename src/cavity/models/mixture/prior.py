@@ -24,6 +24,8 @@ def settled(model, data, threads):
     """Return the model with the priors that depend on the data filled in."""
     k, dim = model.n_components, data.source.n_features
     check_room(k, dim)
+    if is_full(model.covariance):
+        arrays.matrix(((1 if model.covariance == "tied" else k) * dim, dim), "the covariances of the components")
     changes = {}
     if model.degrees_of_freedom_prior is None:
         changes["degrees_of_freedom_prior"] = float(dim)

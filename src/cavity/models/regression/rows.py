@@ -17,9 +17,8 @@ PRODUCTS = 1 << 28  # of two numbers that a thread adds up between two looks at 
 def opened(X, block_rows=None):
     """Return rows of X (N, D), of any kind, as a Source; those of a sparse matrix are filled in block by block."""
     source = open_source(X, "X", ndim=(2,), block_rows=block_rows)
-    if hasattr(X, "tocsr"):
-        words, size = "the covariance of the weights, which knows no zeros,", source.n_features
-        arrays.matrix((size, size), words, "; GLM(approximation='diagonal') takes many columns")
+    size, words = source.n_features, "the covariance of the weights" + (", which knows no zeros," * hasattr(X, "tocsr"))
+    arrays.matrix((size, size), words, "; GLM(approximation='diagonal') takes many columns")
     return source
 
 

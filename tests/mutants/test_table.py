@@ -1,0 +1,8 @@
+"""The table of deliberate mistakes fits the tree: each one is there to be made, and its tests to be run."""
+
+from mutants.table import faults, mutants
+
+
+def test_every_mutant_can_be_made():
+    assert len(mutants()) >= 15
+    assert faults() == []

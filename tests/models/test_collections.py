@@ -195,11 +195,26 @@ def test_what_needs_the_rows_in_one_process_is_refused():
         PROBIT.fit(array(np.where(np.arange(N)[:, None] == 30_000, np.nan, X)), labels)
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+def test_clutter_has_the_bits_of_points_at_hand(columns):
+    model = cavity.Clutter(clutter_variance=60.0, noise_variance=4.0)
+    points = X[:, :columns]
+    here = model.fit(points, schedule="parallel")
+    there = model.fit(array(points), schedule="parallel")
+    assert here.n_iter == there.n_iter > 2
+    for name, known in here.to_arrays()[0].items():
+        np.testing.assert_array_equal(there.to_arrays()[0][name], known, err_msg=name)
+    np.testing.assert_array_equal(here.loo_log_density, there.loo_log_density)
+    with pytest.raises(ValueError, match="power must be 1"):
+        model.fit(array(points), schedule="parallel", power=0.5)
+
+
 def test_models_of_one_process_say_so():
     words = "is a collection of dask, and this is done with the rows in one process"
     covariance = cavity.covariances.RBF(1.0, [1.0, 1.0])
     for fit in (
-        lambda: cavity.Clutter().fit(array(X)),
+        lambda: cavity.Clutter().fit(array(X), schedule="sequential"),
+        lambda: cavity.Clutter().fit(array(X), method="adf"),
         lambda: (
             cavity.GaussianProcess(covariance, cavity.likelihoods.Gaussian(1.0)).fit(X[:9], Y[:9]).predict(array(X))
         ),

@@ -128,3 +128,27 @@ def test_ctrl_c_cancels_what_was_under_way(client):
         time.sleep(0.1)
     assert not any(client.processing().values())
     assert client.submit(sum, (1, 2)).result() == 3
+
+
+@pytest.mark.long
+def test_a_worker_that_runs_out_of_memory_changes_no_bit(tmp_path):
+    """Its nanny ends it; the second time the chunk takes less."""
+    flag = str(tmp_path / "was here")
+
+    def hungry(block):
+        if not os.path.exists(flag):
+            open(flag, "w").close()
+            held = np.ones(1 << 28)  # 2 GB
+            time.sleep(20.0)
+            return block + 0.0 * held[0]
+        return block
+
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": "1 GB"}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+        dask.config.set(scheduler=client),
+    ):
+        found = MIXTURE.fit(rows(hungry))
+    assert os.path.exists(flag)
+    assert found.elbo == MIXTURE.fit(X).elbo

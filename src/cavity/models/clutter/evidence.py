@@ -4,6 +4,7 @@ import numpy as np
 
 from cavity.blocks.executors import Threads
 from cavity.blocks.merge import merge
+from cavity.blocks.remote import Runs
 from cavity.blocks.runs import map_runs
 from cavity.models.clutter import lost
 from cavity.models.clutter.lost import kernel
@@ -17,16 +18,34 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     scratch of the size of a block, so that memory stays that of the sites.
     """
     n = points.shape[0]
-    value = np.empty(n)
     log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
-    known = points.units, sites, fitted, (log_z, odds, value)
-    sums = np.concatenate(list(map_runs(_evaluate, known, [points.source], threads, grain=points.most_blocks)))
+    if points.source.elsewhere is not None:
+        value, sums = evaluate_elsewhere(points, sites)
+    else:
+        value = np.empty(n)
+        known = points.units, sites, fitted, (log_z, odds, value)
+        sums = np.concatenate(list(map_runs(_evaluate, known, [points.source], threads, grain=points.most_blocks)))
     for i, *densities, value[i] in lost.evaluate(points, sites) if fitted else ():
         if not values_only:
             log_z[i], odds[i] = densities
         first = i - i % SUMMED_ROWS
         sums[i // SUMMED_ROWS] = np.cumsum(value[first : first + SUMMED_ROWS])[-1]  # in the order of the rows, as ever
     return log_z, odds, value, sums
+
+
+def evaluate_elsewhere(points, sites):
+    """Return the log site values of points that dask has, and their sums by chunk."""
+    runs = Runs(points.source)
+    found, _ = runs.each(_evaluated, (points.units, sites.tau, sites.rho), runs.put(sites.cut(runs.spans)))
+    return tuple(np.concatenate(each) for each in zip(*found, strict=True))
+
+
+def _evaluated(run, known, own):
+    """A task of dask: the log site values of a run, and their sums by chunk; nothing is left behind."""
+    (units, tau, rho), (x,) = known, run.arrays
+    values, sums = np.empty((3, len(x))), np.empty(-(-len(x) // SUMMED_ROWS))
+    kernel.evaluate(*units.arguments(x), *own, tau, rho, *values, sums)
+    return (values[2], sums), None
 
 
 def _evaluate(run, known):

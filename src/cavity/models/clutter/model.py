@@ -238,7 +238,7 @@ class Clutter(Public):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [1.97, 2.21])
         """
-        data, scalar, columns = opened(x, (1, 2, 3))
+        data, scalar, columns = opened(x, (1, 2, 3), elsewhere=(method, schedule) == ("ep", "parallel"))
         arrays.choice(method, "method", ("ep", "adf"))
         given = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol)
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)

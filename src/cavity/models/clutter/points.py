@@ -89,8 +89,8 @@ class WorkingUnits:
         return WorkingUnits(self.origin[b], self.scale, self.model, self.centre[b], self.prior_tau[b], rho)
 
 
-def opened(x, ndim, columns=None):
-    """Return points checked, in the order of columns that were named before.
+def opened(x, ndim, columns=None, elsewhere=False):
+    """Return points checked, in the order of columns that were named before; those of dask only with `elsewhere`.
 
     Returns
     -------
@@ -103,7 +103,8 @@ def opened(x, ndim, columns=None):
     """
     if isinstance(x, Source) or is_unopened(x) or hasattr(x, "__next__"):
         data = in_order(open_source(x, "x", ndim=tuple(n for n in ndim if n < 3)), columns, "x")
-        check_here(data)
+        if not elsewhere:
+            check_here(data)
         return (data.columns([0]) if data.ndim == 1 else data), data.ndim == 1, data.names
     data = arrays.data_array(in_order(x, columns, "x"), "x", ndim=ndim)
     return (data[:, None] if data.ndim == 1 else data), data.ndim == 1, names_of(x)

@@ -47,6 +47,10 @@ class ClutterSites:
         """The natural parameters of a slice of the sites of one problem."""
         return self.site_tau[rows], self.site_rho[rows]
 
+    def cut(self, spans):
+        """Copies of the natural parameters of the sites of one problem in each of some spans of rows."""
+        return [tuple(each.copy() for each in self.part(slice(*span))) for span in spans]
+
     @property
     def moments(self):
         """Mean and variance of the posterior."""

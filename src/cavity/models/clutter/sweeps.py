@@ -152,11 +152,14 @@ class Sweeper:
     def all_at_once(self):
         """Renew all sites from one posterior; return how many were skipped."""
         sites, units, d = self.sites, self.points.units, self.points.shape[1]
-        known = units, sites, self.damping.step
-        skipped, total = reduce_runs(renewed, known, [self.points.source], self.threads, grain=self.points.most_blocks)
+        skipped, total = self.renew((units, sites, self.damping.step))
         sites.tau, sites.rho = units.prior_tau + total[:d], units.prior_rho + total[d]
         left = self.visit_lost(skipped)
         return left + self.settle() if lost.possible(sites.rho, units) else left
+
+    def renew(self, known):
+        """Renew all sites from the posterior of now; return how many were skipped, and the sum of the sites."""
+        return reduce_runs(renewed, known, [self.points.source], self.threads, grain=self.points.most_blocks)
 
     def visit_lost(self, skipped):
         """Visit the sites that kernels leave alone because their cavities are lost; return how many stay skipped."""

@@ -413,5 +413,5 @@ def check_kind(value, name, kind, module):
     if not isinstance(value, kind):
         hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
         if type(value).__module__.startswith("sklearn."):
-            hint = " of scikit-learn; the faces in cavity.sklearn take its kernels"
+            hint = " of scikit-learn; the estimators in cavity.sklearn take its kernels"
         raise TypeError(f"{name} must be an instance of cavity.{module}.{kind.__name__}, got {value!r}{hint}")

@@ -1,1 +1,1 @@
-"""Sparse Gaussian processes that take in rows without an end."""
+"""Sparse Gaussian processes that take in rows for as long as they come."""

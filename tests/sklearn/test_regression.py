@@ -32,7 +32,7 @@ def draw(n=80, d=3, seed=0):
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([PoissonRegressor(max_iter=50), OrdinalClassifier(), ARDRegression()])
+@parametrize_with_checks([PoissonRegressor(max_iter=50), ARDRegression()])
 def test_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -40,7 +40,13 @@ def test_contract_of_scikit_learn(estimator, check):
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(
-    [NegativeBinomialRegressor(), RobustRegressor(), RobustRegressor("laplace"), ARDRegression(ard=False)]
+    [
+        OrdinalClassifier(),
+        NegativeBinomialRegressor(),
+        RobustRegressor(),
+        RobustRegressor("laplace"),
+        ARDRegression(ard=False),
+    ]
 )
 def test_contract_of_scikit_learn_with_other_settings(estimator, check):
     check(estimator)

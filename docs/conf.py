@@ -48,7 +48,10 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 html_title = f"cavity {version}"
 html_copy_source = False
-html_static_path = [  # one file with its fonts: mathematics need no network
+html_theme_options = {f"{mode}_css_variables": {"code-font-size": "75%"} for mode in ("light", "dark")}
+html_css_files = ["wide.css"]
+html_static_path = ["static"]
+html_static_path += [  # one file with its fonts: mathematics need no network
     str(each.locate()) for each in files("sphinx-mathjax-offline") if each.match("mathjax/tex-svg.js")
 ]
 mathjax_path = "tex-svg.js"

@@ -22,7 +22,8 @@ columns = pd.DataFrame(
 fits = {
     name: cavity.GLM(name, intercept=True).fit(columns, table["TICKS"]) for name in ("poisson", "negative-binomial")
 }
-print(cavity.compare(fits))
+for name, posterior in fits.items():
+    print(f"{name:<18} log evidence {posterior.log_evidence:.0f}")
 print(fits["negative-binomial"].summary())
 
 # %%

@@ -7,18 +7,14 @@ try:
 except ImportError as error:
     raise missing_extra("scikit-learn", "sklearn") from error
 
+from cavity.sklearn.ard import ARDRegression
 from cavity.sklearn.gp.classification import GaussianProcessClassifier
 from cavity.sklearn.gp.regression import GaussianProcessRegressor
 from cavity.sklearn.linear import LogitClassifier, ProbitClassifier
 from cavity.sklearn.mixture.bayesian import BayesianGaussianMixture
 from cavity.sklearn.mixture.maximum_likelihood import GaussianMixture
-from cavity.sklearn.regression import (
-    ARDRegression,
-    NegativeBinomialRegressor,
-    OrdinalClassifier,
-    PoissonRegressor,
-    RobustRegressor,
-)
+from cavity.sklearn.ordinal import OrdinalClassifier
+from cavity.sklearn.regression import NegativeBinomialRegressor, PoissonRegressor, RobustRegressor
 from cavity.sklearn.streaming_gp.classification import StreamingGPClassifier
 from cavity.sklearn.streaming_gp.regression import StreamingGPRegressor
 

@@ -1,16 +1,14 @@
-"""Linear models with the interface of scikit-learn: robust, of counts, of ordered classes, and with relevance found.
+"""Linear models with the interface of scikit-learn: robust, and of counts.
 
 References
 ----------
 .. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001.
-.. [B] Christopher M. Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, sections 7.2 and 10.3.
 .. [GJ] Andrew Gelman et al., "A weakly informative default prior distribution for logistic and other regression
    models", Annals of Applied Statistics 2, 2008.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,16 +18,15 @@ from sklearn.metrics import d2_tweedie_score
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.likelihoods import Laplace, NegativeBinomial, OrderedProbit, Poisson, StudentT
+from cavity.likelihoods import Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
-from cavity.models.regression.linear import LinearRegression
-from cavity.sklearn.checks import class_weighted, classes_in, counted, counted_rows, validate_data
-from cavity.sklearn.faces import Classifier, Face, share_words, shows_progress
+from cavity.sklearn.checks import counted, validate_data
+from cavity.sklearn.faces import Face, share_words, shows_progress
 
-__all__ = ["ARDRegression", "NegativeBinomialRegressor", "OrdinalClassifier", "PoissonRegressor", "RobustRegressor"]
+__all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "RobustRegressor"]
 
 
-class _GLMEstimator(Face):
+class GLMEstimator(Face):
     """What estimators on `cavity.GLM` share; a subclass has `_likelihood_of_fit()`.
 
     prior_variance : float, optional
@@ -70,7 +67,7 @@ class _GLMEstimator(Face):
     def __init_subclass__(cls, **options):
         """Put what the regressors share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
-        share_words(cls, _GLMEstimator)
+        share_words(cls, GLMEstimator)
 
     def _fit_checked(self, X, y, weight, *, intercept, **given):
         """Fit checked rows without those of weight zero, copies as weights: a search then sees them as one."""
@@ -98,7 +95,7 @@ class _GLMEstimator(Face):
             warn(f"no loo_score_: {error}", NumericalWarning)
 
 
-class _GLMRegressor(RegressorMixin, _GLMEstimator):
+class _GLMRegressor(RegressorMixin, GLMEstimator):
     """Regressors, which have an intercept."""
 
     def _fit(self, X, y, sample_weight, offset=0.0):
@@ -421,232 +418,3 @@ class NegativeBinomialRegressor(_CountRegressor):
 
     def _likelihood_of_fit(self):
         return _NegativeBinomial(self.dispersion)
-
-
-class OrdinalClassifier(Classifier, _GLMEstimator):
-    """Classifier of ordered classes: f plus standard normal noise falls between thresholds, which are learnt [M]_.
-
-    The classes are ordered as numpy orders them: numbers by their size, strings by the alphabet; number them where
-    that is not their order.
-
-    Parameters
-    ----------
-    class_weight : dict or "balanced", optional
-        Factors of the weights of rows by their class; "balanced" gives all classes the same sum.
-    {settings}
-    classes_ : ndarray (K,)
-        The labels, sorted.
-    thresholds_ : ndarray (K - 1,)
-        Where one class ends and the next begins, in units of the noise.
-
-    See Also
-    --------
-    ProbitClassifier : For classes without an order.
-
-    Notes
-    -----
-    There is no intercept: the thresholds have its place.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cavity.sklearn import OrdinalClassifier
-    >>> X = np.linspace(-3.0, 3.0, 60)[:, None]
-    >>> y = np.digitize(X[:, 0] + np.cos(9.0 * X[:, 0]), [-1.0, 1.0])
-    >>> model = OrdinalClassifier().fit(X, y)
-    >>> model.predict([[-2.5], [0.0], [2.5]]).tolist(), model.predict_proba([[0.0]]).round(1).tolist()
-    ([0, 1, 2], [[0.1, 0.9, 0.0]])
-    """
-
-    def __init__(
-        self,
-        *,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        prior_variance: float | None = None,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # of classes without an order
-        return tags
-
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Fit by expectation propagation; thresholds by the evidence.
-
-        Parameters
-        ----------
-        X : array_like, shape (N, D)
-            The rows.
-        y : array_like, shape (N,)
-            Class labels, of at least two classes.
-        sample_weight : array_like, shape (N,), optional
-            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For data or settings that make no sense, naming them, before any work.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If the stopping rule of `cavity.GLM.fit` was not met; ``converged_`` is False then.
-        """
-        X, y, weight = counted_rows(self, X, y, sample_weight, dtype=np.float64)
-        self.classes_, weight = classes_in(y), class_weighted(self.class_weight, y, weight)
-        self._fit_checked(X, np.searchsorted(self.classes_, y).astype(np.float64), weight, intercept=False)
-        self.thresholds_ = np.array(self.likelihood_.thresholds)
-        return self
-
-    def _likelihood_of_fit(self):
-        return OrderedProbit()
-
-    def _log_probabilities(self, X):
-        X = self._new_rows(X)
-        with np.errstate(divide="ignore"):
-            return np.log(self.posterior_.predict_proba(X))
-
-
-class ARDRegression(RegressorMixin, Face):
-    """Linear regression in which each weight has a variance of its own, those of idle columns vanishing [B]_.
-
-    The model of `cavity.LinearRegression` on centred data; noise and variances are learnt with their uncertainty.
-
-    Parameters
-    ----------
-    ard : bool, default True
-        Whether each weight has a variance of its own; False is ridge regression of which one variance is learnt.
-    fit_intercept : bool, default True
-        Whether there is an intercept, with a flat prior: columns and targets are centred.
-    max_iter : int, default 1000
-        Most passes.
-    tol : float, default 1e-10
-        Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
-    n_threads : int, optional
-        Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by default
-        the environment variable CAVITY_NUM_THREADS counts, else 1.
-    verbose : int, default 0
-        1 and above show progress on stderr: a bar where tqdm is installed, else lines.
-
-    Attributes
-    ----------
-    coef_, coef_sd_ : ndarray (D,)
-        Posterior means and standard deviations of the weights.
-    intercept_ : float
-        The intercept; 0.0 if there is none.
-    relevance_ : ndarray (D,)
-        Share of each weight that the data determine, from 0 to 1.
-    noise_variance_ : float
-        1 over the posterior mean of the precision of the noise.
-    elbo_ : float
-        Lower bound of the log evidence of the centred targets.
-    n_iter_ : int
-        Passes.
-    converged_ : bool
-        Whether the stopping rule was met.
-    posterior_ : cavity.LinearRegressionPosterior
-        The posterior.
-    n_features_in_ : int
-        Columns of X.
-    feature_names_in_ : ndarray (D,)
-        Their names, if X had names.
-
-    See Also
-    --------
-    cavity.LinearRegression : The model underneath; it reads files larger than memory.
-    sklearn.linear_model.ARDRegression : Point estimates of the variances, and a threshold that removes columns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from cavity.sklearn import ARDRegression
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(100, 5))
-    >>> y = 3.0 + X @ [2.0, 0.0, -1.0, 0.0, 0.0] + rng.normal(0.0, 0.5, size=100)
-    >>> model = ARDRegression().fit(X, y)
-    >>> model.coef_.round(1).tolist(), round(model.intercept_, 1)
-    ([2.0, 0.0, -1.0, 0.0, 0.0], 3.0)
-    """
-
-    def __init__(
-        self,
-        *,
-        ard: bool = True,
-        fit_intercept: bool = True,
-        max_iter: int = 1000,
-        tol: float = 1e-10,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit by coordinate ascent.
-
-        Parameters
-        ----------
-        X : array_like, shape (N, D)
-            The rows, of any scale.
-        y : array_like, shape (N,)
-            The targets.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For data or settings that make no sense, naming them, before any work.
-
-        Warns
-        -----
-        ConvergenceWarning
-            If the stopping rule was not met; ``converged_`` is False then.
-        """
-        X, y, _ = counted_rows(self, X, y, dtype=np.float64, y_numeric=True)
-        model = LinearRegression(ard=arrays.flag(self.ard, "ard"))
-        intercept = arrays.flag(self.fit_intercept, "fit_intercept")
-        self._centre = np.mean(X, axis=0) if intercept else np.zeros(X.shape[1])
-        middle = float(np.mean(y)) if intercept else 0.0
-        options = self._settings("max_iter", "tol", "n_threads")
-        posterior = model.fit(X - self._centre, y - middle, progress=shows_progress(self), **options)
-        self.posterior_, self.coef_, self.relevance_ = posterior, posterior.mean.copy(), posterior.relevance
-        self.coef_sd_ = np.sqrt(posterior.variance)
-        self.intercept_ = middle - float(self._centre @ self.coef_)
-        self.noise_variance_, self.elbo_ = 1.0 / posterior.noise_precision.mean, posterior.elbo
-        self.n_iter_, self.converged_ = posterior.n_iter, posterior.converged
-        return self
-
-    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
-        """Mean of the predictive distribution and, if wanted, its standard deviations.
-
-        Parameters
-        ----------
-        X : array_like, shape (n, D)
-            The rows.
-        return_std : bool, default False
-            Whether to return standard deviations, those of new observations as in scikit-learn.
-
-        Returns
-        -------
-        mean : ndarray, shape (n,)
-            The means.
-        std : ndarray, shape (n,)
-            Only with `return_std`.
-        """
-        X = self._new_rows(X)
-        mean, variance = self.posterior_.predict(X - self._centre, noise=True)
-        mean = mean + (self.intercept_ + float(self._centre @ self.coef_))
-        return (mean, np.sqrt(variance)) if return_std else mean

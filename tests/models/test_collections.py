@@ -195,7 +195,7 @@ def test_what_needs_the_rows_in_one_process_is_refused():
         PROBIT.fit(array(np.where(np.arange(N)[:, None] == 30_000, np.nan, X)), labels)
 
 
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("columns", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_clutter_has_the_bits_of_points_at_hand(columns):
     model = cavity.Clutter(clutter_variance=60.0, noise_variance=4.0)
     points = X[:, :columns]

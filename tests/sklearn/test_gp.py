@@ -374,6 +374,7 @@ def test_pairs_of_classes():
 
 
 @QUIET
+@pytest.mark.long
 def test_processes_change_no_bit():
     X, y = labels(n_classes=3)
     settings = {"kernel": 1.0 * RBF(1.0, (0.1, 10.0))}

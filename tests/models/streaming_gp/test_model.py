@@ -342,7 +342,7 @@ def test_copies_and_files_continue_in_the_same_bits(likelihood, tmp_path):
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("learn", [False, True])
+@pytest.mark.parametrize("learn", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_streams_that_give_points_up_continue_in_the_same_bits(learn, tmp_path):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(180, 1)) + np.repeat(np.arange(6.0), 30)[:, None]

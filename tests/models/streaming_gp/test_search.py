@@ -313,7 +313,9 @@ def test_amplitudes_that_are_fixed_are_refused_and_bounds_hold():
     assert relearn(information, kernel)[0] == pytest.approx(np.log(1.1 if free > 0 else 0.9), abs=1e-12)
 
 
-@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()])
+@pytest.mark.parametrize(
+    "likelihood", [likelihoods.Gaussian(), pytest.param(likelihoods.Probit(), marks=pytest.mark.long)]
+)
 def test_files_and_threads_change_no_bit_of_what_is_learnt(likelihood, tmp_path):
     """Rows in two files of float32 are read into buffers that serve again; the prior mean depends on them."""
     X = rows_of(2500)[0].astype(np.float32)

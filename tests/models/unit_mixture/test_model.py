@@ -357,8 +357,8 @@ def test_stochastic_fit_finds_the_optimum_in_a_pass(tmp_path):
 @pytest.mark.parametrize(
     ("batch_size", "n", "n_epochs"),
     [
-        (1, 2000, 8),
         (20, 20_000, 2),
+        pytest.param(1, 2000, 8, marks=pytest.mark.long),
         pytest.param(4, 4000, 8, marks=pytest.mark.long),
         *(pytest.param(size, 20_000, 2, marks=pytest.mark.long) for size in (1, 4)),
     ],

@@ -21,7 +21,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "gallery/*.ipynb", "examples"]
+exclude_patterns = ["_build", "gallery/*.ipynb", "examples", "**sg_execution_times.rst"]
 default_role = "py:obj"
 
 autodoc_typehints = "none"
@@ -40,6 +40,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "show_memory": False,
     "min_reported_time": 1e9,
+    "write_computation_times": False,  # a page of its own, whose scripts come from elsewhere
     "abort_on_example_error": True,
     "reset_modules": ("matplotlib",),
     "capture_repr": (),
@@ -48,7 +49,7 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 html_title = f"cavity {version}"
 html_copy_source = False
-html_theme_options = {f"{mode}_css_variables": {"code-font-size": "75%"} for mode in ("light", "dark")}
+html_theme_options = {f"{mode}_css_variables": {"code-font-size": "72%"} for mode in ("light", "dark")}
 html_css_files = ["wide.css"]
 html_static_path = ["static"]
 html_static_path += [  # one file with its fonts: mathematics need no network
@@ -64,6 +65,28 @@ def keep_bars(app, what, name, obj, options, lines):
     lines[:] = [re.sub(r"(?<!\w)\|(?=\w)", r"\\|", line) for line in lines]
 
 
+def tables_of_pipes(app, path, parent, content):
+    """Make tables of the pipe tables that benchmarks print, and keep the lines between them."""
+    if "\n|---" not in content[0]:
+        return
+    lines, rows = [], []
+    for line in [*content[0].splitlines(), ""]:
+        cells = [re.sub(r"([*`_|\\])", r"\\\1", each.strip()) for each in line.strip("|").split("|")]
+        if line.startswith("|---"):
+            continue
+        if line.startswith("|"):
+            rows.append(cells + [""] * (len(rows[0]) - len(cells) if rows else 0))
+            continue
+        if rows:
+            lines += [".. list-table::", "   :header-rows: 1", ""]
+            lines += [f"   {' ' if k else '*'} - {each}" for row in rows for k, each in enumerate(row)]
+            lines.append("")
+            rows = []
+        lines.append(f"| {cells[0]}" if line else "")
+    content[0] = "\n".join(lines)
+
+
 def setup(app):
-    """Register the hook."""
+    """Register the hooks."""
     app.connect("autodoc-process-docstring", keep_bars)
+    app.connect("include-read", tables_of_pipes)

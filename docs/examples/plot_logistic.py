@@ -9,9 +9,10 @@ is.
 import cavity
 
 table, about = cavity.data.table("pima", as_frame=True)
-table = table.drop(columns="set")
-posterior = cavity.GLM("logit", intercept=True, standardize=True).fit(table, "type")
-posterior.plot(table, title=about["title"])
+columns = table.drop(columns=["set", "type"])
+columns = (columns - columns.mean()) / columns.std()  # of one scale, so that coefficients can be compared
+posterior = cavity.GLM("logit", intercept=True).fit(columns, table["type"])
+posterior.plot(columns, table["type"], title=about["title"])
 
 # %%
 # Left are the coefficients for columns in units of their standard deviations, right whether the probabilities that each

@@ -9,26 +9,10 @@ import json
 import sys
 from pathlib import Path
 
-import mpmath as mp
-
 sys.path.append(str(Path(__file__).resolve().parents[1]))
-from reference import sites
+from reference.sites import entry
 
 INFINITY = float("inf")
-
-# parameters of the reference by the names of those of the library
-NAMES = {
-    "Interval": {"noise_variance": "noise"},
-    "Gaussian": {"noise_variance": "noise"},
-    "NegativeBinomial": {"dispersion": "r"},
-    "StudentT": {"degrees_of_freedom": "nu"},
-    "Clutter": {
-        "clutter_weight": "weight",
-        "clutter_variance": "clutter",
-        "noise_variance": "noise",
-        "clutter_mean": "centre",
-    },
-}
 
 
 def closed_cases():
@@ -121,24 +105,6 @@ def smooth_cases():
         yield "Probit", {}, -1, 0.7, 0.8, v
         yield "Binomial", {"link": "logit"}, (4, 10), 1, 0.9, v
         yield "Binomial", {"link": "probit"}, (9, 12), 1, -0.6, v
-
-
-def entry(likelihood, parameters, y, power, mean, variance):
-    """Return one entry of the table."""
-    known = {NAMES.get(likelihood, {}).get(name, name): value for name, value in parameters.items()}
-    name = likelihood
-    if name == "Step":
-        name, known = "Probit", {"noise": 0}
-    values = sites.site(name, known, y, power, mean, variance)
-    return {
-        "likelihood": likelihood,
-        "parameters": parameters,
-        "y": y,
-        "power": power,
-        "mean": mean,
-        "variance": variance,
-        "values": [mp.nstr(value, 20) for value in values],
-    }
 
 
 if __name__ == "__main__":

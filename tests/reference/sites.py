@@ -290,3 +290,36 @@ def site(likelihood, parameters, y, power, mean, variance):
             marks += [(top, 1 / mp.sqrt(y[1] + 1)), (top, 1)]
         log_z, d1, d2 = from_quadrature(lambda f: form(f, y, **parameters), mean, variance, power, marks)
     return completed(log_z, d1, d2, mean, variance)
+
+
+# parameters of the reference by the names of those of the library
+NAMES = {
+    "Interval": {"noise_variance": "noise"},
+    "Gaussian": {"noise_variance": "noise"},
+    "NegativeBinomial": {"dispersion": "r"},
+    "StudentT": {"degrees_of_freedom": "nu"},
+    "Clutter": {
+        "clutter_weight": "weight",
+        "clutter_variance": "clutter",
+        "noise_variance": "noise",
+        "clutter_mean": "centre",
+    },
+}
+
+
+def entry(likelihood, parameters, y, power, mean, variance):
+    """Return a site as tests/golden/likelihoods.json has it, by the names of the library."""
+    known = {NAMES.get(likelihood, {}).get(name, name): value for name, value in parameters.items()}
+    name = likelihood
+    if name == "Step":
+        name, known = "Probit", {"noise": 0}
+    values = site(name, known, y, power, mean, variance)
+    return {
+        "likelihood": likelihood,
+        "parameters": parameters,
+        "y": y,
+        "power": power,
+        "mean": mean,
+        "variance": variance,
+        "values": [mp.nstr(value, 20) for value in values],
+    }

@@ -21,18 +21,18 @@ def kernel(likelihood, y, power, mean, variance, variant=BEST):
     return (*results[0], *results[1][1:])
 
 
-def assert_golden(entry, at):
+def assert_golden(entry, at, smallest=1e-20):
     """Compare (log_z, d1, d2, tau, rho) with the many digits of an entry of the table.
 
     tau = d1/shrink + m rho is a sum of terms of either sign; its error is relative to them. A site whose d1 is below
-    1e-20 of what moves the cavity by a standard deviation says nothing, and its d1, d2, tau and rho count as zero.
+    `smallest` of what moves the cavity by a standard deviation says nothing, and its d1, d2, tau and rho count as zero.
     """
     name, m, v = entry["likelihood"], entry["mean"], entry["variance"]
     log_z, d1, d2, tau, rho, shrink = map(float, entry["values"])
     closed = name in CLOSED and (name != "Probit" or entry["power"] == 1)
     exact = closed and name in ("Probit", "Step")
     tol = 1e-13 if exact else 1e-12 if closed else 1e-10
-    nothing = 1e-300 if exact else 1e-20 / np.sqrt(v)
+    nothing = 1e-300 if exact else smallest / np.sqrt(v)
     assert abs(at[0] - log_z) <= tol * (abs(log_z) if exact else max(1, abs(log_z))), entry
     assert abs(at[1] - d1) <= tol * (abs(d1) + nothing), entry
     assert abs(at[2] - d2) <= tol * (abs(d2) + nothing / np.sqrt(v)), entry

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from attack.trials import ATTACKS, trial, turns
 

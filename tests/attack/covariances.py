@@ -8,7 +8,18 @@ from reference import covariance_formulas as reference
 
 from cavity import covariances
 
-LEAVES = ("RBF", "Matern12", "Matern32", "Matern52", "Matern", "RationalQuadratic", "Periodic", "Linear", "Constant", "White")
+LEAVES = (
+    "RBF",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "Matern",
+    "RationalQuadratic",
+    "Periodic",
+    "Linear",
+    "Constant",
+    "White",
+)
 
 
 def parameters(rng, name, d):
@@ -74,7 +85,12 @@ def formulas(rng):
     near("gram", sure(covariance.gram, X), reference.matrix(settings, X), 1e-12 * size)
     wide = np.array([[sizes(settings, x, z) for z in Z] for x in X])
     near("cross", sure(covariance.cross, X, Z), reference.matrix(settings, X, Z), 1e-12 * wide)
-    near("diagonal", covariance.diagonal(X), np.diag(np.array(reference.matrix(settings, X), dtype=float)), 1e-12 * np.diag(size))
+    near(
+        "diagonal",
+        covariance.diagonal(X),
+        np.diag(np.array(reference.matrix(settings, X), dtype=float)),
+        1e-12 * np.diag(size),
+    )
     W = rng.normal(size=(n, n))
     W = W + W.T
     expected = reference.gradient(settings, X, W)

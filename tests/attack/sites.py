@@ -8,8 +8,8 @@ from support.sites import assert_golden, kernel
 from cavity import likelihoods
 from cavity.likelihoods import Likelihood
 
-
-SMALLEST = 1e-3  # d1 sd and d2 variance of a site of quadrature below which 1e-10 is of this: 1e-13 of a sd of the cavity
+# d1 sd and d2 variance of a site of quadrature below which 1e-10 is of this: 1e-13 of what moves the cavity by a sd
+SMALLEST = 1e-3
 
 
 def positive(rng, low=-2, high=2):

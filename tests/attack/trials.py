@@ -5,9 +5,13 @@ import zlib
 from collections import Counter
 
 import numpy as np
-from attack import covariances, sites
+from attack import covariances, extremes, latent, mean_field, sites, streams
 
-ATTACKS = {attack.__name__: attack for module in (sites, covariances) for attack in module.ATTACKS}
+ATTACKS = {
+    attack.__name__: attack
+    for module in (sites, covariances, latent, mean_field, streams, extremes)
+    for attack in module.ATTACKS
+}
 
 
 def trial(name, seed, k):

@@ -275,6 +275,7 @@ SWITCHES = [
     Switch("ep.latent.SWEEP", (N, 7), process(student), RULES, "-student"),
     Switch("ep.latent.EXACT_EVERY", (HUGE, 1), process(probit, schedule="sequential"), RULES),
     Switch("blocks.tiled.MANY", (N + 1, N), process(student), ROUNDING),
+    Switch("blocks.tiled.MANY", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),
     Switch("blocks.tiled.FEW_FLOPS", (np.inf, 0.0), process(student), BITS),
     Switch("blocks.tiled.MOST_FLOPS", (np.inf, 1.0), process(student), BITS),
     Switch("blocks.tiled.ENTRIES", (N * N + 1, 100), process(student), BITS),

@@ -88,6 +88,15 @@ class DenseBelief:
         """Of the whitened precision."""
         return 2.0 * float(np.sum(np.log(np.diag(self.factor))))
 
+    def covariance(self):
+        """The covariance of a, (M, M); of many columns in tiles, between which Ctrl-C is heard."""
+        if self.triangle is None or len(self.u) < tiled.MANY:
+            return self.root @ self.root.T
+        covariance = np.tril(self.triangle)
+        tiled.square(covariance, self.threads)
+        covariance += np.tril(covariance, -1).T
+        return covariance
+
     def prior_gap(self):
         """log of the posterior's density over the prior's, at the posterior mean."""
         return 0.5 * float(self.u @ self.u) + 0.5 * self.log_determinant
@@ -309,7 +318,7 @@ class Dense(Whitened):
             The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
             normalisers of the others.
         """
-        moments = belief.mean.copy(), belief.root @ belief.root.T
+        moments = belief.mean.copy(), belief.covariance()
         *_, skipped, gained = self.visited(sites, *moments, part, tau, rho, up, down)
         return self.belief(*self.gather(tau, rho)), skipped, added_up(gained)
 

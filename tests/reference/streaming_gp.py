@@ -272,8 +272,8 @@ class SeenRows:
     """Rows as a stream takes them in, and what became of them since.
 
     `own_noise` is None for rows of the noise variance of the likelihood, `noise` the one of these that they keep
-    whatever that becomes, or None; `power` is what forgetting has left of them, and `kernel` (variance, lengthscale) the
-    one by which the inducing variables speak for them.
+    whatever that becomes, or None. `power` is what forgetting has left of them, and the inducing variables speak for
+    them by the `kernel` (variance, lengthscale).
     """
 
     X: np.ndarray
@@ -328,7 +328,9 @@ class Memory:
             H = k(rows.X, self.Z) @ inverse(prior_of(k, self.Z, self.jitter))
             kept = noise if rows.noise is None or again else rows.noise
             residual = np.diag(k(rows.X, rows.X)) - np.sum(H * k(rows.X, self.Z), axis=1)
-            variance, more = effective(residual, kept if rows.own_noise is None else rows.own_noise, rows.weights, self.alpha)
+            variance, more = effective(
+                residual, kept if rows.own_noise is None else rows.own_noise, rows.weights, self.alpha
+            )
             density = more - np.log(2 * np.pi * variance) / 2 - rows.y**2 / variance / 2
             precision = precision + rows.power * H.T @ diag(1 / variance) @ H
             shift = shift + rows.power * H.T @ (rows.y / variance)

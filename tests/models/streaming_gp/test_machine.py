@@ -113,8 +113,19 @@ class Stream(RuleBasedStateMachine):
 
     def do(self, name, others=None, **arguments):
         """Call a method of the state, and of the loaded one, and remember what it did; `others` are rows it brings."""
-        getattr(self.state, name)(**arguments)
-        self.remember(name, arguments, others)
+        before = bits(self.state)
+        try:
+            getattr(self.state, name)(**arguments)
+        except cavity.NotPositiveDefiniteError:
+            assert self.may_be_improper
+            assert bits(self.state) == before
+        else:
+            self.remember(name, arguments, others)
+
+    @property
+    def may_be_improper(self):
+        """Whether sites may have negative precisions, of which two states together may have too much."""
+        return isinstance(self.state.model.likelihood, likelihoods.StudentT)
 
     def remember(self, name, arguments, others):
         """Take a call that went through into account."""
@@ -124,7 +135,7 @@ class Stream(RuleBasedStateMachine):
         if name == "update" and np.any(weights_of(arguments)):
             self.n_samples += np.count_nonzero(weights_of(arguments))
             self.n_updates += 1
-            self.has_offset |= "offset" in arguments
+            self.has_offset |= bool(np.any(weights_of(arguments) * arguments.get("offset", 0.0)))
         if name == "merge":
             self.n_samples += arguments["other"].n_samples
             self.n_updates += 1
@@ -214,8 +225,15 @@ class Stream(RuleBasedStateMachine):
         if name == "row":
             name, arguments = "update", {key: batch[key][:1] for key in ("X", "y")}
         before, whole = bits(self.state), pickled(self.state)
-        getattr(whole, name)(**arguments)
-        if interrupted(lambda: getattr(self.state, name)(**arguments), after) and bits(self.state) == before:
+        try:
+            getattr(whole, name)(**arguments)
+        except cavity.NotPositiveDefiniteError:
+            assert self.may_be_improper
+            return
+        stopped = interrupted(lambda: getattr(self.state, name)(**arguments), after)
+        if self.path.exists():  # whole, whenever it was written
+            cavity.load(self.path)
+        if stopped and bits(self.state) == before:
             return
         assert_same_bits(self.state, whole)
         self.remember(name, arguments, self.memory and self.memory.copy())
@@ -233,7 +251,7 @@ class Stream(RuleBasedStateMachine):
         mean, variance = self.state.predict(NEW, offset=0.0)
         assert np.all(np.isfinite(mean))
         assert np.all(variance >= 0)
-        if not isinstance(self.state.model.likelihood, likelihoods.StudentT):  # outliers take certainty away
+        if not self.may_be_improper:
             assert np.all(variance <= self.state.model.covariance.variance * (1 + 1e-9))
         assert np.isfinite(self.state.log_bound)
 
@@ -254,9 +272,7 @@ class GaussianStream(Stream):
     def begin_with_given_points(self, alpha, jitter, noise):
         Z = np.linspace(-3.0, 3.0, 5)[:, None]
         covariance = RBF(1.0, lengthscale=1.0, bounds={"variance": (0.1, 10.0), "lengthscale": (0.5, 2.0)})
-        self.begin(
-            cavity.StreamingGP(covariance, likelihoods.Gaussian(noise), inducing=Z, alpha=alpha, jitter=jitter)
-        )
+        self.begin(cavity.StreamingGP(covariance, likelihoods.Gaussian(noise), inducing=Z, alpha=alpha, jitter=jitter))
         self.memory = reference.Memory(Z, alpha=alpha, jitter=jitter)
         self.known = self.parameters
 
@@ -318,9 +334,14 @@ class GaussianStream(Stream):
         k = reference.rbf(*self.parameters[0])
         predicted, spread = reference.predict(k, self.memory.Z, (mean, S), NEW, self.memory.jitter)
         got = state.predict_covariance(NEW, offset=0.0)
-        np.testing.assert_allclose(got[0], predicted, rtol=0, atol=1e-8)
-        np.testing.assert_allclose(got[1], spread, rtol=0, atol=1e-8)
-        assert state.log_bound == pytest.approx(value, rel=1e-9, abs=1e-8)
+        np.testing.assert_allclose(got[0], predicted, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(got[1], spread, rtol=0, atol=1e-10)
+        assert state.log_bound == pytest.approx(value, rel=1e-10, abs=1e-10)
+
+    @invariant()
+    def no_fit_of_all_rows_has_a_larger_bound(self):
+        again = self.memory.posterior(*self.parameters, again=True)[2]
+        assert again <= self.state.log_bound + self.state.information_lost_bound + 1e-8 * (1 + abs(again))
 
 
 class AnyStream(Stream):
@@ -354,5 +375,5 @@ class AnyStream(Stream):
 
 
 for machine in (GaussianStream, AnyStream):
-    machine.TestCase.settings = settings(examples(10), stateful_step_count=12)
+    machine.TestCase.settings = settings(examples(15), stateful_step_count=12)
 TestGaussianStream, TestAnyStream = GaussianStream.TestCase, AnyStream.TestCase

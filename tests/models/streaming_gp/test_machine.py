@@ -375,5 +375,5 @@ class AnyStream(Stream):
 
 
 for machine in (GaussianStream, AnyStream):
-    machine.TestCase.settings = settings(examples(15), stateful_step_count=12)
+    machine.TestCase.settings = settings(examples(12), stateful_step_count=30)
 TestGaussianStream, TestAnyStream = GaussianStream.TestCase, AnyStream.TestCase

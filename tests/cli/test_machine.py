@@ -18,6 +18,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
+from support.damages import damages
 from support.examples import examples
 
 from cavity.cli import main, parser
@@ -143,26 +144,6 @@ def options(command):
 OPTIONS = {words: options(command) for words, command in COMMANDS.items()}
 MODEL, ENDINGS = st.sampled_from(MODELS), st.sampled_from(["npy", "npy", "csv", "parquet", "x"])
 OUTPUTS = st.sampled_from(["new"] * 5 + ["old", "none", "missing"])
-
-
-@st.composite
-def damages(draw):
-    """A change of bytes: cut off, flipped, replaced by a piece of their own, lost."""
-    kind, where, length = draw(st.integers(0, 3)), draw(st.floats(0, 1)), draw(st.integers(1, 40))
-
-    def damage(content):
-        content, place = bytearray(content), int(where * len(content))
-        if kind == 0:
-            del content[place:]
-        elif kind == 1 and place < len(content):
-            content[place] ^= 1 << length % 8
-        elif kind == 2:
-            content[place : place + length] = content[:length]
-        else:
-            del content[place : place + length]
-        return bytes(content)
-
-    return damage
 
 
 @cache

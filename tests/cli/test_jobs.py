@@ -212,6 +212,24 @@ def test_what_is_in_a_file(run, tmp_path):
     assert "is not a file written by cavity" in err
 
 
+def test_a_file_that_is_replaced_meanwhile_is_told_as_it_was(run, tmp_path, monkeypatch):
+    """Header, settings and what was found are of one posterior."""
+    path, other, read = tmp_path / "p.npz", tmp_path / "other.npz", persistence._read
+    cavity.Clutter().fit([0.1, 2.3]).save(path)
+    cavity.UnitMixture(1).fit([0.1, 2.3]).save(other)
+    wanted = run("info", path)
+
+    def late(*arguments):
+        found = read(*arguments)
+        if other.exists():
+            other.replace(path)
+        return found
+
+    monkeypatch.setattr(persistence, "_read", late)
+    assert run("info", path) == wanted
+    assert "unit_mixture" in run("info", path)[1]
+
+
 def test_shipped_data(run, tmp_path):
     status, out, _ = run("data")
     assert status == 0

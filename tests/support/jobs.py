@@ -11,11 +11,13 @@ import sys
 import time
 import traceback
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 
 import cavity
+from support.plugs import plug
 
 SECONDS_A_PASS = 0.002  # that callbacks wait, so that there is something to kill
 WARNED, REFUSED, INTERRUPTED, STOPPED = 7, 8, 9, 10  # how processes end, beside 0 and signals
@@ -60,10 +62,11 @@ class Enough(Exception):
     """A callback has failed."""
 
 
-def run(name, checkpoint, every, out, heard=None, limit=None, most=np.inf, seconds=SECONDS_A_PASS):
+def run(name, checkpoint, every, out, heard=None, limit=None, most=np.inf, seconds=SECONDS_A_PASS, fatal=None):
     """Do a fit, save its posterior, and return how the process is to end.
 
-    `limit` is that of the size of files; after `most` passes the callback fails.
+    `limit` is that of the size of files; after `most` passes the callback fails; `fatal` is the place, and which time
+    there, at which the process is killed (see plugs).
     """
 
     def slowly(event):
@@ -82,7 +85,8 @@ def run(name, checkpoint, every, out, heard=None, limit=None, most=np.inf, secon
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            posterior = FITS[name](checkpoint=checkpoint, checkpoint_every=every, callback=slowly)
+            with nullcontext() if fatal is None else plug(*fatal, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+                posterior = FITS[name](checkpoint=checkpoint, checkpoint_every=every, callback=slowly)
         except KeyboardInterrupt:
             return INTERRUPTED
         except Enough:

@@ -169,30 +169,29 @@ def read(path, kinds, left=()):
     ValueError
         If the file is not one of ours, damaged, of none of the kinds, or of a newer format; the message names it.
     """
+    header, arrays = read_all(path, kinds, left)
+    return header["kind"], arrays, header["settings"]
+
+
+def read_all(path, kinds, left=()):
+    """Return (header, arrays) of a file as `read` does; the header says the kind, what wrote the file, and settings."""
     try:
         with open(path, "rb") as file:
-            kind, version, settings, arrays = _read(file, kinds)
+            header, arrays = _read(file, kinds)
     except DAMAGES as error:
         raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
+    kind, version = header.get("kind"), header["format"]
     if arrays is None and kind in [*left]:  # of a newer format it may be anything
         raise ValueError(f"{path} holds a {kind!r}; {left[kind]}")
     if arrays is None and version <= FORMAT:
         raise ValueError(f"{path} holds a {kind!r}, not one of: {', '.join(kinds)}")
     if arrays is None:
         raise ValueError(f"{path} holds a {kind!r} in format {version}; this version reads up to format {FORMAT}")
-    return kind, arrays, settings
-
-
-def about(path):
-    """Return what the header of a file that was read says: "kind", "format", version of "cavity" and "build"."""
-    with zipfile.ZipFile(path) as archive:
-        raw = _array(archive, HEADER, archive.getinfo(f"{HEADER}.npy"), os.path.getsize(path))
-    header = json.loads(raw.tobytes())
-    return {name: header[name] for name in ("kind", "format", "cavity", "build") if name in header}
+    return header, arrays
 
 
 def _read(file, kinds):
-    """Return kind, format, settings and arrays of an open .npz as `write` writes it; no arrays of an unknown kind.
+    """Return the header and the arrays of an open .npz as `write` writes it; no arrays of an unknown kind or format.
 
     Nothing larger than the file is made.
     """
@@ -202,10 +201,10 @@ def _read(file, kinds):
             parts = _parts(archive, size)
             if HEADER not in parts:
                 raise ValueError("it has no header")
-            kind, version, settings = _header(_array(archive, HEADER, parts.pop(HEADER), size), parts)
-            if settings is None or kind not in kinds:
-                return kind, version, None, None
-            return kind, version, settings, {name: _array(archive, name, part, size) for name, part in parts.items()}
+            header = _header(_array(archive, HEADER, parts.pop(HEADER), size), parts)
+            if header["format"] > FORMAT or header["kind"] not in kinds:
+                return header, None
+            return header, {name: _array(archive, name, part, size) for name, part in parts.items()}
     except OSError as error:
         if error.errno not in (None, errno.EINVAL):  # of a place that no file has
             raise
@@ -226,18 +225,18 @@ def _parts(archive, size):
 
 
 def _header(raw, parts):
-    """Return kind, format and settings from the header; no settings of a newer format, which may have changed all."""
+    """Return the header, as it is if it is of a newer format, which may have changed all."""
     header = json.loads(raw.tobytes().decode()) if raw.dtype == np.uint8 else None
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     version = header.get("format")
     if isinstance(version, int) and version > FORMAT:
-        return header.get("kind"), version, None
+        return header
     header = records.check_settings(HEADERS, header)
     missing = {*header.get("arrays", parts)} ^ {*parts}
     if missing:
         raise ValueError(f"its header and its directory do not have the same arrays: {', '.join(sorted(missing))}")
-    return header["kind"], version, header["settings"]
+    return header
 
 
 def _array(archive, name, part, size):

@@ -80,11 +80,11 @@ class Checkpoint:
             If another process has the checkpoint, or it is damaged, of another version or of another fit.
         """
         lock = Lock(self.path)
-        holder = lock.take()
-        if holder is not None:
-            raise ValueError(f"checkpoint {self.path} is in use by {holder}: wait for it, or give another path")
         with ended_by_signals():
-            try:
+            try:  # whatever ends the fit from here on, the lock does not stay with this process
+                holder = lock.take()
+                if holder is not None:
+                    raise ValueError(f"checkpoint {self.path} is in use by {holder}: wait for it, or give another path")
                 self._about = {"format": FORMAT, "cavity": persistence.__version__}
                 self._about["fit"] = fingerprint(model, data, **settings)
                 if self.path.exists():

@@ -12,7 +12,7 @@ from cavity.base.results import counted
 from cavity.blocks import checkpoint
 from cavity.cli import options as shared
 from cavity.cli.described import described
-from cavity.models.saved import LEFT, SAVED_KINDS, load
+from cavity.models.saved import LEFT, SAVED_KINDS, of_file
 
 ROWS_SHOWN = 5
 
@@ -35,8 +35,9 @@ def add(commands):
 
 def show(options):
     """Say what is in a file."""
-    kind, _, told = persistence.read(options.posterior, (*SAVED_KINDS, checkpoint.KIND), LEFT)
-    about = persistence.about(options.posterior)
+    about, arrays = persistence.read_all(options.posterior, (*SAVED_KINDS, checkpoint.KIND), LEFT)
+    about = {name: value for name, value in about.items() if name != "arrays"}
+    kind, told = about["kind"], about.pop("settings")
     writer = about.get("build", f"cavity {about['cavity']}")
     lines = [f"{options.posterior}: {about['kind']}, written by {writer} (format {about['format']})"]
     if kind == checkpoint.KIND:
@@ -44,7 +45,7 @@ def show(options):
         lines += [*fit_lines(told["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]
         shared.say(options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages})
         return 0
-    posterior = load(options.posterior)
+    posterior = of_file(options.posterior, kind, arrays, told)
     lines += repr(posterior).splitlines()
     if hasattr(posterior, "summary"):
         lines += ["", *repr(posterior.summary()).splitlines()]

@@ -50,7 +50,11 @@ def load(path: str | PathLike[str]) -> Any:
         If the file is not one of ours, damaged, from a newer format, or of a kind that is read no more; the message
         names it, and the part of it, or the last version that reads it.
     """
-    kind, arrays, settings = persistence.read(path, SAVED_KINDS, LEFT)
+    return of_file(path, *persistence.read(path, SAVED_KINDS, LEFT))
+
+
+def of_file(path, kind, arrays, settings):
+    """Return the posterior that `persistence.read` found in a file; errors name it."""
     try:
         return rebuilt(kind, arrays, settings)
     except ValueError as error:

@@ -317,3 +317,25 @@ def test_data_frames_by_name():
     np.testing.assert_array_equal(posterior.log_density(frame), bare.log_density(bare.rows(X, GROUPS), y))
     left = posterior.leave_group_out("h", frame)
     np.testing.assert_array_equal(left, bare.leave_group_out("h", X, y, groups=GROUPS))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_are_as_the_same_data_frame(ending, tmp_path):
+    """X of a model without a formula, and columns of it that are named, groups of text among them."""
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"x": X[:, 1], "y": F > 0, "h": GROUPS["h"]})
+    frame["y"] = frame["y"].astype(float)
+    path = tmp_path / f"table.{ending}"
+    frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path)
+    model = cavity.MixedGLM(cavity.RandomEffects("h"), "probit", intercept=True)
+    wanted, found = model.fit(frame, "y"), model.fit(path, "y")
+    np.testing.assert_array_equal(found.covariance, wanted.covariance)
+    np.testing.assert_array_equal(found.predict(path), wanted.predict(frame))
+
+
+def test_rows_in_several_files(tmp_path):
+    for number, part in enumerate(np.split(X, 3)):
+        np.save(tmp_path / f"{number}.npy", part)
+    model, parts = cavity.MixedGLM(EFFECTS, "probit"), sorted(tmp_path.iterdir())
+    wanted, found = (model.fit(rows, F > 0, groups=GROUPS) for rows in (X, parts))
+    np.testing.assert_array_equal(found.covariance, wanted.covariance)

@@ -8,6 +8,9 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import names_of
 from cavity.base.rows import Rows, row_vector, with_exposure
+from cavity.blocks.formats import is_unopened
+from cavity.blocks.reading import is_stored
+from cavity.blocks.sources import opened
 from cavity.blocks.taking import taken
 from cavity.models.glm.defaults import resolved
 from cavity.models.glm.design import design_of
@@ -39,7 +42,7 @@ class Reader:
             groups = dict(zip(needed, found[len(others) :], strict=True))
             if any(column is None for column in groups.values()):
                 raise ValueError(f"groups must have the columns {', '.join(map(repr, needed))}, got none")
-        X = design_of(X, "full")
+        X = _columns(X)
         if X.shape[1] != self.n_features:
             raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
         values = new_rows(self.terms, X, groups, levels)
@@ -129,7 +132,7 @@ def _by_formula(model, frame, y, groups, others):
 def _by_columns(effects, X, y, groups, others):
     effects = effects_of(effects)
     wanted = dict.fromkeys(each for one in effects for each in one.group)
-    arguments = {"y": y} | others
+    arguments, X = {"y": y} | others, opened(X, "X") if is_unopened(X) else X
     if groups is None:
         if names_of(X) is None:
             words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
@@ -137,7 +140,7 @@ def _by_columns(effects, X, y, groups, others):
         arguments |= {GROUPS.format(name): name for name in wanted}
     X, (y, offset, exposure, weight, *columns), roles = taken(X, arguments)
     groups = dict(zip(wanted, columns, strict=True)) if groups is None else groups
-    names, X = names_of(X), design_of(X, "full")
+    names, X = names_of(X), _columns(X)
     terms = terms_of(effects, X, names, groups)
     reader = Reader(tuple(term.without_rows() for term in terms), names, X.shape[1], roles)
 
@@ -146,3 +149,8 @@ def _by_columns(effects, X, y, groups, others):
         return Given(Rows.checked(likelihood, X, y, known, weight), tuple(terms), reader)
 
     return y, given
+
+
+def _columns(X):
+    """Return the columns of X checked, those of files in memory: levels and sites of all rows are there as well."""
+    return design_of(X.rows() if is_stored(X) else X, "full")

@@ -378,14 +378,14 @@ class GaussianMixture(Public):
             data = open_rows(rows, None, threads, self.n_components, self.covariance)
             columns = data.source.names if stream is None else stream.columns
             means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
-            model = settled(self, data, threads)
-            prior = state_of(model, data)
-            state, _ = next(first_states(data, prior, means, init, job=options.job))
             n = data.n_samples if stream is None else stream.n_samples
-            sweeps = MixtureSweeps(prior, data, threads, n)
-            rows = data.source if stream is None else stream
             decide = {"options": options, "n_samples": n, "initial_means": means, "init": init}
             with job.opened(self, {"X": data.source}, **decide):
+                model = settled(self, data, threads)
+                prior = state_of(model, data)
+                state, _ = next(first_states(data, prior, means, init, job=options.job))
+                sweeps = MixtureSweeps(prior, data, threads, n)
+                rows = data.source if stream is None else stream
                 state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
         state = replace(state, counts=image.counts)
         return posterior_of(model, state, prior, data.scaling, n, outcome, columns)

@@ -313,9 +313,9 @@ class UnitMixture(Public):
             else:
                 rows, n, sample = stream, stream.n_samples, stream.first
                 sweeps = UnitMixtureSweeps(n, self.learn)
-            state = first_state(self, next(start_means(self, given, sample, job=job)), n)
             data = sources.open_source(sample, "y") if stream is not None else rows
             with job.opened(self, {"y": data}, options=options, n_samples=n, initial_means=given):
+                state = first_state(self, next(start_means(self, given, sample, job=job)), n)
                 state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
         return posterior_of(self, state, image.counts, n, outcome, name_of(y))
 

@@ -291,6 +291,8 @@ def symmetric(value, name, size=None, *, copy=True):
     One that is symmetric up to rounding is replaced by its symmetric part. With copy=False an aligned float64 matrix in
     C or Fortran order that is symmetric to the last bit is returned as it is, or as its transpose.
     """
+    if len(shape := getattr(value, "shape", ())) == 2:  # MemoryError before the numbers are looked at
+        matrices(1, shape, f"{name} as a float64 matrix", argument=name)
     matrix = data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
     wanted = matrix.shape[:1] * 2 if size is None else (size, size)
     if matrix.shape != wanted:

@@ -164,6 +164,11 @@ PASSES = {  # a fit of a file, and how many times it is read: in a pass, and bes
     "mixture": (lambda path, **most: cavity.GaussianMixture(4).fit(path, **most), 3, 1),
     "mixture, starts": (lambda path, **most: cavity.GaussianMixture(4).fit(path, n_init=3, rng=0, **most), 5, 1),
     "mixture, moves": (lambda path, **most: cavity.GaussianMixture(4).fit(path, moves=True, **most), 3, 1),
+    "numbers": (lambda path, **most: cavity.UnitMixture(4).fit(path.with_name("numbers.npy"), **most), 1, 2),
+    "numbers, starts": (
+        lambda path, **most: cavity.UnitMixture(4).fit(path.with_name("numbers.npy"), n_init=3, rng=0, **most),
+        *(3, 2),
+    ),
     "clutter": (lambda path, **most: cavity.Clutter().fit(path, **most), 1, 4),
     "clutter at once": (lambda path, **most: cavity.Clutter().fit(path, schedule="parallel", **most), 1, 5),
 }
@@ -175,6 +180,7 @@ PASSES = {  # a fit of a file, and how many times it is read: in a pass, and bes
 def test_files_are_read_as_often_as_max_iter_allows(name, max_iter, tmp_path, monkeypatch):
     fit, each, besides = PASSES[name]
     np.save(tmp_path / "rows.npy", READ)
+    np.save(tmp_path / "numbers.npy", READ[:, 0])
     read, fill = [], NpyFile.fill
 
     def counted(part, out, start, desk):

@@ -4,7 +4,6 @@ Messages name the argument, what was expected and what came. Nothing is checked 
 """
 
 import numbers
-import os
 import sys
 from functools import reduce
 from operator import add
@@ -15,6 +14,7 @@ from cavity.base.errors import NotPositiveDefiniteError, about
 from cavity.base.frames import column_words, names_of
 from cavity.base.frames import numbers as frame_numbers
 from cavity.base.lazy import lapack
+from cavity.base.memory import allowed as _memory
 
 CHECK_NUMBERS = 1 << 20  # per finiteness check, so that no mask of the size of the data is built
 TILE = 512  # rows and columns of a matrix looked at together with their mirror image
@@ -261,14 +261,6 @@ def matrices(count, shape, what, way_out="", argument=""):
     except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
         words = f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}"
         raise about(MemoryError(words), argument) from None
-
-
-def _memory():
-    """Return the bytes of memory of this machine, as many as can be if that is not known."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return np.inf
 
 
 def output(value, name, shape):

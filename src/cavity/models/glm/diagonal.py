@@ -19,7 +19,6 @@ from cavity.ep.fit import Fit
 from cavity.likelihoods.base import ONE
 from cavity.models.glm.chunks import Data, calls, canonical, check_width, chunks_of, kernel, kernel_rows
 
-MOST_COPIES_OF_A_ROW = 1e9  # of a row in ADF
 MOST_HALVINGS = 1000  # of the fraction of a site that its cavity lacks at the end; float64 has 1074
 PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change after which a fit is given up
 
@@ -139,10 +138,6 @@ def predict(X, mean, variance, offset=None):
 def _filter(data, prior_mean, prior_variance):
     """Take in the rows one after the other; return the Fit."""
     weights = data.weights
-    if weights is not None and weights.size and weights.max() > MOST_COPIES_OF_A_ROW:
-        raise ValueError(
-            f"weights must be at most {MOST_COPIES_OF_A_ROW:g} for method='adf', got {float(weights.max())!r}"
-        )
     state, log_z = np.column_stack([prior_mean, prior_variance]), np.zeros(data.n)
     exponent = ONE
     if weights is not None:  # of the last time a row is taken; 0 for never

@@ -8,16 +8,23 @@ floating-point contraction, so they return the same bits.
 CAVITY_DEBUG=1 builds with bounds, initialisation and None checks, in a folder of its own (pass --force when switching
 in place: the modules next to the sources are the same files). CAVITY_SANITIZE=address,undefined builds with these
 sanitizers of the compiler besides, in a folder of its own.
+
+With SOURCE_DATE_EPOCH, the seconds at which all files of sdist and wheel are dated, both have the same bytes wherever
+they are built with the same tools; .ci/reproducible checks it.
 """
 
+import gzip
 import os
 import platform
 import shutil
 import sys
+import tarfile
+import time
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 CORE = Path("cython_core")
 DEBUG = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
@@ -193,9 +200,27 @@ class BuildCore(build_ext):
                 extension.sources, extension.depends = [for_level(extension, twin)], twin.depends
 
 
+class PlainSdist(sdist):
+    """A .tar.gz that says nothing about where it was made: files in order of names, of one date and no owner."""
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):
+        date = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+
+        def plain(entry):
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = date, 0, 0, "", ""
+            entry.mode = 0o755 if entry.mode & 0o100 else 0o644
+            return entry
+
+        path = Path(f"{base_name}.tar.gz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with gzip.GzipFile(path, "wb", mtime=date) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+            archive.add(base_dir, filter=plain)
+        return str(path)
+
+
 if __name__ == "__main__":  # Cython's processes may import this file
     setup(
         ext_modules=list(extensions()),
-        cmdclass={"build_ext": BuildCore},
+        cmdclass={"build_ext": BuildCore, "sdist": PlainSdist},
         options={"build": {"build_base": str(BUILD)}},
     )

@@ -23,7 +23,7 @@ def test_tables_as_frames():
 def test_tables_are_what_they_say(name):
     columns, about = data.table(name)
     assert about["title"]
-    assert about["source"].endswith(".")
+    assert about["source"].endswith(("Measurements are facts of the public record.", "licence."))
     described = about.get("columns", {about.get("column", name): ""})
     assert list(described) == list(columns)
     assert about.get("target", next(iter(columns))) in columns

@@ -4,7 +4,6 @@ Messages name the argument, what was expected and what came. Nothing is checked 
 """
 
 import numbers
-import os
 import sys
 from functools import reduce
 from operator import add
@@ -15,6 +14,7 @@ from cavity.base.errors import NotPositiveDefiniteError, about
 from cavity.base.frames import column_words, names_of
 from cavity.base.frames import numbers as frame_numbers
 from cavity.base.lazy import lapack
+from cavity.base.memory import allowed as _memory
 
 CHECK_NUMBERS = 1 << 20  # per finiteness check, so that no mask of the size of the data is built
 TILE = 512  # rows and columns of a matrix looked at together with their mirror image
@@ -263,14 +263,6 @@ def matrices(count, shape, what, way_out="", argument=""):
         raise about(MemoryError(words), argument) from None
 
 
-def _memory():
-    """Return the bytes of memory of this machine, as many as can be if that is not known."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return np.inf
-
-
 def output(value, name, shape):
     """Return `value`, which has to be a writeable float64 array of that shape in C order."""
     if not isinstance(value, np.ndarray):
@@ -291,6 +283,8 @@ def symmetric(value, name, size=None, *, copy=True):
     One that is symmetric up to rounding is replaced by its symmetric part. With copy=False an aligned float64 matrix in
     C or Fortran order that is symmetric to the last bit is returned as it is, or as its transpose.
     """
+    if len(shape := getattr(value, "shape", ())) == 2:  # MemoryError before the numbers are looked at
+        matrices(1, shape, f"{name} as a float64 matrix", argument=name)
     matrix = data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
     wanted = matrix.shape[:1] * 2 if size is None else (size, size)
     if matrix.shape != wanted:

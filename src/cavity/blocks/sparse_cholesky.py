@@ -114,6 +114,7 @@ class SparseCholesky:
         self._parent = np.where(above >= 0, self._member[above], -1).astype(np.int32)
         self._starts = _offsets(rows.astype(np.int64) * widths)
         self.n_entries = int(self._starts[-1])
+        arrays.matrix((1, self.n_entries), f"the sparse factor of a matrix of {n} rows, its panels in a row,")
         local = np.arange(n) - np.repeat(first[:-1], widths)
         self._diagonal = (np.repeat(self._starts[:-1], widths) + local * (np.repeat(widths, widths) + 1))[self._place]
         self._rows(at, earlier, widths)

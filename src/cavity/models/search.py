@@ -16,6 +16,7 @@ ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
 FEW_ROWS = 10_000  # up to which these hold: errors of the gradient grow with the root of the number of rows
 TOL_A_NAT = 1e-4  # tolerance per nat of the largest slope met before
 MOST_STEPS = 200  # of L-BFGS-B in a round
+EVALUATIONS_A_STEP = 5  # on average, and at most; one is usual
 WORSE_THAN_WORST = 10.0  # nats by which settings without a fixed point count as worse than the worst met before
 DOUBLE_LOOP_STEPS = 30  # steps of the double loop on the way, until fits have failed MOST_FAILURES times
 MOST_FAILURES = 3
@@ -154,7 +155,8 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=
     the far corners of the bounds. Where it stops on a slope, it begins anew in smaller units, `rounds` times at most.
     With a `root` of the inverse Hessian, known roughly, the first step is Newton's, and the slope is the smaller one of
     that in log parameters and that in units of their certainty.
-    The `job` hears of every evaluation, with the best value so far.
+    The `job` hears of every evaluation, with the best value so far. There are at most EVALUATIONS_A_STEP for each of
+    the `most` steps of a round, and those of its last line search, of which SciPy makes 20.
     """
     place, number = np.clip(start, *bounds.T), count(1)
     best = place, *objective(place)
@@ -201,7 +203,7 @@ def _descend(objective, best, bounds, gain, most, enough, root=None):
             raise _Stopped
         return length * value, length * slope if root is None else root.T @ slope
 
-    options = {"maxiter": most, "ftol": gain, "gtol": least * length}
+    options = {"maxiter": most, "maxfun": EVALUATIONS_A_STEP * most, "ftol": gain, "gtol": least * length}
     with suppress(_Stopped):
         optimize.minimize(scaled, first, jac=True, method="L-BFGS-B", bounds=box, options=options)
     return best

@@ -7,6 +7,7 @@ References
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -22,6 +23,7 @@ from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
+from cavity.blocks.reading import is_elsewhere
 from cavity.blocks.sources import Source
 from cavity.ep.options import Options
 from cavity.models.clutter import settings
@@ -202,6 +204,9 @@ class Clutter(Public):
         ------
         ValueError, TypeError
             For bad data or options, before any work.
+        MemoryError
+            If the sites of the points do not fit into the memory of the machine; the message says how many bytes they
+            need.
 
         Warns
         -----
@@ -248,6 +253,9 @@ class Clutter(Public):
         _check_combination(method, options, order)
         if isinstance(data, Source):
             _check_rereadable(options, order)
+        if not is_elsewhere(data):
+            sites = math.prod(data.shape[:-1]), data.shape[-1] + 1
+            arrays.matrix(sites, "x has so many points: their sites,")
         points = Points(data, WorkingUnits.of(data, self))
         if method == "adf":
             with job:

@@ -16,6 +16,8 @@ from cavity.models.clutter.lost import kernel
 from cavity.models.clutter.points import SUMMED_ROWS
 from cavity.models.clutter.sites import ClutterSites, moment_change
 
+MOST_SHRINKINGS = 10  # of all sites of a problem, until all cavities are proper: one does, but for rounding
+
 
 @dataclass(frozen=True, slots=True)
 class Visits:
@@ -188,12 +190,15 @@ class Sweeper:
         All sites shrink by the largest fraction f that leaves every cavity proper, less a tenth. The tightest cavity
         is that of the site with the largest precision: prior + f (total - top) > 0.
         """
-        prior, changed = self.points.units.prior_rho, False
-        while not (tightest := self.tightest()) > 0:  # once more where rounding leaves it improper
-            fraction, changed = 0.9 * prior / (prior - tightest), True
+        prior = self.points.units.prior_rho
+        for shrinkings in range(MOST_SHRINKINGS + 1):
+            tightest = self.tightest()
+            if tightest > 0:
+                return shrinkings > 0
+            fraction = 0.9 * prior / (prior - tightest)
             self.sites.site_tau *= fraction
             self.sites.site_rho *= fraction
-        return changed
+        raise OverflowError("the sites leave the range of float64; rescale x or the prior")
 
     def tightest(self):
         """Sum the posterior; return the least precision of the cavities and of the posterior itself."""

@@ -64,6 +64,8 @@ class FactorizedGaussian(Frozen):
     ValueError, TypeError
         For wrong shapes, values that are not finite, a matrix that is not symmetric (naming the entry), or blocks that
         overlap, are empty, or miss a coordinate (naming it).
+    MemoryError
+        If the precision does not fit into the memory of the machine; the message says how many bytes it needs.
     NotPositiveDefiniteError
         If the precision is not positive definite, naming the coordinate where its Cholesky factorisation fails.
     OverflowError

@@ -12,6 +12,21 @@ from cavity.blocks.sources import Source, opened
 from cavity.blocks.sparse import SparseRows
 from cavity.blocks.stored import StoredRows
 
+MATRICES = 6  # of dependent weights, or of rows if they are fewer: sums, factor and root, before a step and after it
+COPIES = 2  # of rows that are fewer than the columns: divided by the prior's root, and the directions that they span
+
+
+def check_room(X, weights):
+    """Raise MemoryError, before anybody looks at the rows, if matrices of dependent weights do not fit into memory."""
+    shape = (X.n_rows, X.n_features) if isinstance(X, Source) else getattr(X, "shape", ())
+    if len(shape) != 2 or hasattr(X, "tocsr"):  # which `design_of` has words for, or little data
+        return
+    n, d = shape[0] if weights is None else np.count_nonzero(weights), shape[1]
+    words = "; approximation='diagonal' takes many columns", "approximation"
+    arrays.matrices(MATRICES, (min(n, d), min(n, d)), f"approximation='full': {MATRICES} matrices, each", *words)
+    if n < d:
+        arrays.matrices(COPIES, (n, d), f"approximation='full': {COPIES} copies of X, each", *words)
+
 
 def design_of(X, approximation):
     """Return X checked, as an array or CSR matrix; rows of files, but for few, stay there, and nobody looked at them.

@@ -19,7 +19,7 @@ from cavity.ep.fit import Fit
 from cavity.likelihoods.base import ONE
 from cavity.models.glm.chunks import Data, calls, canonical, check_width, chunks_of, kernel, kernel_rows
 
-MOST_COPIES_OF_A_ROW = 1e9  # of a row in ADF
+MOST_HALVINGS = 1000  # of the fraction of a site that its cavity lacks at the end; float64 has 1074
 PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change after which a fit is given up
 
 
@@ -138,10 +138,6 @@ def predict(X, mean, variance, offset=None):
 def _filter(data, prior_mean, prior_variance):
     """Take in the rows one after the other; return the Fit."""
     weights = data.weights
-    if weights is not None and weights.size and weights.max() > MOST_COPIES_OF_A_ROW:
-        raise ValueError(
-            f"weights must be at most {MOST_COPIES_OF_A_ROW:g} for method='adf', got {float(weights.max())!r}"
-        )
     state, log_z = np.column_stack([prior_mean, prior_variance]), np.zeros(data.n)
     exponent = ONE
     if weights is not None:  # of the last time a row is taken; 0 for never
@@ -299,11 +295,15 @@ class _Expectation:
         loo = log_z.copy()
         fraction = np.array(np.broadcast_to(self.fraction, (data.n,)))
         exponent = np.array(np.broadcast_to(self.exponent, (data.n,)))
-        while improper.any():
+        for _ in range(MOST_HALVINGS):
+            if not improper.any():
+                break
             fraction[improper] *= 0.5
             exponent[improper] *= 0.5
             self._evaluate(fraction, exponent, (log_z, excess), improper)
             improper = np.isnan(log_z)
+        else:
+            raise ArithmeticError(f"the cavity of row {int(np.argmax(improper))} is lost to rounding; rescale X")
         weight = np.broadcast_to(self.weight, (data.n,))
         if self.power != 1 or weight.min(initial=1.0) < 1:
             loo = self._evaluate(1.0 / np.maximum(self.weight, 1.0), np.ones_like(self.weight))[0]

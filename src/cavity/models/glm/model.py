@@ -33,7 +33,7 @@ from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
 from cavity.models.glm.defaults import resolved
-from cavity.models.glm.design import design_of, look
+from cavity.models.glm.design import check_room, design_of, look
 from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
@@ -218,6 +218,9 @@ class GLM(Frozen):
         ------
         ValueError, TypeError
             For bad data or options, before any work.
+        MemoryError
+            If the matrices of dependent weights do not fit into the memory of the machine, before anybody looks at X;
+            the message says how many bytes they need.
 
         Warns
         -----
@@ -284,6 +287,8 @@ class GLM(Frozen):
             raise about(ValueError(words), "approximation", "schedule")
         if is_elsewhere(X):
             check_elsewhere(self, names)
+        if self.approximation == "full":
+            check_room(X, sample_weight)
         rows = Rows.checked(known.likelihood, design_of(X, self.approximation), y, offset, sample_weight)
         given = {"X": rows.X, "y": rows.y, "offset": rows.offset, "sample_weight": rows.weights}
         asked = {"method": method, "learn": names, "prior_groups": prior_groups}

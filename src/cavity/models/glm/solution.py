@@ -17,7 +17,7 @@ from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.weights import Weights
 from cavity.models.learnt import Learnt
 
-MOST_COPIES = 1e7  # of rows, all together, in ADF
+MOST_COPIES = 1e7  # of rows beside themselves, all together, in ADF: some seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +40,8 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
     if problem.model.approximation == "diagonal":
         from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
 
+        if method == "adf":
+            _times(rows.weights)
         fit = diagonal.fit(problem.model.likelihood, rows, prior, method, options)
         return GLMSolution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
@@ -86,16 +88,25 @@ def _assimilated(problem, threads):
     return geometry, Fit.of_one_pass(belief=belief, log_evidence=log_z)
 
 
-def _copies(rows):
-    """Return rows of weight w > 1 repeated, whole copies first, with the weights that remain."""
-    if rows.weights is None:
-        return rows
-    times = np.ceil(rows.weights)
-    if np.sum(times) > MOST_COPIES:
+def _times(weights):
+    """Return how often ADF takes in rows of these weights, None for once; ValueError for too many copies."""
+    if weights is None:
+        return None
+    times = np.ceil(weights)
+    copies = np.sum(times - np.minimum(times, 1.0))
+    if copies > MOST_COPIES:
         raise ValueError(
-            f"ADF takes in a row of weight w that many times; the weights ask for {np.sum(times):.3g} rows, "
+            f"ADF takes in a row of weight w that many times; the weights ask for {copies:.3g} copies of rows, "
             f"more than {MOST_COPIES:.0e}: use method='ep'"
         )
+    return times
+
+
+def _copies(rows):
+    """Return rows of weight w > 1 repeated, whole copies first, with the weights that remain."""
+    times = _times(rows.weights)
+    if times is None:
+        return rows
     times = times.astype(np.intp)
     index = np.repeat(np.arange(len(times)), times)
     weights = np.ones(len(index))

@@ -190,6 +190,9 @@ class MixedGLM(Frozen):
         ValueError, TypeError
             For bad data or options, before any work: a group with missing labels, a slope of a constant column, a term
             of the formula that is not understood, naming it.
+        MemoryError
+            If the factor of the precision of all effects does not fit into the memory of the machine, as soon as its
+            size is known; the message says how many bytes it needs.
         ImportError
             For a formula, if the formula extra is not installed, with the command that installs it.
 

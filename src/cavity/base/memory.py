@@ -1,0 +1,46 @@
+"""How much memory a process may take: that of the machine, or what its container or batch job allows."""
+
+import os
+from functools import cache
+from math import inf
+from pathlib import Path, PurePosixPath
+
+OF_PROCESS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
+
+def allowed():
+    """Return the bytes that this process may take, inf if that is not known."""
+    return min(_of_machine(), _of_groups(OF_PROCESS, GROUPS))
+
+
+def _of_machine():
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return inf
+
+
+@cache  # a process seldom changes its group, and files take longer than a small matrix
+def _of_groups(of_process, groups):
+    """The least limit of the groups of a process and of those they are in, in both versions of control groups."""
+    try:
+        lines = of_process.read_text().splitlines()
+    except OSError:  # there are none on this system
+        return inf
+    limits = [inf]
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if controllers in ("", "memory"):
+            folder, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
+            inner = PurePosixPath(place).relative_to("/")
+            limits += [_limit(folder / each / name) for each in (inner, *inner.parents)]
+    return min(limits)
+
+
+def _limit(path):
+    """The number in a file; inf where there is no file, as in containers that see their own group only, or no limit."""
+    try:
+        words = path.read_text().strip()
+    except OSError:
+        return inf
+    return inf if words == "max" else int(words)

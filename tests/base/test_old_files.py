@@ -1,0 +1,29 @@
+"""Files of every format since 0.3.0 are read, whatever wrote them: tests/golden/make_files.py."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity.base.persistence import FORMAT
+from cavity.models.saved import SAVED_KINDS
+
+FILES = Path(__file__).resolve().parents[1] / "golden" / "files"
+
+
+@pytest.mark.parametrize("path", sorted(FILES.glob("*/*.npz")), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_bit_of_an_old_file_comes_back(path):
+    with np.load(path) as file:
+        written = {name: file[name] for name in file.files}
+    header = json.loads(bytes(written.pop("header")))
+    assert (header["format"], header["kind"]) == (int(path.parent.name), path.stem)
+    arrays, settings = cavity.load(path).to_arrays()
+    for name, array in written.items():
+        assert np.asarray(arrays[name]).tobytes() == array.tobytes(), name
+    assert json.loads(json.dumps(settings)).items() >= header["settings"].items()
+
+
+def test_there_is_a_file_of_each_kind_in_the_format_of_today():
+    assert {path.stem for path in (FILES / str(FORMAT)).glob("*.npz")} == {*SAVED_KINDS}

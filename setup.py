@@ -157,10 +157,9 @@ class BuildCore(build_ext):
         super().build_extensions()
 
     def _usable_levels(self):
-        """Return the levels this compiler can build; the baseline always, the others on x86-64 only."""
+        """Return the levels that the compiler builds for its target; the baseline always, the others on x86-64 only."""
         levels = {"": []}
-        universal = "-arch" in os.environ.get("ARCHFLAGS", "")
-        if platform.machine() in ("x86_64", "AMD64") and self.compiler.compiler_type == "unix" and not universal:
+        if platform.machine() in ("x86_64", "AMD64") and self.compiler.compiler_type == "unix":
             levels |= {level: flags for level, flags in LEVELS.items() if self._compiles(flags)}
         return levels
 

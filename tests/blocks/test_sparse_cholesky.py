@@ -57,7 +57,7 @@ def blocks(*sizes):
 
 
 def random(n, density):
-    half = sparse.random_array((n, n), density=density, rng=np.random.default_rng(n)).toarray()
+    half = sparse.random(n, n, density, "csr", None, np.random.default_rng(n)).toarray()
     return half @ half.T + np.eye(n)
 
 

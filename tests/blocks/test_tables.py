@@ -31,7 +31,7 @@ X = FRAME.astype(float).to_numpy()
 TABLES = {
     "pandas": FRAME,
     "pandas arrow": FRAME.convert_dtypes(dtype_backend="pyarrow"),
-    "several arrays": pd.concat([FRAME[[name]].astype(float) for name in FRAME], axis=1),
+    "several arrays": pd.DataFrame(index=FRAME.index).assign(**{name: FRAME[name].astype(float) for name in FRAME}),
     "polars": pl.from_pandas(FRAME),
     "arrow": pl.from_pandas(FRAME).to_arrow(),
     "arrow batch": pl.from_pandas(FRAME).to_arrow().combine_chunks().to_batches()[0],

@@ -285,14 +285,16 @@ def test_inputs_of_every_kind(kind):
     assert all(r.dtype == np.float64 for r in results)
 
 
-def test_broadcasting():
+@pytest.mark.parametrize("gamma", [0.25, np.float32(0.25), 3, np.int8(3), True])
+def test_broadcasting(gamma):
+    """NumPy's iterator before 2.3 read numbers of other types than float64 from memory that nobody had written."""
     tau, rho = RNG.normal(size=(4, 1)), RNG.gamma(2, size=7)
-    results = cavity.multiply(tau, 1.0, 0.0, 0.5, rho, np.float32(0.25))
+    results = cavity.multiply(tau, 1.0, 0.0, 0.5, rho, gamma)
     assert [r.shape for r in results] == [(4, 7)] * 3
     for i in range(4):
         for j in range(7):
             assert tuple(r[i, j] for r in results) == cavity.multiply(
-                float(tau[i, 0]), 1.0, 0.0, 0.5, float(rho[j]), 0.25
+                float(tau[i, 0]), 1.0, 0.0, 0.5, float(rho[j]), float(gamma)
             )
     product = Gaussian(tau, 1.0) * Gaussian(0.5, rho)
     assert product.shape == (4, 7)

@@ -14,11 +14,9 @@ def _exact(K):
 
 def _weights(K, points, jitter):
     """Inverse of the covariance of the inducing variables at some rows, nuggets included."""
-    return mp.inverse(
-        mp.matrix([[K[a, b] + (jitter * K[a, a] if a == b else 0) for b in points] for a in points])
-        if points
-        else mp.matrix(0, 0)
-    )
+    if not points:
+        return mp.matrix(0, 0)
+    return mp.inverse(mp.matrix([[K[a, b] + (jitter * K[a, a] if a == b else 0) for b in points] for a in points]))
 
 
 def conditional(K, points, jitter, i, j):

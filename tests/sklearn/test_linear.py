@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.faces import docstring_errors
 from support.glms import GLM
+from support.upstream import routed_scores
 
 import cavity
 import cavity.sklearn
@@ -404,9 +405,19 @@ def test_sample_weight_is_routed():
         routed = pipeline.fit(X, y, sample_weight=weight)[-1]
         direct = ProbitClassifier().fit(StandardScaler().fit_transform(X), y, sample_weight=weight)
         same_fit(routed, direct, rtol=0, atol=0)
+        ProbitClassifier().set_partial_fit_request(sample_weight=True, classes=True)
+
+
+@routed_scores
+def test_sample_weight_is_routed_to_scores():
+    X, y = draw(n=60)
+    weight = np.random.default_rng(1).uniform(size=60)
+    with sklearn.config_context(enable_metadata_routing=True):
+        classifier = ProbitClassifier().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), classifier)
+        routed = pipeline.fit(X, y, sample_weight=weight)[-1]
         found = cross_validate(pipeline, X, y, params={"sample_weight": weight}, return_estimator=True, cv=2)
         assert found["estimator"][0][-1].log_evidence_ != routed.log_evidence_
-        ProbitClassifier().set_partial_fit_request(sample_weight=True, classes=True)
 
 
 # ---------------------------------------------------------------------------------------------- errors

@@ -10,6 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.faces import docstring_errors, public_members
+from support.upstream import routed_scores
 
 import cavity
 import cavity.sklearn
@@ -147,6 +148,7 @@ def test_relevance_determination():
     assert flat.intercept_ == 0.0
 
 
+@routed_scores
 def test_offsets_and_weights_find_their_way_through_pipelines():
     import sklearn
 

@@ -3,6 +3,18 @@
 import importlib.util
 import inspect
 
+import pytest
+import sklearn
+from sklearn.utils.fixes import parse_version
+
+
+def before(version):
+    """Whether scikit-learn is older than a version."""
+    return parse_version(sklearn.__version__) < parse_version(version)
+
+
+routed_scores = pytest.mark.skipif(before("1.8"), reason="this scikit-learn routes nothing to the score of pipelines")
+
 
 def load(package, name, label, classes):
     """Import a copy of an installed test module with classes of ours in it."""

@@ -263,10 +263,9 @@ def own_array(table, copy=False):
     dtypes = set(table.dtypes) if hasattr(table, "iloc") and names_of(table) else ()
     if len(dtypes) != 1 or not _is_plain(*dtypes):
         return None
-    try:
-        return np.asarray(table, copy=copy)
-    except ValueError:  # several arrays
-        return None
+    if copy is False and not np.may_share_memory(np.asarray(table.iloc[:1]), table.iloc[:, 0].to_numpy()):
+        return None  # several arrays, which pandas before 3 would copy all the same
+    return np.asarray(table)
 
 
 def shape_of(table):

@@ -204,7 +204,7 @@ def _categories(y):
 
 def _objects(y):
     """Return a column as a list of Python's objects."""
-    method = next((name for name in ("to_pylist", "to_list", "tolist") if hasattr(y, name)), None)
+    method = next((name for name in ("to_pylist", "tolist", "to_list") if hasattr(y, name)), None)
     return list(y) if method is None else getattr(y, method)()
 
 

@@ -193,6 +193,8 @@ def _threads(kernel, action, raw, out, n_threads):
 
 def _blocks(kernel, action, raw, out):
     """Let numpy's iterator broadcast and cast in cache-sized buffers and feed them to the kernel."""
+    # a number that must be cast is garbage in the iterator of NumPy before 2.3
+    raw = [a if a.ndim else a.astype(np.float64) for a in raw]
     inputs, outputs = ["readonly", "contig", "aligned"], ["writeonly", "contig", "aligned", "allocate", "no_broadcast"]
     iterator = np.nditer(
         [*raw, *(out or (None, None, None))],

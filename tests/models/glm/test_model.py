@@ -662,7 +662,7 @@ def test_blocks_of_delayed_updates_are_the_sequential_schedule(monkeypatch, d):
 
 def sparse_problem():
     rng = np.random.default_rng(9)
-    X = sparse.random(300, 40, density=0.1, format="csr", rng=rng)
+    X = sparse.random(300, 40, 0.1, "csr", None, rng)
     X.data[:] = 1.0
     y = np.where(X @ rng.normal(size=40) + rng.normal(size=300) > 0, 1, -1)
     return X, y

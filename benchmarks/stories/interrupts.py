@@ -60,6 +60,30 @@ def process_ep():
     return lambda: cavity.GaussianProcess(covariances.RBF(), likelihoods.Probit()).fit(X, y > 0, learn=False)
 
 
+def process_learnt():
+    X, y = table(2000, 3)
+    return lambda: cavity.GaussianProcess("rbf", likelihoods.Gaussian(1.0)).fit(X, y)
+
+
+def glm_learnt():
+    X, y = table(200_000, 20)
+    return lambda: cavity.GLM("student_t").fit(X, y, learn=True)
+
+
+def mixed():
+    X, y = table(200_000, 3)
+    groups = {"user": rng.integers(0, 20_000, len(y)), "item": rng.integers(0, 2000, len(y))}
+    return lambda: cavity.MixedGLM(["user", "item"], "probit").fit(X, y > 0, groups=groups)
+
+
+def collection():
+    from dask import array
+
+    X, y = table(1_000_000, 20)
+    X, y = array.from_array(X, chunks=(100_000, 20)), array.from_array(y > 0, chunks=100_000)
+    return lambda: cavity.GLM("probit").fit(X, y)
+
+
 def stream():
     X, y = table(200_000, 3)
     model = cavity.StreamingGP(covariances.RBF(), likelihoods.Gaussian(1.0), n_inducing=500)
@@ -94,6 +118,10 @@ CASES = {
     "diagonal": ("`GLM` with ``approximation='diagonal'``, N = 300,000 rows", diagonal),
     "process": ("`GaussianProcess` of N = 8000 rows", process),
     "process_ep": ("`GaussianProcess` of N = 4000 labels", process_ep),
+    "process_learnt": ("`GaussianProcess` of N = 2000 rows, with its search", process_learnt),
+    "glm_learnt": ("`GLM` with ``learn=True``, N = 200,000 rows", glm_learnt),
+    "mixed": ("`MixedGLM` of 20,000 users and 2000 items, N = 200,000", mixed),
+    "collection": ("`GLM` of a dask array of a million rows", collection),
     "stream": ("`StreamingGP` of 500 inducing points, N = 200,000", stream),
     "mixture": ("`GaussianMixture` of N = 1,000,000 rows", mixture),
     "unit_mixture": ("`UnitMixture` of N = 5,000,000 numbers", unit_mixture),

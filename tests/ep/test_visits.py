@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import log_ndtr
 
 from cavity import likelihoods
 from cavity.ep.sites import Sites
@@ -19,6 +20,19 @@ class Own(likelihoods.Likelihood):
     def log_tilted(self, y, mean, variance):
         spread, apart = NOISE + variance, y - mean
         return -0.5 * (apart**2 / spread + np.log(spread)), apart / spread, -1.0 / spread
+
+
+class OwnProbit(likelihoods.Likelihood):
+    """Labels, with closed moments: their sites depend on the cavity, unlike those of Gaussian noise."""
+
+    def log_p(self, y, f):
+        return log_ndtr(y * f)
+
+    def log_tilted(self, y, mean, variance):
+        sd = np.sqrt(1.0 + variance)
+        z = y * mean / sd
+        slope = np.exp(-0.5 * z**2 - log_ndtr(z)) / np.sqrt(2.0 * np.pi)
+        return log_ndtr(z), y * slope / sd, -slope * (z + slope) / sd**2
 
 
 def skipped(way, tau, rho, variance):
@@ -44,13 +58,14 @@ def test_one_limit_of_improper_cavities(way, variance, share, proper):
     assert (rho == before)[0] == (not proper)
 
 
-def test_a_block_in_python_is_the_compiled_one():
+@pytest.mark.parametrize("pair", [(Own(), likelihoods.Gaussian(NOISE)), (OwnProbit(), likelihoods.Probit())])
+def test_a_block_in_python_is_the_compiled_one(pair):
     rng = np.random.default_rng(0)
     root = rng.normal(size=(5, 5))
-    mean, joint, y = rng.normal(size=5), root @ root.T + np.eye(5), rng.normal(size=5)
+    mean, joint, y = rng.normal(size=5), root @ root.T + np.eye(5), rng.choice([-1.0, 1.0], 5)
     results = []
-    for likelihood in (Own(), likelihoods.Gaussian(NOISE)):
-        tau, rho, f, v = np.zeros(5), np.full(5, 0.1), mean.copy(), joint.copy()
+    for likelihood in pair:
+        tau, rho, f, v = 0.1 * mean, np.full(5, 0.1), mean.copy(), joint.copy()
         sites = Sites(likelihood, y, np.array([0.5, 1.0, 2.0, 1.0, 3.0]))
         missed, log_z = visit(sites, slice(0, 5), f, v, tau, rho, 0.8, 0.5)
         assert missed == 0

@@ -67,7 +67,7 @@ def process_learnt():
 
 def glm_learnt():
     X, y = table(200_000, 20)
-    return lambda: cavity.GLM("student_t").fit(X, y, learn=True)
+    return lambda: cavity.GLM("student-t").fit(X, y, learn=True)
 
 
 def mixed():

@@ -191,7 +191,7 @@ def defaults(rng):
         lambda: cavity.GLM("probit").fit(X, labels),
         lambda: cavity.GLM("logit", standardize=True).fit(X, labels),
         lambda: cavity.GLM("gaussian").fit(X, real),
-        lambda: cavity.GLM("student_t").fit(X, real),
+        lambda: cavity.GLM("student-t").fit(X, real),
         lambda: cavity.GLM("poisson").fit(X, labels * 3),
         lambda: cavity.LinearRegression().fit(X, real),
         lambda: cavity.LinearRegression(ard=True).fit(X, real),

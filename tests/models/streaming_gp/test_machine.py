@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -41,6 +42,8 @@ OUTSIDE = [  # arguments that calls refuse, before and after they have begun to 
     ("update", {"X": np.array([[0.0]]), "y": np.array([1.0]), "learn": "all"}, ValueError),
     ("update", {"X": [[0.0]], "y": [1.0], "n_threads": 0}, ValueError),
     ("update", {"X": [[0.0]], "y": [1.0], "callback": 3}, TypeError),
+    ("update", {"X": pd.DataFrame({"dose": [0.0, np.nan]}), "y": [0.0, 1.0]}, ValueError),
+    ("update", {"X": pd.DataFrame({"dose": [0.0], "y": [np.nan]}), "y": "y"}, ValueError),
     ("forget", {"factor": 1.5}, ValueError),
     ("forget", {"factor": np.nan}, ValueError),
     ("merge", {"other": 3}, TypeError),
@@ -268,13 +271,14 @@ class GaussianStream(Stream):
         alpha=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
         jitter=st.sampled_from([1e-2, 1e-4, 1e-6]),
         noise=st.sampled_from([0.05, 0.5]),
+        own_noise=st.booleans(),
     )
-    def begin_with_given_points(self, alpha, jitter, noise):
+    def begin_with_given_points(self, alpha, jitter, noise, own_noise):
         Z = np.linspace(-3.0, 3.0, 5)[:, None]
         covariance = RBF(1.0, lengthscale=1.0, bounds={"variance": (0.1, 10.0), "lengthscale": (0.5, 2.0)})
         self.begin(cavity.StreamingGP(covariance, likelihoods.Gaussian(noise), inducing=Z, alpha=alpha, jitter=jitter))
         self.memory = reference.Memory(Z, alpha=alpha, jitter=jitter)
-        self.known = self.parameters
+        self.known, self.own_noise = self.parameters, own_noise
 
     @property
     def parameters(self):
@@ -308,9 +312,14 @@ class GaussianStream(Stream):
         own = None if noise_variance is None else noise_variance[rows]
         return [reference.SeenRows(X[rows], (y - offset)[rows], weights[rows], own, self.known[0])] if any(rows) else []
 
-    @rule(batch=batches())
-    def update_rows_of_noise_of_their_own(self, batch):
-        self.do("update", **own_noise(batch))
+    @precondition(lambda self: self.own_noise)
+    @rule(batch=batches(), merge=st.booleans())
+    def take_rows_of_noise_of_their_own(self, batch, merge):
+        if merge:
+            other, others = self.fitted(own_noise(batch))
+            self.do("merge", other=other, others=others)
+        else:
+            self.do("update", **own_noise(batch))
 
     @rule(batch=batches(), learn=st.sampled_from([True, "covariance"]))
     def update_and_learn(self, batch, learn):
@@ -337,6 +346,15 @@ class GaussianStream(Stream):
         np.testing.assert_allclose(got[0], predicted, rtol=0, atol=1e-10)
         np.testing.assert_allclose(got[1], spread, rtol=0, atol=1e-10)
         assert state.log_bound == pytest.approx(value, rel=1e-10, abs=1e-10)
+
+    @invariant()
+    def rows_of_noise_of_their_own_are_noted(self):
+        assert self.memory.alpha > 0 or self.state._now.uniform == self.memory.uniform
+        own = [rows for rows in self.memory.seen if rows.own_noise is not None]
+        weight = sum(rows.power * np.sum(rows.weights) for rows in own)
+        log_noise = sum(rows.power * rows.weights @ np.log(rows.own_noise) for rows in own)
+        history = self.state._now.history
+        np.testing.assert_allclose((history.own_weight, history.own_log_noise), (weight, log_noise), atol=1e-9)
 
     @invariant()
     def no_fit_of_all_rows_has_a_larger_bound(self):
@@ -374,6 +392,18 @@ class AnyStream(Stream):
         self.do("update", **self.observed(batch), learn=learn, callback=callback)
 
 
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(0.1), likelihoods.Probit()])
+def test_a_batch_interrupted_anywhere_is_taken_in_whole_or_not_at_all(likelihood):
+    X = np.linspace(-3.0, 3.0, 12)[:, None]
+    y = OBSERVED[likelihood](np.sin(3.0 * X[:, 0]))
+    state = cavity.StreamingGP(RBF(), likelihood, n_inducing=4).fit(X, y, learn=False)
+    before, whole, after = bits(state), bits(pickled(state).update(X, y)), 0
+    while interrupted(lambda: state.update(X, y), after) and bits(state) == before:
+        after += 29
+    assert bits(state) == whole
+    assert after > 500
+
+
 for machine in (GaussianStream, AnyStream):
-    machine.TestCase.settings = settings(examples(12), stateful_step_count=30)
+    machine.TestCase.settings = settings(examples(10), stateful_step_count=30)
 TestGaussianStream, TestAnyStream = GaussianStream.TestCase, AnyStream.TestCase

@@ -101,3 +101,14 @@ def test_directions_that_discriminate():
     assert "largest spread that is left" in labels[1]
     within = np.einsum("k,kij->ij", two.weights, two.component_covariances())
     assert axes[:, 0] @ within @ axes[:, 1] == pytest.approx(0.0, abs=1e-10)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_no_component_with_half_a_point(columns):
+    """Three that share one point are drawn without an ellipse or an interval of any."""
+    row = np.ones((1, columns))
+    model = cavity.GaussianMixture(3, "diag", mean_prior=np.zeros(columns), covariance_prior=np.ones(columns))
+    posterior = replace(model.fit(row), counts=np.full(3, 1.0 / 3.0))
+    axes = picture(posterior, row).axes[0]
+    assert not axes.texts
+    assert np.isfinite([*axes.get_xlim(), *axes.get_ylim()]).all()

@@ -150,8 +150,11 @@ class Sparse:
         return SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace)
 
     def prior(self):
-        """The prior as a SparseBelief."""
-        return self.belief(np.zeros(len(self.prior_entries)), np.zeros(self.pattern.n))
+        """The prior as a SparseBelief; OverflowError where float64 has no such."""
+        found = self.belief(np.zeros(len(self.prior_entries)), np.zeros(self.pattern.n))
+        if found is None:
+            raise OverflowError("variances of rows under the prior leave the range of float64; rescale the columns")
+        return found
 
     def settled(self, belief):
         """The belief that a fit ends with: this one, as none carries rounding on."""

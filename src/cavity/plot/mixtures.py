@@ -125,7 +125,7 @@ class DensityDisplay(Display):
             axes.hist(self.sample, bins=bins, density=True, color="gray", alpha=0.35, label="data")
         axes.plot(self.place, self.density, color="black", lw=1.4, label="predictive density")
         for k, color in enumerate(line_colors(self.mean)):
-            label = f"mean{'s' if len(self.mean) > 1 else ''} ± 2 sd" if k == np.flatnonzero(self.shown)[0] else None
+            label = f"mean{'s' if len(self.mean) > 1 else ''} ± 2 sd" if k == np.argmax(self.shown) else None
             if self.parts.size:
                 axes.plot(self.place, self.parts[:, k], color=color, lw=1.2)
             if self.shown[k]:
@@ -314,7 +314,8 @@ class MixtureDisplay(Display):
         return new.plot(ax=ax, title=title)
 
     def _draw(self, axes):
-        colors, outer = _colors(self.shown), [self.mean[self.shown].mean(axis=0)]
+        around = self.mean[self.shown] if self.shown.any() else self.mean
+        colors, outer = _colors(self.shown), [around.mean(axis=0)]
         if self.points is not None:
             mixed = np.clip(self.responsibilities @ colors, 0.0, 1.0)
             n = len(self.points)
@@ -443,7 +444,7 @@ def _colors(visible):
         rgb = [[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLORS[:count]]
     else:
         rgb = colormaps["turbo"](np.linspace(0.05, 0.95, count))[:, :3]
-    colors[visible] = rgb
+    colors[visible] = np.reshape(rgb, (count, 3))
     return colors
 
 

@@ -339,3 +339,11 @@ def test_rows_in_several_files(tmp_path):
     model, parts = cavity.MixedGLM(EFFECTS, "probit"), sorted(tmp_path.iterdir())
     wanted, found = (model.fit(rows, F > 0, groups=GROUPS) for rows in (X, parts))
     np.testing.assert_array_equal(found.covariance, wanted.covariance)
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "laplace"])
+def test_a_prior_that_leaves_the_range(likelihood):
+    """Slopes by a column whose squares are 0 in float64."""
+    frame = {"y": np.array([1e16, 2e16]), "a": np.array([4.5e-301, -1.2e-300]), "b": np.array([0.2, -1.3])}
+    with pytest.raises(OverflowError, match="effects in the scale of y and X leave the range of float64"):
+        cavity.MixedGLM("y ~ (a | b)", likelihood).fit(frame)

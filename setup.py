@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
@@ -199,6 +200,20 @@ class BuildCore(build_ext):
                 extension.sources, extension.depends = [for_level(extension, twin)], twin.depends
 
 
+def plain_mode(mode):
+    """The permissions of a file in an archive, whatever the umask was under which it was made."""
+    return 0o755 if mode & 0o100 else 0o644
+
+
+class PlainWheel(bdist_wheel):
+    """A wheel whose files have plain permissions; setuptools dates them by SOURCE_DATE_EPOCH."""
+
+    def write_wheelfile(self, *args, **kwargs):
+        super().write_wheelfile(*args, **kwargs)  # the last file before all are packed
+        for path in filter(Path.is_file, Path(self.bdist_dir).rglob("*")):
+            path.chmod(plain_mode(path.stat().st_mode))
+
+
 class PlainSdist(sdist):
     """A .tar.gz that says nothing about where it was made: files in order of names, of one date and no owner."""
 
@@ -207,7 +222,7 @@ class PlainSdist(sdist):
 
         def plain(entry):
             entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = date, 0, 0, "", ""
-            entry.mode = 0o755 if entry.mode & 0o100 else 0o644
+            entry.mode = plain_mode(entry.mode)
             return entry
 
         path = Path(f"{base_name}.tar.gz")
@@ -220,6 +235,6 @@ class PlainSdist(sdist):
 if __name__ == "__main__":  # Cython's processes may import this file
     setup(
         ext_modules=list(extensions()),
-        cmdclass={"build_ext": BuildCore, "sdist": PlainSdist},
+        cmdclass={"build_ext": BuildCore, "sdist": PlainSdist, "bdist_wheel": PlainWheel},
         options={"build": {"build_base": str(BUILD)}},
     )

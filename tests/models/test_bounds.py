@@ -36,6 +36,8 @@ TOO_LARGE = {  # a call, and the bytes that its message says
     "logistic": (lambda: cavity.LogisticRegression().fit(lazy(4, N), [0, 0, 1, 1]), 8 * N**2),
     "gp": (lambda: cavity.GaussianProcess("rbf").fit(lazy(N, 1), lazy(N)), 2 * 8 * N**2),
     "gp classes": (lambda: cavity.GaussianProcess("rbf", "probit").fit(lazy(N, 1), lazy(N)), 2 * 8 * N**2),
+    "gp of wide rows": (lambda: cavity.GaussianProcess("rbf").fit(lazy(4, N**2), ONES), 8 * 4 * N**2),
+    "stream of wide rows": (lambda: cavity.StreamingGP("rbf").fit(lazy(4, N**2), ONES), 8 * 4 * N**2),
     "stream": (lambda: cavity.StreamingGP("rbf", n_inducing=N).fit(ONES[:, None], ONES), 8 * 8 * N**2),
     "mixture": (lambda: cavity.GaussianMixture(2).fit(lazy(4, N)), 2 * 8 * N**2),
     "mixture tied": (lambda: cavity.GaussianMixture(2, covariance="tied").fit(lazy(4, N)), 8 * N**2),

@@ -153,6 +153,8 @@ def checked_X(X, like=None):
         one = like is not None and like != 1 and len(X) == like
         hint = "X[None, :] makes it one row" if one else arrays.one_column(X)
         raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; {hint}")
+    if isinstance(X, np.ndarray) and X.ndim == 2 and not (X.dtype == np.float64 and X.flags.c_contiguous):
+        arrays.matrix(X.shape, "X as float64 numbers")
     X = np.require(design_matrix(X, "full"), dtype=np.float64, requirements="CA")
     arrays.check_finite(X, "X")
     check_width(X, like)

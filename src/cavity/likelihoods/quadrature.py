@@ -48,7 +48,7 @@ MAXIMA_FOLLOWED = 64  # maxima per site that are followed at a time
 
 ORDER = 24  # of the Gauss-Lobatto rule; its end points see what hides between a panel's edge and the next node
 _SLOPE, _BEND = (legendre.legder(np.eye(ORDER + 1)[-1], k) for k in (1, 2))
-LOBATTO_NODES = np.concatenate([[-1.0], legendre.legroots(_SLOPE), [1.0]])
+LOBATTO_NODES = np.concatenate([[-1.0], legendre.legroots(_SLOPE).real, [1.0]])  # complex from NumPy 2.5 on
 LOBATTO_NODES[1:-1] -= legendre.legval(LOBATTO_NODES[1:-1], _SLOPE) / legendre.legval(LOBATTO_NODES[1:-1], _BEND)
 _LEGENDRE = legendre.legvander(LOBATTO_NODES, ORDER)
 LOBATTO_WEIGHTS = 2.0 / (ORDER * (ORDER + 1) * _LEGENDRE[:, -1] ** 2)

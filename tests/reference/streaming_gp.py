@@ -10,6 +10,7 @@ Titsias, AISTATS 2009.
 """
 
 import math
+from dataclasses import dataclass, replace
 
 import mpmath as mp
 import numpy as np
@@ -261,3 +262,79 @@ def ep_batch(k, Z, q, X, log_ps, *, jitter=0.0, alpha=1.0, passes=100, tol=1e-12
     precision = np.linalg.inv(S)
     S_new = np.linalg.inv(precision + H.T @ (rho[:, None] * H))
     return (S_new @ (precision @ mean + H.T @ tau), S_new), evidence, (tau, rho)
+
+
+# ------------------------------------------------------------------------------------------------ all rows of a stream
+
+
+@dataclass
+class SeenRows:
+    """Rows as a stream takes them in, and what became of them since.
+
+    `own_noise` is None for rows of the noise variance of the likelihood, `noise` the one of these that they keep
+    whatever that becomes, or None. `power` is what forgetting has left of them, and the inducing variables speak for
+    them by the `kernel` (variance, lengthscale).
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray
+    own_noise: np.ndarray | None
+    kernel: tuple
+    noise: float | None = None
+    power: float = 1.0
+
+
+class Memory:
+    """All rows that a stream with inducing points Z has seen: its posterior is found from them anew each time."""
+
+    def __init__(self, Z, *, alpha=0, jitter=0.0):
+        self.Z, self.alpha, self.jitter, self.seen = Z, alpha, jitter, []
+
+    def copy(self):
+        """Another one of the same rows."""
+        out = Memory(self.Z, alpha=self.alpha, jitter=self.jitter)
+        out.seen = [replace(rows) for rows in self.seen]
+        return out
+
+    def forget(self, factor):
+        """All rows to the power of a factor."""
+        self.seen = [replace(rows, power=rows.power * factor) for rows in self.seen if factor > 0]
+
+    def scale(self, s):
+        """The covariance of all rows so far times s."""
+        for rows in self.seen:
+            rows.kernel = s * rows.kernel[0], rows.kernel[1]
+
+    def keep_noise(self, noise):
+        """Rows so far keep the noise that the likelihood has now, whatever it will have."""
+        for rows in self.seen:
+            rows.noise = noise if rows.noise is None else rows.noise
+
+    @property
+    def uniform(self):
+        """Whether all rows have the noise of the likelihood, whatever it becomes."""
+        return all(rows.own_noise is None and rows.noise is None for rows in self.seen)
+
+    def posterior(self, kernel, noise, *, again=False):
+        """Mean and covariance of q(u), and the log bound, under a kernel (variance, lengthscale) and noise variance.
+
+        With `again`, those of one fit of all rows under this kernel.
+        """
+        K = prior_of(rbf(*kernel), self.Z, self.jitter)
+        precision, shift, constant = inverse(K), 0 * K[0], 0.0
+        for rows in self.seen:
+            k = rbf(*(kernel if again else rows.kernel))
+            H = k(rows.X, self.Z) @ inverse(prior_of(k, self.Z, self.jitter))
+            kept = noise if rows.noise is None or again else rows.noise
+            residual = np.diag(k(rows.X, rows.X)) - np.sum(H * k(rows.X, self.Z), axis=1)
+            variance, more = effective(
+                residual, kept if rows.own_noise is None else rows.own_noise, rows.weights, self.alpha
+            )
+            density = more - np.log(2 * np.pi * variance) / 2 - rows.y**2 / variance / 2
+            precision = precision + rows.power * H.T @ diag(1 / variance) @ H
+            shift = shift + rows.power * H.T @ (rows.y / variance)
+            constant += rows.power * np.sum(density)
+        S = inverse(precision)
+        value = (shift @ S @ shift - log_determinant(precision) - log_determinant(K)) / 2
+        return S @ shift, (S + S.T) / 2, constant + value

@@ -275,7 +275,7 @@ def test_weights_that_were_learnt_to_be_zero_can_be_updated_and_saved(tmp_path):
     post = cavity.UnitMixture(2, learn="weights").fit(draws(19, 100, [0]), initial_means=[0, 1e6])
     assert post.weights.tolist() == [1.0, 0.0]
     both = post.update(draws(20, 100, [0]))
-    assert both.counts.tolist() == [100.0, 0.0]
+    assert both.counts.tolist() == [200.0, 0.0]
     both.save(tmp_path / "post.npz")
     assert cavity.load(tmp_path / "post.npz").model == both.model
 
@@ -318,6 +318,8 @@ def test_update_is_exact_for_one_component_and_close_for_clear_ones():
     both = cavity.UnitMixture(3).fit(y[:200]).update(y[200:], n_threads=2)
     np.testing.assert_allclose(both.mean, three.mean, atol=0.01)
     np.testing.assert_allclose(both.variance, three.variance, rtol=0.01)
+    np.testing.assert_allclose(both.counts, three.counts, rtol=0.01)
+    assert both.n_samples == three.n_samples == 400
 
 
 def test_predictive_density_integrates_to_one_and_samples_follow_it():

@@ -36,13 +36,13 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
     weights : ndarray (K,)
         Probabilities of the components, given or learnt.
     counts : ndarray (K,)
-        Expected number of points of each component, sum_n q(z_n = k).
+        Expected number of points of each component, sum_n q(z_n = k), those of earlier updates included.
     noise_variance : float
         Variance around the component means, given or learnt.
     prior_variance : float or ndarray (K,)
         Variance of the component means, given or learnt.
     n_samples : int
-        N.
+        N, all points so far.
     elbo : float or None
         The evidence lower bound, in nats, with all constants.
     converged : bool
@@ -206,7 +206,12 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
             weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
         )
         found = model.fit(in_order(y, self.columns, "y"), **{"initial_means": self.mean, **options})
-        return found if self.columns is None else replace(found, columns=self.columns)
+        return replace(
+            found,
+            n_samples=self.n_samples + found.n_samples,
+            counts=self.counts + found.counts,
+            columns=found.columns if self.columns is None else self.columns,
+        )
 
     def _marginals(self):
         """Those of the means of the components."""

@@ -302,3 +302,37 @@ def _log_constant(prior, q):
     for nu, V, _ in precisions(prior, q):
         total += log_wishart_constant(nu, V if matrices else np.array([[V]]))
     return total
+
+
+def one_component(X, w, prior):
+    """Exact posterior of a single Gaussian: mean, beta, nu, V and log p(X), of rows of weights w.
+
+    `prior` is as in `elbo`, with one component; V is (D, D) for full and tied covariances, (D,) or a number.
+    """
+    kind, beta, m, V = prior["covariance"], prior["beta0"], prior["m0"], prior["V0"]
+    n, dim = np.sum(w), X.shape[1]
+    beta_n = beta + n
+    mean = (beta * m + w @ X) / beta_n
+    S = (w[:, None] * X).T @ X + beta * np.outer(m, m) - beta_n * np.outer(mean, mean)
+    S = {"diag": np.diag(S), "spherical": np.trace(S)}.get(kind, S)
+    nu = prior["nu0"] + n * (dim if kind == "spherical" else 1)
+    return (
+        mean,
+        beta_n,
+        nu,
+        V + S,
+        _log_mass(kind, dim, nu, V + S, beta_n)
+        - _log_mass(kind, dim, prior["nu0"], V, beta)
+        - 0.5 * n * dim * np.log(np.pi),
+    )
+
+
+def _log_mass(kind, dim, nu, V, beta):
+    """Log normaliser of a Gaussian times Wishart or Gammas, less what prior and posterior share."""
+    if kind == "diag":
+        spread = np.sum(special.gammaln(nu / 2) - nu / 2 * np.log(V))
+    elif kind == "spherical":
+        spread = special.gammaln(nu / 2) - nu / 2 * np.log(V)
+    else:
+        spread = special.multigammaln(nu / 2, dim) - nu / 2 * np.linalg.slogdet(V)[1]
+    return spread - dim / 2 * np.log(beta)

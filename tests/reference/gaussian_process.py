@@ -279,3 +279,18 @@ def annealed(K, log_likelihood, chains, temperatures, steps, rng):
         "variance": per_chain.mean(axis=0),
         "variance_error": per_chain.std(axis=0, ddof=1) / root,
     }
+
+
+def weighted_regression(K, cross, new, y, weights, noise, mean=0.0, new_mean=0.0):
+    """`regression` of rows that count `weights` times: means and covariance of values `new`, and log p(y).
+
+    K is the covariance of the rows, cross (M, N) that of the new values with them, new (M, M) that of the new values.
+    """
+    rows = weights > 0
+    y, weights, K, cross = y[rows], weights[rows], K[np.ix_(rows, rows)], cross[:, rows]
+    mean = np.broadcast_to(mean, len(rows))[rows]
+    S = K + np.diag(noise / weights)
+    half, apart = cross @ np.linalg.inv(S), y - mean
+    together = -0.5 * (apart @ np.linalg.solve(S, apart) + np.linalg.slogdet(2 * np.pi * S)[1])
+    copies = 0.5 * np.sum(np.log(2 * np.pi * noise / weights) - weights * np.log(2 * np.pi * noise))
+    return new_mean + half @ apart, new - half @ cross.T, together + copies

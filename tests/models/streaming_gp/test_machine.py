@@ -308,9 +308,13 @@ class GaussianStream(Stream):
         own = None if noise_variance is None else noise_variance[rows]
         return [reference.SeenRows(X[rows], (y - offset)[rows], weights[rows], own, self.known[0])] if any(rows) else []
 
-    @rule(batch=batches())
-    def update_rows_of_noise_of_their_own(self, batch):
-        self.do("update", **own_noise(batch))
+    @rule(batch=batches(), merge=st.booleans())
+    def take_rows_of_noise_of_their_own(self, batch, merge):
+        if merge:
+            other, others = self.fitted(own_noise(batch))
+            self.do("merge", other=other, others=others)
+        else:
+            self.do("update", **own_noise(batch))
 
     @rule(batch=batches(), learn=st.sampled_from([True, "covariance"]))
     def update_and_learn(self, batch, learn):
@@ -375,5 +379,5 @@ class AnyStream(Stream):
 
 
 for machine in (GaussianStream, AnyStream):
-    machine.TestCase.settings = settings(examples(12), stateful_step_count=30)
+    machine.TestCase.settings = settings(examples(10), stateful_step_count=30)
 TestGaussianStream, TestAnyStream = GaussianStream.TestCase, AnyStream.TestCase

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -41,6 +42,8 @@ OUTSIDE = [  # arguments that calls refuse, before and after they have begun to 
     ("update", {"X": np.array([[0.0]]), "y": np.array([1.0]), "learn": "all"}, ValueError),
     ("update", {"X": [[0.0]], "y": [1.0], "n_threads": 0}, ValueError),
     ("update", {"X": [[0.0]], "y": [1.0], "callback": 3}, TypeError),
+    ("update", {"X": pd.DataFrame({"dose": [0.0, np.nan]}), "y": [0.0, 1.0]}, ValueError),
+    ("update", {"X": pd.DataFrame({"dose": [0.0], "y": [np.nan]}), "y": "y"}, ValueError),
     ("forget", {"factor": 1.5}, ValueError),
     ("forget", {"factor": np.nan}, ValueError),
     ("merge", {"other": 3}, TypeError),
@@ -268,13 +271,14 @@ class GaussianStream(Stream):
         alpha=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
         jitter=st.sampled_from([1e-2, 1e-4, 1e-6]),
         noise=st.sampled_from([0.05, 0.5]),
+        own_noise=st.booleans(),
     )
-    def begin_with_given_points(self, alpha, jitter, noise):
+    def begin_with_given_points(self, alpha, jitter, noise, own_noise):
         Z = np.linspace(-3.0, 3.0, 5)[:, None]
         covariance = RBF(1.0, lengthscale=1.0, bounds={"variance": (0.1, 10.0), "lengthscale": (0.5, 2.0)})
         self.begin(cavity.StreamingGP(covariance, likelihoods.Gaussian(noise), inducing=Z, alpha=alpha, jitter=jitter))
         self.memory = reference.Memory(Z, alpha=alpha, jitter=jitter)
-        self.known = self.parameters
+        self.known, self.own_noise = self.parameters, own_noise
 
     @property
     def parameters(self):
@@ -308,6 +312,7 @@ class GaussianStream(Stream):
         own = None if noise_variance is None else noise_variance[rows]
         return [reference.SeenRows(X[rows], (y - offset)[rows], weights[rows], own, self.known[0])] if any(rows) else []
 
+    @precondition(lambda self: self.own_noise)
     @rule(batch=batches(), merge=st.booleans())
     def take_rows_of_noise_of_their_own(self, batch, merge):
         if merge:

@@ -348,6 +348,15 @@ class GaussianStream(Stream):
         assert state.log_bound == pytest.approx(value, rel=1e-10, abs=1e-10)
 
     @invariant()
+    def rows_of_noise_of_their_own_are_noted(self):
+        assert self.memory.alpha > 0 or self.state._now.uniform == self.memory.uniform
+        own = [rows for rows in self.memory.seen if rows.own_noise is not None]
+        weight = sum(rows.power * np.sum(rows.weights) for rows in own)
+        log_noise = sum(rows.power * rows.weights @ np.log(rows.own_noise) for rows in own)
+        history = self.state._now.history
+        np.testing.assert_allclose((history.own_weight, history.own_log_noise), (weight, log_noise), atol=1e-9)
+
+    @invariant()
     def no_fit_of_all_rows_has_a_larger_bound(self):
         again = self.memory.posterior(*self.parameters, again=True)[2]
         assert again <= self.state.log_bound + self.state.information_lost_bound + 1e-8 * (1 + abs(again))

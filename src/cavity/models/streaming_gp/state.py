@@ -241,6 +241,9 @@ class StreamingGPState(SparsePosterior):
         ------
         TypeError, ValueError
             If `other` is no such state, or its settings differ.
+        NotPositiveDefiniteError
+            If sites of negative precision, as outliers of StudentT have, together take away more than the prior knows;
+            the state is then what it was before.
 
         Notes
         -----

@@ -392,6 +392,18 @@ class AnyStream(Stream):
         self.do("update", **self.observed(batch), learn=learn, callback=callback)
 
 
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(0.1), likelihoods.Probit()])
+def test_a_batch_interrupted_anywhere_is_taken_in_whole_or_not_at_all(likelihood):
+    X = np.linspace(-3.0, 3.0, 12)[:, None]
+    y = OBSERVED[likelihood](np.sin(3.0 * X[:, 0]))
+    state = cavity.StreamingGP(RBF(), likelihood, n_inducing=4).fit(X, y, learn=False)
+    before, whole, after = bits(state), bits(pickled(state).update(X, y)), 0
+    while interrupted(lambda: state.update(X, y), after) and bits(state) == before:
+        after += 29
+    assert bits(state) == whole
+    assert after > 500
+
+
 for machine in (GaussianStream, AnyStream):
     machine.TestCase.settings = settings(examples(10), stateful_step_count=30)
 TestGaussianStream, TestAnyStream = GaussianStream.TestCase, AnyStream.TestCase

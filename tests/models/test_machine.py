@@ -74,10 +74,11 @@ def of_weights(posterior, rows, before):
 
 
 def of_processes(posterior, rows, before):
-    """Gaussian process with Gaussian noise."""
+    """Gaussian process with Gaussian noise, that of the likelihood or of each row."""
+    noise = NOISE if posterior.model.likelihood == GAUSSIAN else own_noise(rows)["noise_variance"]
     k = gaussian_process.rbf(1.5, 0.8)
     known = k(rows.X, rows.X), k(NEW, rows.X), k(NEW, NEW)
-    mean, S, value = gaussian_process.weighted_regression(*known, rows.y, rows.weights, NOISE, rows.offset)
+    mean, S, value = gaussian_process.weighted_regression(*known, rows.y, rows.weights, noise, rows.offset)
     got = posterior.predict_covariance(NEW, offset=0.0)
     np.testing.assert_allclose(got[0], mean, **CLOSE)
     np.testing.assert_allclose(got[1], S, **CLOSE)
@@ -113,7 +114,6 @@ def of_one_mean(posterior, rows, before):
     precision = 1 / 3.0 + len(rows.y) / NOISE
     np.testing.assert_allclose(posterior.variance, 1 / precision, rtol=1e-10)
     np.testing.assert_allclose(posterior.mean, (0.5 / 3.0 + np.sum(rows.y) / NOISE) / precision, **CLOSE)
-    assert posterior.n_samples == len(rows.y)
     np.testing.assert_allclose(posterior.counts, len(rows.y), rtol=1e-10)
     if before is not None:
         whole, old = (log_evidence_of_one_mean(y) for y in (rows.y, rows.y[:before]))
@@ -172,6 +172,10 @@ def with_weights(rows):
     return {"X": rows.X, "y": rows.y, "sample_weight": rows.weights, "offset": rows.offset}
 
 
+def own_noise(rows):
+    return with_weights(rows) | {"noise_variance": 0.2 + 0.3 * rows.groups}
+
+
 def labelled(rows):
     return {"X": rows.X, "y": np.where(rows.y > 0, 1.0, -1.0), "sample_weight": rows.weights}
 
@@ -191,6 +195,9 @@ FAMILIES = {
     "probit": Family(cavity.GLM("probit", 0.0, 1.0, intercept=False), labelled, of_labels, {}),
     "diagonal": Family(cavity.GLM("probit", 0.0, 1.0, "diagonal", intercept=False), labelled, of_labels, {}),
     "process": Family(cavity.GaussianProcess(RBF(1.5, 0.8), GAUSSIAN), with_weights, of_processes, {"learn": False}),
+    "process of own noise": Family(
+        cavity.GaussianProcess(RBF(1.5, 0.8), likelihoods.Gaussian(9.0)), own_noise, of_processes, {"learn": False}
+    ),
     "mixed model": Family(MIXED, grouped, of_effects, {}),
     "clutter": Family(cavity.Clutter(), lambda rows: {"x": rows.X}, of_points, {"method": "adf"}, "x"),
     "one mean": Family(
@@ -288,7 +295,10 @@ class Updates(RuleBasedStateMachine):
 
     @invariant()
     def all_is_that_of_all_rows(self):
-        self.family.check(self.posterior, Seen.joined(*zip(*self.seen, strict=True)), self.before)
+        rows = Seen.joined(*zip(*self.seen, strict=True))
+        weighted = isinstance(self.family.model, cavity.GaussianMixture)
+        assert self.posterior.n_samples == pytest.approx(np.sum(rows.weights) if weighted else len(rows.y))
+        self.family.check(self.posterior, rows, self.before)
 
     @invariant()
     def earlier_posteriors_stay_as_they_were(self):

@@ -287,8 +287,8 @@ def weighted_regression(K, cross, new, y, weights, noise, mean=0.0, new_mean=0.0
     K is the covariance of the rows, cross (M, N) that of the new values with them, new (M, M) that of the new values.
     """
     rows = weights > 0
+    noise, mean = (np.broadcast_to(each, len(rows))[rows] for each in (noise, mean))
     y, weights, K, cross = y[rows], weights[rows], K[np.ix_(rows, rows)], cross[:, rows]
-    mean = np.broadcast_to(mean, len(rows))[rows]
     S = K + np.diag(noise / weights)
     half, apart = cross @ np.linalg.inv(S), y - mean
     together = -0.5 * (apart @ np.linalg.solve(S, apart) + np.linalg.slogdet(2 * np.pi * S)[1])

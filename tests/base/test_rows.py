@@ -88,3 +88,10 @@ def test_what_is_checked(change, message):
 def test_checked():
     same(Rows.checked(likelihoods.Probit(), X, [1, 0, 1, 1], OFFSET, WEIGHTS), (X, Y, OFFSET, WEIGHTS, None, None))
     assert Rows.checked(likelihoods.Probit(), X, Y, None, np.zeros(4), some=False).used().n == 0
+
+
+@pytest.mark.parametrize("likelihood", [likelihoods.Binomial(), likelihoods.Interval()])
+def test_two_numbers_are_no_pairs_of_two_rows(likelihood):
+    with pytest.raises(ValueError, match=r"y must have 2 dimensions, a row for each of X, got shape \(2,\)"):
+        Rows.checked(likelihood, X[:2], np.array([1.0, 2.0]))
+    assert Rows.checked(likelihood, X[:2], np.array([[1.0, 2.0], [0.0, 2.0]])).y.shape == (2, 2)

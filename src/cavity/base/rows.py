@@ -181,6 +181,8 @@ def observations(likelihood, y, n):
     if array.ndim == 0 or len(array) != n:
         raise ValueError(f"y must have one entry per row of X, that is {n}, got shape {array.shape}")
     checked = likelihood.check(y)
+    if np.ndim(checked) < likelihood._y_ndim:  # two numbers pass for one pair, and there are two rows
+        raise ValueError(f"y must have {likelihood._y_ndim} dimensions, a row for each of X, got shape {array.shape}")
     if len(checked) != n:
         raise ValueError(f"y must have one entry per row of X, that is {n}, got {len(checked)}")
     return np.ascontiguousarray(checked)  # kernels want rows side by side; y may be a column of a table

@@ -41,7 +41,8 @@ STATUSES = """exit status:
   0    all went well
   1    a fit did not converge; its posterior is printed and saved all the same
   2    bad input, told in one sentence; nothing was written, except
-       what a checkpoint or a stream keeps of the work before the error
+       a posterior that then could not be printed or drawn, and the work before
+       the error that a checkpoint or a stream keeps
   130  ended by Ctrl-C, 143 by SIGTERM: no half-written file is left
 """
 

@@ -147,7 +147,7 @@ class Writers(RuleBasedStateMachine):
 
 
 TestWriters = Writers.TestCase
-TestWriters.settings = settings(examples(30), stateful_step_count=20)
+TestWriters.settings = settings(examples(15), stateful_step_count=20)
 
 
 # ------------------------------------------------------------------------------------------ at the same time

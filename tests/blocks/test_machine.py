@@ -209,7 +209,7 @@ class Checkpoints(RuleBasedStateMachine):
 TestCheckpoints = pytest.mark.filterwarnings("ignore")(
     Checkpoints.TestCase
 )  # that some do not converge in so few passes
-TestCheckpoints.settings = settings(examples(10), stateful_step_count=8)
+TestCheckpoints.settings = settings(examples(3), stateful_step_count=8)
 
 
 # ------------------------------------------------------------------------------------------ processes

@@ -319,4 +319,4 @@ class Commands(RuleBasedStateMachine):
 
 
 TestCommands = Commands.TestCase
-TestCommands.settings = settings(examples(20), stateful_step_count=12)
+TestCommands.settings = settings(examples(10), stateful_step_count=12)

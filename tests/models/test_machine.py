@@ -307,4 +307,4 @@ class Updates(RuleBasedStateMachine):
 
 
 TestUpdates = Updates.TestCase
-TestUpdates.settings = settings(examples(20), stateful_step_count=12)
+TestUpdates.settings = settings(examples(12), stateful_step_count=12)

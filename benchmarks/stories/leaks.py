@@ -3,8 +3,9 @@
 A process for each case repeats it on a problem of twelve rows: every model, every likelihood, updates of streams,
 predictions, files, checkpoints and commands. Its resident memory is read after WARM calls, which load what is loaded
 once, and after --fits more; before each reading the garbage collector runs, and the C library gives free pages back to
-the system (`malloc_trim`, where there is glibc). Prints a table; the exit status is 1 if a case has grown by MOST or
-more. For Linux.
+the system (`malloc_trim`, where there is glibc). Where that is MOST or more, --fits others are made: a leak grows as
+much again, an arena of the allocator is taken once. Prints a table; the exit status is 1 if a case grew by MOST or more
+both times. For Linux.
 """
 
 import argparse
@@ -307,11 +308,14 @@ def run(name, fits):
     call = CASES[name]()
     for _ in range(WARM):
         call()
-    before, start = held(), time.perf_counter()
-    for _ in range(fits):
-        call()
-    seconds = time.perf_counter() - start
-    print(before, held() - before, 1e3 * seconds / fits)
+    for _ in range(2):
+        before, start = held(), time.perf_counter()
+        for _ in range(fits):
+            call()
+        seconds, growth = time.perf_counter() - start, held() - before
+        if growth < MOST:
+            break
+    print(before, growth, 1e3 * seconds / fits)
 
 
 def main():

@@ -64,7 +64,8 @@ class _Binary(_Compiled):
 class Probit(_Binary):
     """Binary labels with p(y|f) = Phi(y f), y = -1 or 1 [RW]_ (eq. 3.82 to 3.85).
 
-    log_z, d1 and 1 + variance d2 keep a relative accuracy of 1e-13 however far in the tail.
+    log_z, d1 and 1 + variance d2 keep a relative accuracy of 1e-13 however far in the tail; where log_z itself is below
+    1e-200, as y is all but certain, of 4e-13.
 
     Examples
     --------

@@ -92,10 +92,9 @@ class DenseBelief:
         """The covariance of a, (M, M); of many columns in tiles, between which Ctrl-C is heard."""
         if self.triangle is None or len(self.u) < tiled.MANY:
             return self.root @ self.root.T
-        covariance = np.tril(self.triangle)
-        tiled.square(covariance, self.threads)
-        covariance += np.tril(covariance, -1).T
-        return covariance
+        triangle = self.triangle.copy()
+        tiled.square(triangle, self.threads)
+        return full(triangle)
 
     def prior_gap(self):
         """log of the posterior's density over the prior's, at the posterior mean."""

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import blas, eigh
 
 from cavity import _core
+from cavity.base.triangles import full
 from cavity.blocks import tiled
 from cavity.blocks.executors import spans
 from cavity.ep.geometry import GROUPS, Whitened
@@ -135,8 +136,7 @@ class Latent(Whitened):
     def coordinates(self, belief, h, g):
         """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
         if self._metric[0] is not belief:
-            joint = np.tril(self.covariance(belief))
-            joint += np.tril(joint, -1).T
+            joint = full(self.covariance(belief))
             self._metric = belief, (half_of(joint), half_of(0.5 * joint * joint))
         first, second = self._metric[1]
         # sums over Sigma = first first' and Sigma o Sigma/2 = second second': (N,) (N, N) each

@@ -16,6 +16,7 @@ from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
 from cavity.base.results import counted, freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
+from cavity.base.triangles import full
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.merge import starts
@@ -256,8 +257,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             gram = np.empty((self.n_samples, self.n_samples))
             program_of(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
             if keep.all():
-                lower = latent_solver.covariance(gram, self._own_solver(), self._rho, threads)
-                found = np.tril(lower) + np.tril(lower, -1).T
+                found = full(latent_solver.covariance(gram, self._own_solver(), self._rho, threads))
             else:
                 found = self._solver.reduced(gram, gram[:, keep])
             return arrays.read_only(within_range(found, "covariance: its entries"))

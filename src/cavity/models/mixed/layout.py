@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base.lazy import sparse
+from cavity.base.triangles import full
 from cavity.ep.sparse import Precision
 
 
@@ -78,9 +79,9 @@ class Layout:
         for levels, k in self.shapes:
             size = k * (k + 1) // 2
             sums = np.sum(entries[first : first + levels * size].reshape(levels, size), axis=0)
-            full = np.zeros((k, k))
-            full[np.tril_indices(k)] = sums
-            found.append(full + np.tril(full, -1).T)
+            triangle = np.zeros((k, k))
+            triangle[np.tril_indices(k)] = sums
+            found.append(full(triangle))
             first += levels * size
         return found
 

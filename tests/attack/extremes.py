@@ -89,6 +89,12 @@ def linear_units(rng):
     in_units(fit, described, k, j)
 
 
+def values(p, X, a, b, log_evidence):
+    """What a process says of some rows and of y, in units of 1."""
+    mean, variance = p.predict(a * X[:3])
+    return mean / b, np.sqrt(variance) / b, log_evidence + len(X) * np.log(b)
+
+
 def process_units(rng):
     """Gaussian processes, exact ones and those of EP."""
     X, (k, j) = rows(rng), exponents(rng)
@@ -103,8 +109,7 @@ def process_units(rng):
         return model.fit(a * X, b * y, learn=False)
 
     def described(p, a, b):
-        mean, variance = p.predict(a * X[:3])
-        return mean / b, np.sqrt(variance) / b, p.log_evidence + len(X) * np.log(b)
+        return values(p, X, a, b, p.log_evidence)
 
     in_units(fit, described, k, j)
 
@@ -175,8 +180,7 @@ def stream_units(rng):
         return model.fit(a * X, b * y, learn=False)
 
     def described(p, a, b):
-        mean, variance = p.predict(a * X[:3])
-        return mean / b, np.sqrt(variance) / b, p.log_bound + len(X) * np.log(b)
+        return values(p, X, a, b, p.log_bound)
 
     in_units(fit, described, k, j)
 

@@ -78,8 +78,8 @@ def check(posterior, K, prior, likelihood, y, exponent, fraction, offset):
     apart = reference.residual(K, shifted, tau, rho, prior, fraction)
     if not apart <= SLACK * TOL:
         raise Wrong(f"converged ({posterior.n_iter} passes), but the twin moves by {apart:.3g}")
-    m, S = reference._belief(K, prior, tau, rho)
-    log_z = [reference._tilt(p, m, S, tau, rho, fraction, i)[0] for i, p in enumerate(shifted)]
+    m, S = reference.belief_of(K, prior, tau, rho)
+    log_z = [reference.tilt(p, m, S, tau, rho, fraction, i)[0] for i, p in enumerate(shifted)]
     evidence = reference.evidence(K, prior, tau, rho, np.array(log_z), m, S, fraction)
     near("log_evidence", posterior.log_evidence, evidence, 1e-7 * (1 + np.sum(np.abs(np.array(log_z) / fraction))))
     return m, S

@@ -13,17 +13,11 @@ class Wrong(AssertionError):
     """What no user should meet."""
 
 
-def refusing(call, *arguments, **options):
-    """What the call returns, or None where it refuses; a warning of NumPy's is wrong, as nobody could act upon it."""
+def sure(call, *arguments, **options):
+    """What a call returns that has no reason to refuse; a warning of NumPy's is wrong, as nobody could act upon it."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        try:
-            result = call(*arguments, **options)
-        except REFUSALS as error:
-            known = type(error) in (ValueError, OverflowError, cavity.NotPositiveDefiniteError)
-            if not known or len(str(error).split()) < 4:
-                raise Wrong(f"refused without a sentence: {error!r}") from error
-            return None
+        result = call(*arguments, **options)
     for each in heard:
         if each.category is RuntimeWarning:
             raise Wrong(f"a warning of NumPy: {each.message}, {each.filename}:{each.lineno}")
@@ -33,13 +27,15 @@ def refusing(call, *arguments, **options):
     return result
 
 
-def sure(call, *arguments, **options):
-    """The same of a call that has no reason to refuse."""
-    result = refusing(call, *arguments, **options)
-    if result is None:
-        call(*arguments, **options)  # which says why
-        raise Wrong("refused once, and then not")
-    return result
+def refusing(call, *arguments, **options):
+    """The same of a call that may refuse: None then."""
+    try:
+        return sure(call, *arguments, **options)
+    except REFUSALS as error:
+        known = type(error) in (ValueError, OverflowError, cavity.NotPositiveDefiniteError)
+        if not known or len(str(error).split()) < 4:
+            raise Wrong(f"refused without a sentence: {error!r}") from error
+        return None
 
 
 def finite(what, values):

@@ -9,20 +9,11 @@ import time
 import numpy as np
 import pytest
 from support import jobs
-from support.jobs import FITS, REFUSED, STOPPED, WARNED, Server, bits
+from support.jobs import FITS, REFUSED, STOPPED, WARNED, bits
 
 import cavity
 
 SIGNALS = {"kill": getattr(signal, "SIGKILL", None), "term": signal.SIGTERM, "ctrl-c": signal.SIGINT}
-
-
-@pytest.fixture(scope="module")
-def server():
-    if os.name != "posix":
-        pytest.skip("it forks")
-    server = Server()
-    yield server
-    server.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Fits that are cut short anywhere, any number of times, and go on: the bits are those of a fit that ran through."""
 
-import os
 import shutil
 import signal
 import tempfile
@@ -15,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support import jobs
 from support.damages import damages
 from support.examples import examples
-from support.jobs import REFUSED, Server, bits
+from support.jobs import REFUSED, bits
 from support.plugs import PLACES, plug
 
 import cavity
@@ -206,22 +205,12 @@ class Checkpoints(RuleBasedStateMachine):
         assert {each.name for each in self.path.parent.iterdir()} <= {"fit.npz"}
 
 
-TestCheckpoints = pytest.mark.filterwarnings("ignore")(
-    Checkpoints.TestCase
-)  # that some do not converge in so few passes
+# some do not converge in so few passes
+TestCheckpoints = pytest.mark.filterwarnings("ignore")(Checkpoints.TestCase)
 TestCheckpoints.settings = settings(examples(3), stateful_step_count=8)
 
 
 # ------------------------------------------------------------------------------------------ processes
-
-
-@pytest.fixture(scope="module")
-def server():
-    if os.name != "posix":
-        pytest.skip("it forks")
-    server = Server()
-    yield server
-    server.close()
 
 
 @cache

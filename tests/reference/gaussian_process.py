@@ -133,7 +133,7 @@ def ep(K, log_ps, mean=0.0, fraction=1.0, passes=200, tol=1e-13):
     for _ in range(passes):
         before = m, np.diag(S)
         for i in range(n):
-            _, tilted_mean, tilted_variance, (cavity_mean, cavity_variance) = _tilt(
+            _, tilted_mean, tilted_variance, (cavity_mean, cavity_variance) = tilt(
                 log_ps[i], m, S, tau, rho, fraction, i
             )
             new_rho = (1 / tilted_variance - 1 / cavity_variance) / fraction[i]
@@ -144,12 +144,12 @@ def ep(K, log_ps, mean=0.0, fraction=1.0, passes=200, tol=1e-13):
             m = m + column * (d_tau - d_rho * m[i]) / gain
             S = S - np.outer(column, column) * d_rho / gain
             tau[i], rho[i] = new_tau, new_rho
-        m, S = _belief(K, prior, tau, rho)  # afresh: rounding does not add up
+        m, S = belief_of(K, prior, tau, rho)  # afresh: rounding does not add up
         sd = np.sqrt(np.diag(S))
         changes.append(max(np.max(np.abs(m - before[0]) / sd), np.max(np.abs(before[1] / sd**2 - 1))))
         if changes[-1] < tol:
             break
-    log_z = np.array([_tilt(log_ps[i], m, S, tau, rho, fraction, i)[0] for i in range(n)])
+    log_z = np.array([tilt(log_ps[i], m, S, tau, rho, fraction, i)[0] for i in range(n)])
     return m, S, evidence(K, prior, tau, rho, log_z, m, S, fraction), log_z, (tau, rho), changes
 
 
@@ -157,10 +157,10 @@ def residual(K, log_ps, tau, rho, mean=0.0, fraction=1.0):
     """How far sites are from a fixed point: the largest change of a marginal by one renewal, means in sd."""
     n = len(K)
     prior, fraction = np.broadcast_to(np.asarray(mean, dtype=float), (n,)), np.broadcast_to(fraction, (n,))
-    m, S = _belief(K, prior, tau, rho)
+    m, S = belief_of(K, prior, tau, rho)
     worst = 0.0
     for i in range(n):
-        _, tilted_mean, tilted_variance, _ = _tilt(log_ps[i], m, S, tau, rho, fraction, i)
+        _, tilted_mean, tilted_variance, _ = tilt(log_ps[i], m, S, tau, rho, fraction, i)
         worst = max(worst, abs(tilted_mean - m[i]) / np.sqrt(S[i, i]), abs(tilted_variance / S[i, i] - 1))
     return worst
 
@@ -188,7 +188,7 @@ def log_integral(K, prior, tau, rho):
     return constant_part + 0.5 * shift @ np.linalg.solve(B, K @ shift) - 0.5 * np.linalg.slogdet(B)[1]
 
 
-def _belief(K, prior, tau, rho):
+def belief_of(K, prior, tau, rho):
     B = np.eye(len(K)) + K * rho
     S = np.linalg.solve(B, K)
     return prior + S @ (tau - rho * prior), 0.5 * (S + S.T)
@@ -199,7 +199,7 @@ def _cavity(m, S, tau, rho, fraction, i):
     return (m[i] / S[i, i] - fraction[i] * tau[i]) / precision, 1 / precision
 
 
-def _tilt(log_p, m, S, tau, rho, fraction, i):
+def tilt(log_p, m, S, tau, rho, fraction, i):
     cavity = _cavity(m, S, tau, rho, fraction, i)
     return *log_tilted(log_p, *cavity), cavity
 

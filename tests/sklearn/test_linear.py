@@ -396,13 +396,19 @@ def test_clone_and_pickle(kind):
     same_fit(back.partial_fit(X, y), classifier.partial_fit(X, y), rtol=0, atol=0)
 
 
-def test_sample_weight_is_routed():
+def routed_weights():
+    """Rows, weights, and a pipeline fitted to them whose classifier alone asks for the weights."""
     X, y = draw(n=60)
     weight = np.random.default_rng(1).uniform(size=60)
+    classifier = ProbitClassifier().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+    pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), classifier)
+    return X, y, weight, pipeline.fit(X, y, sample_weight=weight)
+
+
+def test_sample_weight_is_routed():
     with sklearn.config_context(enable_metadata_routing=True):
-        classifier = ProbitClassifier().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
-        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), classifier)
-        routed = pipeline.fit(X, y, sample_weight=weight)[-1]
+        X, y, weight, pipeline = routed_weights()
+        routed = pipeline[-1]
         direct = ProbitClassifier().fit(StandardScaler().fit_transform(X), y, sample_weight=weight)
         same_fit(routed, direct, rtol=0, atol=0)
         ProbitClassifier().set_partial_fit_request(sample_weight=True, classes=True)
@@ -410,12 +416,9 @@ def test_sample_weight_is_routed():
 
 @routed_scores
 def test_sample_weight_is_routed_to_scores():
-    X, y = draw(n=60)
-    weight = np.random.default_rng(1).uniform(size=60)
     with sklearn.config_context(enable_metadata_routing=True):
-        classifier = ProbitClassifier().set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
-        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), classifier)
-        routed = pipeline.fit(X, y, sample_weight=weight)[-1]
+        X, y, weight, pipeline = routed_weights()
+        routed = pipeline[-1]
         found = cross_validate(pipeline, X, y, params={"sample_weight": weight}, return_estimator=True, cv=2)
         assert found["estimator"][0][-1].log_evidence_ != routed.log_evidence_
 

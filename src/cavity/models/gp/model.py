@@ -212,6 +212,8 @@ class GaussianProcess(LatentProcess):
             if not isinstance(self.covariance, Covariance):
                 start = begun_at_data(start, evidence.rows)
             found = search.learn(start, evidence, learn, names, n_starts, options.job)
+            if learn:
+                search.warn_if_flat(found.settings.covariance, evidence.rows.X, columns)
             point = evidence.final(found.settings, replace(options, job=options.job.ending()))
             kept = {"columns": columns, "classes": classes, "roles": roles}
             posterior = posterior_of(model, evidence, point, found, **kept)

@@ -8,8 +8,8 @@ from cavity.base.errors import NumericalWarning, warn, within_range
 from cavity.base.frames import column_words
 from cavity.base.loop import CONVERGED, STOPPED
 from cavity.base.scales import column_scales
-from cavity.covariances import Constant, Periodic, Sum, White
-from cavity.covariances.leaf import ColumnLeaf
+from cavity.covariances import Periodic, Sum
+from cavity.covariances.kinds import Stationary
 from cavity.covariances.named import NOISE
 from cavity.covariances.slots import free_slots, leaves
 from cavity.likelihoods import Gaussian, Laplace, StudentT
@@ -29,6 +29,8 @@ from cavity.models.search import (
     warn_without_start,
 )
 
+REAL = Gaussian | StudentT | Laplace  # likelihoods with a scale of noise in units of y
+NEARLY = 0.1  # of a standard deviation, by which f may depart from what is called a line
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
 NOISE_SHARES_TRIED = (NOISE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
 SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own
@@ -121,7 +123,7 @@ def starts(settings, rows, vector):
         Lengthscales of about two distances between neighbouring rows, where these are shorter, with much noise and
         with little: series that rise and fall every few rows have a maximum of the evidence there.
     """
-    real = isinstance(settings.likelihood, Gaussian | StudentT | Laplace)
+    real = isinstance(settings.likelihood, REAL)
     variance = _variance(settings, rows) if real else None
     given = vector.pack(settings)
     n_fixed = len(given) - vector.free.size
@@ -265,37 +267,35 @@ def _challenge(objective, start, bounds, best, job):
     return climb(objective, run[1], bounds, job=job.going_on(len(objective.values), -run[0]))
 
 
-def warn_if_flat(covariance, X, columns=None):
-    """Warn if the rows span less than one learnt lengthscale, so that f is hardly more than a constant or a line.
+def warn_if_line(point, rows, columns=None):
+    """Warn if every lengthscale exceeds the range of its column, and f is a constant or a line in the rows.
 
-    The span of a leaf is the root of the sum of (range/lengthscale)^2 over its columns: of one column it is less than
-    one where the lengthscale is longer than the range; of several, one long lengthscale only says that its column is
-    irrelevant. There is no warning while any leaf spans more, or has no lengthscale, as a `Linear` one or those with a
-    period.
+    So it ends where all that y shows is taken for noise. One long lengthscale among others only says that its column is
+    irrelevant; and a long lengthscale with a large variance may give a curve: f is a line if it departs from the best
+    one by less than NEARLY of its own standard deviation, or of that of the noise, which is 1 for labels and counts.
     """
-    ranges, longest = np.ptp(X, axis=0), None
-    for leaf in leaves(covariance):
-        if isinstance(leaf, Constant | White):
-            continue
-        known = not isinstance(leaf, ColumnLeaf) or isinstance(leaf, Periodic) or "lengthscale" in leaf.fixed
-        if known or "lengthscale" not in leaf._slots:
-            return
-        index, lengths = np.array(leaf._chosen(X.shape[1])), leaf._each("lengthscale", X.shape[1])
-        spans = ranges[index] / lengths
-        if not 0.0 < np.sum(spans**2) < 1.0:
-            return
-        d = int(np.argmax(spans))
-        longest = longest or (lengths[d], int(index[d]))
-    if longest is not None:
-        length, j = longest
-        others = " (as are the others)" if len(ranges) > 1 else ""
-        warn(
-            f"the learnt lengthscale {length:.3g} of {column_words(j, columns)} exceeds the range of its values, "
-            f"{ranges[j]:.3g}{others}: within the data f is close to a constant, a line or a parabola. If y changes "
-            "over shorter distances, give first values of the variance and the lengthscale near them, as in "
-            'covariance="rbf(1, 0.5)"',
-            NumericalWarning,
-        )
+    ranges, longest = np.ptp(rows.X, axis=0), []
+    for leaf in leaves(point.settings.covariance):
+        if isinstance(leaf, Stationary) and not isinstance(leaf, Periodic):
+            lengths = zip(leaf._chosen(len(ranges)), leaf._each("lengthscale", len(ranges)), strict=True)
+            longest += [(ranges[j] / length, length, j) for j, length in lengths if ranges[j] > 0]
+    if not longest or max(longest)[0] >= 1.0:
+        return
+    f, line = point.belief.mean, np.column_stack([np.ones(rows.n), rows.X])
+    line = line / np.max(np.abs(line), axis=0, initial=np.finfo(float).tiny)
+    apart = np.std(f - line @ np.linalg.lstsq(line, f)[0])
+    noise = np.std(rows.y - rows.offset - f) if isinstance(point.settings.likelihood, REAL) else 1.0
+    if apart > NEARLY * max(np.std(f), noise):
+        return
+    _, length, j = max(longest)
+    others = ", as do the others" if len(longest) > 1 else ""
+    warn(
+        f"the learnt lengthscale {length:.3g} of {column_words(j, columns)} exceeds the range of its values, "
+        f"{ranges[j]:.3g}{others}: f is a constant or a line in these rows, and the rest counts as noise. If y changes "
+        "over shorter distances, start there, with first values of variance and lengthscale as in "
+        'covariance="rbf(1, 0.5)"',
+        NumericalWarning,
+    )
 
 
 def with_errors(learnt, model, evidence):

@@ -93,8 +93,8 @@ CV_INLINE cv8 cv_stationary(const int leaf, const int slopes, const double *p, c
     } else if (leaf == CV_MATERN12) {
         a = cv8_sqrt(h);
         k = cv8_decay(p[0], cv8_scaled(-2.0 * CV_PER_NAT, a));
-        if (slopes)     /* there is no derivative at r = 0; this leads to 0 */
-            *t = cv8_div(k, cv8_max(cv8_scaled(2.0, a), cv8_set(1e-160)));
+        if (slopes)     /* there is no derivative at r = 0; this leads to 0, as k/0 times r^2 would not */
+            *t = cv8_div(k, cv8_max(cv8_scaled(2.0, a), cv8_set(p[0] < 1e148 ? 1e-160 : 6e-309 * p[0])));
     } else if (leaf == CV_MATERN) {
         /* P(s) e^(-s/2) is finite, and is not lost where e^-s is 0 */
         const ptrdiff_t order = (ptrdiff_t)p[1];
@@ -283,9 +283,10 @@ CV_INLINE cv8 cv8_sines(cv8 d, cv8 *sine, cv8 *both)
     return y;
 }
 
-/* lanes[0..7] += sums of g sin^2 over a panel, `second` += those of g d sin cos. */
-CV_INLINE void cv_sine_slopes(const double *left, const double *right, const double *g, ptrdiff_t n_groups,
-                              double factor, double *lanes, double factor_of_second, double *second)
+/* lanes[0..7] += 4 p times the sums of g sin^2 over a panel, `second` += 4 pi p times those of g d sin cos. The largest
+ * p times such a sum is finite, where 4 p is not: powers of two come last. */
+CV_INLINE void cv_sine_slopes(const double *left, const double *right, const double *g, ptrdiff_t n_groups, double p,
+                              double *lanes, double *second)
 {
     cv8 x[CV_PANEL_ROWS], z[CV_PANEL_ROWS], sum = cv8_set(0.0), sum_of_second = sum, s, both;
     CV_GROUPS(at) {
@@ -299,13 +300,13 @@ CV_INLINE void cv_sine_slopes(const double *left, const double *right, const dou
         sum = cv8_add(sum, cv8_tree(x));
         sum_of_second = cv8_add(sum_of_second, cv8_tree(z));
     }
-    cv_add_lanes(lanes, factor, sum);
-    cv_add_lanes(second, factor_of_second, sum_of_second);
+    cv_add_lanes(lanes, 4.0, cv8_scaled(p, sum));
+    cv_add_lanes(second, 16.0, cv8_scaled(0.25 * 3.141592653589793 * p, sum_of_second));
 }
 
-/* lanes of row r += factor times the sum over columns of g sin cos of pi (right - left). */
+/* lanes of row r += 4 pi p times the sum over columns of g sin cos of pi (right - left), as in cv_sine_slopes. */
 CV_INLINE void cv_sine_row_slopes(const double *left, const double *right, const double *g, ptrdiff_t n_groups,
-                                  double factor, double *lanes)
+                                  double p, double *lanes)
 {
     for (int r = 0; r < CV_PANEL_ROWS; r++) {
         cv8 sum = cv8_set(0.0), s, both;
@@ -314,7 +315,7 @@ CV_INLINE void cv_sine_row_slopes(const double *left, const double *right, const
             cv8_sines(d, &s, &both);
             sum = cv8_add(sum, cv8_mul(cv8_load(g + r * CV_PANEL_COLUMNS + at), cv8_flip(both, d)));
         }
-        cv_add_lanes(lanes + r * CV_LANES, factor, sum);
+        cv_add_lanes(lanes + r * CV_LANES, 16.0, cv8_scaled(0.25 * 3.141592653589793 * p, sum));
     }
 }
 
@@ -339,8 +340,7 @@ static void cv_slot_sums(int leaf, const double *p, ptrdiff_t n_columns, const d
     for (ptrdiff_t c = 0; c < n_columns; c++) {
         const double *l = left + c * CV_PANEL_ROWS, *r = right + c * CV_PANEL_COLUMNS;
         if (leaf == CV_PERIODIC)
-            cv_sine_slopes(l, r, g, n_groups, 4.0 * p[1 + c], lanes, 4.0 * 3.141592653589793 * p[1 + c],
-                           lanes + n_columns * CV_LANES);
+            cv_sine_slopes(l, r, g, n_groups, p[1 + c], lanes, lanes + n_columns * CV_LANES);
         else if (leaf == CV_LINEAR)
             cv_square_sum(1, l, r, g, n_groups, lanes);
         else
@@ -359,7 +359,7 @@ static void cv_input_sums(int leaf, const double *p, ptrdiff_t n_columns, const 
     for (ptrdiff_t c = 0; c < n_columns; c++) {
         const double *l = left + c * CV_PANEL_ROWS, *r = right + c * CV_PANEL_COLUMNS;
         if (leaf == CV_PERIODIC)
-            cv_sine_row_slopes(l, r, t, n_groups, 4.0 * 3.141592653589793 * p[1 + c], lanes);
+            cv_sine_row_slopes(l, r, t, n_groups, p[1 + c], lanes);
         else if (leaf == CV_LINEAR)
             cv_row_sums(1, l, r, adjoint, n_groups, lanes);
         else

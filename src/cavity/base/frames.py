@@ -29,6 +29,10 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     ),
     (re.compile(""), "other values", "turn them into numbers, for example with astype(float), or leave them out"),
 )
+MISSING = ("None", "nan", "NaT", "<NA>")  # how missing entries are shown
+DATES = re.compile("date|timestamp")  # how types of dates begin
+DATE_AS_TEXT = re.compile(r"\d{4}-\d\d?-\d\d?")
+TURN_TEXT_INTO_DAYS = "turn them into numbers, as days since a first day; pandas.to_datetime makes dates of text"
 LABELS = "labels need a likelihood of classes, probit for two of them, ordered-probit for ordered ones"
 TURNED = 1 << 20  # most numbers of columns that are turned into rows together, 8 MB
 NAMES_SHOWN = 8  # most names in a message
@@ -233,6 +237,48 @@ def numbers(value, name):
     return converted(value) if out is None else out
 
 
+def with_days(X):
+    """Return X with dates as days since 1970-01-01 in UTC, nan for missing ones; anything else as it is.
+
+    Parameters
+    ----------
+    X : ndarray or table
+        An array of datetime64, or columns of dates beside columns of numbers.
+
+    Returns
+    -------
+    ndarray (N, D) or as X
+        An array of float64 where there are dates.
+
+    Raises
+    ------
+    TypeError
+        For columns of neither dates nor numbers beside dates.
+    """
+    if isinstance(X, np.ndarray):
+        return _days(X) if X.dtype.kind == "M" else X
+    names = names_of(X)
+    if names is None or hasattr(X, "block_rows"):
+        return X
+    columns = list(columns_of(X, range(len(names))))
+    are_dates = np.array([DATES.match(_type_word(column)) is not None for column in columns])
+    if not are_dates.any():
+        return X
+    out = np.empty(shape_of(X))
+    for j in np.flatnonzero(are_dates):
+        out[:, j] = _days(columns[j])
+    if not are_dates.all():
+        rest = np.flatnonzero(~are_dates).tolist()
+        out[:, rest] = numbers(picked(X, rest), "X")
+    return out
+
+
+def _days(dates):
+    """Days since 1970-01-01 of an array or a column of dates."""
+    since = np.asarray(dates, dtype="datetime64[us]") - np.datetime64(0, "us")
+    return since / np.timedelta64(1, "D")
+
+
 def is_table(value):
     """Whether a value is a table, or a column of one whose numbers are not NumPy's."""
     dtype = dtype_of(value)
@@ -247,7 +293,7 @@ def check_numbers(table, name):
     columns = [table] if names is None else columns_of(table, range(len(names)))
     for j, column in enumerate(columns):
         dtype = dtype_of(column)
-        kind = None if _is_plain(dtype) else _refused(column, dtype)
+        kind = None if _is_plain(dtype) else _refused(column)
         if kind is not None:
             what, cure = kind
             where = f"dtype {dtype} ({what})" if names is None else f"{what} in column {names[j]!r} (dtype {dtype})"
@@ -331,7 +377,7 @@ def dtype_of(column):
 def holds_numbers(column):
     """Whether the type of a column is one of numbers or truth values, nullable ones included."""
     dtype = dtype_of(column)
-    return _is_plain(dtype) or _refused(column, dtype) is None
+    return _is_plain(dtype) or _refused(column) is None
 
 
 def _is_plain(dtype):
@@ -339,15 +385,26 @@ def _is_plain(dtype):
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
 
-def _refused(column, dtype):
+def _refused(column):
     """What a column holds if that is no numbers, and what to do about it; else None."""
-    word = str(dtype).lower()
+    word = _type_word(column)
     if NUMBER_TYPES.match(word):
         return None
-    if word == "object":
-        first = next((each for each in column if each is not None and each == each), None)
-        word = type(first).__name__.lower()  # of Python's objects the first one speaks for all
-    return next((what, cure) for pattern, what, cure in REFUSED if pattern.match(word))
+    what, cure = next((what, cure) for pattern, what, cure in REFUSED if pattern.match(word))
+    if what == "text" and DATE_AS_TEXT.match(str(_first_value(column))):
+        return "dates as text", TURN_TEXT_INTO_DAYS
+    return what, cure
+
+
+def _type_word(column):
+    """The type of the entries of a column in lower case; that of the first one if they are Python's objects."""
+    word = str(dtype_of(column)).lower()
+    return type(_first_value(column)).__name__.lower() if word == "object" else word
+
+
+def _first_value(column):
+    """The first entry of a column that is not missing."""
+    return next((value for value in column if str(value) not in MISSING), None)
 
 
 def some(names):

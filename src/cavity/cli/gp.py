@@ -26,7 +26,7 @@ def add_options(command):
     model.add_argument("--no-learn", action="store_true", help="keep all hyperparameters at their first values")
     shared.add(model, *gaussian_processes.STARTS)
     fit = shared.iteration(command, max_iter=200, tol=1e-8)
-    shared.add(fit, Number("--starts", COUNT, "S", "starts of the search (default 1)", 1))
+    shared.add(fit, Number("--starts", COUNT, "S", "starts of the search that are followed to the end (default 1)", 1))
 
 
 def fit(options):

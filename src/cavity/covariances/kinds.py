@@ -43,7 +43,8 @@ class RBF(Stationary):
     fixed : tuple of str, default ()
         Names of parameters that are not learnt.
     bounds : dict, default {}
-        (low, high) by names of parameters, between which they are learnt; 1e-300 and 1e300 for the others.
+        (low, high) by names of parameters, between which they are learnt; 1e-300 and 1e300 for the others, of which a
+        `GaussianProcess` searches a factor of 1e10 about the values where it begins.
     priors : dict, default {}
         Prior densities by names of parameters: `LogNormal`, `Gamma`, or an object of your own with
         ``log_density(value)`` and ``slope(value)``, its derivative in the log of the value, both elementwise. The
@@ -270,7 +271,8 @@ class Periodic(Stationary):
 
     Notes
     -----
-    The evidence has a maximum for every multiple of a period: start near the right one.
+    The evidence has a maximum for every multiple of a period: start near the right one, as "periodic" in a string does
+    by a periodogram.
 
     Examples
     --------

@@ -23,7 +23,7 @@ LEAVES = {
     "white": kinds.White,
 }
 NOISE = 0.1  # share of the variance of y that a search ascribes to noise at first
-SHORTEST, LONGEST = 1e-3, 1e4  # lengthscales learnt lie between these multiples of the spread of a column
+SHORTEST, LONGEST = 1e-3, 1e4  # lengthscales learnt lie between these multiples of the spread of a column, or of 1
 SMALLEST, LARGEST = 1e-6, 1e6  # variances learnt, of what they are at first
 OUTSIDE = {sign: re.compile(rf"\{sign}(?![^(]*\))") for sign in "+*"}  # signs outside of brackets
 
@@ -47,7 +47,7 @@ def named(described, spread, size, *, ard=True, lengthscale=None, period=None):
     ard : bool, default True
         Whether each column has its own lengthscale.
     lengthscale, period : array_like, optional
-        First lengthscales and period, in place of the spreads.
+        First lengthscales and periods, in place of the spreads.
 
     Returns
     -------
@@ -119,6 +119,6 @@ def _first(name, variance, spread, ard, lengthscale, period):
     reach = SHORTEST * np.min([np.min(spread), np.min(start)]), LONGEST * np.max([np.max(spread), np.max(start)])
     if name == "periodic":
         first = {"variance": variance, "lengthscale": 1.0, "period": spread if period is None else period}
-        return first, bounds | {"period": reach}
+        return first, bounds | {"period": reach, "lengthscale": (SHORTEST, LONGEST)}
     further = {"shape": 1.0} if name == "rational-quadratic" else {}
     return {"variance": variance, "lengthscale": start} | further, bounds | {"lengthscale": reach}

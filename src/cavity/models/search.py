@@ -29,6 +29,7 @@ CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
 CURVATURE_TOL = 1e-5  # of the fits for these: more changes the seventh digit
 FARTHER = float(np.log(100.0))  # free numbers that are less certain than this are not known at all
 NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
+NOT_FINITE = "the gradient of the log evidence is not finite"
 NOT_LEARNT = "the search for hyperparameters did not come to rest"
 FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
@@ -43,6 +44,14 @@ def search_tol(slope, n_rows=FEW_ROWS):
 
 
 STARTS = "starting points"  # the stage of a search before it climbs
+
+
+def gradient_of(vector, evidence, point):
+    """Return the gradient of the log evidence and the log prior at a point, (n,)."""
+    gradient = vector.gradient(evidence, point)
+    slope = vector.log_prior(point.settings)[1]
+    gradient[: len(slope)] += slope
+    return gradient
 
 
 class Objective:
@@ -85,6 +94,12 @@ class Objective:
         self._last = x.copy(), point, -self.values[-1]
         return point, -self.values[-1]
 
+    def _fail_at_last(self):
+        """Count the last evaluation as a failure, as its gradient is not finite; return the value that it has then."""
+        del self.values[-1], self.seconds[-1]
+        self.failures, self._last = self.failures + 1, (None, None, np.inf)
+        return WORSE_THAN_WORST - min(self.values, default=-np.inf)
+
     @property
     def trace(self):
         """What a posterior keeps of the evaluations: their values, and the seconds since the search began."""
@@ -100,9 +115,9 @@ class Objective:
             point, value = self._point(x)
             if point is None:
                 return value, np.zeros(len(x))
-            gradient = self.vector.gradient(self.evidence, point)
-            slope = self.vector.log_prior(point.settings)[1]
-            gradient[: len(slope)] += slope
+            gradient = gradient_of(self.vector, self.evidence, point)
+            if not np.isfinite(gradient).all():
+                return self._fail_at_last(), np.zeros(len(x))
             self._known[place], self._last = (tol, value, -gradient), (None, None, np.inf)
         _, value, slopes = self._known[place]
         self.slope = float(np.max(np.abs(slopes)))
@@ -237,10 +252,10 @@ def curvature(evidence, vector, x, free, job=QUIET):
         point = evidence.at(settings, tol=CURVATURE_TOL, double_loop=DOUBLE_LOOP_STEPS)
         if not point.converged:
             raise ArithmeticError(NO_FIXED_POINT)
-        slopes = vector.gradient(evidence, point)
-        more = vector.log_prior(point.settings)[1]
-        slopes[: len(more)] += more
-        return slopes[free]
+        slopes = gradient_of(vector, evidence, point)[free]
+        if not np.isfinite(slopes).all():
+            raise ArithmeticError(NOT_FINITE)
+        return slopes
 
     rows = np.empty((len(free), len(free)))
     sites = evidence.start

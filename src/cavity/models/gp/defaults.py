@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.labels import coded
+from cavity.base.labels import coded, has_classes
 from cavity.base.rows import Rows
-from cavity.base.scales import column_scales
+from cavity.base.scales import column_scales, robust_spread, weighted_median
 from cavity.covariances.base import Covariance
 from cavity.covariances.named import named
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import is_real, likelihood_for, location_and_spread
+from cavity.models.gp.periods import strongest_periods
 
 DEFAULT = "rbf"  # the covariance of which nothing was said
 FAR = 5.0  # spreads from the median beyond which y does not say where the search for a mean begins
@@ -18,11 +19,38 @@ FAR = 5.0  # spreads from the median beyond which y does not say where the searc
 
 def begun_at_data(settings, rows):
     """Return the settings of a search with mean coefficients that fit y by least squares, not those of a mean of 0."""
-    if settings.basis is None or rows.y.ndim > 1 or not is_real(settings.likelihood):
+    f = None if settings.basis is None else _rough_values(settings.likelihood, rows)
+    if f is None:
         return settings
-    location, spread = location_and_spread(settings.likelihood, rows)
-    y = np.clip(rows.y - rows.offset, location - FAR * spread, location + FAR * spread)
-    return replace(settings, coefficients=np.linalg.lstsq(settings.basis, y)[0])
+    location, spread = weighted_median(f, rows.weights), robust_spread(f, rows.weights)
+    f = np.clip(f, location - FAR * spread, location + FAR * spread)
+    return replace(settings, coefficients=np.linalg.lstsq(settings.basis, f)[0])
+
+
+def _rough_values(likelihood, rows):
+    """Return values of f beside the offsets where y says so: y itself, or logs of counts; else None."""
+    if rows.y.ndim > 1 or not (is_real(likelihood) or likelihood.takes_exposure):
+        return None
+    f = rows.y if is_real(likelihood) else np.log(rows.y + 0.5)
+    return f if rows.offset is None else f - rows.offset
+
+
+def _prior_mean(likelihood, rows):
+    """Return the median of y or, for counts with a log link, of its log; 0 for other counts."""
+    if is_real(likelihood):
+        return location_and_spread(likelihood, rows)[0]
+    f = _rough_values(likelihood, rows)
+    return 0.0 if f is None else weighted_median(f, rows.weights)
+
+
+def _first_periods(likelihood, X, rows, spread):
+    """Return periods for a search to begin with, (D,): from a periodogram, or the spread of a column without a peak."""
+    f = _rough_values(likelihood, rows)
+    f = rows.y if f is None else f
+    if f.ndim > 1 or len(X) != rows.n:
+        return spread
+    used = slice(None) if rows.weights is None else rows.weights > 0
+    return strongest_periods(X[used], f[used], spread)
 
 
 def resolved(model, X, y, offset=None, sample_weight=None, *, noise=False, constant="constant"):
@@ -39,7 +67,8 @@ def resolved(model, X, y, offset=None, sample_weight=None, *, noise=False, const
     noise : bool, default False
         Whether the variance of the noise of each row is known, as is the likelihood then.
     constant : "constant" or None
-        The mean of real numbers that a fit finds; None where it finds none, and has the median of y.
+        The mean of real numbers and of counts that a fit finds; None where it finds none, and has the median of y, for
+        counts of its log.
 
     Returns
     -------
@@ -54,10 +83,12 @@ def resolved(model, X, y, offset=None, sample_weight=None, *, noise=False, const
     if given:
         return replace(model, likelihood=likelihood, mean=0.0 if mean is None else mean)
     rows = Rows.checked(likelihood, X if len(X) == len(y) else y, coded(y, likelihood)[0], offset, sample_weight)
-    location, size = location_and_spread(likelihood, rows)
+    size = location_and_spread(likelihood, rows)[1]
     if mean is None:
-        mean = (constant or location) if is_real(likelihood) else 0.0
+        mean = 0.0 if has_classes(likelihood) else constant or _prior_mean(likelihood, rows)
     spread = column_scales(X, rows.weights if len(X) == len(y) else None)[1]
     described = model.covariance or DEFAULT
-    covariance = named(described, np.where(spread > 0, spread, 1.0), size**2)
+    spread = np.where(spread > 0, spread, 1.0)
+    period = _first_periods(likelihood, X, rows, spread) if "periodic" in described else None
+    covariance = named(described, spread, size**2, period=period)
     return replace(model, covariance=covariance, likelihood=likelihood, mean=mean)

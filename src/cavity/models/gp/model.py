@@ -48,14 +48,15 @@ class GaussianProcess(LatentProcess):
         For example ``cavity.covariances.RBF()``; sums and products of others. Or names, "rbf", "matern12", "matern32",
         "matern52", "rational-quadratic", "periodic", "linear", "constant" and "white", and sums and products of them
         like "rbf + linear * periodic": the search then begins in the scale of the data, with a lengthscale for each
-        column. The default is "rbf".
+        column and the period of the largest peak of a periodogram of y. Numbers in brackets are first values, in the
+        order variance, lengthscale, period: "rbf(1, 10) * periodic(1, 1, 1)". The default is "rbf".
     likelihood : cavity.likelihoods.Likelihood or str, optional
         For example ``cavity.likelihoods.Probit()``, or one of your own, or one of the names that `GLM` knows. By
         default y decides, as in `GLM`: "probit" for two different values, "gaussian" for other numbers.
     mean : float, array_like (1 + D,), "constant" or "linear", optional
         Prior mean of f: a number; a number and a slope for each column; or one of the two with coefficients that the
-        fit finds, by maximising the evidence. The default is "constant" for y of real numbers if the covariance is left
-        to the data, or a string; else 0.
+        fit finds, by maximising the evidence. The default is "constant" for y of real numbers and for counts if the
+        covariance is left to the data, or a string; else 0.
 
     Raises
     ------
@@ -98,9 +99,10 @@ class GaussianProcess(LatentProcess):
         Parameters
         ----------
         X : array_like (N, D), data frame, path, list of paths, or Source
-            Rows. The posterior keeps the names of the columns of a table. Files are read into memory: two N x N
-            matrices have to fit there too, and a search at N = 10,000 takes hours. For more rows there is
-            `StreamingGP`.
+            Rows. The posterior keeps the names of the columns of a table. Dates, in an array of datetime64 or in a
+            table, are days since 1970-01-01 in UTC, here and in predictions; those in files have to be numbers. Files
+            are read into memory: two N x N matrices have to fit there too, and a search at N = 10,000 takes hours. For
+            more rows there is `StreamingGP`.
         y : array_like (N,) or str
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
@@ -118,8 +120,11 @@ class GaussianProcess(LatentProcess):
             Gaussian, scale of StudentT and Laplace, those of the domain "scale" of your own). Names choose:
             "covariance", and `parameters` of the likelihood. Parameters of it that are None are learnt in any case.
         n_starts : int, default 1
-            How many of the starts are followed, at most three: the given settings and two of the scale of the data,
-            those with the largest evidence first.
+            How many of the starts are followed to the end, those with the largest evidence first. There are at most
+            five: the given settings; lengthscales of one and of a quarter of the spread of the columns; and ones of
+            about two distances between neighbouring rows, with much noise and with little. If none of the last two is
+            among those that are followed, or nothing else is, the best start left out is tried for eight steps, and
+            followed to the end if the evidence is then larger.
         schedule : {"auto", "sequential", "parallel"}, default "auto"
             Of EP: renew the sites one after the other, in blocks at BLAS-3 speed, or all at once with adaptive damping.
             "auto" is sequential, but parallel where the kernels do not know the likelihood (or its power), and the
@@ -164,6 +169,10 @@ class GaussianProcess(LatentProcess):
         -----
         ConvergenceWarning
             If a stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+        NumericalWarning
+            If every lengthscale ends beyond the range of its column, and f is a constant or a line in the rows: what
+            else y shows is then taken for noise. A long lengthscale beside shorter ones only says that its column does
+            not matter.
 
         Notes
         -----
@@ -213,6 +222,8 @@ class GaussianProcess(LatentProcess):
                 start = begun_at_data(start, evidence.rows)
             found = search.learn(start, evidence, learn, names, n_starts, options.job)
             point = evidence.final(found.settings, replace(options, job=options.job.ending()))
+            if learn:
+                search.warn_if_line(point, evidence.rows, columns)
             kept = {"columns": columns, "classes": classes, "roles": roles}
             posterior = posterior_of(model, evidence, point, found, **kept)
         if point.fit is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from cavity import covariances
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names
+from cavity.base.frames import coefficient_names, with_days
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.results import notes_of, title_of
@@ -142,8 +142,9 @@ def closed(model, rows):
 def checked_X(X, like=None):
     """Return rows of X checked, float64 in C order and aligned, of as many columns as the fit had, if one is named.
 
-    Those of a Source are read.
+    Those of a Source are read, and dates become days.
     """
+    X = with_days(X)
     if isinstance(X, Source):
         X.summary(Threads(1))
         X = X.rows()

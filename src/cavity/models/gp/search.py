@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base.errors import within_range
+from cavity.base.errors import NumericalWarning, warn, within_range
+from cavity.base.frames import column_words
 from cavity.base.loop import CONVERGED, STOPPED
 from cavity.base.scales import column_scales
 from cavity.covariances import Periodic, Sum
+from cavity.covariances.kinds import Stationary
 from cavity.covariances.named import NOISE
 from cavity.covariances.slots import free_slots, leaves
 from cavity.likelihoods import Gaussian, Laplace, StudentT
@@ -27,7 +29,13 @@ from cavity.models.search import (
     warn_without_start,
 )
 
+REAL = Gaussian | StudentT | Laplace  # likelihoods with a scale of noise in units of y
+NEARLY = 0.1  # of a standard deviation, by which f may depart from what is called a line
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
+NOISE_SHARES_TRIED = (NOISE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
+SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own
+ROUGH_STEPS = 8  # of L-BFGS-B from a second start: by then it is within a few nats of where it ends
+ANOTHER_START = "search from another start"
 
 
 class Vector:
@@ -94,25 +102,85 @@ class Vector:
 
 
 def starts(settings, rows, vector):
-    """Bounds of the vector, and where to start: at the given settings, and at some of the scale of the rows."""
-    real = isinstance(settings.likelihood, Gaussian | StudentT | Laplace)
+    """Return where a search may begin.
+
+    Parameters
+    ----------
+    settings : Settings
+        As the model has them.
+    rows : Rows
+        To whose scale some starts are adapted.
+    vector : Vector
+        The free numbers.
+
+    Returns
+    -------
+    bounds : ndarray (n, 2)
+        Of the free numbers: their own, or else SEARCHED_FACTOR times beyond the starts.
+    long : list of ndarray (n,)
+        The given settings, and lengthscales that are fractions of the spread of the columns.
+    short : list of ndarray (n,)
+        Lengthscales of about two distances between neighbouring rows, where these are shorter, with much noise and
+        with little: series that rise and fall every few rows have a maximum of the evidence there.
+    """
+    real = isinstance(settings.likelihood, REAL)
     variance = _variance(settings, rows) if real else None
     given = vector.pack(settings)
-    suggested = given[len(given) - vector.free.size :]
-    if real:
-        noise = (1.0 if vector.exact else 0.5) * np.log(NOISE * variance)
-        suggested = np.where(vector.free.are_scales(), noise, suggested)
-    bounds = vector.bounds(suggested)
-    found = [np.clip(given, *bounds.T)]
-    for factor in LENGTHSCALES_TRIED:
-        candidate = given.copy()
+    n_fixed = len(given) - vector.free.size
+
+    def likelihood_part(share):
+        """The vector of the likelihood if noise has this share of the variance."""
+        noise = (1.0 if vector.exact else 0.5) * np.log(share * variance) if real else 0.0
+        return np.where(vector.free.are_scales() & real, noise, given[n_fixed:])
+
+    def scaled(lengths, share=NOISE):
+        start = given.copy()
         if vector.n_covariance:
-            candidate[: vector.n_covariance] = scaled_to(settings.covariance, rows.X, factor, variance)
-        candidate[len(given) - vector.free.size :] = suggested
-        candidate = np.clip(candidate, *bounds.T)
-        if not any(np.array_equal(candidate, other) for other in found):
-            found.append(candidate)
-    return bounds, found
+            start[: vector.n_covariance] = scaled_to(settings.covariance, rows.X.shape[1], lengths, variance)
+        start[n_fixed:] = likelihood_part(share)
+        return start
+
+    spread = column_scales(rows.X)[1]
+    spread = np.where(spread > 0, spread, 1.0)
+    long = [given, *(scaled(lambda index, factor=factor: factor * spread[index]) for factor in LENGTHSCALES_TRIED)]
+    short = [scaled(lambda index: neighbour_distances(rows.X[:, index]), share) for share in NOISE_SHARES_TRIED]
+    if not np.any(short[0][: vector.n_covariance] < long[-1][: vector.n_covariance]):
+        short = []
+    bounds = vector.bounds(likelihood_part(NOISE))
+    if vector.n_covariance:
+        _narrow(bounds, settings.covariance, [*long, *short])
+    return bounds, *_without_repeats(bounds, long, short)
+
+
+def _without_repeats(bounds, *lists):
+    """Return lists of places inside the bounds, each place once."""
+    seen, out = set(), []
+    for places in lists:
+        places = {place.tobytes(): place for place in (np.clip(each, *bounds.T) for each in places)}
+        out.append([place for key, place in places.items() if key not in seen])
+        seen |= set(places)
+    return out
+
+
+def _narrow(bounds, covariance, places):
+    """Bound the free numbers of a covariance that have no bounds of their own by SEARCHED_FACTOR about some places."""
+    for i, slot in enumerate(free_slots(covariance)):
+        if slot.name not in slot.leaf.bounds:
+            values = [place[i] for place in places]
+            reach = min(values) - np.log(SEARCHED_FACTOR), max(values) + np.log(SEARCHED_FACTOR)
+            bounds[i] = np.clip(bounds[i], *reach)
+
+
+def neighbour_distances(X):
+    """Return twice the distance of neighbouring rows in each column of X, (D,): the mean one if they fill a box evenly.
+
+    It is the median step between different values u of a column, times their number, over the D-th root of the number
+    of rows: the step of a grid in D columns, and (range)/N^(1/D) of N scattered rows.
+    """
+    n_rows = len(np.unique(X, axis=0))
+    values = [np.unique(column) for column in X.T]
+    steps = [np.median(np.diff(u)) * len(u) if len(u) > 1 else 1.0 for u in values]
+    return 2.0 * np.array(steps) / n_rows ** (1.0 / X.shape[1])
 
 
 def _variance(settings, rows):
@@ -126,20 +194,22 @@ def _variance(settings, rows):
     return variance if variance > 0 else 1.0
 
 
-def scaled_to(covariance, X, factor, variance):
-    """Log parameters with lengthscales of `factor` column spreads and, if given, variances that share `variance`."""
-    spread = column_scales(X)[1]
-    spread = np.where(spread > 0, spread, 1.0)
+def scaled_to(covariance, n_features, lengths, variance):
+    """Return log parameters with other lengthscales and, if given, variances that share `variance`.
+
+    The lengthscales of a leaf are lengths(index), (d,), of its d columns, times the root of d.
+    """
     out = covariance.log_parameters.copy()
     terms = covariance.parts if isinstance(covariance, Sum) else (covariance,)
     term_of = np.repeat(np.arange(len(terms)), [len(leaves(term)) for term in terms])
     scaled = set()  # a product takes the variance once
     for i, slot in enumerate(free_slots(covariance)):
-        columns = spread if getattr(slot.leaf, "columns", None) is None else spread[list(slot.leaf.columns)]
         if slot.role == "lengthscale":
+            chosen = getattr(slot.leaf, "columns", None)
+            columns = lengths(np.arange(n_features) if chosen is None else np.array(chosen))
             mean = np.max(columns) * np.sqrt(np.mean((columns / np.max(columns)) ** 2))
             size = mean if slot.index is None else columns[slot.index]
-            out[i] = np.log(factor * size * np.sqrt(len(columns)))
+            out[i] = np.log(size * np.sqrt(len(columns)))
         elif slot.role == "variance" and variance is not None and not isinstance(slot.leaf, Periodic):
             term = term_of[slot.place]
             if term not in scaled or slot.index is not None:
@@ -162,24 +232,70 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     """Return the settings of the largest evidence found, as `Found`.
 
     Free are the coefficients of the mean, named parameters of the likelihood and, if said, those of the covariance. Of
-    the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B.
+    the deterministic starts the `n_starts` with the largest evidence are followed by L-BFGS-B. If all of these have
+    long lengthscales, or all short ones, the best start of the other kind is followed for ROUGH_STEPS steps, and to
+    the end where its evidence is then the largest.
     """
     vector = Vector(settings, covariance, names, unit_of(evidence.rows.y))
     if vector.size == 0:
         return Found(settings, {"learning": np.zeros(0)}, CONVERGED)
-    objective, (bounds, found) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
-    tried = values_of(objective, found, job.stage(STARTS))
-    ranked = [found[i] for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]
+    objective, (bounds, long, short) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
+    places = [*long, *short]
+    tried = values_of(objective, places, job.stage(STARTS))
+    ranked = [i for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]
     if not objective.values:
-        warn_without_start(len(found))
+        warn_without_start(len(places))
         return Found(settings, objective.trace, STOPPED if job.stopped else NOT_LEARNT)
     begun = ranked[:n_starts]
     searches = job.through("search", begun, len(begun), "search")
-    runs = [climb(objective, x, bounds, job=stage) for x, stage in searches]
+    runs = [climb(objective, places[i], bounds, job=stage) for i, stage in searches]
+    kinds = {i < len(long) for i in begun}
+    others = [] if job.stopped else [i for i in ranked if (i < len(long)) not in kinds][:1]
+    runs += [_challenge(objective, places[i], bounds, min(runs)[0], job.stage(ANOTHER_START)) for i in others]
     value, x, slope = min(runs, key=lambda run: run[0])
     status = ended(objective, value, slope, job)
     settings = vector.unpack(x)
     return Found(settings, objective.trace, status, vector.learnt(settings))
+
+
+def _challenge(objective, start, bounds, best, job):
+    """Follow a start for some steps, and to the end if the value is then better than the best: what `climb` returns."""
+    objective.slope = np.inf  # the first fits are rough, as they are from any start
+    run = climb(objective, start, bounds, most=ROUGH_STEPS, rounds=1, job=job)
+    if not run[0] < best or job.stopped:
+        return run
+    return climb(objective, run[1], bounds, job=job.going_on(len(objective.values), -run[0]))
+
+
+def warn_if_line(point, rows, columns=None):
+    """Warn if every lengthscale exceeds the range of its column, and f is a constant or a line in the rows.
+
+    So it ends where all that y shows is taken for noise. One long lengthscale among others only says that its column is
+    irrelevant; and a long lengthscale with a large variance may give a curve: f is a line if it departs from the best
+    one by less than NEARLY of its own standard deviation, or of that of the noise, which is 1 for labels and counts.
+    """
+    ranges, longest = np.ptp(rows.X, axis=0), []
+    for leaf in leaves(point.settings.covariance):
+        if isinstance(leaf, Stationary) and not isinstance(leaf, Periodic):
+            lengths = zip(leaf._chosen(len(ranges)), leaf._each("lengthscale", len(ranges)), strict=True)
+            longest += [(ranges[j] / length, length, j) for j, length in lengths if ranges[j] > 0]
+    if not longest or max(longest)[0] >= 1.0:
+        return
+    f, line = point.belief.mean, np.column_stack([np.ones(rows.n), rows.X])
+    line = line / np.max(np.abs(line), axis=0, initial=np.finfo(float).tiny)
+    apart = np.std(f - line @ np.linalg.lstsq(line, f)[0])
+    noise = np.std(rows.y - rows.offset - f) if isinstance(point.settings.likelihood, REAL) else 1.0
+    if apart > NEARLY * max(np.std(f), noise):
+        return
+    _, length, j = max(longest)
+    others = ", as do the others" if len(longest) > 1 else ""
+    warn(
+        f"the learnt lengthscale {length:.3g} of {column_words(j, columns)} exceeds the range of its values, "
+        f"{ranges[j]:.3g}{others}: f is a constant or a line in these rows, and the rest counts as noise. If y changes "
+        "over shorter distances, start there, with first values of variance and lengthscale as in "
+        'covariance="rbf(1, 0.5)"',
+        NumericalWarning,
+    )
 
 
 def with_errors(learnt, model, evidence):

@@ -57,7 +57,8 @@ class StreamingGP(LatentProcess):
         batch by batch.
     mean : float or array_like (1 + D,), optional
         Prior mean of f: a number; or a number and a slope for each column. The default is the median of the first y for
-        real numbers if the covariance is left to the data, or a string; else 0.
+        real numbers, that of log(y + 1/2) for counts of log mean f, if the covariance is left to the data, or a
+        string; else 0.
     inducing : array_like (M, D), optional
         The rows Z, if they are to stay as they are. Without them they are chosen among the rows of the batches.
     n_inducing : int, default 200
@@ -165,6 +166,8 @@ class StreamingGP(LatentProcess):
         X : array_like (N, D), data frame, path, list of paths, or Source
             Rows. With Gaussian noise those of files are read block by block, and no more than blocks are in memory;
             for other likelihoods `cavity.source` gives them in batches. No rows, an array (0, D), give the prior.
+            Dates, in an array of datetime64 or in a table, are days since 1970-01-01 in UTC; those in files have to be
+            numbers.
         y : array_like (N,) or str
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories. A
             string, here and below, is the name of a column of X, which is then no feature.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of
+from cavity.base.frames import names_of, with_days
 from cavity.base.rows import Rows
 from cavity.blocks import merge
 from cavity.blocks.executors import Threads
@@ -123,6 +123,7 @@ def loss_rates(model, X, rows, index):
 
 def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight):
     """Return rows checked, those of weight zero left out; None if there are none."""
+    X = with_days(X)
     if names_of(X) is not None and len(X) > ROWS_AT_ONCE:  # fewer are one block, which is converted once
         X = open_source(X, "X", ndim=(2,), block_rows=ROWS_AT_ONCE)
     if isinstance(X, Source):

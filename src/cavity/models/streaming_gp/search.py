@@ -126,7 +126,8 @@ class _Search:
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
         *some, rows = growing(rows)
         few = some[0] if some else rows
-        bounds, found = starts(settings, _data(few, self.model, self.threads), self.vector)
+        bounds, long, short = starts(settings, _data(few, self.model, self.threads), self.vector)
+        found = [*long, *short]
         objectives = [self.objective(None, self.chosen(x, Z, few), few) for x in found]
         tried, job = [], self.job.stage(STARTS)
         for objective, x in zip(objectives, found, strict=True):

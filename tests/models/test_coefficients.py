@@ -49,7 +49,7 @@ def test_scaled_columns_are_told_in_their_own_units(intercept, approximation):
     posterior = replace(fit, centre=centre, spread=spread, intercept=intercept, columns=("a", "b", "c"))
     table = posterior.summary()
     assert table.names == ("intercept", "a", "b", "c")[0 if intercept else 1 :]
-    assert ("columns are measured from their means" in table.notes) != intercept
+    assert ("columns are measured from `centre`, as a rule their means" in table.notes) != intercept
     rows = np.column_stack([np.ones(5), X[:5]]) if intercept else X[:5] - centre
     mean, variance = posterior.predict(X[:5])
     np.testing.assert_allclose(rows @ table.columns["mean"], mean, rtol=1e-9)

@@ -1,5 +1,7 @@
 """Tables of what models without a design matrix have found."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,8 @@ from scipy import stats
 import cavity
 from cavity import covariances, likelihoods
 from cavity.base import summary
+from cavity.base.summary import estimate_interval, values_table
+from cavity.models.learnt import scale_of
 
 RNG = np.random.default_rng(2)
 X = np.concatenate([RNG.normal(size=(40, 2)), RNG.normal(size=(25, 2)) + [4.0, 0.0]])
@@ -126,3 +130,36 @@ def test_what_did_not_converge_says_so():
     with pytest.warns(cavity.ConvergenceWarning):
         posterior = cavity.GLM(likelihoods.Probit(), intercept=True).fit(X, X[:, 0] > 1, max_iter=1)
     assert "NOT CONVERGED: max_iter reached" in repr(posterior.summary())
+
+
+def test_intervals_of_what_was_learnt():
+    """Those of the log-normal and the logit-normal distribution, and normal ones of thresholds."""
+    learnt = cavity.Learnt(
+        ("scale", "clutter_weight", "thresholds[0]", "x"), (2.0, 0.9, -0.5, 3.0), (0.5, 0.05, 0.2, None)
+    )
+    scales = [scale_of(name, likelihoods.Clutter(0.2, 9.0, 1.0)) for name in learnt.names[:2]]
+    assert scales == ["log", "logit"]
+    assert scale_of("thresholds[0]", likelihoods.OrderedProbit()) == "as it is"
+    assert scale_of("corr(a, b | g)", likelihoods.Probit()) == "Fisher z"
+    table = values_table("", learnt.names, learnt.values, learnt.sd, scales=[*scales, "as it is", "log"], level=0.8)
+    assert list(table.columns) == ["value", "standard error", "10%", "90%"]
+    logit = stats.norm(np.log(9.0), 0.05 / 0.09).ppf([0.1, 0.9])
+    wanted = [
+        stats.lognorm(0.25, scale=2.0).ppf([0.1, 0.9]),
+        1.0 / (1.0 + np.exp(-logit)),
+        stats.norm(-0.5, 0.2).ppf([0.1, 0.9]),
+        [np.nan, np.nan],
+    ]
+    np.testing.assert_allclose(np.column_stack([table.columns["10%"], table.columns["90%"]]), wanted, rtol=1e-12)
+    assert repr(table).splitlines()[-1].split() == ["x", "3"]
+    assert np.isnan(estimate_interval(1.0, 0.1, "Fisher z", 0.95)).all()
+
+
+def test_hyperparameters_with_standard_errors_have_intervals():
+    posterior = cavity.GaussianProcess(covariances.RBF()).fit(X[:40], np.sin(X[:40, 1]) + RNG.normal(0.0, 0.3, 40))
+    table = replace(posterior, learnt=posterior.standard_errors()).summary(level=0.5)
+    logs = np.log([table.columns[name][0] for name in ("25%", "value", "75%")])
+    assert logs[2] - logs[1] == pytest.approx(logs[1] - logs[0])
+    assert logs[2] - logs[1] == pytest.approx(0.6744897501960817 * table.columns["standard error"][0] / np.exp(logs[1]))
+    ordered = cavity.GLM("ordered-probit").fit(X, np.digitize(X[:, 0], [-0.5, 0.5]))
+    assert list(ordered.summary(level=0.5).below.columns) == ["value", "standard error", "25%", "75%"]

@@ -118,12 +118,13 @@ def test_weights_are_copies_and_zeros_leave_rows_out():
 
 def test_ordered_classes():
     X, f, rng = draw(600)
+    X = X + [50.0, -20.0, 3.0]  # thresholds are those of X @ coef_ wherever the columns are
     y = np.array([3, 5, 9])[np.digitize(2.0 * f + rng.normal(size=600), [0.0, 2.0])]
     model = OrdinalClassifier().fit(X, y)
     assert model.classes_.tolist() == [3, 5, 9]
     np.testing.assert_allclose(model.coef_, [2.0, -1.0, 0.0], atol=0.3)
-    mean, variance = model.posterior_.predict(X)
-    below = ndtr((model.thresholds_ - mean[:, None]) / np.sqrt(1.0 + variance)[:, None])
+    variance = model.posterior_.predict(X)[1]
+    below = ndtr((model.thresholds_ - (X @ model.coef_)[:, None]) / np.sqrt(1.0 + variance)[:, None])
     wanted = np.diff(np.column_stack([np.zeros(600), below, np.ones(600)]))
     np.testing.assert_allclose(model.predict_proba(X), wanted, atol=1e-9)
     np.testing.assert_array_equal(model.predict(X), model.classes_[wanted.argmax(axis=1)])

@@ -13,7 +13,7 @@ from cavity.base import persistence, trees
 from cavity.base.frames import some
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
-from cavity.base.summary import Table, summarized, values_table
+from cavity.base.summary import Table, summarized
 
 VARIATIONAL = {  # settings of variational posteriors; what is not finite is null
     "elbo": Nullable(NUMBER),
@@ -181,8 +181,8 @@ def notes_of(posterior):
     if len(classes) == 2:
         worth = (f"larger values speak for {classes[1]!r}", *worth)
     centre = getattr(posterior, "centre", None)
-    if centre is not None and np.any(centre) and not posterior.intercept:
-        worth = ("columns are measured from their means", *worth)
+    if centre is not None and np.any(centre) and not getattr(posterior, "intercept", False):
+        worth = ("columns are measured from `centre`, as a rule their means", *worth)
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
 
 
@@ -208,11 +208,7 @@ class Summarized:
 
     def _below(self, level):
         """The table of what was learnt beside the posterior, None for nothing."""
-        learnt = getattr(self, "learnt", None)
-        if learnt is None:
-            return None
-        notes = (learnt.note,) if learnt.note else ()
-        return values_table("Learnt, with standard errors", learnt.names, learnt.values, learnt.sd, notes)
+        return None
 
 
 def short(settings):

@@ -60,7 +60,7 @@ def column_scales(X, weights=None, each_block=_each, sums=None):
 
     def average(middle=None):
         found = np.zeros(X.shape[1])
-        for one in sums(X, max(1, NUMBERS_TOGETHER // X.shape[1]), unit, middle, weights=weights):
+        for one in sums(X, max(1, NUMBERS_TOGETHER // max(1, X.shape[1])), unit, middle, weights=weights):
             found += one
         return found / total
 

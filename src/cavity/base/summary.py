@@ -200,20 +200,68 @@ def inverse_gamma(names, shape, rate):
     return Marginals(names, mean, sd, lambda p: rate / special.gammainccinv(shape, p))
 
 
-def values_table(title, names, values, sd=None, notes=()):
-    """Return a table of numbers of which no more is known than, perhaps, standard errors, None where there is none."""
+SCALES = {  # on which estimates are about normal: to that scale, back, and the derivative of the way back
+    "log": (np.log, np.exp, lambda value: value),
+    "logit": (lambda value: special.logit(value), lambda free: special.expit(free), lambda value: value * (1 - value)),
+    "Fisher z": (np.arctanh, np.tanh, lambda value: 1 - value**2),
+    "as it is": (np.positive, np.positive, np.ones_like),
+}
+
+
+def estimate_interval(value, error, scale, level):
+    """Return the interval (low, high) of an estimate: normal on one of the SCALES, and taken back from there.
+
+    With a standard error s of the value v it is ``back(to(v) -+ z s / back'(to(v)))``; (nan, nan) where s is nan, or v
+    at an end of what it may be.
+    """
+    level = arrays.number(level, "level", low=0, high=1)
+    to, back, slope = SCALES[scale]
+    value, derivative = np.float64(value), slope(np.float64(value))
+    if not (error >= 0 and derivative > 0):
+        return np.nan, np.nan
+    with np.errstate(over="ignore"):
+        half = special.ndtri(0.5 + 0.5 * level) * error / derivative
+        return float(back(to(value) - half)), float(back(to(value) + half))
+
+
+def values_table(title, names, values, errors=None, notes=(), *, scales=None, level=0.95):
+    """Return a table of estimates and, where they have some, of their standard errors and intervals.
+
+    Parameters
+    ----------
+    title : str
+        Of the table.
+    names, values : sequence
+        Of the estimates.
+    errors : sequence of (float or None), optional
+        Standard errors of the values, on the scale of the values.
+    notes : tuple of str, default ()
+        Lines below the rows.
+    scales : sequence of str, optional
+        The scale, of SCALES, on which each estimate is about normal; wanted with `errors`.
+    level : float in (0, 1), default 0.95
+        Probability of the intervals.
+    """
     columns = {"value": np.asarray(values, dtype=np.float64)}
-    if sd is None or all(each is None for each in sd):
+    if errors is None or all(each is None for each in errors):
         return Table(title, tuple(names), columns, notes=notes)
-    columns["sd"] = np.array([np.nan if each is None else each for each in sd], dtype=np.float64)
-    return Table(title, tuple(names), columns, dict.fromkeys(columns, "sd"), notes)
+    columns["standard error"] = np.array([np.nan if each is None else each for each in errors], dtype=np.float64)
+    estimates = zip(columns["value"], columns["standard error"], scales, strict=True)
+    ends = np.array([estimate_interval(*estimate, level) for estimate in estimates])
+    columns |= dict(zip(interval_names(level), ends.T, strict=True))
+    return Table(title, tuple(names), columns, dict.fromkeys(columns, "standard error"), notes)
+
+
+def interval_names(level):
+    """Return what the ends of intervals of a probability are called: "2.5%" and "97.5%" for 0.95."""
+    return tuple(f"{50 + side * 50 * level:.10g}%" for side in (-1, 1))
 
 
 def summarized(title, marginals, level, *, notes=(), below=None):
     """Return the table of some marginals: mean, sd, interval and, where numbers have a sign, P(>0)."""
     parts = marginals if isinstance(marginals, list) else [marginals]
     bounds = np.concatenate([part.interval(level) for part in parts])
-    low, high = (f"{50 + side * 50 * level:.10g}%" for side in (-1, 1))
+    low, high = interval_names(level)
     columns = {
         "mean": np.concatenate([part.mean for part in parts]),
         "sd": np.concatenate([part.sd for part in parts]),

@@ -8,6 +8,7 @@ from typing import Any
 from cavity.base.names import Public
 from cavity.base.records import NUMBERS, TEXT, Made, Setting, names
 from cavity.base.results import table
+from cavity.base.summary import values_table
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,6 +39,21 @@ class Learnt(Public):
             for name, value, sd in zip(self.names, self.values, self.sd, strict=True)
         ]
         return table("Learnt", [*rows, *([("note", self.note)] if self.note else [])])
+
+
+def learnt_table(learnt, likelihood, level):
+    """Return the table of a `Learnt`, with intervals of that probability; the likelihood has the domains of values."""
+    scales = [scale_of(name, likelihood) for name in learnt.names]
+    notes = (learnt.note,) if learnt.note else ()
+    title = "Learnt, with standard errors"
+    return values_table(title, learnt.names, learnt.values, learnt.sd, notes, scales=scales, level=level)
+
+
+def scale_of(name, likelihood):
+    """Return the scale, of `cavity.base.summary.SCALES`, on which the estimate of what has a name is about normal."""
+    domain = likelihood.parameters.get(name.partition("[")[0], "positive")
+    by_domain = {"share": "logit", "real": "as it is", "increasing": "as it is"}
+    return "Fisher z" if name.startswith("corr(") else by_domain.get(domain, "log")
 
 
 def _errors(value):

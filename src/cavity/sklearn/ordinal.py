@@ -35,7 +35,7 @@ class OrdinalClassifier(Classifier, GLMEstimator):
     classes_ : ndarray (K,)
         The labels, sorted.
     thresholds_ : ndarray (K - 1,)
-        Where one class ends and the next begins, in units of the noise.
+        The values of ``X @ coef_`` where one class ends and the next begins, in units of the noise.
 
     See Also
     --------
@@ -103,7 +103,8 @@ class OrdinalClassifier(Classifier, GLMEstimator):
         X, y, weight = counted_rows(self, X, y, sample_weight, dtype=np.float64)
         self.classes_, weight = classes_in(y), class_weighted(self.class_weight, y, weight)
         self._fit_checked(X, np.searchsorted(self.classes_, y).astype(np.float64), weight, intercept=False)
-        self.thresholds_ = np.array(self.likelihood_.thresholds)
+        # the thresholds of the likelihood are those of (x - centre)'w
+        self.thresholds_ = np.array(self.likelihood_.thresholds) + self.posterior_.centre @ self.posterior_.mean
         return self
 
     def _likelihood_of_fit(self):

@@ -48,6 +48,44 @@ def test_sleepstudy_is_reml(by_formula):
     assert np.sqrt(learnt["noise_variance"]) == pytest.approx(known["residual_sd"], rel=1e-6)
     np.testing.assert_allclose(posterior.mean, known["fixed"], rtol=1e-6)
     np.testing.assert_allclose(posterior.sd, known["fixed_sd"], rtol=1e-5)
+    table = posterior.variance_components()
+    assert table.names[-1] == "sd(residual)"
+    shown = [*known["sd"], known["correlation"], known["residual_sd"]]
+    np.testing.assert_allclose(table.columns["value"], shown, rtol=1e-4)
+
+
+def test_intervals_of_components_are_those_of_the_scale_they_are_normal_on():
+    """By differences of the evidence itself, in the log of each sd and Fisher's z of the correlation."""
+    case = mixed.sleepstudy()
+    posterior = fitted(case, "gaussian", False, prior_variance=1e6)
+    table = posterior.variance_components(level=0.9)
+    first, second, correlation, noise = table.columns["value"]
+    centre = np.array([np.log(first), np.log(second), np.arctanh(correlation), np.log(noise)])
+
+    def evidence(z):
+        sd, r = np.exp(z[:2]), np.tanh(z[2])
+        covariance = np.outer(sd, sd) * [[1.0, r], [r, 1.0]]
+        likelihood = cavity.likelihoods.Gaussian(float(np.exp(2.0 * z[3])))
+        settings = {"covariances": {posterior.terms[0]: covariance}, "prior_variance": 1e6}
+        return fitted(case, likelihood, False, **settings).log_evidence
+
+    step, eye = 0.02, np.eye(4)
+    hessian = np.empty((4, 4))
+    for i, j in np.ndindex(4, 4):
+        ends = [(a, b, evidence(centre + step * (a * eye[i] + b * eye[j]))) for a in (-1, 1) for b in (-1, 1)]
+        hessian[i, j] = sum(a * b * value for a, b, value in ends) / (4.0 * step**2)
+    half = 1.6448536269514722 * np.sqrt(np.diag(np.linalg.inv(-hessian)))
+    back = (np.exp, np.exp, np.tanh, np.exp)
+    for name, side in (("5%", -1), ("95%", 1)):
+        wanted = [to(z) for to, z in zip(back, centre + side * half, strict=True)]
+        np.testing.assert_allclose(table.columns[name], wanted, rtol=0.01, atol=0.005)
+    slopes = np.array([first, second, 1.0 - correlation**2, noise])
+    np.testing.assert_allclose(table.columns["standard error"], half / 1.6448536269514722 * slopes, rtol=0.01)
+    assert list(table.to_frame().columns) == ["value", "standard error", "5%", "95%"]
+    for words in (repr(table), table._repr_html_()):
+        assert "standard error" in words
+        assert "sd(residual)" in words
+        assert "noise_variance" not in words
 
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "mixed.json").read_text())

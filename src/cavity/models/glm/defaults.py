@@ -69,14 +69,40 @@ def resolved(model, rows):
     kept["chosen"] = tuple(name for name, known in given.items() if not known)
     if variance is not model.prior_variance:
         model = replace(model, prior_mean=mean, prior_variance=variance)
-    if model.intercept is not False or model.standardize:
-        model = unchecked(model, intercept=False, standardize=False)
+    model = unchecked(model, intercept=False, **scaling_settings(columns.centre, columns.spread, added))
     return Resolved(model, rows, kept)
+
+
+def checked_scaling(standardize, centre):
+    """Return the settings `standardize` and `centre` of a model, checked."""
+    if not isinstance(standardize, bool | np.bool_) and np.ndim(standardize):
+        standardize = arrays.owned(arrays.finite_array(standardize, "standardize", ndim=(1,)))
+        if not np.all(standardize > 0):
+            raise arrays.wrong("standardize", f"must be positive, got {float(standardize.min())!r}")
+    else:
+        standardize = arrays.flag(standardize, "standardize")
+    if centre is not None:
+        centre = arrays.owned(arrays.finite_array(centre, "centre", ndim=(1,)))
+    return {"standardize": standardize, "centre": centre}
+
+
+def scaling_settings(centre, spread, added):
+    """Return the settings of a model in numbers that does to columns what was done to them, for rows as in the fit.
+
+    Where an intercept was added the model is that of prepared rows, whose first column are the ones.
+    """
+    if added or centre is None:
+        return {"standardize": False, "centre": None}
+    scaled, centred = np.any(spread != 1.0), np.any(centre != 0.0)
+    return {
+        "standardize": arrays.read_only(spread) if scaled else False,
+        "centre": arrays.read_only(centre) if centred else None,
+    }
 
 
 def _checked_intercept(model, rows, added):
     """Return which columns of X are constant, a mask; warn where there is no intercept, or one too many."""
-    if added and _learns_level(model.likelihood):
+    if added and learns_level(model.likelihood):
         raise arrays.wrong(
             "intercept", f"must be None or False with open thresholds, which stand for it, got {model.intercept!r}"
         )
@@ -86,16 +112,16 @@ def _checked_intercept(model, rows, added):
             "X has no constant column, so there is no intercept: say intercept=True for one, intercept=False for none",
             SettingsWarning,
         )
-    if added and constant.any():
+    twice = f"intercept={model.intercept!r} adds another one" if added else "open thresholds stand for the intercept"
+    if constant.any() and (added or learns_level(model.likelihood)):
         warn(
-            f"X has a constant column and intercept={model.intercept!r} adds another one: only the prior tells them "
-            "apart; leave one of them out",
+            f"X has a constant column and {twice}: only the prior tells them apart; leave one of them out",
             SettingsWarning,
         )
     return constant
 
 
-def _learns_level(likelihood):
+def learns_level(likelihood):
     """Whether open thresholds are there to say where f is."""
     return is_ordered(likelihood) and likelihood.n_classes is None
 
@@ -115,19 +141,25 @@ class Columns:
 
         So do open thresholds: they count as known once they are learnt, and would say where f is at x = 0.
         """
-        learns_level = _learns_level(model.likelihood) and model.approximation == "full"
+        centres = learns_level(model.likelihood) and model.approximation == "full"
+        scaled = model.standardize is not False or model.centre is not None
         if hasattr(rows.X, "tocsr"):
-            if model.standardize:
-                raise TypeError("standardize=True needs an array, sparse X would fill up: scale its columns yourself")
+            if scaled:
+                name = "standardize=True" if model.centre is None else "centre"
+                raise TypeError(f"{name} needs an array, sparse X would fill up: scale its columns yourself")
             return cls(None, None)
-        if not (model.standardize or model.prior_variance is None or model.intercept is True or learns_level):
+        if not (scaled or model.prior_variance is None or model.intercept is True or centres):
             return cls(None, None)
         mean, sd = column_scales(rows.X, rows.weights)
-        if not (model.standardize or learns_level):
+        if not (scaled or centres):
             return cls(mean, sd)
-        varies = sd > 0
-        spread = np.where(varies & model.standardize, sd, 1.0)
-        centre = np.where(varies & (added or learns_level), mean, 0.0)
+        varies, d = sd > 0, len(sd)
+        spread = np.where(varies & (model.standardize is True), sd, 1.0)
+        if np.ndim(model.standardize):
+            spread = arrays.vector(model.standardize, "standardize", d)
+        centre = np.where(varies & (added or centres), mean, 0.0)
+        if model.centre is not None:
+            centre = arrays.vector(model.centre, "centre", d)
         return cls((mean - centre) / spread, sd / spread, centre, spread)
 
     @property

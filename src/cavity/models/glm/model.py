@@ -32,7 +32,7 @@ from cavity.blocks.taking import fetched, taken
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
-from cavity.models.glm.defaults import resolved
+from cavity.models.glm.defaults import checked_scaling, resolved, scaling_settings
 from cavity.models.glm.design import check_room, design_of, look
 from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
@@ -70,10 +70,14 @@ class GLM(Frozen):
         prior has the median of y for its mean (0 for labels and counts), and this variance; True stands for a wide one,
         (25 s_y)^2 and what the means of the columns add. By default there is no intercept, and a warning if X has no
         constant column; False is for none. `OrderedProbit` has its thresholds instead.
-    standardize : bool, default False
+    standardize : bool or array_like (D,), default False
         Whether to divide columns by their standard deviations, after subtracting their means if `intercept` is given;
         constant columns stay as they are. `prior_mean` and `prior_variance` are those of the scaled columns then, as
-        are mean and variance of the posterior; `GLMPosterior.summary` is in the units of the columns.
+        are mean and variance of the posterior; `GLMPosterior.summary` is in the units of the columns. Positive numbers
+        are what to divide the columns by instead.
+    centre : array_like (D,), optional
+        What to subtract from the columns before anything else, in place of their means: f is (x - centre)'w. Where
+        thresholds are open the means are subtracted in any case, and the model of the posterior has them here.
 
     Raises
     ------
@@ -103,13 +107,14 @@ class GLM(Frozen):
     prior_variance: FloatOrArray = None
     approximation: str = "full"
     intercept: bool | float | None = None
-    standardize: bool = False
+    standardize: Any = False
+    centre: FloatOrArray = None
 
     def __post_init__(self) -> None:
         put(
             self,
             likelihood=checked_likelihood(self.likelihood),
-            standardize=arrays.flag(self.standardize, "standardize"),
+            **checked_scaling(self.standardize, self.centre),
         )
         if isinstance(self.intercept, bool | np.bool_):
             put(self, intercept=bool(self.intercept))
@@ -322,6 +327,6 @@ def check_elsewhere(model, names):
         raise ValueError("X is a collection of dask: approximation='diagonal' needs the rows in one process")
 
 
-def settled(**settings):
-    """Return the model of a posterior: its settings are numbers, and X is as its weights take it."""
-    return GLM(**settings, intercept=False)
+def settled(centre=None, spread=None, intercept=False, **settings):
+    """Return the model of a posterior, whose settings are numbers; centre, spread and intercept are the posterior's."""
+    return GLM(**settings, intercept=False, **scaling_settings(centre, spread, intercept))

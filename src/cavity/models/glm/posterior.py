@@ -33,7 +33,7 @@ from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights, prepared_rows
 from cavity.models.latent import LatentPosterior, log_density
-from cavity.models.learnt import Learnt
+from cavity.models.learnt import Learnt, learnt_table
 from cavity.models.leave_one_out import LeavesOneOut
 
 if TYPE_CHECKING:
@@ -204,6 +204,9 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         if self.centre is not None:
             scaled = np.any(self.spread != 1.0)
             yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
+
+    def _below(self, level):
+        return None if self.learnt is None else learnt_table(self.learnt, self.model.likelihood, level)
 
     @property
     def coefficient_names(self) -> tuple[str, ...]:

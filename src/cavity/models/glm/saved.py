@@ -46,5 +46,7 @@ RECORD = Record(
         "learnt?": LEARNT,
     },
     (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
-    {"covariance_": "_covariance."} | {name: f"model.{name}" for name in ("approximation", "likelihood", "prior_")},
+    {"covariance_": "_covariance."}
+    | {name: f"model.{name}" for name in ("approximation", "likelihood", "prior_")}
+    | {name: f"{name} model.{name}" for name in ("centre", "spread", "intercept")},
 )

@@ -32,6 +32,7 @@ from cavity.likelihoods.base import guessed
 from cavity.likelihoods.parameters import named_parameters, open_parameters, scales_of
 from cavity.models.defaults import checked_likelihood
 from cavity.models.latent import KNOWN_VARIANCE, LatentPosterior, check_kind
+from cavity.models.learnt import scale_of
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
 COVARIANCE = Made(covariances.from_settings, TABLE, lambda covariance: covariance.to_settings())
@@ -342,20 +343,29 @@ class ProcessPosterior(LatentPosterior):
         # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
         return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
 
-    def summary(self) -> Table:
+    def summary(self, level: float = 0.95) -> Table:
         """Return a table of the hyperparameters: free ones of the covariance, those of the likelihood, and the mean.
+
+        Parameters
+        ----------
+        level : float in (0, 1), default 0.95
+            Probability of the intervals.
 
         Returns
         -------
         Table
-            It shows itself, and has `to_frame` for pandas; with standard errors of those that have some.
+            It shows itself, and has `to_frame` for pandas; with standard errors and intervals of those that have some,
+            from normal approximations of the logs of positive parameters, the logits of shares, and of others as they
+            are.
         """
         found, learnt = hyperparameters(self.model, self.columns), getattr(self, "learnt", None)
-        errors = None if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
-        sd = errors and [errors.get(name) for name in found]
+        by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
+        errors = [by_name.get(name) for name in found]
+        scales = [scale_of(name, self.model.likelihood) for name in found]
         shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.free_slots(self.model.covariance)}
         names = [shown.get(name, name) for name in found]
-        return values_table(title_of(self), names, list(found.values()), sd, notes_of(self))
+        notes = notes_of(self)
+        return values_table(title_of(self), names, list(found.values()), errors, notes, scales=scales, level=level)
 
     def _drawn(self, X, n, rng, offset, exposure):
         return self.sample(X, n, rng, offset=offset, exposure=exposure)

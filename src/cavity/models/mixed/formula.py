@@ -55,8 +55,11 @@ class Design:
     coding: Coding
 
 
-def design(formula, frame):
+def design(formula, frame, thresholds_for_intercept=False):
     """Return the `Design` of a data frame, or a dictionary of columns, by a formula in the notation of lme4.
+
+    Where thresholds stand for the intercept, columns are those beside one, whether the formula has one or not, without
+    the ones.
 
     Raises
     ------
@@ -66,13 +69,14 @@ def design(formula, frame):
     ImportError
         If formulae is not installed.
     """
+    formula = f"{formula} + 1" if thresholds_for_intercept else formula  # after a 0, too, it brings the intercept back
     parts = Parts.of(formula)
     y = _observations(parts.y, frame)
     texts = [parts.fixed, *(text for group in parts.random for text in _blocks(group))]
     wanted = {name for text in texts for name in _variables(text)}
     table = _pandas(frame, wanted, len(y))
     fixed, *random = [_evaluated(text, table) for text in texts]
-    X, names, offset = _columns(fixed, table)
+    X, names, offset = _columns(fixed, table, not thresholds_for_intercept)
     known, terms = {}, []
     blocks = [(names, text) for group in parts.random for names in group.groups for text in _blocks(group)]
     matrix = dict(zip(texts[1:], random, strict=True))
@@ -144,8 +148,10 @@ class Coding:
         texts = [self._parts.fixed, *(text for group in self._parts.random for text in _blocks(group))]
         return {text: _evaluated(text, table) for text in texts}
 
-    def rows(self, frame, terms, levels="known"):
+    def rows(self, frame, terms, n_features, levels="known"):
         """Return X (M, D), offset (M,) or None, and (codes (M,), Z (M, k)) for each term, of new rows; see `new_rows`.
+
+        The column of ones is left out if the fit had it not, so that there are `n_features` columns.
 
         Raises
         ------
@@ -157,7 +163,9 @@ class Coding:
         groups = {name: _taken(frame, name) for term in terms for name in term.levels.columns}
         n = len(next(iter(groups.values()), _first(frame)))
         table = _pandas(frame, columns, n, self.labels)
-        X, _, offset = _columns(self._matrices[self._parts.fixed], table)
+        X, names, offset = _columns(self._matrices[self._parts.fixed], table)
+        if len(names) > n_features:
+            X, _, offset = _columns(self._matrices[self._parts.fixed], table, intercept=False)
         texts = [text for group in self._parts.random for _ in group.groups for text in _blocks(group)]
         values = {text: _columns(self._matrices[text], table)[0] for text in texts}
         codes = new_codes(terms, groups, levels)
@@ -296,8 +304,11 @@ def _evaluated(text, table):
         raise refused(text, str(error)) from error
 
 
-def _columns(matrix, table):
-    """The columns that a matrix of formulae has for a table: values (n, D), names, and the sum of offsets, if any."""
+def _columns(matrix, table, intercept=True):
+    """The columns that a matrix of formulae has for a table: values (n, D), names, and the sum of offsets, if any.
+
+    Without the ones unless there is to be an intercept.
+    """
     if matrix is None:
         return np.zeros((len(table), 0)), (), None
     try:
@@ -305,15 +316,16 @@ def _columns(matrix, table):
     except ValueError as error:
         raise wrong("data", f"does not fit the formula: {error}") from error
     values = np.asarray(values, dtype=np.float64)
-    names, known = [], []
+    names, kinds = [], []
     for term in matrix.terms.values():
         labels = [INTERCEPT] if term.kind == "intercept" else term.labels
         names += labels
-        known += [term.kind == "offset"] * len(labels)
-    known = np.array(known)
+        kinds += [term.kind] * len(labels)
+    kinds = np.array(kinds)
+    known, wanted = kinds == "offset", (kinds != "offset") & (intercept | (kinds != "intercept"))
     arrays.check_finite(values, "X", tuple(names))
-    left = tuple(name for name, out in zip(names, known, strict=True) if not out)
-    return np.ascontiguousarray(values[:, ~known]), left, values[:, known].sum(axis=1) if known.any() else None
+    left = tuple(name for name, one in zip(names, wanted, strict=True) if one)
+    return np.ascontiguousarray(values[:, wanted]), left, values[:, known].sum(axis=1) if known.any() else None
 
 
 def _remembers(formula):

@@ -65,7 +65,7 @@ class FormulaReader(Reader):
             raise arrays.wrong("groups", "must be None where there is a formula, which names columns of the data frame")
         asked = {name: value for name, value in others.items() if name != "y"}
         frame, found, _ = taken(X, asked, None, self.roles)
-        fixed, base, values = self.coding.rows(frame, self.terms, levels)
+        fixed, base, values = self.coding.rows(frame, self.terms, self.n_features, levels)
         found = dict(zip(asked, found, strict=True))
         if base is not None:
             more = found["offset"]
@@ -93,7 +93,9 @@ class Given:
 
 
 def given_by(model, X, y, groups, offset, exposure, sample_weight):
-    """Return y, and a function of the likelihood and of coded y that gives the `Given`.
+    """Return y, and a function that gives the `Given`.
+
+    Its arguments are the likelihood, coded y, and whether thresholds stand for the intercept of a formula.
 
     Raises
     ------
@@ -113,18 +115,19 @@ def _by_formula(model, frame, y, groups, others):
             raise arrays.wrong(name, words)
     frame, (offset, exposure, weight), roles = taken(frame, others)
     found = design(model.effects, frame)
-    if not found.names:
-        raise arrays.wrong("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
-    bare = tuple(term.without_rows() for term in found.terms)
-    reader = FormulaReader(bare, found.names, len(found.names), roles, coding=found.coding)
 
-    def given(likelihood, y):
-        X, known = found.X, found.offset
+    def given(likelihood, y, thresholds_for_intercept):
+        own = design(model.effects, frame, thresholds_for_intercept) if thresholds_for_intercept else found
+        if not (own.names or (thresholds_for_intercept and own.terms)):
+            raise arrays.wrong("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
+        bare = tuple(term.without_rows() for term in own.terms)
+        reader = FormulaReader(bare, own.names, len(own.names), roles, coding=own.coding)
+        X, known = own.X, own.offset
         if offset is not None:
-            own = row_vector(offset, "offset", len(X))
-            known = own if known is None else known + own
+            more = row_vector(offset, "offset", len(X))
+            known = more if known is None else known + more
         known = with_exposure(likelihood, known, exposure, X)
-        return Given(Rows.checked(likelihood, X, y, known, weight), tuple(found.terms), reader)
+        return Given(Rows.checked(likelihood, X, y, known, weight), tuple(own.terms), reader)
 
     return found.y, given
 
@@ -144,7 +147,7 @@ def _by_columns(effects, X, y, groups, others):
     terms = terms_of(effects, X, names, groups)
     reader = Reader(tuple(term.without_rows() for term in terms), names, X.shape[1], roles)
 
-    def given(likelihood, y):
+    def given(likelihood, y, _):
         known = with_exposure(likelihood, offset, exposure, X)
         return Given(Rows.checked(likelihood, X, y, known, weight), tuple(terms), reader)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import Frozen, put, unchecked
-from cavity.base.labels import coded
+from cavity.base.labels import coded, is_ordered
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
@@ -28,6 +28,7 @@ from cavity.ep.options import Options
 from cavity.likelihoods import Binomial, Likelihood
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.defaults import checked_likelihood, likelihood_for
+from cavity.models.glm.defaults import learns_level, scaling_settings
 from cavity.models.glm.model import GLM
 from cavity.models.mixed.given import given_by
 from cavity.models.mixed.learn import AVOID_ZERO, FLAT
@@ -71,7 +72,13 @@ class MixedGLM(Frozen):
         ``|V|^(1/2)``, for one effect the sd itself, which keeps variances away from 0 where there are few levels
         (equations 5 and 7 of [CRGLD]_ with the rate going to 0).
     intercept : bool or float, optional
-        As in `GLM`, for X without a constant column; formulas have their own.
+        As in `GLM`, for X without a constant column. Formulas have their own, so that it must be None, but for
+        `OrderedProbit`: open thresholds stand for the intercept of a formula, which is left out whether it is written
+        or not (``x``, ``1 + x`` and ``0 + x`` are one model, and categories have an effect of each but the first);
+        False does the same where thresholds are given.
+    centre : array_like (D,), optional
+        What to subtract from the columns of the fixed effects. Where thresholds are open their means are subtracted in
+        any case, and the model of the posterior has them here.
 
     Raises
     ------
@@ -98,13 +105,14 @@ class MixedGLM(Frozen):
     covariances: Mapping[str, Any] | None = None
     effects_prior: str = FLAT
     intercept: bool | float | None = None
+    centre: FloatOrArray = None
 
     def __post_init__(self) -> None:
         if not self.formula:
             put(self, effects=effects_of(self.effects))
         put(self, likelihood=checked_likelihood(self.likelihood))
         fixed = self._fixed()
-        put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance")})
+        put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
             raise arrays.wrong("intercept", words)
@@ -229,11 +237,12 @@ class MixedGLM(Frozen):
             job=Job.checked(callback, progress, checkpoint, checkpoint_every),
         )
         n_threads = threads_of(n_threads)
-        given = given(likelihood, y)
+        given = given(likelihood, y, self._thresholds_for_intercept(likelihood))
         covariances = _given(self.covariances or {}, given.terms)
         given, fixed = given.with_fixed_effects(self._fixed(likelihood))
-        numbers = {"prior_mean": fixed.prior_mean, "prior_variance": fixed.prior_variance}
-        model = unchecked(self, likelihood=likelihood, intercept=False, **numbers)
+        numbers = {name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")}
+        intercept = None if self.formula and not self._thresholds_for_intercept(likelihood) else False
+        model = unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
         rows = given.rows
         data = {"X": rows.X, "y": rows.y, "offset": rows.offset, "sample_weight": rows.weights}
         for term in given.terms:
@@ -248,7 +257,16 @@ class MixedGLM(Frozen):
     def _fixed(self, likelihood=None):
         """The model of the fixed effects, which checks their settings."""
         intercept = False if self.formula else self.intercept
-        return GLM(likelihood, self.prior_mean, self.prior_variance, intercept=intercept)
+        return GLM(likelihood, self.prior_mean, self.prior_variance, intercept=intercept, centre=self.centre)
+
+    def _thresholds_for_intercept(self, likelihood):
+        """Whether the intercept of a formula is left out; ValueError where it cannot be."""
+        if not self.formula:
+            return False
+        if self.intercept is False and not is_ordered(likelihood):
+            words = "must be None where there is a formula, in which '0 +' leaves it out; got False"
+            raise arrays.wrong("intercept", words)
+        return self.intercept is False or learns_level(likelihood)
 
 
 def _covariance(value, name):
@@ -274,6 +292,9 @@ def _given(covariances, terms):
     return [covariances.get(term.name) for term in terms]
 
 
-def settled(**settings):
-    """Return the model of a posterior: its settings are numbers, and X is as its fixed effects take it."""
-    return MixedGLM(**settings, intercept=False)
+def settled(effects, intercept=None, centre=None, reader_intercept=False, **settings):
+    """Return the model of a posterior, whose settings are numbers; files of earlier versions have no `intercept`."""
+    if intercept is None and not isinstance(effects, str):
+        intercept = False
+    centre = scaling_settings(centre, 1.0, reader_intercept)["centre"]
+    return MixedGLM(effects, intercept=intercept, centre=centre, **settings)

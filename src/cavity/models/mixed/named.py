@@ -12,8 +12,11 @@ from cavity.base.frames import coefficient_names, some
 from cavity.base.types import FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
+from cavity.models.learnt import scale_of
 from cavity.models.mixed.layout import Layout
 from cavity.models.mixed.learn import component_names
+
+NOISE = "noise_variance"
 
 
 class NamedEffects(Coefficients):
@@ -34,6 +37,11 @@ class NamedEffects(Coefficients):
     def columns(self) -> tuple[str, ...] | None:
         """Names of the columns of X, if it had any: those that a formula makes, or those of a data frame."""
         return self._reader.columns
+
+    @property
+    def centre(self) -> FloatArray | None:
+        """What is subtracted from each column of new rows before the fixed effects apply, (D,), or None."""
+        return self._reader.centre
 
     @property
     def roles(self) -> dict[str, Any] | None:
@@ -183,35 +191,40 @@ class NamedEffects(Coefficients):
         values = np.array([arrays.number(each, "weights") for each in weights.values()])
         return Gaussian(mean=float(values @ mean), variance=float(values @ covariance @ values))
 
-    def variance_components(self) -> summary.Table:
+    def variance_components(self, level: float = 0.95) -> summary.Table:
         """Return standard deviations and correlations of random effects, and parameters of the likelihood.
+
+        Parameters
+        ----------
+        level : float in (0, 1), default 0.95
+            Probability of the intervals.
 
         Returns
         -------
         Table
-            The values, and the standard errors of the logs of standard deviations, and of correlations and other
-            parameters themselves, from the curvature of the log evidence; none of what was given.
+            The values, with the noise as the standard deviation ``sd(residual)``; their standard errors, on the scale
+            of the values, from the curvature of the log evidence; and intervals, which are normal approximations of the
+            logs of standard deviations and other positive parameters, of Fisher's z of correlations, and of thresholds
+            as they are. What was given, and what the evidence does not limit, has a value only.
         """
-        names, values, errors = [], [], []
-        learnt = {} if self.learnt is None else dict(zip(self.learnt.names, self.learnt.sd, strict=True))
+        learnt = self.learnt
+        by_name, estimates = {}, {}
+        if learnt is not None:
+            by_name = {name: each for name, *each in zip(learnt.names, learnt.values, learnt.sd, strict=True)}
         for term in self._reader.terms:
             covariance = np.atleast_2d(self.model.covariances[term.name])
             sd = np.sqrt(np.diagonal(covariance))
-            below = np.tril_indices(len(sd), -1)
-            found = [*sd, *(covariance / sd / sd[:, None])[below]]
-            for name, value in zip(component_names(term), found, strict=True):
-                error = learnt.get(name)
-                names.append(name)
-                values.append(value)
-                errors.append(np.nan if error is None else error / value if name.startswith("sd(") else error)
-        for name in learnt:
-            if name not in names:
-                names.append(name)
-                values.append(self.learnt.values[self.learnt.names.index(name)])
-                errors.append(np.nan if learnt[name] is None else learnt[name])
-        columns = {"value": np.array(values), "standard error": np.array(errors)}
-        notes = ("standard errors of sds are those of their logs",)
-        return summary.Table("Variance components", tuple(names), columns, {}, notes)
+            correlations = (covariance / sd / sd[:, None])[np.tril_indices(len(sd), -1)]
+            for name, value in zip(component_names(term), [*sd, *correlations], strict=True):
+                estimates[name] = value, by_name.pop(name, (None, None))[1]
+        if NOISE in self.model.likelihood.parameters:  # d sd = d variance / (2 sd)
+            error, sd = by_name.pop(NOISE, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)
+            estimates["sd(residual)"] = sd, None if error is None else error / (2.0 * sd)
+        estimates |= by_name
+        values, errors = zip(*estimates.values(), strict=True)
+        scales = [scale_of(name, self.model.likelihood) for name in estimates]
+        notes = (learnt.note,) if learnt is not None and learnt.note else ()
+        return summary.values_table("Variance components", estimates, values, errors, notes, scales=scales, level=level)
 
     def _below(self, level):
-        return self.variance_components()
+        return self.variance_components(level)

@@ -142,11 +142,11 @@ def _effects_apart(effects):
 
 def _arrays_of(settings):
     arrays = {
-        "mean": Array("D"),
-        "variance": Array("D", "nonnegative"),
-        "covariance": Array("D D", "symmetric"),
-        "prior_mean": Array("() | D"),
-        "prior_variance": Array("() | D | D D"),
+        "mean": Array("d"),
+        "variance": Array("d", "nonnegative"),
+        "covariance": Array("d d", "symmetric"),
+        "prior_mean": Array("() | d"),
+        "prior_variance": Array("() | d | d d"),
         "effects_mean": Array("n"),
         "effects_indptr": Array("m", "nonnegative", "i"),
         "effects_indices": Array("e", "nonnegative", "i"),
@@ -154,8 +154,8 @@ def _arrays_of(settings):
         "effects_order": Array("n", "nonnegative", "i"),
         **dict.fromkeys(("_loo?", "_tau?", "_rho?"), Array("N", "any")),
         "_influence?": Array("N", "known"),
-        "reader_centre?": Array("C"),
-        "reader_spread?": Array("C", "positive"),
+        "reader_centre?": Array("f"),
+        "reader_spread?": Array("f", "positive"),
         **EP_TRACE,
     }
     for i, _ in enumerate(settings["reader_terms"]):
@@ -182,8 +182,8 @@ def _fits(arrays, settings, sizes):
     for name, each in settings["covariances"].items():
         arrays_of.cholesky(arrays_of.symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
     random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, (_, term) in enumerate(settings["reader_terms"]))
-    if sizes["D"] + random != sizes["n"]:
-        return f"there must be {sizes['D'] + random} effects, as the terms say, got {sizes['n']}"
+    if sizes["d"] + random != sizes["n"]:
+        return f"there must be {sizes['d'] + random} effects, as the terms say, got {sizes['n']}"
     found = {name: arrays[f"effects_{name}"] for name in ("mean", "indptr", "indices", "entries", "order")}
     try:
         _ = Effects(**found).factor
@@ -241,6 +241,7 @@ RECORD = Record(
         "reader_terms": Made(_terms, LIST, _terms_apart),
         "reader_n_features": integer(),
         "reader_intercept": FLAG,
+        "intercept?": FLAG,
         "reader_coding?": Made(lambda found: check_settings(CODING, found), TABLE, _coding_apart),
     },
     (*map(together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _fits),
@@ -253,6 +254,9 @@ RECORD = Record(
         "columns": "_reader.columns",
         "roles": "_reader.roles",
         "likelihood": "model.likelihood",
+        "intercept": "model.intercept",
+        "reader_intercept": "_reader.intercept model.reader_intercept",
+        "reader_centre": "_reader.centre model.centre",
         "prior_": "model.prior_",
     },
     {"_reader": (_taken_apart, _reader)},

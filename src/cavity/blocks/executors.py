@@ -8,7 +8,7 @@ import numbers
 import os
 import sys
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
@@ -71,6 +71,24 @@ def _here(call):
     return done
 
 
+def is_ending(error):
+    """Return whether a RuntimeError says that Python begins no more threads, as the main thread has ended."""
+    return any(words in str(error) for words in ("after shutdown", "interpreter shutdown"))
+
+
+def _open_pool(n_threads):
+    """Return a pool of so many threads; None without any, or where Python begins no more."""
+    if n_threads == 0:
+        return None
+    try:
+        from concurrent.futures import ThreadPoolExecutor  # which cannot be loaded any more then
+    except RuntimeError as error:
+        if not is_ending(error):
+            raise
+        return None
+    return ThreadPoolExecutor(max_workers=n_threads)
+
+
 def _fetch(pending):
     """Return the result of the first task; until it is done, work on those that no thread has begun.
 
@@ -90,16 +108,17 @@ class Threads:
     """A context in which `run` and `imap` call functions on up to n_threads threads, the one that waits among them.
 
     With one thread everything runs inline, and so does whatever a task itself would run on threads: a task that waited
-    for others of its own pool could wait for ever. Tasks see the context variables of the caller, numpy's error state
-    among them. When the context is left, or an error or Ctrl-C ends a call, tasks that have not begun are dropped and
-    those that have are waited for: none still writes after the call.
+    for others of its own pool could wait for ever. Once the main thread has ended, Python begins no more threads, and
+    what is left runs inline too. Tasks see the context variables of the caller, numpy's error state among them. When
+    the context is left, or an error or Ctrl-C ends a call, tasks that have not begun are dropped and those that have
+    are waited for: none still writes after the call.
     """
 
     def __init__(self, n_threads, job=None):
         self.count = n_threads
         self.job = job  # the `Job` that hears how far a pass is
         self._process = os.getpid()
-        self._pool = ThreadPoolExecutor(max_workers=n_threads - 1) if n_threads > 1 else None
+        self._pool = _open_pool(n_threads - 1)
         self.readers = set()  # who reads ahead for a pass: each has a method `stop`
 
     def __enter__(self):
@@ -136,7 +155,7 @@ class Threads:
         try:
             for each in arguments:
                 call = partial(copy_context().run, _task, function, each)
-                pending.append((self._pool.submit(call), call))
+                pending.append((self._submit(call), call))
                 if len(pending) >= ahead * self.count:
                     yield _fetch(pending)
             while pending:
@@ -144,6 +163,15 @@ class Threads:
         finally:
             if self._process == os.getpid():
                 wait([future for future, _ in pending if not future.cancel()])
+
+    def _submit(self, call):
+        """Return the future of a call on a thread of the pool; of one made here where Python begins no more threads."""
+        try:
+            return self._pool.submit(call)
+        except RuntimeError as error:
+            if not is_ending(error):
+                raise
+            return _here(call)
 
 
 def spans(size, n_parts, multiple=1):

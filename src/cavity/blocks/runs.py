@@ -16,6 +16,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
+from cavity.blocks.executors import is_ending
 from cavity.blocks.merge import merge, merge_runs
 
 MOST_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
@@ -270,7 +271,12 @@ class Reader:
 
     def __enter__(self):
         self._threads.readers.add(self)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            if not is_ending(error):
+                raise
+            self._process = None  # runs are then read where they are worked on
         return self
 
     def __exit__(self, *_):
@@ -280,7 +286,7 @@ class Reader:
         for start, stop in self._runs:
             if self._process == os.getpid():
                 slot = self._ready.get()
-            else:  # a forked child has no threads
+            else:  # a forked child has no threads, and after the main thread has ended Python may start none
                 slot = Slot(self._sources, stop - start, SimpleQueue())
                 slot.fill(self._sources, start, stop)
             last = slot.error is not None  # nothing is read after an error

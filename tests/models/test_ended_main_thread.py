@@ -1,4 +1,4 @@
-"""Fits on another thread, and at exit, have the same bits when the main thread has ended: no other thread begins then."""
+"""Fits on other threads and at exit have the same bits when the main thread has ended: no thread begins any more."""
 
 import importlib.util
 import subprocess

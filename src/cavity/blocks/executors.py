@@ -71,21 +71,19 @@ def _here(call):
     return done
 
 
-def is_ending(error):
-    """Return whether a RuntimeError says that Python begins no more threads, as the main thread has ended."""
-    return any(words in str(error) for words in ("after shutdown", "interpreter shutdown"))
+def call_or(call, instead):
+    """Return call(), or instead() where that says that Python begins no more threads, as the main one has ended."""
+    try:
+        return call()
+    except RuntimeError as error:
+        if not any(words in str(error) for words in ("after shutdown", "interpreter shutdown")):
+            raise
+    return instead()
 
 
 def _open_pool(n_threads):
-    """Return a pool of so many threads; None without any, or where Python begins no more."""
-    if n_threads == 0:
-        return None
-    try:
-        from concurrent.futures import ThreadPoolExecutor  # which cannot be loaded any more then
-    except RuntimeError as error:
-        if not is_ending(error):
-            raise
-        return None
+    from concurrent.futures import ThreadPoolExecutor  # which cannot be loaded either when the main thread has ended
+
     return ThreadPoolExecutor(max_workers=n_threads)
 
 
@@ -118,7 +116,7 @@ class Threads:
         self.count = n_threads
         self.job = job  # the `Job` that hears how far a pass is
         self._process = os.getpid()
-        self._pool = _open_pool(n_threads - 1)
+        self._pool = call_or(partial(_open_pool, n_threads - 1), lambda: None) if n_threads > 1 else None
         self.readers = set()  # who reads ahead for a pass: each has a method `stop`
 
     def __enter__(self):
@@ -155,7 +153,7 @@ class Threads:
         try:
             for each in arguments:
                 call = partial(copy_context().run, _task, function, each)
-                pending.append((self._submit(call), call))
+                pending.append((call_or(partial(self._pool.submit, call), partial(_here, call)), call))
                 if len(pending) >= ahead * self.count:
                     yield _fetch(pending)
             while pending:
@@ -163,15 +161,6 @@ class Threads:
         finally:
             if self._process == os.getpid():
                 wait([future for future, _ in pending if not future.cancel()])
-
-    def _submit(self, call):
-        """Return the future of a call on a thread of the pool; of one made here where Python begins no more threads."""
-        try:
-            return self._pool.submit(call)
-        except RuntimeError as error:
-            if not is_ending(error):
-                raise
-            return _here(call)
 
 
 def spans(size, n_parts, multiple=1):

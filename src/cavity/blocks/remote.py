@@ -13,7 +13,7 @@ import numpy as np
 
 from cavity.base.builds import build
 from cavity.base.errors import NumericalWarning, warn
-from cavity.blocks.executors import is_ending, single_blas
+from cavity.blocks.executors import call_or, single_blas
 from cavity.blocks.merge import merge_runs
 from cavity.blocks.runs import of_run
 
@@ -339,8 +339,12 @@ def _size(value):
 def computed(graph, tasks):
     """Return what dask makes of some tasks over the keys of a graph, in order."""
     keys = [f"cavity-{uuid.uuid4().hex}" for _ in tasks]
-    scheduler = Scheduler()
-    return list(scheduler.gathered(scheduler.held(graph | dict(zip(keys, tasks, strict=True)), keys)))
+    return list(Scheduler().compute(graph | dict(zip(keys, tasks, strict=True)), keys))
+
+
+def load(data):
+    """Load a collection of dask into memory."""
+    return data.compute(scheduler=Scheduler().compute)
 
 
 def _closed():
@@ -398,23 +402,12 @@ class Scheduler:
         """Return handles of what is at the keys: values, from a local scheduler."""
         if self.client is not None:
             return self._get(graph, list(keys), sync=False)
-        try:
-            return self._get(graph, list(keys))
-        except RuntimeError as error:
-            if not is_ending(error):
-                raise
-            from dask.local import get_sync
+        from dask.local import get_sync
 
-            return get_sync(graph, list(keys))
+        return call_or(partial(self._get, graph, list(keys)), partial(get_sync, graph, list(keys)))
 
     def gathered(self, handles):
-        """Return what is behind handles; warn where this takes long because there is no worker.
-
-        Raises
-        ------
-        RuntimeError
-            If the client was closed meanwhile.
-        """
+        """Return what is behind handles; warn where this takes long because there is no worker."""
         if self.client is None:
             return handles
         from asyncio import run_coroutine_threadsafe
@@ -423,14 +416,16 @@ class Scheduler:
         result, polls_without_worker = run_coroutine_threadsafe(gather, self.client.loop.asyncio_loop), 0
         try:
             while not wait([result], timeout=WORKER_POLL_SECONDS).done:
-                if self.client.status == "closed":
-                    raise _closed()
                 polls_without_worker = 0 if self.client.nthreads() else polls_without_worker + 1
                 if polls_without_worker == 2:
                     warn(WITHOUT_WORKER, RuntimeWarning)
             return result.result()
         finally:
             result.cancel()
+
+    def compute(self, graph, keys):
+        """Return what is at the keys."""
+        return self.gathered(self.held(graph, keys))
 
     @staticmethod
     def named(graph, handle, name):

@@ -12,11 +12,12 @@ import threading
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 
 import numpy as np
 
-from cavity.blocks.executors import is_ending
+from cavity.blocks.executors import call_or
 from cavity.blocks.merge import merge, merge_runs
 
 MOST_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
@@ -271,12 +272,7 @@ class Reader:
 
     def __enter__(self):
         self._threads.readers.add(self)
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            if not is_ending(error):
-                raise
-            self._process = None  # runs are then read where they are worked on
+        call_or(self._thread.start, partial(setattr, self, "_process", None))  # without: see __iter__
         return self
 
     def __exit__(self, *_):

@@ -170,6 +170,21 @@ def test_interruption_while_the_reader_begins(monkeypatch, tmp_path, begun):
         list(map_runs(describe, 0, [source], threads))
 
 
+def test_rows_are_read_where_no_thread_begins_any_more(monkeypatch, tmp_path):
+    """As from the end of the main thread on, which some versions of Python do not wait with until the others end."""
+    (source,) = sources_of((np.arange(40.0 * BLOCK),), "files", tmp_path)
+
+    def refused(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with Threads(2) as threads:
+        assert list(map_runs(fail_at, -1, [source], threads, grain=1)) == [BLOCK * i for i in range(40)]
+        monkeypatch.setattr(threading.Thread, "start", lambda thread: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            list(map_runs(fail_at, -1, [source], threads, grain=1))
+
+
 def test_bytes_ahead_are_bounded(monkeypatch, tmp_path):
     (source,) = sources_of((np.arange(500.0 * BLOCK),), "files", tmp_path)
     monkeypatch.setattr(runs, "AHEAD_BYTES", 10 * 8 * BLOCK)

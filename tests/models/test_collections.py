@@ -1,11 +1,14 @@
 """Fits to collections of dask: the bits of the same rows in memory, for every model, by every scheduler."""
 
+import time
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import cavity
 from cavity.base.errors import ConvergenceWarning
+from cavity.blocks import remote
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -251,3 +254,49 @@ def test_estimators_of_scikit_learn_do_not_load_collections():
     for estimator, given in ((BayesianGaussianMixture(), ()), (GaussianProcessRegressor(), (Y,))):
         with pytest.raises(TypeError, match="collections of dask would be read whole"):
             estimator.fit(array(X), *given)
+
+
+@pytest.mark.parametrize("n_rows", [N, 1000])  # those of few rows are read at once
+def test_a_fit_without_workers_says_what_it_waits_for(n_rows, monkeypatch):
+    options = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    warnings, warn = [], remote.warn
+    monkeypatch.setattr(remote, "WORKER_POLL_SECONDS", 0.05)
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+
+        def warn_and_scale(message, category):
+            warnings.append(message)
+            cluster.scale(1)
+            warn(message, category)
+
+        monkeypatch.setattr(remote, "warn", warn_and_scale)
+        with dask.config.set(scheduler=client), pytest.warns(RuntimeWarning, match="no worker is connected") as caught:
+            found = cavity.LinearRegression().fit(array(X[:n_rows]), array(Y[:n_rows]))
+    same(found, cavity.LinearRegression().fit(X[:n_rows], Y[:n_rows]))
+    assert "Ctrl-C stops it" in warnings[0]
+    assert {each.filename for each in caught} == {__file__}
+
+
+def test_a_fit_whose_workers_leave_says_so_again(monkeypatch):
+    """And goes on with the sites and sums that are computed anew."""
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    warnings = []
+    monkeypatch.setattr(remote, "WORKER_POLL_SECONDS", 0.05)
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+
+        def scale(message, category):
+            warnings.append((message, category))
+            cluster.scale(1)
+
+        def leave(event):
+            if event.stage in ("fit", "last") and event.n_iter in (1, 3):
+                cluster.scale(0)
+                while client.nthreads():
+                    time.sleep(0.01)
+
+        monkeypatch.setattr(remote, "warn", scale)
+        with dask.config.set(scheduler=client):
+            found = PROBIT.fit(array(X), array(LABELS), callback=leave)
+    known = PROBIT.fit(X, LABELS)
+    assert found.log_evidence == known.log_evidence
+    assert np.array_equal(found.sites.tau, known.sites.tau)
+    assert warnings == [(remote.WITHOUT_WORKER, RuntimeWarning)] * 2

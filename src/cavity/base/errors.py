@@ -47,9 +47,10 @@ def about(error, *arguments):
 
 
 def warn(message, category):
-    """Warn at the line that called the library, however deep in it this is; scikit-learn may be in between."""
+    """Warn at the line that called the library, however deep in it this is; scikit-learn and dask may be in between."""
     frame, level = sys._getframe(1), 2  # level 1 is this function
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("cavity", "sklearn"):
+    inner = ("cavity", "sklearn", "dask")
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in inner:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 

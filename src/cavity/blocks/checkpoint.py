@@ -4,9 +4,12 @@ A fit is made of stages within stages: starts, searches, moves, passes. Its file
 last: whatever decides how it goes on. What a stage keeps supersedes what those within it kept. The same fit, started
 again, does the same work again, but each stage first takes what it had kept.
 
-The file is one of `persistence`: written beside it and then renamed, so that a whole one is there at any time.
+The file is one of `persistence`: written beside it and then renamed, so that a whole one is there at any time. It has
+a digest of its content: the arrays that stages go on with are of any shape and value, so nothing else could tell that
+one of them was altered.
 """
 
+import json
 import os
 import signal
 import threading
@@ -14,13 +17,16 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from cavity.base import arrays, persistence
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.snapshots import Stored, apart, classes_in, together
-from cavity.blocks.fingerprint import differences, fingerprint
+from cavity.blocks.fingerprint import differences, digest_of, fingerprint
 from cavity.blocks.locks import Lock
 
-KIND, FORMAT = "checkpoint", 1
+KIND, FORMAT = "checkpoint", 2
+WAY_OUT = "Give another path, or remove the file to start anew"
 
 
 class Terminated(BaseException):
@@ -137,8 +143,9 @@ class Checkpoint:
                 return
             numbered, known = {}, {}
             stages = [[list(stage), apart(value, numbered, known)] for stage, value in self._stages.items()]
+            content = self._about | {"stages": stages}
             try:
-                persistence.write(self.path, KIND, numbered, self._about | {"stages": stages})
+                persistence.write(self.path, KIND, numbered, content | {"digest": _digest(content, numbered)})
                 self._changed = False
             except OSError as error:
                 self._warn(error)
@@ -153,20 +160,35 @@ class Checkpoint:
 
     def _read(self):
         """Return the stages of the file, which must be of this fit."""
-        _, numbered, told = persistence.read(self.path, (KIND,))
+        try:
+            _, numbered, told = persistence.read(self.path, (KIND,))
+        except ValueError as error:
+            raise ValueError(f"checkpoint {error}. {WAY_OUT}") from error
         ours = {name: self._about[name] for name in ("format", "cavity")}
         if told | ours != told:
             raise ValueError(
                 f"checkpoint {self.path} was written by cavity {told.get('cavity')}, and this is {ours['cavity']}: it "
                 "may take other steps. Go on with that version, or remove the file to start anew"
             )
+        if told.pop("digest", None) != _digest(told, numbered):
+            raise ValueError(f"checkpoint {self.path} is damaged: its content is not what was written. {WAY_OUT}")
         found = differences(told["fit"], self._about["fit"])
         if found:
-            raise ValueError(
-                f"checkpoint {self.path} is of another fit: {'; '.join(found)}. Give another path, or remove the file "
-                "to start anew"
-            )
+            raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(found)}. {WAY_OUT}")
         return {tuple(stage): Stored(each, numbered) for stage, each in told["stages"]}
+
+
+def _digest(settings, numbered):
+    """Return the digest of settings, and of the names, types, shapes, layouts and bytes of arrays."""
+
+    def parts():
+        yield json.dumps(settings)
+        for name in sorted(numbered):
+            array = np.asarray(numbered[name])
+            yield json.dumps([name, array.dtype.str, array.flags.fnc])
+            yield array
+
+    return digest_of(parts())
 
 
 @contextmanager

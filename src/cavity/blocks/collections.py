@@ -48,14 +48,14 @@ def open_collection(data, name):
         names = frames.names_of(meta) if meta.ndim == 2 else frames.name_of(meta)
         chunks = Chunks.of(data, None)
         shape = chunks.ends[-1], *meta.shape[1:]
-        return FrameRows(data.compute(), name) if _is_small(shape) else ChunkRows(chunks, name, shape, names, meta)
+        return FrameRows(remote.load(data), name) if _is_small(shape) else ChunkRows(chunks, name, shape, names, meta)
     arrays.check_dtype(np.dtype(data.dtype), name)
     arrays.check_ndim(data, name, (1, 2))
     if data.ndim == 2 and data.numblocks[1] > 1:
         data = data.rechunk({1: -1})
     chunks = Chunks.of(data, data.chunks[0])
     shape = chunks.ends[-1], *data.shape[1:]
-    return ArrayRows(data.compute(), name) if _is_small(shape) else ChunkRows(chunks, name, shape, None)
+    return ArrayRows(remote.load(data), name) if _is_small(shape) else ChunkRows(chunks, name, shape, None)
 
 
 def _is_small(shape):

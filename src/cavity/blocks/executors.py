@@ -8,7 +8,7 @@ import numbers
 import os
 import sys
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
@@ -71,6 +71,22 @@ def _here(call):
     return done
 
 
+def call_or(call, instead):
+    """Return call(), or instead() where that says that Python begins no more threads, as the main one has ended."""
+    try:
+        return call()
+    except RuntimeError as error:
+        if not any(words in str(error) for words in ("after shutdown", "interpreter shutdown")):
+            raise
+    return instead()
+
+
+def _open_pool(n_threads):
+    from concurrent.futures import ThreadPoolExecutor  # which cannot be loaded either when the main thread has ended
+
+    return ThreadPoolExecutor(max_workers=n_threads)
+
+
 def _fetch(pending):
     """Return the result of the first task; until it is done, work on those that no thread has begun.
 
@@ -90,16 +106,17 @@ class Threads:
     """A context in which `run` and `imap` call functions on up to n_threads threads, the one that waits among them.
 
     With one thread everything runs inline, and so does whatever a task itself would run on threads: a task that waited
-    for others of its own pool could wait for ever. Tasks see the context variables of the caller, numpy's error state
-    among them. When the context is left, or an error or Ctrl-C ends a call, tasks that have not begun are dropped and
-    those that have are waited for: none still writes after the call.
+    for others of its own pool could wait for ever. Once the main thread has ended, Python begins no more threads, and
+    what is left runs inline too. Tasks see the context variables of the caller, numpy's error state among them. When
+    the context is left, or an error or Ctrl-C ends a call, tasks that have not begun are dropped and those that have
+    are waited for: none still writes after the call.
     """
 
     def __init__(self, n_threads, job=None):
         self.count = n_threads
         self.job = job  # the `Job` that hears how far a pass is
         self._process = os.getpid()
-        self._pool = ThreadPoolExecutor(max_workers=n_threads - 1) if n_threads > 1 else None
+        self._pool = call_or(partial(_open_pool, n_threads - 1), lambda: None) if n_threads > 1 else None
         self.readers = set()  # who reads ahead for a pass: each has a method `stop`
 
     def __enter__(self):
@@ -136,7 +153,7 @@ class Threads:
         try:
             for each in arguments:
                 call = partial(copy_context().run, _task, function, each)
-                pending.append((self._pool.submit(call), call))
+                pending.append((call_or(partial(self._pool.submit, call), partial(_here, call)), call))
                 if len(pending) >= ahead * self.count:
                     yield _fetch(pending)
             while pending:

@@ -55,9 +55,9 @@ def _told(value):
             return value.item()
         case np.ndarray():
             listed = value.size <= MOST_LISTED and value.dtype.kind in "fiubU"
-            return value.tolist() if listed else {"shape": list(value.shape), "numbers": _digest([value])}
+            return value.tolist() if listed else {"shape": list(value.shape), "numbers": digest_of([value])}
         case np.random.Generator():
-            return {"state": _digest([json.dumps(value.bit_generator.state, default=str)])}
+            return {"state": digest_of([json.dumps(value.bit_generator.state, default=str)])}
         case list() | tuple():
             return [_told(each) for each in value]
         case set() | frozenset():
@@ -89,7 +89,7 @@ def _described(data):
     else:
         runs = [(start, start + length) for start in ((n - length) * np.arange(RUNS) // (RUNS - 1)).tolist()]
     told = {"shape": list(data.shape), "names": _told(getattr(data, "names", None))}
-    return told | {"bytes": _file_sizes(data), "numbers": _digest(np.asarray(rows(*run)) for run in runs)}
+    return told | {"bytes": _file_sizes(data), "numbers": digest_of(np.asarray(rows(*run)) for run in runs)}
 
 
 def _file_sizes(data):
@@ -100,8 +100,8 @@ def _file_sizes(data):
     return [os.stat(path).st_size if os.path.isfile(path) else None for path in paths]
 
 
-def _digest(parts):
-    """Return the digest of arrays and texts."""
+def digest_of(parts):
+    """Return the digest of arrays and texts, in hexadecimal digits."""
     digest = blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         if isinstance(part, str):

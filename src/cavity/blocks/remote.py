@@ -4,6 +4,7 @@ dask is imported when it is asked for: who gives a collection has it.
 """
 
 import uuid
+from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -12,7 +13,7 @@ import numpy as np
 
 from cavity.base.builds import build
 from cavity.base.errors import NumericalWarning, warn
-from cavity.blocks.executors import single_blas
+from cavity.blocks.executors import call_or, single_blas
 from cavity.blocks.merge import merge_runs
 from cavity.blocks.runs import of_run
 
@@ -23,6 +24,11 @@ TASKS_A_THREAD = 2  # at least, where there are so many blocks
 FEW, FETCHED = 32, (2, 8)  # parts in which results are fetched, of few tasks and of more: so often progress is told
 MOST_COPIED = 1 << 22  # bytes that are sent to tasks in copies
 MERGED, MOST_FETCHED = 8, 64  # tasks whose sums are added up on a worker, where there would be more to fetch
+WORKER_POLL_SECONDS = 5.0  # from one look at the workers to the next, while a result is waited for
+WITHOUT_WORKER = (
+    "no worker is connected to the dask scheduler: the computation goes on when one is. Ctrl-C stops it; a checkpoint, "
+    "if there is one, is whole, and the same call goes on from it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +339,12 @@ def _size(value):
 def computed(graph, tasks):
     """Return what dask makes of some tasks over the keys of a graph, in order."""
     keys = [f"cavity-{uuid.uuid4().hex}" for _ in tasks]
-    return list(Scheduler().get(graph | dict(zip(keys, tasks, strict=True)), keys))
+    return list(Scheduler().compute(graph | dict(zip(keys, tasks, strict=True)), keys))
+
+
+def load(data):
+    """Load a collection of dask into memory."""
+    return data.compute(scheduler=Scheduler().compute)
 
 
 def _closed():
@@ -350,12 +361,12 @@ class Scheduler:
     def __init__(self):
         from dask.base import get_scheduler
 
-        self.get = get_scheduler()
-        if self.get is None:
+        self._get = get_scheduler()
+        if self._get is None:
             from dask import threaded
 
-            self.get = threaded.get
-        client = getattr(self.get, "__self__", None)
+            self._get = threaded.get
+        client = getattr(self._get, "__self__", None)
         self.client = client if hasattr(client, "gather") and hasattr(client, "nthreads") else None
         if self.client is not None and self.client.status != "running":
             raise _closed()
@@ -388,12 +399,33 @@ class Scheduler:
         return {key: given}, key
 
     def held(self, graph, keys):
-        """Return handles of what is at the keys."""
-        return self.get(graph, list(keys)) if self.client is None else self.get(graph, list(keys), sync=False)
+        """Return handles of what is at the keys: values, from a local scheduler."""
+        if self.client is not None:
+            return self._get(graph, list(keys), sync=False)
+        from dask.local import get_sync
+
+        return call_or(partial(self._get, graph, list(keys)), partial(get_sync, graph, list(keys)))
 
     def gathered(self, handles):
-        """Return what is behind handles."""
-        return handles if self.client is None else self.client.gather(list(handles))
+        """Return what is behind handles; warn where this takes long because there is no worker."""
+        if self.client is None:
+            return handles
+        from asyncio import run_coroutine_threadsafe
+
+        gather = self.client.gather(list(handles), asynchronous=True)
+        result, polls_without_worker = run_coroutine_threadsafe(gather, self.client.loop.asyncio_loop), 0
+        try:
+            while not wait([result], timeout=WORKER_POLL_SECONDS).done:
+                polls_without_worker = 0 if self.client.nthreads() else polls_without_worker + 1
+                if polls_without_worker == 2:
+                    warn(WITHOUT_WORKER, RuntimeWarning)
+            return result.result()
+        finally:
+            result.cancel()
+
+    def compute(self, graph, keys):
+        """Return what is at the keys."""
+        return self.gathered(self.held(graph, keys))
 
     @staticmethod
     def named(graph, handle, name):
@@ -407,19 +439,19 @@ class Scheduler:
         if self.client is None:
             found = list(self.values(graph, [*keys, *tellers], spans * 2, parts))
             return found[: len(keys)], found[len(keys) :]
-        whole = self.get(graph, [*keys, *tellers], sync=False)
+        whole = self.held(graph, [*keys, *tellers])
         return whole[: len(keys)], list(self.values(graph, tellers, spans, parts, whole[len(keys) :]))
 
     def values(self, graph, keys, spans, parts, futures=None):
         """Yield what is at the keys, in order; errors name the chunk, or the rows of the keys that nobody could do."""
         try:
             if self.client is None:
-                yield from self.get(graph, list(keys))
+                yield from self.held(graph, keys)
                 return
-            futures = self.get(graph, list(keys), sync=False) if futures is None else futures
+            futures = self.held(graph, keys) if futures is None else futures
             step = -(-len(futures) // FETCHED[len(futures) > FEW])
             for low in range(0, len(futures), step):
-                yield from self.client.gather(futures[low : low + step])
+                yield from self.gathered(futures[low : low + step])
             futures = None
         except GeneratorExit:
             raise

@@ -12,10 +12,12 @@ import threading
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 
 import numpy as np
 
+from cavity.blocks.executors import call_or
 from cavity.blocks.merge import merge, merge_runs
 
 MOST_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
@@ -270,7 +272,7 @@ class Reader:
 
     def __enter__(self):
         self._threads.readers.add(self)
-        self._thread.start()
+        call_or(self._thread.start, partial(setattr, self, "_process", None))  # without: see __iter__
         return self
 
     def __exit__(self, *_):
@@ -280,7 +282,7 @@ class Reader:
         for start, stop in self._runs:
             if self._process == os.getpid():
                 slot = self._ready.get()
-            else:  # a forked child has no threads
+            else:  # a forked child has no threads, and after the main thread has ended Python may start none
                 slot = Slot(self._sources, stop - start, SimpleQueue())
                 slot.fill(self._sources, start, stop)
             last = slot.error is not None  # nothing is read after an error

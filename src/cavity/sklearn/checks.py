@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
+from cavity.blocks import remote
 from cavity.blocks.formats import is_collection
 from cavity.models.latent import log_of_both
 from cavity.models.mixture.factors import is_full
@@ -63,7 +64,7 @@ def collected(estimator, X, y, sample_weight):
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
         X = X.to_dask_array()
-    y, weight = (each.compute() if is_collection(each) else each for each in (y, sample_weight))
+    y, weight = (remote.load(each) if is_collection(each) else each for each in (y, sample_weight))
     y = validation.column_or_1d(y, warn=True)
     check_classification_targets(y)
     return X, y, None if weight is None else arrays.finite_array(weight, "sample_weight", ndim=(1,))

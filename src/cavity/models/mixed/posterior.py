@@ -359,7 +359,7 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
         exposure : array_like (N,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (N,) or str, optional
-            A row of weight w counts as w copies; 0 leaves it out.
+            A row of weight w counts as w copies; 0 leaves it out. By default the weights of the fit.
 
         Returns
         -------
@@ -375,7 +375,8 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
         term = names.index(arrays.choice(group, "group", names))
         if self._tau is None:
             raise ValueError("leaving groups out needs the sites of the rows of one fit: an update has none")
-        rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight)
+        weights = self._row_weights if sample_weight is None else sample_weight
+        rows, values = self._observed_rows(X, y, groups, offset, exposure, weights)
         if rows.n != self.n_samples:
             raise ValueError(f"X must hold the {self.n_samples} rows of the fit, got {rows.n}")
         number = next(i for i, each in enumerate(self._reader.terms) if each.group == names[term])

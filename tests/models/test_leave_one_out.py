@@ -139,3 +139,92 @@ def test_records_of_few_rows_and_of_impossible_ones():
     assert (impossible.sum, impossible.standard_error) == (-np.inf, np.inf)
     assert impossible.to_frame()["doubtful"].tolist() == [False, True]
     assert record_of(cavity.Clutter().fit([0.1, 2.3])).log_density.shape == (2,)
+
+
+# ------------------------------------------------------------------------------------------ sample weights
+
+WEIGHTS = np.random.default_rng(6).integers(0, 4, 40).astype(float)
+COPIES = np.repeat(np.arange(40), WEIGHTS.astype(int))
+LATENT = X @ [0.2, 2.0, -1.0]
+OBSERVED = {
+    "probit": (likelihoods.Probit(), Y),
+    "poisson": (likelihoods.Poisson(), np.random.default_rng(7).poisson(np.exp(0.5 * LATENT))),
+    "student-t": (likelihoods.StudentT(4.0, 0.5), LATENT + np.random.default_rng(8).standard_t(3, 40)),
+    "gaussian": (likelihoods.Gaussian(0.5), LATENT + np.random.default_rng(9).normal(size=40)),
+}
+
+
+def fitted(family, name, rows=slice(None), **options):
+    likelihood, y = OBSERVED[name]
+    x, y, groups = X[rows], y[rows], {"g": (np.arange(40) % 5)[rows]}
+    if family == "gp":
+        return cavity.GaussianProcess(covariances.RBF(), likelihood).fit(x[:, 1:], y, learn=False, **options)
+    if family == "mixed":
+        model = cavity.MixedGLM("g", likelihood, prior_variance=4.0, covariances={"g": 0.5})
+        return model.fit(x, y, groups=groups, **options)
+    approximation = "diagonal" if family == "diagonal" else "full"
+    options |= {"power": 0.5} if family == "power" else {}
+    return cavity.GLM(likelihood, prior_variance=4.0, approximation=approximation).fit(x, y, max_iter=2000, **options)
+
+
+@pytest.mark.parametrize("name", OBSERVED)
+@pytest.mark.parametrize("family", ["glm", "power", "diagonal", "gp", "mixed"])
+def test_whole_weights_are_rows_written_out(family, name):
+    weighted = record_of(fitted(family, name, sample_weight=WEIGHTS))
+    written = record_of(fitted(family, name, COPIES))
+    used = WEIGHTS > 0
+    assert weighted.sum == pytest.approx(written.sum, rel=1e-8)
+    assert weighted.standard_error == pytest.approx(written.standard_error, rel=1e-8)
+    np.testing.assert_allclose(
+        weighted.log_density[used], written.log_density[np.searchsorted(COPIES, np.arange(40)[used])], atol=1e-8
+    )
+    if weighted.doubtful is not None:
+        np.testing.assert_array_equal(weighted.doubtful[COPIES], written.doubtful)
+    assert f"40 rows of weight {WEIGHTS.sum():g} in all" in repr(weighted)
+    np.testing.assert_array_equal(weighted.to_frame()["weight"], WEIGHTS)
+
+
+@pytest.mark.parametrize("weight", [0.3, 1.0, 1.7])
+@pytest.mark.parametrize("family", ["glm", "gp", "mixed"])
+def test_one_unit_of_a_row_is_left_out_or_all_of_it(family, weight):
+    """With Gaussian noise exactly what a fit with that much less of the row predicts for it."""
+    weights = np.where(np.arange(40) == 3, weight, 1.0)
+    fewer = np.where(np.arange(40) == 3, max(weight - 1.0, 0.0), 1.0)
+    likelihood, y = OBSERVED["gaussian"]
+    record = record_of(fitted(family, "gaussian", sample_weight=weights))
+    refit = fitted(family, "gaussian", sample_weight=fewer)
+    rows = {"gp": X[3:4, 1:]}.get(family, X[3:4])
+    rows = refit.rows(rows, {"g": [3]}) if family == "mixed" else rows
+    assert record.log_density[3] == pytest.approx(refit.log_density(rows, y[3:4])[0], rel=1e-9)
+    assert record.sum == pytest.approx(np.sum(weights * record.log_density))
+
+
+def test_rows_of_weight_zero_count_nothing_even_where_they_are_impossible():
+    record = LeaveOneOut(np.array([-1.0, -np.inf, -3.0]), None, None, np.array([2.0, 0.0, 1.0]))
+    written = LeaveOneOut(np.array([-1.0, -1.0, -3.0]), None, None)
+    assert (record.sum, record.standard_error) == (written.sum, pytest.approx(written.standard_error))
+    few = LeaveOneOut(np.array([-1.0, -2.0]), None, None, np.array([0.5, 0.5]))
+    assert (few.sum, few.standard_error) == (-1.5, np.inf)
+
+
+def test_equal_weights_change_no_bit():
+    plain, ones = fitted("glm", "probit"), fitted("glm", "probit", sample_weight=np.ones(40))
+    assert record_of(ones).weights is None
+    assert record_of(ones).sum == record_of(plain).sum
+
+
+@pytest.mark.parametrize("family", ["glm", "gp", "mixed"])
+def test_weights_are_in_files(family, tmp_path):
+    posterior = fitted(family, "probit", sample_weight=WEIGHTS)
+    posterior.save(tmp_path / "file")
+    again = record_of(cavity.load(tmp_path / "file"))
+    np.testing.assert_array_equal(again.weights, WEIGHTS)
+    assert again.sum == record_of(posterior).sum
+
+
+def test_groups_left_out_have_the_weights_of_the_fit():
+    groups = {"g": np.arange(40) % 5}
+    weighted, written = fitted("mixed", "probit", sample_weight=WEIGHTS), fitted("mixed", "probit", COPIES)
+    truth = written.leave_group_out("g", X[COPIES], Y[COPIES], groups={"g": groups["g"][COPIES]})
+    for options in ({"sample_weight": WEIGHTS}, {}):
+        np.testing.assert_allclose(weighted.leave_group_out("g", X, Y, groups=groups, **options), truth, rtol=1e-6)

@@ -12,6 +12,7 @@ import numpy as np
 from cavity.base import persistence, trees
 from cavity.base.frames import some
 from cavity.base.frozen import Frozen, put
+from cavity.base.observation_digest import DIGEST, ObservationDigest
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 from cavity.base.summary import Table, summarized
 
@@ -22,6 +23,7 @@ VARIATIONAL = {  # settings of variational posteriors; what is not finite is nul
     "n_iter": integer(),
     "contraction": Nullable(NUMBER),
     "predicted_gap": Nullable(NUMBER, np.inf),
+    "observation_digest?": DIGEST,
 }
 VARIATIONAL_TRACE = {f"trace_{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
 VARIATIONAL_TRACE |= {"trace_step?": Array("step")}
@@ -115,7 +117,8 @@ class Posterior(Frozen):
 class VariationalPosterior(Posterior):
     """Base of the posteriors that coordinate ascent finds: what `cavity.mean_field.engine` says about every fit.
 
-    `elbo` and `contraction` are None where nothing measured them, never nan.
+    `elbo` and `contraction` are None where nothing measured them, never nan; `observation_digest` is that of the
+    observations that `elbo` is of.
     """
 
     elbo: float | Any
@@ -125,6 +128,7 @@ class VariationalPosterior(Posterior):
     trace: dict[str, Any]
     contraction: float | Any
     predicted_gap: float
+    observation_digest: ObservationDigest | None = None
 
     def __post_init__(self) -> None:
         known = {name: getattr(self, name) for name in ("elbo", "contraction")}

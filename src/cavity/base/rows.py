@@ -72,6 +72,11 @@ class Rows:
         return replace(self, **{f.name: both(f.name) for f in fields(self)})
 
     @property
+    def unequal_weights(self):
+        """The weights, None where all are one."""
+        return None if self.weights is None or np.all(self.weights == 1) else self.weights
+
+    @property
     def left_out(self):
         """Rows of weight zero, a mask (N,)."""
         return np.zeros(self.n, dtype=bool) if self.weights is None else self.weights == 0
@@ -85,8 +90,7 @@ class Rows:
         """Return the rows in use; their weights are None if all are one."""
         mask = self.in_use
         rows = self if mask.all() else self.part(mask)
-        weights = None if rows.weights is None or np.all(rows.weights == 1) else rows.weights
-        return replace(rows, weights=weights, f_known=None)
+        return replace(rows, weights=rows.unequal_weights, f_known=None)
 
     def scattered(self, values, fill):
         """Return values of the rows in use in their places among all rows, and `fill`, a number or (N,), elsewhere."""

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from cavity.base.observation_digest import ObservationDigest
+
 FOLD = 128  # rows side by side in reductions over rows, for long inner loops and short sums
 HUGE = 2.0**900  # sums of any number of smaller values are finite
 SHRINK = 200  # 2^-200 times even the largest values can be summed
@@ -10,10 +12,11 @@ SHRINK = 200  # 2^-200 times even the largest values can be summed
 def extent(block, start, broadcast):
     """Return the minima and maxima of a block, sums of its numbers, see `mean`, and how many were seen, each (D,).
 
-    The broadcast is the source, and whether nan stands for a number that was not seen. ValueError names the first
-    number, by rows, that is not finite.
+    The broadcast is the source, whether nan stands for a number that was not seen, and whether the digest of the rows
+    comes last. ValueError names the first number, by rows, that is not finite.
     """
-    source, missing = broadcast
+    source, missing, digested = broadcast
+    digest = (ObservationDigest.of(block),) if digested else ()
     low, high = _reduce_rows(np.minimum, block), _reduce_rows(np.maximum, block)
     gaps = np.isnan(low).any()
     if gaps:
@@ -26,7 +29,7 @@ def extent(block, start, broadcast):
     if gaps:
         seen -= np.sum(np.isnan(block), axis=0)
         block = np.nan_to_num(block)  # there are no infinities
-    return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen
+    return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen, *digest
 
 
 def join(left, right):

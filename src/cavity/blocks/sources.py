@@ -354,7 +354,7 @@ class Source(Blocks):
                 raise
             raise TypeError(f"{error}: cavity.source({name}).without([...]) is all but some columns") from None
 
-    def summary(self, threads, missing=False):
+    def summary(self, threads, missing=False, digested=False):
         """Check all numbers, and return their extremes and means.
 
         Parameters
@@ -363,11 +363,14 @@ class Source(Blocks):
             Who reads.
         missing : bool, default False
             Whether nan stands for a number that was not seen.
+        digested : bool, default False
+            Whether to find the `ObservationDigest` of the rows in the same pass.
 
         Returns
         -------
         low, high, mean : float or ndarray, shape (D,)
-            Of the columns; with `missing`, how many numbers were seen comes fourth, (D,).
+            Of the columns; with `missing`, how many numbers were seen comes fourth, (D,); with `digested`, the digest
+            comes last.
 
         Raises
         ------
@@ -375,11 +378,12 @@ class Source(Blocks):
             Naming the first number, by rows, that is nan or infinite.
         """
         task = by_blocks(extents.extent, add=extents.join)
-        found = reduce_runs(task, (self, missing), [self], threads, add=extents.join, stage="reading")
-        (low, high, *_, seen), mean = found, extents.mean(*found)
+        found = reduce_runs(task, (self, missing, digested), [self], threads, add=extents.join, stage="reading")
+        (low, high, *_, seen), digest = found[:5], found[5:]
+        mean = extents.mean(*found[:5])
         if len(self.shape) > 1:
-            return (low, high, mean, seen) if missing else (low, high, mean)
-        return float(low[0]), float(high[0]), float(mean[0])
+            return (low, high, mean, seen, *digest) if missing else (low, high, mean, *digest)
+        return float(low[0]), float(high[0]), float(mean[0]), *digest
 
     def rows(self, start: int = 0, stop: int | None = None) -> FloatArray:
         """Return rows as an array of its own.

@@ -46,8 +46,10 @@ class MeanFieldFit(Outcome):
     predicted_gap: float
 
     def outcome(self):
-        """Return the fields of a `VariationalPosterior`, by their names."""
-        return {field.name: getattr(self, field.name) for field in fields(VariationalPosterior)}
+        """Return the fields of a `VariationalPosterior` that are known here, by their names."""
+        return {
+            each.name: getattr(self, each.name) for each in fields(VariationalPosterior) if hasattr(self, each.name)
+        }
 
 
 def ascend(model, state, options):

@@ -8,6 +8,7 @@ import numpy as np
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.results import Posterior, evidence_of
 from cavity.base.summary import Table
+from cavity.likelihoods import Gaussian
 from cavity.models.leave_one_out import LeavesOneOut, record_of, standard_error, warn_of
 
 SEVERAL = "log_evidence or bound"
@@ -32,18 +33,29 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
           exp(d) between two models that were equally credible before.
         - ``loo``, the sum of the leave-one-out log densities, its standard error ``loo_se``, the difference to the best
           sum, ``loo_difference``, the standard error of that, ``difference_se``, from the differences row by row, and
-          ``loo_rank``. Blank where a fit has none, as after `update`, ADF, or coordinate ascent.
+          ``loo_rank``. Blank where a fit has none, as after `update`, ADF, or coordinate ascent. A row of sample weight
+          w counts as w copies. ``difference_se`` is blank, too, where rows do not correspond, see the warnings.
 
     Raises
     ------
     TypeError, ValueError
-        If these are no posteriors, have nothing to compare, or are of different numbers of rows.
+        If these are no posteriors, have nothing to compare, are of different numbers of rows, or of different
+        observations, like y and log(y), whose densities cannot be compared. Observations are told apart by digests that
+        posteriors keep, in single precision; labels by their values, and -1 and 1, 0 and 1, and truth values count as
+        the same. Posteriors without a digest, as those in files of earlier versions, are taken to be of the same ones.
 
     Warns
     -----
     NumericalWarning
         If bounds are compared with log evidences: a bound is smaller than what it bounds, nobody knows by how much. If
-        leave-one-out densities are doubtful, see `LeaveOneOut`.
+        evidences after ADF or `update`, which depend on the order of the rows, are compared with those of all rows at
+        once. If observations are the same but in another order, or with other sample weights. If leave-one-out
+        densities are doubtful, see `LeaveOneOut`.
+
+    Notes
+    -----
+    If z = g(y), the density of y is that of z times |dg/dy|: the log evidence of a model of z becomes one of y, and may
+    be compared with others, by adding the sum of log|dg/dy| over the rows, for z = log(y) minus the sum of log(y).
 
     Examples
     --------
@@ -63,6 +75,8 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
     """
     names = _checked(posteriors)
     kinds, worth = zip(*(evidence_of(posterior) for posterior in posteriors.values()), strict=True)
+    orders = _checked_observations(posteriors)
+    _warn_of_updates(posteriors)
     worth = np.array([np.nan if each is None else each for each in worth])
     records, notes = [], []
     for name, posterior in posteriors.items():
@@ -71,7 +85,7 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
         notes += [f"{name} has no leave-one-out: {note}"] if note else []
         if record is not None:
             warn_of(record, f" of {name!r}")
-    columns = _of_worth(kinds, worth) | _of_loo(records)
+    columns = _of_worth(kinds, worth) | _of_loo(names, records, orders)
     formats = {column: 0 if column in RANKS else 2 for column in columns}
     order = np.argsort(-worth, kind="stable")  # those that are not known last
     columns = {name: [values[i] for i in order] for name, values in columns.items()}
@@ -101,6 +115,53 @@ def _checked(posteriors):
     return [str(name) for name in posteriors]
 
 
+def _checked_observations(posteriors):
+    """Return ordered digests of the observations, None where not known, if they are the same but for the order."""
+    digests = {name: getattr(each, "observation_digest", None) for name, each in posteriors.items()}
+    known = {name: each for name, each in digests.items() if each and evidence_of(posteriors[name])[1] is not None}
+    labels = {name: tuple(map(str, getattr(posteriors[name], "classes", None) or ())) for name in known}
+    for group in ({name: each.unordered for name, each in known.items()}, {k: v for k, v in labels.items() if v}):
+        names = [name for name in group if group[name] != next(iter(group.values()))]
+        if names:
+            raise ValueError(
+                f"posteriors must be of the same observations, but {names[0]!r} has others than {next(iter(group))!r}: "
+                "densities of different quantities cannot be compared. If one is of y and the other of g(y), fit both "
+                "to y, or add the log Jacobian, the sum of log|dg/dy| over the rows, to the log evidence of that of "
+                "g(y). Labels must be the same in all fits; the elbo of a mixture after update is that of the new rows"
+            )
+    first = next(iter(known), None)
+    moved = [name for name in known if known[name].ordered != known[first].ordered]
+    if moved:
+        warn(
+            f"{_quoted(moved)} has the observations of {first!r} in another order: rows do not correspond, so there is "
+            "no difference_se; if y was sorted but X was not, nothing can be compared",
+            NumericalWarning,
+        )
+    return [known[name].ordered if name in known else None for name in posteriors]
+
+
+def _warn_of_updates(posteriors):
+    """Warn if evidences of rows taken in one after the other stand beside those of all rows at once."""
+    later = [name for name, posterior in posteriors.items() if _depends_on_order(posterior)]
+    if 0 < len(later) < len(posteriors):
+        warn(
+            f"{_quoted(later)} took in rows one after the other, by ADF or update: such an evidence depends on their "
+            "order, by tens of nats where coefficients drift, and says little beside that of a fit of all rows",
+            NumericalWarning,
+        )
+
+
+def _depends_on_order(posterior):
+    """Whether rows were taken in one by one, or batch by batch, and not exactly."""
+    batches = getattr(posterior, "n_updates", 1) > 1 or (posterior.kind == "mixed" and posterior._tau is None)
+    exact = isinstance(getattr(posterior.model, "likelihood", None), Gaussian)
+    return not exact and (batches or getattr(posterior, "method", "ep") == "adf")
+
+
+def _quoted(names):
+    return ", ".join(map(repr, names))
+
+
 def _left_out(posterior):
     """Return the leave-one-out record of a posterior, or None and why there is none."""
     if not isinstance(posterior, LeavesOneOut):
@@ -125,21 +186,29 @@ def _of_worth(kinds, worth):
     return {SEVERAL: worth, "kind": kinds, "difference": worth - _best(worth), "rank": _ranks(worth)}
 
 
-def _of_loo(records):
-    """Return the columns of leave-one-out sums, none if nothing is known."""
+def _of_loo(names, records, orders):
+    """Return the columns of leave-one-out sums, none if nothing is known; `orders` are of the observations."""
     if all(record is None for record in records):
         return {}
     sums = np.array([np.nan if record is None else record.sum for record in records])
-    best = records[int(np.nanargmax(sums))]
+    first = int(np.nanargmax(sums))
+    best, reweighted = records[first], []
     errors, apart, doubt = (np.full(len(records), np.nan) for _ in range(3))
     for i, record in enumerate(records):
         if record is not None:
             errors[i] = record.standard_error
-            if record is best:
-                apart[i] = doubt[i] = 0.0
+            apart[i] = record.sum - best.sum if i != first else 0.0
+            if len({orders[i], orders[first]} - {None}) > 1:
+                continue
+            if not np.array_equal(*(1.0 if each.weights is None else each.weights for each in (record, best))):
+                reweighted.append(names[i])
             else:
-                apart[i] = record.sum - best.sum
-                doubt[i] = standard_error(record.log_density - best.log_density)
+                doubt[i] = standard_error(record.log_density - best.log_density, best.weights) if i != first else 0.0
+    if reweighted:
+        warn(
+            f"{_quoted(reweighted)} have other sample weights than {names[first]!r}: these are not the same data",
+            NumericalWarning,
+        )
     columns = {"loo": sums, "loo_se": errors, "loo_difference": apart, "difference_se": doubt}
     return columns | {"loo_rank": _ranks(sums)}
 

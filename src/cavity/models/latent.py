@@ -126,6 +126,7 @@ FITTED = {  # settings of every posterior of latent values
     "likelihood": LIKELIHOOD,
     **kept("C"),
 }
+ROW_WEIGHTS = Array("N", "nonnegative")  # of leave-one-out densities
 EP_TRACE = {
     "trace_change?": Array("c", "any"),
     "trace_improper?": Array("i", "nonnegative", "if"),

@@ -34,24 +34,31 @@ class LeaveOneOut(Frozen):
         Rows whose influence is above 0.5 nats, in a fit in which others react to that: times the effective number of
         parameters per row it is above 0.02. With Gaussian noise none, as there a refit says the same. None where the
         influence is not known.
+    weights : ndarray (N,) or None
+        The sample weights of the fit, None where all are one. A row of weight w counts as w copies in `sum` and
+        `standard_error`; `log_density` is that of one of its copies given all others, or of all of it where w <= 1.
     """
 
     log_density: FloatArray
     influence: FloatArray | None
     doubtful: BoolArray | None
+    weights: FloatArray | None = None
 
     @property
     def sum(self) -> FloatOrArray:
-        """The sum of `log_density`: how well the model predicts."""
-        return np.sum(self.log_density, axis=-1)[()]
+        """The sum of `log_density`, each times its weight: how well the model predicts."""
+        return weighted_sum(self.log_density, self.weights)
 
     @property
     def standard_error(self) -> FloatOrArray:
-        """Standard error of `sum`, if rows are independent: the sd of `log_density` times the root of N."""
-        return standard_error(self.log_density)
+        """Standard error of `sum`, if rows are independent: the sd of `log_density` times the root of N.
+
+        With weights the sd and N are those of the rows written out.
+        """
+        return standard_error(self.log_density, self.weights)
 
     def to_frame(self) -> Any:
-        """Return a pandas data frame with the rows: log density, influence, doubtful.
+        """Return a pandas data frame with the rows: log density, influence, doubtful, and weight, as far as known.
 
         Returns
         -------
@@ -59,6 +66,7 @@ class LeaveOneOut(Frozen):
             Indexed by the numbers of the rows, from 0.
         """
         known = {"log_density": self.log_density, "influence": self.influence, "doubtful": self.doubtful}
+        known["weight"] = self.weights
         columns = {name: value for name, value in known.items() if value is not None}
         return Table("", range(len(self.log_density)), columns).to_frame()
 
@@ -66,8 +74,9 @@ class LeaveOneOut(Frozen):
         doubtful = self.doubtful
         found = "not known" if doubtful is None else _rows(doubtful) or "none"
         n, width = self.log_density.shape[-1], {"precision": 2, "floatmode": "fixed", "threshold": 8}
+        weights = "" if self.weights is None else f" of weight {np.sum(self.weights):g} in all"
         return table(
-            f"LeaveOneOut: {n} row{'s' if n != 1 else ''}",
+            f"LeaveOneOut: {n} row{'s' if n != 1 else ''}{weights}",
             [
                 ("sum", np.array2string(np.asarray(self.sum), **width)),
                 ("standard error", np.array2string(np.asarray(self.standard_error), **width)),
@@ -84,6 +93,7 @@ class LeavesOneOut:
     """
 
     __slots__ = ()
+    _row_weights: Any = None  # sample weights of the rows, None where all are one
 
     def loo(self) -> LeaveOneOut:
         """Return how well each row is predicted from all others: `loo_log_density`, its sum, and what it is worth.
@@ -111,12 +121,14 @@ class LeavesOneOut:
 def record_of(posterior):
     """Return the record of a posterior that leaves rows out."""
     log_density, (influence, parameters) = posterior.loo_log_density, posterior._influences()
+    weights = posterior._row_weights
     if parameters is None:
-        return LeaveOneOut(log_density, influence, np.zeros(log_density.shape, dtype=bool))
+        return LeaveOneOut(log_density, influence, np.zeros(log_density.shape, dtype=bool), weights)
     if influence is None:
-        return LeaveOneOut(log_density, None, None)
-    reaction = influence * np.expand_dims(parameters, -1) / log_density.shape[-1]
-    return LeaveOneOut(log_density, influence, (influence > DOUBTFUL) & (reaction > REACTION))
+        return LeaveOneOut(log_density, None, None, weights)
+    n = log_density.shape[-1] if weights is None else np.sum(weights)
+    reaction = influence * np.expand_dims(parameters, -1) / n
+    return LeaveOneOut(log_density, influence, (influence > DOUBTFUL) & (reaction > REACTION), weights)
 
 
 def warn_of(record, whose=""):
@@ -131,8 +143,24 @@ def warn_of(record, whose=""):
         )
 
 
-def standard_error(values):
-    """Return the standard error of the sum of independent values along the last axis; infinite for a single one."""
+def weighted_sum(values, weights):
+    """Return the sum along the last axis, each value so many times; those of weight 0 may be infinite."""
+    if weights is not None:
+        values = weights * np.where(weights > 0, values, 0.0)
+    return np.sum(values, axis=-1)[()]
+
+
+def standard_error(values, weights=None):
+    """Return the standard error of the sum of independent values along the last axis; infinite for a single one.
+
+    With weights it is that of so many copies of each: sqrt(W sum w (value - mean)^2/(W - 1)), W their sum.
+    """
+    if weights is not None:
+        weights, values = weights[weights > 0], values[weights > 0]
+        n = np.sum(weights)
+        if n <= 1.0 or not np.all(np.isfinite(values)):
+            return np.inf
+        return np.sqrt(n / (n - 1.0) * np.sum(weights * (values - np.average(values, weights=weights)) ** 2))
     n = values.shape[-1]
     if n < 2 or not np.all(np.isfinite(values)):
         return np.full(values.shape[:-1], np.inf)[()]

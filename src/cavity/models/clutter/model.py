@@ -20,6 +20,7 @@ from cavity.base.errors import about
 from cavity.base.frozen import check_positive, put
 from cavity.base.loop import warn_unconverged
 from cavity.base.names import Public
+from cavity.base.observation_digest import ObservationDigest
 from cavity.base.types import ArrayLike, Seed
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
@@ -266,7 +267,8 @@ class Clutter(Public):
                 sites, outcome = ep(points, options, visits, n_threads)
             last = outcome.trace["change"][outcome.n_iter - 1, np.arange(len(outcome.n_iter))]
             warn_unconverged(outcome.status, last, options.tol, options.max_iter)
-        posterior = posterior_of(self, points.units, sites, outcome, scalar=scalar, method=method, columns=columns)
+        known = {"scalar": scalar, "method": method, "columns": columns, "digest": ObservationDigest.of(data)}
+        posterior = posterior_of(self, points.units, sites, outcome, **known)
         settings.warn_strangers(points, self, posterior)
         return posterior
 

@@ -11,6 +11,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frames import coefficient_names
 from cavity.base.lazy import special
 from cavity.base.loop import CONVERGED
+from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
 
 
-def posterior_of(model, units, sites, outcome, *, scalar, method, columns, before=None):
+def posterior_of(model, units, sites, outcome, *, scalar, method, columns, digest, before=None):
     """Turn sites in working units and what became of each problem into a posterior in units of the data."""
     scale, (mean, variance) = units.scale, sites.moments
     mean, variance = units.origin + mean / scale, variance / scale / scale
@@ -41,6 +42,7 @@ def posterior_of(model, units, sites, outcome, *, scalar, method, columns, befor
         variance, log_evidence, n_iter, status = float(variance), float(log_evidence), int(n_iter[0]), str(status[0])
         trace = {name: np.asarray(each[..., 0]) for name, each in trace.items()}
     if before is not None:
+        digest = join_digests(before.observation_digest, digest)
         log_evidence, n_samples = log_evidence + before.log_evidence, n_samples + before.n_samples
     return ClutterPosterior(
         model=model,
@@ -55,6 +57,7 @@ def posterior_of(model, units, sites, outcome, *, scalar, method, columns, befor
         trace=trace,
         before=None if before is None else (before.mean, before.variance, before.log_evidence),
         columns=columns,
+        observation_digest=digest,
         _sites=sites,
         _units=units,
     )
@@ -93,6 +96,9 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     columns : tuple of str or None
         Names of the columns of x, if it was a data frame: those of later data frames are put in their order. After an
         array data frames are taken by position.
+    observation_digest : ObservationDigest or None
+        By which `compare` tells that posteriors are of the same points; None for a batch, for points in files, and in
+        files of earlier versions.
     """
 
     model: Clutter
@@ -109,6 +115,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     _sites: ClutterSites
     _units: WorkingUnits
     columns: tuple[str, ...] | None = None
+    observation_digest: ObservationDigest | None = None
 
     kind: ClassVar[str] = "clutter"
     record: ClassVar[Any] = RECORD
@@ -264,10 +271,9 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))
         columns = columns if self.columns is None else self.columns
-        scalar = isinstance(self.mean, float)
-        return posterior_of(
-            self.model, units, sites, outcome, scalar=scalar, method="adf", columns=columns, before=self
-        )
+        known = {"scalar": isinstance(self.mean, float), "method": "adf", "columns": columns, "before": self}
+        digest = ObservationDigest.of(points.data)
+        return posterior_of(self.model, units, sites, outcome, digest=digest, **known)
 
     def _marginals(self):
         """Those of the signal's location, of a batch those of each problem in turn."""

@@ -15,6 +15,7 @@ from cavity.base.frames import coefficient_names, names_of
 from cavity.base.labels import recoded
 from cavity.base.lazy import linalg
 from cavity.base.loop import CONVERGED
+from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -60,6 +61,7 @@ def posterior_of(solution, method, before=None, **labels):
             loo[rows.left_out] = log_density(likelihood, new.y, *weights.predict(new.X, offset))
     if method == "ep" and fit.tau is not None and not isinstance(fit.tau, ScratchVector):
         tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
+    digest = ObservationDigest.of(rows.y, likelihood)
     ended = fit if before is None else before
     status = ended.status if solution.searched == CONVERGED or not fit.converged else solution.searched
     return GLMPosterior(
@@ -80,6 +82,8 @@ def posterior_of(solution, method, before=None, **labels):
         _tau=tau,
         _rho=rho,
         _influence=moved,
+        _row_weights=None if loo is None else rows.unequal_weights,
+        observation_digest=digest if before is None else join_digests(before.observation_digest, digest),
         **labels,
     )
 
@@ -135,6 +139,9 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         The settings that were left to the data, if any: some of "likelihood", "prior_variance" and "intercept".
     learnt : Learnt or None
         What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
+    observation_digest : ObservationDigest or None
+        By which `compare` tells that posteriors are of the same y; None where it is not known, as in files of
+        earlier versions.
 
     Notes
     -----
@@ -167,6 +174,8 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     chosen: tuple[Any, ...] | None = None
     learnt: Learnt | Any = None
     _influence: FloatArray | None = None
+    _row_weights: FloatArray | None = None
+    observation_digest: ObservationDigest | None = None
 
     kind: ClassVar[str] = "glm"
     record: ClassVar[Any] = RECORD

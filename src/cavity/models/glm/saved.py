@@ -1,7 +1,8 @@
 """What a file of a GLM holds."""
 
+from cavity.base.observation_digest import DIGEST
 from cavity.base.records import FLAG, Array, Record, names, one_of, together
-from cavity.models.latent import EP_TRACE, FITTED
+from cavity.models.latent import EP_TRACE, FITTED, ROW_WEIGHTS
 from cavity.models.learnt import LEARNT
 
 
@@ -15,6 +16,7 @@ def _arrays_of(settings):
         "variance": Array("D", "nonnegative"),
         **(root if full else {}),
         **({"_loo?": Array("N", "any"), "_influence?": Array("N", "known")} if ep else {}),
+        "_row_weights?": ROW_WEIGHTS,
         **(sites if full and ep else {}),
         "prior_mean": Array("() | D"),
         "prior_variance": Array("() | D | D D"),
@@ -44,6 +46,7 @@ RECORD = Record(
         "has_offset?": FLAG,
         "chosen?": names(),
         "learnt?": LEARNT,
+        "observation_digest?": DIGEST,
     },
     (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
     {"covariance_": "_covariance."}

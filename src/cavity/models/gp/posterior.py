@@ -14,6 +14,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import names_of
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
+from cavity.base.observation_digest import ObservationDigest
 from cavity.base.results import counted, freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.triangles import full
@@ -243,6 +244,16 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     def _influences(self):
         """The influences of the rows, and the effective number of parameters unless leaving a site away is a refit."""
         return self._influence, None if self._exact else float(np.sum(self._rho * self.variance))
+
+    @cached_property
+    def observation_digest(self) -> ObservationDigest | None:
+        """By which `compare` tells that posteriors are of the same y."""
+        return ObservationDigest.of(self._rows.y, self.model.likelihood)
+
+    @property
+    def _row_weights(self):
+        """The sample weights of the rows, None where all are one."""
+        return self._rows.unequal_weights
 
     @property
     def sites(self) -> Any:

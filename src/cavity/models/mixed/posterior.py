@@ -12,6 +12,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
+from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -66,6 +67,8 @@ def posterior_of(solution, reader, **labels):
         _tau=rows.scattered(fit.tau, 0.0),
         _rho=rows.scattered(fit.rho, 0.0),
         _influence=rows.scattered(fit.influence, 0.0),
+        _row_weights=rows.unequal_weights,
+        observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
         **labels,
     )
 
@@ -105,7 +108,7 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
     learnt : Learnt or None
         Standard deviations, correlations and parameters of the likelihood that maximise the log evidence, with standard
         errors from its curvature; see `variance_components`.
-    classes, has_offset, chosen
+    classes, has_offset, chosen, observation_digest
         As of `GLMPosterior`.
     """
 
@@ -131,6 +134,8 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
     classes: tuple[Any, ...] | None = None
     has_offset: bool = False
     chosen: tuple[Any, ...] | None = None
+    _row_weights: FloatArray | None = None
+    observation_digest: ObservationDigest | None = None
 
     kind: ClassVar[str] = "mixed"
     record: ClassVar[Any] = RECORD
@@ -354,7 +359,7 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
         exposure : array_like (N,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (N,) or str, optional
-            A row of weight w counts as w copies; 0 leaves it out.
+            A row of weight w counts as w copies; 0 leaves it out. By default the weights of the fit.
 
         Returns
         -------
@@ -370,7 +375,8 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
         term = names.index(arrays.choice(group, "group", names))
         if self._tau is None:
             raise ValueError("leaving groups out needs the sites of the rows of one fit: an update has none")
-        rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight)
+        weights = self._row_weights if sample_weight is None else sample_weight
+        rows, values = self._observed_rows(X, y, groups, offset, exposure, weights)
         if rows.n != self.n_samples:
             raise ValueError(f"X must hold the {self.n_samples} rows of the fit, got {rows.n}")
         number = next(i for i, each in enumerate(self._reader.terms) if each.group == names[term])
@@ -430,7 +436,7 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
         matrix = self._layout.rows(rows.used().X, [tuple(each[rows.in_use] for each in pair) for pair in values])
         fit, effects = updated(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
         fit.warn(Options.checked())
-        d = len(self.mean)
+        d, digest = len(self.mean), ObservationDigest.of(rows.y, self.model.likelihood)
         return replace(
             self,
             mean=effects.mean[:d],
@@ -445,8 +451,9 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
             effective_parameters=self.effective_parameters + fit.belief.trace,
             trace=fit.trace,
             has_offset=self.has_offset or rows.has_offset,
+            observation_digest=join_digests(self.observation_digest, digest),
             _effects=effects,
-            **dict.fromkeys(("_loo", "_tau", "_rho", "_influence")),
+            **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_row_weights")),
         )
 
 

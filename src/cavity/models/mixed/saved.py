@@ -3,6 +3,7 @@
 import numpy as np
 
 from cavity.base import arrays as arrays_of
+from cavity.base.observation_digest import DIGEST
 from cavity.base.records import (
     FLAG,
     NONNEGATIVE,
@@ -20,7 +21,7 @@ from cavity.base.records import (
     one_of,
     together,
 )
-from cavity.models.latent import EP_TRACE, FITTED
+from cavity.models.latent import EP_TRACE, FITTED, ROW_WEIGHTS
 from cavity.models.learnt import LEARNT
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.formula import Coding
@@ -154,6 +155,7 @@ def _arrays_of(settings):
         "effects_order": Array("n", "nonnegative", "i"),
         **dict.fromkeys(("_loo?", "_tau?", "_rho?"), Array("N", "any")),
         "_influence?": Array("N", "known"),
+        "_row_weights?": ROW_WEIGHTS,
         "reader_centre?": Array("f"),
         "reader_spread?": Array("f", "positive"),
         **EP_TRACE,
@@ -233,6 +235,7 @@ RECORD = Record(
         "has_offset?": FLAG,
         "chosen?": names(),
         "learnt?": LEARNT,
+        "observation_digest?": DIGEST,
         "effects": Made(
             _effects, Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
         ),

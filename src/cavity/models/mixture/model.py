@@ -280,7 +280,7 @@ class GaussianMixture(Public):
                 climb = partial(climbed, sweeps, options, moves)
                 best = engine.best_of(starts, n_init, climb, job)
         state = replace(best.state, counts=best.image.counts)
-        outcome = engine.outcome(best, data.n_samples, options)
+        outcome = engine.outcome(best, data.n_samples, options) | {"observation_digest": data.digest}
         return posterior_of(model, state, prior, data.scaling, data.n_samples, outcome, columns, roles)
 
     def fit_stochastic(
@@ -388,6 +388,7 @@ class GaussianMixture(Public):
                 rows = data.source if stream is None else stream
                 state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
         state = replace(state, counts=image.counts)
+        outcome["observation_digest"] = data.digest if stream is None else None
         return posterior_of(model, state, prior, data.scaling, n, outcome, columns)
 
     def settle(self, X: Data, *, sample_weight: Data | None = None, n_threads: int | None = None) -> GaussianMixture:

@@ -11,6 +11,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, coefficient_names, names_of
+from cavity.base.observation_digest import join_digests
 from cavity.base.results import Summarized, VariationalPosterior, counted, freeze, name_lines, table
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
@@ -67,6 +68,9 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         array data frames are taken by position.
     roles : dict or None
         {"sample_weight": the name of its column}, where it was given by name.
+    observation_digest : ObservationDigest or None
+        By which `compare` tells that posteriors are of the same rows; after `update` that of the new rows, as `elbo`
+        is. None where it is not known, as of an iterator seen once and in files of earlier versions.
     """
 
     model: GaussianMixture
@@ -331,6 +335,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
             done = engine.ascend(MixtureSweeps(prior, data, threads), prior, options)
         state = replace(done.state, counts=prior.counts + done.image.counts)
         outcome, total = engine.outcome(done, data.n_samples, options), self.n_samples + data.n_samples
+        outcome["observation_digest"] = data.digest
         return posterior_of(self.model, state, self._prior, self._scaling, total, outcome, columns, roles)
 
     def merge(self, other: GaussianMixturePosterior) -> GaussianMixturePosterior:
@@ -373,11 +378,11 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         """
         factor = arrays.number(factor, "factor", low=0, high=1, closed_high=True)
         state = MixtureState.combined([(factor, self._state), (1.0 - factor, self._prior)])
-        return self._changed(state, factor * self.n_samples, "forgotten in part")
+        return self._changed(state, factor * self.n_samples, "forgotten in part", self.observation_digest)
 
-    def _changed(self, state, n_samples, status, columns=None, roles=None):
+    def _changed(self, state, n_samples, status, digest, columns=None, roles=None):
         """Return the posterior of a state that no fit led to."""
-        outcome = UNKNOWN | {"status": status, "trace": {}}
+        outcome = UNKNOWN | {"status": status, "trace": {}, "observation_digest": digest}
         columns = self.columns if columns is None else columns
         roles = roles or self.roles
         return posterior_of(self.model, state, self._prior, self._scaling, n_samples, outcome, columns, roles)
@@ -442,4 +447,6 @@ def _merged(first, second):
     columns = check_alike(first.columns, second.columns)
     other, other_prior = (state.rescaled(second._scaling, first._scaling) for state in (second._state, second._prior))
     state = merged(first._state, first._prior, other, other_prior)
-    return first._changed(state, first.n_samples + second.n_samples, "merged", columns, first.roles or second.roles)
+    digest = join_digests(first.observation_digest, second.observation_digest)
+    known = digest, columns, first.roles or second.roles
+    return first._changed(state, first.n_samples + second.n_samples, "merged", *known)

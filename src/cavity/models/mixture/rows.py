@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import frames
+from cavity.base.observation_digest import ObservationDigest
 from cavity.blocks import formats, runs, sources, taking
 from cavity.blocks.executors import Threads
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
@@ -27,6 +28,7 @@ class MixtureRows:
     one_unit: bool  # whether all columns are in one
     n_samples: float  # the sum of the weights
     log_scale: float  # what the units of the coordinates take from the log density of all rows
+    digest: ObservationDigest | None = None
 
     def sums(self, e_step, threads):
         """Return the `RowSums` of all rows and the sum of their log densities."""
@@ -89,7 +91,7 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     source = open_source(X, None if scaling is None else len(scaling.scale))
     source.block_rows = block_rows(n_components, source.n_features, full)
     weights, total = _open_weights(sample_weight, source, threads)
-    low, high, mean, seen = check_rows(source, threads, missing=not full)
+    low, high, mean, seen, digest = check_rows(source, threads, not full, digested=True)
     gaps = bool(np.any(seen < source.n_rows))
     if scaling is None and not np.all(seen):
         column = frames.column_words(int(np.argmin(seen)), source.names)
@@ -98,7 +100,7 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     _check_range(low, high, source.names)
     one_unit = covariance == "spherical"
     scaling = Scaling.around(low, high, mean, one_unit) if scaling is None else scaling
-    data = MixtureRows(source, weights, scaling, gaps, one_unit, total, 0.0)
+    data = MixtureRows(source, weights, scaling, gaps, one_unit, total, 0.0, digest)
     per_column = total
     if gaps:
         found, _ = data.sums(EStep.flat(scaling, False, True), threads)
@@ -128,14 +130,11 @@ def open_minibatch(rows, name, missing):
     return source.rows()
 
 
-def check_rows(source, threads, missing):
-    """Return the minimum, maximum and mean of the columns, and how many values of each were seen."""
+def check_rows(source, threads, missing, digested=False):
+    """Return minimum, maximum and mean of the columns, how many values of each were seen, and the digest if wanted."""
     try:
-        return (
-            source.summary(threads, missing=True)
-            if missing
-            else (*source.summary(threads), np.full(source.n_features, source.n_rows))
-        )
+        low, high, mean, *more = source.summary(threads, missing, digested)
+        return low, high, mean, *(more if missing else (np.full(source.n_features, source.n_rows), *more))
     except ValueError as error:
         if missing or "nan" not in str(error):
             raise

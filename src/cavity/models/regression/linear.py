@@ -18,6 +18,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import check_positive
 from cavity.base.names import Public
+from cavity.base.observation_digest import ObservationDigest
 from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import row_vector
 from cavity.base.summary import inverse_gamma, summarized
@@ -191,6 +192,7 @@ class LinearRegression(Public):
             noise_precision=noise,
             n_samples=rows.n,
             columns=rows.X.names,
+            observation_digest=ObservationDigest.of(rows.y.view(0, rows.n)),
             roles=roles,
             _root=np.ascontiguousarray(root),
             **engine.outcome(done, rows.n, options),
@@ -340,6 +342,9 @@ class LinearRegressionPosterior(WeightsPosterior):
         array data frames are taken by position.
     roles : dict or None
         {"y": the name of its column}, where it was given by name.
+    observation_digest : ObservationDigest or None
+        By which `compare` tells that posteriors are of the same y; None for a y of dask, and in files
+        of earlier versions.
     elbo : float
         The evidence lower bound, in nats, with all constants; the log evidence itself if alpha and tau are known.
     converged : bool

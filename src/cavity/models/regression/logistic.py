@@ -19,6 +19,7 @@ import numpy as np
 from cavity.base.errors import within_range
 from cavity.base.labels import coded
 from cavity.base.names import Public
+from cavity.base.observation_digest import ObservationDigest
 from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import Threads, single_blas
@@ -180,6 +181,7 @@ class LogisticRegression(Public):
             alpha=done.state.alpha,
             n_samples=rows.n,
             columns=rows.X.names,
+            observation_digest=ObservationDigest.of(rows.y.view(0, rows.n), _likelihood),
             classes=classes,
             roles=roles,
             _root=covariance_root(done.state.weights),
@@ -290,6 +292,9 @@ class LogisticRegressionPosterior(WeightsPosterior):
         The two values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, or truth values.
     roles : dict or None
         {"y": the name of its column}, where it was given by name.
+    observation_digest : ObservationDigest or None
+        By which `compare` tells that posteriors are of the same y; None for a y of dask, and in files
+        of earlier versions.
     elbo : float
         A lower bound on the log evidence, in nats, with all constants.
     converged : bool

@@ -6,6 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.kept import kept
+from cavity.base.observation_digest import DIGEST, ObservationDigest
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, one_of
 from cavity.covariances.program import program_of
 from cavity.ep.options import Options
@@ -64,6 +65,7 @@ SETTINGS = {
     "likelihood": OPEN_LIKELIHOOD,
     "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
     "given": FLAG,
+    "observation_digest?": DIGEST,
 }
 
 
@@ -105,7 +107,8 @@ def rebuilt(stored, settings):
     now = Snapshot(model, basis, information, totals, ids, waiting=waiting, watch=watch, **parts)
     history = settings.get("history")
     history = _unknown_history(now) if history is None else History.from_settings(history)
-    return made(replace(now, history=history), Options(**settings["options"]))
+    digest = settings.get("observation_digest") if now.n_samples else ObservationDigest()
+    return made(replace(now, history=history), Options(**settings["options"]), digest)
 
 
 def _unknown_history(now):

@@ -13,6 +13,7 @@ from cavity.base import arrays
 from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
+from cavity.base.observation_digest import DIGEST, ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data, IntArray
@@ -62,7 +63,7 @@ class StreamingGPState(SparsePosterior):
     ([0.797, 0.012], [0.047, 0.973])
     """
 
-    __slots__ = ("_now", "_options", "_singles", "n_features")
+    __slots__ = ("_digest", "_now", "_options", "_singles", "n_features")
     kind: ClassVar[str] = "streaming_gp"
 
     model: StreamingGP = _shown("model", "The `StreamingGP`: the settings, with what was learnt in them.")
@@ -192,6 +193,15 @@ class StreamingGPState(SparsePosterior):
         job = Job.checked(callback, progress)
         return take_in(self, X, y, *given, learn=learn, n_threads=n_threads, job=job)
 
+    @property
+    def observation_digest(self) -> ObservationDigest | None:
+        """By which `compare` tells that posteriors are of the same y, in the order in which they came.
+
+        None where it is not known: after rows that came one by one, and in files of earlier versions.
+        """
+        digest = self._digest
+        return digest if digest is not None and digest.n_rows == self.n_samples else None
+
     def _single_rows(self):
         """What takes in single rows at this basis, in these settings."""
         now, singles = self._now, self._singles
@@ -218,7 +228,7 @@ class StreamingGPState(SparsePosterior):
         StreamingGPState
             What happens to one does not change the other.
         """
-        out = made(self._now, self._options)
+        out = made(self._now, self._options, self._digest)
         self._singles = None  # no row is added in place to what both know
         return out
 
@@ -253,6 +263,7 @@ class StreamingGPState(SparsePosterior):
         """
         names = self._check_like(other)
         self._now = merged(self._now, other._now, names)
+        self._digest = join_digests(self._digest, other._digest)
         return self
 
     def _check_like(self, other):
@@ -386,13 +397,15 @@ class StreamingGPState(SparsePosterior):
         """Return (arrays, settings) for `save`."""
         stored, settings = self._now.to_arrays()
         options = self._options.record("schedule", "damping", "max_iter", "tol")
+        digest = self.observation_digest
+        settings |= {} if digest is None else {"observation_digest": DIGEST.apart(digest)}
         return stored, settings | {"n_features": self.n_features, "options": options}
 
 
-def made(snapshot, options):
-    """Return the state that knows a snapshot, and takes in batches by EP with some options."""
+def made(snapshot, options, digest):
+    """Return the state that knows a snapshot of rows of a digest, and takes in batches by EP with some options."""
     out = StreamingGPState()
-    out._now, out._options, out._singles = snapshot, options, None
+    out._now, out._options, out._singles, out._digest = snapshot, options, None, digest
     out.n_features = snapshot.waiting.X.shape[1]
     return out
 
@@ -418,7 +431,7 @@ def begun(model, X, options, roles):
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
     columns = names_of(X) or model.inducing_columns
-    return made(Snapshot.prior(model, shape[1], columns, roles), options)
+    return made(Snapshot.prior(model, shape[1], columns, roles), options, ObservationDigest())
 
 
 def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
@@ -449,6 +462,7 @@ def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
             update = Update(now, rows, options, threads)
             new, surprise = update.run(learn, scales, kept)
     state._now = new
+    state._digest = join_digests(state._digest, ObservationDigest.of(rows.y, new.model.likelihood))
     warn_of(surprise)
     if new.status not in (CONVERGED, update.searched):  # the search has warned
         change = np.append(np.inf, new.trace["change"])[-1]

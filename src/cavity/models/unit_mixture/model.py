@@ -215,7 +215,7 @@ class UnitMixture(Public):
             best = engine.best_of(
                 starts, n_init, lambda start, job: engine.ascend(sweeps, start, replace(options, job=job)), job
             )
-        outcome = engine.outcome(best, source.n_rows, options)
+        outcome = engine.outcome(best, source.n_rows, options) | {"observation_digest": extent.digest}
         return posterior_of(self, best.state, best.image.counts, source.n_rows, outcome, source.names or name_of(y))
 
     def fit_stochastic(
@@ -317,6 +317,7 @@ class UnitMixture(Public):
             with job.opened(self, {"y": data}, options=options, n_samples=n, initial_means=given):
                 state = first_state(self, next(start_means(self, given, sample, job=job)), n)
                 state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
+        outcome["observation_digest"] = extent.digest if stream is None else None
         return posterior_of(self, state, image.counts, n, outcome, name_of(y))
 
 

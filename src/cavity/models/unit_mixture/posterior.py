@@ -60,6 +60,9 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         How far the ELBO is below its local optimum by that rate, in nats.
     columns : tuple of str or None
         The name of the column, one, where the data were one of a data frame.
+    observation_digest : ObservationDigest or None
+        By which `compare` tells that posteriors are of the same points; after `update` that of the new ones, as `elbo`
+        is. None where it is not known, as of an iterator seen once and in files of earlier versions.
     """
 
     model: UnitMixture

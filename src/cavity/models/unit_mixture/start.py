@@ -31,7 +31,7 @@ def checked_means(means, model):
 
 def checked_extent(model, source, threads, given):
     """Read the data once, and refuse what is not finite or too far away; return where they lie."""
-    extent = Extent(*source.summary(threads))
+    extent = Extent(*source.summary(threads, digested=True))
     check_reach(model, extent.low, extent.high, given)
     if "noise_variance" in model.learn and 0 < extent.high - extent.low < LEAST_TO_SQUARE:
         raise ValueError(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity import _core
+from cavity.base.observation_digest import ObservationDigest
 from cavity.blocks.runs import reduce_runs
 
 _kernel = _core.best("unit_mixture")
@@ -68,6 +69,7 @@ class Extent:
     low: float
     high: float
     mean: float
+    digest: ObservationDigest | None = None
 
     def finest(self):
         """Return the smallest noise variance that the digits of the data can tell from zero."""

@@ -1,0 +1,90 @@
+"""Digests of observations, beside a twin in Python's integers."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from cavity import likelihoods
+from cavity.base.observation_digest import ROWS_PER_CHUNK, ObservationDigest, join_digests
+
+RNG = np.random.default_rng(0)
+WORD = (1 << 64) - 1
+
+
+def digest_of_row(row):
+    """The digest of a row by the definition: single precision, a polynomial of the columns, two rounds of a mix."""
+    bits = 0
+    for value in row:
+        with np.errstate(over="ignore"):
+            single = np.float32(value) + np.float32(0.0)
+        number = struct.unpack("=I", struct.pack("=f", np.nan if np.isnan(single) else single))[0]
+        bits = (bits * 2862933555777941757 + number) & WORD
+    for multiplier, shift in ((0xBF58476D1CE4E5B9, 32), (0x94D049BB133111EB, 29)):
+        bits = (bits * multiplier) & WORD
+        bits ^= bits >> shift
+    return bits
+
+
+def twin(rows):
+    digests = [digest_of_row(np.atleast_1d(row)) for row in np.asarray(rows, dtype=float)]
+    ordered = sum(digest * pow(6364136223846793005, i, 1 << 63) for i, digest in enumerate(digests))
+    return ObservationDigest(len(digests), sum(digests) % (1 << 63), ordered % (1 << 63))
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (7, 1), (5, 3), (ROWS_PER_CHUNK + 3,)])
+def test_it_is_that_of_the_definition(shape):
+    rows = RNG.normal(size=shape) * 10.0 ** RNG.integers(-50, 50, shape)
+    assert ObservationDigest.of(rows) == twin(rows)
+
+
+def test_special_numbers():
+    rows = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1e300, 1e-300])
+    assert ObservationDigest.of(rows) == twin([0.0, 0.0, np.nan, np.nan, np.inf, -np.inf, np.inf, 0.0])
+    assert ObservationDigest.of(np.zeros(0)) == ObservationDigest() == twin([])
+
+
+def test_what_depends_on_the_order_and_what_does_not():
+    rows = RNG.normal(size=(500, 2))
+    digest, reverse = ObservationDigest.of(rows), ObservationDigest.of(rows[::-1])
+    assert digest.unordered == reverse.unordered
+    assert digest.ordered != reverse.ordered
+    swapped = rows.copy()
+    swapped[[3, 3 + 256]] = rows[[3 + 256, 3]]
+    assert ObservationDigest.of(swapped).ordered != digest.ordered
+    turned = ObservationDigest.of(np.ascontiguousarray(rows[:, ::-1]))
+    assert turned.unordered != digest.unordered
+    one = rows.copy()
+    one[77, 1] += 1e-6
+    assert ObservationDigest.of(one).unordered != digest.unordered
+
+
+@pytest.mark.parametrize("cut", [0, 1, 300, 9000, 20_000])
+def test_parts_add_up(cut):
+    rows = RNG.normal(size=20_000)
+    digest = ObservationDigest.of(rows)
+    first, later = ObservationDigest.of(rows[:cut]), ObservationDigest.of(rows[cut:])
+    assert first + later == join_digests(first, later) == digest
+    assert (later + first).unordered == digest.unordered
+    assert join_digests(None, later) is None
+    assert join_digests(first, None) is None
+
+
+def test_equal_values_of_other_types_are_equal():
+    labels = RNG.integers(0, 2, 100)
+    whole = ObservationDigest.of(labels)
+    for dtype in (bool, np.int8, np.uint64, np.float32, np.float64, np.longdouble, ">f8"):
+        assert ObservationDigest.of(labels.astype(dtype)) == whole
+    signs = 2.0 * labels - 1.0
+    assert ObservationDigest.of(signs, likelihoods.Probit()) == whole
+    assert ObservationDigest.of(signs) != whole
+    rows = RNG.normal(size=(100, 2))
+    assert ObservationDigest.of(rows.astype(np.float32)) == ObservationDigest.of(rows)
+    strided = np.asfortranarray(np.repeat(rows, 2, axis=0))[::2]
+    assert ObservationDigest.of(strided) == ObservationDigest.of(rows)
+    assert ObservationDigest.of(rows[:, :1]) == ObservationDigest.of(rows[:, 0])
+
+
+@pytest.mark.parametrize("other", [None, "text", np.array(["a", "b"]), np.zeros((2, 2, 2)), np.zeros(2, dtype=complex)])
+def test_other_things_have_none(other):
+    assert ObservationDigest.of(other) is None

@@ -89,8 +89,8 @@ RARE = {"max_iter": 3, "tol": 1.0}
 SIGNAL = {"prior_variance": 50.0}
 MIXTURE, DIAGONAL = model(cavity.GaussianMixture, 2, max_iter=4), {"approximation": "diagonal"}
 CASES = {
-    "linear": Case(model(cavity.LinearRegression), {"y": "real"}),
-    "logistic": Case(model(cavity.LogisticRegression, **RARE), {"y": "label"}),
+    "linear": Case(model(cavity.LinearRegression, intercept=False), {"y": "real"}),
+    "logistic": Case(model(cavity.LogisticRegression, intercept=False, **RARE), {"y": "label"}),
     "clutter": Case(model(cavity.Clutter, **SIGNAL, schedule="parallel"), {}),
     "clutter in turn": Case(model(cavity.Clutter, **SIGNAL, max_iter=2), {}),
     "clutter adf": Case(model(cavity.Clutter, **SIGNAL, method="adf"), {}),

@@ -21,8 +21,8 @@ FITS = {
     "glm": lambda X: GLM(labels.Probit()).fit(X, LABEL),
     "diagonal glm": lambda X: GLM(labels.Probit(), approximation="diagonal").fit(X, LABEL),
     "glm by adf": lambda X: GLM(labels.Probit()).fit(X, LABEL, method="adf"),
-    "linear": lambda X: cavity.LinearRegression().fit(X, REAL),
-    "logistic": lambda X: cavity.LogisticRegression().fit(X, LABEL),
+    "linear": lambda X: cavity.LinearRegression(intercept=False).fit(X, REAL),
+    "logistic": lambda X: cavity.LogisticRegression(intercept=False).fit(X, LABEL),
     "gp": lambda X: cavity.GaussianProcess(RBF).fit(X, REAL, learn=False),
     "gp classes": lambda X: cavity.GaussianProcess(RBF, labels.Probit()).fit(X, LABEL, learn=False),
     "streaming": lambda X: cavity.StreamingGP(RBF).fit(X, REAL, learn=False),
@@ -187,7 +187,10 @@ def test_weights_of_scaled_columns_take_the_columns_as_they_are(tmp_path):
 
 
 def test_rows_out_of_range_are_named():
-    for fit in (cavity.LinearRegression().fit(X, REAL), cavity.LogisticRegression().fit(X, LABEL)):
+    for fit in (
+        cavity.LinearRegression(intercept=False).fit(X, REAL),
+        cavity.LogisticRegression(intercept=False).fit(X, LABEL),
+    ):
         method = fit.predict if fit.kind == "linear_regression" else fit.predict_proba
         with pytest.raises(OverflowError, match="the latent value of row 1 of X leaves the range of float64"):
             method([[1.0, 1.0, 1.0], [1e200, 0.0, 0.0]])
@@ -261,11 +264,11 @@ def test_names_that_are_not_there():
 
 def test_other_names_and_pairs():
     table = pd.DataFrame({("a", "x"): X[:, 1], ("a", "y"): X[:, 2], ("b", "z"): REAL})
-    posterior = cavity.LinearRegression().fit(table, ("b", "z"))
+    posterior = cavity.LinearRegression(intercept=False).fit(table, ("b", "z"))
     assert posterior.roles == {"y": "('b', 'z')"}
-    np.testing.assert_array_equal(posterior.mean, cavity.LinearRegression().fit(X[:, 1:], REAL).mean)
+    np.testing.assert_array_equal(posterior.mean, cavity.LinearRegression(intercept=False).fit(X[:, 1:], REAL).mean)
     table = pd.DataFrame({0: X[:, 1], 1: REAL})
-    assert cavity.LinearRegression().fit(table, 1).columns == ("0",)
+    assert cavity.LinearRegression(intercept=False).fit(table, 1).columns == ("0",)
     bounds = pd.DataFrame({"low": REAL - 1.0, "high": REAL + 1.0, "dose": X[:, 1]})
     posterior = GLM(labels.Interval(), prior_variance=1.0).fit(bounds, ["low", "high"])
     assert (posterior.columns, posterior.roles) == (("dose",), {"y": ("low", "high")})

@@ -89,8 +89,8 @@ RARE = {"max_iter": 3, "tol": 1.0}
 SIGNAL = {"prior_variance": 50.0}
 MIXTURE, DIAGONAL = model(cavity.GaussianMixture, 2, max_iter=4), {"approximation": "diagonal"}
 CASES = {
-    "linear": Case(model(cavity.LinearRegression), {"y": "real"}),
-    "logistic": Case(model(cavity.LogisticRegression, **RARE), {"y": "label"}),
+    "linear": Case(model(cavity.LinearRegression, intercept=False), {"y": "real"}),
+    "logistic": Case(model(cavity.LogisticRegression, intercept=False, **RARE), {"y": "label"}),
     "clutter": Case(model(cavity.Clutter, **SIGNAL, schedule="parallel"), {}),
     "clutter in turn": Case(model(cavity.Clutter, **SIGNAL, max_iter=2), {}),
     "clutter adf": Case(model(cavity.Clutter, **SIGNAL, method="adf"), {}),
@@ -357,10 +357,10 @@ for first in (True, False):  # what comes with the first fit of all is no memory
 print(peak() - before)
 """
 LARGE = {
-    "linear": "cavity.LinearRegression().fit(X, given)",
-    "logistic": "cavity.LogisticRegression().fit(X, given, max_iter=2, n_threads=2)",
+    "linear": "cavity.LinearRegression(intercept=False).fit(X, given)",
+    "logistic": "cavity.LogisticRegression(intercept=False).fit(X, given, max_iter=2, n_threads=2)",
     "stream": "cavity.StreamingGP(covariances.RBF(), likelihoods.Gaussian(0.1)).fit(X, given, learn=False)",
-    "prediction": "cavity.LinearRegression().fit(np.eye(20), y[:20]).predict(X)",
+    "prediction": "cavity.LinearRegression(intercept=False).fit(np.eye(20), y[:20]).predict(X)",
 }
 
 

@@ -32,13 +32,13 @@ def signs(y):
 
 def linear_regression(n_threads):
     X, y = numbers(400, 140)
-    done = cavity.LinearRegression(ard=True).fit(X, y, max_iter=3, tol=1.0, n_threads=n_threads)
+    done = cavity.LinearRegression(intercept=False, ard=True).fit(X, y, max_iter=3, tol=1.0, n_threads=n_threads)
     return done.elbo, done.mean, *done.predict(X[:5])
 
 
 def logistic_regression(n_threads):
     X, y = numbers(400, 140)
-    done = cavity.LogisticRegression().fit(X, signs(y), max_iter=3, n_threads=n_threads)
+    done = cavity.LogisticRegression(intercept=False).fit(X, signs(y), max_iter=3, n_threads=n_threads)
     return done.elbo, done.mean, *done.predict(X[:5])
 
 

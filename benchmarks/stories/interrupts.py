@@ -32,12 +32,12 @@ def table(n, d):
 
 def linear():
     X, y = table(4000, 3000)
-    return lambda: cavity.LinearRegression(ard=True).fit(X, y)
+    return lambda: cavity.LinearRegression(intercept=False, ard=True).fit(X, y)
 
 
 def logistic():
     X, y = table(4000, 2000)
-    return lambda: cavity.LogisticRegression().fit(X, y > 0)
+    return lambda: cavity.LogisticRegression(intercept=False).fit(X, y > 0)
 
 
 def glm():

@@ -152,7 +152,7 @@ def linear():
         yield Case(name, getattr(ours, name), their_linear.LogisticRegression, **given)
     given = dict(data=plane, shapes=shapes[:-1], judge=predict, spread=mean_and_spread, reached=mean_gaussian)
     for name, rival in (("", "BayesianRidge"), ("ard=True", "ARDRegression")):
-        mine = partial(cavity.LinearRegression, ard=bool(name))
+        mine = partial(cavity.LinearRegression, ard=bool(name), intercept=False)
         theirs = partial(getattr(their_linear, rival), fit_intercept=False)
         yield Case(f"cavity.LinearRegression({name}), {rival}", mine, theirs, **given)
 

@@ -80,7 +80,9 @@ def linear_units(rng):
     y = X @ rng.normal(size=X.shape[1]) + rng.normal(size=len(X))
 
     def fit(a, b):
-        model = cavity.LinearRegression(prior_variance=variance * (b / a) ** 2, noise_variance=noise * b * b)
+        model = cavity.LinearRegression(
+            intercept=False, prior_variance=variance * (b / a) ** 2, noise_variance=noise * b * b
+        )
         return model.fit(a * X, b * y)
 
     def described(p, a, b):
@@ -197,9 +199,9 @@ def defaults(rng):
         lambda: cavity.GLM("gaussian").fit(X, real),
         lambda: cavity.GLM("student-t").fit(X, real),
         lambda: cavity.GLM("poisson").fit(X, labels * 3),
-        lambda: cavity.LinearRegression().fit(X, real),
-        lambda: cavity.LinearRegression(ard=True).fit(X, real),
-        lambda: cavity.LogisticRegression().fit(X, labels),
+        lambda: cavity.LinearRegression(intercept=False).fit(X, real),
+        lambda: cavity.LinearRegression(intercept=False, ard=True).fit(X, real),
+        lambda: cavity.LogisticRegression(intercept=False).fit(X, labels),
         lambda: cavity.GaussianProcess().fit(X, real),
         lambda: cavity.GaussianProcess("rbf", "probit").fit(X, labels),
         lambda: cavity.StreamingGP().fit(X, real),

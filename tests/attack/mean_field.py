@@ -64,7 +64,9 @@ def linear_regression(rng):
     n, d = int(rng.integers(2, 40)), int(rng.integers(1, 6))
     X, ard = rng.normal(size=(n, d)), bool(rng.random() < 0.5)
     y = X @ rng.normal(size=d) + positive(rng, -1, 0.5) * rng.normal(size=n)
-    model = cavity.LinearRegression(ard=ard, prior_shape=1e-2, prior_rate=1e-2, noise_shape=1e-2, noise_rate=1e-2)
+    model = cavity.LinearRegression(
+        intercept=False, ard=ard, prior_shape=1e-2, prior_rate=1e-2, noise_shape=1e-2, noise_rate=1e-2
+    )
     posterior = sure(model.fit, X, y)
     alpha, noise = posterior.alpha, posterior.noise_precision
     finite("elbo", posterior.elbo)
@@ -82,7 +84,7 @@ def logistic_regression(rng):
     n, d = int(rng.integers(1, 40)), int(rng.integers(1, 5))
     X, variance = rng.normal(size=(n, d)) * positive(rng, -1, 1), 10 ** rng.uniform(-1, 2, d)
     y = np.where(X @ rng.normal(size=d) + rng.logistic(size=n) > 0, 1.0, -1.0)
-    posterior = sure(cavity.LogisticRegression(prior_variance=variance).fit, X, y)
+    posterior = sure(cavity.LogisticRegression(intercept=False, prior_variance=variance).fit, X, y)
     elbo = reference.polya_gamma_elbo(X, y, posterior.mean, posterior.covariance, 1 / variance)
     near("elbo", posterior.elbo, elbo, 1e-8 * (1 + abs(elbo)))
     if posterior.converged:

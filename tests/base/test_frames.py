@@ -60,8 +60,8 @@ def test_numbers_of_several_types_side_by_side(library):
 MODELS = {
     "glm": lambda X, y: GLM(labels.Probit()).fit(X, y, offset=y, sample_weight=y),
     "diagonal glm": lambda X, y: GLM(labels.Probit(), approximation="diagonal").fit(X, y),
-    "linear": lambda X, y: cavity.LinearRegression(prior_variance=1.0, noise_variance=1.0).fit(X, y),
-    "logistic": lambda X, y: cavity.LogisticRegression().fit(X, y),
+    "linear": lambda X, y: cavity.LinearRegression(intercept=False, prior_variance=1.0, noise_variance=1.0).fit(X, y),
+    "logistic": lambda X, y: cavity.LogisticRegression(intercept=False).fit(X, y),
     "gp": lambda X, y: cavity.GaussianProcess(cavity.covariances.RBF()).fit(X, y, offset=y, learn=False),
     "streaming": lambda X, y: cavity.StreamingGP(cavity.covariances.RBF()).fit(X, y, sample_weight=y, learn=False),
     "clutter": lambda X, y: cavity.Clutter().fit(X),
@@ -183,8 +183,8 @@ def test_vectors_in_place_of_rows_are_told_what_to_do():
     for fit in (
         lambda: cavity.GaussianMixture(1).fit(y),
         lambda: GLM(noise.Gaussian()).fit(y, y),
-        lambda: cavity.LinearRegression().fit(y, y),
-        lambda: cavity.LogisticRegression().fit(y, y > 2),
+        lambda: cavity.LinearRegression(intercept=False).fit(y, y),
+        lambda: cavity.LogisticRegression(intercept=False).fit(y, y > 2),
         lambda: cavity.GaussianProcess(cavity.covariances.RBF()).fit(y, y),
         lambda: cavity.StreamingGP(cavity.covariances.RBF()).fit(y, y),
     ):
@@ -196,7 +196,7 @@ def test_columns_of_frames_in_place_of_rows_are_told_what_to_do():
     y = pd.Series(np.arange(5.0))
     for fit in (
         lambda: cavity.GaussianMixture(1).fit(y),
-        lambda: cavity.LinearRegression().fit(y, y),
+        lambda: cavity.LinearRegression(intercept=False).fit(y, y),
         lambda: cavity.GaussianProcess(cavity.covariances.RBF()).fit(y, y),
         lambda: cavity.StreamingGP(cavity.covariances.RBF()).fit(y, y),
     ):

@@ -170,7 +170,7 @@ def test_models_speak_in_labels(tmp_path):
     for model, options in (
         (cavity.GLM(Logit(), prior_variance=1.0, intercept=False), {}),
         (cavity.GLM(Own(), prior_variance=1.0, intercept=False), {}),
-        (cavity.LogisticRegression(), {}),
+        (cavity.LogisticRegression(intercept=False), {}),
         (cavity.GaussianProcess(RBF, Probit()), {"learn": False}),
         (cavity.StreamingGP(RBF, Probit()), {"learn": False}),
     ):
@@ -195,7 +195,10 @@ def test_models_speak_in_labels(tmp_path):
 def test_probabilities_under_the_names_of_classes():
     frame = pd.DataFrame({"x": [-1.0, 0.5, 1.0, -0.5]}, index=[7, 7, 3, 1])
     for y, columns in ((TEXT, ["no", "yes"]), ([0, 1, 1, 0], [0, 1])):
-        for model in (cavity.GLM(Probit(), prior_variance=1.0, intercept=False), cavity.LogisticRegression()):
+        for model in (
+            cavity.GLM(Probit(), prior_variance=1.0, intercept=False),
+            cavity.LogisticRegression(intercept=False),
+        ):
             posterior = model.fit(frame, y)
             found = posterior.predict_proba(frame, as_frame=True)
             assert (found.columns.tolist(), found.index.tolist()) == (columns, [7, 7, 3, 1])
@@ -210,14 +213,14 @@ def test_names_are_shown():
     RBF = cavity.covariances.RBF()
     for posterior in (
         cavity.GLM(Probit(), prior_variance=1.0, intercept=True).fit(frame, text),
-        cavity.LogisticRegression().fit(frame, text),
+        cavity.LogisticRegression(intercept=False).fit(frame, text),
         cavity.GaussianProcess(RBF, Probit()).fit(frame, text, learn=False),
         cavity.StreamingGP(RBF, Probit()).fit(frame, text, learn=False),
     ):
         assert words in repr(posterior)
         assert "'dose'" in repr(posterior)
     assert "weights of    'intercept', 'dose'" in repr(cavity.GLM(Probit(), intercept=True).fit(frame, text))
-    assert "larger values speak for 'yes'" in repr(cavity.LogisticRegression().fit(X, text).summary())
+    assert "larger values speak for 'yes'" in repr(cavity.LogisticRegression(intercept=False).fit(X, text).summary())
     assert "columns of X  'dose'" in repr(cavity.GaussianMixture(1).fit(frame))
     assert "columns of X  'dose'" in repr(cavity.Clutter().fit(frame))
-    assert "classes" not in repr(cavity.LogisticRegression().fit(X, X[:, 0] > 0))
+    assert "classes" not in repr(cavity.LogisticRegression(intercept=False).fit(X, X[:, 0] > 0))

@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 POSTERIORS = (  # of other kinds and sizes, so that a mixture of two could not be read, or would be seen
     cavity.Clutter().fit(RNG.normal(size=20)),
     cavity.GaussianMixture(2).fit(RNG.normal(size=(4000, 2))),
-    cavity.LinearRegression().fit(RNG.normal(size=(9, 3)), RNG.normal(size=9)),
+    cavity.LinearRegression(intercept=False).fit(RNG.normal(size=(9, 3)), RNG.normal(size=9)),
 )
 NUMBER = st.integers(0, len(POSTERIORS) - 1)
 ENDED = 2**31 - 1  # a process that cannot be: its number is above all that systems give

@@ -94,11 +94,11 @@ POSTERIORS = {
     "glm, matrix": lambda: GLM(noise.Gaussian(0.3), prior_variance=np.eye(2) + 0.1).fit(X, Y),
     "glm, updated": lambda: GLM(labels.Probit()).fit(X, LABELS).update(X, LABELS),
     "glm, diagonal": lambda: GLM(labels.Probit(), approximation="diagonal").fit(X, LABELS),
-    "linear_regression": lambda: cavity.LinearRegression(ard=True).fit(X, Y),
-    "linear_regression, known": lambda: cavity.LinearRegression(prior_variance=[1.0, 2.0], noise_variance=1.0).fit(
-        X, Y
-    ),
-    "logistic_regression": lambda: cavity.LogisticRegression().fit(X, LABELS),
+    "linear_regression": lambda: cavity.LinearRegression(intercept=False, ard=True).fit(X, Y),
+    "linear_regression, known": lambda: cavity.LinearRegression(
+        intercept=False, prior_variance=[1.0, 2.0], noise_variance=1.0
+    ).fit(X, Y),
+    "logistic_regression": lambda: cavity.LogisticRegression(intercept=False).fit(X, LABELS),
     "mixed": lambda: cavity.MixedGLM([cavity.RandomEffects("g", 0), "h"], "probit", **MIXED).fit(
         X, LABELS, groups=EFFECTS_OF
     ),

@@ -155,14 +155,17 @@ def test_predictions_are_lazy_and_chunk_by_chunk():
 def test_predictions_of_weights_are_lazy():
     y = X @ [1.0, 0.5, -0.3] + np.random.default_rng(1).normal(size=N)
     array = da.from_array(X, chunks=(70, 2))
-    linear, logistic = cavity.LinearRegression().fit(X, y), cavity.LogisticRegression().fit(FRAME, y > 0)
+    linear, logistic = (
+        cavity.LinearRegression(intercept=False).fit(X, y),
+        cavity.LogisticRegression(intercept=False).fit(FRAME, y > 0),
+    )
     glm = cavity.GLM("probit", intercept=False).fit(X, y > 0)
     for posterior, rows in ((linear, array), (glm, array), (logistic, dd.from_pandas(FRAME, npartitions=3))):
         for lazy, known in zip(posterior.predict(rows), posterior.predict(rows.compute()), strict=True):
             np.testing.assert_allclose(lazy.compute(), known, rtol=1e-12)
     np.testing.assert_allclose(glm.predict_proba(array).compute(), glm.predict_proba(X), rtol=1e-12)
     frame = dd.from_pandas(FRAME.assign(y=(y > 0).astype(float)), npartitions=3)
-    fitted = cavity.LogisticRegression().fit(frame.compute(), "y")
+    fitted = cavity.LogisticRegression(intercept=False).fit(frame.compute(), "y")
     np.testing.assert_allclose(
         fitted.log_density(frame, "y").compute(), fitted.log_density(frame.compute(), "y"), rtol=1e-12
     )

@@ -141,7 +141,7 @@ EVERY = {  # of fits; those that stand first are tested by default
     "probit": lambda **k: cavity.GLM("probit").fit(X, Y, schedule="sequential", **k),
     "double loop": lambda **k: cavity.GLM(FAR, 1.0).fit(X[:40], 10.0 * X[:40, 1], max_iter=15, **k),
     "diagonal": lambda **k: cavity.GLM("probit", 1.0, approximation="diagonal").fit(X, Y, **k),
-    "logistic": lambda **k: cavity.LogisticRegression(prior_variance=None, ard=True).fit(X, Y, **k),
+    "logistic": lambda **k: cavity.LogisticRegression(intercept=False, prior_variance=None, ard=True).fit(X, Y, **k),
     "minibatches": lambda **k: cavity.UnitMixture(3).fit_stochastic(X[:, 0], batch_size=70, n_epochs=2, **k),
     "selection": lambda **k: cavity.select_components(cavity.GaussianMixture(1), X, (1, 3), max_iter=9, **k).best,
     "full": lambda **k: cavity.GaussianMixture(4).fit(X, n_init=2, rng=1, accelerate="squarem", max_iter=40, **k),
@@ -156,7 +156,9 @@ EVERY = {  # of fits; those that stand first are tested by default
     "dual": lambda **k: cavity.GLM("probit", 1.0).fit(X[:2].T, [0, 1], **k),
     "averaged": lambda **k: cavity.GLM("probit", 1.0).fit(X, Y, schedule="stochastic", **k),
     "learnt": lambda **k: cavity.GLM(OPEN).fit(X[:80], X[:80, 1] ** 3, learn=True, **k),
-    "linear": lambda **k: cavity.LinearRegression(prior_variance=None, ard=True).fit(X, X[:, 0] + Y, **k),
+    "linear": lambda **k: cavity.LinearRegression(intercept=False, prior_variance=None, ard=True).fit(
+        X, X[:, 0] + Y, **k
+    ),
     "minibatches of rows": lambda **k: cavity.GaussianMixture(3, "diag").fit_stochastic(X, batch_size=70, **k),
 }
 CASES = [pytest.param(name, marks=[] if i < 8 else [pytest.mark.long]) for i, name in enumerate(EVERY)]

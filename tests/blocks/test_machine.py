@@ -37,8 +37,10 @@ FITS = {  # of rows with two columns; several kinds of stages within stages
     "learnt": lambda X, **k: cavity.GLM(T(3.0, None)).fit(X, 3.0 * Y, learn=True, max_iter=15, **k),
     "mixed": lambda X, **k: cavity.MixedGLM(cavity.RandomEffects("group"), "probit").fit(X, Y, groups=GROUPS, **k),
     "clutter": lambda X, **k: cavity.Clutter().fit(_first(X), schedule="parallel", **k),
-    "logistic": lambda X, **k: cavity.LogisticRegression(prior_variance=None, ard=True).fit(X, Y, **k),
-    "linear": lambda X, **k: cavity.LinearRegression(prior_variance=None, ard=True).fit(X, 3.0 * Y, **k),
+    "logistic": lambda X, **k: cavity.LogisticRegression(intercept=False, prior_variance=None, ard=True).fit(X, Y, **k),
+    "linear": lambda X, **k: cavity.LinearRegression(intercept=False, prior_variance=None, ard=True).fit(
+        X, 3.0 * Y, **k
+    ),
 }
 
 

@@ -97,7 +97,9 @@ def regression(seed, n, d):
 def test_a_regression_of_ones_own_is_the_shipped_one(accelerate):
     X, y = regression(0, 60, 5)
     own = mean_field.fit(Ard(X, y), accelerate=accelerate, tol=1e-13)
-    model = cavity.LinearRegression(ard=True, prior_shape=0.1, prior_rate=0.2, noise_shape=0.3, noise_rate=0.4)
+    model = cavity.LinearRegression(
+        intercept=False, ard=True, prior_shape=0.1, prior_rate=0.2, noise_shape=0.3, noise_rate=0.4
+    )
     shipped = model.fit(X, y, tol=1e-13)
     assert own.converged
     assert own.elbo == pytest.approx(shipped.elbo, abs=1e-10)

@@ -18,8 +18,8 @@ Y = F + RNG.normal(size=60)
 FITS = {
     "glm": lambda: GLM(likelihoods.Gaussian(1.0), prior_variance=100.0).fit(X, Y),
     "diagonal": lambda: GLM(likelihoods.Gaussian(1.0), approximation="diagonal").fit(X - X.mean(0), Y),
-    "linear": lambda: cavity.LinearRegression().fit(X, Y),
-    "logistic": lambda: cavity.LogisticRegression().fit(X, F + 1.0 < Y),
+    "linear": lambda: cavity.LinearRegression(intercept=False).fit(X, Y),
+    "logistic": lambda: cavity.LogisticRegression(intercept=False).fit(X, F + 1.0 < Y),
 }
 
 

@@ -90,7 +90,10 @@ def test_selection_reads_where_the_rows_are(tmp_path):
 
 
 def test_regressions_have_the_same_bits(scheduler):
-    linear, logistic = cavity.LinearRegression(), cavity.LogisticRegression(prior_variance=1.0)
+    linear, logistic = (
+        cavity.LinearRegression(intercept=False),
+        cavity.LogisticRegression(intercept=False, prior_variance=1.0),
+    )
     same(linear.fit(frame(y=Y), "y"), linear.fit(X, Y))
     known = logistic.fit(X, LABELS)
     found = logistic.fit(array(X).persist(), array(LABELS).persist())
@@ -99,7 +102,10 @@ def test_regressions_have_the_same_bits(scheduler):
 
 
 def test_arrays_and_truth_values():
-    linear, logistic = cavity.LinearRegression(), cavity.LogisticRegression(prior_variance=1.0)
+    linear, logistic = (
+        cavity.LinearRegression(intercept=False),
+        cavity.LogisticRegression(intercept=False, prior_variance=1.0),
+    )
     same(linear.fit(array(X), array(Y)), linear.fit(X, Y))
     found = logistic.fit(frame(up=Y > 0), "up")
     same(found, logistic.fit(X, Y > 0))
@@ -109,15 +115,18 @@ def test_arrays_and_truth_values():
 def test_bad_rows_are_named():
     rows, y = X.copy(), Y.copy()
     rows[30_000, 1], y[9] = np.nan, np.inf
-    for model, given in ((cavity.LinearRegression(), array(Y)), (cavity.LogisticRegression(), array(LABELS))):
+    for model, given in (
+        (cavity.LinearRegression(intercept=False), array(Y)),
+        (cavity.LogisticRegression(intercept=False), array(LABELS)),
+    ):
         with pytest.raises(ValueError, match=r"X must be finite, got X\[30000, 1\] = nan \(row 3998 of chunk 2\)"):
             model.fit(array(rows), given)
     with pytest.raises(ValueError, match=r"y must be finite, got y\[9\] = inf \(row 9 of chunk 0\)"):
-        cavity.LinearRegression().fit(array(X), array(y))
+        cavity.LinearRegression(intercept=False).fit(array(X), array(y))
     with pytest.raises(ValueError, match=r"y must have one entry per row of X, that is 40000, got 39999"):
-        cavity.LinearRegression().fit(array(X), array(Y[1:]))
+        cavity.LinearRegression(intercept=False).fit(array(X), array(Y[1:]))
     with pytest.raises(ValueError, match=r"y must hold two classes, got 16 different values"):
-        cavity.LogisticRegression().fit(array(X), array(Y))
+        cavity.LogisticRegression(intercept=False).fit(array(X), array(Y))
 
 
 def test_a_fit_goes_on_from_its_checkpoint(tmp_path):

@@ -90,12 +90,12 @@ def test_one_dimension_each_way():
 
 
 def test_the_noise_of_a_regression():
-    posterior = cavity.LinearRegression().fit(X, X @ [1.0, 0.5] + RNG.normal(size=65))
+    posterior = cavity.LinearRegression(intercept=False).fit(X, X @ [1.0, 0.5] + RNG.normal(size=65))
     q = posterior.noise_precision
     truth = stats.invgamma(q.shape, scale=q.rate)
     frame = posterior.summary(level=0.8).below.to_frame()
     assert frame.loc["noise_variance"].tolist() == pytest.approx([truth.mean(), truth.std(), *truth.interval(0.8)])
-    assert cavity.LinearRegression(noise_variance=1.0).fit(X, X[:, 0]).summary().below is None
+    assert cavity.LinearRegression(intercept=False, noise_variance=1.0).fit(X, X[:, 0]).summary().below is None
     few = summary.summarized("", summary.inverse_gamma(("a",), np.array([1.5]), np.array([1.0])), 0.9)
     assert few.columns["mean"].tolist() == pytest.approx([2.0])
     assert repr(few).splitlines()[2].split()[:2] == ["a", "2"]  # no sd

@@ -69,8 +69,8 @@ CASES = {  # a posterior, the rows that are drawn with it, and the number of pan
     "glm of counts": (lambda: glm("poisson", COUNTS), (X, COUNTS), 2),
     "glm of an order": (lambda: cavity.GLM("ordered-probit").fit(X, np.digitize(Y, [-1, 1])), (), 1),
     "adf": (lambda: glm("probit", TWO, method="adf"), (X, TWO), 2),
-    "linear": (lambda: cavity.LinearRegression().fit(X, Y), (X, Y), 2),
-    "logistic": (lambda: cavity.LogisticRegression().fit(X, TWO), (X, TWO), 2),
+    "linear": (lambda: cavity.LinearRegression(intercept=False).fit(X, Y), (X, Y), 2),
+    "logistic": (lambda: cavity.LogisticRegression(intercept=False).fit(X, TWO), (X, TWO), 2),
     "mixed": (mixed, (), 3),
     "process": (lambda: process(1), (), 1),
     "process of two": (lambda: process(2), (), 2),
@@ -125,7 +125,7 @@ def test_intervals_are_those_of_the_summary():
     np.testing.assert_array_equal([display.low[::-1], display.high[::-1]], [columns["10%"], columns["90%"]])
     drawn = np.concatenate([line.get_xdata() for line in display.ax_.lines[1:]])
     assert sorted(drawn) == sorted(display.mean)
-    wide = cavity.LinearRegression().fit(RNG.normal(size=(150, 100)), RNG.normal(size=150))
+    wide = cavity.LinearRegression(intercept=False).fit(RNG.normal(size=(150, 100)), RNG.normal(size=150))
     display = plot.IntervalDisplay.from_posterior(wide, most=7)
     clearest = np.argsort(-np.abs(wide.mean) / wide.sd)[:7]
     assert display.names == tuple(f"x{j + 1}" for j in clearest[::-1])

@@ -36,6 +36,24 @@ def linear_elbo(X, y, m, S, alpha, noise, prior, noise_prior):
     return total + gamma_log_prior(*noise_prior, *noise) + gamma_entropy(*noise)
 
 
+def linear_elbo_with_intercept(X, y, m, S, alpha, noise, prior, noise_prior, variance):
+    """As `linear_elbo`, with one alpha for all columns or one for each, but for the first: it is N(0, variance)."""
+    n, d = X.shape
+    of = [alpha[j % len(alpha)] for j in range(d - 1)]  # of each column
+    log_tau, tau = special.digamma(noise[0]) - np.log(noise[1]), noise[0] / noise[1]
+    total = 0.0
+    for x, target in zip(X, y, strict=True):
+        total += 0.5 * (log_tau - np.log(2 * np.pi) - tau * ((target - x @ m) ** 2 + x @ S @ x))
+    total += stats.norm(0, np.sqrt(variance)).logpdf(m[0]) - 0.5 * S[0, 0] / variance
+    for (shape, rate), mean, spread in zip(of, m[1:], np.diag(S)[1:], strict=True):
+        log_alpha = special.digamma(shape) - np.log(rate)
+        total += 0.5 * (log_alpha - np.log(2 * np.pi) - shape / rate * (mean**2 + spread))
+    for shape, rate in alpha:
+        total += gamma_log_prior(*prior, shape, rate) + gamma_entropy(shape, rate)
+    total += gamma_log_prior(*noise_prior, *noise) + gamma_entropy(*noise)
+    return total + stats.multivariate_normal(m, S).entropy()
+
+
 def polya_gamma_sweep(X, y, m, S, prior_precision):
     """q(omega_n) = PG(1, c_n) with c_n^2 = E[(x_n'w)^2], then q(w); y in {-1, +1}."""
     omega = np.zeros(len(y))

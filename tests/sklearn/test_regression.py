@@ -136,7 +136,9 @@ def test_relevance_determination():
     X, f, rng = draw(300)
     y = 100.0 + f + 0.3 * rng.normal(size=300)
     model = ARDRegression().fit(X + 50.0, y)
-    posterior = cavity.LinearRegression(ard=True).fit(X + 50.0 - np.mean(X + 50.0, axis=0), y - np.mean(y))
+    posterior = cavity.LinearRegression(intercept=False, ard=True).fit(
+        X + 50.0 - np.mean(X + 50.0, axis=0), y - np.mean(y)
+    )
     np.testing.assert_allclose(model.coef_, posterior.mean, atol=1e-10)
     assert abs(model.coef_[2]) < 0.01
     assert model.relevance_[2] < 0.5

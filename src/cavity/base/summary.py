@@ -45,7 +45,8 @@ class Table(Frozen):
     Examples
     --------
     >>> import cavity
-    >>> posterior = cavity.LinearRegression(noise_variance=1.0, prior_variance=10.0).fit([[1.0], [2.0]], [1.1, 1.9])
+    >>> model = cavity.LinearRegression(noise_variance=1.0, prior_variance=10.0, intercept=False)
+    >>> posterior = model.fit([[1.0], [2.0]], [1.1, 1.9])
     >>> table = posterior.summary(level=0.9)
     >>> list(table.columns), table.columns["mean"].round(3).tolist()
     (['mean', 'sd', '5%', '95%', 'P(>0)'], [0.961])

@@ -123,7 +123,7 @@ def mixture(posterior):
 def latent(posterior):
     """Return what a posterior of a function of the columns tells: its moments, and of the target what follows."""
     likelihood = getattr(posterior.model, "likelihood", None)
-    width = len(posterior.mean) if likelihood is None else posterior.n_features
+    width = posterior.n_features
     if width == 0:
         raise ValueError("the posterior has an intercept only: it says the same of every row")
     logistic = isinstance(posterior, LogisticRegressionPosterior)

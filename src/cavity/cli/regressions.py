@@ -4,8 +4,8 @@ from argparse import BooleanOptionalAction
 from dataclasses import replace
 
 from cavity.base.results import counted
-from cavity.cli import derived, readers, targets
 from cavity.cli import options as shared
+from cavity.cli import readers, targets
 from cavity.cli.options import POSITIVE, Number
 
 PRIOR = Number("--prior-variance", POSITIVE, "V", "of each coefficient (default learnt)")
@@ -26,12 +26,14 @@ def add_options(command, *numbers):
 
 def fitted(options, kind, likelihood, numbers=()):
     """Fit a model of a class; return what commands return."""
-    table = readers.whole(options)
+    table, explicit = readers.whole(options), options.features is not None
+    problem = targets.chosen(table, options, likelihood, stored=True)
     if not options.no_intercept:
-        table = derived.with_ones(table)
-    problem = targets.chosen(table, options, likelihood, stored=True).with_columns(table.source)
+        problem = problem.without_constants(table.source, explicit, ", or say --no-intercept")
+    problem = problem.with_columns(table.source)
     ard = options.prior_variance is None if options.ard is None else options.ard  # columns may have any scale
-    model = kind(**{"prior_variance": None} | shared.given(options, [PRIOR, *numbers]), ard=ard)
+    given = {"prior_variance": None} | shared.given(options, [PRIOR, *numbers])
+    model = kind(**given, ard=ard, intercept=not options.no_intercept)
     posterior, seconds = shared.timed(model.fit, problem.X, problem.y, **shared.fit_options(options))
     known = {"classes": problem.classes} if problem.classes else {}
     posterior = replace(posterior, columns=tuple(problem.names), roles=problem.roles, **known)

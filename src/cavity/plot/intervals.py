@@ -44,7 +44,7 @@ class IntervalDisplay(Display):
     --------
     >>> import cavity
     >>> from cavity.plot import IntervalDisplay
-    >>> posterior = cavity.LinearRegression().fit([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0]], [1.0, 2.1, 2.9])
+    >>> posterior = cavity.LinearRegression(intercept=False).fit([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0]], [1.0, 2.1, 2.9])
     >>> IntervalDisplay.from_posterior(posterior).names
     ('x2', 'x1')
     """

@@ -120,7 +120,7 @@ class ARDRegression(RegressorMixin, Face):
             If the stopping rule was not met; ``converged_`` is False then.
         """
         X, y, _ = counted_rows(self, X, y, dtype=np.float64, y_numeric=True)
-        model = LinearRegression(ard=arrays.flag(self.ard, "ard"))
+        model = LinearRegression(ard=arrays.flag(self.ard, "ard"), intercept=False)
         intercept = arrays.flag(self.fit_intercept, "fit_intercept")
         self._centre = np.mean(X, axis=0) if intercept else np.zeros(X.shape[1])
         middle = float(np.mean(y)) if intercept else 0.0

@@ -5,7 +5,6 @@ import pytest
 from scipy import sparse
 
 from cavity.blocks.executors import Threads
-from cavity.blocks.runs import by_blocks
 from cavity.models.regression.rows import RegressionRows, opened
 
 
@@ -19,7 +18,7 @@ def test_totals_are_those_of_all_rows(kind, n_threads):
     X = np.random.default_rng(0).integers(-3, 4, (23, 3)).astype(float)
     rows = RegressionRows.of(opened(kind(X), 4), np.arange(23.0))
     with Threads(n_threads) as threads:
-        squares, sums = rows.total(by_blocks(products), None, threads)
+        squares, sums = rows.total(products, None, threads)
     np.testing.assert_array_equal(squares, X.T @ X)
     np.testing.assert_array_equal(sums, np.arange(23.0) @ X)
     assert rows.n == 23
@@ -30,8 +29,8 @@ def test_what_is_not_finite_is_found_in_the_sums():
     rows = RegressionRows.of(opened(X, 4), np.ones(10))
     X[6, 1] = np.inf
     with Threads(1) as thread, pytest.raises(ValueError, match=r"X must be finite, got X\[6, 1\] = inf"):
-        rows.total(by_blocks(products), None, thread)
+        rows.total(products, None, thread)
     X[6, 1] = 1e200
     with Threads(1) as thread, np.errstate(over="ignore"):
-        squares, _ = rows.total(by_blocks(products), None, thread)
+        squares, _ = rows.total(products, None, thread)
     assert np.isinf(squares[1, 1])

@@ -106,7 +106,8 @@ def test_elbo_never_falls(seed, k, n, spread, learn, accelerate):
     elbos = []
     model = cavity.UnitMixture(k, prior_variance=2.0 * spread**2, learn=tuple(learn))
     # with as many means as points the noise is learnt to be nothing, which is an error
-    with contextlib.suppress(cavity.ConvergenceWarning, ArithmeticError if n <= k else cavity.ConvergenceWarning):
+    expected = [cavity.ConvergenceWarning, cavity.SettingsWarning] + [ArithmeticError] * (n <= k)
+    with contextlib.suppress(*expected):
         model.fit(y, accelerate=accelerate, max_iter=60, callback=writing(elbos))
     values = [elbo for _, elbo in elbos]
     assert np.all(np.isfinite(values))
@@ -454,3 +455,22 @@ def test_a_prior_far_wider_than_the_noise():
     variance = 1 / (1 / v + 2 / s)
     evidence = -np.log(2 * np.pi) - np.log(s) - 0.5 * (np.log(v) - np.log(variance)) - 0.5 * np.sum((y - 0.3) ** 2) / s
     assert posterior.elbo == pytest.approx(evidence, rel=1e-13)
+
+
+@pytest.mark.parametrize("fit", ["fit", "fit_stochastic"])
+def test_data_in_other_units_than_the_noise_are_told(fit):
+    """Three groups of sd 1000 and a noise variance of 1; one that is learnt has the units of the data."""
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.concatenate([rng.normal(centre, 1.0, 60) for centre in (-9.0, 0.0, 12.0)]))
+    model = cavity.UnitMixture(3)
+    getattr(model, fit)(y)
+    with pytest.warns(cavity.SettingsWarning, match=r"1\d\d of 180 points lie more than 6 standard .*learn="):
+        getattr(model, fit)(1000.0 * y)
+    learning = cavity.UnitMixture(3, prior_variance=1e8, noise_variance=1e6, learn="noise_variance")
+    assert 5e5 < getattr(learning, fit)(1000.0 * y).noise_variance < 2e6
+
+
+def test_too_few_components_are_no_matter_of_units():
+    """Numbers of components are compared by their ELBOs: a tenth of the galaxies is far from the only component."""
+    velocities, _ = cavity.data.load("galaxies")
+    assert cavity.UnitMixture(1, prior_mean=20.0).fit(velocities).converged

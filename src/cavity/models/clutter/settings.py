@@ -3,17 +3,16 @@
 import numpy as np
 
 from cavity.base.constants import MAD_TO_SD
-from cavity.base.errors import SettingsWarning, warn
 from cavity.blocks.executors import Threads
 from cavity.blocks.merge import starts
 from cavity.blocks.runs import reduce_runs
 from cavity.blocks.sources import Source, rows
+from cavity.models.far_points import BEYOND_SD, are_many, far_sd, warn_of_far_points
 
 WEIGHT = 0.1  # of clutter: gross errors are few
 VAGUE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
-BEYOND = 5.0  # sd beyond the norm of most points of a spherical normal, sqrt(d): one in a million lies there
 JUDGED_ROWS = 8192  # rows of batches judged together
-FEW, STRANGE_SHARE = 5, 0.05  # strangers that are too many to be gross errors
+STRANGE_SHARE = 0.05  # of the points, which are too many to be gross errors
 
 
 def scaled(values, given):
@@ -47,7 +46,7 @@ def strangers(points, model, mean, variance):
     The signal lies around `mean`, (d,) or (B, d), with the noise and `variance`, a number or (B,).
     """
     n, d = points.shape[-2:]
-    limit = (np.sqrt(d) + BEYOND) ** 2
+    limit = far_sd(d) ** 2
     if isinstance(points, Source):
         with Threads(1) as thread:
             return reduce_runs(_far_of, (model, mean, variance, limit), [points], thread, grain=1)
@@ -75,19 +74,18 @@ def warn_strangers(points, model, posterior):
     """Warn if many points, or those of some problem of a batch, are neither signal nor clutter by the settings."""
     (n, d), data = points.shape, points.data
     if d == 1 and not isinstance(data, Source):  # where not even the extremes are far from the clutter
-        centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND) * model.clutter_variance**0.5
+        centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND_SD) * model.clutter_variance**0.5
         if max(float(data.max()) - centre, centre - float(data.min())) <= limit:
             return
     found = np.atleast_1d(
         strangers(points.source if data.ndim == 2 else data, model, posterior.mean, posterior.variance)
     )
-    against = (found >= FEW) & (found > STRANGE_SHARE * n)
+    against = are_many(found, n, STRANGE_SHARE)
     if np.any(against):
         where = f" in {np.sum(against)} of {len(data)} problems" if data.ndim == 3 else ""
-        warn(
-            f"{np.max(found)} of {n} points{where} lie more than {np.sqrt(d) + BEYOND:.3g} standard deviations from "
+        what = (
             f"both the signal (noise_variance {model.noise_variance:g}) and the clutter (clutter_variance "
-            f"{model.clutter_variance:g} around clutter_mean): the settings are not those of such data; give others, "
-            "or take those that Clutter.settle scales to the data",
-            SettingsWarning,
+            f"{model.clutter_variance:g} around clutter_mean)"
         )
+        remedy = "or take those that Clutter.settle scales to the data"
+        warn_of_far_points(np.max(found), f"{n} points{where}", d, what, remedy)

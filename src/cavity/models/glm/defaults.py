@@ -48,7 +48,7 @@ def resolved(model, rows):
         If there is no intercept and nobody said that there should be none; if there are two.
     """
     given = {"prior_variance": model.prior_variance is not None, "intercept": model.intercept is not True}
-    added = model.intercept is not None and model.intercept is not False
+    added = adds_intercept(model.intercept)
     constant = _checked_intercept(model, rows, added)
     columns = Columns.of(model, rows, added)
     mean, variance = model.prior_mean, model.prior_variance
@@ -56,10 +56,10 @@ def resolved(model, rows):
         location, spread = location_and_spread(model.likelihood, rows)
         size = EFFECT * spread
     if variance is None:
-        variance = 1.0 if model.approximation == "diagonal" else _scaled_to(columns, constant, location, size)
+        variance = 1.0 if model.approximation == "diagonal" else scaled_to(columns, constant, location, size)
     if added:
         wide = None if model.intercept is True else model.intercept
-        mean, variance = _with_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
+        mean, variance = with_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
     if added or columns.scaled:
         rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
@@ -107,18 +107,38 @@ def _checked_intercept(model, rows, added):
             "intercept", f"must be None or False with open thresholds, which stand for it, got {model.intercept!r}"
         )
     constant = constant_columns(rows.X, rows.weights)
-    if model.intercept is None and not (is_ordered(model.likelihood) or constant.any()):
+    warn_of_intercepts(model.intercept, constant, model.likelihood)
+    return constant
+
+
+def warn_of_intercepts(intercept, constant, likelihood=None):
+    """Warn where nothing stands for an intercept, or two things do; `constant` is a mask of the columns of X."""
+    if intercept is None and not (is_ordered(likelihood) or constant.any()):
         warn(
             "X has no constant column, so there is no intercept: say intercept=True for one, intercept=False for none",
             SettingsWarning,
         )
-    twice = f"intercept={model.intercept!r} adds another one" if added else "open thresholds stand for the intercept"
-    if constant.any() and (added or learns_level(model.likelihood)):
+    learns = likelihood is not None and learns_level(likelihood)
+    another = "open thresholds stand for the intercept" if learns else f"intercept={intercept!r} adds another one"
+    if constant.any() and (learns or adds_intercept(intercept)):
         warn(
-            f"X has a constant column and {twice}: only the prior tells them apart; leave one of them out",
+            f"X has a constant column and {another}: only the prior tells them apart; leave one of them out",
             SettingsWarning,
         )
-    return constant
+
+
+def checked_intercept(intercept):
+    """Return the setting of that name: None, True, False, or a prior variance."""
+    if isinstance(intercept, bool | np.bool_):
+        return bool(intercept)
+    if isinstance(intercept, str):
+        raise arrays.wrong("intercept", f"must be True, False or a prior variance, got {intercept!r}", TypeError)
+    return None if intercept is None else arrays.number(intercept, "intercept", low=0)
+
+
+def adds_intercept(intercept):
+    """Return whether the setting of that name, once checked, asks for a column of ones."""
+    return intercept is not None and intercept is not False
 
 
 def learns_level(likelihood):
@@ -168,7 +188,7 @@ class Columns:
         return self.spread is not None
 
 
-def _scaled_to(columns, constant, location, size):
+def scaled_to(columns, constant, location, size):
     """Return prior variances of the weights of columns; that of a constant one is an intercept, wherever y is."""
     with np.errstate(over="ignore"):
         variance = (size / np.where(columns.sd > 0, columns.sd, 1.0)) ** 2
@@ -178,7 +198,7 @@ def _scaled_to(columns, constant, location, size):
     return within_range(variance, "prior_variance=None: variances in the scale of the columns")
 
 
-def _with_intercept(prior, columns, location, size, wide):
+def with_intercept(prior, columns, location, size, wide):
     """Return prior mean and variance with those of an intercept before them.
 
     Its mean is where the observations are. Its variance, if that is not given, is wide: f may be anywhere where columns

@@ -32,7 +32,7 @@ from cavity.blocks.taking import fetched, taken
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
-from cavity.models.glm.defaults import checked_scaling, resolved, scaling_settings
+from cavity.models.glm.defaults import checked_intercept, checked_scaling, resolved, scaling_settings
 from cavity.models.glm.design import check_room, design_of, look
 from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
@@ -114,15 +114,9 @@ class GLM(Frozen):
         put(
             self,
             likelihood=checked_likelihood(self.likelihood),
+            intercept=checked_intercept(self.intercept),
             **checked_scaling(self.standardize, self.centre),
         )
-        if isinstance(self.intercept, bool | np.bool_):
-            put(self, intercept=bool(self.intercept))
-        elif self.intercept is not None:
-            if isinstance(self.intercept, str):
-                words = f"must be True, False or a prior variance, got {self.intercept!r}"
-                raise arrays.wrong("intercept", words, TypeError)
-            put(self, intercept=arrays.number(self.intercept, "intercept", low=0))
         mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
         put(self, prior_mean=arrays.owned(mean))
         arrays.choice(self.approximation, "approximation", ("full", "diagonal"))

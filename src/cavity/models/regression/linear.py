@@ -20,14 +20,14 @@ from cavity.base.frozen import check_positive
 from cavity.base.names import Public
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.records import POSITIVE, Made, Nullable
-from cavity.base.rows import row_vector
+from cavity.base.rows import Rows, row_vector
 from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks import tiled
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import QUIET, Event, Job
 from cavity.blocks.reading import is_elsewhere
-from cavity.blocks.runs import by_blocks, map_runs
+from cavity.blocks.runs import map_runs
 from cavity.blocks.taking import taken
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
@@ -35,10 +35,12 @@ from cavity.distributions.factors import coordinates, towards
 from cavity.likelihoods import Gaussian
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
+from cavity.models.defaults import location_and_spread
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
-from cavity.models.regression.rows import RegressionRows, opened
+from cavity.models.regression.rows import RegressionRows, opened, with_ones
 
 ROWS_OF_QR = 4096  # of a block
+UNIT_NOISE = Gaussian(1.0)  # a likelihood of real numbers, whatever their noise
 WIDE = 512  # columns from which threads share the tiles of a block instead of blocks
 
 
@@ -52,7 +54,7 @@ class LinearRegression(Public):
         tau ~ Gamma(noise_shape, noise_rate),    alpha_i ~ Gamma(prior_shape, prior_rate)
 
     with one alpha for all weights, or one for each (automatic relevance determination). The approximation is
-    q(w) q(alpha) q(tau). There is no intercept: add a column of ones, or centre y and the columns.
+    q(w) q(alpha) q(tau).
 
     Parameters
     ----------
@@ -66,6 +68,11 @@ class LinearRegression(Public):
         1/tau where it is known; learnt if None.
     noise_shape, noise_rate : float, default 1e-6
         Of the Gamma prior of tau.
+    intercept : bool or float, optional
+        Whether to put a column of ones before X; its weight is the first one and has a prior of its own, from which no
+        alpha is learnt: its mean is the median of y, its variance this number. True stands for a wide one, (25 s_y)^2
+        and what the means of the columns add, s_y the robust spread of y. By default there is no intercept, and a
+        warning if X has no constant column; False is for none.
 
     Raises
     ------
@@ -82,9 +89,11 @@ class LinearRegression(Public):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 5))
     >>> y = X @ [2.0, 0.0, -1.0, 0.0, 0.0] + rng.normal(0.0, 0.5, size=100)
-    >>> posterior = cavity.LinearRegression(ard=True).fit(X, y)
+    >>> posterior = cavity.LinearRegression(ard=True, intercept=False).fit(X, y)
     >>> posterior.mean.round(1).tolist(), posterior.relevance.round(1).tolist()
     ([2.0, 0.0, -1.0, 0.0, 0.0], [1.0, 0.1, 1.0, 0.0, 0.0])
+    >>> cavity.LinearRegression(ard=True, intercept=True).fit(X, y + 50.0).mean.round(1).tolist()
+    [50.0, 2.0, 0.0, -1.0, 0.0, 0.0]
     """
 
     prior_variance: FloatOrArray = None
@@ -94,6 +103,7 @@ class LinearRegression(Public):
     noise_variance: float | None = None
     noise_shape: float = 1e-6
     noise_rate: float = 1e-6
+    intercept: bool | float | None = None
 
     def __post_init__(self) -> None:
         check_prior(self)
@@ -159,17 +169,21 @@ class LinearRegression(Public):
         -----
         ConvergenceWarning
             If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+        SettingsWarning
+            If `intercept` is None and X has no constant column; if X has one and another is added.
 
         Notes
         -----
-        The rows are read once, into the triangular factor of [X y] (no squares of X are formed, so that nearly
+        The rows are read once (and unless ``intercept=False`` the first block a second time, all of them where a column
+        is constant there), into the triangular factor of [X y] (no squares of X are formed, so that nearly
         dependent columns keep their digits); a pass then costs 2 D^3 operations whatever N. q(w) is the best one for
         q(alpha) and q(tau), eqs. (10.99) and (10.100) of [B]_.
 
         Examples
         --------
         >>> import cavity
-        >>> posterior = cavity.LinearRegression(prior_variance=10.0).fit([[1.0], [2.0], [3.0]], [1.1, 1.9, 3.2])
+        >>> model = cavity.LinearRegression(prior_variance=10.0, intercept=False)
+        >>> posterior = model.fit([[1.0], [2.0], [3.0]], [1.1, 1.9, 3.2])
         >>> posterior.mean.round(3).tolist(), round(posterior.elbo, 3)
         ([1.036], -15.466)
         """
@@ -178,12 +192,15 @@ class LinearRegression(Public):
         options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
         X = opened(X)
         X.block_rows = ROWS_OF_QR
-        rows = RegressionRows.of(X, y if is_elsewhere(y) else row_vector(y, "y", X.n_rows))
+        y = y if is_elsewhere(y) else row_vector(y, "y", X.n_rows)
+        rows = RegressionRows.of(X, y, self.intercept)
         opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
         with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
             sweeps = LinearSweeps(self, rows, threads, job.within("rows"))
             done = engine.ascend(sweeps, sweeps.start(), replace(options, job=job.within("passes")))
             mean, root, _, _ = sweeps.weights(done.state)
+        if rows.intercept:
+            mean[0] += sweeps.prior.intercept[0]
         alpha, noise = done.state
         return LinearRegressionPosterior(
             model=self,
@@ -194,6 +211,7 @@ class LinearRegression(Public):
             columns=rows.X.names,
             observation_digest=ObservationDigest.of(rows.y.view(0, rows.n)),
             roles=roles,
+            intercept_prior=sweeps.prior.intercept,
             _root=np.ascontiguousarray(root),
             **engine.outcome(done, rows.n, options),
         )
@@ -226,12 +244,15 @@ def _triangle(rows, threads):
     Threads take blocks of a few columns, and share tiles of the blocks of many, one block after the other.
     """
     if rows.X.n_features < WIDE:
-        return rows.total(by_blocks(triangle_of, add=stacked), None, threads, add=stacked)
-    out = np.zeros((rows.X.n_features + 1, rows.X.n_features + 1))
+        return rows.total(triangle_of, None, threads, add=stacked)
+    out, prepared = np.zeros((rows.width + 1, rows.width + 1)), with_ones if rows.intercept else np.asarray
+
+    def stack_run(run, _):
+        X, y = run.arrays
+        tiled.stack(out, _columns(prepared(X), y), threads)
+
     with Threads(1, threads.job) as inline:
-        for _ in map_runs(
-            lambda run, _: tiled.stack(out, _columns(*run.arrays), threads), None, (rows.X, rows.y), inline, grain=1
-        ):
+        for _ in map_runs(stack_run, None, (rows.X, rows.y), inline, grain=1):
             if not np.isfinite(out[-1]).all():
                 rows.X.summary(threads)
     return out
@@ -244,13 +265,18 @@ class LinearSweeps:
 
     def __init__(self, model, rows, threads, job=QUIET):
         self._model, self._threads = model, threads
-        self.n_samples, size = rows.X.shape
-        self._prior = WeightPrior.of(model, size)
+        self.n_samples, size = rows.n, rows.width
         triangle = job.resumed()  # R, R'R = [X y]'[X y]
         if triangle is None:
             triangle = np.ascontiguousarray(_triangle(rows, threads).T)
             job.keep(lambda: triangle)
-        self._factor, self._target = triangle[:, :size], triangle[:, size]
+        self._factor, self._target, prior = triangle[:, :size], triangle[:, size], None
+        if rows.intercept:  # the first row is that of means, up to a factor; its weight is measured from its prior mean
+            mean, sd = triangle[0] / triangle[0, 0], np.linalg.norm(triangle[1:], axis=0) / np.sqrt(rows.n)
+            location_of_y = location_and_spread(UNIT_NOISE, Rows(None, rows.y.rows()))
+            prior = WeightPrior.of_intercept(model, *location_of_y, mean[1:size], sd[1:size])
+            self._target = self._target - prior[0] * triangle[:, 0]
+        self.prior = WeightPrior.of(model, rows.X.n_features, prior)
 
     def start(self):
         """Return where every column alone would explain y, and the noise as well."""
@@ -260,7 +286,7 @@ class LinearSweeps:
         with np.errstate(over="ignore", under="ignore"):
             ratios = np.concatenate([used / power, power / used])
         within_range(ratios, "X, y: squares of the columns, of y or their ratios")
-        alpha = self._prior.around(used / power)
+        alpha = self.prior.around(used / power)
         noise = Gamma(1.0, power / self.n_samples) if self._model.noise_variance is None else None
         return alpha, noise
 
@@ -277,7 +303,7 @@ class LinearSweeps:
         triangle, prior = np.zeros((size + 1, size + 1)), np.zeros((size + 1, size))
         np.multiply(scale, self._factor.T, out=triangle[:size, : len(self._factor)])
         np.multiply(scale, self._target, out=triangle[size, : len(self._factor)])
-        np.fill_diagonal(prior, np.sqrt(self._prior.mean(alpha)))
+        np.fill_diagonal(prior, np.sqrt(self.prior.mean(alpha)))
         tiled.stack(triangle, prior, self._threads, triangular=True)
         inverse, target = triangle[:size, :size].copy(), triangle[size, :size]
         if not np.all(np.diag(inverse)):
@@ -295,13 +321,13 @@ class LinearSweeps:
         alpha, noise = state
         _, root, second, misfit = self.weights(state)
         tau, log_tau = self._noise(noise)
-        elbo = 0.5 * (self.n_samples * (log_tau - LOG_2PI) - tau * misfit) + self._prior.elbo(alpha, second)
+        elbo = 0.5 * (self.n_samples * (log_tau - LOG_2PI) - tau * misfit) + self.prior.elbo(alpha, second)
         elbo += 0.5 * len(root) * (1.0 + LOG_2PI) + float(np.sum(np.log(np.abs(np.diag(root)))))
         model = self._model
         if noise is not None:
             elbo -= float(kl(noise, Gamma(model.noise_shape, model.noise_rate)))
             noise = Gamma(model.noise_shape + 0.5 * self.n_samples, model.noise_rate + 0.5 * misfit)
-        return (self._prior.update(second), noise), elbo
+        return (self.prior.update(second), noise), elbo
 
     def coordinates(self, state):
         return coordinates(state)
@@ -330,9 +356,9 @@ class LinearRegressionPosterior(WeightsPosterior):
     model : LinearRegression
         The settings.
     mean : ndarray (D,)
-        Mean of q(w).
+        Mean of q(w), that of an added intercept first.
     alpha : Gamma or None
-        q(alpha), a batch of D with ard; None if the prior variance is known.
+        q(alpha), a batch with ard, one for each column; None if the prior variance is known.
     noise_precision : Gamma or None
         q(tau); None if the noise variance is known.
     n_samples : int
@@ -345,6 +371,8 @@ class LinearRegressionPosterior(WeightsPosterior):
     observation_digest : ObservationDigest or None
         By which `compare` tells that posteriors are of the same y; None for a y of dask, and in files
         of earlier versions.
+    intercept_prior : tuple of two floats, or None
+        Mean and variance of the prior of the intercept, where one was added.
     elbo : float
         The evidence lower bound, in nats, with all constants; the log evidence itself if alpha and tau are known.
     converged : bool
@@ -361,6 +389,8 @@ class LinearRegressionPosterior(WeightsPosterior):
         How far the ELBO is below its local optimum by that rate, in nats.
     covariance, variance, relevance
         Derived from q(w) and q(alpha).
+    intercept : bool
+        Whether the first weight is that of a column of ones, which is put before those of new rows.
     """
 
     model: LinearRegression

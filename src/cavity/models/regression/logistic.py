@@ -25,7 +25,6 @@ from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.blocks.executors import Threads, single_blas
 from cavity.blocks.job import Event, Job
 from cavity.blocks.reading import is_elsewhere
-from cavity.blocks.runs import by_blocks
 from cavity.blocks.taking import taken
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
@@ -54,7 +53,7 @@ class LogisticRegression(Public):
 
     with alpha known, or alpha_i ~ Gamma(prior_shape, prior_rate): one for all weights, or one for each (automatic
     relevance determination). The approximation is q(w) q(alpha), and q(w) a Gaussian. It is the same as mean field with
-    Polya-Gamma variables. There is no intercept: add a column of ones.
+    Polya-Gamma variables.
 
     `cavity.GLM` with `cavity.likelihoods.Logit` is closer to the posterior; this model's `elbo` is a true bound, and it
     learns alpha.
@@ -67,6 +66,10 @@ class LogisticRegression(Public):
         One alpha for each weight; needs ``prior_variance=None``.
     prior_shape, prior_rate : float, default 1e-6
         Of the Gamma prior of alpha.
+    intercept : bool or float, optional
+        Whether to put a column of ones before X; its weight is the first one and has a prior of its own, from which no
+        alpha is learnt: its mean is 0, its variance this number. True stands for a wide one, 25^2 and what the means of
+        the columns add. By default there is no intercept, and a warning if X has no constant column; False is for none.
 
     Raises
     ------
@@ -82,7 +85,7 @@ class LogisticRegression(Public):
     --------
     >>> import cavity
     >>> X = [[1.0, 0.5], [1.0, 1.5], [1.0, -1.0], [1.0, -0.3], [1.0, 0.1]]
-    >>> posterior = cavity.LogisticRegression().fit(X, [1, 1, 0, 0, 1])
+    >>> posterior = cavity.LogisticRegression(intercept=False).fit(X, [1, 1, 0, 0, 1])
     >>> posterior.mean.round(3).tolist(), round(posterior.elbo, 4)
     ([0.177, 0.975], -3.3177)
     """
@@ -91,6 +94,7 @@ class LogisticRegression(Public):
     ard: bool = False
     prior_shape: float = 1e-6
     prior_rate: float = 1e-6
+    intercept: bool | float | None = None
 
     def __post_init__(self) -> None:
         check_prior(self)
@@ -153,6 +157,8 @@ class LogisticRegression(Public):
         -----
         ConvergenceWarning
             If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+        SettingsWarning
+            If `intercept` is None and X has no constant column; if X has one and another is added.
 
         Notes
         -----
@@ -170,7 +176,8 @@ class LogisticRegression(Public):
         X = opened(X)
         least = max(1, min(LEAST_ROWS, MOST_NUMBERS // X.n_features))
         X.block_rows = min(MOST_ROWS, max(least, BLOCK_NUMBERS // X.n_features))
-        rows = RegressionRows.of(X, y if is_elsewhere(y) else observations(_likelihood, y, X.n_rows))
+        y = y if is_elsewhere(y) else observations(_likelihood, y, X.n_rows)
+        rows = RegressionRows.of(X, y, self.intercept)
         opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
         with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
             sweeps = LogisticSweeps(self, rows, threads)
@@ -184,6 +191,7 @@ class LogisticRegression(Public):
             observation_digest=ObservationDigest.of(rows.y.view(0, rows.n), _likelihood),
             classes=classes,
             roles=roles,
+            intercept_prior=sweeps.prior.intercept,
             _root=covariance_root(done.state.weights),
             **engine.outcome(done, rows.n, options),
         )
@@ -220,28 +228,31 @@ class LogisticSweeps:
 
     def __init__(self, model, rows, threads):
         self._rows, self._threads = rows, threads
-        (self.n_samples, size), self.n_rows = rows.X.shape, rows.n
-        self._prior = WeightPrior.of(model, size)
+        self.n_samples, self.n_rows, prior = rows.n, rows.n, None
         with np.errstate(over="ignore", invalid="ignore"):
-            self._products, self._tau = rows.total(by_blocks(first_sums), None, threads)
+            self._products, self._tau = rows.total(first_sums, None, threads)
         within_range(self._products, "X: squares of the columns")
+        if rows.intercept:
+            mean, square = self._products[0, 1:] / rows.n, np.diag(self._products)[1:] / rows.n
+            prior = WeightPrior.of_intercept(model, 0.0, 1.0, mean, np.sqrt(np.maximum(square - mean**2, 0.0)))
+        self.prior = WeightPrior.of(model, rows.X.n_features, prior)
 
     def start(self):
         """Return the state of xi_n = 0, and of columns that reach a unit of log odds if alpha is not known."""
         squares = np.diag(self._products) / self.n_samples
-        return self._state(0.25 * self._products, self._prior.around(np.where(squares > 0, squares, 1.0)))
+        return self._state(0.25 * self._products, self.prior.around(np.where(squares > 0, squares, 1.0)))
 
     def _state(self, data, alpha):
-        precision = data + np.diag(self._prior.mean(alpha))
+        precision = data + np.diag(self.prior.mean(alpha))
         return LogisticState(data, alpha, MultivariateGaussian.from_natural(self._tau, precision))
 
     def sweep(self, state):
         weights = state.weights
         known = weights.mean, covariance_root(weights)
-        bound, data = self._rows.total(by_blocks(bound_sums), known, self._threads)
+        bound, data = self._rows.total(bound_sums, known, self._threads)
         second = weights.mean**2 + np.diag(weights.covariance)
-        elbo = float(bound) + self._prior.elbo(state.alpha, second) + weights.entropy()
-        return self._state(0.5 * (data + data.T), self._prior.update(second)), elbo
+        elbo = float(bound) + self.prior.elbo(state.alpha, second) + weights.entropy()
+        return self._state(0.5 * (data + data.T), self.prior.update(second)), elbo
 
     def coordinates(self, state):
         """Return natural parameters and expected statistics of q(w), those of its prior apart, and of q(alpha)."""
@@ -249,7 +260,7 @@ class LogisticSweeps:
         second = state.weights.statistics[size:]
         natural, statistics = coordinates([state.alpha])
         return (
-            np.concatenate([state.data.ravel(), self._prior.mean(state.alpha), natural]),
+            np.concatenate([state.data.ravel(), self.prior.mean(state.alpha), natural]),
             np.concatenate([second, second[:: size + 1], statistics]),
         )
 
@@ -280,9 +291,9 @@ class LogisticRegressionPosterior(WeightsPosterior):
     model : LogisticRegression
         The settings.
     mean : ndarray (D,)
-        Mean of q(w).
+        Mean of q(w), that of an added intercept first.
     alpha : Gamma or None
-        q(alpha), a batch of D with ard; None if the prior variance is known.
+        q(alpha), a batch with ard, one for each column; None if the prior variance is known.
     n_samples : int
         N.
     columns : tuple of str or None
@@ -295,6 +306,8 @@ class LogisticRegressionPosterior(WeightsPosterior):
     observation_digest : ObservationDigest or None
         By which `compare` tells that posteriors are of the same y; None for a y of dask, and in files
         of earlier versions.
+    intercept_prior : tuple of two floats, or None
+        Mean and variance of the prior of the intercept, where one was added.
     elbo : float
         A lower bound on the log evidence, in nats, with all constants.
     converged : bool
@@ -311,6 +324,8 @@ class LogisticRegressionPosterior(WeightsPosterior):
         How far the ELBO is below its local optimum by that rate, in nats.
     covariance, variance, relevance
         Derived from q(w) and q(alpha).
+    intercept : bool
+        Whether the first weight is that of a column of ones, which is put before those of new rows.
     """
 
     model: LogisticRegression

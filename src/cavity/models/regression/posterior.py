@@ -14,7 +14,7 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names
 from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, kept
-from cavity.base.records import FLAG, NUMBERS, POSITIVE, Array, Nullable, Record, integer
+from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nullable, Record, Setting, integer
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted, name_lines, table
 from cavity.base.rows import check_moments
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -25,39 +25,77 @@ from cavity.blocks.runs import by_blocks, map_runs
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.coefficients import Coefficients
+from cavity.models.glm.defaults import EFFECT, Columns, checked_intercept, with_intercept
+from cavity.models.glm.problem import Prior
 from cavity.models.latent import Predictions
-from cavity.models.regression.rows import opened
+from cavity.models.regression.rows import opened, with_ones
 
 PREDICT_ROWS = 4096
+LEAST_RELATIVE_SD = 1e-7  # of the mean of a column: smaller ones are rounding errors of a sum of squares
 
 
 @dataclass(frozen=True, slots=True)
 class WeightPrior:
-    """w_i ~ N(0, 1/alpha_i): alpha known, or alpha_i ~ Gamma(shape, rate) for each weight (ard) or one for all."""
+    """w_i ~ N(0, 1/alpha_i): alpha known, or alpha_i ~ Gamma(shape, rate) for each weight (ard) or one for all.
+
+    The precision of an added intercept is known: it comes before the others, and no alpha is learnt from its weight.
+    """
 
     known: FloatArray | None  # (D,) precisions
     ard: bool
     shape: float
     rate: float
     size: int
+    intercept: tuple[float, float] | None = None  # mean and variance
 
     @classmethod
-    def of(cls, model, size):
-        """Return the prior that the settings of a model ask for, for `size` columns."""
+    def of(cls, model, size, intercept=None):
+        """Return the prior that the settings of a model ask for, for `size` columns and an added intercept, if any."""
         known = None
         if model.prior_variance is not None:
             known = 1.0 / arrays.vector(model.prior_variance, "prior_variance", size)
-        return cls(known, model.ard, model.prior_shape, model.prior_rate, size)
+        return cls(known, model.ard, model.prior_shape, model.prior_rate, size, intercept)
+
+    @staticmethod
+    def of_intercept(model, location, spread, mean, sd):
+        """Return mean and variance of the prior of an added intercept, those of a GLM.
+
+        Parameters
+        ----------
+        model : LinearRegression or LogisticRegression
+            The settings. What a learnt prior variance of a column counts for is the default of a GLM.
+        location, spread : float
+            Of y; 0 and 1 for labels.
+        mean, sd : ndarray (D,)
+            Of the columns of X.
+
+        Returns
+        -------
+        tuple of two floats
+            Mean and variance.
+        """
+        size, variance = EFFECT * spread, model.prior_variance
+        if variance is None:
+            variance = (size / np.where(sd > LEAST_RELATIVE_SD * np.abs(mean), sd, np.inf)) ** 2
+        wide, columns = None if model.intercept is True else model.intercept, Columns(mean, sd)
+        prior = with_intercept(Prior.of(0.0, variance, len(mean)), columns, location, size, wide)
+        return tuple(float(moments[0]) for moments in prior)
 
     @property
     def learnt(self):
         """Whether q has a factor for alpha."""
         return self.known is None
 
+    @property
+    def added(self):
+        """Precisions of weights that come before those of columns, (0,) or (1,)."""
+        return np.array([] if self.intercept is None else [1.0 / self.intercept[1]])
+
     def around(self, precisions):
-        """Return q(alpha) with these means (D,), as sure as one observation would make it; None if alpha is known."""
+        """Return q(alpha) with these means of all weights, as sure as one observation; None if alpha is known."""
         if not self.learnt:
             return None
+        precisions = precisions[self.added.size :]
         mean = precisions if self.ard else float(np.exp(np.mean(np.log(precisions))))
         return Gamma(np.full(np.shape(mean), 1.0), 1.0 / mean)
 
@@ -65,20 +103,21 @@ class WeightPrior:
         """Return the best q(alpha) given E[w_i^2]."""
         if not self.learnt:
             return None
+        second = second[self.added.size :]
         if self.ard:
             return Gamma(np.full(self.size, self.shape + 0.5), self.rate + 0.5 * second)
         return Gamma(self.shape + 0.5 * self.size, self.rate + 0.5 * float(np.sum(second)))
 
     def mean(self, q):
-        """Return E[alpha] (D,)."""
-        return np.broadcast_to(q.mean, self.size) if self.learnt else self.known
+        """Return E[alpha] of all weights."""
+        return np.append(self.added, np.broadcast_to(q.mean, self.size) if self.learnt else self.known)
 
     def elbo(self, q, second):
         """Return E[log p(w | alpha)] - KL(q(alpha) || p(alpha)), given E[w_i^2]."""
         alpha = self.mean(q)
         if self.learnt:
             statistics = q.statistics
-            logs = np.broadcast_to(statistics[: statistics.size // 2], self.size)
+            logs = np.append(np.log(self.added), np.broadcast_to(statistics[: statistics.size // 2], self.size))
             apart = float(np.sum(kl(q, Gamma(self.shape, self.rate))))
         else:
             logs, apart = np.log(alpha), 0.0
@@ -93,7 +132,7 @@ def check_prior(model):
         put(model, prior_variance=arrays.as_tuple(given))
         if model.ard:
             raise ValueError("ard=True learns the prior variances: leave prior_variance None")
-    put(model, ard=arrays.flag(model.ard, "ard"))
+    put(model, ard=arrays.flag(model.ard, "ard"), intercept=checked_intercept(model.intercept))
     check_positive(model, "prior_shape", "prior_rate")
 
 
@@ -103,17 +142,21 @@ PRIOR = {
     "prior_shape": POSITIVE,
     "prior_rate": POSITIVE,
 }
+INTERCEPT = {
+    "intercept?": Setting("true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value)),
+    "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list),
+}
 
 
 def record_of(model, settings=MappingProxyType({}), rules=()):
     """Return the record of posteriors of weights; `model` is the form of its model, `settings` others they have."""
-    own = {"model": model, "n_samples": integer(1), **kept("D"), "classes?": CLASSES}
-    places = {"root": "_root", "alpha_": "alpha."}
-    return Record(_arrays_of, VARIATIONAL | own | settings, (_one_prior_each, *rules), places)
+    own = {"model": model, "n_samples": integer(1), **kept("C"), "classes?": CLASSES}
+    places = {"root": "_root", "alpha_": "alpha.", "intercept": "model.intercept", "intercept_prior": "intercept_prior"}
+    return Record(_arrays_of, VARIATIONAL | own | INTERCEPT | settings, (_fits, *rules), places)
 
 
 def _arrays_of(settings):
-    learnt = {"alpha_shape": Array("D" if settings["model"]["ard"] else "()", "positive")}
+    learnt = {"alpha_shape": Array("C" if settings["model"]["ard"] else "()", "positive")}
     learnt["alpha_rate"] = learnt["alpha_shape"]
     known = settings["model"]["prior_variance"] is not None
     return {"mean": Array("D"), "root": Array("D D"), **({} if known else learnt), **VARIATIONAL_TRACE}
@@ -123,14 +166,18 @@ def moments_of(X, start, known):
     """Return means and variances of f at the rows of a block."""
     source, mean, root = known
     source.check_finite(X, start)
+    X = X if X.shape[1] == len(mean) else with_ones(X)
     spread = X @ root
     return X @ mean, np.einsum("ij,ij->i", spread, spread)
 
 
-def _one_prior_each(arrays, settings, sizes):
-    prior = settings["model"]["prior_variance"]
-    if np.ndim(prior) and len(prior) != sizes["D"]:
-        return f"setting 'model.prior_variance' must be a number or {sizes['D']} of them, got {len(prior)}"
+def _fits(arrays, settings, sizes):
+    """Whether there is a prior for each weight, and a name for each column, as a rule of the record."""
+    prior, columns = settings["model"]["prior_variance"], sizes["D"] - ("intercept_prior" in settings)
+    if sizes.get("C", columns) != columns:
+        return f"there must be {columns} columns, as there are {sizes['D']} weights, got {sizes['C']}"
+    if np.ndim(prior) and len(prior) != columns:
+        return f"setting 'model.prior_variance' must be a number or {columns} of them, got {len(prior)}"
     return None
 
 
@@ -144,12 +191,23 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
     columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
     roles: dict[str, str] | None = None
+    intercept_prior: tuple[float, float] | None = None
     _root: FloatArray
 
     @property
+    def intercept(self) -> bool:
+        """Whether the first weight is that of a column of ones, which is put before those of new rows."""
+        return self.intercept_prior is not None
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return len(self.mean) - self.intercept
+
+    @property
     def coefficient_names(self) -> tuple[str, ...]:
-        """Names of the weights, (D,): the columns, or x1, x2, ..."""
-        return coefficient_names(self.columns, len(self.mean))
+        """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
+        return coefficient_names(self.columns, len(self.mean), self.intercept)
 
     @property
     def covariance(self) -> FloatArray:
@@ -170,7 +228,7 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
     @property
     def relevance(self) -> FloatArray:
         """How much of each weight the data determine, 1 - E[alpha_i] variance_i: 0 is nothing but the prior, 1 all."""
-        return 1.0 - WeightPrior.of(self.model, len(self.mean)).mean(self.alpha) * self.variance
+        return 1.0 - WeightPrior.of(self.model, self.n_features, self.intercept_prior).mean(self.alpha) * self.variance
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw weights from q(w).
@@ -229,8 +287,8 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         """Return new rows checked, in the order of the fit, and the known part of their f."""
         X, offset, exposure = self._taken(X, offset, exposure)
         X = opened(X, PREDICT_ROWS)
-        if X.shape[1] != len(self.mean):
-            raise ValueError(f"X must have {len(self.mean)} columns like the data of the fit, got {X.shape[1]}")
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
         return X, self._known_part(offset, exposure, len(X))
 
     def _drawn(self, X, n, rng, offset, exposure):
@@ -238,6 +296,7 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             new = X.rows()
             X.check_finite(new, 0)
+            new = with_ones(new) if self.intercept else new
             f = self.sample(n, rng) @ new.T
             return within_range(f if known is None else f + known, "sample_y: the draws of f")
 

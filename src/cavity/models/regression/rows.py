@@ -1,14 +1,16 @@
 """The rows of regressions whose passes add up statistics of blocks."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from cavity.base import arrays
+from cavity.base import arrays, scales
 from cavity.base.labels import coded
 from cavity.blocks.executors import Threads
 from cavity.blocks.runs import MOST_BLOCKS, by_blocks, reduce_runs
 from cavity.blocks.sources import Source, open_source
+from cavity.models.glm.defaults import adds_intercept, warn_of_intercepts
 
 MOST_KINDS = 16  # of labels that are told apart: two of them are what there should be
 PRODUCTS = 1 << 28  # of two numbers that a thread adds up between two looks at whether the fit is interrupted
@@ -31,30 +33,62 @@ class RegressionRows:
 
     X: Source
     y: Source
+    intercept: bool = False  # whether functions of blocks get a column of ones before the others
 
     @classmethod
-    def of(cls, X, y):
-        """Return the rows of a Source, and an array or a Source."""
+    def of(cls, X, y, intercept=False):
+        """Return the rows of a Source, and an array or a Source; warn as a GLM where X and the setting do not agree."""
         y = open_source(y, "y", block_rows=X.block_rows)
         if y.n_rows != X.n_rows:
             raise ValueError(f"y must have one entry per row of X, that is {X.n_rows}, got {y.n_rows}")
-        return cls(X, y)
+        if intercept is not False:
+            warn_of_intercepts(intercept, constant_columns(X))
+        return cls(X, y, adds_intercept(intercept))
 
     @property
     def n(self):
         """N."""
         return self.X.n_rows
 
-    def total(self, task, broadcast, threads, add=None):
-        """Return the sum of what a task finds in runs of blocks, arrays; ValueError naming the first number of X that
-        is not finite.
+    @property
+    def width(self):
+        """The number of weights."""
+        return self.X.n_features + self.intercept
+
+    def total(self, function, broadcast, threads, add=None):
+        """Return the sum of what function(X, y, start, broadcast) finds in blocks, arrays; ValueError naming the first
+        number of X that is not finite.
         """
+        task = by_blocks(partial(of_ones, function) if self.intercept else function, add=add)
         grain = min(MOST_BLOCKS, max(1, PRODUCTS // (self.X.block_rows * self.X.n_features**2)))
         out = reduce_runs(task, broadcast, (self.X, self.y), threads, grain=grain, add=add)
         if not all(np.isfinite(each).all() for each in (out if isinstance(out, tuple) else (out,))):
             self.X.summary(threads)
             self.y.summary(threads)
         return out
+
+
+def with_ones(X):
+    """Return the rows of a block with a column of ones before the others."""
+    return np.column_stack((np.ones(len(X)), X))
+
+
+def of_ones(function, X, y, start, broadcast):
+    """Return what a function finds in a block with a column of ones before the others."""
+    return function(with_ones(X), y, start, broadcast)
+
+
+def constant_columns(X):
+    """Return which columns of a Source have one value other than 0, a mask (D,).
+
+    Rows beyond the first block are read only if a column is constant there.
+    """
+    mask = scales.constant_columns(X.rows(0, min(X.block_rows, X.n_rows)))
+    if mask.any() and X.block_count > 1:
+        with Threads(1) as thread:
+            low, high, _ = X.summary(thread)
+        mask = (low == high) & (low != 0)
+    return mask
 
 
 def coded_elsewhere(y, likelihood):

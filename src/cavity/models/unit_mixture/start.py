@@ -11,9 +11,11 @@ from cavity.blocks.job import QUIET
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.mean_field.options import TRIAL_PASSES, AscentOptions
+from cavity.models.far_points import are_many, far_sd, warn_of_far_points
 from cavity.models.unit_mixture.sweep import Extent, UnitMixtureState, UnitMixtureSweeps
 
 MOST_SQUARED = 1e300  # squared distance in units of a variance
+FAR_SHARE = 0.5  # of the points: fewer may be groups without a component, as where numbers of components are compared
 TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
 
 
@@ -65,6 +67,19 @@ def check_reach(model, low, high, given):
                 f"must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
                 f"got {variance:g}",
             )
+
+
+def warn_of_units(sample, posterior):
+    """Warn if most points of a sample are far from every component: the noise variance is that of other units."""
+    reach = far_sd(1) * np.sqrt(posterior.noise_variance + posterior.variance)
+    near = np.zeros(len(sample), dtype=bool)
+    for centre, radius in zip(posterior.mean, reach, strict=True):
+        near |= np.abs(sample - centre) <= radius
+    far = np.count_nonzero(~near)
+    if are_many(far, len(sample), FAR_SHARE):
+        what = f"every component (noise_variance {posterior.noise_variance:g})"
+        remedy = "or learn='noise_variance', which finds that of the data"
+        warn_of_far_points(far, f"{len(sample)} points", 1, what, remedy)
 
 
 def start_means(model, given, sample, n_init=1, generator=None, job=QUIET):

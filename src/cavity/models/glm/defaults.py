@@ -113,12 +113,13 @@ def _checked_intercept(model, rows, added):
 
 def warn_of_intercepts(intercept, constant, likelihood=None):
     """Warn where nothing stands for an intercept, or two things do; `constant` is a mask of the columns of X."""
-    if intercept is None and not (is_ordered(likelihood) or constant.any()):
+    has_thresholds = likelihood is not None and is_ordered(likelihood)
+    if intercept is None and not (has_thresholds or constant.any()):
         warn(
             "X has no constant column, so there is no intercept: say intercept=True for one, intercept=False for none",
             SettingsWarning,
         )
-    learns = likelihood is not None and learns_level(likelihood)
+    learns = has_thresholds and learns_level(likelihood)
     another = "open thresholds stand for the intercept" if learns else f"intercept={intercept!r} adds another one"
     if constant.any() and (learns or adds_intercept(intercept)):
         warn(

@@ -36,9 +36,9 @@ def block_sum(x, unit, middle, ends, weights=None):
     -------
     ndarray (D,), or (2, D) about a middle
     """
-    values = x / unit
+    values = x if np.all(unit == 1.0) else x / unit  # dummies, as often as not
     if middle is not None:
-        values -= middle
+        values = np.subtract(values, middle, out=None if values is x else values)
         values *= values
     total = np.sum(values, axis=0) if weights is None else weights @ values
     return total if middle is None else np.stack([total, _reach_inside(x, *ends)])

@@ -13,9 +13,10 @@ COPIES = RNG.integers(0, 4, size=60)
 
 @pytest.mark.parametrize("unit", [1e-300, 1.0, 1e300])
 def test_columns_have_the_moments_of_numpy(unit):
-    mean, sd = column_scales(unit * X)
+    mean, sd, scale = column_scales(unit * X)
     np.testing.assert_allclose(mean, unit * X.mean(axis=0), rtol=1e-13)
     np.testing.assert_allclose(sd, unit * X.std(axis=0), rtol=1e-12)
+    np.testing.assert_array_equal(scale, sd)  # more than two values each
     assert column_scales(np.array([[1, 7], [3, 7]], dtype=np.int8))[0].tolist() == [2.0, 7.0]
     assert column_scales(np.full((7, 1), 0.1))[1].tolist() == [0.0]
 
@@ -34,6 +35,26 @@ def test_weights_count_rows():
             values, whole = column[: len(weights)], np.repeat(column[: len(weights)], weights)
             assert weighted_median(values, weights.astype(float)) == pytest.approx(np.median(whole), rel=1e-14)
             assert robust_spread(values, weights.astype(float)) == pytest.approx(robust_spread(whole), rel=1e-13)
+
+
+@pytest.mark.parametrize("n", [2, 7, 100, 250_000])
+@pytest.mark.parametrize(("a", "b"), [(0.0, 1.0), (-3e-7, 0.1), (2019.0, 2020.0), (-1e308, 1.7e308)])
+def test_a_column_of_two_values_has_half_their_distance_for_its_scale(n, a, b):
+    columns = np.full((n, 4), a)
+    columns[-1, 0] = columns[1::2, 1] = columns[n // 3, 2] = b
+    columns[0, 3], columns[-1, 3] = b, 0.5 * a + 0.5 * b  # two values of two rows, three of more
+    mean, sd, scale = column_scales(columns)
+    np.testing.assert_array_equal(scale[:3], 0.5 * b - 0.5 * a)
+    assert scale[3] == (sd[3] if n > 2 else 0.5 * columns[0, 3] - 0.5 * columns[1, 3])
+    if n % 2 == 0:
+        assert sd[1] == pytest.approx(scale[1], rel=1e-11)  # both values as often: as the sd is
+    weights = np.ones(n)
+    weights[-1] = 0.0  # a row that does not count makes a third value none, and the second one too
+    assert column_scales(columns, weights)[2][3] == (0.0 if n == 2 else 0.5 * b - 0.5 * a)
+    assert column_scales(columns, weights)[2][0] == 0.0
+    if abs(b) < 1e300:
+        dtype = np.int32 if a == 2019.0 else np.float64
+        np.testing.assert_array_equal(column_scales(np.asfortranarray(columns[:, :3].astype(dtype)))[2], scale[:3])
 
 
 def test_a_spread_that_is_never_zero():

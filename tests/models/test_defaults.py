@@ -3,10 +3,19 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import expit, ndtr
 
 from cavity import GLM, GaussianProcess, StreamingGP, likelihoods
 from cavity.base.rows import Rows
-from cavity.models.defaults import checked_likelihood, is_real, likelihood_for, location_and_spread
+from cavity.models.defaults import (
+    LOGITS_PER_PROBIT,
+    PRIOR_SCALES,
+    checked_likelihood,
+    is_real,
+    likelihood_for,
+    location_and_spread,
+    prior_scale,
+)
 
 GRADES = pd.Categorical(["low", "high", "mid", "low"], categories=["low", "mid", "high"], ordered=True)
 
@@ -71,3 +80,25 @@ def test_classes_without_order_hear_how_to_say_it():
 def test_fits_without_observations_say_that_y_is_missing(model):
     with pytest.raises(TypeError, match=r"y must hold an observation for each row.*got None"):
         model.fit(np.array([[0.0], [1.0]]), None)
+
+
+def test_every_likelihood_has_an_entry_in_the_table_of_prior_scales():
+    assert set(PRIOR_SCALES) == {getattr(likelihoods, name) for name in likelihoods.__all__}
+    logit, probit = 2.5, 2.5 / 1.7
+    assert [prior_scale(likelihoods.Binomial(link)) for link in ("logit", "probit")] == [logit, probit]
+    assert [prior_scale(each) for each in (likelihoods.Logit(), likelihoods.Probit())] == [logit, probit]
+
+    class OwnProbit(likelihoods.Probit):
+        pass
+
+    class Own(likelihoods.Likelihood):
+        pass
+
+    assert (prior_scale(OwnProbit()), prior_scale(Own())) == (probit, 2.5)
+
+
+def test_a_unit_of_probit_is_so_many_of_logit():
+    f = np.linspace(-6.0, 6.0, 1201)
+    gaps = [np.max(np.abs(ndtr(f) - expit(k * f))) for k in (1.6, LOGITS_PER_PROBIT, 1.8)]
+    assert gaps[1] < 0.0096
+    assert gaps[1] < min(gaps[0], gaps[2])

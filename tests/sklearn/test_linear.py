@@ -94,6 +94,32 @@ def test_is_cavity_glm_underneath(kind, approximation):
     np.testing.assert_allclose(classifier.predict_proba(new), posterior.predict_proba(with_ones(new)), rtol=1e-12)
 
 
+@BOTH
+def test_default_priors_are_those_of_cavity_glm(kind):
+    X, y = draw()
+    X = np.column_stack([X * [1.0, 1e3, 1e-3, 1.0] + [0.0, 0.0, 0.0, 7.0], np.arange(80) % 9 == 0])
+    core = cavity.GLM("probit" if kind is ProbitClassifier else "logit", intercept=True).fit(X, y)
+    expected = np.roll(core.model.prior_variance, -1)  # that of the intercept comes last
+    c = 2.5 / 1.7 if kind is ProbitClassifier else 2.5
+    np.testing.assert_allclose(expected[:5], (c / np.append(X[:, :4].std(axis=0), 0.5)) ** 2, rtol=1e-12)
+    for rows in (X, sparse.csr_array(X), pd.DataFrame(X)):
+        classifier = kind(approximation="full").fit(rows, y)
+        np.testing.assert_array_equal(classifier.posteriors_[0].model.prior_variance, expected)
+        np.testing.assert_array_equal(classifier.prior_variance_, expected[None, :5])
+        assert classifier.log_evidence_ == pytest.approx(core.log_evidence, abs=1e-8)
+    copies = np.arange(80) % 3
+    weighted = cavity.GLM(core.model.likelihood, intercept=True).fit(X, y, sample_weight=copies).model.prior_variance
+    classifier = kind(intercept_variance=7.0).fit(X, y, sample_weight=copies)
+    np.testing.assert_allclose(classifier.posteriors_[0].model.prior_variance, [*weighted[1:], 7.0], rtol=1e-13)
+    given = cavity.GLM(core.model.likelihood, prior_variance=2.0, intercept=True).fit(X, y).model.prior_variance
+    classifier = kind(prior_variance=2.0).fit(X, y)
+    np.testing.assert_array_equal(classifier.posteriors_[0].model.prior_variance, np.roll(given, -1))
+    stream = kind().partial_fit(X[:1], y[:1], classes=[0, 1])  # which has no scales yet
+    np.testing.assert_allclose(stream.posteriors_[0].model.prior_variance, c**2 * np.array([1, 1, 1, 1, 1, 100.0]))
+    diagonal = kind(approximation="diagonal").fit(sparse.csr_array(X[:, [0, 4]]), y)
+    np.testing.assert_allclose(diagonal.posteriors_[0].model.prior_variance, [1, 1, 100 * c**2])
+
+
 def test_probabilities_integrate_over_the_posterior():
     X, y = draw(n=30)
     classifier = ProbitClassifier().fit(X, y)
@@ -150,11 +176,12 @@ def test_decision_function_is_the_latent_value_of_the_probability(kind):
 @BOTH
 def test_loo_score_is_what_refits_without_each_row_give(kind):
     X, y = draw(n=40, seed=4)
-    classifier = kind().fit(X, y)
+    settings = dict(prior_variance=1.0, intercept_variance=100.0)  # the default would be that of other rows each time
+    classifier = kind(**settings).fit(X, y)
     refits = []
     for i in range(len(y)):
         rest = np.arange(len(y)) != i
-        refits.append(kind().fit(X[rest], y[rest]).predict_log_proba(X[[i]])[0, y[i]])
+        refits.append(kind(**settings).fit(X[rest], y[rest]).predict_log_proba(X[[i]])[0, y[i]])
     # EP's cavity keeps the sites of the others as they were with the row; the difference is of second order
     assert classifier.loo_score_ == pytest.approx(np.mean(refits), abs=0.005)
 
@@ -176,15 +203,19 @@ def test_loo_score_of_more_classes_is_that_of_the_cavities():
 
 @pytest.mark.parametrize("load", [load_breast_cancer, pytest.param(load_iris, marks=pytest.mark.long)])
 def test_as_good_as_logistic_regression(load):
-    """Out of sample: log loss at most 0.01 nats above that of the mode, close probabilities with the same link."""
+    """Out of sample: log loss at most 0.01 nats above that of the mode, close probabilities with the same link.
+
+    All with the same prior, that of scikit-learn's C=1.
+    """
     X, y = load(return_X_y=True)
+    prior = dict(prior_variance=1.0, intercept_variance=100.0)
 
     def predicted(classifier):
         pipeline = make_pipeline(StandardScaler(), classifier)
         return cross_val_predict(pipeline, X, y, method="predict_proba")
 
     mode = predicted(OneVsRestClassifier(LogisticRegression()))
-    logit, probit = predicted(LogitClassifier()), predicted(ProbitClassifier())
+    logit, probit = predicted(LogitClassifier(**prior)), predicted(ProbitClassifier(**prior))
     for p in (logit, probit):
         assert log_loss(y, p) < log_loss(y, mode) + 0.01
         assert np.mean(np.argmax(p, axis=1) == y) > np.mean(np.argmax(mode, axis=1) == y) - 0.01
@@ -196,8 +227,9 @@ def test_as_good_as_logistic_regression(load):
 def test_learned_prior_variance_maximises_the_evidence():
     X, y = draw(n=200, d=8)
     X[:, 4:] *= 0.1
-    classifier = LogitClassifier(learn_prior_variance=True, intercept_variance=7.0).fit(X, y)
-    best = classifier.prior_variance_[0]
+    classifier = LogitClassifier(learn_prior_variance=True, intercept_variance=7.0, prior_variance=1.0).fit(X, y)
+    best = classifier.prior_variance_[0, 0]
+    np.testing.assert_array_equal(classifier.prior_variance_, np.full((1, 8), best))
     assert best != pytest.approx(1.0, rel=0.1)
     for factor in (1 / 3, 0.9, 1.1, 3):
         other = LogitClassifier(prior_variance=factor * best, intercept_variance=7.0).fit(X, y)
@@ -205,7 +237,14 @@ def test_learned_prior_variance_maximises_the_evidence():
     same = LogitClassifier(prior_variance=best, intercept_variance=7.0).fit(X, y)
     same_fit(classifier, same)
     again = LogitClassifier(learn_prior_variance=True, intercept_variance=7.0, prior_variance=30.0).fit(X, y)
-    assert again.prior_variance_[0] == pytest.approx(best, rel=1e-2)
+    assert again.prior_variance_[0, 0] == pytest.approx(best, rel=1e-2)
+    free = LogitClassifier(learn_prior_variance=True, intercept_variance=7.0).fit(X, y)  # a factor on the default
+    factors = free.prior_variance_[0] * X.std(axis=0) ** 2 / 2.5**2
+    np.testing.assert_allclose(factors, factors[0], rtol=1e-9)
+    for factor in (1 / 3, 0.9, 1.1, 3):
+        variance = np.append(factor * free.prior_variance_[0], 7.0)
+        other = GLM(cavity.likelihoods.Logit(), prior_variance=variance).fit(with_ones(X), y)
+        assert other.log_evidence < free.log_evidence_
 
 
 def test_each_class_learns_its_prior_variance():
@@ -237,7 +276,7 @@ def test_batches_do_not_matter(kind, approximation, n_classes):
 def test_first_partial_fit_is_adf_of_the_model():
     X, y = draw()
     classifier = LogitClassifier().partial_fit(X, y, classes=[0, 1])
-    model = GLM(cavity.likelihoods.Logit(), prior_variance=[1.0] * 4 + [100.0])
+    model = GLM(cavity.likelihoods.Logit(), prior_variance=[2.5**2] * 4 + [100 * 2.5**2])
     posterior = model.fit(with_ones(X), y, method="adf")
     np.testing.assert_array_equal(classifier.coef_[0], posterior.mean[:4])
     assert classifier.log_evidence_ == posterior.log_evidence
@@ -363,7 +402,7 @@ def test_without_intercept():
     X, y = draw()
     classifier = ProbitClassifier(fit_intercept=False).fit(X, y)
     assert classifier.intercept_.tolist() == [0.0]
-    posterior = GLM(cavity.likelihoods.Probit()).fit(X, y)
+    posterior = GLM(cavity.likelihoods.Probit(), prior_variance=(2.5 / 1.7 / X.std(axis=0)) ** 2).fit(X, y)
     np.testing.assert_allclose(classifier.coef_[0], posterior.mean, rtol=1e-7)
     np.testing.assert_allclose(classifier.predict_proba(np.zeros((1, 4))), [[0.5, 0.5]], rtol=1e-15)
 

@@ -16,11 +16,41 @@ def _each(X, step):
         yield part, np.asarray(X[part], dtype=np.float64, order="C")
 
 
-def block_sum(x, unit, middle, weights=None):
-    """Return the weighted sum of x/unit over rows, or that of its squared distances from the middle."""
-    values = x / unit
-    values = values if middle is None else (values - middle) ** 2
-    return np.sum(values, axis=0) if weights is None else weights @ values
+def block_sum(x, unit, middle, ends, weights=None):
+    """Return the weighted sum of x/unit over rows; about a middle, that of squares, and 1.0 where `_reach_inside`.
+
+    Parameters
+    ----------
+    x : ndarray (n, D)
+        Rows.
+    unit : ndarray (D,)
+        What columns are divided by.
+    middle : ndarray (D,) or None
+        In these units.
+    ends : ndarray (2, D)
+        Least and largest value of each column over all rows.
+    weights : ndarray (n,), optional
+        Of the rows.
+
+    Returns
+    -------
+    ndarray (D,), or (2, D) about a middle
+    """
+    values = x if np.all(unit == 1.0) else x / unit  # dummies, as often as not
+    if middle is not None:
+        values = np.subtract(values, middle, out=None if values is x else values)
+        values *= values
+    total = np.sum(values, axis=0) if weights is None else weights @ values
+    return total if middle is None else np.stack([total, _reach_inside(x, *ends)])
+
+
+def _reach_inside(x, low, high):
+    """Return which columns of x have a value between the ends, a mask (D,); a few rows tell of most columns."""
+    few = x[:: max(1, len(x) // 8)]
+    mask = np.any((few > low) & (few < high), axis=0)
+    for j in np.flatnonzero(~mask):
+        mask[j] = np.any((x[:, j] > low[j]) & (x[:, j] < high[j]))
+    return mask
 
 
 def _sums(X, step, *about, weights, each_block):
@@ -30,7 +60,10 @@ def _sums(X, step, *about, weights, each_block):
 
 
 def column_scales(X, weights=None, each_block=_each, sums=None):
-    """Return the mean and the standard deviation of each column of an array; of a column of one value exactly 0.
+    """Return the mean, the standard deviation and the scale of each column of an array.
+
+    The scale is the standard deviation, but (b - a)/2 for a column of two values a < b, however rare one of them is:
+    the two agree where both are equally frequent. Of a column of one value both are exactly 0.
 
     Parameters
     ----------
@@ -41,32 +74,35 @@ def column_scales(X, weights=None, each_block=_each, sums=None):
     each_block : callable, optional
         each_block(X, step) yields (slice, rows) as float64 for rows that are no array.
     sums : callable, optional
-        sums(X, step, unit, middle, weights) yields `block_sum` of the same blocks, for rows that are worked on
+        sums(X, step, unit, middle, ends, weights) yields `block_sum` of the same blocks, for rows that are worked on
         elsewhere.
 
     Returns
     -------
-    mean, sd : ndarray (D,)
-        About the mean, over N: neither the squares of large numbers overflow nor those of small ones vanish.
+    mean, sd, scale : ndarray (D,)
+        sd about the mean, over N: neither the squares of large numbers overflow nor those of small ones vanish.
     """
     if weights is not None and not np.all(weights > 0):
         X, weights = X[weights > 0], weights[weights > 0]
-    low, high = np.asarray(X.min(axis=0), dtype=np.float64), np.asarray(X.max(axis=0), dtype=np.float64)
-    unit = np.maximum(np.abs(low), np.abs(high))
+    weights = None if weights is None or np.all(weights == 1) else weights  # the same bits
+    ends = np.array([X.min(axis=0), X.max(axis=0)], dtype=np.float64)
+    unit = np.max(np.abs(ends), axis=0)
     unit[unit == 0] = 1.0
     total = len(X) if weights is None else np.sum(weights)
 
     sums = partial(_sums, each_block=each_block) if sums is None else sums
 
     def average(middle=None):
-        found = np.zeros(X.shape[1])
-        for one in sums(X, max(1, NUMBERS_TOGETHER // max(1, X.shape[1])), unit, middle, weights=weights):
-            found += one
-        return found / total
+        added = 0.0
+        for one in sums(X, max(1, NUMBERS_TOGETHER // max(1, X.shape[1])), unit, middle, ends, weights=weights):
+            added = added + one
+        return added / total
 
     middle = average()
-    sd = np.sqrt(average(middle))
-    return np.where(low == high, low, middle * unit), np.where(low == high, 0.0, sd * unit)
+    squares, inside = average(middle)
+    constant = ends[0] == ends[1]
+    sd = np.where(constant, 0.0, np.sqrt(squares) * unit)
+    return np.where(constant, ends[0], middle * unit), sd, np.where(inside > 0, sd, 0.5 * ends[1] - 0.5 * ends[0])
 
 
 def weighted_median(values, weights=None):

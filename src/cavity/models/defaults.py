@@ -1,15 +1,56 @@
-"""What models of latent values choose from the observations: a likelihood where none was named, and scales of y."""
+"""What models of latent values choose from the observations: a likelihood where none was named, and scales of f.
+
+References
+----------
+.. [GJ] A. Gelman, A. Jakulin, M. G. Pittau and Y.-S. Su, "A weakly informative default prior distribution for logistic
+   and other regression models", Annals of Applied Statistics 2, 2008.
+"""
 
 import numpy as np
 
 from cavity.base.labels import HOW_TO_ORDER, has_classes, target_kind
 from cavity.base.scales import robust_spread, weighted_median
-from cavity.likelihoods import Likelihood
+from cavity.likelihoods import (
+    Binomial,
+    Clutter,
+    Gaussian,
+    Interval,
+    Laplace,
+    Likelihood,
+    Logit,
+    NegativeBinomial,
+    OrderedProbit,
+    Poisson,
+    Probit,
+    Step,
+    StudentT,
+)
 from cavity.likelihoods.named import named
 from cavity.likelihoods.parameters import check_declared
 from cavity.models.latent import check_kind
 
 BY_TARGET = {"binary": "probit", "ordered": "ordered-probit", "numbers": "gaussian"}  # names of likelihoods
+LOGITS_PER_PROBIT = 1.7  # Phi(f) is within .0095 of 1/(1 + exp(-1.7 f)) for every f, and no factor comes much closer
+OF_LOGIT = 2.5  # [GJ]_: a column changes log odds, and logs of rates, by 5 at most between one sd below and above
+OF_PROBIT = OF_LOGIT / LOGITS_PER_PROBIT
+OF_REAL = 2.5  # in spreads of y
+# Prior sd of what a scale of a column does to f, where the prior is left to the data: in units of f for classes and
+# counts, in robust spreads of y for real numbers. By class, subclasses included, and by link where a class has several.
+PRIOR_SCALES = {
+    Logit: OF_LOGIT,
+    Probit: OF_PROBIT,
+    OrderedProbit: OF_PROBIT,
+    Step: OF_LOGIT,  # which knows the sign of f only: any number gives the same probabilities
+    Binomial: {"logit": OF_LOGIT, "probit": OF_PROBIT},
+    Poisson: OF_LOGIT,
+    NegativeBinomial: OF_LOGIT,
+    Gaussian: OF_REAL,
+    StudentT: OF_REAL,
+    Laplace: OF_REAL,
+    Clutter: OF_REAL,
+    Interval: OF_REAL,  # f and the bounds have one unit
+    Likelihood: OF_REAL,  # one of the user's own, of spreads of y or, for classes and counts, of units of f
+}
 
 
 def checked_likelihood(likelihood):
@@ -49,6 +90,12 @@ def _are_two_numbers(y):
 def is_real(likelihood):
     """Whether observations are real numbers like f: no labels, no counts."""
     return not (has_classes(likelihood) or likelihood.discrete)
+
+
+def prior_scale(likelihood):
+    """Return the entry of a likelihood in `PRIOR_SCALES`."""
+    scale = next(PRIOR_SCALES[kind] for kind in type(likelihood).__mro__ if kind in PRIOR_SCALES)
+    return scale[likelihood.link] if isinstance(scale, dict) else scale
 
 
 def location_and_spread(likelihood, rows):

@@ -334,7 +334,7 @@ class Predictions:
         Examples
         --------
         >>> import cavity
-        >>> model = cavity.GLM("probit", intercept=False)
+        >>> model = cavity.GLM("probit", prior_variance=1.0, intercept=False)
         >>> posterior = model.fit([[1.0], [1.0], [-1.0]], ["yes", "yes", "no"])
         >>> posterior.sample_y([[1.0], [-1.0]], 2, rng=0).shape
         (2, 2)

@@ -16,9 +16,14 @@ from scipy import sparse
 
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn, within_range
+from cavity.base.rows import Rows, row_weights
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.blocks.formats import is_collection
+from cavity.blocks.taking import taken
 from cavity.likelihoods import Logit, Probit
+from cavity.models.defaults import prior_scale
+from cavity.models.glm.defaults import WIDER, variances_with_intercept
+from cavity.models.glm.design import design_of, look
 from cavity.models.glm.model import GLM
 from cavity.models.latent import log_of_both
 from cavity.sklearn.checks import (
@@ -46,23 +51,27 @@ class _LinearClassifier(Classifier, Face):
     """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`.
 
     The weights have independent priors N(0, prior_variance), the intercept N(0, intercept_variance); the posterior is
-    that of `cavity.GLM`. Of more than two classes each has a model of its own against the rest, and their
-    probabilities are normalised.
+    that of `cavity.GLM`, and so are the priors by default. Of more than two classes each has a model of its own against
+    the rest, and their probabilities are normalised.
 
     Parameters
     ----------
-    prior_variance : float, default 1.0
-        Variance of the prior of each weight: what fits columns scaled to unit variance.
-    intercept_variance : float, default 100.0
-        Variance of the prior of the intercept.
+    prior_variance : float, optional
+        Variance of the prior of each weight. By default (c/s_j)^2 for column j as in `cavity.GLM`, whatever its unit:
+        s_j is its standard deviation, or half the distance of its two values, and c is 2.5 for `LogitClassifier`,
+        2.5/1.7 for `ProbitClassifier`. In `partial_fit`, which has no scales, s_j counts as 1. For the diagonal
+        approximation the variance is 1.
+    intercept_variance : float, optional
+        Variance of the prior of the intercept, by default (10 c)^2 and what the means of the columns add, as in
+        `cavity.GLM`; they add nothing in `partial_fit` and for the diagonal approximation.
     fit_intercept : bool, default True
         Whether there is an intercept.
     approximation : {"auto", "full", "diagonal"}, default "auto"
         The posterior: "full" with all covariances (sparse rows become dense ones), "diagonal" with independent weights,
         for very many columns. "auto" is "full" up to 2000 columns (100 if X is sparse), else "diagonal".
     learn_prior_variance : bool, default False
-        Whether `fit` takes `prior_variance` for a start only and maximises the evidence over it, for each of the
-        models; about ten times the work. Not with the diagonal approximation.
+        Whether `fit` takes `prior_variance` for a start only and maximises the evidence over a factor on it, for each
+        of the models; about ten times the work. Not with the diagonal approximation.
     schedule : {"parallel", "sequential", "stochastic"}, default "parallel"
         See `cavity.GLM.fit`; "stochastic" needs the full approximation.
     power : float, default 1.0
@@ -87,8 +96,8 @@ class _LinearClassifier(Classifier, Face):
         Posterior means and standard deviations of the weights. Two classes make one row, for the second label.
     intercept_ : ndarray (1,) or (K,)
         Posterior mean of the intercept; 0 if there is none.
-    prior_variance_ : ndarray (1,) or (K,)
-        Prior variance of the weights, learned or given.
+    prior_variance_ : ndarray (1, D) or (K, D)
+        Prior variances of the weights, learned, given or by default.
     log_evidence_ : float
         Log probability of the labels, integrated over the weights; of more than two classes the sum over the models.
     loo_score_ : float
@@ -111,8 +120,8 @@ class _LinearClassifier(Classifier, Face):
     def __init__(
         self,
         *,
-        prior_variance: float = 1.0,
-        intercept_variance: float = 100.0,
+        prior_variance: float | None = None,
+        intercept_variance: float | None = None,
         fit_intercept: bool = True,
         approximation: Literal["auto", "full", "diagonal"] = "auto",
         learn_prior_variance: bool = False,
@@ -144,8 +153,8 @@ class _LinearClassifier(Classifier, Face):
         Parameters
         ----------
         X : array_like, sparse matrix, dask array or data frame, shape (N, D)
-            The rows. They are best scaled: one prior variance serves all columns. Those of dask are worked on where
-            they are.
+            The rows. Columns are best scaled where one `prior_variance` is given for all of them. Those of dask are
+            worked on where they are.
         y : array_like, shape (N,)
             Class labels of any kind, of at least two classes.
         sample_weight : array_like, shape (N,), optional
@@ -173,7 +182,7 @@ class _LinearClassifier(Classifier, Face):
         else:
             X, y, weight = counted_rows(self, X, y, sample_weight, **ROWS)
         classes, weight = classes_in(y), class_weighted(self.class_weight, y, weight)
-        model = self._model(X)
+        model = self._model(X, weight)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
         options = self._settings("schedule", "power", "max_iter", "tol", "n_threads")
@@ -219,13 +228,14 @@ class _LinearClassifier(Classifier, Face):
 
         Notes
         -----
-        The result depends on the order of the rows, not on how they are cut into batches. The prior variance stays as
-        it is, whatever `learn_prior_variance` says, and there is no ``loo_score_``.
+        The result depends on the order of the rows, not on how they are cut into batches, whose first one gives no
+        scales to the prior for this reason. The prior variance stays as it is, whatever `learn_prior_variance` says,
+        and there is no ``loo_score_``.
         """
         first = not hasattr(self, "posteriors_")
         X, y, weight = counted_rows(self, X, y, sample_weight, reset=first, **ROWS)
         classes = known_classes(y, classes, None if first else self.classes_)
-        model = self._model(X) if first else self.posteriors_[0].model
+        model = self._model(X, several_batches=True) if first else self.posteriors_[0].model
         design, problems = self._design(X, model.approximation), one_vs_rest(y, classes)
         begin = partial(model.fit, method="adf", n_threads=self.n_threads)
         takers = [begin] * len(problems) if first else [posterior.update for posterior in self.posteriors_]
@@ -233,17 +243,29 @@ class _LinearClassifier(Classifier, Face):
         self._set_posteriors(classes, posteriors)
         return self
 
-    def _model(self, X):
-        """Return the GLM of every one-vs-rest problem."""
+    def _model(self, X, weight=None, several_batches=False):
+        """Return the GLM of every one-vs-rest problem; the scales of X count unless there will be several batches."""
         arrays.choice(self.approximation, "approximation", ("auto", "full", "diagonal"))
         most = FULL_COLUMNS_SPARSE if sparse.issparse(X) else FULL_COLUMNS
         automatic = "full" if X.shape[1] <= most else "diagonal"
-        variance = [arrays.number(self.prior_variance, "prior_variance", low=0)] * X.shape[1]
-        if self.fit_intercept:
-            variance.append(arrays.number(self.intercept_variance, "intercept_variance", low=0))
         approximation = automatic if self.approximation == "auto" else self.approximation
-        settings = dict(prior_variance=np.array(variance), approximation=approximation)
-        return GLM(self._likelihood, **settings, intercept=False)  # the last column is that of the intercept
+        prior, wide = self._given("prior_variance"), self._given("intercept_variance") if self.fit_intercept else 1.0
+        if several_batches or approximation == "diagonal":
+            effect = prior_scale(self._likelihood) ** 2
+            usual = 1.0 if approximation == "diagonal" else effect
+            prior, wide = usual if prior is None else prior, WIDER * effect if wide is None else wide
+        if prior is None or wide is None:
+            model = GLM(self._likelihood, prior_variance=prior, approximation=approximation, intercept=wide or True)
+            wide, *variance = variances_with_intercept(model, _checked_rows(X, weight, approximation))
+        else:
+            variance = [prior] * X.shape[1]
+        variance = np.array([*variance, wide] if self.fit_intercept else variance)
+        return GLM(self._likelihood, prior_variance=variance, approximation=approximation, intercept=False)
+
+    def _given(self, name):
+        """Return a variance among the arguments as a number, or None."""
+        value = getattr(self, name)
+        return None if value is None else arrays.number(value, name, low=0)
 
     def _design(self, X, approximation):
         """Append the column of ones of the intercept; dense for the full approximation, which has no use for zeros."""
@@ -266,7 +288,7 @@ class _LinearClassifier(Classifier, Face):
         d = self.n_features_in_
         self.coef_, self.coef_sd_ = mean[:, :d].copy(), sd[:, :d].copy()
         self.intercept_ = mean[:, d].copy() if self.fit_intercept else np.zeros(len(mean))
-        self.prior_variance_ = np.array([posterior.model.prior_variance[0] for posterior in posteriors])
+        self.prior_variance_ = np.array([posterior.model.prior_variance[:d] for posterior in posteriors])
         self.n_iter_ = max(posterior.n_iter for posterior in posteriors)
         self.converged_ = all(posterior.converged for posterior in posteriors)
         self.log_evidence_ = float(arrays.added(posterior.log_evidence for posterior in posteriors))
@@ -333,6 +355,14 @@ class _LinearClassifier(Classifier, Face):
         return np.stack([self._decision(posterior, design) for posterior in posteriors], axis=1)
 
 
+def _checked_rows(X, weight, approximation):
+    """Return rows whose scales decide on a prior, where they are."""
+    X = design_of(taken(X.toarray() if sparse.issparse(X) else X, {}, elsewhere=True)[0], approximation)
+    weight = None if weight is None else row_weights(weight, X.shape[0])
+    look(X, weight)
+    return Rows(X, None, weights=weight)
+
+
 def _with_ones(block):
     return np.hstack([block, np.ones((len(block), 1), dtype=block.dtype)])
 
@@ -352,7 +382,7 @@ class ProbitClassifier(_LinearClassifier):
     >>> from cavity.sklearn import ProbitClassifier
     >>> classifier = ProbitClassifier().fit([[-2.0], [-1.0], [0.5], [2.0]], ["no", "no", "yes", "yes"])
     >>> classifier.predict([[1.0]]).tolist(), classifier.predict_proba([[1.0]]).round(2).tolist()
-    (['yes'], [[0.17, 0.83]])
+    (['yes'], [[0.18, 0.82]])
     """
 
     _likelihood = Probit()
@@ -383,7 +413,7 @@ class LogitClassifier(_LinearClassifier):
     >>> from cavity.sklearn import LogitClassifier
     >>> classifier = LogitClassifier().fit([[-2.0], [-1.0], [0.5], [2.0]], ["no", "no", "yes", "yes"])
     >>> classifier.predict([[1.0]]).tolist(), classifier.predict_proba([[1.0]]).round(2).tolist()
-    (['yes'], [[0.27, 0.73]])
+    (['yes'], [[0.18, 0.82]])
     """
 
     _likelihood = Logit()

@@ -30,7 +30,9 @@ class GLMEstimator(Face):
     """What estimators on `cavity.GLM` share; a subclass has `_likelihood_of_fit()`.
 
     prior_variance : float, optional
-        Variance of the prior of each weight. By default (2.5 s_y/s_j)^2 for column j [GJ]_, as in `cavity.GLM`.
+        Variance of the prior of each weight. By default (c/s_j)^2 for column j [GJ]_, as in `cavity.GLM`: s_j is its
+        standard deviation, or half the distance of its two values, and c is 2.5 robust spreads of y for real y, 2.5 for
+        counts, 2.5/1.7 for ordered classes.
     max_iter : int, default 200
         Most sweeps of EP.
     tol : float, default 1e-8

@@ -18,6 +18,7 @@ LABELS = F + RNG.normal(size=80) > 0
 REAL = 1000.0 + 5.0 * (F + 0.3 * RNG.normal(size=80))
 ONES = np.ones((80, 1))
 NOISE = likelihoods.Gaussian(2.0)
+PROBIT = 2.5 / 1.7  # prior sd of what a column does to f, by default
 
 
 def assert_same(posterior, other, **tolerance):
@@ -61,8 +62,10 @@ def test_standardized_columns_are_those_of_scaled_rows():
 def test_the_prior_is_in_the_scale_of_the_data():
     sd = X.std(axis=0)
     posterior = GLM(likelihoods.Probit(), intercept=False).fit(X, LABELS)
-    np.testing.assert_allclose(posterior.model.prior_variance, (2.5 / sd) ** 2, rtol=1e-12)
-    assert_same(posterior, plain(likelihoods.Probit(), 0.0, (2.5 / sd) ** 2).fit(X, LABELS))
+    np.testing.assert_allclose(posterior.model.prior_variance, (PROBIT / sd) ** 2, rtol=1e-12)
+    assert_same(posterior, plain(likelihoods.Probit(), 0.0, (PROBIT / sd) ** 2).fit(X, LABELS))
+    logit = GLM("logit", intercept=False).fit(X, LABELS)
+    np.testing.assert_allclose(logit.model.prior_variance, (2.5 / sd) ** 2, rtol=1e-12)
     model = GLM(NOISE, intercept=True, standardize=True).fit(X, REAL).model
     spread = 1.4826 * np.median(np.abs(REAL - np.median(REAL)))
     np.testing.assert_allclose(model.prior_variance, (2.5 * spread) ** 2 * np.array([100.0, 1.0, 1.0]), rtol=1e-12)
@@ -71,15 +74,44 @@ def test_the_prior_is_in_the_scale_of_the_data():
     assert diagonal.model.prior_variance == 1.0
 
 
+@pytest.mark.parametrize("unit", [1.0, 1000.0, 1e-3])
+def test_a_column_of_two_values_has_half_their_distance_for_its_scale(unit):
+    rare = np.where(np.arange(80) < 3, 5.0, 2.0)[:, None] * unit  # whose sd is .19 of the distance, not .5
+    columns = np.hstack([X, rare])
+    for standardize in (False, True):
+        model = GLM("logit", intercept=True, standardize=standardize)
+        posterior = model.fit(columns, LABELS)
+        spread = columns.std(axis=0) if standardize else np.ones(3)
+        variance = posterior.model.prior_variance[1:] / spread**2
+        np.testing.assert_allclose(variance, (2.5 / np.append(X.std(axis=0), 1.5 * unit)) ** 2, rtol=1e-12)
+        written = np.append(posterior.model.prior_variance[0], variance * spread**2)
+        prepared = (columns - columns.mean(axis=0)) / spread if standardize else columns
+        assert_same(posterior, plain(likelihoods.Logit(), 0.0, written).fit(np.hstack([ONES, prepared]), LABELS))
+
+
+def test_links_are_chosen_by_the_data_and_not_by_their_units():
+    columns = cavity.data.table("pima")[0]
+    diabetic = columns["type"] == "Yes"
+    inputs = np.column_stack([columns[name] for name in ("npreg", "glu", "bp", "skin", "bmi", "ped", "age")])
+    unit = (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)
+    evidence = {}
+    for link, size in (("logit", 2.5), ("probit", PROBIT)):
+        evidence[link] = GLM(link, intercept=True, standardize=True).fit(inputs, diabetic).log_evidence
+        written = GLM(link, prior_variance=size**2, intercept=100 * size**2).fit(unit, diabetic)
+        assert evidence[link] == pytest.approx(written.log_evidence, abs=1e-7)
+    assert evidence == pytest.approx({"logit": -259.37, "probit": -259.81}, abs=0.005)
+
+
 def test_units_do_not_matter():
     first = GLM("probit", intercept=True, standardize=True).fit(X, LABELS)
     second = GLM("probit", intercept=True, standardize=True).fit(X * [1e5, 1e-7] + [3.0, -2e-6], LABELS)
     np.testing.assert_allclose(first.predict(X), second.predict(X * [1e5, 1e-7] + [3.0, -2e-6]), rtol=1e-6, atol=1e-8)
     assert first.log_evidence == pytest.approx(second.log_evidence, abs=1e-7)
-    raw = GLM("probit", intercept=True).fit(X, LABELS)  # centred by the intercept only, whose prior is wide enough
-    np.testing.assert_allclose(raw.predict_proba(X), first.predict_proba(X), atol=0.01)
-    ones = GLM("probit").fit(np.hstack([X, 7.0 * ONES]), LABELS)
-    np.testing.assert_allclose(ones.predict_proba(np.hstack([X, 7.0 * ONES])), first.predict_proba(X), atol=0.01)
+    near = X - [6.0, -2.7]  # 2 and -3 sds from 0: centred by the intercept only, whose prior is wide enough for these
+    raw = GLM("probit", intercept=True).fit(near, LABELS)
+    np.testing.assert_allclose(raw.predict_proba(near), first.predict_proba(X), atol=0.01)
+    ones = GLM("probit").fit(np.hstack([near, 7.0 * ONES]), LABELS)
+    np.testing.assert_allclose(ones.predict_proba(np.hstack([near, 7.0 * ONES])), first.predict_proba(X), atol=0.01)
     far = GLM(likelihoods.Gaussian(2.0)).fit(np.hstack([X, ONES]), REAL)  # y is about 1000
     assert abs(far.predict(np.hstack([X, ONES]))[0] - REAL).mean() < 2.0
 
@@ -113,7 +145,10 @@ def test_sparse_rows_have_an_intercept_and_stay_sparse():
     np.testing.assert_allclose(posterior.predict(S), dense.predict(S.toarray()), rtol=1e-9)
     assert_same(posterior.update(S[:3], LABELS[:3]), dense.update(S[:3].toarray(), LABELS[:3]))
     assert sparse.issparse(posterior._prepared(S))
-    assert GLM("probit", approximation="diagonal", intercept=True).fit(S, LABELS).model.prior_variance[0] == 625.0
+    assert (
+        GLM("probit", approximation="diagonal", intercept=True).fit(S, LABELS).model.prior_variance[0]
+        == 100 * PROBIT**2
+    )
     with pytest.raises(TypeError, match="standardize=True needs an array"):
         GLM("probit", approximation="diagonal", intercept=True, standardize=True).fit(S, LABELS)
 
@@ -123,8 +158,8 @@ def test_what_was_chosen_is_said_and_saved(tmp_path):
     assert set(posterior.chosen) == {"likelihood", "prior_variance", "intercept"}
     for line in (
         "Probit() (chosen from y)",
-        "variance 6.25 (scaled to the data)",
-        "prior mean 0, variance 625",
+        "variance 2.163 (scaled to the data)",
+        "prior mean 0, variance 216.3",
         "divided",
     ):
         assert line in repr(posterior)
@@ -142,10 +177,11 @@ def test_what_was_chosen_is_said_and_saved(tmp_path):
 def test_one_factor_is_learnt_where_one_setting_was_left_open():
     free = GLM("probit", intercept=True, standardize=True).fit(X, LABELS, learn="prior_variance")
     variance = free.model.prior_variance
-    assert variance[0] == 625.0
-    assert variance[1] == variance[2] != 6.25
+    assert variance[0] == 100 * PROBIT**2
+    assert variance[1] == variance[2] != pytest.approx(PROBIT**2)
     assert "(learnt)" in repr(free)
-    given = GLM("probit", prior_variance=6.25, intercept=625.0, standardize=True).fit(X, LABELS, learn="prior_variance")
+    numbers = dict(prior_variance=PROBIT**2, intercept=100 * PROBIT**2)
+    given = GLM("probit", **numbers, standardize=True).fit(X, LABELS, learn="prior_variance")
     assert_same(free, given)
     with_ones = GLM("probit").fit(np.hstack([X, ONES]), LABELS)
     moved = GLM("probit").fit(np.hstack([X, ONES]), LABELS, learn="prior_variance").model.prior_variance

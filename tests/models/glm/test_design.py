@@ -66,6 +66,29 @@ def test_files_give_the_bits_of_an_array(paths, settings, options, monkeypatch):
     assert_same(one.update(X, LABELS), one.update(new, LABELS))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_columns_of_two_values_in_files_and_collections_have_their_own_scale(tmp_path, weighted, monkeypatch):
+    monkeypatch.setattr("cavity.base.scales.NUMBERS_TOGETHER", 4 * 7000)  # three blocks and a part of one
+    rng = np.random.default_rng(5)
+    n = 24_000
+    rows = np.column_stack([rng.normal(size=n), rng.random(n) < 0.001, rng.choice([-0.3, 2.0], n), np.zeros(n)])
+    rows[:, 3] = 5.0 * (np.arange(n) < 7000)  # all rows of the first block have one value
+    rows[-1, 2] = 9.0  # a third value, in the last row
+    labels = rng.random(n) < 0.5
+    weight = np.append(rng.integers(0, 3, n - 1), 0.0) if weighted else None
+    model = cavity.GLM("logit", intercept=True)
+    np.save(tmp_path / "rows.npy", rows)
+    one = model.fit(rows, labels, sample_weight=weight)
+    places = [tmp_path / "rows.npy", [tmp_path / "rows.npy"]]
+    if not weighted:  # rows of weight 0 cannot be left out of a collection
+        places.append(pytest.importorskip("dask.array").from_array(rows, chunks=(5000, 4)))
+    for place in places:
+        assert_same(one, model.fit(place, labels, sample_weight=weight))
+    sd = np.sqrt(np.cov(rows.T, aweights=weight, ddof=0).diagonal())
+    scale = np.array([sd[0], 0.5, 1.15 if weighted else sd[2], 2.5])
+    np.testing.assert_allclose(one.model.prior_variance[1:], (2.5 / scale) ** 2, rtol=1e-10)
+
+
 def test_learning_from_files(tmp_path):
     np.save(tmp_path / "x.npy", X[:300])
     model = cavity.GLM("negative-binomial", intercept=True)

@@ -1,10 +1,4 @@
-"""What the settings that a GLM leaves to the data become for some rows: prior, intercept, scaled columns.
-
-References
-----------
-.. [GJ] A. Gelman, A. Jakulin, M. G. Pittau and Y.-S. Su, "A weakly informative default prior distribution for logistic
-   and other regression models", Annals of Applied Statistics 2, 2008.
-"""
+"""What the settings that a GLM leaves to the data become for some rows: prior, intercept, scaled columns."""
 
 from dataclasses import dataclass, replace
 
@@ -16,12 +10,11 @@ from cavity.base.frozen import unchecked
 from cavity.base.labels import is_ordered
 from cavity.base.rows import Rows
 from cavity.blocks.reading import is_stored
-from cavity.models.defaults import location_and_spread
+from cavity.models.defaults import location_and_spread, prior_scale
 from cavity.models.glm.design import column_scales, constant_columns
 from cavity.models.glm.problem import Prior
 from cavity.models.glm.weights import prepared_rows
 
-EFFECT = 2.5  # prior sd of what a standard deviation of a column does, in spreads of y [GJ]_
 WIDER = 100.0  # prior variance of an intercept over that of the effect of a column
 
 
@@ -51,15 +44,7 @@ def resolved(model, rows):
     added = adds_intercept(model.intercept)
     constant = _checked_intercept(model, rows, added)
     columns = Columns.of(model, rows, added)
-    mean, variance = model.prior_mean, model.prior_variance
-    if added or variance is None:
-        location, spread = location_and_spread(model.likelihood, rows)
-        size = EFFECT * spread
-    if variance is None:
-        variance = 1.0 if model.approximation == "diagonal" else scaled_to(columns, constant, location, size)
-    if added:
-        wide = None if model.intercept is True else model.intercept
-        mean, variance = with_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
+    mean, variance = _prior(model, rows, columns, constant, added)
     if added or columns.scaled:
         rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
@@ -98,6 +83,27 @@ def scaling_settings(centre, spread, added):
         "standardize": arrays.read_only(spread) if scaled else False,
         "centre": arrays.read_only(centre) if centred else None,
     }
+
+
+def variances_with_intercept(model, rows):
+    """Return the prior variances of an added intercept and of the columns of checked rows, (D + 1,), as `resolved`."""
+    constant = constant_columns(rows.X, rows.weights)
+    return _prior(model, rows, Columns.of(model, rows, True), constant, True)[1]
+
+
+def _prior(model, rows, columns, constant, added):
+    """Return prior mean and variance of the weights, of an added intercept first."""
+    mean, variance = model.prior_mean, model.prior_variance
+    if not added and variance is not None:
+        return mean, variance
+    location, spread = location_and_spread(model.likelihood, rows)
+    size = prior_scale(model.likelihood) * spread
+    if variance is None:
+        variance = 1.0 if model.approximation == "diagonal" else scaled_to(columns, constant, location, size)
+    if not added:
+        return mean, variance
+    wide = None if model.intercept is True else model.intercept
+    return with_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
 
 
 def _checked_intercept(model, rows, added):
@@ -149,10 +155,10 @@ def learns_level(likelihood):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """What is done to the columns of X, and their means and standard deviations after it."""
+    """What is done to the columns of X, and their means and scales (`column_scales`) after it."""
 
     mean: np.ndarray | None  # (D,); None for sparse X, and where nobody asks
-    sd: np.ndarray | None
+    scale: np.ndarray | None
     centre: np.ndarray | None = None
     spread: np.ndarray | None = None
 
@@ -171,9 +177,9 @@ class Columns:
             return cls(None, None)
         if not (scaled or model.prior_variance is None or model.intercept is True or centres):
             return cls(None, None)
-        mean, sd = column_scales(rows.X, rows.weights)
+        mean, sd, scale = column_scales(rows.X, rows.weights)
         if not (scaled or centres):
-            return cls(mean, sd)
+            return cls(mean, scale)
         varies, d = sd > 0, len(sd)
         spread = np.where(varies & (model.standardize is True), sd, 1.0)
         if np.ndim(model.standardize):
@@ -181,7 +187,7 @@ class Columns:
         centre = np.where(varies & (added or centres), mean, 0.0)
         if model.centre is not None:
             centre = arrays.vector(model.centre, "centre", d)
-        return cls((mean - centre) / spread, sd / spread, centre, spread)
+        return cls((mean - centre) / spread, scale / spread, centre, spread)
 
     @property
     def scaled(self):
@@ -192,7 +198,7 @@ class Columns:
 def scaled_to(columns, constant, location, size):
     """Return prior variances of the weights of columns; that of a constant one is an intercept, wherever y is."""
     with np.errstate(over="ignore"):
-        variance = (size / np.where(columns.sd > 0, columns.sd, 1.0)) ** 2
+        variance = (size / np.where(columns.scale > 0, columns.scale, 1.0)) ** 2
         if constant.any():
             reach = WIDER * size**2 + location**2 + np.sum((variance * columns.mean**2)[~constant])
             variance[constant] = reach / columns.mean[constant] ** 2

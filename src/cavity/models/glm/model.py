@@ -5,6 +5,8 @@ References
 .. [M] Thomas Minka, "A family of algorithms for approximate Bayesian inference", PhD thesis, MIT, 2001.
 .. [G] Thore Graepel et al., "Web-scale Bayesian click-through rate prediction for sponsored search advertising in
    Microsoft's Bing search engine", ICML 2010.
+.. [AA] A. Albert and J. A. Anderson, "On the existence of maximum likelihood estimates in logistic regression models",
+   Biometrika 71, 1984.
 .. [GJ] A. Gelman, A. Jakulin, M. G. Pittau and Y.-S. Su, "A weakly informative default prior distribution for logistic
    and other regression models", Annals of Applied Statistics 2, 2008.
 """
@@ -37,6 +39,7 @@ from cavity.models.glm.design import check_room, design_of, look
 from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
+from cavity.models.glm.separation import warn_of_separation
 from cavity.models.glm.solution import solved
 
 if TYPE_CHECKING:
@@ -61,14 +64,16 @@ class GLM(Frozen):
         Mean of the prior of the weights.
     prior_variance : float, array_like (D,) or (D, D), optional
         Variance of every weight, of each, or the covariance matrix of all. By default it is in the scale of the data,
-        (2.5 s_y/s_j)^2 for column j [GJ]_: s_j is its standard deviation, s_y the robust spread of y, or 1 for labels
-        and counts. A constant column has the variance of an intercept then. For approximation="diagonal" it is 1.
+        (c/s_j)^2 for column j [GJ]_: s_j is its standard deviation, or (b - a)/2 for a column of two values a < b,
+        however rare; c is 2.5 for logit and for counts, 2.5/1.7 for probit and ordered probit, whose unit is 1.7 of
+        logit's, and 2.5 robust spreads of y for real y. A constant column has the variance of an intercept then. For
+        approximation="diagonal" it is 1.
     approximation : {"full", "diagonal"}, default "full"
         Posterior with all covariances, or with independent weights: for sparse X with very many columns [G]_.
     intercept : bool or float, optional
         Whether to put a column of ones before X, for data whose columns have none; its weight is the first one. Its
         prior has the median of y for its mean (0 for labels and counts), and this variance; True stands for a wide one,
-        (25 s_y)^2 and what the means of the columns add. By default there is no intercept, and a warning if X has no
+        (10 c)^2 and what the means of the columns add. By default there is no intercept, and a warning if X has no
         constant column; False is for none. `OrderedProbit` has its thresholds instead.
     standardize : bool or array_like (D,), default False
         Whether to divide columns by their standard deviations, after subtracting their means if `intercept` is given;
@@ -92,7 +97,7 @@ class GLM(Frozen):
     >>> y = np.where(X @ [2.0, -1.0] + rng.normal(size=200) > 0.5, "yes", "no")
     >>> posterior = cavity.GLM(intercept=True).fit(X, y)
     >>> posterior.model.likelihood, posterior.mean.round(1).tolist()
-    (Probit(), [-0.4, 1.8, -1.0])
+    (Probit(), [-0.4, 1.8, -0.9])
 
     All settings given, as for any reference to a result:
 
@@ -225,6 +230,9 @@ class GLM(Frozen):
         -----
         ConvergenceWarning
             If the stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+        NumericalWarning
+            If a search has found no maximum; if `prior_variance` is left to the data and a column separates the
+            observations, as a dummy does of which all rows have one class or no counts: see the notes.
 
         Notes
         -----
@@ -245,6 +253,13 @@ class GLM(Frozen):
         Then the posterior has no `sites` and no `loo_log_density`, and where sweeps do not settle the fit ends without
         the double loop, not converged. Looking through a file takes a pass before the first sweep, and two more where
         the scales of columns are wanted.
+
+        A column separates the observations if its coefficient could grow without end and no row would become less
+        likely [AA]_: the rows of one class are on one side of those of the other, but for ties; all counts of a dummy
+        are 0. The data then bound the coefficient on one side only, and the default prior decides how large it is.
+        That is searched for after EP, one column at a time, not in directions of several columns together: for
+        labels, ordered classes, counts and bounds, not for sparse X and collections of dask, and not where
+        `prior_variance` is given. It reads few rows, but all of them again where a column does separate them.
 
         With weights w, the exponent inside the tilted distribution is ``power * min(1, w)`` and the cavity leaves out
         the fraction ``power * min(1, 1/w)`` of the row's site: integer weights equal repeated rows exactly.
@@ -304,6 +319,7 @@ class GLM(Frozen):
                 options.job.after(1, rows=problem.used.n)
         if method == "ep":
             solution.fit.warn(options)
+            warn_of_separation(known, rows, names_of(X), found.kept["intercept"])
         kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept
         chosen = kept["chosen"] + (() if known is self else ("likelihood",))
         kept["chosen"] = chosen or None

@@ -30,6 +30,7 @@ from cavity.likelihoods.parameters import open_parameters
 from cavity.models.defaults import checked_likelihood, likelihood_for
 from cavity.models.glm.defaults import learns_level, scaling_settings
 from cavity.models.glm.model import GLM
+from cavity.models.glm.separation import warn_of_separation
 from cavity.models.mixed.given import given_by
 from cavity.models.mixed.learn import AVOID_ZERO, FLAT
 from cavity.models.mixed.posterior import posterior_of
@@ -210,7 +211,7 @@ class MixedGLM(Frozen):
             If a stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
         NumericalWarning
             If the log evidence has no maximum in a standard deviation, which is then taken for 0 as far as the data
-            tell.
+            tell; if a column separates the observations, as for `GLM`.
 
         Notes
         -----
@@ -239,7 +240,8 @@ class MixedGLM(Frozen):
         n_threads = threads_of(n_threads)
         given = given(likelihood, y, self._thresholds_for_intercept(likelihood))
         covariances = _given(self.covariances or {}, given.terms)
-        given, fixed = given.with_fixed_effects(self._fixed(likelihood))
+        columns, settings = given.rows, self._fixed(likelihood)
+        given, fixed = given.with_fixed_effects(settings)
         numbers = {name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")}
         intercept = None if self.formula and not self._thresholds_for_intercept(likelihood) else False
         model = unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
@@ -251,6 +253,7 @@ class MixedGLM(Frozen):
             problem = MixedProblem.of(model, rows, given.terms, covariances)
             solution = solved(problem, open_parameters(likelihood), options, n_threads)
         solution.fit.warn(options)
+        warn_of_separation(settings, columns, given.reader.columns, given.reader.intercept)
         chosen = given.chosen + (() if self.likelihood is not None else ("likelihood",))
         return posterior_of(solution, given.reader, classes=classes, chosen=chosen or None)
 

@@ -93,8 +93,8 @@ CV_INLINE cv8 cv_stationary(const int leaf, const int slopes, const double *p, c
     } else if (leaf == CV_MATERN12) {
         a = cv8_sqrt(h);
         k = cv8_decay(p[0], cv8_scaled(-2.0 * CV_PER_NAT, a));
-        if (slopes)     /* there is no derivative at r = 0; this leads to 0, as k/0 times r^2 would not */
-            *t = cv8_div(k, cv8_max(cv8_scaled(2.0, a), cv8_set(p[0] < 1e148 ? 1e-160 : 6e-309 * p[0])));
+        if (slopes)     /* there is no derivative at r = 0; this leads to 0, as long as k/r is finite */
+            *t = cv8_div(k, cv8_max(cv8_scaled(2.0, a), cv8_set(p[0] < 1e144 ? 1e-160 : 1e-304 * p[0])));
     } else if (leaf == CV_MATERN) {
         /* P(s) e^(-s/2) is finite, and is not lost where e^-s is 0 */
         const ptrdiff_t order = (ptrdiff_t)p[1];

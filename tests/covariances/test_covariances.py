@@ -247,13 +247,13 @@ def test_rows_very_far_apart_and_equal_rows(kind):
     assert np.all(np.isfinite(covariance.input_gradient(X, weights)))
 
 
-@pytest.mark.parametrize("covariance", [Periodic(0.65, 1e-154, 1e155), Periodic(1.0, 2e-154, 1.0), Matern12(1e200)])
+@pytest.mark.parametrize("covariance", [Periodic(0.65, 1e-154, 1e155), Periodic(1.0, 2e-154, 3e153), Matern12(1e200)])
 def test_slopes_at_the_ends_of_the_range_of_floats(covariance):
     X, Z, weights = np.array([[0.0], [1.0]]), np.array([[0.0], [3.0]]), np.array([[2.0, 1.0], [1.0, -1.0]])
     described = covariance.to_settings()
     for other in (None, Z):
-        wanted = floats(reference.gradient(described, X, weights, other))
-        np.testing.assert_allclose(covariance.gradient(X, weights, other), wanted, rtol=1e-11)
+        wanted = reference.gradient(described, X, weights, other)
+        assert_gradient(covariance.gradient(X, weights, other), covariance, wanted)
         assert np.isfinite(covariance.input_gradient(X, weights, other)).all()
 
 

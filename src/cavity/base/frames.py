@@ -387,13 +387,12 @@ def _is_plain(dtype):
 
 def _refused(column):
     """What a column holds if that is no numbers, and what to do about it; else None."""
-    word = _type_word(column)
-    if NUMBER_TYPES.match(word):
+    if NUMBER_TYPES.match(str(dtype_of(column)).lower()):
         return None
-    what, cure = next((what, cure) for pattern, what, cure in REFUSED if pattern.match(word))
-    if what == "text" and DATE_AS_TEXT.match(str(_first_value(column))):
-        return "dates as text", TURN_TEXT_INTO_DAYS
-    return what, cure
+    word = _type_word(column)
+    kind = next((what, cure) for pattern, what, cure in REFUSED if pattern.match(word))
+    is_date = kind[0] == "text" and DATE_AS_TEXT.match(str(_first_value(column)))
+    return ("dates as text", TURN_TEXT_INTO_DAYS) if is_date else kind
 
 
 def _type_word(column):

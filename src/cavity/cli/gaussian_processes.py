@@ -26,7 +26,7 @@ SETTINGS = (
 STARTS = (  # of the search for hyperparameters
     Number("--variance", POSITIVE, "V", "of the function at first (default that of the target, or 1)"),
     Number("--lengthscale", POSITIVE, "L,M", "at first, one or one for each column (default its sd)", several=True),
-    Number("--period", POSITIVE, "P", "of periodic, at first (default that of the largest peak of the periodogram)"),
+    Number("--period", POSITIVE, "P", "of periodic, at first (default that of the periodogram; sd with --no-ard)"),
     *SETTINGS,
 )
 
@@ -75,17 +75,11 @@ def covariance_of(problem, options):
     """Return the covariance that --covariance describes, at the start of the search."""
     size = problem.size if options.variance is None else options.variance
     start = None if options.lengthscale is None else lengthscales(options, problem)
-    period = first_period(problem, options.ard) if options.period is None else options.period
+    period = options.period
+    if period is None and options.ard and problem.y.ndim == 1:
+        period = strongest_periods(problem.X, problem.y, problem.spread)
     first = dict(ard=options.ard, lengthscale=start, period=period)
     return named(options.covariance or "rbf", problem.spread, size, **first)
-
-
-def first_period(problem, ard):
-    """Return the periods of the largest peaks of the periodograms; their geometric mean without ARD."""
-    if problem.y.ndim > 1:
-        return None
-    periods = strongest_periods(problem.X, problem.y, problem.spread)
-    return periods if ard else float(np.exp(np.mean(np.log(periods))))
 
 
 def lengthscales(options, problem):

@@ -22,7 +22,8 @@ def test_nothing_needs_to_be_said():
     spelt = GaussianProcess(covariances.RBF(1.0, [2.0, 2e4]), likelihoods.Gaussian(0.01), "constant").fit(X, Y)
     assert posterior.log_evidence == pytest.approx(spelt.log_evidence, abs=1e-3)
     assert "bounds" not in repr(posterior)
-    labelled = GaussianProcess().fit(X, LABELS)
+    with pytest.warns(cavity.NumericalWarning, match="column 1 .* as do the others: f is a constant or a line"):
+        labelled = GaussianProcess().fit(X, LABELS)  # which are split by a line
     assert (labelled.model.likelihood, labelled.classes, float(labelled.model.mean)) == (
         likelihoods.Probit(),
         ("no", "yes"),

@@ -89,8 +89,6 @@ def test_counts_have_a_mean_that_the_fit_finds():
     assert float(posterior.model.mean) == pytest.approx(np.log(40.0), abs=0.3)
     zero = GaussianProcess(posterior.model.covariance, "poisson", 0.0).fit(YEARS, y, learn=False)
     assert posterior.log_evidence > zero.log_evidence + 2.0
-    state = StreamingGP(likelihood="poisson").fit(YEARS, y, learn=False)
-    assert float(state.model.mean) == np.median(np.log(y + 0.5))
 
 
 def test_a_lengthscale_beyond_the_range_is_a_warning():
@@ -106,7 +104,7 @@ def test_a_lengthscale_beyond_the_range_is_a_warning():
         warnings.simplefilter("error")
         GaussianProcess().fit(YEARS, line, learn=False)
         curve = 0.002 * YEARS[:, 0] ** 2 + rng.normal(size=100)
-        assert GaussianProcess("matern52").fit(YEARS, curve).model.covariance.lengthscale[0] > 99.0  # but f is no line
+        assert GaussianProcess("matern32").fit(YEARS, curve).model.covariance.lengthscale[0] > 99.0  # but f is no line
 
 
 def test_gradients_that_are_not_finite_are_failures():

@@ -35,14 +35,6 @@ def _rough_values(likelihood, rows):
     return f if rows.offset is None else f - rows.offset
 
 
-def _prior_mean(likelihood, rows):
-    """Return the median of y or, for counts with a log link, of its log; 0 for other counts."""
-    if is_real(likelihood):
-        return location_and_spread(likelihood, rows)[0]
-    f = _rough_values(likelihood, rows)
-    return 0.0 if f is None else weighted_median(f, rows.weights)
-
-
 def _first_periods(likelihood, X, rows, spread):
     """Return periods for a search to begin with, (D,): from a periodogram, or the spread of a column without a peak."""
     f = _rough_values(likelihood, rows)
@@ -67,8 +59,8 @@ def resolved(model, X, y, offset=None, sample_weight=None, *, noise=False, const
     noise : bool, default False
         Whether the variance of the noise of each row is known, as is the likelihood then.
     constant : "constant" or None
-        The mean of real numbers and of counts that a fit finds; None where it finds none, and has the median of y, for
-        counts of its log.
+        The mean of real numbers and of counts that a fit finds; None where it finds none: it is the median of real
+        numbers then, and 0 for counts.
 
     Returns
     -------
@@ -83,9 +75,9 @@ def resolved(model, X, y, offset=None, sample_weight=None, *, noise=False, const
     if given:
         return replace(model, likelihood=likelihood, mean=0.0 if mean is None else mean)
     rows = Rows.checked(likelihood, X if len(X) == len(y) else y, coded(y, likelihood)[0], offset, sample_weight)
-    size = location_and_spread(likelihood, rows)[1]
+    location, size = location_and_spread(likelihood, rows)
     if mean is None:
-        mean = 0.0 if has_classes(likelihood) else constant or _prior_mean(likelihood, rows)
+        mean = 0.0 if has_classes(likelihood) else constant or location
     spread = column_scales(X, rows.weights if len(X) == len(y) else None)[1]
     described = model.covariance or DEFAULT
     spread = np.where(spread > 0, spread, 1.0)

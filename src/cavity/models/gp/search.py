@@ -1,6 +1,7 @@
 """Hyperparameters of Gaussian processes: L-BFGS on log evidence plus log priors, from deterministic starts."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -117,58 +118,41 @@ def starts(settings, rows, vector):
     -------
     bounds : ndarray (n, 2)
         Of the free numbers: their own, or else SEARCHED_FACTOR times beyond the starts.
-    long : list of ndarray (n,)
-        The given settings, and lengthscales that are fractions of the spread of the columns.
-    short : list of ndarray (n,)
-        Lengthscales of about two distances between neighbouring rows, where these are shorter, with much noise and
-        with little: series that rise and fall every few rows have a maximum of the evidence there.
+    places : list of ndarray (n,)
+        The given settings, and lengthscales that are fractions of the spread of the columns; then lengthscales of about
+        two distances between neighbouring rows, where these are shorter, with much noise and with little: series that
+        rise and fall every few rows have a maximum of the evidence there.
+    n_long : int
+        How many of them come before those with short lengthscales.
     """
-    real = isinstance(settings.likelihood, REAL)
-    variance = _variance(settings, rows) if real else None
-    given = vector.pack(settings)
-    n_fixed = len(given) - vector.free.size
-
-    def likelihood_part(share):
-        """The vector of the likelihood if noise has this share of the variance."""
-        noise = (1.0 if vector.exact else 0.5) * np.log(share * variance) if real else 0.0
-        return np.where(vector.free.are_scales() & real, noise, given[n_fixed:])
+    variance = _variance(settings, rows) if isinstance(settings.likelihood, REAL) else None
+    given, n = vector.pack(settings), vector.n_covariance
+    noise = slice(len(given) - vector.free.size, None)
 
     def scaled(lengths, share=NOISE):
         start = given.copy()
-        if vector.n_covariance:
-            start[: vector.n_covariance] = scaled_to(settings.covariance, rows.X.shape[1], lengths, variance)
-        start[n_fixed:] = likelihood_part(share)
+        if n:
+            start[:n] = scaled_to(settings.covariance, rows.X.shape[1], lengths, variance)
+        if variance is not None:
+            size = (1.0 if vector.exact else 0.5) * np.log(share * variance)
+            start[noise] = np.where(vector.free.are_scales(), size, start[noise])
         return start
 
     spread = column_scales(rows.X)[1]
     spread = np.where(spread > 0, spread, 1.0)
-    long = [given, *(scaled(lambda index, factor=factor: factor * spread[index]) for factor in LENGTHSCALES_TRIED)]
-    short = [scaled(lambda index: neighbour_distances(rows.X[:, index]), share) for share in NOISE_SHARES_TRIED]
-    if not np.any(short[0][: vector.n_covariance] < long[-1][: vector.n_covariance]):
-        short = []
-    bounds = vector.bounds(likelihood_part(NOISE))
-    if vector.n_covariance:
-        _narrow(bounds, settings.covariance, [*long, *short])
-    return bounds, *_without_repeats(bounds, long, short)
-
-
-def _without_repeats(bounds, *lists):
-    """Return lists of places inside the bounds, each place once."""
-    seen, out = set(), []
-    for places in lists:
-        places = {place.tobytes(): place for place in (np.clip(each, *bounds.T) for each in places)}
-        out.append([place for key, place in places.items() if key not in seen])
-        seen |= set(places)
-    return out
-
-
-def _narrow(bounds, covariance, places):
-    """Bound the free numbers of a covariance that have no bounds of their own by SEARCHED_FACTOR about some places."""
-    for i, slot in enumerate(free_slots(covariance)):
-        if slot.name not in slot.leaf.bounds:
-            values = [place[i] for place in places]
-            reach = min(values) - np.log(SEARCHED_FACTOR), max(values) + np.log(SEARCHED_FACTOR)
-            bounds[i] = np.clip(bounds[i], *reach)
+    distances = cache(lambda index: neighbour_distances(rows.X[:, index]))
+    places = [given, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
+    short = [scaled(distances, share) for share in NOISE_SHARES_TRIED]
+    long, places = places, places + (short if np.any(short[0][:n] < places[-1][:n]) else [])
+    bounds = vector.bounds(long[-1][noise])
+    if n:
+        open_ends = [slot.name not in slot.leaf.bounds for slot in free_slots(settings.covariance)]
+        low, high = np.min(places, axis=0)[:n, None], np.max(places, axis=0)[:n, None]
+        reach = np.clip(bounds[:n], low - np.log(SEARCHED_FACTOR), high + np.log(SEARCHED_FACTOR))
+        bounds[:n][open_ends] = reach[open_ends]
+    places = [np.clip(place, *bounds.T) for place in places]
+    first = sorted({place.tobytes(): i for i, place in reversed([*enumerate(places)])}.values())
+    return bounds, [places[i] for i in first], sum(i < len(long) for i in first)
 
 
 def neighbour_distances(X):
@@ -205,8 +189,7 @@ def scaled_to(covariance, n_features, lengths, variance):
     scaled = set()  # a product takes the variance once
     for i, slot in enumerate(free_slots(covariance)):
         if slot.role == "lengthscale":
-            chosen = getattr(slot.leaf, "columns", None)
-            columns = lengths(np.arange(n_features) if chosen is None else np.array(chosen))
+            columns = lengths(tuple(slot.leaf._chosen(n_features)))
             mean = np.max(columns) * np.sqrt(np.mean((columns / np.max(columns)) ** 2))
             size = mean if slot.index is None else columns[slot.index]
             out[i] = np.log(size * np.sqrt(len(columns)))
@@ -239,8 +222,7 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     vector = Vector(settings, covariance, names, unit_of(evidence.rows.y))
     if vector.size == 0:
         return Found(settings, {"learning": np.zeros(0)}, CONVERGED)
-    objective, (bounds, long, short) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
-    places = [*long, *short]
+    objective, (bounds, places, n_long) = Objective(evidence, vector), starts(settings, evidence.rows, vector)
     tried = values_of(objective, places, job.stage(STARTS))
     ranked = [i for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]
     if not objective.values:
@@ -249,8 +231,8 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     begun = ranked[:n_starts]
     searches = job.through("search", begun, len(begun), "search")
     runs = [climb(objective, places[i], bounds, job=stage) for i, stage in searches]
-    kinds = {i < len(long) for i in begun}
-    others = [] if job.stopped else [i for i in ranked if (i < len(long)) not in kinds][:1]
+    kinds = {i < n_long for i in begun}
+    others = [] if job.stopped else [i for i in ranked if (i < n_long) not in kinds][:1]
     runs += [_challenge(objective, places[i], bounds, min(runs)[0], job.stage(ANOTHER_START)) for i in others]
     value, x, slope = min(runs, key=lambda run: run[0])
     status = ended(objective, value, slope, job)

@@ -57,8 +57,7 @@ class StreamingGP(LatentProcess):
         batch by batch.
     mean : float or array_like (1 + D,), optional
         Prior mean of f: a number; or a number and a slope for each column. The default is the median of the first y for
-        real numbers, that of log(y + 1/2) for counts of log mean f, if the covariance is left to the data, or a
-        string; else 0.
+        real numbers if the covariance is left to the data, or a string; else 0.
     inducing : array_like (M, D), optional
         The rows Z, if they are to stay as they are. Without them they are chosen among the rows of the batches.
     n_inducing : int, default 200

@@ -126,8 +126,7 @@ class _Search:
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
         *some, rows = growing(rows)
         few = some[0] if some else rows
-        bounds, long, short = starts(settings, _data(few, self.model, self.threads), self.vector)
-        found = [*long, *short]
+        bounds, found, _ = starts(settings, _data(few, self.model, self.threads), self.vector)
         objectives = [self.objective(None, self.chosen(x, Z, few), few) for x in found]
         tried, job = [], self.job.stage(STARTS)
         for objective, x in zip(objectives, found, strict=True):

@@ -261,8 +261,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         Returns
         -------
         ClutterPosterior
-            A new posterior; this one stays as it is. Its log evidence is that of all points so far, its sites and
-            leave-one-out densities are those of the new points.
+            A new posterior; this one stays as it is. Its log evidence is that of all points so far, on whose order it
+            depends; its sites and leave-one-out densities are those of the new points.
         """
         points, columns = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
         n_threads = threads_of(n_threads)

@@ -177,7 +177,8 @@ class GLM(Frozen):
         sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out. They are site powers, see the notes.
         method : {"ep", "adf"}, default "ep"
-            "adf" sees each row once, in order; schedule, damping, power, learn, max_iter, tol and callback are EP's.
+            "adf" sees each row once, in order, on which the result depends, much so where coefficients drift, see
+            `GLMPosterior.update`; schedule, damping, power, learn, max_iter, tol and callback are EP's.
         schedule : {"parallel", "sequential", "stochastic"}, default "parallel"
             Renew all sites at once (after a first sweep over up to 4096 rows one by one; fastest, uses `n_threads`), or
             one after the other, or keep one averaged site for all rows (memory independent of N, no leave-one-out).

@@ -457,6 +457,12 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
         -------
         GLMPosterior
             A new posterior; this one stays as it is. Its log evidence is that of all rows.
+
+        Notes
+        -----
+        With Gaussian noise this is exact. With other likelihoods the result depends on the order of the rows: next to
+        nothing where they come in random order, but by posterior sds, and by tens of nats of log evidence, where
+        coefficients drift or rows are sorted. Then shuffle the rows, or fit them all at once.
         """
         given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         X, given, roles = taken(X, given, self.columns, self.roles, elsewhere=True)

@@ -424,8 +424,8 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
         Returns
         -------
         MixedGLMPosterior
-            A new posterior; this one stays as it is. Its log evidence is that of all rows. It has no sites and no
-            leave-one-out densities.
+            A new posterior; this one stays as it is. Its log evidence is that of all rows, which depends on their order
+            as of `GLMPosterior.update`, unless noise is Gaussian. It has no sites and no leave-one-out densities.
 
         Raises
         ------

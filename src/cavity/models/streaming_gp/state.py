@@ -183,6 +183,10 @@ class StreamingGPState(SparsePosterior):
         Notes
         -----
         N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
+
+        With other noise than Gaussian batches are not visited again, so that the state, and its log bound, depend on
+        the order of the rows and on the batches: little where rows come in random order, much where the function
+        changes with time and time is no column of X.
         """
         given = offset, exposure, noise_variance, sample_weight
         plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None

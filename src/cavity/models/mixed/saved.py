@@ -5,7 +5,7 @@ import numpy as np
 from cavity.base import arrays as arrays_of
 from cavity.base.records import (
     FLAG,
-    NONNEGATIVE,
+    NUMBER,
     NUMBERS,
     TABLE,
     TEXT,
@@ -229,7 +229,7 @@ RECORD = Record(
     _arrays_of,
     FITTED
     | {
-        "effective_parameters": NONNEGATIVE,
+        "effective_parameters": NUMBER,
         "has_offset?": FLAG,
         "chosen?": names(),
         "learnt?": LEARNT,

@@ -22,9 +22,8 @@ FRAME = pandas.DataFrame({"y": Y, "a": X[:, 0], "b": X[:, 1], "kind": KIND, "g":
 ORDERED = "ordered-probit"
 
 
-def glm(**options):
-    model = cavity.GLM(ORDERED, **options)
-    return model.fit(X, Y), lambda other: other.fit(X, Y)
+def glm(likelihood=ORDERED, y=Y, **options):
+    return cavity.GLM(likelihood, **options).fit(X, y), lambda other: other.fit(X, y)
 
 
 def by_columns():
@@ -40,6 +39,7 @@ FITS = {
     "glm": glm,
     "glm, standardized": lambda: glm(standardize=True),
     "glm, from a centre": lambda: glm(centre=[5.0, 0.0], prior_variance=3.0),
+    "probit, standardized": lambda: glm(likelihood="probit", y=Y > 1, intercept=False, standardize=True),
     "by columns": by_columns,
     "by formula": by_formula,
     "given thresholds": lambda: by_formula(likelihood=cavity.likelihoods.OrderedProbit([0.0, 1.0, 2.0])),

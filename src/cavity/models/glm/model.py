@@ -245,7 +245,9 @@ class GLM(Frozen):
         over logs of variances, scales and the like: at a fixed point of EP the sites count as constants. Standard
         errors are those of the curvature of the log evidence at its maximum. Each fit starts from the sites of the one
         before, all together take as long as some twenty fits. Where the evidence has no maximum a NumericalWarning says
-        so: a dispersion without bound, for example, means that the counts are Poisson.
+        so: a dispersion without bound, for example, means that the counts are Poisson. Where it still rises at the end
+        of the range that is searched, as with noise of a y that is constant or fitted exactly, the fit has not
+        converged.
 
         Rows in files stay there, with the same bits as from an array in memory; y, offset, exposure and sample_weight
         are in memory. EP keeps two numbers a row, from 2^24 rows in files on in scratch files.

@@ -163,7 +163,8 @@ class GaussianProcess(LatentProcess):
         Warns
         -----
         ConvergenceWarning
-            If a stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+            If a stopping rule was not met, or y is constant and the log evidence grows without bound as noise that is
+            learnt goes to 0; the posterior is returned all the same, with ``converged=False``.
 
         Notes
         -----

@@ -207,7 +207,8 @@ class MixedGLM(Frozen):
         Warns
         -----
         ConvergenceWarning
-            If a stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+            If a stopping rule was not met, or the log evidence grows without bound as noise that is learnt goes to 0
+            (y is constant, or fitted exactly); the posterior is returned all the same, with ``converged=False``.
         NumericalWarning
             If the log evidence has no maximum in a standard deviation, which is then taken for 0 as far as the data
             tell.

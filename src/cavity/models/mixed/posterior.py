@@ -77,7 +77,8 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
     Attributes
     ----------
     model : MixedGLM
-        The settings in numbers, those that were learnt or left to the data included: `covariances` of all terms.
+        The settings in numbers, those that were learnt or left to the data included: `covariances` of all terms. As
+        that of `GLMPosterior`, it gives the same posterior of the same rows unless an intercept was added.
     mean, variance : ndarray (D,)
         Posterior moments of the fixed effects.
     covariance : ndarray (D, D)

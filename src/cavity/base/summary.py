@@ -220,9 +220,8 @@ def estimate_interval(value, error, scale, level):
     value, derivative = np.float64(value), slope(np.float64(value))
     if not (error >= 0 and derivative > 0):
         return np.nan, np.nan
-    with np.errstate(over="ignore"):
-        half = special.ndtri(0.5 + 0.5 * level) * error / derivative
-        return float(back(to(value) - half)), float(back(to(value) + half))
+    half = special.ndtri(0.5 + 0.5 * level) * error / derivative
+    return float(back(to(value) - half)), float(back(to(value) + half))
 
 
 def values_table(title, names, values, errors=None, notes=(), *, scales=None, level=0.95):

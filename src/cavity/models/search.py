@@ -31,6 +31,7 @@ FARTHER = float(np.log(100.0))  # free numbers that are less certain than this a
 NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
 NOT_LEARNT = "the search for hyperparameters did not come to rest"
+NO_MAXIMUM = "the log evidence has no maximum: it still rises at the end of the range that is searched"
 FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
 
@@ -155,6 +156,20 @@ def ended(objective, value, slope, job):
         ConvergenceWarning,
     )
     return STOPPED if job.stopped else NOT_LEARNT
+
+
+def status_at_bounds(status, objective, x, bounds):
+    """Return the status of a search that ended there: another one, with a warning, if bounds stop it on a slope.
+
+    The evidence grows without bound where noise goes to 0, because y is constant or else fitted exactly.
+    """
+    stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
+    value, slopes = objective(x) if status == CONVERGED and stopped.any() else (0.0, np.zeros(len(x)))
+    if is_flat(np.max(np.abs(slopes), where=stopped, initial=0.0), value):
+        return status
+    words = "as it does where noise goes to 0 because y is constant, or fitted exactly; give the scale of the noise"
+    warn(f"{NO_MAXIMUM}, {words}", ConvergenceWarning)
+    return NO_MAXIMUM
 
 
 def is_flat(slope, value):

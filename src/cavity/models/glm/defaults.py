@@ -58,19 +58,6 @@ def resolved(model, rows):
     return Resolved(model, rows, kept)
 
 
-def checked_scaling(standardize, centre):
-    """Return the settings `standardize` and `centre` of a model, checked."""
-    if not isinstance(standardize, bool | np.bool_) and np.ndim(standardize):
-        standardize = arrays.owned(arrays.finite_array(standardize, "standardize", ndim=(1,)))
-        if not np.all(standardize > 0):
-            raise arrays.wrong("standardize", f"must be positive, got {float(standardize.min())!r}")
-    else:
-        standardize = arrays.flag(standardize, "standardize")
-    if centre is not None:
-        centre = arrays.owned(arrays.finite_array(centre, "centre", ndim=(1,)))
-    return {"standardize": standardize, "centre": centre}
-
-
 def scaling_settings(centre, spread, added):
     """Return the settings of a model in numbers that does to columns what was done to them, for rows as in the fit.
 
@@ -78,11 +65,7 @@ def scaling_settings(centre, spread, added):
     """
     if added or centre is None:
         return {"standardize": False, "centre": None}
-    scaled, centred = np.any(spread != 1.0), np.any(centre != 0.0)
-    return {
-        "standardize": arrays.read_only(spread) if scaled else False,
-        "centre": arrays.read_only(centre) if centred else None,
-    }
+    return {"standardize": bool(np.any(spread != 1.0)), "centre": centre}
 
 
 def variances_with_intercept(model, rows):
@@ -169,7 +152,7 @@ class Columns:
         So do open thresholds: they count as known once they are learnt, and would say where f is at x = 0.
         """
         centres = learns_level(model.likelihood) and model.approximation == "full"
-        scaled = model.standardize is not False or model.centre is not None
+        scaled = model.standardize or model.centre is not None
         if hasattr(rows.X, "tocsr"):
             if scaled:
                 name = "standardize=True" if model.centre is None else "centre"
@@ -180,13 +163,10 @@ class Columns:
         mean, sd, scale = column_scales(rows.X, rows.weights)
         if not (scaled or centres):
             return cls(mean, scale)
-        varies, d = sd > 0, len(sd)
-        spread = np.where(varies & (model.standardize is True), sd, 1.0)
-        if np.ndim(model.standardize):
-            spread = arrays.vector(model.standardize, "standardize", d)
-        centre = np.where(varies & (added or centres), mean, 0.0)
+        varies = sd > 0
+        spread, centre = np.where(varies & model.standardize, sd, 1.0), np.where(varies & (added or centres), mean, 0.0)
         if model.centre is not None:
-            centre = arrays.vector(model.centre, "centre", d)
+            centre = arrays.vector(model.centre, "centre", len(sd))
         return cls((mean - centre) / spread, scale / spread, centre, spread)
 
     @property

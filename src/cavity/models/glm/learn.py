@@ -23,6 +23,7 @@ from cavity.models.search import (
     curvature,
     ended,
     errors_of,
+    status_at_bounds,
     values_of,
     warn_without_start,
 )
@@ -141,12 +142,12 @@ def searched(evidence, starts):
     x, value, status = start, np.inf, STOPPED if job.stopped else NOT_LEARNT
     if objective.values:
         value, x, slope = climb(objective, start, bounds, job=job.stage("search"))
-        status = ended(objective, value, slope, job)
+        status = status_at_bounds(ended(objective, value, slope, job), objective, x, bounds)
     else:
         warn_without_start(len(starts))
     settings, sites = vector.unpack(x), evidence.start
     names, values, slopes_of = vector.described(settings, problem)
-    sd, note = [None] * len(x), f"no standard errors: {NOT_LEARNT}"
+    sd, note = [None] * len(x), f"no standard errors: {status}"
     if status == CONVERGED:
         sd, note = _errors(evidence, vector, x, bounds, value, names, slopes_of, job.stage("standard errors"))
     evidence.remember()

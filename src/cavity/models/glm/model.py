@@ -34,7 +34,7 @@ from cavity.blocks.taking import fetched, taken
 from cavity.ep.options import SCHEDULES, Options
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
-from cavity.models.glm.defaults import checked_intercept, checked_scaling, resolved, scaling_settings
+from cavity.models.glm.defaults import checked_intercept, resolved, scaling_settings
 from cavity.models.glm.design import check_room, design_of, look
 from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
@@ -75,13 +75,12 @@ class GLM(Frozen):
         prior has the median of y for its mean (0 for labels and counts), and this variance; True stands for a wide one,
         (10 c)^2 and what the means of the columns add. By default there is no intercept, and a warning if X has no
         constant column; False is for none. `OrderedProbit` has its thresholds instead.
-    standardize : bool or array_like (D,), default False
+    standardize : bool, default False
         Whether to divide columns by their standard deviations, after subtracting their means if `intercept` is given;
         constant columns stay as they are. `prior_mean` and `prior_variance` are those of the scaled columns then, as
-        are mean and variance of the posterior; `GLMPosterior.summary` is in the units of the columns. Positive numbers
-        are what to divide the columns by instead.
+        are mean and variance of the posterior; `GLMPosterior.summary` is in the units of the columns.
     centre : array_like (D,), optional
-        What to subtract from the columns before anything else, in place of their means: f is (x - centre)'w. Where
+        What to subtract from the columns, in place of their means: f is (x - centre)'w, but for an intercept. Where
         thresholds are open the means are subtracted in any case, and the model of the posterior has them here.
 
     Raises
@@ -112,7 +111,7 @@ class GLM(Frozen):
     prior_variance: FloatOrArray = None
     approximation: str = "full"
     intercept: bool | float | None = None
-    standardize: Any = False
+    standardize: bool = False
     centre: FloatOrArray = None
 
     def __post_init__(self) -> None:
@@ -120,8 +119,10 @@ class GLM(Frozen):
             self,
             likelihood=checked_likelihood(self.likelihood),
             intercept=checked_intercept(self.intercept),
-            **checked_scaling(self.standardize, self.centre),
+            standardize=arrays.flag(self.standardize, "standardize"),
         )
+        if self.centre is not None:
+            put(self, centre=arrays.owned(arrays.finite_array(self.centre, "centre", ndim=(1,))))
         mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
         put(self, prior_mean=arrays.owned(mean))
         arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
@@ -247,7 +248,9 @@ class GLM(Frozen):
         over logs of variances, scales and the like: at a fixed point of EP the sites count as constants. Standard
         errors are those of the curvature of the log evidence at its maximum. Each fit starts from the sites of the one
         before, all together take as long as some twenty fits. Where the evidence has no maximum a NumericalWarning says
-        so: a dispersion without bound, for example, means that the counts are Poisson.
+        so: a dispersion without bound, for example, means that the counts are Poisson. Where it still rises at the end
+        of the range that is searched, as with noise of a y that is constant or fitted exactly, the fit has not
+        converged.
 
         Rows in files stay there, with the same bits as from an array in memory; y, offset, exposure and sample_weight
         are in memory. EP keeps two numbers a row, from 2^24 rows in files on in scratch files.

@@ -95,8 +95,9 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     Attributes
     ----------
     model : GLM
-        The settings in numbers, those that were learnt or left to the data included; they are of the weights, that of
-        an intercept first.
+        The settings in numbers, those that were learnt or left to the data included, with which a fit of the same rows
+        gives the same posterior. Where an intercept was added they are of the weights, that of the intercept first, and
+        rows are those that the weights apply to.
     mean : ndarray (D,)
         Posterior mean of the weights.
     variance : ndarray (D,)

@@ -168,7 +168,8 @@ class GaussianProcess(LatentProcess):
         Warns
         -----
         ConvergenceWarning
-            If a stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+            If a stopping rule was not met, or y is constant and the log evidence grows without bound as noise that is
+            learnt goes to 0; the posterior is returned all the same, with ``converged=False``.
         NumericalWarning
             If every lengthscale ends beyond the range of its column, and f is a constant or a line in the rows: what
             else y shows is then taken for noise. A long lengthscale beside shorter ones only says that its column does

@@ -26,6 +26,7 @@ from cavity.models.search import (
     curvature,
     ended,
     errors_of,
+    status_at_bounds,
     values_of,
     warn_without_start,
 )
@@ -236,6 +237,9 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     runs += [_challenge(objective, places[i], bounds, min(runs)[0], job.stage(ANOTHER_START)) for i in others]
     value, x, slope = min(runs, key=lambda run: run[0])
     status = ended(objective, value, slope, job)
+    # elsewhere noise is at its bound where functions without noise are interpolated
+    if vector.free.are_scales().any() and np.ptp(evidence.rows.y - evidence.rows.offset) == 0:
+        status = status_at_bounds(status, objective, x, bounds)
     settings = vector.unpack(x)
     return Found(settings, objective.trace, status, vector.learnt(settings))
 

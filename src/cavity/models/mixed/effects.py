@@ -71,6 +71,12 @@ class Effects:
         """The variance of each effect, (n,)."""
         return self.inverse[self.indptr[:-1]]  # the diagonal is the first entry of each column
 
+    def trace_with(self, rows, columns, entries):
+        """The trace of Q^-1 times a symmetric matrix, of which the lower triangle, on the pattern of Q, is given."""
+        keys = self.columns * len(self.mean) + self.indices  # in order
+        places = np.searchsorted(keys, columns * len(self.mean) + rows)
+        return float(np.sum(np.where(rows == columns, 1.0, 2.0) * entries * self.inverse[places]))
+
     def covariance(self, index):
         """The joint covariance of some effects, (m, m)."""
         index = np.asarray(index)

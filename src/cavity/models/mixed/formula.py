@@ -148,10 +148,10 @@ class Coding:
         texts = [self._parts.fixed, *(text for group in self._parts.random for text in _blocks(group))]
         return {text: _evaluated(text, table) for text in texts}
 
-    def rows(self, frame, terms, n_features, levels="known"):
+    def rows(self, frame, terms, levels="known", n_features=np.inf):
         """Return X (M, D), offset (M,) or None, and (codes (M,), Z (M, k)) for each term, of new rows; see `new_rows`.
 
-        The column of ones is left out if the fit had it not, so that there are `n_features` columns.
+        The column of ones is left out where there are `n_features` columns without it.
 
         Raises
         ------

@@ -65,7 +65,7 @@ class FormulaReader(Reader):
             raise arrays.wrong("groups", "must be None where there is a formula, which names columns of the data frame")
         asked = {name: value for name, value in others.items() if name != "y"}
         frame, found, _ = taken(X, asked, None, self.roles)
-        fixed, base, values = self.coding.rows(frame, self.terms, self.n_features, levels)
+        fixed, base, values = self.coding.rows(frame, self.terms, levels, self.n_features)
         found = dict(zip(asked, found, strict=True))
         if base is not None:
             more = found["offset"]

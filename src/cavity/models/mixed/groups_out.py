@@ -10,8 +10,8 @@ from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 
 
-def group_log_densities(likelihood, effects, tau, rho, rows, matrix, codes, n_levels):
-    """Return log p(rows of a level | all other rows) of each level; nan where a level has no rows in use.
+def group_log_densities(likelihood, effects, tau, rho, rows, matrix, codes, levels):
+    """Return log p(rows of a level | all other rows) of each level, 0 where none of its rows is in use.
 
     Parameters
     ----------
@@ -26,29 +26,47 @@ def group_log_densities(likelihood, effects, tau, rho, rows, matrix, codes, n_le
     matrix : CSR array (N, n)
         Their effects.
     codes : ndarray (N,)
-        Their levels, of n_levels.
+        The numbers of their levels.
+    levels : Levels
+        Of the group.
+
+    Raises
+    ------
+    ValueError
+        If the posterior without the sites of a level is improper, or EP over its rows fails, naming the level.
     """
-    found, order = np.full(n_levels, np.nan), np.argsort(codes, kind="stable")
-    ends = np.searchsorted(codes[order], np.arange(n_levels + 1))
+    densities, order = np.zeros(len(levels)), np.argsort(codes, kind="stable")
+    ends = np.searchsorted(codes[order], np.arange(len(levels) + 1))
     with Threads(1) as threads, single_blas():
-        for level in range(n_levels):
+        for level, name in enumerate(levels.names):
             here = order[ends[level] : ends[level + 1]]
             here = here[rows.in_use[here]]
-            if len(here):
-                found[level] = _one(likelihood, effects, tau[here], rho[here], rows.part(here), matrix[here], threads)
-    return found
+            if not len(here):
+                continue
+            sites = tau[here], rho[here]
+            try:
+                densities[level] = _log_evidence(likelihood, effects, *sites, rows.part(here), matrix[here], threads)
+            except ArithmeticError as error:
+                words = f"level {name!r} of {levels.group!r} has no log density given all other rows: {error}; the rows"
+                raise ValueError(f"{words} of the other levels have to be fitted alone for that") from error
+    return densities
 
 
-def _one(likelihood, effects, tau, rho, rows, matrix, threads):
-    """The log evidence of some rows under q without their sites, N(m, (K^-1 - R)^-1) of their f: nan if improper."""
-    covariance = effects.cross(matrix)
-    # (K^-1 - R)^-1 = (I - K R)^-1 K, and its mean (I - K R)^-1 (m - K tau)
-    keep = np.eye(len(tau)) - covariance * rho
-    if np.linalg.slogdet(keep)[0] <= 0:
-        return np.nan
-    cavity = np.linalg.solve(keep, covariance)
+def _log_evidence(likelihood, effects, tau, rho, rows, matrix, threads):
+    """The log evidence of some rows under q without their sites, N(m, (K^-1 - R)^-1) of their f; ArithmeticError if
+    that is improper, or EP fails.
+    """
+    values, vectors = np.linalg.eigh(effects.cross(matrix))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))  # K = C C'
+    inner = np.eye(len(tau)) - root.T @ (rho[:, None] * root)  # (K^-1 - R)^-1 = C (I - C'R C)^-1 C'
+    if not np.linalg.eigvalsh(inner)[0] > 0:
+        raise ArithmeticError("without its rows the approximation is improper")
+    covariance = root @ np.linalg.solve(inner, root.T)
     offset = np.zeros(len(tau)) if rows.offset is None else rows.offset
-    mean = np.linalg.solve(keep, matrix @ effects.mean + offset - covariance @ tau)
-    geometry = Latent(np.ascontiguousarray(0.5 * (cavity + cavity.T)), mean, threads)
+    mean = matrix @ effects.mean + offset
+    mean += covariance @ (rho * mean - tau)
+    geometry = Latent(np.ascontiguousarray(0.5 * (covariance + covariance.T)), mean, threads)
     fit = Engine(geometry, Sites(likelihood, rows.y, rows.weights), Options.checked()).run()
-    return fit.log_evidence if fit.status == CONVERGED else np.nan
+    if fit.status != CONVERGED:
+        raise ArithmeticError(f"EP over its rows ended with: {fit.status}")
+    return fit.log_evidence

@@ -64,8 +64,12 @@ class Layout:
                 ends.append((first + within).ravel())
         return np.concatenate(rows), np.concatenate(columns)
 
-    def precision(self, fixed, covariances):
-        """The prior's precision: `fixed` (D, D) of the fixed effects, the inverse of (k, k) of each term."""
+    def precision(self, variance, covariances):
+        """The prior's precision: the inverse of the variance of the fixed effects, a number, (D,) or (D, D), and of
+        (k, k) of each term.
+        """
+        variance = np.asarray(variance)
+        fixed = inverse(variance) if variance.ndim == 2 else np.diag(1.0 / np.broadcast_to(variance, (self.n_fixed,)))
         log_determinant = np.linalg.slogdet(fixed)[1]
         entries = [fixed[np.tril_indices(self.n_fixed)]]
         for (levels, k), covariance in zip(self.shapes, covariances, strict=True):

@@ -28,7 +28,7 @@ from cavity.ep.options import Options
 from cavity.likelihoods import Binomial, Likelihood
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.defaults import checked_likelihood, likelihood_for
-from cavity.models.glm.defaults import learns_level, scaling_settings
+from cavity.models.glm.defaults import learns_level
 from cavity.models.glm.model import GLM
 from cavity.models.glm.separation import warn_of_separation
 from cavity.models.mixed.given import given_by
@@ -208,7 +208,8 @@ class MixedGLM(Frozen):
         Warns
         -----
         ConvergenceWarning
-            If a stopping rule was not met; the posterior is returned all the same, with ``converged=False``.
+            If a stopping rule was not met, or the log evidence grows without bound as noise that is learnt goes to 0
+            (y is constant, or fitted exactly); the posterior is returned all the same, with ``converged=False``.
         NumericalWarning
             If the log evidence has no maximum in a standard deviation, which is then taken for 0 as far as the data
             tell; if a column separates the observations, as for `GLM`.
@@ -267,8 +268,7 @@ class MixedGLM(Frozen):
         if not self.formula:
             return False
         if self.intercept is False and not is_ordered(likelihood):
-            words = "must be None where there is a formula, in which '0 +' leaves it out; got False"
-            raise arrays.wrong("intercept", words)
+            raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
         return self.intercept is False or learns_level(likelihood)
 
 
@@ -297,7 +297,5 @@ def _given(covariances, terms):
 
 def settled(effects, intercept=None, centre=None, reader_intercept=False, **settings):
     """Return the model of a posterior, whose settings are numbers; files of earlier versions have no `intercept`."""
-    if intercept is None and not isinstance(effects, str):
-        intercept = False
-    centre = scaling_settings(centre, 1.0, reader_intercept)["centre"]
-    return MixedGLM(effects, intercept=intercept, centre=centre, **settings)
+    intercept = False if intercept is None and not isinstance(effects, str) else intercept
+    return MixedGLM(effects, intercept=intercept, centre=None if reader_intercept else centre, **settings)

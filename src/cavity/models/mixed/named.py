@@ -221,7 +221,7 @@ class NamedEffects(Coefficients):
             error, sd = by_name.pop(NOISE, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)
             estimates["sd(residual)"] = sd, None if error is None else error / (2.0 * sd)
         estimates |= by_name
-        values, errors = zip(*estimates.values(), strict=True)
+        values, errors = ([each[k] for each in estimates.values()] for k in (0, 1))
         scales = [scale_of(name, self.model.likelihood) for name in estimates]
         notes = (learnt.note,) if learnt is not None and learnt.note else ()
         return summary.values_table("Variance components", estimates, values, errors, notes, scales=scales, level=level)

@@ -80,7 +80,8 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
     Attributes
     ----------
     model : MixedGLM
-        The settings in numbers, those that were learnt or left to the data included: `covariances` of all terms.
+        The settings in numbers, those that were learnt or left to the data included: `covariances` of all terms. As
+        that of `GLMPosterior`, it gives the same posterior of the same rows unless an intercept was added.
     mean, variance : ndarray (D,)
         Posterior moments of the fixed effects.
     covariance : ndarray (D, D)
@@ -99,8 +100,10 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
     n_samples : int
         Rows seen, those of updates included.
     effective_parameters : float
-        How many of all effects the data have determined: the trace of X'RX times the posterior covariance, R the
-        precisions of the sites.
+        How many of all effects the data have determined, at most their number: the trace of X'RX times the posterior
+        covariance, R the precisions of the sites. It is the number of effects less the trace of the precision of the
+        prior of the fit times the posterior covariance, which is what it is after updates, too; negative where outliers
+        under heavy tails make the posterior wider than the prior.
     trace : dict of ndarray
         "change" and "improper" for every pass of the last fit, "double_loop" the number of its steps, "learning" the
         log evidence plus log prior of every fixed point on the way of the search, and "seconds" when it was known,
@@ -364,12 +367,14 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
         Returns
         -------
         ndarray (levels,)
-            Of the levels in the order of `effects`.
+            Of the levels in the order of `effects`; 0 of a level all of whose rows have weight 0.
 
         Raises
         ------
         ValueError
-            For a group that is not there, or rows that are not as many as those of the fit; after `update`.
+            For a group that is not there, or rows that are not as many as those of the fit; after `update`. If the
+            posterior without the sites of a level is improper, as it may be where sites of outliers under StudentT have
+            negative precisions, or if EP over its rows fails, naming the level and the reason.
         """
         names = tuple(dict.fromkeys(term.group for term in self._reader.terms))
         term = names.index(arrays.choice(group, "group", names))
@@ -381,9 +386,8 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
             raise ValueError(f"X must hold the {self.n_samples} rows of the fit, got {rows.n}")
         number = next(i for i, each in enumerate(self._reader.terms) if each.group == names[term])
         matrix = self._layout.rows(rows.X, values)
-        n_levels = len(self._reader.terms[number].levels)
         known = self.model.likelihood, self._effects, self._tau, self._rho
-        return group_log_densities(*known, rows, matrix, values[number][0], n_levels)
+        return group_log_densities(*known, rows, matrix, values[number][0], self._reader.terms[number].levels)
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight):
         """Checked rows with observations, and (codes, Z) of each term."""
@@ -436,7 +440,8 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
         matrix = self._layout.rows(rows.used().X, [tuple(each[rows.in_use] for each in pair) for pair in values])
         fit, effects = updated(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
         fit.warn(Options.checked())
-        d, digest = len(self.mean), ObservationDigest.of(rows.y, self.model.likelihood)
+        digest, d, layout = ObservationDigest.of(rows.y, self.model.likelihood), len(self.mean), self._layout
+        prior = layout.precision(self.model.prior_variance, [self.model.covariances[name] for name in self.terms])
         return replace(
             self,
             mean=effects.mean[:d],
@@ -448,7 +453,7 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
             n_iter=fit.n_iter,
             residual=fit.residual,
             n_samples=self.n_samples + rows.n,
-            effective_parameters=self.effective_parameters + fit.belief.trace,
+            effective_parameters=layout.size - effects.trace_with(*layout.entries(), prior.entries),
             trace=fit.trace,
             has_offset=self.has_offset or rows.has_offset,
             observation_digest=join_digests(self.observation_digest, digest),

@@ -9,7 +9,7 @@ from cavity.base.rows import Rows
 from cavity.blocks.job import QUIET
 from cavity.ep.sparse import Pattern, Sparse
 from cavity.models.glm.problem import Prior
-from cavity.models.mixed.layout import Layout, inverse
+from cavity.models.mixed.layout import Layout
 from cavity.models.mixed.start import first_sites
 
 
@@ -49,8 +49,6 @@ class MixedProblem:
 
     def geometry(self, threads, job=QUIET):
         """Return where the sites of the rows in use act."""
-        variance, d = self.prior.variance, self.layout.n_fixed
-        fixed = inverse(variance) if variance.ndim == 2 else np.diag(1.0 / np.broadcast_to(variance, (d,)))
-        precision = self.layout.precision(fixed, self.covariances)
+        precision = self.layout.precision(self.prior.variance, self.covariances)
         first = partial(first_sites, self, threads)
         return Sparse(self.pattern, self.prior_mean, precision, self.used.offset, threads, first)

@@ -6,7 +6,7 @@ from cavity.base import arrays as arrays_of
 from cavity.base.observation_digest import DIGEST
 from cavity.base.records import (
     FLAG,
-    NONNEGATIVE,
+    NUMBER,
     NUMBERS,
     TABLE,
     TEXT,
@@ -231,7 +231,7 @@ RECORD = Record(
     _arrays_of,
     FITTED
     | {
-        "effective_parameters": NONNEGATIVE,
+        "effective_parameters": NUMBER,
         "has_offset?": FLAG,
         "chosen?": names(),
         "learnt?": LEARNT,

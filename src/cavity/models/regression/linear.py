@@ -35,7 +35,7 @@ from cavity.distributions.factors import coordinates, towards
 from cavity.likelihoods import Gaussian
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
-from cavity.models.defaults import location_and_spread
+from cavity.models.defaults import OF_REAL, location_and_spread
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 from cavity.models.regression.rows import RegressionRows, opened, with_ones
 
@@ -273,8 +273,8 @@ class LinearSweeps:
         self._factor, self._target, prior = triangle[:, :size], triangle[:, size], None
         if rows.intercept:  # the first row is that of means, up to a factor; its weight is measured from its prior mean
             mean, sd = triangle[0] / triangle[0, 0], np.linalg.norm(triangle[1:], axis=0) / np.sqrt(rows.n)
-            location_of_y = location_and_spread(UNIT_NOISE, Rows(None, rows.y.rows()))
-            prior = WeightPrior.of_intercept(model, *location_of_y, mean[1:size], sd[1:size])
+            location, spread = location_and_spread(UNIT_NOISE, Rows(None, rows.y.rows()))
+            prior = WeightPrior.of_intercept(model, location, OF_REAL * spread, mean[1:size], sd[1:size])
             self._target = self._target - prior[0] * triangle[:, 0]
         self.prior = WeightPrior.of(model, rows.X.n_features, prior)
 

@@ -32,6 +32,7 @@ from cavity.distributions.multivariate import covariance_root
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
+from cavity.models.defaults import OF_LOGIT
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 from cavity.models.regression.rows import RegressionRows, coded_elsewhere, opened
 
@@ -234,7 +235,7 @@ class LogisticSweeps:
         within_range(self._products, "X: squares of the columns")
         if rows.intercept:
             mean, square = self._products[0, 1:] / rows.n, np.diag(self._products)[1:] / rows.n
-            prior = WeightPrior.of_intercept(model, 0.0, 1.0, mean, np.sqrt(np.maximum(square - mean**2, 0.0)))
+            prior = WeightPrior.of_intercept(model, 0.0, OF_LOGIT, mean, np.sqrt(np.maximum(square - mean**2, 0.0)))
         self.prior = WeightPrior.of(model, rows.X.n_features, prior)
 
     def start(self):

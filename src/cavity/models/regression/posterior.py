@@ -25,7 +25,7 @@ from cavity.blocks.runs import by_blocks, map_runs
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.coefficients import Coefficients
-from cavity.models.glm.defaults import EFFECT, Columns, checked_intercept, with_intercept
+from cavity.models.glm.defaults import Columns, checked_intercept, with_intercept
 from cavity.models.glm.problem import Prior
 from cavity.models.latent import Predictions
 from cavity.models.regression.rows import opened, with_ones
@@ -57,15 +57,15 @@ class WeightPrior:
         return cls(known, model.ard, model.prior_shape, model.prior_rate, size, intercept)
 
     @staticmethod
-    def of_intercept(model, location, spread, mean, sd):
+    def of_intercept(model, location, size, mean, sd):
         """Return mean and variance of the prior of an added intercept, those of a GLM.
 
         Parameters
         ----------
         model : LinearRegression or LogisticRegression
             The settings. What a learnt prior variance of a column counts for is the default of a GLM.
-        location, spread : float
-            Of y; 0 and 1 for labels.
+        location, size : float
+            Median of y, 0 for labels, and the default prior sd of the weight of a column of unit variance.
         mean, sd : ndarray (D,)
             Of the columns of X.
 
@@ -74,7 +74,7 @@ class WeightPrior:
         tuple of two floats
             Mean and variance.
         """
-        size, variance = EFFECT * spread, model.prior_variance
+        variance = model.prior_variance
         if variance is None:
             variance = (size / np.where(sd > LEAST_RELATIVE_SD * np.abs(mean), sd, np.inf)) ** 2
         wide, columns = None if model.intercept is True else model.intercept, Columns(mean, sd)

@@ -1,0 +1,119 @@
+"""Groups left out, and how many effects the data determine: improper cavities, updates, and heavy tails."""
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+import cavity
+from cavity import likelihoods
+
+IMPROPER = (4, 11, 32, 65, 74, 116)  # of the first 120 problems below
+
+
+def problem(seed):
+    """Outliers under Student-t noise, in a few groups."""
+    rng = np.random.default_rng(seed)
+    n, k, d = int(rng.integers(12, 60)), int(rng.integers(2, 8)), int(rng.integers(1, 4))
+    g, X = rng.integers(k, size=n), np.column_stack([np.ones(n), rng.normal(size=(n, d - 1))])
+    nu, scale = float(rng.choice([1.0, 1.5, 2, 3, 4])), float(rng.choice([0.05, 0.1, 0.3, 1.0]))
+    f = X @ rng.normal(size=d) + rng.normal(size=k)[g]
+    y = f + scale * rng.standard_t(nu, size=n) * float(rng.choice([1, 1, 3]))
+    return cavity.MixedGLM("g", likelihoods.StudentT(nu, scale), covariances={"g": 1.0}), X, y, g
+
+
+def dense(posterior, X, g):
+    """The rows of all effects, those of levels in order, and the precision of the prior."""
+    levels = np.unique(g)
+    rows = np.hstack([X, (g[:, None] == levels) * 1.0])
+    variance = np.append(np.broadcast_to(posterior.model.prior_variance, X.shape[1]), np.ones(len(levels)))
+    return rows, np.diag(1.0 / variance), levels
+
+
+def cavities(posterior, X, g):
+    """The precision of all effects without the sites of each level, and its precision times mean."""
+    rows, prior, levels = dense(posterior, X, g)
+    mean = np.append(np.broadcast_to(posterior.model.prior_mean, X.shape[1]), np.zeros(len(levels)))
+    for level in levels:
+        out = g != level
+        rho, tau = posterior.sites.rho[out], posterior.sites.tau[out]
+        precision = prior + rows[out].T * rho @ rows[out]
+        yield level, precision, prior @ mean + rows[out].T @ tau
+
+
+@pytest.mark.parametrize("seed", IMPROPER)
+def test_a_level_without_which_the_posterior_is_improper_is_named(seed):
+    model, X, y, g = problem(seed)
+    posterior = model.fit(X, y, groups=g)
+    first = next(level for level, precision, _ in cavities(posterior, X, g) if np.linalg.eigvalsh(precision)[0] <= 0)
+    words = rf"level '{first}' of 'g' has no log density given all other rows: .*improper; the rows of the other levels"
+    with pytest.raises(ValueError, match=words):
+        posterior.leave_group_out("g", X, y, groups=g)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+def test_others_are_the_evidence_under_the_cavity(seed):
+    """By one row at a time, whose site is exact: the integral of its density over the cavity."""
+    model, X, y, g = problem(seed)
+    g = np.where(np.arange(len(g)) < 3, 100 + np.arange(len(g)), g)  # three levels of one row
+    posterior = model.fit(X, y, groups=g)
+    left = posterior.leave_group_out("g", X, y, groups=g)
+    assert np.isfinite(left).all()
+    rows, _, levels = dense(posterior, X, g)
+    z = np.linspace(-40.0, 40.0, 400_001)
+    for number, (level, precision, tau) in enumerate(cavities(posterior, X, g)):
+        if level < 100:
+            continue
+        row = level - 100
+        mean = rows[row] @ np.linalg.solve(precision, tau)
+        sd = np.sqrt(rows[row] @ np.linalg.solve(precision, rows[row]))
+        density = np.exp(model.likelihood.log_p(y[row], mean + sd * z) - 0.5 * z**2) / np.sqrt(2.0 * np.pi)
+        assert left[number] == pytest.approx(np.log(integrate.trapezoid(density, z)), abs=1e-6)
+        assert left[number] == pytest.approx(posterior.loo_log_density[row], abs=1e-7)
+
+
+def test_a_level_without_rows_in_use_says_nothing():
+    model, X, y, g = problem(0)
+    weight = np.where(g == g[0], 0.0, 1.0)
+    posterior = model.fit(X, y, groups=g, sample_weight=weight)
+    left = posterior.leave_group_out("g", X, y, groups=g, sample_weight=weight)
+    assert np.isfinite(left).all()
+    assert left[np.flatnonzero(np.unique(g) == g[0])[0]] == 0.0
+
+
+@pytest.mark.parametrize("prior_variance", [2.0, np.array([2.0, 3.0]), np.array([[2.0, 0.5], [0.5, 3.0]])])
+def test_effective_parameters_are_at_most_the_effects_whatever_the_updates(prior_variance):
+    """The trace of the posterior covariance times the precision that all sites have added to the prior."""
+    rng = np.random.default_rng(5)
+    g = np.repeat(np.arange(3), 20)
+    X = np.column_stack([np.ones(60), rng.normal(size=60)])
+    y = X @ [1.0, 2.0] + rng.normal(size=3)[g] + rng.normal(size=60)
+    covariance = 0.7 * np.eye(3)
+    model = cavity.MixedGLM("g", likelihoods.Gaussian(0.5), 0.0, prior_variance, covariances={"g": 0.7})
+    whole = model.fit(X, y, groups=g)
+    posterior = model.fit(X[::3], y[::3], groups=g[::3])
+    posterior = posterior.update(X[1::3], y[1::3], groups=g[1::3]).update(X[2::3], y[2::3], groups=g[2::3])
+    rows = np.hstack([X, (g[:, None] == np.arange(3)) * 1.0])
+    prior = np.zeros((5, 5))
+    prior[:2, :2] = np.linalg.inv(
+        np.broadcast_to(prior_variance, (2, 2))
+        if np.ndim(prior_variance) == 2
+        else np.diag(np.broadcast_to(prior_variance, 2))
+    )
+    prior[2:, 2:] = np.linalg.inv(covariance)
+    added = rows.T @ rows / 0.5
+    wanted = np.trace(added @ np.linalg.inv(prior + added))
+    assert wanted < 5.0
+    assert whole.effective_parameters == pytest.approx(wanted, abs=1e-9)
+    assert posterior.effective_parameters == pytest.approx(wanted, abs=1e-9)
+
+
+def test_effective_parameters_below_zero_are_saved(tmp_path):
+    """Outliers make the posterior wider than the prior."""
+    rng = np.random.default_rng(149)
+    n = int(rng.integers(2, 8))
+    X, g, y = np.ones((n, 1)), rng.integers(2, size=n), 10.0 * rng.standard_cauchy(n)
+    model = cavity.MixedGLM("g", likelihoods.StudentT(1.0, 0.3), covariances={"g": 1.0}, prior_variance=1.0)
+    posterior = model.fit(X, y, groups=g)
+    assert posterior.effective_parameters < 0
+    posterior.save(tmp_path / "p.npz")
+    assert cavity.load(tmp_path / "p.npz").effective_parameters == posterior.effective_parameters

@@ -1,0 +1,62 @@
+"""Observations that are constant, or fitted exactly: learnt noise has no maximum of the evidence, and fits say so."""
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity import covariances, likelihoods
+
+RNG = np.random.default_rng(0)
+N = 60
+X = np.column_stack([np.ones(N), RNG.normal(size=(N, 2))])
+G = RNG.integers(6, size=N)
+FITS = {
+    "glm": lambda y: cavity.GLM("gaussian").fit(X, y),
+    "bounds": lambda y: cavity.GLM(likelihoods.Interval(None)).fit(X, np.column_stack([y, y])),
+    "learn more": lambda y: cavity.GLM("gaussian", prior_variance=1.0).fit(X, y, learn=True),
+    "mixed": lambda y: cavity.MixedGLM("g", "gaussian").fit(X, y, groups=G),
+    "gp": lambda y: cavity.GaussianProcess(covariances.RBF()).fit(X[:, 1:], y),
+}
+
+
+@pytest.mark.parametrize("value", [3.0, 0.0])
+@pytest.mark.parametrize("name", FITS)
+def test_constant_observations_have_no_maximum(name, value):
+    with pytest.warns(cavity.ConvergenceWarning, match="no maximum: it still rises .* because y is constant"):
+        posterior = FITS[name](np.full(N, value))
+    assert not posterior.converged
+    assert posterior.status.startswith("the log evidence has no maximum")
+    assert set(posterior.learnt.sd) == {None}
+    assert "NOT CONVERGED" in repr(posterior)
+
+
+def test_what_is_fitted_exactly_has_none_either():
+    with pytest.warns(cavity.ConvergenceWarning, match="no maximum"):
+        assert not cavity.GLM("gaussian").fit(X, X @ [1.0, 2.0, 3.0]).converged
+    offset = RNG.normal(size=N)
+    with pytest.warns(cavity.ConvergenceWarning, match="no maximum"):
+        assert not cavity.GLM("gaussian").fit(X, 1.0 + offset, offset=offset).converged
+
+
+def test_there_is_a_maximum_where_the_columns_do_not_hold_the_constant():
+    """Found again by the exact evidence, log N(y; 0, X S X' + noise)."""
+    posterior = cavity.GLM("gaussian", prior_variance=1.0, intercept=False).fit(X[:, 1:], np.full(N, 3.0))
+    assert posterior.converged
+    noise = np.geomspace(0.5, 2.0, 301) * posterior.model.likelihood.noise_variance
+
+    def evidence(variance):
+        covariance = X[:, 1:] @ X[:, 1:].T + variance * np.eye(N)
+        return -0.5 * (np.linalg.slogdet(2.0 * np.pi * covariance)[1] + 9.0 * np.linalg.inv(covariance).sum())
+
+    values = [evidence(each) for each in noise]
+    assert abs(int(np.argmax(values)) - 150) <= 1
+    assert posterior.log_evidence == pytest.approx(max(values), abs=1e-3)
+
+
+def test_given_noise_and_a_proper_prior_of_it_have_an_answer():
+    y = np.full(N, 3.0)
+    assert cavity.GLM(likelihoods.Gaussian(0.1)).fit(X, y).converged
+    order = np.random.default_rng(1).permutation(N)
+    one, other = (cavity.LinearRegression().fit(X[rows], y) for rows in (np.arange(N), order))
+    assert one.converged
+    np.testing.assert_allclose(one.mean / one.sd, other.mean / one.sd, atol=1e-3)

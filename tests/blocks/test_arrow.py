@@ -16,6 +16,7 @@ from cavity.blocks.sources import open_source, opened
 from cavity.blocks.taking import taken
 
 pa = pytest.importorskip("pyarrow")
+pc = pytest.importorskip("pyarrow.compute")
 pd = pytest.importorskip("pandas")
 dataset = pytest.importorskip("pyarrow.dataset")
 feather = pytest.importorskip("pyarrow.feather")
@@ -64,13 +65,14 @@ def in_folder(folder, table=TABLE):
     return folder / "parts"
 
 
-def split(folder, table=TABLE):
+def split(folder, table=TABLE, rows=None):
     table = table.append_column("year", pa.array(np.arange(N) // 200 + 2000))
     dataset.write_dataset(
         table,
         folder / "hive",
         partitioning=dataset.partitioning(pa.schema([("year", pa.int64())]), flavor="hive"),
         format="parquet",
+        **({} if rows is None else {"max_rows_per_group": rows, "min_rows_per_group": rows}),
     )
     return folder / "hive"
 
@@ -86,6 +88,11 @@ KINDS = {
     "list": lambda folder: sorted(in_folder(folder).glob("*.parquet")),
     "other name": lambda folder: in_parquet(folder).rename(folder / "t.data"),
     "dataset": lambda folder: dataset.dataset(in_folder(folder), exclude_invalid_files=True),
+    "tiny groups": lambda folder: in_parquet(folder, rows=1),
+    "small groups": lambda folder: in_parquet(folder, rows=5),
+    "tiny batches": lambda folder: in_feather(folder, rows=1),
+    "small batches": lambda folder: in_feather(folder, rows=5),
+    "dataset of tiny groups": lambda folder: dataset.dataset(in_parquet(folder, rows=2)),
     "dataset of feather": lambda folder: dataset.dataset(in_feather(folder), format="feather"),
     "dataset in memory": lambda folder: dataset.dataset(TABLE),
     "table": lambda folder: TABLE,
@@ -149,6 +156,61 @@ def test_one_pass_reads_every_batch_once(tmp_path, monkeypatch):
     assert (sum(batches), max(batches)) == (N, 30)
 
 
+@pytest.mark.parametrize(
+    "tiny", [in_parquet, in_feather, lambda folder, **more: dataset.dataset(in_parquet(folder, **more))]
+)
+def test_small_groups_are_read_together_and_once_a_fit(tmp_path, monkeypatch, tiny):
+    """To begin a group takes longer than to read a thousand numbers; so does opening a file of many groups."""
+    monkeypatch.undo()
+    begun = []
+    for kind in (arrow.ParquetReader, arrow.BatchReader, arrow.FragmentReader):
+        whole = kind.batches
+
+        def counted(self, file, group, names, size, whole=whole):
+            begun.append(group)
+            return whole(self, file, group, names, size)
+
+        monkeypatch.setattr(kind, "batches", counted)
+    model, options = cavity.GaussianMixture(2, covariance="diag"), dict(max_iter=5, tol=0.0)
+    columns = TABLE.select(["size", "count"])
+    with pytest.warns(cavity.ConvergenceWarning):
+        found, wanted = (model.fit(each, **options) for each in (tiny(tmp_path, table=columns, rows=1), X[:, :2]))
+    assert found.elbo == wanted.elbo
+    np.testing.assert_array_equal(found.mean, wanted.mean)
+    assert len(begun) <= 2 * 3  # threads, and kinds that call each other; not N = 500, in each pass
+
+
+@pytest.mark.parametrize(
+    ("sizes", "spans"),
+    [
+        ([], ()),
+        ([5], ((0, 1),)),
+        ([12, 1], ((0, 1), (1, 2))),
+        ([13, 0, 1], ((0, 1), (1, 3))),
+        ([4, 4, 4, 4], ((0, 3), (3, 4))),
+        ([0, 0, 13, 0], ((0, 2), (2, 3), (3, 4))),
+        ([1] * 30, ((0, 12), (12, 24), (24, 30))),
+    ],
+)
+def test_groups_that_fit_into_a_batch_are_one(sizes, spans):
+    """Batches have 60 numbers here, and no fewer than 12 rows."""
+    assert arrow._spans(sizes, TABLE.schema) == spans
+
+
+def test_categories_of_tiny_groups(tmp_path):
+    """Each group has a dictionary of its own, of the values that it holds."""
+    words = np.array(["b", "a", "c", "d"])[RNG.integers(0, 4, 60)]
+    table = pa.table({"x": np.arange(60.0), "word": pa.array(words).dictionary_encode()})
+    pieces = [table.slice(k, 1) for k in range(60)]
+    own = pa.concat_tables(
+        [piece.set_column(1, "word", pc.dictionary_encode(piece["word"].cast("string"))) for piece in pieces]
+    )
+    for each in (table, own):
+        for store in (in_parquet, in_feather):
+            path = store(tmp_path, each.unify_dictionaries() if store is in_feather else each, rows=1)
+            assert cavity.source(path).values("word").tolist() == words.tolist()
+
+
 LABELS = {
     "word": pa.array(["b", "a"] * (N // 2)),
     "code": pa.array(["b", "a"] * (N // 2)).dictionary_encode(),
@@ -209,13 +271,16 @@ def test_a_file_of_one_column_is_a_vector(tmp_path):
         open_source(in_parquet(tmp_path, TABLE.select(["size", "count"])), "y")
 
 
-def test_partitions_are_columns_of_datasets(tmp_path):
-    path = split(tmp_path)
+@pytest.mark.parametrize("rows", [None, 3])
+def test_partitions_are_columns_of_datasets(tmp_path, rows):
+    path = split(tmp_path, rows=rows)
     with pytest.raises(ValueError, match=r"a column in the names of folders \('year=200\d'\); give pyarrow.dataset"):
         opened(path, "X")
     source = open_source(dataset.dataset(path, partitioning="hive"), "X", ndim=(2,))
     assert source.shape == (N, 6)
-    assert sorted(set(source.values("year"))) == [2000.0, 2001.0, 2002.0]
+    years = np.arange(N) // 200 + 2000.0
+    order = np.argsort(source.values("year"), kind="stable")
+    np.testing.assert_array_equal(source.rows()[order], np.column_stack([X, years]))
     filtered = dataset.dataset(path, partitioning="hive").filter(dataset.field("year") == 2000)
     with pytest.raises(ValueError, match="X must be a dataset of whole files .*filter"):
         opened(filtered, "X")

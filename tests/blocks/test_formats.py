@@ -1,11 +1,13 @@
 """Text files as sources, among files that fit together or do not."""
 
 import gzip
+import os
 
 import numpy as np
 import pytest
 
 import cavity
+from cavity.blocks import formats
 from cavity.blocks.sources import open_source
 from cavity.blocks.taking import taken
 
@@ -57,3 +59,30 @@ def test_files_of_several_formats(tmp_path):
         open_source(text(tmp_path, "t.csv.zip"), "X", ndim=(2,))
     with pytest.raises(FileNotFoundError, match="X must be real numbers or the path .* there is no file '.*none.csv'"):
         open_source(tmp_path / "none.csv", "X", ndim=(2,))
+
+
+def test_folders_of_very_many_files(tmp_path, monkeypatch):
+    """They are not listed to their end: of a whole file system that would take hours."""
+    monkeypatch.setattr(formats, "MOST_IN_FOLDER", 6)
+    text(tmp_path, "a.csv")
+    (tmp_path / "deeper").mkdir()
+    text(tmp_path / "deeper", "b.csv")
+    (tmp_path / ".hidden").mkdir()
+    for place in (tmp_path / ".hidden", tmp_path / "_hidden"):
+        place.mkdir(exist_ok=True)
+        for k in range(20):
+            text(place, f"{k}.csv")
+    (tmp_path / "circle").symlink_to(tmp_path)
+    assert cavity.source(tmp_path).shape == (80, 2)
+    for k in range(3):
+        (tmp_path / "deeper" / f"{k}").mkdir()
+    with pytest.raises(ValueError, match=r"has more than 6 files and folders in it; give .* a pattern as 'folder/\*"):
+        cavity.source(tmp_path)
+    listed = []
+    walk = os.walk
+    monkeypatch.setattr(os, "walk", lambda folder: (listed.append(each[0]) or each for each in walk(folder)))
+    for k in range(20):
+        (tmp_path / "deeper" / "0" / f"{k}").mkdir()
+    with pytest.raises(ValueError, match="has more than 6"):
+        cavity.source(tmp_path)
+    assert len(listed) < 5

@@ -77,3 +77,12 @@ def test_a_file_that_its_holder_removes_meanwhile_is_no_lock(tmp_path, monkeypat
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"missing/fit.npz.lock"):
         Lock(tmp_path / "missing" / "fit.npz").take()
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="needs links that are not followed")
+def test_a_lock_writes_to_no_other_file(tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "fit.npz.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="fit.npz.lock"):
+        Lock(tmp_path / "fit.npz").take()
+    assert (tmp_path / "precious").read_text() == "precious"

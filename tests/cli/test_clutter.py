@@ -185,7 +185,7 @@ def test_bad_arrays_and_bytes(run, tmp_path):
         (["--noise-variance", -1], "--noise-variance must be positive, got -1"),
         (["--damping", 0], "--damping must be above 0 and at most 1, got 0"),
         (["--damping", "1e-3"], "--damping must be in [0.01, 1], got 0.001"),
-        (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
+        (["--output", "/nonexistent/folder/a.npz"], ": the folder /nonexistent/folder does not exist"),
         (["--column", "a"], "--column has no meaning for the shipped data set 'newcomb'"),
         (["--random-order", -1], "--random-order must be at least 0, got -1"),
     ],

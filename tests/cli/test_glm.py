@@ -370,7 +370,7 @@ def test_bad_arrays(run, tmp_path):
         (["--method", "adf", "--power", 0.5], "--method adf sees each row once"),
         (["--power", 1e-7], "--power must be in [1e-06, 1], got 1e-07"),
         (["--damping", 0], "--damping must be above 0 and at most 1, got 0"),
-        (["--output", "/nonexistent/folder/a.npz"], "--output: the folder of /nonexistent/folder/a.npz does not exist"),
+        (["--output", "/nonexistent/folder/a.npz"], ": the folder /nonexistent/folder does not exist"),
         (["--plot", "a.xyz"], "cannot draw a 'xyz' file"),
         (["--target", "age", "--likelihood", "logit"], "column 'age' has 46 (21, 22, 23, 24, 25, ...)"),
         (["--likelihood", "cauchy"], "invalid choice: 'cauchy'"),

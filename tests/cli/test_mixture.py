@@ -199,7 +199,7 @@ def test_missing_values(run, tmp_path, faithful):
         (["faithful", "--starts", "2"], "--starts 2 needs --seed"),
         (["faithful", "--covariance-prior", "1,-2"], "--covariance-prior must be positive, got -2"),
         (["faithful", "--tol", "nan"], "--tol must be at least 0, got nan"),
-        (["faithful", "--plot", "no/such/folder.png"], "the folder of no/such/folder.png does not exist"),
+        (["faithful", "--plot", "no/such/folder.png"], "no/such does not exist"),
         (["faithful", "--plot", "a.xyz"], "cannot draw a 'xyz' file"),
     ],
 )

@@ -48,7 +48,7 @@ def test_file_of_ones_own(capsys, tmp_path):
         (["galaxies", "--components", "0"], "--components must be at least 1, got 0"),
         (["galaxies", "--starts", "2"], "--starts 2 needs --seed"),
         (["galaxies", "--noise-variance", "1e-299"], "--noise-variance must be above"),
-        (["galaxies", "--plot", "no/such/folder.png"], "the folder of no/such/folder.png does not exist"),
+        (["galaxies", "--plot", "no/such/folder.png"], "no/such does not exist"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, message, capsys):

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
 from math import prod
-from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from cavity import __version__
 from cavity.base import records
 from cavity.base.builds import build
 from cavity.base.errors import naming
+from cavity.base.paths import check_not_table, open_regular, resolve_output
 
 FORMAT = 2  # 2 may have names of columns, and what a GLM needs to know of them
 HEADER = "header"
@@ -51,34 +51,55 @@ DAMAGES = (  # what reading and decoding raise where the bytes are not as they w
 def whole_file(path):
     """Open a binary file that appears under `path` whole or not at all: a temporary file beside it, fsync, rename.
 
-    On any failure the temporary file is removed and an existing file at `path` is as it was. What a process of this
-    host left behind that was killed while it wrote a file of this name is removed.
+    Symbolic links are followed: the file that they lead to is replaced, and they stay. On any failure the temporary
+    file is removed and an existing file at `path` is as it was. What a process of this host left behind that was killed
+    while it wrote a file of this name is removed. Errors are those of `resolve_output`.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder, not a file")
-    prefix = _temporary_prefix(path.name)
-    _remove_abandoned(path.parent, prefix)
-    temporary = path.with_name(f"{prefix}{os.getpid()}.{secrets.token_hex(4)}.part")
-    handle = _create(temporary, path)
+    target = resolve_output(path)
+    _remove_abandoned(target.parent, _temporary_prefix(target.name))
+    temporary, handle = _create_beside(target, path)
     try:
         with naming(path), os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    _sync_directory(target.parent)
 
 
-def _create(temporary, path):
-    """Return the descriptor of a new file, whose rights the system takes from the umask; errors are about `path`."""
+def check_output(path, prefix="", *, archive=False):
+    """Check, before any work, that `whole_file` can write a path: a temporary file is made beside it and removed.
+
+    Parameters
+    ----------
+    path : str, bytes or path-like
+        The file, which need not exist.
+    prefix : str
+        What messages begin with.
+    archive : bool, default False
+        Whether a posterior or a checkpoint is written, which must not be called as tables are.
+
+    Raises
+    ------
+    TypeError, ValueError, OSError
+        As `resolve_output` and `check_not_table`, and if the folder cannot be written to.
+    """
+    if archive:
+        check_not_table(path, prefix)
+    target = resolve_output(path, prefix)
+    temporary, handle = _create_beside(target, path)
+    os.close(handle)
+    temporary.unlink()
+
+
+def _create_beside(target, path):
+    """Return a new file beside another and its descriptor; rights are those of the umask, errors are about `path`."""
+    temporary = target.with_name(f"{_temporary_prefix(target.name)}{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
-        return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     except OSError as error:
         error.filename = str(path)
         raise
@@ -144,7 +165,8 @@ def has_ended(process):
 
 
 def write(path, kind, arrays, settings):
-    """Write arrays and settings to `path`, whole or not at all."""
+    """Write arrays and settings to `path`, whole or not at all; ValueError where its suffix is that of tables."""
+    check_not_table(path)
     about = {"kind": kind, "format": FORMAT, "cavity": __version__, "build": build()}
     about |= {"arrays": [*arrays], "settings": settings}
     header = json.dumps(about)
@@ -166,8 +188,11 @@ def read(path, kinds, left=()):
 
     Raises
     ------
+    TypeError
+        For what is no path.
     ValueError
-        If the file is not one of ours, damaged, of none of the kinds, or of a newer format; the message names it.
+        If it is no regular file, not one of ours, damaged, of none of the kinds, or of a newer format; the message
+        names it.
     """
     header, arrays = read_all(path, kinds, left)
     return header["kind"], arrays, header["settings"]
@@ -175,11 +200,11 @@ def read(path, kinds, left=()):
 
 def read_all(path, kinds, left=()):
     """Return (header, arrays) of a file as `read` does; the header says the kind, what wrote the file, and settings."""
-    try:
-        with open(path, "rb") as file:
+    with open_regular(path) as file:
+        try:
             header, arrays = _read(file, kinds)
-    except DAMAGES as error:
-        raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
+        except DAMAGES as error:
+            raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
     kind, version = header.get("kind"), header["format"]
     if arrays is None and kind in [*left]:  # of a newer format it may be anything
         raise ValueError(f"{path} holds a {kind!r}; {left[kind]}")

@@ -69,7 +69,17 @@ class Posterior(Frozen):
         Parameters
         ----------
         path : str or path-like
-            The file, written under exactly this name; an existing file is replaced in one step.
+            The file, written under exactly this name; an existing file is replaced in one step, and where symbolic
+            links lead to one, that one. Its suffix is ``.npz``, or any that tables do not have.
+
+        Raises
+        ------
+        TypeError
+            For what is no path.
+        ValueError
+            If it is a device, a pipe or a socket, or has the suffix of a table, such as ``.csv`` or ``.parquet``.
+        OSError
+            If it is a folder or cannot be written.
         """
         arrays, settings = self.to_arrays()
         persistence.write(path, self.kind, arrays, settings)

@@ -1,7 +1,8 @@
 """Rows of Parquet and Arrow files and of Arrow datasets; needs pyarrow, which is imported where these are given.
 
-A file is read group by group (row groups of Parquet, batches of Arrow), each in small batches of the wanted columns.
-Who reads on from the last row reads every byte once; who goes elsewhere begins with the group of that row.
+A file is read group by group (row groups of Parquet, batches of Arrow; small ones after each other together), each
+in small batches of the wanted columns. Who reads on from the last row reads every byte once; who goes elsewhere begins
+with the group of that row. What a thread has open serves those of later passes.
 """
 
 import os
@@ -32,6 +33,7 @@ class ArrowRows(Part):
     index: tuple  # numbers of the columns
     vector: bool = False  # whether the only one is (N,)
     in_memory = False
+    stays_open = True  # for threads of later passes
 
     @property
     def shape(self):
@@ -150,6 +152,7 @@ class ParquetReader:
 
     place: str  # absolute, so that it is found from another working directory
     state: FileState
+    spans: tuple = ()  # of the groups of the file, (first, stop), which are read as one
 
     def open(self, names=None):
         """Return the open file, of which these columns are wanted."""
@@ -163,7 +166,7 @@ class ParquetReader:
 
     def batches(self, file, group, names, size):
         """Yield batches of some columns of a group, of at most `size` rows."""
-        return file.iter_batches(size, row_groups=[group], columns=names, use_threads=False)
+        return file.iter_batches(size, row_groups=[*range(*self.spans[group])], columns=names, use_threads=False)
 
     def check(self, path):
         """Raise ValueError if the file has changed."""
@@ -194,8 +197,10 @@ class BatchReader(ParquetReader):
             return whole.schema, [file.get_batch(i).num_rows for i in range(whole.num_record_batches)]
 
     def batches(self, file, group, names, size):
-        """Yield the batch."""
-        yield file.get_batch(group)
+        """Yield the batches of the file as one."""
+        from pyarrow import Table
+
+        yield from Table.from_batches(map(file.get_batch, range(*self.spans[group]))).combine_chunks().to_batches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +210,22 @@ class FragmentReader:
     pieces: list
     schema: object
     stamp: tuple  # size and time of modification of the file
+    spans: tuple = ()  # of the pieces, (first, stop), which are read as one
 
     def open(self, names):
         """Return the pieces."""
         return self.pieces
 
     def batches(self, pieces, group, names, size):
-        """Yield batches of some columns of a piece, of at most `size` rows."""
-        scan = pieces[group].to_batches(
-            self.schema, columns=names, batch_size=size, batch_readahead=1, fragment_readahead=1, use_threads=False
-        )
+        """Return an iterator over batches of some columns of a piece, of at most `size` rows; of several pieces one.
+
+        Pieces are joined here: pyarrow 26 forgets the order of several groups of a fragment that is pickled.
+        """
+        pieces, scanned = pieces[slice(*self.spans[group])], {"columns": names, "use_threads": False}
+        if len(pieces) > 1:
+            whole = pieces[0].subset(row_group_ids=[piece.row_groups[0].id for piece in pieces])
+            return iter(whole.to_table(self.schema, **scanned).combine_chunks().to_batches())
+        scan = pieces[0].to_batches(self.schema, batch_size=size, batch_readahead=1, fragment_readahead=1, **scanned)
         return (batch for batch in scan if len(batch))
 
     def check(self, path):
@@ -259,6 +270,16 @@ def open_dataset(dataset, name):
     return parts
 
 
+def _spans(sizes, schema):
+    """Return (first, stop) of the groups that are read together: as many as fit into a batch, at least one."""
+    most_rows = max(READ_NUMBERS // max(len(schema.names), 1), LEAST_ROWS)
+    spans, rows = [], 0
+    for group, size in enumerate(sizes):
+        first, rows = (spans.pop()[0], rows + size) if spans and rows + size <= most_rows else (group, size)
+        spans.append((first, group + 1))
+    return tuple(spans)
+
+
 def _rows_of(piece):
     """Return the number of rows of a fragment, of a row group of one included, which `count_rows` counts as whole."""
     groups = getattr(piece, "row_groups", None)
@@ -290,7 +311,9 @@ def _part(path, reader, schema, sizes, name):
     index = tuple(j for j, each in enumerate(names) if each not in labels)
     if not index:
         raise ValueError(f"{name}: {path} has no columns")
-    return ArrowRows(path, reader, schema, tuple(accumulate(sizes)), index)
+    spans = _spans(sizes := [*sizes], schema)
+    ends = tuple(accumulate(sum(sizes[low:high]) for low, high in spans))
+    return ArrowRows(path, replace(reader, spans=spans), schema, ends, index)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ import numpy as np
 
 from cavity.base import arrays, persistence
 from cavity.base.errors import NumericalWarning, warn
+from cavity.base.paths import path_text
 from cavity.base.snapshots import Stored, apart, classes_in, together
 from cavity.blocks.fingerprint import differences, digest_of, fingerprint
 from cavity.blocks.locks import Lock
@@ -39,21 +40,16 @@ def checked_path(checkpoint, every):
     Raises
     ------
     ValueError, TypeError
-        For what is no path or no number of seconds.
-    FileNotFoundError, IsADirectoryError
-        If its folder does not exist, or it is one.
+        For what is no path or no number of seconds, a device or a pipe, and the suffix of a table.
+    OSError
+        If its folder does not exist or cannot be written to, or it is a folder itself.
     """
     every = arrays.number(every, "checkpoint_every", low=0, closed_low=True)
     if checkpoint is None:
         return None, every
-    if not isinstance(checkpoint, str | os.PathLike):
-        raise TypeError(f"checkpoint must be the path of a file, got {type(checkpoint).__name__}")
-    path = Path(checkpoint)
-    if path.is_dir():
-        raise IsADirectoryError(f"checkpoint {path} is a folder, not a file")
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"checkpoint {path}: the folder {path.parent} does not exist")
-    return path.absolute(), every
+    path = path_text(checkpoint, "checkpoint")
+    persistence.check_output(path, "checkpoint ", archive=True)
+    return Path(path).absolute(), every
 
 
 class Checkpoint:
@@ -85,7 +81,7 @@ class Checkpoint:
         ValueError
             If another process has the checkpoint, or it is damaged, of another version or of another fit.
         """
-        lock = Lock(self.path)
+        lock = Lock(os.path.realpath(self.path))  # of the file itself, whatever links lead to it
         with ended_by_signals():
             try:  # whatever ends the fit from here on, the lock does not stay with this process
                 holder = lock.take()

@@ -2,6 +2,7 @@
 
 import glob
 import os
+from itertools import islice
 from pathlib import Path
 
 from cavity.base import arrays, frames
@@ -20,6 +21,7 @@ OPENERS = {
     **{f"{suffix}{packed}": open_text for suffix in (".csv", ".tsv", ".txt") for packed in ("", ".gz")},
 }
 FIRST_BYTES = {b"\x93NUMPY": open_npy, b"PAR1": arrow.open_parquet, b"ARROW1": arrow.open_ipc}
+MOST_IN_FOLDER = 100_000  # files and folders, whose names take a second to list; file systems have millions
 READABLE = ".npy, .parquet, .feather, .csv, .tsv"
 PANDAS = "pandas.{}({!r}).to_parquet('data.parquet') makes a Parquet file of it"
 OTHERS = {  # formats that are not read: what they are called, and what makes something of them that is
@@ -156,6 +158,7 @@ def _files(path, name):
     if not found:
         hint = f"; for other places give pyarrow.dataset.dataset({path!r})" if "://" in path else ""
         words = "no file is called like" if glob.has_magic(path) else "there is no file"
+        words = "a symbolic link leads nowhere or in a circle:" if os.path.islink(path) else words
         raise FileNotFoundError(
             f"{name} must be real numbers or the path of a .csv, .npy, Parquet or other file; {words} {path!r}{hint}"
         )
@@ -165,7 +168,10 @@ def _files(path, name):
 def _in_folder(folder, name):
     """Return the files of a folder and of those in it, by name, but hidden ones, whose names begin with . or _."""
     check_known(folder, name)
-    places = [place for place in Path(folder).rglob("*") if not _is_hidden(place.relative_to(folder))]
+    places = [*islice(_visible(folder), MOST_IN_FOLDER + 1)]
+    if len(places) > MOST_IN_FOLDER:
+        words = f"{name}: {folder} has more than {MOST_IN_FOLDER} files and folders in it"
+        raise ValueError(f"{words}; give the folder of the files, a pattern as 'folder/*.parquet', or a list of paths")
     split = next((place for place in places if "=" in place.name and place.is_dir()), None)
     if split is not None:
         raise ValueError(
@@ -180,8 +186,11 @@ def _in_folder(folder, name):
     return files
 
 
-def _is_hidden(path):
-    return any(part.startswith((".", "_")) for part in path.parts)
+def _visible(folder):
+    """Yield what is in a folder and in those in it, but hidden ones, folder by folder; links to folders end there."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if not each.startswith((".", "_"))]
+        yield from (Path(place, each) for each in (*folders, *files) if not each.startswith((".", "_")))
 
 
 def _fitting(files, name):

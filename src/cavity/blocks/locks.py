@@ -35,7 +35,7 @@ class Lock:
         """Take the lock; return None, or words for who has it."""
         while self._handle is None:
             with naming(self.path):
-                handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+                handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
                 try:
                     holder = _owner(handle)
                     granted = _granted(handle)

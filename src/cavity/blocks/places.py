@@ -125,9 +125,18 @@ class Blocks(Public):
             The first of them.
         """
         if not hasattr(self._local, "desk"):
-            self._local.desk = Desk()
+            try:
+                self._local.desk = self._desks.pop()
+            except IndexError:
+                self._local.desk = Desk()
         for part, low, high, first in self._overlaps(start, start + len(out)):
             part.fill(out[low - start : high - start], low - first, self._local.desk)
+
+    def leave(self):
+        """Leave a file that this thread, which ends, has open to one of a later pass: it need not be opened again."""
+        desk = getattr(self._local, "desk", None)
+        if not self._desks and getattr(getattr(desk, "part", None), "stays_open", False):
+            self._desks.append(desk)
 
     def read(self, index):
         """Return a block, which is valid until this thread reads again.

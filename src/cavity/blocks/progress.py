@@ -153,12 +153,12 @@ def words(event):
 
 
 def bar_or_lines():
-    """Return the writer for progress: a bar where there is tqdm and somebody to see it move, else lines on stderr."""
-    if sys.stderr.isatty() or "ipykernel" in sys.modules:
+    """Return the writer for progress: a bar of tqdm on a terminal, else lines on stderr, unless it is closed."""
+    if (sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules:
         try:
             from tqdm.auto import tqdm
         except ImportError:
             pass
         else:
             return Bar(tqdm)
-    return Lines(lambda line: sys.stderr.write(f"{line}\n"))
+    return Lines(lambda line: None if sys.stderr is None else sys.stderr.write(f"{line}\n"))

@@ -312,6 +312,8 @@ class Reader:
             self._ready.put(slot)
             if last:
                 return
+        for source in filter(None, self._sources):
+            source.leave()
 
     def _slot(self):
         """Return a free slot, a new one while there may be more; wait for one otherwise."""

@@ -218,7 +218,7 @@ class Source(Blocks):
         self._ends = list(accumulate(part.shape[0] for part in parts))
         self.shape = (self._ends[-1], *parts[0].shape[1:])
         self.block_rows = rows_per_block(self.n_features) if block_rows is None else block_rows
-        self._local = threading.local()
+        self._local, self._desks = threading.local(), []  # of each thread; those that threads have left
 
     def __repr__(self):
         shape = " x ".join(map(str, self.shape))

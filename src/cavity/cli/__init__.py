@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import partial
 
 from cavity import __version__
-from cavity.base.errors import naming
 from cavity.cli import (
     bench,
     clutter,
@@ -29,6 +28,7 @@ from cavity.cli import (
     mixture,
     predict,
     streaming_gp,
+    streams,
     unit_mixture,
 )
 from cavity.cli import options as shared
@@ -44,6 +44,8 @@ STATUSES = """exit status:
        a posterior that then could not be printed or drawn, and the work before
        the error that a checkpoint or a stream keeps
   130  ended by Ctrl-C, 143 by SIGTERM: no half-written file is left
+Results that standard output does not take as it is closed, before the start or
+by its reader, are no error; characters that its encoding lacks are escaped.
 """
 
 
@@ -82,41 +84,43 @@ def main(arguments=None):
 
     130 after Ctrl-C, 143 after SIGTERM: no half-written file is left, and a stream has saved what it has absorbed.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    streams.prepare()
     options = argparse.Namespace()
     try:
-        top = parser()
-        with_config(arguments, top.commands)
-        options, unknown = top.parse_known_args(arguments)
-        check_known(unknown, top.commands, options)
-        if options.command is None:
-            top.print_help()
-            return 0
-        with hearing_sigterm(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what they say is part of the printed result
-            warnings.filterwarnings("always", message="checkpoint ")
-            warnings.showwarning = lambda message, *_: print(f"cavity: {message}", file=sys.stderr)
-            status = options.run(options)
-            with naming(shared.PRINTED):
-                sys.stdout.flush()
-            return status
+        try:
+            return run(sys.argv[1:] if arguments is None else arguments, options)
+        finally:
+            streams.write_out()
     except shared.OptionError as error:
-        print(f"cavity: error: {error}", file=sys.stderr)
+        streams.complain(f"error: {error}")
         return 2
-    except BrokenPipeError:  # the reader of our output, `head` for example, has seen enough
-        print_no_more()
-        return 0
     except (ValueError, TypeError, ArithmeticError, MemoryError, OSError, ImportError) as error:
-        print(f"cavity: error: {sentence(error, options)}", file=sys.stderr)
-        if getattr(error, "filename", None) == shared.PRINTED:
-            print_no_more()
+        streams.complain(f"error: {sentence(error, options)}")
+        if getattr(error, "filename", None) == streams.PRINTED:
+            streams.discard(sys.stdout)
         return 2
     except Terminated:
-        print("cavity: terminated", file=sys.stderr)
+        streams.complain("terminated")
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
-        print("cavity: interrupted", file=sys.stderr)
+        streams.complain("interrupted")
         return 130
+
+
+def run(arguments, options):
+    """Run the command that was typed, whose options go where they are told to; return the exit status."""
+    top = parser()
+    with_config(arguments, top.commands)
+    _, unknown = top.parse_known_args(arguments, options)
+    check_known(unknown, top.commands, options)
+    if options.command is None:
+        top.print_help()
+        return 0
+    with hearing_sigterm(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what they say is part of the printed result
+        warnings.filterwarnings("always", message="checkpoint ")
+        warnings.showwarning = lambda message, *_: streams.complain(message)
+        return options.run(options)
 
 
 def check_known(unknown, commands, options):
@@ -128,11 +132,6 @@ def check_known(unknown, commands, options):
     near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
     hint = f"; is it {near[0]}?" if near else f"; see cavity {' '.join(words)} --help"
     raise shared.OptionError(f"{' '.join(words)} has no option {unknown[0]}{hint}")
-
-
-def print_no_more():
-    """Throw away what standard output did not take, which Python would try to write once more at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import time
@@ -15,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import naming
+from cavity.base.persistence import check_output
 from cavity.base.results import counted
 from cavity.blocks.executors import THREADS_VARIABLE, threads_of
 from cavity.blocks.formats import is_file_name
 from cavity.cli.described import described
+from cavity.cli.streams import write_out
 
-PRINTED = "standard output"  # where results go, for messages
 KEYWORDS = {  # options that the library knows by other names
     "components": "n_components",
     "inducing": "n_inducing",
@@ -266,23 +267,23 @@ def job(group):
 
 
 def check_paths(options):
-    """Raise ValueError if a file to be written has no folder, is among the data, or is to be written twice."""
-    given = {option: getattr(options, option, None) for option in ("output", "plot", "checkpoint")}
-    given = {option: path for option, path in given.items() if path is not None}
-    for option, path in given.items():
-        if not Path(path).absolute().parent.is_dir():
-            raise ValueError(f"--{option}: the folder of {path} does not exist")
+    """Raise an error, before any work, if a file cannot be written, is among the data, or is to be written twice."""
+    typed = {option: getattr(options, option, None) for option in ("output", "plot", "checkpoint")}
+    targets = {option: Path(os.path.realpath(path)) for option, path in typed.items() if path is not None}
+    for option, target in targets.items():
+        path = typed[option]
         for source, what in ((options.data, "data"), (getattr(options, "posterior", None), "posterior's")):
-            if source not in (None, "-") and _is_among(Path(path).resolve(), source):
+            if source not in (None, "-") and _is_among(target, source):
                 raise ValueError(f"--{option}: {path} is the {what} file; it would be overwritten")
-        for other, another in given.items():
-            if other != option and Path(path).resolve() == Path(another).resolve():
+        for other, another in targets.items():
+            if other != option and another == target:
                 raise ValueError(f"--{option} and --{other}: {path} would be written twice; give two files")
+        check_output(path, f"--{option}: ", archive=options.command == "fit" and option != "plot")
 
 
 def _is_among(path, source):
     """Whether a file is one of those that a path, a folder or a pattern stands for."""
-    places = [Path(each).resolve() for each in (source, *glob(source, recursive=True))]
+    places = [Path(os.path.realpath(each)) for each in (source, *glob(source, recursive=True))]
     inside = path.is_file() and is_file_name(path.name) and any(place in path.parents for place in places)
     return inside or path in places
 
@@ -316,8 +317,7 @@ def fit_and_deliver(fit, options):
 
 def say(options, lines, known):
     """Print lines, or with --json the object that known() returns."""
-    with naming(PRINTED):
-        print(json.dumps(known(), allow_nan=False) if options.json else "\n".join(lines))
+    write_out(f"{json.dumps(known(), allow_nan=False)}\n" if options.json else "\n".join([*lines, ""]))
 
 
 @contextmanager

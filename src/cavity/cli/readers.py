@@ -101,6 +101,8 @@ def batches(options, rows, skip=0, first=None):
 
 def text_file(source):
     """Return what holds the text of a table (a path, a file), None for another kind, and what is known of the data."""
+    if source == STANDARD_INPUT and sys.stdin is None:
+        raise ValueError("standard input is closed; give a file, or what is to be read with < or |")
     if source == STANDARD_INPUT:
         return sys.stdin.buffer, {}
     path = Path(source)
@@ -113,7 +115,7 @@ def text_file(source):
         file = io.BytesIO((files(data) / f"{source}.csv").read_bytes())
         file.name = source
         return file, data.table(source)[1]
-    if any(each in source for each in "*?["):
+    if any(each in source for each in "*?[") or path.is_symlink():  # whose target is not there
         return None, {}
     shipped = ", ".join(data.names())
     raise ValueError(f"{source}: no such file, and no such data set (there is {shipped})")

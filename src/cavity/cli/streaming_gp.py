@@ -1,6 +1,5 @@
 """`cavity fit streaming-gp`: a Gaussian process that takes a table in batches, and predicts each before it takes it."""
 
-import sys
 import time
 import warnings
 
@@ -15,6 +14,7 @@ from cavity.cli import options as shared
 from cavity.cli.gaussian_processes import MEANS, STARTS
 from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Number
 from cavity.cli.prequential import Scores
+from cavity.cli.streams import complain
 from cavity.cli.table import in_order_of, some
 from cavity.likelihoods.named import REAL, named
 
@@ -216,7 +216,7 @@ class Stream:
         if error.args and isinstance(error.args[0], str):
             error.args = (f"{error}; {words}",)
         else:
-            print(f"cavity: {words}", file=sys.stderr)
+            complain(words)
 
     def draw(self, plot):
         """The picture."""

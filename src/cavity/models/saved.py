@@ -46,9 +46,11 @@ def load(path: str | PathLike[str]) -> Any:
 
     Raises
     ------
+    TypeError
+        For what is no path.
     ValueError
-        If the file is not one of ours, damaged, from a newer format, or of a kind that is read no more; the message
-        names it, and the part of it, or the last version that reads it.
+        If it is no regular file but a device or a pipe, not one of ours, damaged, from a newer format, or of a kind
+        that is read no more; the message names it, and the part of it, or the last version that reads it.
     """
     return of_file(path, *persistence.read(path, SAVED_KINDS, LEFT))
 

@@ -23,6 +23,7 @@ from cavity.models.search import (
     curvature,
     ended,
     errors_of,
+    leave_plateaus,
     values_of,
     warn_without_start,
 )
@@ -176,7 +177,8 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     begun = ranked[:n_starts]
     searches = job.through("search", begun, len(begun), "search")
     runs = [climb(objective, x, bounds, job=stage) for x, stage in searches]
-    value, x, slope = min(runs, key=lambda run: run[0])
+    best = min(runs, key=lambda run: run[0])
+    value, x, slope = leave_plateaus(objective, best, bounds, job.stage("plateaus"))
     status = ended(objective, value, slope, job)
     settings = vector.unpack(x)
     return Found(settings, objective.trace, status, vector.learnt(settings))

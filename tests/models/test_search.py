@@ -1,5 +1,7 @@
 """The search that all models with EP share."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -157,3 +159,57 @@ def test_places_met_again_are_evaluated_again_only_for_a_finer_tolerance():
     assert few.tols[4] == search.SEARCH_TOL
     assert value == first[0]
     np.testing.assert_array_equal(slopes, first[1])
+
+
+class Pit:
+    """Two numbers: a parabola in the first, and a pit in the second that nothing shows from afar."""
+
+    options = Options(tol=1e-12)
+
+    def __init__(self, depth):
+        self.depth, self.asked = depth, []
+
+    def unpack(self, x):
+        return x.copy()
+
+    def at(self, x, **_):
+        self.asked.append(x)
+        inside = self.depth * np.exp(-0.5 * (x[1] - 9.0) ** 2)
+        slope = np.array([-2.0 * (x[0] - 1.0), -inside * (x[1] - 9.0)])
+        point = SimpleNamespace(settings=x, slope=slope, log_evidence=inside - (x[0] - 1.0) ** 2, converged=True)
+        if x[1] < -6.0:
+            raise ArithmeticError("no fixed point")
+        return point
+
+    def log_prior(self, settings):
+        return 0.0, np.zeros(len(settings))
+
+    def gradient(self, evidence, point):
+        return point.slope.copy()
+
+
+@pytest.mark.parametrize(("depth", "end"), [(4.0, 9.0), (0.0, 0.0)])
+def test_a_number_that_made_no_difference_is_tried_far_away(depth, end):
+    """Where it makes none anywhere the search stays; a side on which EP fails is left at once."""
+    pit, bounds = Pit(depth), np.array([[-20.0, 20.0]] * 2)
+    objective = search.Objective(pit, pit)
+    best = search.climb(objective, np.array([4.0, 0.0]), bounds)
+    assert best[1] == pytest.approx([1.0, 0.0], abs=1e-3)
+    n = len(pit.asked)
+    value, x, slope = search.leave_plateaus(objective, best, bounds)
+    assert x == pytest.approx([1.0, end], abs=1e-3)
+    assert value == pytest.approx(-depth, abs=1e-6)
+    assert search.is_flat(slope, value)
+    assert sum(each[1] < -6.0 for each in pit.asked[n:]) == 1
+    if depth == 0.0:
+        step = np.log(100.0)
+        assert [each[1] for each in pit.asked[n:]] == pytest.approx([-step, -2 * step, *step * np.arange(1, 5), 20.0])
+
+
+def test_a_search_that_met_slopes_everywhere_costs_no_evaluation_more():
+    pit, bounds = Pit(4.0), np.array([[-20.0, 20.0]] * 2)
+    objective = search.Objective(pit, pit)
+    best = search.climb(objective, np.array([4.0, 7.5]), bounds)
+    n = len(pit.asked)
+    assert search.leave_plateaus(objective, best, bounds) is best
+    assert len(pit.asked) == n

@@ -25,12 +25,16 @@ SMALLEST_SPREAD = 1e-4  # of observations about their fit, over that of the obse
 SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)  # of a cavity: its precision is within float64 and has all digits
 
 
-def spread(y, fitted):
-    """Return the robust spread of y - fitted, which is positive: where it is lost in rounding, by that of y."""
+def spread(y, fitted, robust=False):
+    """Return the robust spread of y - fitted, which is positive: where it is lost in rounding, by that of y.
+
+    That is the largest distance from the median, or with `robust` the median one, if it is positive.
+    """
     rest = np.abs(y - fitted)
     unit = float(np.max(rest, initial=0.0))
     size = MAD_TO_SD * float(np.median(rest)) or (unit * float(np.sqrt(np.mean((rest / unit) ** 2))) if unit else 0.0)
-    around = float(np.max(np.abs(y - np.median(y)))) or float(np.max(np.abs(y))) or 1.0
+    apart = np.abs(y - np.median(y))
+    around = (robust and float(np.median(apart))) or float(np.max(apart)) or float(np.max(np.abs(y))) or 1.0
     return max(size, SMALLEST_SPREAD * around)
 
 

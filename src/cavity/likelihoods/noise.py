@@ -128,6 +128,10 @@ class StudentT(_Noisy):
     def __post_init__(self) -> None:
         check_fields(self)
 
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
+        """The spread of most of y - fitted, however far the others are; see `Likelihood.starting_values`."""
+        return {"degrees_of_freedom": 4.0, "scale": spread(y, fitted, robust=True)}
+
     def _parameters(self):
         return self.degrees_of_freedom, self.degrees_of_freedom * self.scale**2
 

@@ -32,6 +32,8 @@ NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
 NOT_LEARNT = "the search for hyperparameters did not come to rest"
 NO_MAXIMUM = "the log evidence has no maximum: it still rises at the end of the range that is searched"
+MAX_SWEEPS_ON_PLATEAU = 50  # of EP, at places that the search has not come near: where it fails it takes them all
+PLATEAU_SLOPE = 1e-2  # of the largest entry of a gradient, or nats if that is below 1: a plateau has smaller slopes
 FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
 
 
@@ -72,11 +74,12 @@ class Objective:
         self._last = None, None, np.inf  # the place of the last evaluation, its point and value
         self._known = {}  # by the bytes of a place: the tolerance, the value and the gradient
         self.failures = 0
+        self.places, self.steepness = [], 0.0  # of all evaluations; see `unexplored_places`
 
     def _tol(self):
         return max(search_tol(self.slope, self.n_rows), self.evidence.options.tol)
 
-    def _point(self, x):
+    def _point(self, x, options=None):
         """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
         last, point, value = self._last
         if point is not None and np.array_equal(last, x):  # a start, whose gradient is asked for now
@@ -84,13 +87,14 @@ class Objective:
         settings, tol = self.vector.unpack(x), self._tol()
         steps = DOUBLE_LOOP_STEPS if self.failures < MOST_FAILURES else 0
         try:
-            point = self.evidence.at(settings, tol=tol, double_loop=steps)
+            point = self.evidence.at(settings, **{"tol": tol, "double_loop": steps} | (options or {}))
         except (ArithmeticError, np.linalg.LinAlgError):
             point = None
         if point is None or not point.converged:
             self.failures += 1
             return None, WORSE_THAN_WORST - min(self.values, default=-np.inf)
         self.values.append(point.log_evidence + self.vector.log_prior(settings)[0])
+        self.places.append(x.copy())
         self.seconds.append(perf_counter() - self._since)
         self._last = x.copy(), point, -self.values[-1]
         return point, -self.values[-1]
@@ -106,9 +110,9 @@ class Objective:
         """What a posterior keeps of the evaluations: their values, and the seconds since the search began."""
         return {"learning": np.array(self.values), "seconds": np.array(self.seconds)}
 
-    def value(self, x):
-        """Return minus the log evidence and log prior of a vector, without the gradient."""
-        return self._point(x)[1]
+    def value(self, x, **options):
+        """Return minus the log evidence and log prior of a vector, without the gradient; `options` are those of EP."""
+        return self._point(x, options)[1]
 
     def __call__(self, x):
         place, tol = x.tobytes(), self._tol()
@@ -122,6 +126,7 @@ class Objective:
             self._known[place], self._last = (tol, value, -gradient), (None, None, np.inf)
         _, value, slopes = self._known[place]
         self.slope = float(np.max(np.abs(slopes)))
+        self.steepness = np.maximum(self.steepness, np.abs(slopes) / max(1.0, self.slope))
         return value, slopes
 
 
@@ -237,6 +242,68 @@ def _descend(objective, best, bounds, gain, most, enough, root=None):
     with suppress(_Stopped):
         optimize.minimize(scaled, first, jac=True, method="L-BFGS-B", bounds=box, options=options)
     return best
+
+
+def leave_plateaus(objective, best, bounds, job=QUIET):
+    """Climb on from a place that may be on a plateau, where a small gradient does not make a maximum.
+
+    The search goes on from the first of the `unexplored_places` that is better by GAIN_OF_A_ROUND, until there is none.
+    A search that has met a slope in every free number has no such places, and costs no evaluation more.
+
+    Parameters
+    ----------
+    objective : Objective
+        Of one or more searches.
+    best : tuple
+        The value, the place and the slope that the best of these ended with, as `climb` returns them.
+    bounds : ndarray (n, 2)
+        Those of the searches.
+    job : Job, optional
+        Hears of every evaluation.
+
+    Returns
+    -------
+    tuple
+        The same of the place where the search ends.
+    """
+    for _ in range(MOST_ROUNDS):
+        place = None if job.stopped or not is_flat(best[2], best[0]) else _better_place(objective, best, bounds, job)
+        if place is None:
+            break
+        job = job.going_on(len(objective.values), -best[0])
+        best = min(best, climb(objective, place, bounds, job=job), key=lambda run: run[0])
+    return best
+
+
+def _better_place(objective, best, bounds, job):
+    """Return the first of the `unexplored_places` that is better than the best one, or None."""
+    number = count(1)
+    for places in unexplored_places(objective, best[1], bounds):
+        for place in places:
+            failures = objective.failures
+            value = objective.value(place, max_iter=MAX_SWEEPS_ON_PLATEAU)
+            if job.after(next(number), objective=-min(value, best[0])) or objective.failures > failures:
+                break  # farther out EP fails all the more
+            if value < best[0] - GAIN_OF_A_ROUND:
+                return place
+        if job.stopped:
+            break
+    return None
+
+
+def unexplored_places(objective, x, bounds):
+    """Return places in the free numbers that have made no difference so far: lists of them, on either side of each.
+
+    In these numbers every gradient of the search had an entry below PLATEAU_SLOPE. Their values are FARTHER apart, as
+    far as the bounds; those that are half as near to a value at an earlier evaluation are left out.
+    """
+    explored, lists = np.array(objective.places), []
+    for i in np.flatnonzero((objective.steepness < PLATEAU_SLOPE) & np.all(np.isfinite(bounds), axis=1)):
+        for way, bound in zip((-FARTHER, FARTHER), bounds[i], strict=True):
+            values = np.append(np.arange(x[i], bound, way)[1:], bound)
+            far = np.min(np.abs(values[:, None] - explored[:, i]), axis=1) > 0.5 * FARTHER
+            lists.append([np.where(np.arange(len(x)) == i, value, x) for value in values[far]])
+    return lists
 
 
 def newton_root(objective, x, bounds, job=QUIET):

@@ -1,6 +1,7 @@
 """What GLMs learn by the log evidence: gradients, maxima, standard errors, and what is said where there is none."""
 
 import pickle
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gammaln
 from scipy.stats import multivariate_normal
+from scipy.stats import t as student_t
 from support.glms import GLM, problem_of
 
 import cavity
@@ -375,3 +377,50 @@ def test_a_search_that_is_cut_short_says_so():
         posterior = GLM(likelihoods.Laplace(None)).fit(X, y, max_iter=1)
     assert not posterior.converged
     assert np.isfinite(posterior.log_evidence)
+
+
+# ------------------------------------------------------------------------------------------ plateaus and outliers
+
+
+def test_a_search_leaves_a_plateau():
+    """Zero counts have probability 1 as the dispersion vanishes; at the first dispersion no parameter matters."""
+    X = np.random.default_rng(51).standard_normal((50, 1))
+    model = cavity.GLM("negative-binomial", intercept=True)
+    flat = "no maximum in the dispersion: it does not fall beyond 1e-08"
+    with pytest.warns(cavity.NumericalWarning, match=flat), pytest.warns(match="no maximum in the prior variance"):
+        posterior = model.fit(X, np.zeros(50), learn=PRIOR)
+    assert posterior.converged
+    assert -1e-3 < posterior.log_evidence <= 1e-9
+
+
+@pytest.mark.parametrize("n", [20, 100])
+@pytest.mark.parametrize("outlier", [1e6, 1e12, 1e15])
+def test_a_far_outlier_does_not_hide_the_scale_of_the_noise(n, outlier):
+    """It adds log t(outlier), which is a power of the scale, to the evidence of the other rows."""
+    rng, X = np.random.default_rng(1), design(n, 2, 1)
+    y = X @ [1.0, 0.5] + 0.7 * rng.standard_t(4.0, n)
+    rest = np.arange(n) != 3
+    priors = {"prior_variance": np.array([20.0, 20.0])}
+
+    def loss(log_scale):
+        likelihood = likelihoods.StudentT(4.0, float(np.exp(log_scale)))
+        tail = student_t.logpdf(outlier, 4.0, scale=likelihood.scale)
+        return -GLM(likelihood, **priors).fit(X[rest], y[rest]).log_evidence - tail
+
+    least = minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded", options={"xatol": 1e-8})
+    y[3] = outlier
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterior = GLM(likelihoods.StudentT(4.0, None), **priors).fit(X, y)
+    assert posterior.converged
+    assert posterior.log_evidence == pytest.approx(-least.fun, abs=1e-3)
+    assert posterior.model.likelihood.scale == pytest.approx(np.exp(least.x), rel=1e-3)
+
+
+def test_noise_that_outliers_widen_is_within_the_range_of_the_search():
+    """Under Laplace noise the scale of an outlier is that of all rows: about its distance over their number."""
+    X, y = observed(likelihoods.Laplace(), 20)
+    y[3] = 1e12
+    posterior = GLM(likelihoods.Laplace(None), prior_variance=1.0).fit(X, y)
+    assert posterior.converged
+    assert posterior.model.likelihood.scale == pytest.approx(1e12 / 20, rel=1e-3)

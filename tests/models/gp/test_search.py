@@ -328,3 +328,28 @@ def test_a_callback_hears_of_searches_for_gaussian_noise_and_stops_them():
         assert len(values) == stop
         fixed = stopped.model.fit(X, y, learn=False)
         assert fixed.log_evidence + stopped.model.covariance.log_prior()[0] == pytest.approx(max(values), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [20, 100])
+def test_a_search_leaves_the_plateau_of_zero_counts(n):
+    """They have probability 1 as the dispersion vanishes; at the first dispersion that makes no difference."""
+    X = np.random.default_rng(n).standard_normal((n, 1))
+    posterior = GaussianProcess(likelihood="negative-binomial").fit(X, np.zeros(n))
+    assert posterior.converged
+    assert -1e-3 < posterior.log_evidence <= 1e-9
+
+
+@pytest.mark.parametrize("outlier", [1e6, 1e12])
+def test_a_far_outlier_does_not_hide_the_noise_of_the_others(outlier):
+    """Under Student's t it moves the evidence by its tail, (nu + 1) log(outlier), and nothing else."""
+    X = np.linspace(-2.0, 2.0, 60)[:, None]
+    y = np.sin(2.0 * X[:, 0]) + 0.2 * np.random.default_rng(3).standard_t(4.0, 60)
+    y[30] = 1e4
+    near = GaussianProcess(likelihood="student-t").fit(X, y)
+    y[30] = outlier
+    far = GaussianProcess(likelihood="student-t").fit(X, y)
+    assert near.converged
+    assert far.converged
+    assert near.model.likelihood.scale < 0.4
+    assert far.model.likelihood.scale == pytest.approx(near.model.likelihood.scale, rel=1e-3)
+    assert near.log_evidence - far.log_evidence == pytest.approx(5.0 * np.log(outlier / 1e4), abs=1e-3)

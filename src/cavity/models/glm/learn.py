@@ -7,7 +7,7 @@ import numpy as np
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED, STOPPED
 from cavity.blocks.reading import each_block
-from cavity.likelihoods.base import guessed
+from cavity.likelihoods.base import guessed, spread
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
 from cavity.models.glm.design import constant_columns
 from cavity.models.glm.evidence import PRIOR, Evidence, Vector
@@ -23,6 +23,7 @@ from cavity.models.search import (
     curvature,
     ended,
     errors_of,
+    leave_plateaus,
     status_at_bounds,
     values_of,
     warn_without_start,
@@ -30,6 +31,7 @@ from cavity.models.search import (
 
 START_ROWS = 1 << 12  # most rows of the regression that says where to start
 BLOCK_ROWS = 1 << 13
+OUTLIERS_SPREAD = 3.0  # a regression leaves a smaller spread than a constant does, unless it follows outliers
 FLAT = 1e-3  # nats that it must fall: less makes no difference between models
 CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
 MOST_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
@@ -141,7 +143,8 @@ def searched(evidence, starts):
     start = _start(objective, vector, starts, bounds, job.stage(STARTS))
     x, value, status = start, np.inf, STOPPED if job.stopped else NOT_LEARNT
     if objective.values:
-        value, x, slope = climb(objective, start, bounds, job=job.stage("search"))
+        best = climb(objective, start, bounds, job=job.stage("search"))
+        value, x, slope = leave_plateaus(objective, best, bounds, job.stage("plateaus"))
         status = status_at_bounds(ended(objective, value, slope, job), objective, x, bounds)
     else:
         warn_without_start(len(starts))
@@ -168,33 +171,41 @@ def starting_likelihoods(problem, names):
     for name in wanted:
         if likelihood.parameters[name] in ("scale", "positive") and getattr(likelihood, name) == 0:
             raise ValueError(f"{name} of {type(likelihood).__name__} is 0, from where no search leads on; give None")
-    suggested = likelihood.starting_values(rows.y, _fitted(problem))
-    given = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
-    other = {name: suggested[name] for name in wanted if np.size(suggested[name]) == np.size(getattr(given, name))}
-    if all(getattr(given, name) == value for name, value in other.items()):
-        return [given]
-    return [given, replace(given, **other)]
+    starts = []
+    for fitted in _fitted(problem):
+        suggested = likelihood.starting_values(rows.y, fitted)
+        given = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
+        other = {name: suggested[name] for name in wanted if np.size(suggested[name]) == np.size(getattr(given, name))}
+        same = all(getattr(given, name) == value for name, value in other.items())
+        starts += [given] if same else [given, replace(given, **other)]
+    return starts
 
 
 def _fitted(problem):
-    """Return rough values of f: of the least-squares regression, or of the offset alone where there are few rows."""
+    """Return rough values of f, a list: of the least-squares regression, or of a constant where there are few rows.
+
+    Both where the regression has followed outliers: then the rows are OUTLIERS_SPREAD times as far from it as from
+    their median.
+    """
     rows, likelihood = problem.used, problem.model.likelihood
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
     guess = guessed(likelihood, rows.y)
     if guess is None:
-        return offset
+        return [offset]
     rest, d = guess - offset, rows.X.shape[1]
     few = np.linspace(0, rows.n - 1, min(rows.n, START_ROWS)).astype(np.intp)
     centre = float(np.median(rest))
     if len(few) < 2 * d:
-        return offset + centre
+        return [offset + centre]
     X = np.asarray(rows.X[few], dtype=np.float64)
     size = np.max(np.abs(X), axis=0)
     size[size == 0] = 1.0
     X, target = X / size, rest[few]
     unit = float(np.max(np.abs(target))) or 1.0
     weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
-    return offset + np.concatenate([x @ weights for _, x in each_block(rows.X, BLOCK_ROWS)])
+    linear = np.concatenate([x @ weights for _, x in each_block(rows.X, BLOCK_ROWS)])
+    follows_outliers = spread(rest, linear, True) > OUTLIERS_SPREAD * spread(rest, centre, True)
+    return [offset + linear, *([offset + centre] if follows_outliers else [])]
 
 
 def _start(objective, vector, likelihoods, bounds, job):

@@ -171,6 +171,9 @@ class Evidence:
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         sites = Sites(settings.likelihood, rows.y, rows.weights, self.options.power)
         fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
+        if self.start is not None and not fit.converged and fit.status != STOPPED:  # sites of settings far away
+            self.start, geometry = None, Latent(self.gram, base, self.threads, self.buffer)
+            fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
         if fit.converged:
             self.start = fit.tau, fit.rho
         value = fit.log_evidence + self.given.log_p_known(settings.likelihood)[1]

@@ -26,6 +26,7 @@ from cavity.models.search import (
     curvature,
     ended,
     errors_of,
+    leave_plateaus,
     status_at_bounds,
     values_of,
     warn_without_start,
@@ -232,10 +233,11 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     begun = ranked[:n_starts]
     searches = job.through("search", begun, len(begun), "search")
     runs = [climb(objective, places[i], bounds, job=stage) for i, stage in searches]
-    kinds = {i < n_long for i in begun}
+    kinds, best = {i < n_long for i in begun}, min(run[0] for run in runs)
     others = [] if job.stopped else [i for i in ranked if (i < n_long) not in kinds][:1]
-    runs += [_challenge(objective, places[i], bounds, min(runs)[0], job.stage(ANOTHER_START)) for i in others]
-    value, x, slope = min(runs, key=lambda run: run[0])
+    runs += [_challenge(objective, places[i], bounds, best, job.stage(ANOTHER_START)) for i in others]
+    highest = min(runs, key=lambda run: run[0])
+    value, x, slope = leave_plateaus(objective, highest, bounds, job.stage("plateaus"))
     status = ended(objective, value, slope, job)
     # elsewhere noise is at its bound where functions without noise are interpolated
     if vector.free.are_scales().any() and np.ptp(evidence.rows.y - evidence.rows.offset) == 0:

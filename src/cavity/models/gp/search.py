@@ -38,7 +38,6 @@ LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations o
 NOISE_SHARES_TRIED = (NOISE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
 SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own
 ROUGH_STEPS = 8  # of L-BFGS-B from a second start: by then it is within a few nats of where it ends
-ANOTHER_START = "search from another start"
 
 
 class Vector:
@@ -233,9 +232,9 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     begun = ranked[:n_starts]
     searches = job.through("search", begun, len(begun), "search")
     runs = [climb(objective, places[i], bounds, job=stage) for i, stage in searches]
-    kinds, best = {i < n_long for i in begun}, min(run[0] for run in runs)
-    others = [] if job.stopped else [i for i in ranked if (i < n_long) not in kinds][:1]
-    runs += [_challenge(objective, places[i], bounds, best, job.stage(ANOTHER_START)) for i in others]
+    others = [i for i in ranked if all((i < n_long) != (j < n_long) for j in begun)][: 1 - job.stopped]
+    stage = job.stage("search from another start")
+    runs += [_challenge(objective, places[i], bounds, min(run[0] for run in runs), stage) for i in others]
     highest = min(runs, key=lambda run: run[0])
     value, x, slope = leave_plateaus(objective, highest, bounds, job.stage("plateaus"))
     status = ended(objective, value, slope, job)

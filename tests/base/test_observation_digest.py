@@ -9,27 +9,27 @@ from cavity import likelihoods
 from cavity.base.observation_digest import ROWS_PER_CHUNK, ObservationDigest, join_digests
 
 RNG = np.random.default_rng(0)
-WORD = (1 << 64) - 1
+WORD = (1 << 32) - 1
 
 
 def digest_of_row(row):
-    """The digest of a row by the definition: single precision, a polynomial of the columns, two rounds of a mix."""
+    """The digest of a row by the definition: single precision, a polynomial of the columns, and the mix lowbias32."""
     bits = 0
     for value in row:
         with np.errstate(over="ignore"):
             single = np.float32(value) + np.float32(0.0)
-        number = struct.unpack("=I", struct.pack("=f", np.nan if np.isnan(single) else single))[0]
-        bits = (bits * 2862933555777941757 + number) & WORD
-    for multiplier, shift in ((0xBF58476D1CE4E5B9, 32), (0x94D049BB133111EB, 29)):
-        bits = (bits * multiplier) & WORD
-        bits ^= bits >> shift
-    return bits
+        bits = (bits * 2891336453 + struct.unpack("=I", struct.pack("=f", single))[0]) & WORD
+    bits ^= bits >> 16
+    bits = (bits * 0x7FEB352D) & WORD
+    bits ^= bits >> 15
+    bits = (bits * 0x846CA68B) & WORD
+    return bits ^ (bits >> 16)
 
 
 def twin(rows):
     digests = [digest_of_row(np.atleast_1d(row)) for row in np.asarray(rows, dtype=float)]
-    ordered = sum(digest * pow(6364136223846793005, i, 1 << 63) for i, digest in enumerate(digests))
-    return ObservationDigest(len(digests), sum(digests) % (1 << 63), ordered % (1 << 63))
+    ordered = sum(digest * pow(747796405, i, 1 << 32) for i, digest in enumerate(digests))
+    return ObservationDigest(len(digests), sum(digests) & WORD, ordered & WORD)
 
 
 @pytest.mark.parametrize("shape", [(1,), (7,), (7, 1), (5, 3), (ROWS_PER_CHUNK + 3,)])
@@ -39,8 +39,8 @@ def test_it_is_that_of_the_definition(shape):
 
 
 def test_special_numbers():
-    rows = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, -np.inf, 1e300, 1e-300])
-    assert ObservationDigest.of(rows) == twin([0.0, 0.0, np.nan, np.nan, np.inf, -np.inf, np.inf, 0.0])
+    rows = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1e300, 1e-300])
+    assert ObservationDigest.of(rows) == twin([0.0, 0.0, np.nan, np.inf, -np.inf, np.inf, 0.0])
     assert ObservationDigest.of(np.zeros(0)) == ObservationDigest() == twin([])
 
 
@@ -59,9 +59,9 @@ def test_what_depends_on_the_order_and_what_does_not():
     assert ObservationDigest.of(one).unordered != digest.unordered
 
 
-@pytest.mark.parametrize("cut", [0, 1, 300, 9000, 20_000])
+@pytest.mark.parametrize("cut", [0, 1, 300, 40_000, 70_000])
 def test_parts_add_up(cut):
-    rows = RNG.normal(size=20_000)
+    rows = RNG.normal(size=70_000)
     digest = ObservationDigest.of(rows)
     first, later = ObservationDigest.of(rows[:cut]), ObservationDigest.of(rows[cut:])
     assert first + later == join_digests(first, later) == digest

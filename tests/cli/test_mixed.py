@@ -40,7 +40,9 @@ def test_json(run):
     found = json.loads(out)
     assert status == 0
     assert found["summary"]["rows"] == ["intercept", "Days"]
-    assert found["summary"]["below"]["rows"] == ["sd(intercept | Subject)", "noise_variance"]
+    below = found["summary"]["below"]
+    assert below["rows"] == ["sd(intercept | Subject)", "sd(residual)"]
+    assert list(below["columns"]) == ["value", "standard error", "2.5%", "97.5%"]
 
 
 @pytest.mark.parametrize(

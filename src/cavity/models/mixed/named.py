@@ -39,7 +39,7 @@ class NamedEffects(Coefficients):
         return self._reader.columns
 
     @property
-    def centre(self) -> FloatArray | None:
+    def centre(self) -> FloatArray | Any:
         """What is subtracted from each column of new rows before the fixed effects apply, (D,), or None."""
         return self._reader.centre
 

@@ -149,7 +149,8 @@ def linear():
     shapes = (*((n, 4) for n in SIZES), (700, 8), (20000, 20))
     given = dict(data=sides, shapes=shapes, judge=predict, spread=probabilities, reached=mean_log_probability)
     for name in ("LogitClassifier", "ProbitClassifier"):
-        yield Case(name, getattr(ours, name), their_linear.LogisticRegression, **given)
+        mine = partial(getattr(ours, name), prior_variance=1.0, intercept_variance=100.0)  # C = 1
+        yield Case(name, mine, their_linear.LogisticRegression, **given)
     given = dict(data=plane, shapes=shapes[:-1], judge=predict, spread=mean_and_spread, reached=mean_gaussian)
     for name, rival in (("", "BayesianRidge"), ("ard=True", "ARDRegression")):
         mine = partial(cavity.LinearRegression, ard=bool(name), intercept=False)

@@ -8,23 +8,9 @@ References
 
 import numpy as np
 
+from cavity import likelihoods
 from cavity.base.labels import HOW_TO_ORDER, has_classes, target_kind
 from cavity.base.scales import robust_spread, weighted_median
-from cavity.likelihoods import (
-    Binomial,
-    Clutter,
-    Gaussian,
-    Interval,
-    Laplace,
-    Likelihood,
-    Logit,
-    NegativeBinomial,
-    OrderedProbit,
-    Poisson,
-    Probit,
-    Step,
-    StudentT,
-)
 from cavity.likelihoods.named import named
 from cavity.likelihoods.parameters import check_declared
 from cavity.models.latent import check_kind
@@ -37,19 +23,19 @@ OF_REAL = 2.5  # in spreads of y
 # Prior sd of what a scale of a column does to f, where the prior is left to the data: in units of f for classes and
 # counts, in robust spreads of y for real numbers. By class, subclasses included, and by link where a class has several.
 PRIOR_SCALES = {
-    Logit: OF_LOGIT,
-    Probit: OF_PROBIT,
-    OrderedProbit: OF_PROBIT,
-    Step: OF_LOGIT,  # which knows the sign of f only: any number gives the same probabilities
-    Binomial: {"logit": OF_LOGIT, "probit": OF_PROBIT},
-    Poisson: OF_LOGIT,
-    NegativeBinomial: OF_LOGIT,
-    Gaussian: OF_REAL,
-    StudentT: OF_REAL,
-    Laplace: OF_REAL,
-    Clutter: OF_REAL,
-    Interval: OF_REAL,  # f and the bounds have one unit
-    Likelihood: OF_REAL,  # one of the user's own, of spreads of y or, for classes and counts, of units of f
+    likelihoods.Logit: OF_LOGIT,
+    likelihoods.Probit: OF_PROBIT,
+    likelihoods.OrderedProbit: OF_PROBIT,
+    likelihoods.Step: OF_LOGIT,  # which knows the sign of f only: any number gives the same probabilities
+    likelihoods.Binomial: {"logit": OF_LOGIT, "probit": OF_PROBIT},
+    likelihoods.Poisson: OF_LOGIT,
+    likelihoods.NegativeBinomial: OF_LOGIT,
+    likelihoods.Gaussian: OF_REAL,
+    likelihoods.StudentT: OF_REAL,
+    likelihoods.Laplace: OF_REAL,
+    likelihoods.Clutter: OF_REAL,
+    likelihoods.Interval: OF_REAL,  # f and the bounds have one unit
+    likelihoods.Likelihood: OF_REAL,  # one of the user's own, of spreads of y or, for classes and counts, of units of f
 }
 
 
@@ -58,7 +44,7 @@ def checked_likelihood(likelihood):
     if isinstance(likelihood, str):
         return named(likelihood)
     if likelihood is not None:
-        check_kind(likelihood, "likelihood", Likelihood, "likelihoods")
+        check_kind(likelihood, "likelihood", likelihoods.Likelihood, "likelihoods")
         check_declared(likelihood)
     return likelihood
 

@@ -22,7 +22,7 @@ from cavity.blocks.formats import is_collection
 from cavity.blocks.taking import taken
 from cavity.likelihoods import Logit, Probit
 from cavity.models.defaults import prior_scale
-from cavity.models.glm.defaults import WIDER, variances_with_intercept
+from cavity.models.glm.defaults import WIDER, resolved
 from cavity.models.glm.design import design_of, look
 from cavity.models.glm.model import GLM
 from cavity.models.latent import log_of_both
@@ -62,8 +62,9 @@ class _LinearClassifier(Classifier, Face):
         2.5/1.7 for `ProbitClassifier`. In `partial_fit`, which has no scales, s_j counts as 1. For the diagonal
         approximation the variance is 1.
     intercept_variance : float, optional
-        Variance of the prior of the intercept, by default (10 c)^2 and what the means of the columns add, as in
-        `cavity.GLM`; they add nothing in `partial_fit` and for the diagonal approximation.
+        Variance of the prior of the intercept, by default (10 c)^2 and what the means of the columns add where their
+        weights have the default prior, as in `cavity.GLM`; they add nothing in `partial_fit` and for the diagonal
+        approximation.
     fit_intercept : bool, default True
         Whether there is an intercept.
     approximation : {"auto", "full", "diagonal"}, default "auto"
@@ -249,23 +250,22 @@ class _LinearClassifier(Classifier, Face):
         most = FULL_COLUMNS_SPARSE if sparse.issparse(X) else FULL_COLUMNS
         automatic = "full" if X.shape[1] <= most else "diagonal"
         approximation = automatic if self.approximation == "auto" else self.approximation
-        prior, wide = self._given("prior_variance"), self._given("intercept_variance") if self.fit_intercept else 1.0
-        if several_batches or approximation == "diagonal":
+        given = {"prior_variance": slice(X.shape[1]), "intercept_variance": slice(X.shape[1], X.shape[1] + 1)}
+        if several_batches or approximation == "diagonal" or None not in self._settings(*given).values():
             effect = prior_scale(self._likelihood) ** 2
-            usual = 1.0 if approximation == "diagonal" else effect
-            prior, wide = usual if prior is None else prior, WIDER * effect if wide is None else wide
-        if prior is None or wide is None:
-            model = GLM(self._likelihood, prior_variance=prior, approximation=approximation, intercept=wide or True)
-            wide, *variance = variances_with_intercept(model, _checked_rows(X, weight, approximation))
+            variance = np.full(X.shape[1] + 1, 1.0 if approximation == "diagonal" else effect)
+            variance[-1] = WIDER * effect
         else:
-            variance = [prior] * X.shape[1]
-        variance = np.array([*variance, wide] if self.fit_intercept else variance)
+            design = design_of(taken(self._design(X, approximation), {}, elsewhere=True)[0], approximation)
+            weight = None if weight is None else row_weights(weight, design.shape[0])
+            look(design, weight)
+            rows = Rows(design, None, weights=weight)
+            variance = np.array(resolved(GLM(self._likelihood, intercept=False), rows).model.prior_variance)
+        for name, part in given.items():
+            if getattr(self, name) is not None:
+                variance[part] = arrays.number(getattr(self, name), name, low=0)
+        variance = variance[: X.shape[1] + bool(self.fit_intercept)]
         return GLM(self._likelihood, prior_variance=variance, approximation=approximation, intercept=False)
-
-    def _given(self, name):
-        """Return a variance among the arguments as a number, or None."""
-        value = getattr(self, name)
-        return None if value is None else arrays.number(value, name, low=0)
 
     def _design(self, X, approximation):
         """Append the column of ones of the intercept; dense for the full approximation, which has no use for zeros."""
@@ -353,14 +353,6 @@ class _LinearClassifier(Classifier, Face):
     def _decisions(self, posteriors, design):
         """Return the decision values of every model, (n, models)."""
         return np.stack([self._decision(posterior, design) for posterior in posteriors], axis=1)
-
-
-def _checked_rows(X, weight, approximation):
-    """Return rows whose scales decide on a prior, where they are."""
-    X = design_of(taken(X.toarray() if sparse.issparse(X) else X, {}, elsewhere=True)[0], approximation)
-    weight = None if weight is None else row_weights(weight, X.shape[0])
-    look(X, weight)
-    return Rows(X, None, weights=weight)
 
 
 def _with_ones(block):

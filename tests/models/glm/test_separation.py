@@ -96,7 +96,6 @@ def test_columns_are_those_of_linear_programming(likelihood, has_intercept):
         y = draw(rng, likelihood, n)
         X = np.column_stack([rng.integers(-1, 2, (n, 3)), rng.random((n, 3)) < 0.25, rng.normal(size=n)]).astype(float)
         expected = [j for j in range(7) if separates(likelihood, X[:, j], y, has_intercept)]
-        expected = [j for j in expected if np.ptp(X[:, j]) > 0]
         assert separating_columns(likelihood, Rows(X, y), has_intercept).tolist() == expected
         weights = np.append(np.ones(n), 0.0)  # a last row that would mix the classes does not count
         more = Rows(np.vstack([X, 5.0 * X[:1]]), np.concatenate([y, y[-1:]]), weights=weights)
@@ -119,7 +118,7 @@ N = 600
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"x": RNG.normal(size=N), "rare": np.isin(np.arange(N), [5, 100, 400])})
 Y = (RNG.random(N) < 0.5) & ~FRAME["rare"].to_numpy()
-SAID = "y is separated by column 'rare': the data bound its coefficient on one side only"
+SAID = "y is separated by column 'rare': the data bound such a coefficient on one side only"
 
 
 def test_a_fit_names_the_column(tmp_path):
@@ -131,7 +130,7 @@ def test_a_fit_names_the_column(tmp_path):
         GLM("probit").fit(FRAME.assign(one=1.0), Y)
     with pytest.warns(NumericalWarning, match=SAID):
         GLM("poisson", intercept=True).fit(FRAME, np.where(Y, 2, np.where(FRAME["rare"], 0, 1)))
-    with pytest.warns(NumericalWarning, match="each of the columns 'x1', 'x2', 'x3', 'x4', 'x5', ...: the"):
+    with pytest.warns(NumericalWarning, match="column 'x1' and by column 'x2' .* and by column 'x5' and by others: th"):
         model.fit(np.repeat(Y[:, None], 6, axis=1) + 0.0, Y)
     FRAME.astype(float).to_csv(tmp_path / "rows.csv", index=False)
     with pytest.warns(NumericalWarning, match=SAID):

@@ -44,7 +44,15 @@ def resolved(model, rows):
     added = adds_intercept(model.intercept)
     constant = _checked_intercept(model, rows, added)
     columns = Columns.of(model, rows, added)
-    mean, variance = _prior(model, rows, columns, constant, added)
+    mean, variance = model.prior_mean, model.prior_variance
+    if added or variance is None:
+        location, spread = location_and_spread(model.likelihood, rows)
+        size = prior_scale(model.likelihood) * spread
+    if variance is None:
+        variance = 1.0 if model.approximation == "diagonal" else scaled_to(columns, constant, location, size)
+    if added:
+        wide = None if model.intercept is True else model.intercept
+        mean, variance = with_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
     if added or columns.scaled:
         rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
@@ -66,27 +74,6 @@ def scaling_settings(centre, spread, added):
     if added or centre is None:
         return {"standardize": False, "centre": None}
     return {"standardize": bool(np.any(spread != 1.0)), "centre": centre}
-
-
-def variances_with_intercept(model, rows):
-    """Return the prior variances of an added intercept and of the columns of checked rows, (D + 1,), as `resolved`."""
-    constant = constant_columns(rows.X, rows.weights)
-    return _prior(model, rows, Columns.of(model, rows, True), constant, True)[1]
-
-
-def _prior(model, rows, columns, constant, added):
-    """Return prior mean and variance of the weights, of an added intercept first."""
-    mean, variance = model.prior_mean, model.prior_variance
-    if not added and variance is not None:
-        return mean, variance
-    location, spread = location_and_spread(model.likelihood, rows)
-    size = prior_scale(model.likelihood) * spread
-    if variance is None:
-        variance = 1.0 if model.approximation == "diagonal" else scaled_to(columns, constant, location, size)
-    if not added:
-        return mean, variance
-    wide = None if model.intercept is True else model.intercept
-    return with_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
 
 
 def _checked_intercept(model, rows, added):

@@ -17,7 +17,9 @@ from cavity.likelihoods.base import encoded
 from cavity.models.glm.design import constant_columns
 from cavity.models.glm.weights import ROWS_TOGETHER
 
+SEARCHED = Logit | Probit | OrderedProbit | Binomial | Poisson | NegativeBinomial | Interval
 MAX_NAMES_IN_MESSAGE = 5
+WITH_MAXIMUM = 3  # kind of rows whose likelihood falls as f moves either way, see `_sides`
 
 
 def warn_of_separation(model, rows, names, added):
@@ -44,14 +46,11 @@ def warn_of_separation(model, rows, names, added):
     columns = separating_columns(model.likelihood, rows, added or bool(constant_columns(rows.X, rows.weights).any()))
     if len(columns):
         names = coefficient_names(names, rows.X.shape[1], False)
-        shown = ", ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
-        shown += ", ..." if len(columns) > MAX_NAMES_IN_MESSAGE else ""
-        which, of = (
-            ("column", "its coefficient") if len(columns) == 1 else ("each of the columns", "their coefficients")
-        )
+        which = " and by column ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
+        which += " and by others" * (len(columns) > MAX_NAMES_IN_MESSAGE)
         warn(
-            f"y is separated by {which} {shown}: the data bound {of} on one side only, and the default prior decides "
-            "the size; give a prior_variance that says which sizes are plausible, or leave the column out",
+            f"y is separated by column {which}: the data bound such a coefficient on one side only, the default prior "
+            "decides its size; give a prior_variance that says which sizes are plausible, or leave the column out",
             NumericalWarning,
         )
 
@@ -75,66 +74,55 @@ def separating_columns(likelihood, rows, has_intercept):
     -------
     ndarray of int
     """
+    if not isinstance(likelihood, SEARCHED):
+        return np.arange(0)
     thresholds_are_open = is_ordered(likelihood) and likelihood.n_classes is None
-    kinds_of, below, above = (_classes if thresholds_are_open else _sides)(likelihood, rows.y)
-    columns, counted = np.arange(rows.X.shape[1] if len(below) else 0), ~rows.left_out
-    low = np.full((below.shape[-1], len(columns)), np.inf)
-    high = -low
-    for part, x in each_block(rows.X, ROWS_TOGETHER) if len(below) else ():
+    kinds_of, below, above = _classes(rows.y) if thresholds_are_open else _sides(likelihood)
+    columns, counted = np.arange(rows.X.shape[1]), ~rows.left_out
+    reach = np.full((2, below.shape[1], len(columns)), -np.inf)  # largest values of each kind, of x and of -x
+    if not (has_intercept or thresholds_are_open):
+        reach[:, WITH_MAXIMUM] = 0.0  # as a row of zeros would hold the cut in its place
+    for part, x in each_block(rows.X, ROWS_TOGETHER):
         x, kinds = x[counted[part]][:, columns], kinds_of(rows.y[part][counted[part]])
-        for kind in range(len(low)):
-            of_kind = x[kinds == kind]
-            low[kind] = np.minimum(low[kind], of_kind.min(axis=0, initial=np.inf))
-            high[kind] = np.maximum(high[kind], of_kind.max(axis=0, initial=-np.inf))
-        kept = _are_apart(low, high, below, above, has_intercept or thresholds_are_open)
-        columns, low, high = columns[kept], low[:, kept], high[:, kept]
+        for kind, mask in enumerate(kinds == np.arange(below.shape[1])[:, None]):
+            ends = x[mask].max(axis=0, initial=-np.inf), -x[mask].min(axis=0, initial=np.inf)
+            reach[:, kind] = np.maximum(reach[:, kind], ends)
+        rises, falls = (  # the largest x below each cut is at most the smallest above it, or this is so of -x
+            np.all([up[b].max(axis=0) + down[a].max(axis=0) <= 0.0 for b, a in zip(below, above, strict=True)], axis=0)
+            for up, down in (reach, reach[::-1])
+        )
+        columns, reach = columns[rises | falls], reach[..., rises | falls]
         if not len(columns):
             break
-    varies = low.min(axis=0) < high.max(axis=0)
-    seen = low < np.inf
-    if has_intercept:  # which separates rows of one kind without any column
-        varies &= np.all([seen[kinds].any(axis=0) for kinds in (*below, *above)], axis=0)
-    return columns[varies]
+    varies = np.sum(reach.max(axis=1), axis=0) > 0.0
+    on_both_sides = [np.any(reach[0, kinds] > -np.inf, axis=0) for kinds in (*below, *above)]  # or no column is needed
+    return columns[varies & np.all(on_both_sides, axis=0)]
 
 
-def _classes(likelihood, y):
+def _classes(y):
     """Return a function of y that numbers the kinds of rows, and for each cut which kinds are below it, and above it.
 
-    Here kinds are classes, and cuts the thresholds; masks (cuts, kinds).
+    Here kinds are classes, and cuts the open thresholds; masks (cuts, kinds).
     """
     classes = np.arange(int(np.max(y)) + 1)
     below = classes <= classes[:-1, None]
     return (lambda y: y.astype(np.intp)), below, ~below
 
 
-def _sides(likelihood, y):
-    """Return the same for one cut, where f is 0: rows without a maximum in f on either side, above, below, with one.
+def _sides(likelihood):
+    """Return the same for one cut, at f = 0: rows likely for any f (0), for high f (1), for low f (2), with a maximum.
 
-    Rows with a maximum are both below and above the cut, which is where they have to stay.
+    The last are both below and above the cut: they have to stay where they are.
     """
 
     def kinds_of(y):
         if isinstance(likelihood, Logit | Probit):
             rises, falls = y > 0, y <= 0
         elif isinstance(likelihood, Poisson | NegativeBinomial):
-            rises, falls = False, y == 0
-        else:
-            first, second = encoded(likelihood, y)
-            counts = isinstance(likelihood, Binomial)  # successes and failures; else bounds
-            rises, falls = (second == 0, first == 0) if counts else (second == np.inf, first == -np.inf)
-        return 2 * ~np.asarray(rises) + ~falls
+            rises, falls = y < 0, y == 0
+        else:  # successes and failures, or bounds
+            (first, second), end = encoded(likelihood, y), 0.0 if isinstance(likelihood, Binomial) else np.inf
+            rises, falls = second == end, first == -end
+        return 2 * ~rises + ~falls
 
-    known = isinstance(likelihood, Logit | Probit | Poisson | NegativeBinomial | Binomial | Interval | OrderedProbit)
-    below, above = np.array([[False, False, True, True]]), np.array([[False, True, False, True]])
-    return kinds_of, below[:known], above[:known]
-
-
-def _are_apart(low, high, below, above, is_free):
-    """Return for which columns every cut leaves all that is below it on one side; a cut is at 0 unless it is free."""
-
-    def is_between(ends, other_ends):
-        return ends <= other_ends if is_free else (ends <= 0) & (other_ends >= 0)
-
-    rises = [is_between(high[b].max(axis=0), low[a].min(axis=0)) for b, a in zip(below, above, strict=True)]
-    falls = [is_between(high[a].max(axis=0), low[b].min(axis=0)) for b, a in zip(below, above, strict=True)]
-    return np.all(rises, axis=0) | np.all(falls, axis=0)
+    return kinds_of, np.array([[False, False, True, True]]), np.array([[False, True, False, True]])

@@ -174,8 +174,6 @@ def test_decimals_sparse_columns_and_layouts():
     assert open_source(single, "X", ndim=(2,)).parts[0].array.dtype == np.float32  # converted block by block
     whole = np.ones((4, 2))
     assert np.shares_memory(frames.numbers(pd.DataFrame(whole, copy=False), "X"), whole)
-    twice = pd.DataFrame([[1, 2.5], [3, 4.5]], columns=["a", "a"])
-    np.testing.assert_array_equal(finite_array(twice, "X"), [[1.0, 2.5], [3.0, 4.5]])
 
 
 def test_vectors_in_place_of_rows_are_told_what_to_do():
@@ -211,3 +209,25 @@ def test_rows_in_another_order_are_refused():
         frames.taken(frame, {"y": y})
     for good in (y.loc[frame.index], y.to_numpy(), y.reset_index(drop=True)):
         assert frames.taken(frame, {"y": good})[1][0] is good
+
+
+@pytest.mark.parametrize("kind", ["pandas", "arrow"])
+def test_columns_of_one_name_are_refused(kind):
+    if kind == "pandas":
+        frame = pytest.importorskip("pandas").DataFrame(np.random.default_rng(0).normal(size=(9, 3)), columns=[*"aba"])
+    else:
+        pa = pytest.importorskip("pyarrow")
+        frame = pa.table([pa.array([1.0, 2.0, 4.0])] * 3, names=["a", "b", "a"])
+    for fit in (
+        cavity.GaussianMixture(1).fit,
+        lambda X: cavity.GLM("gaussian", intercept=True).fit(X, np.arange(len(X))),
+    ):
+        with pytest.raises(ValueError, match="^X must have columns of different names, got two that are called 'a'"):
+            fit(frame)
+
+
+def test_integers_that_numpy_has_not_are_named():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"a": polars.Series([1, 2, 3], dtype=polars.Int128)})
+    with pytest.raises(TypeError, match=r"X must hold real numbers, got other values in column 'a' \(dtype Int128\)"):
+        cavity.GaussianMixture(1).fit(frame)

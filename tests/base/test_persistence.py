@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -247,3 +248,29 @@ def test_copies_and_pickles_are_as_frozen(kind):
             np.testing.assert_array_equal(second[name], array)
         for place, array in _arrays_in([again]):
             assert array.flags.writeable == inside[place].flags.writeable, place
+
+
+def test_archives_of_too_many_members_are_refused_before_they_are_read(tmp_path):
+    path = tmp_path / "many.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(25_000):
+            archive.writestr(f"{number}.npy", b"")
+    with pytest.raises(
+        ValueError, match="many.npz is not a file written by cavity.*its directory has more than 1048576 bytes"
+    ):
+        cavity.load(path)
+
+
+def test_archives_of_other_members_than_the_header_says_name_a_few(tmp_path):
+    path = tmp_path / "other.npz"
+    header = {
+        "kind": "glm",
+        "format": persistence.FORMAT,
+        "cavity": "0",
+        "arrays": [f"a{i}" for i in range(3000)],
+        "settings": {},
+    }
+    np.savez(path, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8), **{"line\nbreak": np.zeros(1)})
+    with pytest.raises(ValueError, match="do not have the same arrays: 'a0', 'a1', .* and 2993 more") as caught:
+        cavity.load(path)
+    assert len(str(caught.value)) < 400

@@ -171,3 +171,14 @@ def test_predictions_of_weights_are_lazy():
     )
     with pytest.raises(TypeError, match="offset must be a number or the name of a column"):
         glm.predict(array, offset=np.zeros(N))
+
+
+@pytest.mark.parametrize("n", [30, 20_000])
+def test_chunks_of_another_width_than_dask_knows_are_named(n):
+    array = pytest.importorskip("dask.array")
+    rows = array.from_array(np.ones((n, 2)), chunks=(n // 3 + 1, 2))
+    wider = rows.map_blocks(lambda block: np.ones((len(block), 3)), dtype=float)
+    with pytest.raises(
+        ValueError, match=r"X: chunk 0 has shape \(\d+, 3\), and dask takes its rows to be of shape \(2,\)"
+    ):
+        cavity.GaussianMixture(1).fit(wider)

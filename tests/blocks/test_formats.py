@@ -86,3 +86,50 @@ def test_folders_of_very_many_files(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="has more than 6"):
         cavity.source(tmp_path)
     assert len(listed) < 5
+
+
+@pytest.mark.parametrize("library", ["zarr", "h5py"])
+def test_paths_of_zarr_and_hdf5_with_one_array_are_read(library, tmp_path):
+    module, X = pytest.importorskip(library), np.random.default_rng(0).normal(size=(30, 2))
+    path = tmp_path / ("rows.h5" if library == "h5py" else "rows.zarr")
+    if library == "h5py":
+        with module.File(path, "w") as file:
+            file["X"] = X
+    else:
+        module.create_array(path, shape=X.shape, chunks=(10, 2), dtype="f8")[:] = X
+    for place in (path, str(path)):
+        np.testing.assert_array_equal(cavity.source(place).rows(), X)
+        expected = cavity.GaussianMixture(1).fit(X)
+        np.testing.assert_array_equal(cavity.GaussianMixture(1).fit(place).mean, expected.mean)
+    several = tmp_path / ("several.h5" if library == "h5py" else "several.zarr")
+    group = module.File(several, "w") if library == "h5py" else module.open_group(several, mode="w")
+    for name in ("X", "Z"):
+        if library == "h5py":
+            group[name] = X
+        else:
+            group.create_array(name, shape=X.shape, dtype="f8")[:] = X
+    with pytest.raises(TypeError, match=r"data must be an array, got a (File|Group) that holds 'X', 'Z'"):
+        cavity.source(group)
+    if library == "h5py":
+        group["empty"] = module.Empty("f8")
+        with pytest.raises(ValueError, match=r"data must not be empty, got an HDF5 dataset without a shape"):
+            cavity.source(group["empty"])
+        group.close()
+    with pytest.raises(ValueError, match=rf"holds .*'X', 'Z'.*, not one array; give {library}\.\w+\(.*\)\['name'\]"):
+        cavity.source(several)
+    damaged = tmp_path / ("damaged.h5" if library == "h5py" else "damaged.zarr")
+    if library == "h5py":
+        damaged.write_bytes(b"junk")
+    else:
+        damaged.mkdir()
+        (damaged / "zarr.json").write_text("{")
+    with pytest.raises(ValueError, match=f"damaged.* cannot be read by {library}"):
+        cavity.source(damaged)
+
+
+def test_formats_that_are_not_read_are_named(tmp_path):
+    (tmp_path / "rows.foo").write_text("a,b\n1,2\n")
+    with pytest.raises(
+        ValueError, match=r"rows\.foo \(\.foo\) is not of a format that is read; these are: \.npy, .*\.zarr"
+    ):
+        cavity.source(tmp_path / "rows.foo")

@@ -14,6 +14,7 @@ from scipy.stats import norm
 from support import GOLDEN
 from support.sites import BEST, assert_golden, kernel
 
+import cavity
 from cavity import _core, likelihoods
 from cavity.likelihoods import (
     Binomial,
@@ -676,3 +677,37 @@ def test_parameters_are_checked():
                 make(bad)
     with pytest.raises(ValueError, match="noise_variance must be in"):
         Interval(-1.0)
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        likelihoods.Gaussian(1.0),
+        likelihoods.Laplace(1.0),
+        likelihoods.StudentT(3.0),
+        likelihoods.Probit(),
+        likelihoods.Logit(),
+        likelihoods.Step(),
+        likelihoods.Poisson(),
+        likelihoods.NegativeBinomial(1.0),
+        likelihoods.Interval(0.0),
+        likelihoods.Interval(2.0),
+        likelihoods.Binomial(),
+    ],
+    ids=repr,
+)
+def test_log_densities_of_lists_are_those_of_arrays(likelihood):
+    y = [[0, 1], [1, 2]] if likelihood._y_ndim == 2 else [1, 1]
+    found = likelihood.log_p(y, [0.5, 1.5])
+    np.testing.assert_array_equal(found, likelihood.log_p(np.array(y), np.array([0.5, 1.5])))
+
+
+def test_log_densities_that_are_complex_are_refused():
+    """A fit would drop their imaginary parts."""
+
+    class Turned(likelihoods.Likelihood):
+        def log_p(self, y, f):
+            return -0.5 * (y - f) ** 2 + 0.1j
+
+    with pytest.raises(TypeError, match="log_p must return real numbers, got complex128"):
+        cavity.GLM(Turned(), intercept=False).fit([[1.0], [2.0]], [0.5, 1.0])

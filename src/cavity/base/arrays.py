@@ -37,8 +37,9 @@ def check_real(value, name):
     What would have to be read as a whole from somewhere else is refused: whether it fits is for the user to say.
     """
     _check_in_memory(value, name)
+    value = frame_numbers(value, name)
     try:
-        array = np.asarray(frame_numbers(value, name))
+        array = np.asarray(value)
     except ValueError as error:  # rows of different lengths
         raise wrong(name, f"must be an array of real numbers ({error})") from error
     check_dtype(array.dtype, name)

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-NUMBER_TYPES = re.compile(r"(sparse\[)?(u?int\d|float|double|halffloat|bool|decimal|null)")
+NUMBER_TYPES = re.compile(r"(sparse\[)?(u?int(?!128)\d|float|double|halffloat|bool|decimal|null)")
 REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     (
         re.compile("categor|dictionary|enum"),
@@ -290,6 +290,9 @@ def is_table(value):
 def check_numbers(table, name):
     """Raise TypeError for a table or a column that does not hold numbers, naming the column and what to do about it."""
     names = names_of(table)
+    twice = repeated(names or ())
+    if twice is not None:
+        raise ValueError(f"{name} must have columns of different names, got two that are called {twice!r}; rename one")
     columns = [table] if names is None else columns_of(table, range(len(names)))
     for j, column in enumerate(columns):
         dtype = dtype_of(column)

@@ -38,8 +38,12 @@ NPY_HEADER = re.compile(
     rb"\{'descr': '([<>|](?:[fiub][1248]|U[1-9]\d{0,9}))', 'fortran_order': (True|False), "
     rb"'shape': \(((?:\d{1,19}(?:, \d{1,19})*,?)?)\), \} *\n"
 )
+END_BYTES = 22 + (1 << 16)  # of the end of an archive, with the longest comment
 ENCRYPTED = 0x1  # bit of a flag in the archive
 PIECE = 1 << 20  # bytes read at a time
+MOST_DIRECTORY_BYTES = 1 << 20  # of the directory of an archive: some ten thousand arrays
+MOST_HEADER_BYTES = 1 << 26  # of the header, which has the names of columns and levels
+MOST_NAMES_SHOWN = 8  # of arrays, in a message
 MOST_EMPTY = 1 << 20  # length of an axis of an array without entries, of which a small file could say anything
 DAMAGES = (  # what reading and decoding raise where the bytes are not as they were written
     *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
@@ -221,6 +225,7 @@ def _read(file, kinds):
     Nothing larger than the file is made.
     """
     size = os.fstat(file.fileno()).st_size
+    _check_directory(file, size)
     try:
         with zipfile.ZipFile(file) as archive:
             parts = _parts(archive, size)
@@ -234,6 +239,16 @@ def _read(file, kinds):
         if error.errno not in (None, errno.EINVAL):  # of a place that no file has
             raise
         raise ValueError(f"{error}") from error
+
+
+def _check_directory(file, size):
+    """Raise ValueError for an archive whose directory is larger than that of any file of ours, before it is read."""
+    file.seek(max(0, size - END_BYTES))
+    end = file.read(END_BYTES)
+    at = end.rfind(b"PK\5\6")
+    if at >= 0 and int.from_bytes(end[at + 12 : at + 16], "little") > MOST_DIRECTORY_BYTES:
+        raise ValueError(f"its directory has more than {MOST_DIRECTORY_BYTES} bytes")
+    file.seek(0)
 
 
 def _parts(archive, size):
@@ -251,6 +266,8 @@ def _parts(archive, size):
 
 def _header(raw, parts):
     """Return the header, as it is if it is of a newer format, which may have changed all."""
+    if raw.nbytes > MOST_HEADER_BYTES:
+        raise ValueError(f"its header has {raw.nbytes} bytes, more than {MOST_HEADER_BYTES}")
     header = json.loads(raw.tobytes().decode()) if raw.dtype == np.uint8 else None
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
@@ -258,9 +275,11 @@ def _header(raw, parts):
     if isinstance(version, int) and version > FORMAT:
         return header
     header = records.check_settings(HEADERS, header)
-    missing = {*header.get("arrays", parts)} ^ {*parts}
+    missing = sorted({*header.get("arrays", parts)} ^ {*parts})
     if missing:
-        raise ValueError(f"its header and its directory do not have the same arrays: {', '.join(sorted(missing))}")
+        more = f" and {len(missing) - MOST_NAMES_SHOWN} more" * (len(missing) > MOST_NAMES_SHOWN)
+        words = f"{', '.join(map(repr, missing[:MOST_NAMES_SHOWN]))}{more}"
+        raise ValueError(f"its header and its directory do not have the same arrays: {words}")
     return header
 
 

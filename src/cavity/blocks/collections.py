@@ -55,7 +55,21 @@ def open_collection(data, name):
         data = data.rechunk({1: -1})
     chunks = Chunks.of(data, data.chunks[0])
     shape = chunks.ends[-1], *data.shape[1:]
-    return ArrayRows(remote.load(data), name) if _is_small(shape) else ChunkRows(chunks, name, shape, None)
+    if not _is_small(shape):
+        return ChunkRows(chunks, name, shape, None)
+    parts = remote.load_each(data.to_delayed().ravel())
+    for number, part in enumerate(parts):
+        _check_width(name, number, part, shape)
+    return ArrayRows(np.concatenate(parts), name)
+
+
+def _check_width(name, number, chunk, shape):
+    """Raise ValueError for a chunk whose rows are not as wide as dask takes them to be."""
+    if chunk.shape[1:] != shape[1:]:
+        raise ValueError(
+            f"{name}: chunk {number} has shape {chunk.shape}, and dask takes its rows to be of shape {shape[1:]}: say "
+            "the chunks that map_blocks and the like return"
+        )
 
 
 def _is_small(shape):
@@ -259,6 +273,8 @@ class Cut:
             if len(chunk) != rows:
                 raise ValueError(f"{self.name}: chunk {number} has {len(chunk)} rows, not the {rows} it had at first")
             chosen = _chosen(chunk, self.index)
+            if self.index is None and chosen.ndim > 1:
+                _check_width(self.name, number, chosen, self.shape)
             if isinstance(chosen, np.ndarray):
                 chosen = chosen[low:high]
                 if len(chunks) == 1 and chosen.dtype == np.float64 and chosen.flags.c_contiguous:

@@ -22,7 +22,7 @@ OPENERS = {
 }
 FIRST_BYTES = {b"\x93NUMPY": open_npy, b"PAR1": arrow.open_parquet, b"ARROW1": arrow.open_ipc}
 MOST_IN_FOLDER = 100_000  # files and folders, whose names take a second to list; file systems have millions
-READABLE = ".npy, .parquet, .feather, .csv, .tsv"
+READABLE = ".npy, .parquet, .arrow, .feather, .csv, .tsv, .txt, .h5, .zarr"
 PANDAS = "pandas.{}({!r}).to_parquet('data.parquet') makes a Parquet file of it"
 OTHERS = {  # formats that are not read: what they are called, and what makes something of them that is
     ".xlsx": ("an Excel workbook", PANDAS.format("read_excel", "{}")),
@@ -41,9 +41,6 @@ OTHERS = {  # formats that are not read: what they are called, and what makes so
     ".npz": ("an archive of arrays", "save one of the arrays of numpy.load({!r}) with numpy.save"),
     ".pkl": ("a pickle", "load it, and give the array or the data frame"),
     ".pickle": ("a pickle", "load it, and give the array or the data frame"),
-    ".h5": ("an HDF5 file", "give a dataset in it, h5py.File({!r})['name']"),
-    ".hdf5": ("an HDF5 file", "give a dataset in it, h5py.File({!r})['name']"),
-    ".zarr": ("a zarr store", "give the array, zarr.open({!r}, mode='r')"),
     ".db": ("a database", "pandas.read_sql of a query, and its to_parquet, make a Parquet file of it"),
     ".sqlite": ("a database", "pandas.read_sql of a query, and its to_parquet, make a Parquet file of it"),
     ".zip": ("an archive", "unpack it"),
@@ -51,10 +48,8 @@ OTHERS = {  # formats that are not read: what they are called, and what makes so
 }
 LAYOUTS = {  # what is in folders that are no heap of files
     "_delta_log": ("a Delta table", "give deltalake.DeltaTable({!r}).to_pyarrow_dataset()"),
-    "zarr.json": OTHERS[".zarr"],
-    ".zarray": OTHERS[".zarr"],
-    ".zgroup": OTHERS[".zarr"],
 }
+STORES = "zarr.json", ".zarray", ".zgroup"  # one of them is in the folder of a zarr store
 
 
 def is_unopened(data):
@@ -81,6 +76,11 @@ def open_stored(data, name):
         return [open_collection(data, name)]
     if hasattr(data, "get_fragments"):
         return arrow.open_dataset(data, name)
+    if hasattr(data, "keys") and hasattr(data, "attrs") and not hasattr(data, "iloc"):
+        words = f"must be an array, got a {type(data).__name__} that holds {frames.some(sorted(data.keys()))}; give one"
+        raise arrays.wrong(name, words, TypeError)
+    if type(data).__name__ in ("Dataset", "Empty") and getattr(data, "shape", ()) is None:
+        raise arrays.wrong(name, "must not be empty, got an HDF5 dataset without a shape (h5py.Empty)")
     if hasattr(data, "tocsr") or arrays.is_sliced(data):
         arrays.check_not_empty(data.shape, name)
         return [SparseRows(data, name) if hasattr(data, "tocsr") else SlicedRows(data, name)]
@@ -104,6 +104,10 @@ def open_texts(data, name, **settings):
 
 def open_file(path, name):
     """Return a file as a part, read as the end of its name says, or else its first bytes."""
+    if _is_store(path):
+        part = SlicedRows(open_only_array(path, name), name)
+        part.path = path
+        return part
     if not Path(path).is_file():
         raise ValueError(f"{name}: {path} is not a file")
     opener = _opener(path)
@@ -113,8 +117,44 @@ def open_file(path, name):
             first = file.read(8)
         opener = next((FIRST_BYTES[each] for each in FIRST_BYTES if first.startswith(each)), None)
     if opener is None:
-        raise ValueError(f"{name}: {path} is not a file that can be read; these are: {READABLE}")
+        ending = Path(path).suffix or "a name without an ending"
+        raise ValueError(f"{name}: {path} ({ending}) is not of a format that is read; these are: {READABLE}")
     return opener(path, name)
+
+
+def _is_store(path):
+    """Whether a path is an HDF5 file, or the folder of a zarr store."""
+    place = Path(path)
+    return place.suffix.lower() in (".h5", ".hdf5") or any(Path(place, each).exists() for each in STORES)
+
+
+def open_only_array(path, name):
+    """Return the array of an HDF5 file or a zarr store, which must hold one only, opened to be read.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read, or naming what it holds if that is not one array.
+    ImportError
+        If h5py or zarr is not installed.
+    """
+    library = "h5py" if Path(path).is_file() else "zarr"
+    try:
+        if library == "h5py":
+            from h5py import File as open_store
+        else:
+            from zarr import open as open_store
+    except ImportError as error:
+        raise ImportError(f"{name}: {path} needs {library}, which is not installed; pip install {library}") from error
+    try:
+        found = open_store(path, mode="r")
+    except (OSError, ValueError, LookupError, TypeError) as error:  # of damaged files, whatever the library meets first
+        raise ValueError(f"{name}: {path} cannot be read by {library} ({error})") from error
+    members = {each: found[each] for each in sorted(found)} if hasattr(found, "keys") else {"": found}
+    if len(members) != 1 or not arrays.is_sliced(only := next(iter(members.values()))):
+        words = "h5py.File({!r})['name']" if library == "h5py" else "zarr.open({!r}, mode='r')['name']"
+        raise ValueError(f"{name}: {path} holds {frames.some([*members])}, not one array; give {words.format(path)}")
+    return only
 
 
 def _opener(path):
@@ -150,7 +190,7 @@ def _paths(data, name):
 
 def _files(path, name):
     """Return the files that a path stands for: itself, those of a folder, or those that match a pattern, by name."""
-    if Path(path).is_dir():
+    if Path(path).is_dir() and not _is_store(path):
         return _in_folder(path, name)
     if Path(path).exists():
         return [path]

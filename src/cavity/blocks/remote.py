@@ -347,6 +347,13 @@ def load(data):
     return data.compute(scheduler=Scheduler().compute)
 
 
+def load_each(delayed):
+    """Load delayed values into memory, and return them in a tuple."""
+    from dask import compute
+
+    return compute(*delayed, scheduler=Scheduler().compute)
+
+
 def _closed():
     """Return the error of a client that is no more."""
     return RuntimeError(

@@ -15,7 +15,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import raise_status
+from cavity.base.errors import raise_status, within_range
 from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.distributions.family import GaussianFamily
 from cavity.distributions.scaled import Scaled, logarithm, number, reciprocal, scaled, total
@@ -51,10 +51,12 @@ class Algebra(GaussianFamily):
 
     @property
     def mean(self) -> FloatOrArray:
-        """tau/rho, or the location of a point mass; nan where the precision is zero, infinite beyond float64."""
+        """tau/rho, or the location of a point mass; nan where the precision is zero. OverflowError beyond float64."""
         tau, rho, _ = self._parts()
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             mean = np.where(np.isinf(rho)[..., None], tau, tau / rho[..., None])
+        mean[rho == 0] = 0.0
+        within_range(mean, "mean: tau/rho")
         mean[rho == 0] = np.nan
         return self._points(mean)
 

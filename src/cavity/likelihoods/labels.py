@@ -82,7 +82,7 @@ class Probit(_Binary):
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log Phi(y f); see `Likelihood.log_p`."""
-        return special.log_ndtr(y * f)
+        return special.log_ndtr(np.asarray(y) * np.asarray(f))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Logit(_Binary):
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log of the logistic function of y f; see `Likelihood.log_p`."""
-        return -np.logaddexp(0.0, -y * f)
+        return -np.logaddexp(0.0, -np.asarray(y) * np.asarray(f))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Step(_Binary):
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Zero where y f > 0, log 1/2 where f = 0, else -inf; see `Likelihood.log_p`."""
-        margin = y * np.asarray(f)
+        margin = np.asarray(y) * np.asarray(f)
         return np.where(margin > 0, 0.0, np.where(margin == 0, -np.log(2.0), -np.inf))
 
 
@@ -192,6 +192,7 @@ class Interval(_Noisy):
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability of the range; see `Likelihood.log_p`. The last axis of y holds the bounds."""
         check_closed(self)
+        y, f = np.asarray(y), np.asarray(f)
         lower, upper = y[..., 0], y[..., 1]
         if self.noise_variance == 0:
             return np.where((f > lower) & (f < upper), 0.0, -np.inf)

@@ -43,6 +43,7 @@ class Gaussian(_Noisy):
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)
+        y, f = np.asarray(y), np.asarray(f)
         return -0.5 * ((y - f) ** 2 / self.noise_variance + LOG_2PI + np.log(self.noise_variance))
 
     def conditional_variance(self, f: Any) -> FloatOrArray:
@@ -87,6 +88,7 @@ class Laplace(_Noisy):
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)
+        y, f = np.asarray(y), np.asarray(f)
         return -np.abs(y - f) / self.scale - np.log(2 * self.scale)
 
     def conditional_variance(self, f: Any) -> FloatOrArray:
@@ -147,7 +149,7 @@ class StudentT(_Noisy):
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)
-        nu, scale = self.degrees_of_freedom, self.scale
+        nu, scale, y, f = self.degrees_of_freedom, self.scale, np.asarray(y), np.asarray(f)
         return self._constant() - 0.5 * (nu + 1) * np.log1p(((y - f) / scale) ** 2 / nu)
 
     def conditional_mean(self, f: Any) -> FloatOrArray:
@@ -230,6 +232,7 @@ class Clutter(_Compiled):
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)
         w, c, s = self.clutter_weight, self.clutter_variance, self.noise_variance
+        y, f = np.asarray(y), np.asarray(f)
         signal = np.log1p(-w) - 0.5 * ((y - f) ** 2 / s + LOG_2PI + np.log(s))
         return np.logaddexp(signal, np.log(w) - 0.5 * ((y - self.clutter_mean) ** 2 / c + LOG_2PI + np.log(c)))
 

@@ -80,7 +80,10 @@ class _Sites:
     def log_p(self, f, site):
         """Return log p at the rows of f, of the sites `site` counted among these."""
         index = self.index[site]
-        values = np.asarray(self._log_p(f, index), dtype=np.float64)
+        values = np.asarray(self._log_p(f, index))
+        if values.dtype.kind == "c":
+            raise TypeError(f"log_p must return real numbers, got {values.dtype}: np.real takes their real parts")
+        values = np.asarray(values, dtype=np.float64)
         if values.shape != f.shape:
             where = f"for sites {index[0]} to {index[-1]}, the first at f = {f[0, 0]:g}"
             raise ValueError(f"log_p must return an array of shape {f.shape}, got {values.shape} {where}")

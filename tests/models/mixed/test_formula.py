@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+import cavity
 from cavity.models.mixed.formula import Coding, design
 from cavity.models.mixed.levels import NEW
 from cavity.models.mixed.terms import RandomEffects, terms_of
@@ -285,3 +286,36 @@ def test_what_to_install(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"this needs formulae, .*pip install 'cavity\[formula\]'"):
         design("y ~ x + (1 | g)", FRAME)
+
+
+def test_files_with_columns_of_text_are_read_as_data_frames(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("formulae")
+    rng, path = np.random.default_rng(0), tmp_path / "rows.csv"
+    frame = pandas.DataFrame({"g": [*"abc"] * 10, "x": np.arange(30.0)})
+    frame["y"] = frame["x"] + frame["g"].map({"a": 0.0, "b": 1.0, "c": -1.0}) + rng.normal(size=30)
+    frame.to_csv(path, index=False)
+    model = cavity.MixedGLM("y ~ x + (1 | g)")
+    expected = model.fit(pandas.read_csv(path))
+    for table in (path, str(path), cavity.source(path)):
+        posterior = model.fit(table)
+        np.testing.assert_array_equal(posterior.mean, expected.mean)
+        np.testing.assert_array_equal(posterior.predict(table)[0], expected.predict(frame)[0])
+
+
+def test_expectations_of_new_levels():
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("formulae")
+    rng = np.random.default_rng(1)
+    frame = pandas.DataFrame({"g": [*"abc"] * 20, "x": rng.normal(size=60)})
+    frame["y"] = np.where(rng.random(60) < 0.5, "no", "yes")
+    posterior = cavity.MixedGLM("y ~ x + (1 | g)", "probit", covariances={"g": 0.5}).fit(frame)
+    new = frame.assign(g="z")
+    with pytest.raises(ValueError, match="levels='new'"):
+        posterior.predict_proba(new)
+    rows = posterior.rows(new, levels="new")
+    np.testing.assert_array_equal(posterior.predict_proba(new, levels="new"), posterior.predict_proba(rows))
+    numbers = frame.assign(y=frame["x"] + rng.normal(size=60))
+    linear = cavity.MixedGLM("y ~ x + (1 | g)", covariances={"g": 0.5}).fit(numbers)
+    new = numbers.assign(g="z")
+    np.testing.assert_array_equal(linear.expected(new, levels="new"), linear.predict(new, levels="new")[0])

@@ -12,6 +12,8 @@ from support.events import writing
 
 import cavity
 from cavity import data
+from cavity.models.unit_mixture.start import first_state
+from cavity.models.unit_mixture.sweep import UnitMixtureSweeps
 
 ALL = ("prior_variance", "weights", "noise_variance")
 
@@ -474,3 +476,15 @@ def test_too_few_components_are_no_matter_of_units():
     """Numbers of components are compared by their ELBOs: a tenth of the galaxies is far from the only component."""
     velocities, _ = cavity.data.load("galaxies")
     assert cavity.UnitMixture(1, prior_mean=20.0).fit(velocities).converged
+
+
+def test_extrapolations_to_a_variance_without_bound_are_no_division_by_zero():
+    """One point and a prior of variance 1e300: an extrapolated natural parameter of the noise variance is 0."""
+    model = cavity.UnitMixture(2, learn="noise_variance", prior_variance=1e300)
+    with pytest.warns(cavity.ConvergenceWarning):
+        model.fit([5.0])
+    sweeps = UnitMixtureSweeps(1, ("prior_variance", "noise_variance"))
+    state = first_state(model, np.zeros(2), 1)
+    for last in ([0.0, -1.0], [-1.0, 0.0], [-1.0, -1e-320]):
+        assert sweeps.at(np.array([0.0, 0.0, 1.0, 1.0, *last]), state) is None
+    assert sweeps.at(np.array([0.0, 0.0, 1.0, 1.0, -1.0, -0.25]), state).noise_variance == 2.0

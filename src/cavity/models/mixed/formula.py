@@ -262,7 +262,7 @@ def _described(text):
         model = resolving.Resolver(parser.parse()).resolve()
         model = model if isinstance(model, terms.terms.Model) else terms.terms.Model(model)
     except Exception as error:  # formulae has many kinds of errors and no common one
-        raise refused(text, str(error)) from error
+        raise refused(text, f"formulae refuses it ({type(error).__name__}: {error})") from error
     if not parser.at_end():
         raise refused(text, f"it goes on after its end, at {parser.peek().lexeme!r}")
     odd = [name for name in model.var_names if not isinstance(name, str)]
@@ -301,7 +301,7 @@ def _evaluated(text, table):
         words = f"there is no function {error.args[0]!r}, but {some(list(FUNCTIONS))}, and those of formulae"
         raise refused(text, words) from error
     except (TypeError, ValueError, AttributeError) as error:
-        raise refused(text, str(error)) from error
+        raise refused(text, f"formulae cannot evaluate it ({type(error).__name__}: {error})") from error
 
 
 def _columns(matrix, table, intercept=True):

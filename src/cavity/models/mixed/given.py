@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import names_of
+from cavity.base.frames import data_frame, names_of
 from cavity.base.rows import Rows, row_vector, with_exposure
 from cavity.blocks.formats import is_unopened
 from cavity.blocks.reading import is_stored
+from cavity.blocks.runs import check_here
 from cavity.blocks.sources import opened
 from cavity.blocks.taking import taken
 from cavity.models.glm.defaults import resolved
@@ -64,7 +65,7 @@ class FormulaReader(Reader):
         if groups is not None:
             raise arrays.wrong("groups", "must be None where there is a formula, which names columns of the data frame")
         asked = {name: value for name, value in others.items() if name != "y"}
-        frame, found, _ = taken(X, asked, None, self.roles)
+        frame, found, _ = taken(columns_in_memory(X), asked, None, self.roles)
         fixed, base, values = self.coding.rows(frame, self.terms, levels, self.n_features)
         found = dict(zip(asked, found, strict=True))
         if base is not None:
@@ -113,7 +114,7 @@ def _by_formula(model, frame, y, groups, others):
         if value is not None:
             words = f"must be None where there is a formula, which says it; got {type(value).__name__}"
             raise arrays.wrong(name, words)
-    frame, (offset, exposure, weight), roles = taken(frame, others)
+    frame, (offset, exposure, weight), roles = taken(columns_in_memory(frame), others)
     found = design(model.effects, frame)
 
     def given(likelihood, y, thresholds_for_intercept):
@@ -130,6 +131,17 @@ def _by_formula(model, frame, y, groups, others):
         return Given(Rows.checked(likelihood, X, y, known, weight), tuple(own.terms), reader)
 
     return found.y, given
+
+
+def columns_in_memory(table):
+    """Return a table in files as a data frame of its columns, text as it is; anything else unchanged."""
+    if not is_unopened(table) and not is_stored(table):
+        return table
+    table = opened(table, "data")
+    check_here(table)
+    if table.names is None:
+        raise ValueError("data must have names of columns where there is a formula, got a file without names")
+    return data_frame({column: table.values(column) for column in table.names})
 
 
 def _by_columns(effects, X, y, groups, others):

@@ -253,6 +253,52 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
         rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
         return self._observed(rows.X, self._latent(rows, offset, exposure), noise, trials)
 
+    def expected(self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any) -> FloatArray:
+        """Mean of a new observation, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : data frame, array_like (n, D) or NewRows
+            Rows, as in the fit.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        levels : {"known", "new"}, default "known"
+            Whether every level must be one of the fit.
+        **options
+            offset, exposure and trials, as for `predict`.
+
+        Returns
+        -------
+        ndarray (n,)
+            E[y | x, data].
+        """
+        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
+        return LatentPosterior.expected(self, rows, **options)
+
+    def predict_proba(
+        self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any
+    ) -> FloatArray:
+        """Class probabilities, integrated over the posterior.
+
+        Parameters
+        ----------
+        X : data frame, array_like (n, D) or NewRows
+            Rows, as in the fit.
+        groups : dict of columns (n,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        levels : {"known", "new"}, default "known"
+            Whether every level must be one of the fit.
+        **options
+            offset and as_frame, as for `GLMPosterior.predict_proba`.
+
+        Returns
+        -------
+        ndarray (n, n_classes), or pandas.DataFrame
+            In the order of `classes`.
+        """
+        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
+        return LatentPosterior.predict_proba(self, rows, **options)
+
     def _read(self, X, **others):
         """Rows of all effects as CSR, variances of new levels, and other arguments by their names."""
         rows = X if isinstance(X, NewRows) else NewRows(X)

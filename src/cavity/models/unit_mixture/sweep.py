@@ -181,14 +181,15 @@ class UnitMixtureSweeps:
         """Return the state with the given natural parameters, or None where one is out of its domain."""
         k = len(state.mean)
         tau, precision, rest = natural[:k], natural[k : 2 * k], natural[2 * k :]
-        changes = {}
+        with np.errstate(divide="ignore", over="ignore"):  # variances that are infinite are outside of the domain
+            variances, changes = -0.5 / rest, {}
         if "prior_variance" in self._learn:
-            changes["prior_variance"], rest = np.full(k, -0.5 / rest[0]), rest[1:]
+            changes["prior_variance"], rest = np.full(k, variances[0]), rest[1:]
         if "weights" in self._learn:
             weights, rest = np.exp(rest[:k] - np.max(rest[:k])), rest[k:]
             changes["weights"] = weights / np.sum(weights)
         if "noise_variance" in self._learn:
-            changes["noise_variance"] = -0.5 / float(rest[0])
+            changes["noise_variance"] = float(variances[-1])
         positive = [precision, *(changes[name] for name in ("prior_variance", "noise_variance") if name in changes)]
         if not all(np.all((part > 0) & np.isfinite(part)) for part in positive):
             return None

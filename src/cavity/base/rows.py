@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.sparse import to_csr
 
 FILLED = {"offset": 0.0, "weights": 1.0, "f_known": False}  # what an entry that is None means
 
@@ -127,7 +128,7 @@ def design_matrix(X, approximation):
     if hasattr(X, "tocsr"):
         if approximation == "full":
             raise TypeError("X is sparse: use approximation='diagonal', or X.toarray() if it has few columns")
-        X = X.tocsr()
+        X = to_csr(X, "X")
         if X.shape[0] == 0 or X.shape[1] == 0:
             raise ValueError(f"X must not be empty, got shape {X.shape}")
         arrays.check_finite(arrays.check_real(X.data, "X"), "X.data")

@@ -1,6 +1,7 @@
 """Rows of sparse matrices of scipy, which are filled into dense blocks."""
 
 from cavity.base import arrays
+from cavity.base.sparse import to_csr
 from cavity.blocks.parts import NamedRows
 
 
@@ -10,7 +11,7 @@ class SparseRows(NamedRows):
     def __init__(self, matrix, name):
         super().__init__(name, matrix.shape, None)
         arrays.check_dtype(matrix.dtype, name)
-        self.matrix = matrix.tocsr()
+        self.matrix = to_csr(matrix, name)
 
     def fill(self, out, start, desk):
         """Write the rows from `start` on into out (n, d)."""

@@ -126,3 +126,12 @@ def test_what_did_not_converge_says_so():
     with pytest.warns(cavity.ConvergenceWarning):
         posterior = cavity.GLM(likelihoods.Probit(), intercept=True).fit(X, X[:, 0] > 1, max_iter=1)
     assert "NOT CONVERGED: max_iter reached" in repr(posterior.summary())
+
+
+def test_names_with_line_breaks_stay_on_one_line():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a\nb\tc": [1.0, 2.0, 3.0, 5.0], "y": [1.0, 2.0, 3.0, 4.0]})
+    posterior = cavity.GLM("gaussian", intercept=True).fit(frame, "y")
+    assert "  a\\nb\\tc  " in repr(posterior.summary())
+    assert "a\\nb\\tc" in posterior.summary()._repr_html_()
+    assert posterior.summary().names[1] == "a\nb\tc"

@@ -128,7 +128,7 @@ def test_hyperparameters_by_their_names():
 
 def test_what_did_not_converge_says_so():
     with pytest.warns(cavity.ConvergenceWarning):
-        posterior = cavity.GLM(likelihoods.Probit(), intercept=True).fit(X, X[:, 0] > 1, max_iter=1)
+        posterior = cavity.GLM("probit", prior_variance=1.0, intercept=True).fit(X, X[:, 0] > 1, max_iter=1)
     assert "NOT CONVERGED: max_iter reached" in repr(posterior.summary())
 
 

@@ -474,7 +474,7 @@ def test_archives_of_other_makes_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no header"):
         cavity.load(path)
     archive(path, [(name, data) for name, data in parts.items() if name != "trace_change.npy"])
-    with pytest.raises(ValueError, match="do not have the same arrays: trace_change"):
+    with pytest.raises(ValueError, match="do not have the same arrays: 'trace_change'"):
         cavity.load(path)
     data = bytearray(saved("glm")[0])
     entry = data.index(b"PK\x01\x02")

@@ -12,7 +12,7 @@ ROWS = np.random.default_rng(0).normal(5.0, 2.0, (700, 3))
 
 
 def extent_of(rows, missing=False):
-    return extents.extent(rows, 0, (open_source(rows, "X", ndim=(2,)), missing))
+    return extents.extent(rows, 0, (open_source(rows, "X", ndim=(2,)), missing, False))
 
 
 def test_two_blocks_are_joined():

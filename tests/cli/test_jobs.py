@@ -438,3 +438,13 @@ def test_what_is_no_option_is_told_with_the_nearest_one(run):
     err = run("fit", "mixture", "faithful", "--zzz")[2]
     assert err == "cavity: error: fit mixture has no option --zzz; see cavity fit mixture --help\n"
     assert "is it --columns?" in run("predict", "a.npz", "b.csv", "--output", "c.csv", "--colums=a")[2]
+
+
+def test_messages_list_the_first_of_many_columns(run, tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_text(",".join(f"c{i}" for i in range(3000)) + "\n" + ",".join(["1"] * 3000) + "\n")
+    for words in (("fit", "glm", path, "--target", "zz"), ("fit", "mixture", path, "--columns", "zz")):
+        status, _, err = run(*words)
+        assert status == 2
+        assert "no column 'zz'; there is c0, c1, c2" in err
+        assert "c39, ...\n" in err

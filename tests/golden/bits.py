@@ -120,8 +120,8 @@ def problems():
     crossed = cavity.MixedGLM([cavity.RandomEffects("g", [1]), cavity.RandomEffects("h")], "probit")
     yield "mixed crossed", lambda: crossed.fit(X, labels, groups=groups)
 
-    yield "linear regression", lambda: cavity.LinearRegression(intercept=False).fit(X, real)
-    yield "logistic regression", lambda: cavity.LogisticRegression(intercept=False).fit(X, labels)
+    yield "linear regression", lambda: cavity.LinearRegression().fit(X, real)
+    yield "logistic regression", lambda: cavity.LogisticRegression().fit(X, labels)
     precision = np.cov(X[:, 1:].T) + np.eye(4)
     yield "factorized", lambda: cavity.FactorizedGaussian(np.zeros(4), precision=precision).fit()
 

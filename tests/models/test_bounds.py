@@ -75,7 +75,7 @@ def test_sites_of_points_and_factors_of_groups_are_refused_with_their_size(monke
 
 def test_rows_that_are_left_out_need_no_memory(monkeypatch):
     X, y, weights = np.eye(100), np.ones(100), np.repeat([1.0, 0.0], [4, 96])
-    model = cavity.GLM("probit", intercept=False)
+    model = cavity.GLM("probit", prior_variance=1.0, intercept=False)
     expected = model.fit(X, y, sample_weight=weights)
     monkeypatch.setattr("cavity.base.arrays._memory", lambda: 10_000)  # of matrices 4 x 4 and two copies 4 x 100
     np.testing.assert_array_equal(model.fit(X, y, sample_weight=weights).mean, expected.mean)

@@ -128,7 +128,7 @@ def test_hyperparameters_by_their_names():
 
 def test_what_did_not_converge_says_so():
     with pytest.warns(cavity.ConvergenceWarning):
-        posterior = cavity.GLM(likelihoods.Probit(), intercept=True).fit(X, X[:, 0] > 1, max_iter=1)
+        posterior = cavity.GLM("probit", prior_variance=1.0, intercept=True).fit(X, X[:, 0] > 1, max_iter=1)
     assert "NOT CONVERGED: max_iter reached" in repr(posterior.summary())
 
 
@@ -163,3 +163,12 @@ def test_hyperparameters_with_standard_errors_have_intervals():
     assert logs[2] - logs[1] == pytest.approx(0.6744897501960817 * table.columns["standard error"][0] / np.exp(logs[1]))
     ordered = cavity.GLM("ordered-probit").fit(X, np.digitize(X[:, 0], [-0.5, 0.5]))
     assert list(ordered.summary(level=0.5).below.columns) == ["value", "standard error", "25%", "75%"]
+
+
+def test_names_with_line_breaks_stay_on_one_line():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a\nb\tc": [1.0, 2.0, 3.0, 5.0], "y": [1.0, 2.0, 3.0, 4.0]})
+    posterior = cavity.GLM("gaussian", intercept=True).fit(frame, "y")
+    assert "  a\\nb\\tc  " in repr(posterior.summary())
+    assert "a\\nb\\tc" in posterior.summary()._repr_html_()
+    assert posterior.summary().names[1] == "a\nb\tc"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,11 @@ FIGURES = 3  # of a standard deviation that are shown: the third one is already 
 MOST_DIGITS, MOST_DECIMALS = 9, 7  # beyond which numbers are shown with an exponent
 ROWS_SHOWN = 60  # most rows of a table that are shown; to_frame has all
 PROBABILITY = "probability"  # format of a column: between 0 and 1, which it never quite is
+
+
+def one_line(name):
+    """Return a name with line breaks and tabs as escapes, as tables and messages show it."""
+    return re.sub(r"[\n\r\t\v\f]", lambda found: repr(found[0])[1:-1], name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,10 +84,10 @@ class Table(Frozen):
         """The text of the header and of the rows, each of which begins with its name; of very many some are missing."""
         n, half = len(self.names), ROWS_SHOWN // 2
         shown = range(n) if n <= ROWS_SHOWN else [*range(half), *range(n - half, n)]
-        rows = [[self.names[i], *(self._cell(name, i) for name in self.columns)] for i in shown]
+        rows = [[one_line(self.names[i]), *(self._cell(name, i) for name in self.columns)] for i in shown]
         if n > ROWS_SHOWN:
             rows.insert(half, [f"... {n - ROWS_SHOWN} rows more ...", *[""] * len(self.columns)])
-        return [["", *self.columns], *rows]
+        return [["", *map(one_line, self.columns)], *rows]
 
     def _cell(self, name, i):
         """The text of one cell."""

@@ -9,6 +9,7 @@ from cavity.blocks import merge
 from cavity.blocks.sources import Source
 
 NAMED = 5  # most rows named in a message
+MOST_COLUMNS_LISTED = 40  # most names of columns in a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +63,8 @@ class Columns:
 
     @property
     def listed(self):
-        """The names, for messages."""
-        return ", ".join(self.names)
+        """The names, of many the first, for messages."""
+        return some([repr(name)[1:-1] for name in self.names], MOST_COLUMNS_LISTED)
 
     def chosen(self, wanted, option, taken=()):
         """Return the names of the columns in a comma-separated list, or of all numeric ones, and notes on others.

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity.cli import derived, readers
-from cavity.cli.table import in_order_of
+from cavity.cli.table import MOST_COLUMNS_LISTED, in_order_of, some
 
 GAPS_POSSIBLE = (
     "; --missing drop leaves these rows out; a fit with --covariance diag or spherical can do with missing values"
@@ -91,7 +91,8 @@ def _of_fit(source, there, fitted):
         return None
     if missing:
         raise ValueError(
-            f"{source}: no column {', '.join(map(repr, missing))}, which the fit had; there is {', '.join(there)}; "
+            f"{source}: no column {some([*map(repr, missing)], MOST_COLUMNS_LISTED)}, which the fit had; there is "
+            f"{some(there, MOST_COLUMNS_LISTED)}; "
             "choose with --columns if they have other names"
         )
     return list(fitted)

@@ -122,9 +122,10 @@ class GaussianProcess(LatentProcess):
         n_starts : int, default 1
             How many of the starts are followed to the end, those with the largest evidence first. There are at most
             five: the given settings; lengthscales of one and of a quarter of the spread of the columns; and ones of
-            about two distances between neighbouring rows, with much noise and with little. If none of the last two is
-            among those that are followed, or nothing else is, the best start left out is tried for eight steps, and
-            followed to the end if the evidence is then larger.
+            about two distances between neighbouring rows, where these are shorter, with much noise and, if it is
+            Gaussian, with little. If none of the last two is among those that are followed, or nothing else is, the
+            best start of the other kind is tried for eight steps, and followed to the end if the evidence is then
+            larger.
         schedule : {"auto", "sequential", "parallel"}, default "auto"
             Of EP: renew the sites one after the other, in blocks at BLAS-3 speed, or all at once with adaptive damping.
             "auto" is sequential, but parallel where the kernels do not know the likelihood (or its power), and the

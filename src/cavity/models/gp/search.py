@@ -121,8 +121,8 @@ def starts(settings, rows, vector):
         Of the free numbers: their own, or else SEARCHED_FACTOR times beyond the starts.
     places : list of ndarray (n,)
         The given settings, and lengthscales that are fractions of the spread of the columns; then lengthscales of about
-        two distances between neighbouring rows, where these are shorter, with much noise and with little: series that
-        rise and fall every few rows have a maximum of the evidence there.
+        two distances between neighbouring rows, where these are shorter, with much noise and, if it is Gaussian, with
+        little: series that rise and fall every few rows have a maximum of the evidence there.
     n_long : int
         How many of them come before those with short lengthscales.
     """
@@ -143,7 +143,7 @@ def starts(settings, rows, vector):
     spread = np.where(spread > 0, spread, 1.0)
     distances = cache(lambda index: neighbour_distances(rows.X[:, index]))
     places = [given, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
-    short = [scaled(distances, share) for share in NOISE_SHARES_TRIED]
+    short = [scaled(distances, share) for share in NOISE_SHARES_TRIED[: 1 + vector.exact]]
     long, places = places, places + (short if np.any(short[0][:n] < places[-1][:n]) else [])
     bounds = vector.bounds(long[-1][noise])
     if n:

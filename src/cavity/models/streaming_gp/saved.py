@@ -108,7 +108,7 @@ def rebuilt(stored, settings):
     history = settings.get("history")
     history = _unknown_history(now) if history is None else History.from_settings(history)
     digest = settings.get("observation_digest") if now.n_samples else ObservationDigest()
-    return made(replace(now, history=history), Options(**settings["options"]), digest)
+    return made(replace(now, history=history, digest=digest), Options(**settings["options"]))
 
 
 def _unknown_history(now):

@@ -8,6 +8,7 @@ from cavity.base.arrays import read_only
 from cavity.base.errors import within_range
 from cavity.base.kept import written
 from cavity.base.loop import CONVERGED
+from cavity.base.observation_digest import ObservationDigest
 from cavity.blocks.executors import Threads, single_blas
 from cavity.models.latent import likelihood_settings
 from cavity.models.streaming_gp.basis import Basis, same_rows
@@ -38,6 +39,7 @@ class Snapshot:
     waiting: Waiting
     watch: Watch  # since when rows are judged
     history: History = field(default_factory=History)
+    digest: ObservationDigest | None = field(default_factory=ObservationDigest)  # of the rows that came in batches
     uniform: bool = True  # whether all rows have the noise variance of the model
     has_offset: bool = False
     columns: tuple | None = None

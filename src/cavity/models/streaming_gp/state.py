@@ -63,7 +63,7 @@ class StreamingGPState(SparsePosterior):
     ([0.797, 0.012], [0.047, 0.973])
     """
 
-    __slots__ = ("_digest", "_now", "_options", "_singles", "n_features")
+    __slots__ = ("_now", "_options", "_singles", "n_features")
     kind: ClassVar[str] = "streaming_gp"
 
     model: StreamingGP = _shown("model", "The `StreamingGP`: the settings, with what was learnt in them.")
@@ -203,7 +203,7 @@ class StreamingGPState(SparsePosterior):
 
         None where it is not known: after rows that came one by one, and in files of earlier versions.
         """
-        digest = self._digest
+        digest = self._now.digest
         return digest if digest is not None and digest.n_rows == self.n_samples else None
 
     def _single_rows(self):
@@ -232,7 +232,7 @@ class StreamingGPState(SparsePosterior):
         StreamingGPState
             What happens to one does not change the other.
         """
-        out = made(self._now, self._options, self._digest)
+        out = made(self._now, self._options)
         self._singles = None  # no row is added in place to what both know
         return out
 
@@ -266,8 +266,8 @@ class StreamingGPState(SparsePosterior):
         last_information_lost. Inducing points that were given stay as they are.
         """
         names = self._check_like(other)
-        self._now = merged(self._now, other._now, names)
-        self._digest = join_digests(self._digest, other._digest)
+        digest = join_digests(self._now.digest, other._now.digest)
+        self._now = replace(merged(self._now, other._now, names), digest=digest)
         return self
 
     def _check_like(self, other):
@@ -406,10 +406,10 @@ class StreamingGPState(SparsePosterior):
         return stored, settings | {"n_features": self.n_features, "options": options}
 
 
-def made(snapshot, options, digest):
-    """Return the state that knows a snapshot of rows of a digest, and takes in batches by EP with some options."""
+def made(snapshot, options):
+    """Return the state that knows a snapshot, and takes in batches by EP with some options."""
     out = StreamingGPState()
-    out._now, out._options, out._singles, out._digest = snapshot, options, None, digest
+    out._now, out._options, out._singles = snapshot, options, None
     out.n_features = snapshot.waiting.X.shape[1]
     return out
 
@@ -435,7 +435,7 @@ def begun(model, X, options, roles):
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
     columns = names_of(X) or model.inducing_columns
-    return made(Snapshot.prior(model, shape[1], columns, roles), options, ObservationDigest())
+    return made(Snapshot.prior(model, shape[1], columns, roles), options)
 
 
 def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
@@ -465,8 +465,8 @@ def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
         with Threads(n_threads, job) as threads, single_blas(), job:
             update = Update(now, rows, options, threads)
             new, surprise = update.run(learn, scales, kept)
-    state._now = new
-    state._digest = join_digests(state._digest, ObservationDigest.of(rows.y, new.model.likelihood))
+    digest = join_digests(now.digest, ObservationDigest.of(rows.y, new.model.likelihood))
+    state._now = replace(new, digest=digest)
     warn_of(surprise)
     if new.status not in (CONVERGED, update.searched):  # the search has warned
         change = np.append(np.inf, new.trace["change"])[-1]

@@ -16,7 +16,7 @@ from cavity.base.labels import recoded
 from cavity.base.lazy import linalg
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
-from cavity.base.rows import Rows, with_exposure
+from cavity.base.rows import Rows, check_n_features, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.collections import lazily
 from cavity.blocks.formats import is_collection
@@ -348,8 +348,7 @@ class GLMPosterior(Coefficients, SitesPosterior):
     def _rows_of(self, X):
         """Return new rows in the order of the fit checked, not yet prepared."""
         X = design_of(X, self.model.approximation)
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
+        check_n_features(X.shape[1], self.n_features)
         return X
 
     def _prepared(self, x):

@@ -136,6 +136,12 @@ def design_matrix(X, approximation):
     return arrays.data_array(X, "X", ndim=(2,))
 
 
+def check_n_features(n_features, like):
+    """Raise ValueError unless X has as many columns as the fit had, if there is one."""
+    if like is not None and n_features != like:
+        raise ValueError(f"X must have {like} columns like the data of the fit, got {n_features}")
+
+
 def check_moments(mean, variance):
     """Raise OverflowError naming the first row of X whose mean, variance, or row of a covariance is not finite."""
     good = np.isfinite(mean) & (np.isfinite(variance) if variance.ndim == 1 else np.isfinite(variance).all(axis=1))

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+from cavity.ep.visits import renew_block
+
 GROUPS = 16  # partial sums over rows, whatever the number of threads: the same bits for all
 SHORTEST_PART = 1e-100  # part of the way to other sums that is tried
 
@@ -125,6 +127,53 @@ class Whitened:
         """Return the square of the length of a change of sums in the Fisher metric."""
         change = self.coordinates(belief, h, g)
         return float(change @ change)
+
+
+class RowByRow:
+    """Base of geometries that keep h and g of the sites of each row, and sum them up when all are known.
+
+    A subclass has `n_rows`, `base`, the prior means of f (N,), `threads`, `groups`, the first and last rows of the
+    groups, `block`, how many rows are matched together, and `summed`.
+    """
+
+    __slots__ = ()
+
+    def vector(self):
+        """A number for each row, zeros."""
+        return np.zeros(self.n_rows)
+
+    def each_group(self, function):
+        """Yield function(blocks) for the groups of rows, in order; threads take groups."""
+
+        def group(start, stop):
+            rows = range(start, stop, self.block)
+            return function((slice(low, min(low + self.block, stop)), None) for low in rows)
+
+        return self.threads.imap(group, self.groups)
+
+    def add(self, part, _, tau, rho, h, g):
+        """Put the sites of a block into (h, g) of the rows."""
+        h[part] = rho
+        g[part] = tau - rho * self.base[part]
+        return h, g
+
+    def renew(self, sites, belief, part, x, tau, rho, up, down, h, g):
+        """Renew the sites of a block from one belief and put them into (h, g) of the rows."""
+        return renew_block(self, sites, belief, part, x, tau, rho, up, down, h, g)
+
+    def reduce(self, task):
+        """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
+        h, g = np.empty(self.n_rows), np.empty(self.n_rows)
+
+        def group(blocks):
+            return sum(task(part, x, h, g)[2] for part, x in blocks)
+
+        total = sum(self.each_group(group))
+        return *self.summed(h, g), total
+
+    def gather(self, tau, rho):
+        """(h, g) of given sites."""
+        return self.summed(rho.copy(), tau - rho * self.base)
 
 
 def towards(geometry, start, h, g, length, accept=lambda belief: True):

@@ -13,9 +13,9 @@ from cavity import _core
 from cavity.base.triangles import full
 from cavity.blocks import tiled
 from cavity.blocks.executors import spans
-from cavity.ep.geometry import GROUPS, Whitened
+from cavity.ep.geometry import GROUPS, RowByRow, Whitened
 from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
-from cavity.ep.visits import renew_block, visit
+from cavity.ep.visits import visit
 
 _kernel = _core.best("latent")
 
@@ -49,14 +49,14 @@ class LatentBelief:
         return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
 
 
-class Latent(Whitened):
+class Latent(RowByRow, Whitened):
     """Function values under a Gaussian-process prior; see the head of the file. Two N x N matrices in all."""
 
     parallel_only = False
 
     def __init__(self, gram, base, threads, buffer=None):
         self.gram, self.base, self.threads = gram, base, threads
-        self.n_rows = len(gram)
+        self.n_rows, self.block, self.groups = len(gram), MATCHED_ROWS, spans(len(gram), GROUPS, MATCHED_ROWS)
         self.diagonal = np.diagonal(gram)
         self.buffer = np.empty(gram.shape) if buffer is None else buffer
         self._solver = None, None  # whose triangle the buffer holds, if any
@@ -144,46 +144,13 @@ class Latent(Whitened):
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 
-    def vector(self):
-        """A number for each row, zeros."""
-        return np.zeros(self.n_rows)
-
-    def each_group(self, function):
-        """Yield function(blocks) for the groups of rows, in order; threads take groups."""
-
-        def group(start, stop):
-            return function(
-                (slice(low, min(low + MATCHED_ROWS, stop)), None) for low in range(start, stop, MATCHED_ROWS)
-            )
-
-        return self.threads.imap(group, spans(self.n_rows, GROUPS, MATCHED_ROWS))
-
     def values(self, belief, part, _):
         """The means and variances of f of a block."""
         return self.base[part] + belief.mean[part], belief.variance[part]
 
-    def add(self, part, _, tau, rho, h, g):
-        """Put the sites of a block into (h, g)."""
-        h[part] = rho
-        g[part] = tau - rho * self.base[part]
+    def summed(self, h, g):
+        """The sums of the engine, which are (h, g) of the rows as they are."""
         return h, g
-
-    def renew(self, sites, belief, part, x, tau, rho, up, down, h, g):
-        """Renew the sites of a block from one belief and add them to the sums."""
-        return renew_block(self, sites, belief, part, x, tau, rho, up, down, h, g)
-
-    def reduce(self, task):
-        """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
-        h, g = np.empty(self.n_rows), np.empty(self.n_rows)
-
-        def group(blocks):
-            return sum(task(part, x, h, g)[2] for part, x in blocks)
-
-        return h, g, sum(self.each_group(group))
-
-    def gather(self, tau, rho):
-        """(h, g) of given sites."""
-        return rho.copy(), tau - rho * self.base
 
     # ------------------------------------------------------------------------------------------ one site after another
 

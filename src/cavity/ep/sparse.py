@@ -21,8 +21,7 @@ from cavity.base.lazy import sparse
 from cavity.blocks.executors import spans
 from cavity.blocks.row_pairs import RowPairs
 from cavity.blocks.sparse_cholesky import SparseCholesky
-from cavity.ep.geometry import GROUPS
-from cavity.ep.visits import renew_block
+from cavity.ep.geometry import GROUPS, RowByRow
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
 DIFFERENCE = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at
@@ -99,7 +98,7 @@ class SparseBelief:
         return float(max(np.max(shift), np.max(np.abs(old.f_variance / self.f_variance - 1.0))))
 
 
-class Sparse:
+class Sparse(RowByRow):
     """Rows on a `Pattern`, a prior and offsets; see the head of the file.
 
     `first(sites, options)` may know sites to begin with, tau and rho (N,), or None.
@@ -116,7 +115,7 @@ class Sparse:
             self.base += offset
         self.prior_entries = np.zeros(len(pattern.places))
         self.prior_entries[pattern.prior] = precision.entries
-        self.groups = spans(self.n_rows, GROUPS, MATCHED_ROWS)
+        self.block, self.groups = MATCHED_ROWS, spans(self.n_rows, GROUPS, MATCHED_ROWS)
         self._values = np.zeros(pattern.cholesky.n_entries)
 
     # ------------------------------------------------------------------------------------------ beliefs
@@ -196,49 +195,11 @@ class Sparse:
 
     # ------------------------------------------------------------------------------------------ blocks of rows
 
-    def vector(self):
-        """A number for each row, zeros."""
-        return np.zeros(self.n_rows)
-
-    def each_group(self, function):
-        """Yield function(blocks) for the groups of rows, in order; threads take groups."""
-
-        def group(start, stop):
-            return function(
-                (slice(low, min(low + MATCHED_ROWS, stop)), None) for low in range(start, stop, MATCHED_ROWS)
-            )
-
-        return self.threads.imap(group, self.groups)
-
     def values(self, belief, part, _):
         """The means and variances of f of a block."""
         return belief.f_mean[part], belief.f_variance[part]
 
-    def add(self, part, _, tau, rho, h, g):
-        """Put the sites of a block into (h, g) of the rows."""
-        h[part] = rho
-        g[part] = tau - rho * self.base[part]
-        return h, g
-
-    def renew(self, sites, belief, part, x, tau, rho, up, down, h, g):
-        """Renew the sites of a block from one belief and put them into (h, g) of the rows."""
-        return renew_block(self, sites, belief, part, x, tau, rho, up, down, h, g)
-
-    def reduce(self, task):
-        """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
-        h, g = np.empty(self.n_rows), np.empty(self.n_rows)
-
-        def group(blocks):
-            return sum(task(part, x, h, g)[2] for part, x in blocks)
-
-        total = sum(self.each_group(group))
-        return *self._summed(h, g), total
-
-    def gather(self, tau, rho):
-        """(h, g) of given sites."""
-        return self._summed(rho, tau - rho * self.base)
-
-    def _summed(self, h, g):
+    def summed(self, h, g):
         """X' diag(h) X on the pattern, and X' g."""
         values, pairs = self._values, self.pattern.pairs
         values.fill(0.0)

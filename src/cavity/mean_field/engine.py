@@ -26,6 +26,7 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, Outcome, passes_left, warn_unconverged
 from cavity.base.results import VariationalPosterior
 from cavity.mean_field.acceleration import SweepHistory
+from cavity.mean_field.options import AscentOptions
 
 MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
 INEXPLICABLE_FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
@@ -137,6 +138,13 @@ def best_of(starts, n, climb, job):
             break
         job.keep(lambda number=number, best=best: {"best": best, "done": number + 1})
     return best
+
+
+def trials(model, states, passes, job):
+    """Return the fits to which a few passes lead from each of the states that a fit might begin with."""
+    options = AscentOptions(accelerate=True, max_iter=passes, tol=0.0)
+    begun = job.unkept().through("trial", states, len(states))
+    return [ascend(model, state, replace(options, job=stage)) for state, stage in begun]
 
 
 def joined(first, second, kept=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from cavity.base import arrays
 from cavity.base.frames import data_frame
 from cavity.base.kept import kept
 from cavity.base.labels import recoded
+from cavity.base.loop import CONVERGED
 from cavity.base.records import (
     ANY_NUMBER,
     FLAG,
@@ -24,7 +26,7 @@ from cavity.base.records import (
     check_settings,
     integer,
 )
-from cavity.base.results import Posterior
+from cavity.base.results import Posterior, counted
 from cavity.base.rows import known_part, observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.collections import lazily
@@ -35,6 +37,8 @@ from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed
 from cavity.likelihoods.predictive import KNOWN_VARIANCE
+from cavity.models.learnt import Learnt
+from cavity.models.leave_one_out import LeavesOneOut
 
 SYMMETRIC = likelihoods.Probit, likelihoods.Logit, likelihoods.Step  # p(-y|f) = p(y|-f)
 AUTO = "auto"  # the schedule that is left to us
@@ -392,12 +396,46 @@ class LatentPosterior(Predictions, Posterior):
 
     __slots__ = ()
 
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SitesPosterior(LeavesOneOut, LatentPosterior):
+    """Base of posteriors that keep the sites of the rows of one fit, and how it ended; a subclass has `model`."""
+
+    log_evidence: float
+    converged: bool
+    n_iter: int
+    status: str
+    residual: float
+    n_samples: int
+    trace: dict[str, Any]
+    classes: tuple[Any, ...] | None = None
+    learnt: Learnt | Any = None
+    _loo: FloatArray | Any
+    _tau: FloatArray | Any
+    _rho: FloatArray | Any
+    _influence: FloatArray | None = None
+
+    def outcome_row(self, method: str) -> tuple[str, str]:
+        """Return the last line of a repr."""
+        ended = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
+        return "fit", f"{method}, {ended}, {counted(self.n_iter, 'pass')}"
+
     def _proper_loo(self):
         """The leave-one-out log densities; ValueError naming the first row without one."""
         if np.any(np.isnan(self._loo)):
             row = int(np.argmax(np.isnan(self._loo)))
             raise ValueError(f"row {row} has no leave-one-out density: without it the approximation is improper")
         return self._loo
+
+
+def outcome(fit, searched, before=None):
+    """Return how a fit ended, by the names of a posterior's fields; `searched` is the status of the search in it.
+
+    The status of an update is that of the posterior before it, if there was nothing to search for.
+    """
+    ended = fit if before is None else before
+    status = ended.status if searched == CONVERGED or not fit.converged else searched
+    return {"converged": status == CONVERGED, "status": status, "n_iter": fit.n_iter, "residual": fit.residual}
 
 
 def check_observed(mean, variance):

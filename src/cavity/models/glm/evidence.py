@@ -39,7 +39,20 @@ class Settings:
     likelihood: object
 
 
-class Vector:
+class FreeSettings:
+    """Base of the free settings as one vector: `n_prior` numbers of the prior, then `free` ones of the likelihood."""
+
+    @property
+    def size(self):
+        """The number of free settings."""
+        return self.n_prior + self.free.size
+
+    def gradient(self, evidence, point):
+        """That of the log evidence at a point."""
+        return evidence.gradient(point, self)
+
+
+class Vector(FreeSettings):
     """The free settings as one vector: logs of factors on prior variances, then free numbers of the likelihood."""
 
     scan = SCAN
@@ -51,11 +64,6 @@ class Vector:
         self.warns_of_flat = self.n_prior == 1  # that one of several vanishes is what is asked for
         self.free = FreeParameters(likelihood, [name for name in names if name != PRIOR], unit)
         self.likelihood = likelihood
-
-    @property
-    def size(self):
-        """The number of free settings."""
-        return self.n_prior + self.free.size
 
     def pack(self, log_factor, likelihood):
         """The vector of a common factor and a likelihood."""
@@ -94,10 +102,6 @@ class Vector:
         slopes_of[self.n_prior :, self.n_prior :] = self.free.jacobian(settings.likelihood)
         values = [*factors.tolist(), *self.free.values(settings.likelihood)]
         return [*names, *self.free.labels()], values, slopes_of
-
-    def gradient(self, evidence, point):
-        """That of the log evidence at a point."""
-        return evidence.gradient(point, self)
 
     def flat(self, x, i, _):
         """A prior variance beyond which the evidence does not fall, in words: what, where, and what that means."""

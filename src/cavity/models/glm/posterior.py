@@ -14,10 +14,9 @@ from cavity.base.errors import within_range
 from cavity.base.frames import coefficient_names, names_of
 from cavity.base.labels import recoded
 from cavity.base.lazy import linalg
-from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import ObservationDigest, join_digests
-from cavity.base.results import counted, name_lines, short, table
-from cavity.base.rows import Rows, with_exposure
+from cavity.base.results import name_lines, short, table
+from cavity.base.rows import Rows, check_n_features, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.collections import lazily
 from cavity.blocks.formats import is_collection
@@ -33,9 +32,8 @@ from cavity.models.glm.problem import GLMProblem, Prior
 from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
 from cavity.models.glm.weights import Weights, prepared_rows
-from cavity.models.latent import LatentPosterior, log_density
-from cavity.models.learnt import Learnt, learnt_table
-from cavity.models.leave_one_out import LeavesOneOut
+from cavity.models.latent import SitesPosterior, log_density, outcome
+from cavity.models.learnt import learnt_table
 
 if TYPE_CHECKING:
     from cavity.models.glm.model import GLM
@@ -62,17 +60,11 @@ def posterior_of(solution, method, before=None, **labels):
     if method == "ep" and fit.tau is not None and not isinstance(fit.tau, ScratchVector):
         tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
     digest = ObservationDigest.of(rows.y, likelihood)
-    ended = fit if before is None else before
-    status = ended.status if solution.searched == CONVERGED or not fit.converged else solution.searched
     return GLMPosterior(
         model=problem.model,
         mean=weights.mean,
         variance=weights.variance,
         log_evidence=fit.log_evidence + (0.0 if before is None else before.log_evidence) + total,
-        converged=status == CONVERGED,
-        n_iter=fit.n_iter,
-        status=status,
-        residual=fit.residual,
         n_samples=rows.n + (0 if before is None else before.n_samples),
         method=method,
         trace=fit.trace,
@@ -84,12 +76,13 @@ def posterior_of(solution, method, before=None, **labels):
         _influence=moved,
         _row_weights=None if loo is None else rows.unequal_weights,
         observation_digest=digest if before is None else join_digests(before.observation_digest, digest),
+        **outcome(fit, solution.searched, before),
         **labels,
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
+class GLMPosterior(Coefficients, SitesPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -153,28 +146,15 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     model: GLM
     mean: FloatArray
     variance: FloatArray
-    log_evidence: float
-    converged: bool
-    n_iter: int
-    status: str
-    residual: float
-    n_samples: int
     method: str
-    trace: dict[str, Any]
     _covariance: WeightRoot | None
-    _loo: FloatArray | None
-    _tau: FloatArray | None
-    _rho: FloatArray | None
     columns: tuple[str, ...] | None = None
-    classes: tuple[Any, ...] | None = None
     roles: dict[str, Any] | None = None
     centre: FloatArray | None = None
     spread: FloatArray | None = None
     intercept: bool = False
     has_offset: bool = False
     chosen: tuple[Any, ...] | None = None
-    learnt: Learnt | Any = None
-    _influence: FloatArray | None = None
     _row_weights: FloatArray | None = None
     observation_digest: ObservationDigest | None = None
 
@@ -182,7 +162,6 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     record: ClassVar[Any] = RECORD
 
     def __repr__(self) -> str:
-        done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         return table(
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
@@ -191,7 +170,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
-                ("fit", f"{self.method.upper()}, {done}, {counted(self.n_iter, 'pass')}"),
+                self.outcome_row(self.method.upper()),
             ],
         )
 
@@ -369,8 +348,7 @@ class GLMPosterior(Coefficients, LeavesOneOut, LatentPosterior):
     def _rows_of(self, X):
         """Return new rows in the order of the fit checked, not yet prepared."""
         X = design_of(X, self.model.approximation)
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
+        check_n_features(X.shape[1], self.n_features)
         return X
 
     def _prepared(self, x):

@@ -15,7 +15,7 @@ from cavity.base.frames import names_of
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import ObservationDigest
-from cavity.base.results import counted, freeze, name_lines, short, table
+from cavity.base.results import freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.triangles import full
 from cavity.base.types import ArrayLike, FloatArray
@@ -32,9 +32,8 @@ from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_de
 from cavity.models.gp.process import ROWS_A_TASK, ProcessPosterior, checked_rows, prior_means
 from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import with_errors
-from cavity.models.latent import log_density
+from cavity.models.latent import SitesPosterior, log_density, outcome
 from cavity.models.learnt import Learnt
-from cavity.models.leave_one_out import LeavesOneOut
 
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess
@@ -51,8 +50,7 @@ def posterior_of(model, evidence, point, found=None, learnt=None, **kept):
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
     fit = ended(evidence.rows, point)
     model = point.settings.put_in(model)
-    status = found.status if found is not None and fit.converged else fit.status
-    searched = {"learning": np.zeros(0)} if found is None else found.trace
+    status, trace = (CONVERGED, {"learning": np.zeros(0)}) if found is None else (found.status, found.trace)
     solver = point.geometry.final_solver(belief)
     solver.clear()
     rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
@@ -62,12 +60,9 @@ def posterior_of(model, evidence, point, found=None, learnt=None, **kept):
         mean=rows.scattered(point.geometry.base + belief.mean, rows.offset),
         variance=None if belief.variance is None else rows.scattered(belief.variance, 0.0),
         log_evidence=point.log_evidence,
-        converged=status == CONVERGED,
-        n_iter=fit.n_iter,
-        status=status,
-        residual=fit.residual,
         n_samples=rows.n,
-        trace=fit.trace | searched,
+        trace=fit.trace | trace,
+        **outcome(fit, status),
         **kept,
         _loo=None if fit.loo is None else rows.scattered(fit.loo, 0.0),
         _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),
@@ -95,7 +90,7 @@ def latent_means(posterior, X):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
+class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
 
     Attributes
@@ -152,25 +147,12 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
     X: FloatArray
     mean: FloatArray
     variance: FloatArray
-    log_evidence: float
-    converged: bool
-    n_iter: int
-    status: str
-    residual: float
-    n_samples: int
-    trace: dict[str, Any]
-    _loo: FloatArray
-    _tau: FloatArray
-    _rho: FloatArray
     _alpha: FloatArray
     _rows: Rows
     _solver: Solver
     _options: Options
     columns: tuple[str, ...] | None = None
-    classes: tuple[Any, ...] | None = None
     roles: dict[str, Any] | None = None
-    learnt: Learnt | Any = None
-    _influence: FloatArray | None = None
 
     kind: ClassVar[str] = "gaussian_process"
     record: ClassVar[Any] = RECORD
@@ -196,8 +178,6 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
             vars(self)[name] = arrays.read_only(self._rows.scattered(values, 0.0))
 
     def __repr__(self) -> str:
-        done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
-        method = "exact" if self._exact else "EP"
         noise = "" if self._rows.noise is None else ", noise_variance of every row"
         return table(
             f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows{noise}",
@@ -207,7 +187,7 @@ class GaussianProcessPosterior(LeavesOneOut, ProcessPosterior):
                 ("likelihood", short(self.model.likelihood)),
                 ("mean", short(np.asarray(self.model.mean).tolist())),
                 *name_lines(self),
-                ("fit", f"{method}, {done}, {counted(self.n_iter, 'pass')}"),
+                self.outcome_row("exact" if self._exact else "EP"),
             ],
         )
 

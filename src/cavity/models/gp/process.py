@@ -15,7 +15,7 @@ from cavity.base.frames import coefficient_names, with_days
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.results import notes_of, title_of
-from cavity.base.rows import Rows, check_moments, design_matrix, row_vector
+from cavity.base.rows import Rows, check_moments, check_n_features, design_matrix, row_vector
 from cavity.base.summary import Table, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.blocks.executors import Threads, single_blas, threads_of
@@ -159,14 +159,8 @@ def checked_X(X, like=None):
         arrays.matrix(X.shape, "X as float64 numbers")
     X = np.require(design_matrix(X, "full"), dtype=np.float64, requirements="CA")
     arrays.check_finite(X, "X")
-    check_width(X, like)
+    check_n_features(X.shape[1], like)
     return X
-
-
-def check_width(X, like):
-    """Raise ValueError unless X has as many columns as the fit had, if there is one."""
-    if like is not None and X.shape[1] != like:
-        raise ValueError(f"X must have {like} columns like the data of the fit, got {X.shape[1]}")
 
 
 def checked_rows(model, X, y, offset, noise_variance, sample_weight, like=None):
@@ -265,7 +259,7 @@ class ProcessPosterior(LatentPosterior):
         known, n_threads, kept = self._known_part(offset, exposure, len(X)), threads_of(n_threads), local()
 
         X = open_source(X, "X", ndim=(2,), block_rows=ROWS_A_TASK)
-        check_width(X, self.n_features)
+        check_n_features(X.shape[1], self.n_features)
 
         def moments(x, start, _):
             X.check_finite(x, start)

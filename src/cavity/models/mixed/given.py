@@ -7,7 +7,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import data_frame, names_of
-from cavity.base.rows import Rows, row_vector, with_exposure
+from cavity.base.rows import Rows, check_n_features, row_vector, with_exposure
 from cavity.blocks.formats import is_unopened
 from cavity.blocks.reading import is_stored
 from cavity.blocks.runs import check_here
@@ -44,8 +44,7 @@ class Reader:
             if any(column is None for column in groups.values()):
                 raise ValueError(f"groups must have the columns {', '.join(map(repr, needed))}, got none")
         X = _columns(X)
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
+        check_n_features(X.shape[1], self.n_features)
         values = new_rows(self.terms, X, groups, levels)
         return self.prepared(X), values, dict(zip(others, found, strict=False))
 

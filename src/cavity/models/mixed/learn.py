@@ -11,7 +11,7 @@ import numpy as np
 from cavity.base.errors import within_range
 from cavity.likelihoods.parameters import PARAMETER_RANGE, FreeParameters, unit_of
 from cavity.models.defaults import location_and_spread
-from cavity.models.glm.evidence import Evidence
+from cavity.models.glm.evidence import Evidence, FreeSettings
 from cavity.models.glm.learn import searched, starting_likelihoods
 from cavity.models.mixed.layout import inverse
 
@@ -76,7 +76,7 @@ def _unit(k, i, j):
     return out
 
 
-class MixedVector:
+class MixedVector(FreeSettings):
     """The free settings as one vector: numbers of open covariances, then free numbers of the likelihood."""
 
     scan = (0.0,)
@@ -91,11 +91,6 @@ class MixedVector:
         self.open = [(term, root) for term, root in zip(terms, self.roots, strict=True) if root is not None]
         self.n_prior = sum(root.size for _, root in self.open)
         self.likelihood, self.free = likelihood, FreeParameters(likelihood, names, unit_of(rows.y))
-
-    @property
-    def size(self):
-        """The number of free settings."""
-        return self.n_prior + self.free.size
 
     def parts(self, x):
         """The free numbers of each open covariance."""
@@ -160,10 +155,6 @@ class MixedVector:
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
         meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
         return names[i], f"{values[i]:.2g}", f"; as far as these data tell {meaning}"
-
-    def gradient(self, evidence, point):
-        """That of the log evidence at a point."""
-        return evidence.gradient(point, self)
 
     def log_prior(self, settings):
         """That of the open covariances, and its slopes: log |V|/2 of each to keep away from zero, or nothing."""

@@ -11,16 +11,13 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.labels import recoded
-from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
-from cavity.models.latent import LatentPosterior, log_density
-from cavity.models.learnt import Learnt
-from cavity.models.leave_one_out import LeavesOneOut
+from cavity.models.latent import LatentPosterior, SitesPosterior, log_density, outcome
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.given import Reader
 from cavity.models.mixed.groups_out import group_log_densities
@@ -45,17 +42,12 @@ def posterior_of(solution, reader, **labels):
         loo[rows.left_out] = log_density(problem.model.likelihood, out.y, *moments)
     names = [term.name for term in problem.terms]
     covariances = {name: arrays.read_only(each) for name, each in zip(names, problem.covariances, strict=True)}
-    status = fit.status if solution.searched == CONVERGED or not fit.converged else solution.searched
     return MixedGLMPosterior(
         model=replace(problem.model, covariances=covariances),
         mean=effects.mean[:d],
         variance=effects.variance[:d],
         covariance=effects.covariance(np.arange(d)),
         log_evidence=fit.log_evidence,
-        converged=status == CONVERGED,
-        n_iter=fit.n_iter,
-        status=status,
-        residual=fit.residual,
         n_samples=rows.n,
         effective_parameters=fit.belief.trace,
         trace=fit.trace,
@@ -69,12 +61,13 @@ def posterior_of(solution, reader, **labels):
         _influence=rows.scattered(fit.influence, 0.0),
         _row_weights=rows.unequal_weights,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
+        **outcome(fit, solution.searched),
         **labels,
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
+class MixedGLMPosterior(NamedEffects, SitesPosterior):
     """The approximate posterior of all effects of a `MixedGLM`.
 
     Attributes
@@ -119,22 +112,9 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
     mean: FloatArray
     variance: FloatArray
     covariance: FloatArray
-    log_evidence: float
-    converged: bool
-    n_iter: int
-    status: str
-    residual: float
-    n_samples: int
     effective_parameters: float
-    trace: dict[str, Any]
     _effects: Effects
     _reader: Reader
-    _loo: FloatArray | None
-    _tau: FloatArray | None
-    _rho: FloatArray | None
-    _influence: FloatArray | None
-    learnt: Learnt | Any = None
-    classes: tuple[Any, ...] | None = None
     has_offset: bool = False
     chosen: tuple[Any, ...] | None = None
     _row_weights: FloatArray | None = None
@@ -144,7 +124,6 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
     record: ClassVar[Any] = RECORD
 
     def __repr__(self) -> str:
-        done = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         lines = [("likelihood", short(self.model.likelihood))]
         for term in self._reader.terms:
             sd = np.sqrt(np.diagonal(self.model.covariances[term.name]))
@@ -159,7 +138,7 @@ class MixedGLMPosterior(NamedEffects, LeavesOneOut, LatentPosterior):
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(self.sd, precision=4, threshold=8)),
-                ("fit", f"EP, {done}, {counted(self.n_iter, 'pass')}"),
+                self.outcome_row("EP"),
             ],
         )
 

@@ -41,6 +41,7 @@ LABELS = Setting(
 LIST = Setting("a list", lambda value: isinstance(value, list | tuple))
 TERM = {"group": names(), "columns": names(), "index": Nullable(NUMBERS), "labels": LABELS}
 CODING = {"formula": TEXT, "columns": names(), "labels": TABLE}
+OF_READER = ("columns", "roles", "intercept", "centre", "spread")  # its fields that are saved as they are
 EFFECTS = {"group": names(), "slopes": LIST, "intercept": FLAG, "correlated": FLAG}
 
 
@@ -50,9 +51,7 @@ EFFECTS = {"group": names(), "slopes": LIST, "intercept": FLAG, "correlated": FL
 def _taken_apart(reader):
     """The parts of a Reader by the names that files have for them."""
     coding = getattr(reader, "coding", None)
-    parts = {
-        name: getattr(reader, name) for name in ("columns", "n_features", "roles", "intercept", "centre", "spread")
-    }
+    parts = {name: getattr(reader, name) for name in ("n_features", *OF_READER)}
     parts["terms"] = reader.terms
     parts |= {f"levels_{i}": term.levels.combinations for i, term in enumerate(reader.terms)}
     if coding is not None:
@@ -73,20 +72,15 @@ def _reader(terms, n_features, coding=None, **parts):
         levels = Levels(columns, term["labels"], np.asarray(parts.pop(f"levels_{i}")))
         codes, Z = np.zeros(0, dtype=np.intp), np.zeros((0, len(term["columns"])))
         found.append(Term(levels, term["columns"], term["index"], codes, Z))
-    roles, names_of = parts.pop("roles", None), parts.pop("columns", None)
-    known = {
-        "intercept": parts.pop("intercept"),
-        "centre": parts.pop("centre", None),
-        "spread": parts.pop("spread", None),
-    }
+    known = {"terms": tuple(found), "n_features": n_features} | {name: parts.pop(name, None) for name in OF_READER}
     if coding is None:
-        return Reader(tuple(found), names_of, n_features, roles, **known)
+        return Reader(**known)
     columns = {name: np.asarray(parts.pop(f"coded_{i}")) for i, name in enumerate(coding["columns"])}
     labels = {name: tuple(each) for name, each in coding["labels"].items()}
     numbers = {name: column for name, column in columns.items() if name not in labels}
     codes = {name: column.astype(np.intp) for name, column in columns.items() if name in labels}
     made = Coding(coding["formula"], numbers, codes, labels)
-    return FormulaReader(tuple(found), names_of, n_features, roles, **known, coding=made)
+    return FormulaReader(**known, coding=made)
 
 
 def _terms(value):

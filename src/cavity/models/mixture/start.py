@@ -18,7 +18,7 @@ from cavity.base.lazy import linalg, sparse
 from cavity.blocks.executors import Threads
 from cavity.blocks.job import QUIET
 from cavity.mean_field import engine
-from cavity.mean_field.options import TRIAL_PASSES, AscentOptions
+from cavity.mean_field.options import TRIAL_PASSES
 from cavity.models.mixture.prior import placed
 from cavity.models.mixture.state import MixtureState
 from cavity.models.mixture.sweep import MixtureSweeps
@@ -302,11 +302,8 @@ def _best(sample, prior, states, passes, job):
     """Return where passes over the sample lead from the best of the states, and how; the only one as it is."""
     if len(states) == 1 or passes < 1:
         return states[0], None
-    options = AscentOptions(accelerate=True, max_iter=passes, tol=0.0)
     with Threads(1) as thread:
-        sweeps = MixtureSweeps(prior, sample, thread)
-        begun = job.unkept().through("trial", states, len(states))
-        trials = [engine.ascend(sweeps, state, replace(options, job=stage)) for state, stage in begun]
+        trials = engine.trials(MixtureSweeps(prior, sample, thread), states, passes, job)
     best = max(trials, key=lambda trial: trial.elbo)
     return best.state, best
 

@@ -16,7 +16,7 @@ from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nullable, Record, Setting, integer
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted, name_lines, table
-from cavity.base.rows import check_moments
+from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.collections import lazily
 from cavity.blocks.executors import Threads
@@ -287,8 +287,7 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         """Return new rows checked, in the order of the fit, and the known part of their f."""
         X, offset, exposure = self._taken(X, offset, exposure)
         X = opened(X, PREDICT_ROWS)
-        if X.shape[1] != self.n_features:
-            raise ValueError(f"X must have {self.n_features} columns like the data of the fit, got {X.shape[1]}")
+        check_n_features(X.shape[1], self.n_features)
         return X, self._known_part(offset, exposure, len(X))
 
     def _drawn(self, X, n, rng, offset, exposure):

@@ -17,7 +17,7 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of, with_days
-from cavity.base.rows import Rows
+from cavity.base.rows import Rows, check_n_features
 from cavity.blocks import merge
 from cavity.blocks.executors import Threads
 from cavity.blocks.parts import ArrayRows
@@ -127,13 +127,12 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
     if names_of(X) is not None and len(X) > ROWS_AT_ONCE:  # fewer are one block, which is converted once
         X = open_source(X, "X", ndim=(2,), block_rows=ROWS_AT_ONCE)
     if isinstance(X, Source):
-        if X.n_features != n_features:
-            raise ValueError(f"X must have {n_features} columns like the data of the fit, got {X.n_features}")
+        check_n_features(X.n_features, n_features)
     elif np.shape(X) in ((0,), (0, n_features)) and np.shape(y)[:1] == (0,):
         return None
     else:
-        if len(np.shape(X)) == 2 and np.shape(X)[1] != n_features:
-            raise ValueError(f"X must have {n_features} columns like the data of the fit, got {np.shape(X)[1]}")
+        if len(np.shape(X)) == 2:
+            check_n_features(np.shape(X)[1], n_features)
         X = checked_X(X, n_features)
     noise = row_noise(model, noise_variance, X.shape[0])
     rows = BatchRows.checked(model.likelihood, X, y, offset, sample_weight, noise, some=False)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _shown(name: str, words: str) -> Any:
-    """Return a property of a state that is a field of its snapshot."""
+    """Return a property of a state that is a field of its snapshot, and needs no more than a line to describe it."""
     return property(attrgetter(f"_now.{name}"), doc=words)
 
 
@@ -72,47 +72,51 @@ class StreamingGPState(SparsePosterior):
         "inducing_ids", "A number for every inducing point, (M,), which it keeps while it is one."
     )
     last_increment: float = _shown("last_increment", "What the last update added to log_bound, in nats.")
-    information_lost: float = _shown(
-        "information_lost",
-        """Nats that all updates lost by giving up inducing points.
-
-        By so much the bound of the rows before is lower than it was at its own inducing points. What updates lost by
-        changed settings is not in it, as nobody can count that without the rows; `information_lost_bound` says what all
-        of this may have cost at most.
-        """,
-    )
     last_information_lost: float = _shown(
         "last_information_lost", "Nats of `information_lost` that the last update lost."
     )
     n_updates: int = _shown("n_updates", "Calls so far that took in rows, the fit and merges among them.")
     status: str = _shown("status", "Why the iteration of the last update ended.")
     n_iter: int = _shown("n_iter", "EP's sweeps of the last update; 1 with Gaussian noise.")
-    trace: dict[str, Any] = _shown(
-        "trace",
-        """Arrays by names, of the last update.
-
-        "change" of every sweep of EP, "learning", the increment plus log prior of every step of the search for
-        settings, and "seconds" when it was known, since the last part of the search began, which files do not keep.
-        """,
-    )
-    columns: tuple[str, ...] | None = _shown(
-        "columns",
-        """Names of the columns of X, if it was a data frame, else None.
-
-        The columns of later data frames are put in their order.
-        """,
-    )
-    classes: tuple[Any, ...] | None = _shown(
-        "classes",
-        """The values that labels stand for, in their order.
-
-        None where y was 0 and 1, -1 and 1, truth values, or the numbers of classes.
-        """,
-    )
     roles: dict[str, str] | None = _shown(
         "roles", "The names of the columns that were y, offset, ..., by these words, where given by name."
     )
     has_offset: bool = _shown("has_offset", "Whether rows came with offsets, which predictions then want as well.")
+
+    @property
+    def information_lost(self) -> float:
+        """Nats that all updates lost by giving up inducing points.
+
+        By so much the bound of the rows before is lower than it was at its own inducing points. What updates lost by
+        changed settings is not in it, as nobody can count that without the rows; `information_lost_bound` says what all
+        of this may have cost at most.
+        """
+        return self._now.information_lost
+
+    @property
+    def trace(self) -> dict[str, Any]:
+        """Arrays by names, of the last update.
+
+        "change" of every sweep of EP, "learning", the increment plus log prior of every step of the search for
+        settings, and "seconds" when it was known, since the last part of the search began, which files do not keep.
+        """
+        return self._now.trace
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the columns of X, if it was a data frame, else None.
+
+        The columns of later data frames are put in their order.
+        """
+        return self._now.columns
+
+    @property
+    def classes(self) -> tuple[Any, ...] | None:
+        """The values that labels stand for, in their order.
+
+        None where y was 0 and 1, -1 and 1, truth values, or the numbers of classes.
+        """
+        return self._now.classes
 
     # ------------------------------------------------------------------------------------------ taking in rows
 

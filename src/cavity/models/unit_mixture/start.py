@@ -1,7 +1,5 @@
 """Where a unit mixture starts, and whether data and means are within its reach."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from cavity.base import arrays
@@ -10,7 +8,7 @@ from cavity.blocks.executors import Threads
 from cavity.blocks.job import QUIET
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
-from cavity.mean_field.options import TRIAL_PASSES, AscentOptions
+from cavity.mean_field.options import TRIAL_PASSES
 from cavity.models.far_points import are_many, far_sd, warn_of_far_points
 from cavity.models.unit_mixture.sweep import Extent, UnitMixtureState, UnitMixtureSweeps
 
@@ -101,12 +99,9 @@ def _deterministic(model, sample, job):
     source = sources.open_source(sample, "y")
     with Threads(1) as thread:
         sweeps = UnitMixtureSweeps(len(sample), model.learn, source, thread, Extent(low, high, np.mean(sample)))
-        options = AscentOptions(accelerate=True, max_iter=TRIAL_PASSES, tol=0.0)
-        elbos = []
-        for means, stage in job.unkept().through("trial", starts, len(starts)):
-            done = engine.ascend(sweeps, first_state(model, means, len(sample)), replace(options, job=stage))
-            elbos.append(done.elbo)
-    return starts[int(np.argmax(elbos))]
+        states = [first_state(model, means, len(sample)) for means in starts]
+        trials = engine.trials(sweeps, states, TRIAL_PASSES, job)
+    return starts[int(np.argmax([trial.elbo for trial in trials]))]
 
 
 def first_state(model, means, n):

@@ -17,7 +17,7 @@ from cavity import _core
 from cavity._core import scalar
 from cavity.base import arrays
 from cavity.base.errors import raise_status
-from cavity.base.lazy import special
+from cavity.base.lazy import special, stats
 from cavity.base.types import ArrayLike
 from cavity.distributions.algebra import Algebra, broadcast_slots, check_variance, plain, slots_of
 from cavity.distributions.products import divide, multiply
@@ -169,8 +169,6 @@ class Gaussian(Algebra, scalar.GaussianBase):
 
     def to_scipy(self) -> Any:
         """Return the normalised distribution as a frozen `scipy.stats.norm`; all factors must be proper."""
-        from scipy import stats
-
         if not np.all((np.asarray(self.rho) > 0) & np.isfinite(self.rho)):
             raise ValueError("to_scipy: every factor must have a positive, finite precision")
         return stats.norm(self.mean, np.sqrt(self.variance))
@@ -339,8 +337,6 @@ class SphericalGaussian(Algebra):
 
     def to_scipy(self) -> Any:
         """Return the normalised distribution as a frozen `scipy.stats.multivariate_normal` (batch shape () only)."""
-        from scipy import stats
-
         if self.shape or not 0 < self.rho < np.inf:
             raise ValueError("to_scipy: needs batch shape () and a positive, finite precision")
         return stats.multivariate_normal(self.mean, np.eye(self.dim) * self.variance)

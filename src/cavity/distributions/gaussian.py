@@ -19,7 +19,7 @@ from cavity.base import arrays
 from cavity.base.errors import raise_status
 from cavity.base.lazy import special, stats
 from cavity.base.types import ArrayLike
-from cavity.distributions.algebra import Algebra, broadcast_slots, check_variance, plain, slots_of
+from cavity.distributions.algebra import Algebra, broadcast, broadcast_slots, check_variance, plain, slots_of
 from cavity.distributions.products import divide, multiply
 
 _kernel = _core.best("gaussian")
@@ -223,13 +223,7 @@ class SphericalGaussian(Algebra):
         self._set(tau.copy(), rho.copy(), gamma.copy())
 
     def _set(self, tau, rho, gamma):
-        shape = np.broadcast_shapes(tau.shape[:-1], np.shape(rho), np.shape(gamma))
-        slots = (
-            np.broadcast_to(tau, (*shape, tau.shape[-1])),
-            np.broadcast_to(rho, shape),
-            np.broadcast_to(gamma, shape),
-        )
-        for name, slot in zip(("tau", "rho", "log_scale"), slots, strict=True):
+        for name, slot in zip(("tau", "rho", "log_scale"), broadcast(tau, rho, gamma), strict=True):
             slot = arrays.read_only(np.ascontiguousarray(slot).reshape(slot.shape))
             object.__setattr__(self, name, slot if slot.ndim else float(slot))
 

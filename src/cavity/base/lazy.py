@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from scipy import optimize as optimize
     from scipy import sparse as sparse
     from scipy import special as special
+    from scipy import stats as stats
     from scipy.linalg import blas as blas
     from scipy.linalg import lapack as lapack
 else:
     special, linalg, optimize = Lazy("scipy.special"), Lazy("scipy.linalg"), Lazy("scipy.optimize")
-    sparse = Lazy("scipy.sparse")
+    sparse, stats = Lazy("scipy.sparse"), Lazy("scipy.stats")
     blas, lapack = Lazy("scipy.linalg.blas"), Lazy("scipy.linalg.lapack")

@@ -337,11 +337,16 @@ def broadcast_slots(tau, rho, log_scale):
     if np.any(np.isnan(gamma)):
         raise ValueError("log_scale must not be nan")
     try:
-        shape = np.broadcast_shapes(tau.shape[:-1], rho.shape, gamma.shape)
+        return broadcast(tau, rho, gamma)
     except ValueError:
         raise ValueError(
             f"tau, rho and log_scale must broadcast, got batch shapes {tau.shape[:-1]}, {rho.shape}, {gamma.shape}"
         ) from None
+
+
+def broadcast(tau, rho, gamma):
+    """Return tau (..., d), rho (...) and gamma (...) of one batch shape."""
+    shape = np.broadcast_shapes(tau.shape[:-1], np.shape(rho), np.shape(gamma))
     return np.broadcast_to(tau, (*shape, tau.shape[-1])), np.broadcast_to(rho, shape), np.broadcast_to(gamma, shape)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
-from cavity.base.lazy import special
+from cavity.base.lazy import special, stats
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, joint
@@ -85,8 +85,6 @@ class Gamma(Distribution):
         scipy.stats distribution
             ``gamma``.
         """
-        from scipy import stats  # takes a while to load
-
         return stats.gamma(self.shape, scale=np.divide(1.0, self.rate))
 
     @property

@@ -17,9 +17,9 @@ from cavity import _core
 from cavity._core import scalar
 from cavity.base import arrays
 from cavity.base.errors import raise_status
-from cavity.base.lazy import special
+from cavity.base.lazy import special, stats
 from cavity.base.types import ArrayLike
-from cavity.distributions.algebra import Algebra, broadcast_slots, check_variance, plain, slots_of
+from cavity.distributions.algebra import Algebra, broadcast, broadcast_slots, check_variance, plain, slots_of
 from cavity.distributions.products import divide, multiply
 
 _kernel = _core.best("gaussian")
@@ -169,8 +169,6 @@ class Gaussian(Algebra, scalar.GaussianBase):
 
     def to_scipy(self) -> Any:
         """Return the normalised distribution as a frozen `scipy.stats.norm`; all factors must be proper."""
-        from scipy import stats
-
         if not np.all((np.asarray(self.rho) > 0) & np.isfinite(self.rho)):
             raise ValueError("to_scipy: every factor must have a positive, finite precision")
         return stats.norm(self.mean, np.sqrt(self.variance))
@@ -225,13 +223,7 @@ class SphericalGaussian(Algebra):
         self._set(tau.copy(), rho.copy(), gamma.copy())
 
     def _set(self, tau, rho, gamma):
-        shape = np.broadcast_shapes(tau.shape[:-1], np.shape(rho), np.shape(gamma))
-        slots = (
-            np.broadcast_to(tau, (*shape, tau.shape[-1])),
-            np.broadcast_to(rho, shape),
-            np.broadcast_to(gamma, shape),
-        )
-        for name, slot in zip(("tau", "rho", "log_scale"), slots, strict=True):
+        for name, slot in zip(("tau", "rho", "log_scale"), broadcast(tau, rho, gamma), strict=True):
             slot = arrays.read_only(np.ascontiguousarray(slot).reshape(slot.shape))
             object.__setattr__(self, name, slot if slot.ndim else float(slot))
 
@@ -339,8 +331,6 @@ class SphericalGaussian(Algebra):
 
     def to_scipy(self) -> Any:
         """Return the normalised distribution as a frozen `scipy.stats.multivariate_normal` (batch shape () only)."""
-        from scipy import stats
-
         if self.shape or not 0 < self.rho < np.inf:
             raise ValueError("to_scipy: needs batch shape () and a positive, finite precision")
         return stats.multivariate_normal(self.mean, np.eye(self.dim) * self.variance)

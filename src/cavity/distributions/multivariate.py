@@ -10,6 +10,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
+from cavity.base.lazy import stats
 from cavity.base.triangles import inverse_lower, solve_lower
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.distributions.family import Distribution
@@ -153,8 +154,6 @@ class MultivariateGaussian(Distribution):
         scipy.stats distribution
             ``multivariate_normal``.
         """
-        from scipy import stats  # takes a while to load
-
         return stats.multivariate_normal(self.mean, self.covariance, allow_singular=True)
 
     @property

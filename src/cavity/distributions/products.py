@@ -76,7 +76,7 @@ def multiply(
             if done[0]:
                 raise_status(done[0], done[1], "multiply")
             return done[2]
-    return _raw(1.0, (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
+    return _raw(_kernel.multiply, "multiply", (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
 
 
 def divide(
@@ -131,15 +131,14 @@ def divide(
             if done[0]:
                 raise_status(done[0], done[1], "divide")
             return done[2]
-    return _raw(-1.0, (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
+    return _raw(_kernel.divide, "divide", (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
 
 
 NAMES = ("tau1", "rho1", "gamma1", "tau2", "rho2", "gamma2")
 
 
-def _raw(sign, operands, out, n_threads):
+def _raw(kernel, action, operands, out, n_threads):
     """Multiply or divide what the kernel did not do at once: threads, broadcasting, casting, errors."""
-    kernel, action = (_kernel.multiply, "multiply") if sign > 0 else (_kernel.divide, "divide")
     n_threads = threads_of(n_threads)
     raw = [arrays.check_real(operand, name) for name, operand in zip(NAMES, operands, strict=True)]
     if out is not None:

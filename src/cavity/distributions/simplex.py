@@ -10,7 +10,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
-from cavity.base.lazy import special
+from cavity.base.lazy import special, stats
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, joint
@@ -76,8 +76,6 @@ class Dirichlet(Distribution):
         scipy.stats distribution
             ``dirichlet``.
         """
-        from scipy import stats  # takes a while to load
-
         if self.concentration.ndim > 1:
             raise ValueError(f"to_scipy: needs one distribution, got a batch of shape {self.concentration.shape[:-1]}")
         return stats.dirichlet(self.concentration)

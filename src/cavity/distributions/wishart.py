@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2, LOG_2PI, LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import put
-from cavity.base.lazy import special
+from cavity.base.lazy import special, stats
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.triangles import inverse_lower
 from cavity.base.types import FloatArray, FloatOrArray
@@ -95,8 +95,6 @@ class Wishart(Distribution):
         scipy.stats distribution
             ``wishart``.
         """
-        from scipy import stats  # takes a while to load
-
         return stats.wishart(self.degrees_of_freedom, self._root @ self._root.T)
 
     @property

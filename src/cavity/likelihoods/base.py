@@ -108,7 +108,7 @@ class Likelihood(Public):
         ndarray
             Of the shape of `f`; -inf is allowed where y is impossible.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define log_p(y, f)")
+        raise self._undefined("log_p(y, f)")
 
     def check(self, y: Any) -> FloatArray:
         """Check observations before any work; the default wants finite real numbers.
@@ -138,7 +138,7 @@ class Likelihood(Public):
         ndarray
             E[y | f], of the shape of `f`.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define conditional_mean(f), the mean of y given f")
+        raise self._undefined("conditional_mean(f), the mean of y given f")
 
     def conditional_variance(self, f: Any) -> FloatOrArray:
         """Variance of an observation given f, elementwise.
@@ -153,9 +153,7 @@ class Likelihood(Public):
         ndarray
             Var[y | f], of the shape of `f`.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} must define conditional_variance(f), the variance of y given f"
-        )
+        raise self._undefined("conditional_variance(f), the variance of y given f")
 
     def cdf(self, y: Any, f: Any) -> FloatOrArray:
         """Probability that an observation is at most y given f, elementwise.
@@ -172,9 +170,7 @@ class Likelihood(Public):
         ndarray
             The probabilities, of the shape of `f`.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} must define cdf(y, f), the probability of an observation up to y given f"
-        )
+        raise self._undefined("cdf(y, f), the probability of an observation up to y given f")
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw an observation for each latent value; the numbers of classes for classifiers.
@@ -192,7 +188,7 @@ class Likelihood(Public):
             The draws, of the shape of `f`.
         """
         if self.n_classes is None:
-            raise NotImplementedError(f"{type(self).__name__} must define draw(f, rng), which draws y given f")
+            raise self._undefined("draw(f, rng), which draws y given f")
         f, labels = np.asarray(f, dtype=np.float64), class_numbers(self)
         p = np.exp(np.stack([self.log_p(np.full(f.shape, label), f) for label in labels[:-1]]))
         return np.sum(rng.random(f.shape) >= np.cumsum(p, axis=0), axis=0)
@@ -293,6 +289,9 @@ class Likelihood(Public):
                 f"they are too far from the scale of the likelihood {type(self).__name__}"
             )
         return tuple(a.reshape(shape)[()] for a in moments)
+
+    def _undefined(self, method):
+        return NotImplementedError(f"{type(self).__name__} must define {method}")
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """Values of the parameters that data suggest: where a search begins for those that are open.

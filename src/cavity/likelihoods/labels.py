@@ -269,18 +269,15 @@ class OrderedProbit(_Compiled):
     def _guess(self, y):
         return None
 
-    def _bounds(self, y):
+    def _encode(self, y):
         edges = np.concatenate([[-np.inf], self.thresholds, [np.inf]])
         index = np.asarray(y).astype(np.intp)
         return edges[index], edges[index + 1]
 
-    def _encode(self, y):
-        return self._bounds(y)
-
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability of the class; see `Likelihood.log_p`."""
         check_closed(self)
-        return _log_interval(self, *self._bounds(y), f)
+        return _log_interval(self, *self._encode(y), f)
 
 
 def _log_interval(likelihood, lower, upper, f):

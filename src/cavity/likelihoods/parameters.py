@@ -6,6 +6,7 @@ finds it. A search wants numbers without bounds: a `FreeParameters` turns values
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -24,14 +25,6 @@ class Domain:
     pack: Callable  # (value, unit) -> (n,)
     unpack: Callable  # (vector, unit) -> value
     slopes: Callable  # (value, unit) -> (n, n): derivatives of the values in the free numbers
-
-
-def _positive(value, name):
-    return arrays.number(value, name, low=0)
-
-
-def _share(value, name):
-    return arrays.number(value, name, low=0, high=1)
 
 
 def _increasing(value, name):
@@ -55,7 +48,7 @@ def _sum_slopes(values, unit):
 
 
 _POSITIVE = Domain(
-    _positive,
+    partial(arrays.number, low=0),
     lambda value, unit: np.log([value]),
     lambda vector, unit: float(np.exp(vector[0])),
     lambda value, unit: np.array([[value]]),
@@ -70,7 +63,7 @@ DOMAINS = {
         lambda value, unit: np.array([[unit]]),
     ),
     "share": Domain(
-        _share,
+        partial(arrays.number, low=0, high=1),
         lambda value, unit: np.array([np.log(value) - np.log1p(-value)]),
         lambda vector, unit: float(1.0 / (1.0 + np.exp(-vector[0]))),
         lambda value, unit: np.array([[value * (1.0 - value)]]),

@@ -131,12 +131,7 @@ def log_tilted(log_p, mean, variance):
     leads to it. A spike much narrower than half an sd is found from its tails, but missed on a flat plateau, and so is
     a support as narrow as that.
     """
-    results = np.empty((4, mean.size))
-    with np.errstate(all="ignore"):
-        for start in range(0, mean.size, SITES_TOGETHER):
-            index = np.arange(start, min(start + SITES_TOGETHER, mean.size))
-            results[:, index] = _chunk(_Sites(log_p, index, mean[index], variance[index]))
-    return tuple(results)
+    return _in_chunks(_chunk, log_p, mean, variance)
 
 
 def log_tilted_of_pass(log_p, mean, variance):
@@ -145,14 +140,16 @@ def log_tilted_of_pass(log_p, mean, variance):
     log_p is called once for a thousand sites, at 51 points about the cavities; once more, at 67 where they are,
     for tilted distributions that are narrower by a tenth or more; and by adaptive quadrature where these are too few.
     """
+    return _in_chunks(_few, log_p, mean, variance)
+
+
+def _in_chunks(results_of, log_p, mean, variance):
+    """Return what results_of(sites) returns, (4, n), for so many sites at a time."""
     results = np.empty((4, mean.size))
     with np.errstate(all="ignore"):
         for start in range(0, mean.size, SITES_TOGETHER):
             index = np.arange(start, min(start + SITES_TOGETHER, mean.size))
-            sites = _Sites(log_p, index, mean[index], variance[index])
-            results[:, index], rest = _few(sites)
-            if rest.size:
-                results[:, index[rest]] = _chunk(sites.take(rest))
+            results[:, index] = results_of(_Sites(log_p, index, mean[index], variance[index]))
     return tuple(results)
 
 
@@ -349,7 +346,7 @@ CENTRE = slice(COARSE.count // 2 - 1, COARSE.count // 2 + 2)
 
 
 def _few(sites):
-    """Return results (4, n) by rules of few nodes, and the sites for which they are not good to 1e-9."""
+    """Return the results (4, n) by rules of few nodes; where these are not good to 1e-9, those of `_chunk`."""
 
     def log_h(part, x):
         log_p = sites.log_p(sites.mean[part, None] + sites.sd[part, None] * x, part)
@@ -370,4 +367,7 @@ def _few(sites):
         shift, shrink = centre + scale * shift, scale * scale * (1.0 + more)
         sd, variance = sites.sd[rest], sites.variance[rest]
         results[:, rest] = log_z + np.log(scale), shift / sd, (shrink - 1.0) / variance, shrink
-    return results, np.flatnonzero(hidden | ~good)
+    rest = np.flatnonzero(hidden | ~good)
+    if rest.size:
+        results[:, rest] = _chunk(sites.take(rest))
+    return results

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
+from cavity.base.errors import NumericalWarning, warn
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.blocks.collections import lazily
 from cavity.blocks.formats import is_collection
@@ -80,6 +81,13 @@ class Face(BaseEstimator):
     def _settings(self, *names):
         """Return the arguments of these names as a dictionary."""
         return {name: getattr(self, name) for name in names}
+
+    def _set_loo_score(self, log_density, weight):
+        """Set the weighted mean of what log_density() returns; warn where it raises ValueError."""
+        try:
+            self.loo_score_ = float(np.average(log_density(), weights=weight))
+        except ValueError as error:  # the posterior stands, only this is missing
+            warn(f"no loo_score_: {error}", NumericalWarning)
 
     def _new_rows(self, X, dtype=np.float64, **options):
         """Return checked rows to predict; options of `validate_data`."""

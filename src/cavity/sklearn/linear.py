@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from cavity.base import arrays
-from cavity.base.errors import NumericalWarning, warn, within_range
+from cavity.base.errors import within_range
 from cavity.base.rows import Rows, row_weights
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.blocks.formats import is_collection
@@ -194,11 +194,7 @@ class _LinearClassifier(Classifier, Face):
             options |= {"learn": "prior_variance", "prior_groups": groups}
         self._set_posteriors(classes, [model.fit(design, signs, **options) for signs in one_vs_rest(y, classes)])
         if self.schedule != "stochastic":  # which keeps no sites
-            try:
-                loo = loo_log_density(self.posteriors_, np.searchsorted(classes, y))
-                self.loo_score_ = float(np.average(loo, weights=weight))
-            except ValueError as error:  # the posterior stands, only this is missing
-                warn(f"no loo_score_: {error}", NumericalWarning)
+            self._set_loo_score(lambda: loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight)
         return self
 
     def partial_fit(

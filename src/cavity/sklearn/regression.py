@@ -16,7 +16,6 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from cavity.base import arrays
-from cavity.base.errors import NumericalWarning, warn
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
@@ -91,10 +90,7 @@ class GLMEstimator(Face):
         self.intercept_ = float(mean[0]) if intercept else 0.0
         self.log_evidence_, self.n_iter_ = posterior.log_evidence, posterior.n_iter
         self.converged_ = posterior.converged
-        try:
-            self.loo_score_ = float(np.average(posterior.loo_log_density, weights=weight))
-        except ValueError as error:  # the posterior stands, only this is missing
-            warn(f"no loo_score_: {error}", NumericalWarning)
+        self._set_loo_score(lambda: posterior.loo_log_density, weight)
 
 
 class _GLMRegressor(RegressorMixin, GLMEstimator):

@@ -415,7 +415,7 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
     _rho: FloatArray | Any
     _influence: FloatArray | None = None
 
-    def outcome_row(self, method: str) -> tuple[str, str]:
+    def _outcome_row(self, method: str) -> tuple[str, str]:
         """Return the last line of a repr."""
         ended = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         return "fit", f"{method}, {ended}, {counted(self.n_iter, 'pass')}"

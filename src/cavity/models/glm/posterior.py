@@ -170,7 +170,7 @@ class GLMPosterior(Coefficients, SitesPosterior):
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
-                self.outcome_row(self.method.upper()),
+                self._outcome_row(self.method.upper()),
             ],
         )
 

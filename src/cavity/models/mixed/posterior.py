@@ -138,7 +138,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(self.sd, precision=4, threshold=8)),
-                self.outcome_row("EP"),
+                self._outcome_row("EP"),
             ],
         )
 

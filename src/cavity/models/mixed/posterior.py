@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def posterior_of(solution, reader, **labels):
     """Return the posterior of a solution; new rows are read by the `Reader`."""
-    problem, fit, effects = solution.problem, solution.fit, solution.effects
+    problem, fit, effects = solution.problem, solution.fit, solution.weights
     rows, d = problem.rows, problem.layout.n_fixed
     loo = rows.scattered(fit.loo, np.nan)
     if rows.left_out.any():

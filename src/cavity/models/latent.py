@@ -428,7 +428,7 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
         return self._loo
 
 
-def outcome(fit, searched, before=None):
+def outcome(fit, searched=CONVERGED, before=None):
     """Return how a fit ended, by the names of a posterior's fields; `searched` is the status of the search in it.
 
     The status of an update is that of the posterior before it, if there was nothing to search for.

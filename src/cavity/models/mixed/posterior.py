@@ -473,16 +473,13 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
             variance=effects.variance[:d],
             covariance=effects.covariance(np.arange(d)),
             log_evidence=self.log_evidence + fit.log_evidence,
-            converged=self.converged and fit.converged,
-            status=fit.status if self.converged else self.status,
-            n_iter=fit.n_iter,
-            residual=fit.residual,
             n_samples=self.n_samples + rows.n,
             effective_parameters=layout.size - effects.trace_with(*layout.entries(), prior.entries),
             trace=fit.trace,
             has_offset=self.has_offset or rows.has_offset,
             observation_digest=join_digests(self.observation_digest, digest),
             _effects=effects,
+            **outcome(fit, before=None if self.converged else self),
             **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_row_weights")),
         )
 

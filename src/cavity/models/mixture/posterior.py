@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, coefficient_names, names_of
 from cavity.base.observation_digest import join_digests
-from cavity.base.results import Summarized, VariationalPosterior, counted, freeze, name_lines, table
+from cavity.base.results import Summarized, VariationalPosterior, counted, freeze
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.blocks.collections import lazily
@@ -395,12 +395,10 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         )
 
     def __repr__(self) -> str:
-        with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            rows = [("weights", np.array2string(self.weights)), ("counts", np.array2string(self.counts))]
         k, dim = self._state.factors.mean.shape
         size = f"{counted(dim, 'column')}, {counted(k, f'{self.model.covariance} component')}"
         title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {size}"
-        return table(title, [*name_lines(self), *rows, *self.outcome_rows()])
+        return self._described(title, weights=self.weights, counts=self.counts)
 
 
 def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None, roles=None):

@@ -14,7 +14,7 @@ from cavity.base.errors import within_range
 from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nullable, Record, Setting, integer
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted, name_lines, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted
 from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.collections import lazily
@@ -298,7 +298,5 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         return mean, variance
 
     def __repr__(self) -> str:
-        with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self._squares()))]
         title = f"{type(self).__name__}: {self.n_samples} rows, {counted(len(self.mean), 'column')}"
-        return table(title, [*name_lines(self), *lines, *self.outcome_rows()])
+        return self._described(title, mean=self.mean, variance=self._squares())

@@ -202,9 +202,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
         [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
         """
-        if is_collection(X):
-            return lazily(self.responsibilities, X, (len(self.counts),))
-        return self._judged(X, predictive.log_weights, predictive.shares, (len(self.counts),))
+        return self._judged(self.responsibilities, X, predictive.log_weights, predictive.shares, (len(self.counts),))
 
     def predict(self, X: Data) -> IntArray:
         """Return the most probable component of each row.
@@ -219,9 +217,9 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ndarray of int (N,)
             Numbers of components, from 0.
         """
-        if is_collection(X):
-            return lazily(self.predict, X, dtype=np.intp)
-        return self._judged(X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp)
+        return self._judged(
+            self.predict, X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp
+        )
 
     def log_density(self, X: Data) -> FloatArray:
         """Return the log of the posterior predictive density of each row, a mixture of Student-t densities.
@@ -247,9 +245,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ----------
         Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, (10.81) and (10.82).
         """
-        if is_collection(X):
-            return lazily(self.log_density, X)
-        return self._judged(X, predictive.log_density, lambda logs: logs)
+        return self._judged(self.log_density, X, predictive.log_density, lambda logs: logs)
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw new rows from the posterior predictive distribution.
@@ -387,8 +383,13 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         roles = roles or self.roles
         return posterior_of(self.model, state, self._prior, self._scaling, n_samples, outcome, columns, roles)
 
-    def _judged(self, X, logs_of, finish, shape=(), dtype=float):
-        """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
+    def _judged(self, method, X, logs_of, finish, shape=(), dtype=np.float64):
+        """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log.
+
+        That is what `method` returns: chunks of a collection go to it when they are asked for.
+        """
+        if is_collection(X):
+            return lazily(method, X, shape, dtype)
         source = predictive.open_new(taken(X, {}, self.columns, self.roles)[0], self._state)
         return predictive.by_blocks(
             source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype, not self._state.full

@@ -22,6 +22,7 @@ from cavity.blocks.job import Event, Job
 from cavity.blocks.taking import taken
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
+from cavity.mean_field.stochastic import NOT_MEASURED
 from cavity.models.mixture import predictive
 from cavity.models.mixture.rows import by_name, open_rows
 from cavity.models.mixture.saved import RECORD
@@ -32,7 +33,7 @@ from cavity.models.mixture.sweep import MixtureSweeps
 if TYPE_CHECKING:
     from cavity.models.mixture.model import GaussianMixture
 
-UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
+UNKNOWN = NOT_MEASURED | {"elbo": None, "n_iter": 0}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)

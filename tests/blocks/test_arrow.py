@@ -394,13 +394,21 @@ REFUSED = {
         "n.npy is not a .npy file that can be read",
     ),
     "excel": (lambda f: written(f, "t.xlsx", b"PK"), ValueError, "t.xlsx is an Excel workbook, .*pandas.read_excel"),
-    "zarr": (lambda f: empty_folder(f).rename(f / "t.zarr"), ValueError, r"is a zarr store, .* zarr.open\('.*t.zarr'"),
+    "zarr": (
+        lambda f: empty_folder(f).rename(f / "t.zarr"),
+        ValueError,
+        "t.zarr is not a file, and has no file that can be read",
+    ),
     "delta": (
         lambda f: written(in_folder(f) / "_delta_log", "0.json", b"{}").parent.parent,
         ValueError,
         "a Delta table",
     ),
-    "unknown": (lambda f: written(f, "t.xyz", b"abc"), ValueError, "t.xyz is not a file that can be read; these are"),
+    "unknown": (
+        lambda f: written(f, "t.xyz", b"abc"),
+        ValueError,
+        "t.xyz .* not of a format that is read; these are",
+    ),
 }
 
 

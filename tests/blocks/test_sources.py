@@ -411,7 +411,7 @@ REFUSED = {
     "missing file": (lambda f: f / "no.npy", FileNotFoundError, "y must be real numbers or the path of a .csv, .npy"),
     "name": (lambda _: ["nowhere", "near"], FileNotFoundError, "there is no file 'nowhere'"),
     "folder": (lambda folder: folder, ValueError, "y: .* is not a file"),
-    "text file": (text_file, ValueError, "y: .*notes.dat is not a file that can be read; these are: .npy"),
+    "text file": (text_file, ValueError, "y: .*notes.dat .* is not of a format that is read; these are: .npy"),
     "archive": (archive, ValueError, "y: .*data.npz is an archive of arrays, .* numpy.load"),
     "empty file": (lambda folder: truncated(folder, 0), ValueError, "data.npy is not a .npy file"),
     "header cut": (lambda folder: truncated(folder, 70), ValueError, "data.npy is not a .npy file"),

@@ -29,9 +29,7 @@ def add_options(command):
     """Add the options to the command."""
     words = "column name or number; repeat for points in several dimensions"
     command.add_argument("--column", action="append", metavar="NAME", help=words)
-    shared.checkpoints(command)
-    readers.add_missing(command)
-    model = command.add_argument_group("model")
+    model = readers.model_group(command)
     shared.add(model, *MODEL)
     fit = shared.iteration(command, max_iter=100, tol=1e-10)
     shared.site_updates(fit, "(0, 1]", ("sequential", "parallel"))
@@ -85,8 +83,7 @@ def report(values, names, about, model, posterior, probability, seconds):
         yield f"  row {i + 1:<6} {_numbers(values[i], 12):>14}   probability {probability[i]:.6f}"
     if len(suspects) > POINTS_LISTED:
         yield f"  ... and {len(suspects) - POINTS_LISTED} more"
-    yield "fit"
-    yield shared.end_line(posterior.method.upper(), posterior, "", seconds)
+    yield from shared.end_lines(posterior.method.upper(), posterior, seconds)
 
 
 def _numbers(value, digits=6):

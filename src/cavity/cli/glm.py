@@ -20,9 +20,7 @@ def add_options(command):
     columns = targets.add_columns(command)
     columns.add_argument("--trials", metavar="COLUMN", help="numbers of trials, of binomial successes")
     columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
-    shared.checkpoints(command)
-    readers.add_missing(command)
-    model = command.add_argument_group("model")
+    model = readers.model_group(command)
     words = "default probit for a target of two values, else gaussian"
     model.add_argument("--likelihood", choices=NAMED, help=words)
     words = "of each coefficient, per unit of its column (default in the scale of column and target)"
@@ -95,5 +93,4 @@ def report(problem, posterior, seconds):
     instead = "not available: it needs --method ep and another schedule than stochastic"
     if problem.y.ndim == 1:
         yield from targets.leave_one_out(posterior, problem, instead)
-    yield "fit"
-    yield shared.end_line(posterior.method.upper(), posterior, "", seconds)
+    yield from shared.end_lines(posterior.method.upper(), posterior, seconds)

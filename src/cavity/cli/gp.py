@@ -93,8 +93,7 @@ def report(problem, rest, posterior, mean, learn, seconds):
         density = posterior.log_density(rest.X, rest.y, offset=rest.offset)
         yield f"  {len(rest.y)} rows that were not fitted"
         yield from targets.score_lines("  new rows", density, rest)
-    yield "fit"
     method = "exact" if isinstance(posterior.model.likelihood, likelihoods.Gaussian) else "EP"
     tried = len(posterior.trace["learning"])
     search = f", {tried} hyperparameters tried" if tried else ""
-    yield shared.end_line(method, posterior, search, seconds)
+    yield from shared.end_lines(method, posterior, seconds, more=search)

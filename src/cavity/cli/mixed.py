@@ -56,5 +56,4 @@ def report(table, posterior, seconds):
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     yield f"  leave-one-out    log score {posterior.loo_log_density.mean():.6f} nats per row"
-    yield "fit"
-    yield shared.end_line("EP", posterior, "", seconds)
+    yield from shared.end_lines("EP", posterior, seconds)

@@ -34,9 +34,7 @@ PRIORS = (
 def add_options(command):
     """Add the options to the command."""
     command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default all numeric columns)")
-    shared.checkpoints(command)
-    readers.add_missing(command, keep=True)
-    model = command.add_argument_group("model")
+    model = readers.model_group(command, keep=True)
     words = f"a number, or a range to choose from (default {COMPONENTS_TRIED[0]}-{COMPONENTS_TRIED[-1]})"
     model.add_argument("--components", type=numbers, default=COMPONENTS_TRIED, metavar="K", help=words)
     words = "missing values need diag or spherical"

@@ -218,15 +218,15 @@ def elapsed(seconds):
 def ascent_lines(best, tried, seconds):
     """Yield the last lines of a printed result: how the best of the fits that were tried, or failed (None), ended."""
     passes = sum(posterior.n_iter for posterior in tried if posterior is not None)
-    yield "fit"
-    yield f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
-    yield end_line("mean field", best, f" ({passes} in all)", seconds)
+    reached = f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
+    yield from end_lines("mean field", best, seconds, reached, more=f" ({passes} in all)")
 
 
-def end_line(method, posterior, more, seconds):
-    """Return the line that says how a fit ended."""
+def end_lines(method, posterior, seconds, *reached, more=""):
+    """Yield the lines that say how a fit ended: what was `reached`, and after how many passes."""
     done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
-    return f"  {method:<16} {done}, {counted(posterior.n_iter, 'pass')}{more}, {elapsed(seconds)}"
+    yield from ("fit", *reached)
+    yield f"  {method:<16} {done}, {counted(posterior.n_iter, 'pass')}{more}, {elapsed(seconds)}"
 
 
 def summary_lines(posterior):

@@ -39,6 +39,13 @@ def add_missing(command, keep=False):
     add_options(command)
 
 
+def model_group(command, keep=False):
+    """Add the options of checkpoints, missing values and text files; return the group of those of the model."""
+    shared.checkpoints(command)
+    add_missing(command, keep)
+    return command.add_argument_group("model")
+
+
 def add_categories(columns):
     """Add the option that turns columns of text into numbers."""
     words = "columns of text to turn into columns of 0 and 1, one for each value but the first"

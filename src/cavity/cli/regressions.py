@@ -15,9 +15,7 @@ def add_options(command, *numbers):
     """Add the options to the command; `numbers` are those of one model."""
     columns = targets.add_columns(command, others=False)
     columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
-    shared.checkpoints(command)
-    readers.add_missing(command)
-    model = command.add_argument_group("model")
+    model = readers.model_group(command)
     shared.add(model, PRIOR, *numbers)
     words = "learn a prior variance for each coefficient, or one for all (default each)"
     model.add_argument("--ard", action=BooleanOptionalAction, help=words)
@@ -48,6 +46,5 @@ def report(problem, posterior, seconds):
     """Yield the lines of the printed result."""
     yield from targets.heading(problem)
     yield from shared.summary_lines(posterior)
-    yield "fit"
-    yield f"  ELBO             {posterior.elbo:.6f} nats, of {counted(posterior.n_samples, 'row')}"
-    yield shared.end_line("mean field", posterior, "", seconds)
+    reached = f"  ELBO             {posterior.elbo:.6f} nats, of {counted(posterior.n_samples, 'row')}"
+    yield from shared.end_lines("mean field", posterior, seconds, reached)

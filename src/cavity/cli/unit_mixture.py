@@ -29,9 +29,7 @@ SEARCH = 200  # most passes while several numbers are compared: empty components
 def add_options(command):
     """Add the options to the command."""
     command.add_argument("--column", action="append", metavar="NAME", help="column name or number")
-    shared.checkpoints(command)
-    readers.add_missing(command)
-    model = command.add_argument_group("model")
+    model = readers.model_group(command)
     shared.add(model, Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)"), *MODEL)
     model.add_argument("--equal-weights", action="store_true", help="all components equally probable (default learnt)")
     shared.ascent(shared.iteration(command, max_iter=2000, tol=1e-10))

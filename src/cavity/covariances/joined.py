@@ -31,14 +31,12 @@ class Joined(Uncompiled):
     def contract(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the logs of the slots; Z=None: K is the Gram matrix."""
         weights = full(weights) if Z is None else weights
-        weights = self._weights(weights, lambda program: self._matrix(program, X, Z, threads))
-        pairs = zip(self._programs, weights, strict=True)
+        pairs = self._weighted(weights, lambda program: self._matrix(program, X, Z, threads))
         return np.concatenate([program.contract(X, weight, Z, threads) for program, weight in pairs])
 
     def contract_inputs(self, X, weights, Z, threads):
         """There are no derivatives in rows: a part that a user wrote says so."""
-        weights = self._weights(weights, lambda program: self._matrix(program, X, Z, threads))
-        pairs = zip(self._programs, weights, strict=True)
+        pairs = self._weighted(weights, lambda program: self._matrix(program, X, Z, threads))
         return sum(program.contract_inputs(X, weight, Z, threads) for program, weight in pairs)
 
     def diagonal(self, X):
@@ -48,8 +46,7 @@ class Joined(Uncompiled):
 
     def diagonal_contract(self, X, weights):
         """Return the derivatives of weights (N,) times the variances of the rows in the logs of the slots."""
-        weights = self._weights(weights, lambda program: program.diagonal(X))
-        pairs = zip(self._programs, weights, strict=True)
+        pairs = self._weighted(weights, lambda program: program.diagonal(X))
         return np.concatenate([program.diagonal_contract(X, weight) for program, weight in pairs])
 
     def _write(self, out, write):
@@ -76,14 +73,11 @@ class Joined(Uncompiled):
             program.cross(X, Z, out, threads)
         return out
 
-    def _weights(self, weights, value_of):
-        """Yield the weights of the values of every program: those of the sum, or times all other factors."""
-        if self._join is np.add:
-            yield from (weights for _ in self._programs)
-            return
-        values = [value_of(program) for program in self._programs]
-        for i in range(len(values)):
-            yield reduce(np.multiply, values[:i] + values[i + 1 :], weights)
+    def _weighted(self, weights, value_of):
+        """Yield every program with the weights of its values: those of the sum, or times all other factors."""
+        values = [] if self._join is np.add else [value_of(program) for program in self._programs]
+        for i, program in enumerate(self._programs):
+            yield program, reduce(np.multiply, values[:i] + values[i + 1 :], weights)
 
 
 def joined(step, programs):

@@ -71,12 +71,6 @@ class Leaf(Built):
         self._check_known("fixed", names)
         return names
 
-    def _check_known(self, argument, names):
-        for name in names:
-            if name not in self._slots:
-                known = ", ".join(self._slots)
-                raise ValueError(f"{argument}: {type(self).__name__} has no parameter {name!r}, it has {known}")
-
     def _pairs(self, argument, check):
         """Return the checked entries of a dictionary by names of parameters."""
         given = getattr(self, argument)

@@ -108,14 +108,17 @@ class Own(Public):
                     "@dataclass(frozen=True, eq=False), and two are compared by their parameters"
                 )
         for option in OPTIONS:
-            for name in getattr(self, option):
-                if name not in self._slots:
-                    known = ", ".join(self._slots)
-                    raise ValueError(f"{option}: {kind} has no parameter {name!r}, it has {known}")
+            self._check_known(option, getattr(self, option))
         for name in self.bounds:
             checked_bounds(self.bounds[name], f"bounds[{name!r}] of {kind}")
         for name in self.priors:
             priors.check(self.priors[name], f"priors[{name!r}] of {kind}")
+
+    def _check_known(self, argument, names):
+        for name in names:
+            if name not in self._slots:
+                known = ", ".join(self._slots)
+                raise ValueError(f"{argument}: {type(self).__name__} has no parameter {name!r}, it has {known}")
 
     def _check_columns(self, label, n_features):
         """Any width may do: gram sees it."""

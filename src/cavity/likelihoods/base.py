@@ -13,7 +13,8 @@ from cavity.base import arrays
 from cavity.base.constants import MAD_TO_SD
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
-from cavity.likelihoods.parameters import check_closed
+from cavity.likelihoods import predictive, quadrature
+from cavity.likelihoods.parameters import check_closed, check_fields
 
 site_kernel = _core.best("sites")
 
@@ -209,8 +210,6 @@ class Likelihood(Public):
         ndarray
             E[y].
         """
-        from cavity.likelihoods import predictive
-
         return predictive.expected(self, mean, variance)
 
     def moments(self, mean: FloatArray, variance: FloatArray) -> tuple[Any, Any]:
@@ -226,8 +225,6 @@ class Likelihood(Public):
         mean, variance : ndarray
             E[y] and Var[y].
         """
-        from cavity.likelihoods import predictive
-
         return predictive.moments(self, mean, variance)
 
     def quantile(self, q: Any, mean: FloatArray, variance: FloatArray) -> FloatOrArray:
@@ -245,8 +242,6 @@ class Likelihood(Public):
         ndarray
             The quantiles; of a `discrete` likelihood the smallest numbers whose probability up to there is at least q.
         """
-        from cavity.likelihoods import predictive
-
         return predictive.quantile(self, q, mean, variance)
 
     def log_tilted(
@@ -341,9 +336,7 @@ class Likelihood(Public):
 
     def _tilted(self, y, mean, variance):
         """`log_tilted` of checked vectors."""
-        from cavity.likelihoods.quadrature import log_tilted
-
-        return log_tilted(lambda f, index: self.log_p(y[index, None], f), mean, variance)[:3]
+        return quadrature.log_tilted(lambda f, index: self.log_p(y[index, None], f), mean, variance)[:3]
 
 
 class _Compiled(Likelihood):
@@ -352,6 +345,9 @@ class _Compiled(Likelihood):
     __slots__ = ()
     _kind = None
     any_power = True  # whether the kernel knows p(y|f)^e for e other than 1
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def _parameters(self):
         """Return what the kernel reads, by default the fields."""
@@ -368,7 +364,7 @@ class _Compiled(Likelihood):
 
 
 class _Noisy(_Compiled):
-    """Observations that are f with noise around it, whose law does not depend on f."""
+    """Observations whose mean given f is linear in f, by default f itself with noise around it."""
 
     __slots__ = ()
 
@@ -377,7 +373,7 @@ class _Noisy(_Compiled):
         return f
 
     def expected(self, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
-        """Mean of a new observation, which is that of f; see `Likelihood.expected`."""
+        """Mean of a new observation, that of y given the mean of f; see `Likelihood.expected`."""
         return self.conditional_mean(mean)
 
     def moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Any, Any]:

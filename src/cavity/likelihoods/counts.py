@@ -15,7 +15,7 @@ from cavity.base.special import binet, gap
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.likelihoods import predictive
 from cavity.likelihoods.base import BINOMIAL, NEGATIVE_BINOMIAL, POISSON, _Compiled
-from cavity.likelihoods.parameters import check_closed, check_fields
+from cavity.likelihoods.parameters import check_closed
 
 LARGEST_RATE = 9.2e18  # of counts that are drawn
 LARGEST_SHAPE = 1e100  # beyond which a Gamma variable is its mean, and a Beta variable like a Gamma variable ...
@@ -123,9 +123,6 @@ class NegativeBinomial(_Count):
 
     _kind = NEGATIVE_BINOMIAL
     parameters: ClassVar[Mapping[str, str]] = {"dispersion": "positive"}
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """By the moments of y at means exp(fitted); see `Likelihood.starting_values`."""

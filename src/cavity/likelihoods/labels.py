@@ -11,20 +11,20 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.base.lazy import special
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
+from cavity.base.types import FloatArray, FloatOrArray
 from cavity.likelihoods.base import (
     INTERVAL,
     LOGIT,
     ONE,
     PROBIT,
     _Compiled,
-    _Noisy,
     kernel_settings,
     site_kernel,
     spread,
 )
 from cavity.likelihoods.counts import check_counts
-from cavity.likelihoods.parameters import check_closed, check_fields
+from cavity.likelihoods.noise import _NormalNoise
+from cavity.likelihoods.parameters import check_closed
 
 
 def _labels(y, name="y"):
@@ -120,7 +120,7 @@ class Step(_Binary):
 
 
 @dataclass(frozen=True, slots=True)
-class Interval(_Noisy):
+class Interval(_NormalNoise):
     """Censored or truncated observations: all that is known is a range, lower < f + noise < upper.
 
     Observations have shape (N, 2), a lower and an upper bound each; -inf and inf stand for no bound, two equal bounds
@@ -198,30 +198,6 @@ class Interval(_Noisy):
             return np.where((f > lower) & (f < upper), 0.0, -np.inf)
         return _log_interval(self, lower, upper, f)
 
-    def conditional_variance(self, f: Any) -> FloatOrArray:
-        """The noise variance; see `Likelihood.conditional_variance`."""
-        check_closed(self)
-        return np.full(np.shape(f), self.noise_variance)
-
-    def cdf(self, y: Any, f: Any) -> FloatOrArray:
-        """Normal distribution function, a step without noise; see `Likelihood.cdf`."""
-        check_closed(self)
-        return (
-            special.ndtr((y - f) / np.sqrt(self.noise_variance))
-            if self.noise_variance > 0
-            else np.where(y >= f, 1.0, 0.0)
-        )
-
-    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
-        """Draw f and noise; see `Likelihood.draw`."""
-        check_closed(self)
-        return f + np.sqrt(self.noise_variance) * rng.standard_normal(np.shape(f))
-
-    def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
-        """Those of a normal variable; see `Likelihood.quantile`."""
-        check_closed(self)
-        return mean + np.sqrt(variance + self.noise_variance) * special.ndtri(q)
-
 
 @dataclass(frozen=True, slots=True)
 class OrderedProbit(_Compiled):
@@ -245,9 +221,6 @@ class OrderedProbit(_Compiled):
     _kind = INTERVAL
     any_power = False
     parameters: ClassVar[Mapping[str, str]] = {"thresholds": "increasing"}
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def n_classes(self) -> int:

@@ -12,14 +12,42 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.lazy import special
 from cavity.base.special import binet, gap
 from cavity.base.types import ArrayLike, FloatOrArray
-from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Compiled, _Noisy, spread
-from cavity.likelihoods.parameters import check_closed, check_fields
+from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Noisy, spread
+from cavity.likelihoods.parameters import check_closed
 
 FAR = 1e100  # scales from the centre
 
 
+class _NormalNoise(_Noisy):
+    """Observations, or what is known of them, of f with normal noise of variance `noise_variance`."""
+
+    __slots__ = ()
+
+    def conditional_variance(self, f: Any) -> FloatOrArray:
+        """The noise variance; see `Likelihood.conditional_variance`."""
+        check_closed(self)
+        return np.full(np.shape(f), self.noise_variance)
+
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
+        """Normal distribution function, a step without noise; see `Likelihood.cdf`."""
+        check_closed(self)
+        if self.noise_variance == 0:
+            return np.where(y >= f, 1.0, 0.0)
+        return special.ndtr((y - f) / np.sqrt(self.noise_variance))
+
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
+        """Draw f and noise; see `Likelihood.draw`."""
+        check_closed(self)
+        return f + np.sqrt(self.noise_variance) * rng.standard_normal(np.shape(f))
+
+    def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
+        """Those of a normal variable; see `Likelihood.quantile`."""
+        check_closed(self)
+        return mean + np.sqrt(variance + self.noise_variance) * special.ndtri(q)
+
+
 @dataclass(frozen=True, slots=True)
-class Gaussian(_Noisy):
+class Gaussian(_NormalNoise):
     """Real observations with Gaussian noise: p(y|f) = N(y; f, noise_variance); EP is exact.
 
     Parameters
@@ -33,9 +61,6 @@ class Gaussian(_Noisy):
     _kind = GAUSSIAN
     parameters: ClassVar[Mapping[str, str]] = {"noise_variance": "scale"}
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The square of the spread of y - fitted; see `Likelihood.starting_values`."""
         return {"noise_variance": spread(y, fitted) ** 2}
@@ -45,26 +70,6 @@ class Gaussian(_Noisy):
         check_closed(self)
         y, f = np.asarray(y), np.asarray(f)
         return -0.5 * ((y - f) ** 2 / self.noise_variance + LOG_2PI + np.log(self.noise_variance))
-
-    def conditional_variance(self, f: Any) -> FloatOrArray:
-        """The noise variance; see `Likelihood.conditional_variance`."""
-        check_closed(self)
-        return np.full(np.shape(f), self.noise_variance)
-
-    def cdf(self, y: Any, f: Any) -> FloatOrArray:
-        """Normal distribution function; see `Likelihood.cdf`."""
-        check_closed(self)
-        return special.ndtr((y - f) / np.sqrt(self.noise_variance))
-
-    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
-        """Draw f and noise; see `Likelihood.draw`."""
-        check_closed(self)
-        return f + np.sqrt(self.noise_variance) * rng.standard_normal(np.shape(f))
-
-    def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
-        """Those of a normal variable; see `Likelihood.quantile`."""
-        check_closed(self)
-        return mean + np.sqrt(variance + self.noise_variance) * special.ndtri(q)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,6 @@ class Laplace(_Noisy):
 
     _kind = LAPLACE
     parameters: ClassVar[Mapping[str, str]] = {"scale": "scale"}
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
@@ -126,9 +128,6 @@ class StudentT(_Noisy):
 
     _kind = STUDENT_T
     parameters: ClassVar[Mapping[str, str]] = {"degrees_of_freedom": "positive", "scale": "scale"}
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The spread of most of y - fitted, however far the others are; see `Likelihood.starting_values`."""
@@ -185,7 +184,7 @@ class StudentT(_Noisy):
 
 
 @dataclass(frozen=True, slots=True)
-class Clutter(_Compiled):
+class Clutter(_Noisy):
     """Real observations of which some are clutter [M]_.
 
     p(y|f) = (1 - w) N(y; f, noise_variance) + w N(y; clutter_mean, clutter_variance).
@@ -213,9 +212,6 @@ class Clutter(_Compiled):
         "noise_variance": "positive",
         "clutter_mean": "real",
     }
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """Clutter as wide as y; see `Likelihood.starting_values`."""
@@ -262,10 +258,6 @@ class Clutter(_Compiled):
         is_clutter = rng.random(np.shape(f)) < self.clutter_weight
         sd = np.sqrt(np.where(is_clutter, self.clutter_variance, self.noise_variance))
         return np.where(is_clutter, self.clutter_mean, f) + sd * rng.standard_normal(np.shape(f))
-
-    def expected(self, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
-        """Mean of a new observation, which is linear in that of f; see `Likelihood.expected`."""
-        return self.conditional_mean(mean)
 
     def moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Any, Any]:
         """Mean and variance of a new observation; see `Likelihood.moments`."""

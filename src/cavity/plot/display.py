@@ -89,6 +89,19 @@ def panels(ax, count, across=1, size=(6.4, 4.4), figure=None):
     return given
 
 
+def wrong_posterior(posterior, wanted):
+    """Return the TypeError of a posterior that a picture cannot draw, which says what is wanted in its place."""
+    return arrays.wrong("posterior", f"must be {wanted}, got {type(posterior).__name__}", TypeError)
+
+
+def column_names(posterior, count, names=None):
+    """Return what the columns are called, with `names` by these."""
+    names = coefficient_names(posterior.columns, count) if names is None else tuple(map(str, names))
+    if len(names) != count:
+        raise arrays.wrong("names", f"must be of the {count} columns, got {len(names)}")
+    return names
+
+
 @dataclass(frozen=True)
 class Words:
     """What columns, the target and its classes are called in a picture."""
@@ -100,9 +113,7 @@ class Words:
     @classmethod
     def of(cls, posterior, count, names=None, target=None, classes=None):
         """Return those of a posterior of so many columns, or others that are given."""
-        names = coefficient_names(posterior.columns, count) if names is None else tuple(map(str, names))
-        if len(names) != count:
-            raise arrays.wrong("names", f"must be of the {count} columns, got {len(names)}")
+        names = column_names(posterior, count, names)
         if target is None:
             known = (getattr(posterior, "roles", None) or {}).get("y", "y")
             target = known if isinstance(known, str) else ", ".join(known)

@@ -23,6 +23,7 @@ from cavity.plot.display import (
     grid,
     legend,
     rows_of,
+    wrong_posterior,
 )
 from cavity.plot.judged import surprising
 
@@ -165,7 +166,7 @@ class EffectDisplay(Display):
         ends = interval_of_new(posterior, points[sparse], level) or (None, None)
         alone = X.shape[1] == 1 and y is not None and not posterior.has_offset
         inducing = getattr(posterior, "inducing", None)
-        new = cls(
+        return cls(
             words=words,
             column=d,
             place=place,
@@ -181,8 +182,7 @@ class EffectDisplay(Display):
             y=y if alone else None,
             surprising=surprising(posterior, level) if alone and own else None,
             inducing=None if inducing is None else inducing[:, d],
-        )
-        return new.plot(ax=ax, title=title)
+        ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         share = f"{100 * self.level:.3g} %"
@@ -345,7 +345,7 @@ class MapDisplay(Display):
         else:
             found = expected_band(posterior, points, 0.95)[0]
         inducing = getattr(posterior, "inducing", None)
-        new = cls(
+        return cls(
             words=words,
             columns=(a, b),
             sides=sides,
@@ -355,8 +355,7 @@ class MapDisplay(Display):
             points=X[:, [a, b]],
             y=None if posterior.has_offset else y,
             inducing=None if inducing is None else inducing[:, [a, b]],
-        )
-        return new.plot(ax=ax, title=title)
+        ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         dense, classes = len(self.points) >= DENSE, self.words.classes
@@ -407,8 +406,7 @@ class MapDisplay(Display):
 def check_predicts(posterior):
     """Raise TypeError for a posterior that cannot predict rows of columns alone."""
     if not hasattr(posterior, "predict") or not hasattr(posterior, "_likelihood"):
-        words = f"must be one that predicts observations from columns, got {type(posterior).__name__}"
-        raise arrays.wrong("posterior", words, TypeError)
+        raise wrong_posterior(posterior, "one that predicts observations from columns")
     if hasattr(posterior, "effect_names"):
         words = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
         raise arrays.wrong("posterior", words, TypeError)

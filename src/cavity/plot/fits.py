@@ -102,14 +102,13 @@ class TraceDisplay(Display):
             values = end - values
             values = np.where(values > 4 * np.finfo(float).eps * np.abs(end), values, 0.0)  # of which less is rounding
         shown = np.isfinite(values) & (values > 0)
-        new = cls(
+        return cls(
             kind=kind,
             passes=np.flatnonzero(shown) + 1,
             values=values[shown],
             total=len(values),
             verdict=verdict(posterior),
-        )
-        return new.plot(ax=ax, title=title)
+        ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         line = "o-" if self.total <= DOTS else "-"

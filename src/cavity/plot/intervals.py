@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.types import FloatArray
-from cavity.plot.display import SIGNAL, Display, MaxNLocator
+from cavity.plot.display import SIGNAL, Display, MaxNLocator, wrong_posterior
 
 INTERCEPT = "intercept"  # what formulas and added columns of ones call it
 NAMED = 40  # most numbers that have their names beside them
@@ -107,8 +107,7 @@ class IntervalDisplay(Display):
             raise arrays.wrong("column", "says which effects of a term are drawn: give term as well")
         marginals = getattr(posterior, "_marginals", None)
         if marginals is None:
-            words = f"must be one with a summary of numbers, got {type(posterior).__name__}"
-            raise arrays.wrong("posterior", words, TypeError)
+            raise wrong_posterior(posterior, "one with a summary of numbers")
         found = marginals()
         parts = found if isinstance(found, list) else [found]
         names = [name for part in parts for name in part.names]
@@ -127,7 +126,7 @@ class IntervalDisplay(Display):
             shown = shown[np.argsort(-clarity, kind="stable")[:most]]
             heading = f"the {most} clearest of {total}" + (f" ({heading})" if heading else "")
         shown = shown[::-1]
-        new = cls(
+        return cls(
             names=tuple(names[j] for j in shown),
             mean=mean[shown],
             low=low[shown],
@@ -135,8 +134,7 @@ class IntervalDisplay(Display):
             level=level,
             xlabel="coefficient" if hasattr(posterior, "coefficient_names") else "value",
             heading=heading,
-        )
-        return new.plot(ax=ax, title=title)
+        ).plot(ax=ax, title=title)
 
     @classmethod
     def _of_term(cls, posterior, term, column, level):

@@ -9,12 +9,12 @@ import numpy as np
 from scipy.linalg import eigh
 
 from cavity.base import arrays
-from cavity.base.frames import coefficient_names, taken
+from cavity.base.frames import taken
 from cavity.base.special import log_gamma_ratio
 from cavity.base.types import Data, FloatArray
 from cavity.blocks import sources
 from cavity.models.mixture.moves import OCCUPIED
-from cavity.plot.display import COLORS, TINY, Display, Names, colormaps, legend, outlined
+from cavity.plot.display import COLORS, TINY, Display, Names, colormaps, column_names, legend, outlined, wrong_posterior
 
 GRAY = (0.6, 0.6, 0.6)
 POINTS = 20000  # most points drawn
@@ -102,12 +102,12 @@ class DensityDisplay(Display):
         if dimension(posterior) != 1:
             words = f"must be of one column, got {dimension(posterior)}: MixtureDisplay and OutlierDisplay draw several"
             raise arrays.wrong("posterior", words)
-        (name,) = names_of(posterior, names)
+        (name,) = column_names(posterior, 1, names)
         sample = None if X is None else sample_of(posterior, X)[:, 0]
         mean, variance, weights, spread, density = _line(posterior)
         place = _places(sample, _counts(posterior), mean, np.sqrt(spread))
         points = place if np.ndim(posterior.mean) < 2 else place[:, None]
-        new = cls(
+        return cls(
             place=place,
             density=np.exp(posterior.log_density(points)),
             parts=weights * density(place),
@@ -116,8 +116,7 @@ class DensityDisplay(Display):
             shown=_counts(posterior) >= OCCUPIED,  # the mean of one without data is where the prior says, anywhere
             sample=sample,
             name=name,
-        )
-        return new.plot(ax=ax, title=title)
+        ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         if self.sample is not None:
@@ -202,7 +201,7 @@ class ResponsibilityDisplay(Display):
         """
         if not hasattr(posterior, "responsibilities") or dimension(posterior) != 1:
             raise arrays.wrong("posterior", "must be of a mixture of one column; MixtureDisplay draws several")
-        (name,) = names_of(posterior, names)
+        (name,) = column_names(posterior, 1, names)
         sample = None if X is None else sample_of(posterior, X)[:, 0]
         mean, _, _, spread, _ = _line(posterior)
         place = _places(sample, posterior.counts, mean, np.sqrt(spread))
@@ -295,14 +294,13 @@ class MixtureDisplay(Display):
             For posteriors of one column or of other models, and data that do not fit.
         """
         if not hasattr(posterior, "component_covariances"):
-            words = f"must be a GaussianMixturePosterior, got {type(posterior).__name__}"
-            raise arrays.wrong("posterior", words, TypeError)
+            raise wrong_posterior(posterior, "a GaussianMixturePosterior")
         if dimension(posterior) < 2:
             raise arrays.wrong("posterior", "must be of two columns or more: DensityDisplay draws one")
-        names = names_of(posterior, names)
+        names = column_names(posterior, dimension(posterior), names)
         directions, labels = _directions(posterior, names)
         sample = None if X is None else sample_of(posterior, X)
-        new = cls(
+        return cls(
             axes=directions,
             labels=list(labels),
             mean=posterior.mean @ directions,
@@ -310,8 +308,7 @@ class MixtureDisplay(Display):
             shown=_visible(posterior),
             points=None if sample is None else sample @ directions,
             responsibilities=None if sample is None else posterior.responsibilities(sample),
-        )
-        return new.plot(ax=ax, title=title)
+        ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         around = self.mean[self.shown] if self.shown.any() else self.mean
@@ -355,15 +352,6 @@ def dimension(posterior):
     if hasattr(posterior, "clutter_probability"):
         return mean.shape[-1] if mean.ndim else 1
     return mean.shape[1] if mean.ndim > 1 else 1
-
-
-def names_of(posterior, names):
-    """Return what the columns are called."""
-    count = dimension(posterior)
-    names = coefficient_names(posterior.columns, count) if names is None else tuple(map(str, names))
-    if len(names) != count:
-        raise arrays.wrong("names", f"must be of the {count} columns, got {len(names)}")
-    return names
 
 
 def sample_of(posterior, X):

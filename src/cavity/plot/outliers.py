@@ -9,8 +9,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.plot.display import CLUTTER, SIGNAL, Display, Names, legend
-from cavity.plot.mixtures import names_of, sample_of
+from cavity.plot.display import CLUTTER, SIGNAL, Display, Names, column_names, legend, wrong_posterior
+from cavity.plot.mixtures import sample_of
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -92,22 +92,20 @@ class OutlierDisplay(Display):
             For other posteriors, a batch of problems, and points that do not fit.
         """
         if not hasattr(posterior, "clutter_probability") or np.ndim(posterior.variance):
-            words = f"must be a ClutterPosterior of one problem, got {type(posterior).__name__}"
-            raise arrays.wrong("posterior", words, TypeError)
+            raise wrong_posterior(posterior, "a ClutterPosterior of one problem")
         if x is None:
             raise arrays.wrong("x", "must be given: the posterior keeps no points")
         points = sample_of(posterior, x)
         if fitted is None:
             fitted = posterior.method == "ep" and len(points) == posterior.n_samples
         known = points if np.ndim(posterior.mean) else points[:, 0]
-        new = cls(
+        return cls(
             points=points,
             probability=posterior.clutter_probability(known, fitted=arrays.flag(fitted, "fitted")),
             mean=np.atleast_1d(posterior.mean),
             sd=float(np.sqrt(posterior.variance)),
-            names=names_of(posterior, names),
-        )
-        return new.plot(ax=ax, title=title)
+            names=column_names(posterior, points.shape[1], names),
+        ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         if self.points.shape[1] > 1:

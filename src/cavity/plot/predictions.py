@@ -11,7 +11,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import taken
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.plot.display import COLORS, SIGNAL, Display, MaxNLocator, Words, legend, rows_of
+from cavity.plot.display import COLORS, SIGNAL, Display, MaxNLocator, Words, legend, rows_of, wrong_posterior
 from cavity.plot.effects import check_predicts, observed_band
 from cavity.plot.judged import check_pair, loo_or_none
 
@@ -279,8 +279,7 @@ class PrequentialDisplay(Display):
 def predicted_before(state, X, y, batch):
     """Return the log density of every row, given what is known and the rows before its batch."""
     if not (hasattr(state, "update") and hasattr(state, "_likelihood")):
-        words = f"must be one that predicts observations and can be updated, got {type(state).__name__}"
-        raise arrays.wrong("posterior", words, TypeError)
+        raise wrong_posterior(state, "one that predicts observations and can be updated")
     rows, _ = rows_of(state, X, y, needs=True)
     y = np.asarray(taken(X, {"y": y}, state.columns, state.roles)[1][0])
     state, found = state.copy() if hasattr(state, "copy") else state, []

@@ -95,16 +95,17 @@ def class_weighted(class_weight, y, weight):
     return weight * np.array([each.get(label, 1.0) for label in classes.tolist()])[codes]
 
 
-def shape(array, wanted, name):
-    """Raise ValueError unless an array has the wanted shape."""
+def shaped(value, name, wanted, shown):
+    """Return finite float64 of the wanted shape; ValueError for another one, in scikit-learn's words."""
+    array = arrays.finite_array(value, name)
     if array.shape != wanted:
-        raise ValueError(f"The parameter '{name}' should have the shape of {wanted}, but got {array.shape}")
+        raise ValueError(f"The parameter '{shown}' should have the shape of {wanted}, but got {array.shape}")
+    return array
 
 
 def precision(value, covariance_type, shapes, name):
     """Return matrices or variances as finite float64 of the type's shape, symmetric and positive definite."""
-    array = arrays.finite_array(value, name)
-    shape(array, shapes[covariance_type], f"{covariance_type} {name}")
+    array = shaped(value, name, shapes[covariance_type], f"{covariance_type} {name}")
     what = f"'{covariance_type} {name}' should be"
     if not is_full(covariance_type):
         if not np.all(array > 0):

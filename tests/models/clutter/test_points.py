@@ -33,4 +33,4 @@ def test_problems():
 def test_points_too_far_away_are_refused():
     units = WorkingUnits.of(np.zeros((3, 1)), Clutter())
     with pytest.raises(ValueError, match="x must be within 1e.100 noise standard deviations of what is known"):
-        units.check_distance(np.array([[1e101]]), "what is known")
+        units.check_distance(np.array([[1e101], [1e101]]), "what is known")

@@ -20,7 +20,6 @@ from cavity.base.errors import about
 from cavity.base.frozen import check_positive, put
 from cavity.base.loop import warn_unconverged
 from cavity.base.names import Public
-from cavity.base.observation_digest import ObservationDigest
 from cavity.base.types import ArrayLike, Seed
 from cavity.blocks.executors import threads_of
 from cavity.blocks.job import Event, Job
@@ -29,7 +28,7 @@ from cavity.blocks.sources import Source
 from cavity.ep.options import Options
 from cavity.models.clutter import settings
 from cavity.models.clutter.fit import adf, ep
-from cavity.models.clutter.points import Points, WorkingUnits, opened
+from cavity.models.clutter.points import Points, WorkingUnits, digest_points, opened
 from cavity.models.clutter.posterior import posterior_of
 from cavity.models.clutter.sweeps import Visits
 
@@ -257,7 +256,8 @@ class Clutter(Public):
         if not is_elsewhere(data):
             sites = math.prod(data.shape[:-1]), data.shape[-1] + 1
             arrays.matrix(sites, "x has so many points: their sites,")
-        points = Points(data, WorkingUnits.of(data, self))
+        ends, digest = digest_points(data)
+        points = Points(data, WorkingUnits.of(data, self, ends))
         if method == "adf":
             with job:
                 sites, outcome = adf(points, visits, n_threads, job)
@@ -267,8 +267,8 @@ class Clutter(Public):
                 sites, outcome = ep(points, options, visits, n_threads)
             last = outcome.trace["change"][outcome.n_iter - 1, np.arange(len(outcome.n_iter))]
             warn_unconverged(outcome.status, last, options.tol, options.max_iter)
-        known = {"scalar": scalar, "method": method, "columns": columns, "digest": ObservationDigest.of(data)}
-        posterior = posterior_of(self, points.units, sites, outcome, **known)
+        labels = {"scalar": scalar, "method": method, "columns": columns, "digest": digest}
+        posterior = posterior_of(self, points.units, sites, outcome, **labels)
         settings.warn_strangers(points, self, posterior)
         return posterior
 

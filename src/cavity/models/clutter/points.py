@@ -10,6 +10,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
+from cavity.base.observation_digest import ObservationDigest
 from cavity.blocks.executors import Threads
 from cavity.blocks.formats import is_unopened
 from cavity.blocks.merge import starts
@@ -37,8 +38,11 @@ class WorkingUnits:
     prior_rho: float  # or (B,) in a batch after update
 
     @classmethod
-    def of(cls, data, model):
-        """Choose an origin for data (N, d), or for each problem of (B, N, d), and a scale; put the model into them."""
+    def of(cls, data, model, ends=None):
+        """Choose an origin for data (N, d), or for each problem of (B, N, d), and a scale; put the model into them.
+
+        `ends` are the `extremes` of the data, if they are known.
+        """
         d, sample = data.shape[-1], _sample(data)
         middle = (sample.shape[-2] - 1) // 2  # a point of the data: a mean of two could lie far from all of them
         ordered = np.partition(np.ascontiguousarray(np.swapaxes(sample, -1, -2)), middle, axis=-1)
@@ -56,7 +60,7 @@ class WorkingUnits:
                 raise arrays.wrong(name, f"must be within a factor {FARTHEST_POINT:g} of noise_variance")
         packed = np.array([s, 0.5 / c, 0.5 * np.log(c), np.log1p(-weight), np.log(weight) - np.log1p(-weight)])
         units = cls(origin, scale, packed, centre, prior / v0, 1.0 / v0)
-        units.check_distance(data, "the median of x")
+        units.check_distance(extremes(data) if ends is None else ends, "the median of x")
         for name, distance in (("clutter_mean", centre), ("prior_mean", prior)):
             if not np.max(np.abs(distance)) < FARTHEST_POINT:
                 raise arrays.wrong(
@@ -64,9 +68,9 @@ class WorkingUnits:
                 )
         return units
 
-    def check_distance(self, data, where):
-        """Raise ValueError for points (N, d) or (B, N, d) so far away that squares of their distance overflow."""
-        if not np.max(np.abs((extremes(data) - self.origin) * self.scale)) < FARTHEST_POINT:
+    def check_distance(self, ends, where):
+        """Raise ValueError for `extremes` of points so far away that squares of their distance overflow."""
+        if not np.max(np.abs((ends - self.origin) * self.scale)) < FARTHEST_POINT:
             raise ValueError(f"x must be within {FARTHEST_POINT:g} noise standard deviations of {where}")
 
     @property
@@ -110,14 +114,22 @@ def opened(x, ndim, columns=None, elsewhere=False):
     return (data[:, None] if data.ndim == 1 else data), data.ndim == 1, names_of(x)
 
 
+def digest_points(data):
+    """Return the `extremes` of points and their ObservationDigest, None for a batch; a Source is read once."""
+    if not isinstance(data, Source):
+        return extremes(data), ObservationDigest.of(data)
+    with Threads(1) as thread:
+        low, high, _, digest = data.summary(thread, digested=True)
+    return np.stack([high, low]), digest
+
+
 def extremes(data):
     """Return the largest and the least coordinates of an array (N, d) or (B, N, d), or of a Source, which is checked.
 
     Shape (2, d) or (2, B, d).
     """
     if isinstance(data, Source):
-        with Threads(1) as thread:
-            return np.stack(data.summary(thread)[1::-1])
+        return digest_points(data)[0]
     parts = [data[..., low:high, :] for low, high in starts(data.shape[-2], EXTREME_ROWS)]
     found = [np.stack([part.max(axis=-2), part.min(axis=-2)]) for part in parts]  # Ctrl-C comes between them
     return np.stack([np.max(found, axis=0)[0], np.min(found, axis=0)[1]]).astype(np.float64)

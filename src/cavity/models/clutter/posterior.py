@@ -21,7 +21,7 @@ from cavity.ep.evidence import influence
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import densities
 from cavity.models.clutter.fit import adf
-from cavity.models.clutter.points import Points, WorkingUnits, opened
+from cavity.models.clutter.points import Points, WorkingUnits, digest_points, opened
 from cavity.models.clutter.saved import RECORD
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
@@ -97,8 +97,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         Names of the columns of x, if it was a data frame: those of later data frames are put in their order. After an
         array data frames are taken by position.
     observation_digest : ObservationDigest or None
-        By which `compare` tells that posteriors are of the same points; None for a batch, for points in files, and in
-        files of earlier versions.
+        By which `compare` tells that posteriors are of the same points; None for a batch, and in files of
+        earlier versions.
     """
 
     model: Clutter
@@ -232,7 +232,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
     def _points(self, x, wanted, fitted=False):
-        """Return x as Points in the units of the fit, if they are `wanted`, and the names of its columns.
+        """Return x as Points in the units of the fit, if they are `wanted`, the names of its columns, and its digest.
 
         They are the fitted ones, or like them but for N.
         """
@@ -241,8 +241,9 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         data, _, columns = opened(x, ndim, self.columns)
         if not (data.shape == shape if fitted else data.shape[:-2] + data.shape[-1:] == shape[:-2] + shape[-1:]):
             raise ValueError(f"x must {wanted.format(shape=shape, d=shape[-1])}, got shape {np.shape(x)}")
-        self._units.check_distance(data, "the fitted data")
-        return Points(data, self._units), columns
+        ends, digest = digest_points(data)
+        self._units.check_distance(ends, "the fitted data")
+        return Points(data, self._units), columns, digest
 
     def _evaluate(self, x, fitted):
         wanted = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"
@@ -264,16 +265,15 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             A new posterior; this one stays as it is. Its log evidence is that of all points so far, on whose order it
             depends; its sites and leave-one-out densities are those of the new points.
         """
-        points, columns = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
+        points, columns, digest = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
         n_threads = threads_of(n_threads)
         units = replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho)
         sites, outcome = adf(Points(points.data, units), Visits(), n_threads)
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))
         columns = columns if self.columns is None else self.columns
-        known = {"scalar": isinstance(self.mean, float), "method": "adf", "columns": columns, "before": self}
-        digest = ObservationDigest.of(points.data)
-        return posterior_of(self.model, units, sites, outcome, digest=digest, **known)
+        labels = {"scalar": isinstance(self.mean, float), "method": "adf", "columns": columns, "digest": digest}
+        return posterior_of(self.model, units, sites, outcome, **labels, before=self)
 
     def _marginals(self):
         """Those of the signal's location, of a batch those of each problem in turn."""

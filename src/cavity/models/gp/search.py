@@ -266,7 +266,7 @@ def warn_if_line(point, rows, columns=None):
         if isinstance(leaf, Stationary) and not isinstance(leaf, Periodic):
             lengths = zip(leaf._chosen(len(ranges)), leaf._each("lengthscale", len(ranges)), strict=True)
             longest += [(ranges[j] / length, length, j) for j, length in lengths if ranges[j] > 0]
-    if not longest or max(longest)[0] >= 1.0:
+    if not longest or max(longest)[0] >= 1.0 or np.ptp(rows.y) == 0:  # the best f of a constant y is a constant
         return
     f, line = point.belief.mean, np.column_stack([np.ones(rows.n), rows.X])
     line = line / np.max(np.abs(line), axis=0, initial=np.finfo(float).tiny)

@@ -126,7 +126,9 @@ class _Search:
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
         *some, rows = growing(rows)
         few = some[0] if some else rows
-        bounds, found, _ = starts(settings, _data(few, self.model, self.threads), self.vector)
+        bounds, places, n_long = starts(settings, _data(few, self.model, self.threads), self.vector)
+        # a stream goes on beyond its first rows: short lengthscales would need inducing points without end
+        found = places[:n_long]
         objectives = [self.objective(None, self.chosen(x, Z, few), few) for x in found]
         tried, job = [], self.job.stage(STARTS)
         for objective, x in zip(objectives, found, strict=True):

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.types import ArrayLike
 from cavity.blocks import merge, sources
 from cavity.models.mixture.factors import is_full
@@ -185,8 +184,7 @@ class GaussianMixture(Mixture):
         """Return the given weights, means (from the origin) and factors of precisions, each None if it is not."""
         weights, mean, root = self.weights_init, self.means_init, self.precisions_init
         if weights is not None:
-            weights = arrays.finite_array(weights, "weights_init")
-            checks.shape(weights, (self.n_components,), "weights")
+            weights = checks.shaped(weights, "weights_init", (self.n_components,), "weights")
             if np.any(weights < 0) or np.any(weights > 1):
                 raise ValueError(
                     f"The parameter 'weights' should be in the range [0, 1], but got min value {np.min(weights):.5f}, "
@@ -197,9 +195,7 @@ class GaussianMixture(Mixture):
                     f"The parameter 'weights' should be normalized, but got sum(weights) = {np.sum(weights):.5f}"
                 )
         if mean is not None:
-            mean = arrays.finite_array(mean, "means_init")
-            checks.shape(mean, (self.n_components, self.n_features_in_), "means")
-            mean = mean - origin
+            mean = checks.shaped(mean, "means_init", (self.n_components, self.n_features_in_), "means") - origin
         if root is not None:
             given = checks.precision(root, self.covariance_type, self._shapes(), "precision")
             root = roots_of_precisions(given, self.covariance_type)

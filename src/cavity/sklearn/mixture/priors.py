@@ -27,8 +27,7 @@ def settled(settings, data, threads):
             f"The parameter 'degrees_of_freedom_prior' should be greater than {dim - 1}, but got {freedom:.3f}."
         )
     if mean is not None:
-        mean = arrays.finite_array(mean, "mean_prior")
-        checks.shape(mean, (dim,), "means")
+        mean = checks.shaped(mean, "mean_prior", (dim,), "means")
     if square is not None:
         shapes = {"full": (dim, dim), "tied": (dim, dim), "diag": (dim,), "spherical": ()}
         square = checks.precision(square, kind, shapes, "covariance_prior")

@@ -145,6 +145,12 @@ class VariationalPosterior(Posterior):
         put(self, **{name: None for name, value in known.items() if value is not None and np.isnan(value)})
         Posterior.__post_init__(self)
 
+    def _described(self, title, **values):
+        """Return a repr with these values, arrays or texts, the names of columns and classes, and how the fit ended."""
+        with np.printoptions(precision=6, threshold=6, edgeitems=2):
+            rows = [(name, each if isinstance(each, str) else np.array2string(each)) for name, each in values.items()]
+        return table(title, [*name_lines(self), *rows, *self.outcome_rows()])
+
     def outcome_rows(self) -> Any:
         """Return the last lines of a repr."""
         known = [] if self.converged else [self.status]

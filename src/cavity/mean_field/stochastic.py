@@ -12,6 +12,7 @@ import numpy as np
 
 from cavity.blocks.minibatches import OneShot, minibatches
 
+NOT_MEASURED = {"converged": False, "contraction": None, "predicted_gap": np.inf}  # of states that no ascent led to
 PASSES_DONE = "passes done"  # how stochastic fits end: they have no stopping rule
 
 
@@ -86,12 +87,4 @@ def passes(n_steps, n_samples, options):
 
 def outcome(elbo, lengths, n_passes):
     """Return the fields of a `VariationalPosterior` after steps, which have no stopping rule."""
-    return {
-        "elbo": elbo,
-        "converged": False,
-        "status": PASSES_DONE,
-        "n_iter": n_passes,
-        "trace": {"step": lengths},
-        "contraction": None,
-        "predicted_gap": np.inf,
-    }
+    return NOT_MEASURED | {"elbo": elbo, "status": PASSES_DONE, "n_iter": n_passes, "trace": {"step": lengths}}

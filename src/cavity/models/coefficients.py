@@ -6,6 +6,7 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.errors import missing_extra
+from cavity.base.frames import coefficient_names
 from cavity.base.results import Summarized
 from cavity.base.types import FloatArray, Seed
 
@@ -123,3 +124,19 @@ class Coefficients(Summarized):
     def _drawn_per_column(self, weights):
         """Return draws of these coefficients, (n, D), of draws of the weights."""
         return weights
+
+
+class ColumnCoefficients(Coefficients):
+    """Base of posteriors of a weight for each column of X, after that of an `intercept` if there is one."""
+
+    __slots__ = ()
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the rows it takes; an intercept has none."""
+        return len(self.mean) - self.intercept
+
+    @property
+    def coefficient_names(self) -> tuple[str, ...]:
+        """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
+        return coefficient_names(self.columns, len(self.mean), self.intercept)

@@ -415,7 +415,7 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
     _rho: FloatArray | Any
     _influence: FloatArray | None = None
 
-    def outcome_row(self, method: str) -> tuple[str, str]:
+    def _outcome_row(self, method: str) -> tuple[str, str]:
         """Return the last line of a repr."""
         ended = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
         return "fit", f"{method}, {ended}, {counted(self.n_iter, 'pass')}"
@@ -428,7 +428,7 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
         return self._loo
 
 
-def outcome(fit, searched, before=None):
+def outcome(fit, searched=CONVERGED, before=None):
     """Return how a fit ended, by the names of a posterior's fields; `searched` is the status of the search in it.
 
     The status of an update is that of the posterior before it, if there was nothing to search for.

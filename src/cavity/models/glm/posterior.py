@@ -11,7 +11,7 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names, names_of
+from cavity.base.frames import names_of
 from cavity.base.labels import recoded
 from cavity.base.lazy import linalg
 from cavity.base.observation_digest import ObservationDigest, join_digests
@@ -25,7 +25,7 @@ from cavity.blocks.scratch import MOST_IN_MEMORY, ScratchVector
 from cavity.blocks.taking import fetched, taken
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
-from cavity.models.coefficients import Coefficients
+from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.glm.design import design_of, look
 from cavity.models.glm.evidence import PRIOR, weight_gradient
 from cavity.models.glm.problem import GLMProblem, Prior
@@ -82,7 +82,7 @@ def posterior_of(solution, method, before=None, **labels):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(Coefficients, SitesPosterior):
+class GLMPosterior(ColumnCoefficients, SitesPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -170,7 +170,7 @@ class GLMPosterior(Coefficients, SitesPosterior):
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
-                self.outcome_row(self.method.upper()),
+                self._outcome_row(self.method.upper()),
             ],
         )
 
@@ -196,11 +196,6 @@ class GLMPosterior(Coefficients, SitesPosterior):
 
     def _below(self, level):
         return None if self.learnt is None else learnt_table(self.learnt, self.model.likelihood, level)
-
-    @property
-    def coefficient_names(self) -> tuple[str, ...]:
-        """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
-        return coefficient_names(self.columns, len(self.mean), self.intercept)
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -334,11 +329,6 @@ class GLMPosterior(Coefficients, SitesPosterior):
     def _weights(self):
         """The moments of the weights."""
         return Weights(self.mean, self.variance, self._covariance)
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of the rows it takes; an intercept has none."""
-        return len(self.mean) - self.intercept
 
     @property
     def _prepares(self):

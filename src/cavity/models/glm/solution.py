@@ -13,7 +13,6 @@ from cavity.ep.weights import WeightRoot, weights_of
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.glm.evidence import engine_of
 from cavity.models.glm.learn import Found, learned
-from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.weights import Weights
 from cavity.models.learnt import Learnt
 
@@ -21,12 +20,12 @@ MOST_COPIES = 1e7  # of rows beside themselves, all together, in ADF: some secon
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GLMSolution:
-    """How a fit ended, and what it knows of the weights."""
+class Solution:
+    """How a fit ended, and what it knows of the weights, or of all effects of a mixed model."""
 
-    problem: GLMProblem  # with what was learnt, if anything was
+    problem: object  # GLMProblem or MixedProblem, with what was learnt, if anything was
     fit: Fit
-    weights: Weights
+    weights: object  # Weights or Effects
     learnt: Learnt | None = None
     searched: str = CONVERGED  # how the search for what was learnt ended
 
@@ -43,11 +42,11 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
         if method == "adf":
             _times(rows.weights)
         fit = diagonal.fit(problem.model.likelihood, rows, prior, method, options)
-        return GLMSolution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
+        return Solution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
         _refuse_open(problem.model.likelihood)
         covariance = WeightRoot(prior.root) if before is None else before
-        return GLMSolution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
+        return Solution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
     with Threads(n_threads, None if options is None else options.job) as threads, single_blas():
         if method == "adf":
             found, (geometry, fit) = Found(problem), _assimilated(problem, threads)
@@ -60,7 +59,7 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
             fit = engine_of(geometry, sites, replace(options, job=last), found.start).run()
         weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
         fit = replace(fit, trace=fit.trace | found.trace)
-        return GLMSolution(problem, fit, weights, found.learnt, found.status)
+        return Solution(problem, fit, weights, found.learnt, found.status)
 
 
 def _refuse_open(likelihood):

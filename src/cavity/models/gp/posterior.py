@@ -187,7 +187,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
                 ("likelihood", short(self.model.likelihood)),
                 ("mean", short(np.asarray(self.model.mean).tolist())),
                 *name_lines(self),
-                self.outcome_row("exact" if self._exact else "EP"),
+                self._outcome_row("exact" if self._exact else "EP"),
             ],
         )
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def posterior_of(solution, reader, **labels):
     """Return the posterior of a solution; new rows are read by the `Reader`."""
-    problem, fit, effects = solution.problem, solution.fit, solution.effects
+    problem, fit, effects = solution.problem, solution.fit, solution.weights
     rows, d = problem.rows, problem.layout.n_fixed
     loo = rows.scattered(fit.loo, np.nan)
     if rows.left_out.any():
@@ -138,7 +138,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(self.sd, precision=4, threshold=8)),
-                self.outcome_row("EP"),
+                self._outcome_row("EP"),
             ],
         )
 
@@ -473,16 +473,13 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
             variance=effects.variance[:d],
             covariance=effects.covariance(np.arange(d)),
             log_evidence=self.log_evidence + fit.log_evidence,
-            converged=self.converged and fit.converged,
-            status=fit.status if self.converged else self.status,
-            n_iter=fit.n_iter,
-            residual=fit.residual,
             n_samples=self.n_samples + rows.n,
             effective_parameters=layout.size - effects.trace_with(*layout.entries(), prior.entries),
             trace=fit.trace,
             has_offset=self.has_offset or rows.has_offset,
             observation_digest=join_digests(self.observation_digest, digest),
             _effects=effects,
+            **outcome(fit, before=None if self.converged else self),
             **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_row_weights")),
         )
 

@@ -1,29 +1,15 @@
 """From a problem to the posterior of all effects."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from cavity.base.loop import CONVERGED
 from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.engine import Engine
-from cavity.ep.fit import Fit
 from cavity.ep.sites import Sites
 from cavity.ep.sparse import Pattern, Precision, Sparse
 from cavity.models.glm.learn import Found
-from cavity.models.learnt import Learnt
+from cavity.models.glm.solution import Solution
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.learn import learned
-from cavity.models.mixed.problem import MixedProblem
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MixedSolution:
-    """How a fit ended, and what it knows of the effects."""
-
-    problem: MixedProblem  # with what was learnt, if anything was
-    fit: Fit
-    effects: Effects
-    learnt: Learnt | None = None
-    searched: str = CONVERGED  # how the search for what was learnt ended
 
 
 def solved(problem, names, options, n_threads=1):
@@ -37,7 +23,7 @@ def solved(problem, names, options, n_threads=1):
         last = options.job.ending().within("last")
         fit = Engine(geometry, sites, replace(options, job=last), found.start).run()
         fit = replace(fit, trace=fit.trace | found.trace)
-        return MixedSolution(problem, fit, Effects.of(geometry, fit.belief), found.learnt, found.status)
+        return Solution(problem, fit, Effects.of(geometry, fit.belief), found.learnt, found.status)
 
 
 def updated(likelihood, rows, matrix, effects, options):

@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, coefficient_names, names_of
 from cavity.base.observation_digest import join_digests
-from cavity.base.results import Summarized, VariationalPosterior, counted, freeze, name_lines, table
+from cavity.base.results import Summarized, VariationalPosterior, counted, freeze
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.blocks.collections import lazily
@@ -22,6 +22,7 @@ from cavity.blocks.job import Event, Job
 from cavity.blocks.taking import taken
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
+from cavity.mean_field.stochastic import NOT_MEASURED
 from cavity.models.mixture import predictive
 from cavity.models.mixture.rows import by_name, open_rows
 from cavity.models.mixture.saved import RECORD
@@ -32,7 +33,7 @@ from cavity.models.mixture.sweep import MixtureSweeps
 if TYPE_CHECKING:
     from cavity.models.mixture.model import GaussianMixture
 
-UNKNOWN = {"elbo": None, "converged": False, "n_iter": 0, "contraction": None, "predicted_gap": np.inf}
+UNKNOWN = NOT_MEASURED | {"elbo": None, "n_iter": 0}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -202,9 +203,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
         [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
         """
-        if is_collection(X):
-            return lazily(self.responsibilities, X, (len(self.counts),))
-        return self._judged(X, predictive.log_weights, predictive.shares, (len(self.counts),))
+        return self._judged(self.responsibilities, X, predictive.log_weights, predictive.shares, (len(self.counts),))
 
     def predict(self, X: Data) -> IntArray:
         """Return the most probable component of each row.
@@ -219,9 +218,9 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ndarray of int (N,)
             Numbers of components, from 0.
         """
-        if is_collection(X):
-            return lazily(self.predict, X, dtype=np.intp)
-        return self._judged(X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp)
+        return self._judged(
+            self.predict, X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp
+        )
 
     def log_density(self, X: Data) -> FloatArray:
         """Return the log of the posterior predictive density of each row, a mixture of Student-t densities.
@@ -247,9 +246,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ----------
         Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, (10.81) and (10.82).
         """
-        if is_collection(X):
-            return lazily(self.log_density, X)
-        return self._judged(X, predictive.log_density, lambda logs: logs)
+        return self._judged(self.log_density, X, predictive.log_density, lambda logs: logs)
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw new rows from the posterior predictive distribution.
@@ -387,20 +384,23 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         roles = roles or self.roles
         return posterior_of(self.model, state, self._prior, self._scaling, n_samples, outcome, columns, roles)
 
-    def _judged(self, X, logs_of, finish, shape=(), dtype=float):
-        """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
+    def _judged(self, method, X, logs_of, finish, shape=(), dtype=np.float64):
+        """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log.
+
+        That is what `method` returns: chunks of a collection go to it when they are asked for.
+        """
+        if is_collection(X):
+            return lazily(method, X, shape, dtype)
         source = predictive.open_new(taken(X, {}, self.columns, self.roles)[0], self._state)
         return predictive.by_blocks(
             source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype, not self._state.full
         )
 
     def __repr__(self) -> str:
-        with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            rows = [("weights", np.array2string(self.weights)), ("counts", np.array2string(self.counts))]
         k, dim = self._state.factors.mean.shape
         size = f"{counted(dim, 'column')}, {counted(k, f'{self.model.covariance} component')}"
         title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {size}"
-        return table(title, [*name_lines(self), *rows, *self.outcome_rows()])
+        return self._described(title, weights=self.weights, counts=self.counts)
 
 
 def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None, roles=None):

@@ -11,11 +11,10 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
-from cavity.base.frames import coefficient_names
 from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, kept
 from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nullable, Record, Setting, integer
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted, name_lines, table
+from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted
 from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.blocks.collections import lazily
@@ -24,7 +23,7 @@ from cavity.blocks.formats import is_collection
 from cavity.blocks.runs import by_blocks, map_runs
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
-from cavity.models.coefficients import Coefficients
+from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.glm.defaults import Columns, checked_intercept, with_intercept
 from cavity.models.glm.problem import Prior
 from cavity.models.latent import Predictions
@@ -182,7 +181,7 @@ def _fits(arrays, settings, sizes):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
+class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
     mean: FloatArray
@@ -198,16 +197,6 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
     def intercept(self) -> bool:
         """Whether the first weight is that of a column of ones, which is put before those of new rows."""
         return self.intercept_prior is not None
-
-    @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        return len(self.mean) - self.intercept
-
-    @property
-    def coefficient_names(self) -> tuple[str, ...]:
-        """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
-        return coefficient_names(self.columns, len(self.mean), self.intercept)
 
     @property
     def covariance(self) -> FloatArray:
@@ -309,7 +298,5 @@ class WeightsPosterior(Coefficients, Predictions, VariationalPosterior):
         return mean, variance
 
     def __repr__(self) -> str:
-        with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            lines = [("mean", np.array2string(self.mean)), ("variance", np.array2string(self._squares()))]
         title = f"{type(self).__name__}: {self.n_samples} rows, {counted(len(self.mean), 'column')}"
-        return table(title, [*name_lines(self), *lines, *self.outcome_rows()])
+        return self._described(title, mean=self.mean, variance=self._squares())

@@ -61,10 +61,7 @@ class Basis:
         program = program_of(covariance, Z.shape[1])
         if len(Z) == 0:
             return cls(covariance, Z, jitter, np.zeros(0), np.zeros((0, 0), order="F"), program)
-        nugget = jitter * program.diagonal(Z)
-        gram = np.empty((len(Z), len(Z)))
-        program.gram(Z, gram, threads)
-        gram[np.diag_indices_from(gram)] += nugget
+        gram, nugget = gram_with_nugget(program, Z, jitter, threads)
         return cls(covariance, Z, jitter, nugget, _triangle(gram.T, 0), program)
 
     @property
@@ -85,10 +82,7 @@ class Basis:
             return self
         if self.n == 0:
             return Basis.of(self.covariance, rows, self.jitter, threads)
-        nugget = self.jitter * self.program.diagonal(rows)
-        gram = np.empty((len(rows), len(rows)))
-        self.program.gram(rows, gram, threads)
-        gram[np.diag_indices_from(gram)] += nugget
+        gram, nugget = gram_with_nugget(self.program, rows, self.jitter, threads)
         W = self.features(rows, threads)[0]
         corner = _triangle(np.asfortranarray(gram - W @ W.T), self.n)
         n = self.n + len(rows)
@@ -125,6 +119,14 @@ class Basis:
 
         threads.run(task, starts(len(X), ROWS_A_TASK))
         return W, residual
+
+
+def gram_with_nugget(program, Z, jitter, threads):
+    """Return the covariance of rows (n, n) with the share `jitter` of prior variances added, and that share (n,)."""
+    gram, nugget = np.empty((len(Z), len(Z))), jitter * program.diagonal(Z)
+    program.gram(Z, gram, threads)
+    gram[np.diag_indices_from(gram)] += nugget
+    return gram, nugget
 
 
 def _triangle(matrix, first):

@@ -21,7 +21,7 @@ from scipy.linalg import blas, lapack
 
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.triangles import full, solved
-from cavity.models.streaming_gp.basis import same_rows
+from cavity.models.streaming_gp.basis import gram_with_nugget, same_rows
 from cavity.models.streaming_gp.information import Information
 
 
@@ -57,9 +57,7 @@ class Carrier:
 
     def _spread(self, basis, across, threads):
         """X of P = X X'."""
-        left = np.empty((len(self.rows), len(self.rows)))
-        basis.program.gram(self.rows, left, threads)
-        left[np.diag_indices_from(left)] += basis.jitter * basis.program.diagonal(self.rows)
+        left, _ = gram_with_nugget(basis.program, self.rows, basis.jitter, threads)
         left -= across @ across.T
         triangle, failed = lapack.dpotrf(np.asfortranarray(left), lower=1, clean=1)  # D = R R', (n, n)
         if failed:  # something of them is known from the new ones, to the last digit

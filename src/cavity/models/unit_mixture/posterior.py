@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order, only_column
 from cavity.base.lazy import special
-from cavity.base.results import Summarized, VariationalPosterior, counted, name_lines, table
+from cavity.base.results import Summarized, VariationalPosterior, counted
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.blocks import formats, merge, sources
@@ -234,11 +234,9 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
 
     def __repr__(self) -> str:
-        with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            rows = [("mean", np.array2string(self.mean)), ("weights", np.array2string(self.weights))]
-            rows.append(("noise_variance", f"{self.noise_variance:.6g}"))
         title = f"UnitMixturePosterior: {self.n_samples} points, {counted(len(self.mean), 'component')}"
-        return table(title, [*name_lines(self), *rows, *self.outcome_rows()])
+        noise = f"{self.noise_variance:.6g}"
+        return self._described(title, mean=self.mean, weights=self.weights, noise_variance=noise)
 
 
 def posterior_of(model, state, counts, n_samples, outcome, columns=None):

@@ -12,19 +12,7 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.models.latent import probabilities
-from cavity.plot.display import (
-    CLUTTER,
-    SIGNAL,
-    Display,
-    Names,
-    Words,
-    class_colors,
-    column_index,
-    grid,
-    legend,
-    rows_of,
-    wrong_posterior,
-)
+from cavity.plot import display
 from cavity.plot.judged import surprising
 
 DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve and its bands
@@ -34,7 +22,7 @@ ALONG, SPARSE = 801, 8  # points along a column; every so manieth has its interv
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class EffectDisplay(Display):
+class EffectDisplay(display.Display):
     """What is expected along one column, with bands; the other columns stay at their medians.
 
     Parameters
@@ -81,7 +69,7 @@ class EffectDisplay(Display):
     ('time [ms]', 8)
     """
 
-    words: Words
+    words: display.Words
     column: int
     place: FloatArray
     expected: FloatArray
@@ -106,9 +94,9 @@ class EffectDisplay(Display):
         y: ArrayLike | str | None = None,
         *,
         level: float = 0.95,
-        names: Names = None,
+        names: display.Names = None,
         target: str | None = None,
-        classes: Names = None,
+        classes: display.Names = None,
         ax: Any = None,
         title: str | None = None,
     ) -> EffectDisplay:
@@ -152,13 +140,13 @@ class EffectDisplay(Display):
         level = arrays.number(level, "level", low=0, high=1)
         check_predicts(posterior)
         own = X is None
-        X, y = rows_of(posterior, X, y)
-        words = Words.of(posterior, X.shape[1], names, target, classes)
+        X, y = display.rows_of(posterior, X, y)
+        words = display.Words.of(posterior, X.shape[1], names, target, classes)
         if column is None and X.shape[1] > 1:
             raise arrays.wrong("column", f"must be a name or a number below {X.shape[1]}, got None")
-        d = column_index(0 if column is None else column, words.names, posterior)
+        d = display.column_index(0 if column is None else column, words.names, posterior)
         others = np.median(X, axis=0)
-        place = grid(X[:, d], ALONG)
+        place = display.grid(X[:, d], ALONG)
         points = np.tile(others, (ALONG, 1))
         points[:, d] = place
         expected, low, high = expected_band(posterior, points, level)
@@ -189,24 +177,25 @@ class EffectDisplay(Display):
         if self.low_new is not None:
             look = dict(color="gray", alpha=0.2, lw=0, label=f"{share} of new observations")
             axes.fill_between(self.place_new, self.low_new, self.high_new, **look)
-        look = dict(color=SIGNAL, alpha=0.3, lw=0, label=f"{share} interval of the function")
+        look = dict(color=display.SIGNAL, alpha=0.3, lw=0, label=f"{share} interval of the function")
         axes.fill_between(self.place, self.low, self.high, **look)
-        axes.plot(self.place, self.expected, color=SIGNAL, lw=1.6, label="expected")
+        axes.plot(self.place, self.expected, color=display.SIGNAL, lw=1.6, label="expected")
         if self.y is not None:
             self._points(axes)
         if self.inducing is not None:
             foot = np.full(len(self.inducing), 0.015)
             label = f"{len(self.inducing)} inducing points"
-            axes.plot(self.inducing, foot, "|", ms=8, color=CLUTTER, label=label, transform=axes.get_xaxis_transform())
+            look = dict(ms=8, color=display.CLUTTER, label=label, transform=axes.get_xaxis_transform())
+            axes.plot(self.inducing, foot, "|", **look)
         axes.set_xlim(self.place[0], self.place[-1])
         self.words.label(axes)
         axes.set_xlabel(self.words.names[self.column])
-        legend(axes)
+        display.legend(axes)
 
     def _points(self, axes):
         x, y, classes = self.x, self.y, self.words.classes
         seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
-        colors = class_colors(len(classes)) if classes else ["black"]
+        colors = display.class_colors(len(classes)) if classes else ["black"]
         look = dict(ms=4.0 if len(y) < DENSE else 2.0, mew=0, alpha=0.6)
         if len(y) > CROWD:  # the curve and its bands stand above so many
             step = -(-len(y) // POINTS)
@@ -217,7 +206,7 @@ class EffectDisplay(Display):
             axes.plot(x[seen == k], y[seen == k], "o", color=color, label=label, **look)
         if self.surprising is not None and self.surprising.any():
             label = f"outside the {100 * self.level:.3g} % that the others predict"
-            look = dict(ms=9, mew=1.1, mfc="none", mec=CLUTTER, label=label)
+            look = dict(ms=9, mew=1.1, mfc="none", mec=display.CLUTTER, label=label)
             axes.plot(self.x[self.surprising], self.y[self.surprising], "o", **look)
         if not classes:  # gross outliers of the band's own tails do not stretch it
             ends = y[np.isfinite(y)] if self.low_new is None else np.concatenate([self.low_new, self.high_new])
@@ -227,7 +216,7 @@ class EffectDisplay(Display):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class MapDisplay(Display):
+class MapDisplay(display.Display):
     """A map over two columns; the others stay at their medians.
 
     Parameters
@@ -269,7 +258,7 @@ class MapDisplay(Display):
     """
 
     size: ClassVar[tuple[float, float]] = (6.4, 5.0)
-    words: Words
+    words: display.Words
     columns: tuple[int, int]
     sides: tuple[FloatArray, FloatArray]
     values: FloatArray
@@ -288,9 +277,9 @@ class MapDisplay(Display):
         y: ArrayLike | str | None = None,
         *,
         kind: str = "expected",
-        names: Names = None,
+        names: display.Names = None,
         target: str | None = None,
-        classes: Names = None,
+        classes: display.Names = None,
         ax: Any = None,
         title: str | None = None,
     ) -> MapDisplay:
@@ -333,11 +322,11 @@ class MapDisplay(Display):
         """
         arrays.choice(kind, "kind", ("expected", "sd"))
         check_predicts(posterior)
-        X, y = rows_of(posterior, X, y)
-        words = Words.of(posterior, X.shape[1], names, target, classes)
+        X, y = display.rows_of(posterior, X, y)
+        words = display.Words.of(posterior, X.shape[1], names, target, classes)
         a, b = _two_columns(columns, words.names, posterior)
         others = np.median(X, axis=0)
-        sides = grid(X[:, a], MESH), grid(X[:, b], MESH)
+        sides = display.grid(X[:, a], MESH), display.grid(X[:, b], MESH)
         points = np.tile(others, (MESH * MESH, 1))
         points[:, [a, b]] = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
         if kind == "sd":
@@ -382,7 +371,7 @@ class MapDisplay(Display):
         names = (self.words.names[d] for d in self.columns)
         axes.set(xlim=self.sides[0][[0, -1]], ylim=self.sides[1][[0, -1]])
         axes.set(**dict(zip(("xlabel", "ylabel"), names, strict=True)))
-        legend(axes)
+        display.legend(axes)
 
     def _classes(self, axes):
         """Draw the probability of the second of two classes, or the expected one of several, and the rows of each."""
@@ -396,7 +385,7 @@ class MapDisplay(Display):
             if lines:
                 axes.clabel(lines, fmt="%.1f", fontsize="x-small")
         size, edge = (5.0, 0.5) if len(self.points) < DENSE else (3.5, 0.3)
-        for k, color in enumerate(class_colors(len(classes)) if self.y is not None else ()):
+        for k, color in enumerate(display.class_colors(len(classes)) if self.y is not None else ()):
             look = dict(ms=size, mec="white" if two else "black", mew=edge, alpha=0.9, color=color)
             label = f"{self.words.target} = {classes[k]}"
             axes.plot(*self.points[self.y == k].T, "so^Dv"[k % 5], label=label, ls="none", **look)
@@ -406,7 +395,7 @@ class MapDisplay(Display):
 def check_predicts(posterior):
     """Raise TypeError for a posterior that cannot predict rows of columns alone."""
     if not hasattr(posterior, "predict") or not hasattr(posterior, "_likelihood"):
-        raise wrong_posterior(posterior, "one that predicts observations from columns")
+        raise display.wrong_posterior(posterior, "one that predicts observations from columns")
     if hasattr(posterior, "effect_names"):
         words = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
         raise arrays.wrong("posterior", words, TypeError)
@@ -422,7 +411,7 @@ def _two_columns(columns, names, posterior):
         chosen = (0, 1) if columns is None else () if isinstance(columns, str) else tuple(columns)
     except TypeError:
         chosen = ()
-    found = [column_index(each, names, posterior) for each in chosen]
+    found = [display.column_index(each, names, posterior) for each in chosen]
     if len(found) != 2 or found[0] == found[1]:
         raise arrays.wrong("columns", f"must be two different columns, got {columns!r}")
     return found

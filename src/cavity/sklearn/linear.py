@@ -26,16 +26,7 @@ from cavity.models.glm.defaults import WIDER, resolved
 from cavity.models.glm.design import design_of, look
 from cavity.models.glm.model import GLM
 from cavity.models.latent import log_of_both
-from cavity.sklearn.checks import (
-    class_weighted,
-    classes_in,
-    collected,
-    counted_rows,
-    known_classes,
-    log_probabilities,
-    loo_log_density,
-    one_vs_rest,
-)
+from cavity.sklearn import checks
 from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words, shows_progress
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
@@ -179,10 +170,10 @@ class _LinearClassifier(Classifier, Face):
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
         if is_collection(X):
-            X, y, weight = collected(self, X, y, sample_weight)
+            X, y, weight = checks.collected(self, X, y, sample_weight)
         else:
-            X, y, weight = counted_rows(self, X, y, sample_weight, **ROWS)
-        classes, weight = classes_in(y), class_weighted(self.class_weight, y, weight)
+            X, y, weight = checks.counted_rows(self, X, y, sample_weight, **ROWS)
+        classes, weight = checks.classes_in(y), checks.class_weighted(self.class_weight, y, weight)
         model = self._model(X, weight)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
@@ -192,9 +183,9 @@ class _LinearClassifier(Classifier, Face):
         if self.learn_prior_variance:  # that of the intercept, the last one, stays
             groups = np.where(np.arange(len(model.prior_variance)) < X.shape[1], 0, -1)
             options |= {"learn": "prior_variance", "prior_groups": groups}
-        self._set_posteriors(classes, [model.fit(design, signs, **options) for signs in one_vs_rest(y, classes)])
+        self._set_posteriors(classes, [model.fit(design, signs, **options) for signs in checks.one_vs_rest(y, classes)])
         if self.schedule != "stochastic":  # which keeps no sites
-            self._set_loo_score(lambda: loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight)
+            self._set_loo_score(lambda: checks.loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight)
         return self
 
     def partial_fit(
@@ -230,10 +221,10 @@ class _LinearClassifier(Classifier, Face):
         and there is no ``loo_score_``.
         """
         first = not hasattr(self, "posteriors_")
-        X, y, weight = counted_rows(self, X, y, sample_weight, reset=first, **ROWS)
-        classes = known_classes(y, classes, None if first else self.classes_)
+        X, y, weight = checks.counted_rows(self, X, y, sample_weight, reset=first, **ROWS)
+        classes = checks.known_classes(y, classes, None if first else self.classes_)
         model = self._model(X, several_batches=True) if first else self.posteriors_[0].model
-        design, problems = self._design(X, model.approximation), one_vs_rest(y, classes)
+        design, problems = self._design(X, model.approximation), checks.one_vs_rest(y, classes)
         begin = partial(model.fit, method="adf", n_threads=self.n_threads)
         takers = [begin] * len(problems) if first else [posterior.update for posterior in self.posteriors_]
         posteriors = [take(design, signs, sample_weight=weight) for take, signs in zip(takers, problems, strict=True)]
@@ -328,7 +319,7 @@ class _LinearClassifier(Classifier, Face):
         return self.classes_[most_probable]
 
     def _log_probabilities(self, X):
-        return self._evaluate(X, log_probabilities)
+        return self._evaluate(X, checks.log_probabilities)
 
     def _evaluate(self, X, function):
         """Return function(posteriors, design matrix) of new rows, taken block by block."""

@@ -43,7 +43,6 @@ def test_a_series_that_turns_every_few_rows_is_not_taken_for_noise():
     best = best_evidence(YEARS[:, 0], y, np.geomspace(0.5, 1000.0, 40), np.geomspace(1e-4, 1e3, 24))
     assert best - 0.1 < posterior.log_evidence < best + 1.0
     assert posterior.model.covariance.lengthscale[0] < 4.0
-    assert StreamingGP().fit(YEARS, y).log_bound > best - 10.0  # with a mean that is not found
     stretched = GaussianProcess().fit(1e6 * YEARS, 1e-3 * y)
     assert stretched.log_evidence == pytest.approx(posterior.log_evidence + 100 * np.log(1e3), abs=1e-3)
 

@@ -77,9 +77,8 @@ def warn_strangers(points, model, posterior):
         centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND_SD) * model.clutter_variance**0.5
         if max(float(data.max()) - centre, centre - float(data.min())) <= limit:
             return
-    found = np.atleast_1d(
-        strangers(points.source if data.ndim == 2 else data, model, posterior.mean, posterior.variance)
-    )
+    x = points.source if data.ndim == 2 else data
+    found = np.atleast_1d(strangers(x, model, posterior.mean, posterior.variance))
     against = are_many(found, n, STRANGE_SHARE)
     if np.any(against):
         where = f" in {np.sum(against)} of {len(data)} problems" if data.ndim == 3 else ""

@@ -275,12 +275,11 @@ def warn_if_line(point, rows, columns=None):
     if apart > NEARLY * max(np.std(f), noise):
         return
     _, length, j = max(longest)
-    others = ", as do the others" if len(longest) > 1 else ""
     warn(
         f"the learnt lengthscale {length:.3g} of {column_words(j, columns)} exceeds the range of its values, "
-        f"{ranges[j]:.3g}{others}: f is a constant or a line in these rows, and the rest counts as noise. If y changes "
-        "over shorter distances, start there, with first values of variance and lengthscale as in "
-        'covariance="rbf(1, 0.5)"',
+        f"{ranges[j]:.3g}{', as do the others' if len(longest) > 1 else ''}: f is a constant or a line in these rows, "
+        "and the rest counts as noise. If y changes over shorter distances, start there, with first values of variance "
+        'and lengthscale as in covariance="rbf(1, 0.5)"',
         NumericalWarning,
     )
 

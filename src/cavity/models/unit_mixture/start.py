@@ -70,10 +70,7 @@ def check_reach(model, low, high, given):
 def warn_of_units(sample, posterior):
     """Warn if most points of a sample are far from every component: the noise variance is that of other units."""
     reach = far_sd(1) * np.sqrt(posterior.noise_variance + posterior.variance)
-    near = np.zeros(len(sample), dtype=bool)
-    for centre, radius in zip(posterior.mean, reach, strict=True):
-        near |= np.abs(sample - centre) <= radius
-    far = np.count_nonzero(~near)
+    far = np.count_nonzero(np.all(np.abs(sample[:, None] - posterior.mean) > reach, axis=1))
     if are_many(far, len(sample), FAR_SHARE):
         what = f"every component (noise_variance {posterior.noise_variance:g})"
         remedy = "or learn='noise_variance', which finds that of the data"

@@ -133,3 +133,38 @@ def test_the_structure_of_integers_of_any_width_is_checked():
     m.indices[5] = 4_000_000_000
     with pytest.raises(ValueError, match="got 4000000000 at position 5"):
         check_structure(m, "X")
+
+
+def altered_blocks(name, position, value):
+    """A BSR matrix one of whose indices or pointers is wrong."""
+    X = sparse.bsr_matrix(sparse.random(60, 5, 0.4, random_state=0), blocksize=(2, 1))
+    getattr(X, name)[position] = value
+    return X
+
+
+@pytest.mark.parametrize("change", [("indptr", 3, 10**8), ("indices", 0, 99999)])
+def test_blocks_are_checked(change):
+    y = np.arange(60) % 2
+    model = cavity.GLM("probit", prior_variance=1.0, approximation="diagonal", intercept=False)
+    for fit in (cavity.source, lambda X: model.fit(X, y)):
+        with pytest.raises(ValueError, match=rf"\.{change[0]} must .* got {change[2]} at position {change[1]}"):
+            fit(altered_blocks(*change))
+
+
+def test_estimators_of_scikit_learn_look_before_they_convert():
+    estimators = pytest.importorskip("cavity.sklearn")
+    lists = sparse.random(60, 5, 0.4, random_state=0).tolil()
+    lists.rows[0], lists.data[0] = [7777777], [1.0]
+    for X in (altered_blocks("indices", 0, 99999), lists):
+        with pytest.raises(ValueError, match=r"X.indices must be at least 0 and below 5"):
+            estimators.ProbitClassifier().fit(X, np.arange(60) % 2)
+
+
+def test_indices_of_any_byte_order():
+    X = sparse.random(60, 5, 0.4, random_state=0, format="csr")
+    swapped = X.copy()
+    swapped.indices = X.indices.astype(">i4")
+    np.testing.assert_array_equal(cavity.source(swapped).rows(), X.toarray())
+    swapped.indices[4] = -1
+    with pytest.raises(ValueError, match="got -1 at position 4"):
+        cavity.source(swapped)

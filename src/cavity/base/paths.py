@@ -4,11 +4,12 @@ import os
 import stat
 from pathlib import Path
 
-TABLE_SUFFIXES = (".arrow", ".csv", ".feather", ".gz", ".npy", ".parquet", ".pq", ".tsv", ".txt")  # that are read
+# of the tables that are read
+TABLE_SUFFIXES = ".arrow", ".csv", ".feather", ".gz", ".h5", ".hdf5", ".npy", ".parquet", ".pq", ".tsv", ".txt", ".zarr"
 
 
 def path_text(path, name="path"):
-    """Return a path as a string; TypeError for anything else, such as a number, which `open` takes for an open file.
+    """Return a path that is not empty as a string; TypeError for anything else, as a number that `open` would take.
 
     Parameters
     ----------
@@ -24,6 +25,8 @@ def path_text(path, name="path"):
     """
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"{name} must be the path of a file, got {type(path).__name__}")
+    if not os.fsdecode(path):
+        raise ValueError(f"{name} must be the path of a file, got an empty string")
     return os.fsdecode(path)
 
 

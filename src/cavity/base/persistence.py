@@ -245,9 +245,10 @@ def _check_directory(file, size):
     """Raise ValueError for an archive whose directory is larger than that of any file of ours, before it is read."""
     file.seek(max(0, size - END_BYTES))
     end = file.read(END_BYTES)
-    at = end.rfind(b"PK\5\6")
-    if at >= 0 and int.from_bytes(end[at + 12 : at + 16], "little") > MOST_DIRECTORY_BYTES:
-        raise ValueError(f"its directory has more than {MOST_DIRECTORY_BYTES} bytes")
+    for mark, low, high in ((b"PK\5\6", 12, 16), (b"PK\6\6", 40, 48)):  # of ZIP, and of ZIP64, which counts if there
+        at = end.rfind(mark)
+        if at >= 0 and int.from_bytes(end[at + low : at + high], "little") > MOST_DIRECTORY_BYTES:
+            raise ValueError(f"its directory has more than {MOST_DIRECTORY_BYTES} bytes")
     file.seek(0)
 
 

@@ -34,14 +34,15 @@ def to_csr(X, name):
 def check_structure(X, name):
     """Raise ValueError unless all entries of a sparse matrix are where its shape has room; see `to_csr`.
 
-    Those of CSR, CSC and COO are looked at; in other formats SciPy and NumPy come to one of these by checks of theirs.
+    Those of CSR, CSC, BSR and COO are looked at; other formats have to be converted by `to_csr`, which does it again.
     """
     kind = getattr(X, "format", "")
     if kind == "coo":
         for axis, length in zip(("row", "col"), X.shape, strict=True):
             _check_indices(getattr(X, axis), len(X.data), length, f"{name}.{axis}")
-    elif kind in ("csr", "csc"):
-        n_pointers, length = X.shape if kind == "csr" else X.shape[::-1]
+    elif kind in ("csr", "csc", "bsr"):
+        shape = np.floor_divide(X.shape, getattr(X, "blocksize", 1))  # of a BSR matrix, in blocks
+        n_pointers, length = shape[::-1] if kind == "csc" else shape
         pointers, entries = X.indptr, len(X.data)
         _check_integers(pointers, n_pointers + 1, f"{name}.indptr")
         bad = (pointers < np.concatenate([0 * pointers[:1], pointers[:-1]])) | (pointers > entries)
@@ -62,6 +63,8 @@ def _check_indices(indices, entries, length, name, stop=None):
     """Raise unless there are as many indices as entries, and those up to `stop` are at least 0 and below a length."""
     _check_integers(indices, entries, name)
     used = indices[:stop]
-    if len(used) and used.view(f"u{used.itemsize}").max() >= length:  # negative ones are the largest without a sign
+    if (
+        len(used) and used.view(used.dtype.str.replace("i", "u")).max() >= length
+    ):  # negative ones are the largest without a sign
         i = int(np.argmax((used < 0) | (used >= length)))
         raise arrays.wrong(name, f"must be at least 0 and below {length}, got {used[i]} at position {i}")

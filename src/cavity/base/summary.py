@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,8 +23,8 @@ PROBABILITY = "probability"  # format of a column: between 0 and 1, which it nev
 
 
 def one_line(name):
-    """Return a name with line breaks and tabs as escapes, as tables and messages show it."""
-    return re.sub(r"[\n\r\t\v\f]", lambda found: repr(found[0])[1:-1], name)
+    """Return a name with line breaks, tabs and other control characters as escapes, as tables and messages show it."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

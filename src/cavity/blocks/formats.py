@@ -12,12 +12,21 @@ from cavity.blocks.sliced import SlicedRows
 from cavity.blocks.sparse import SparseRows
 from cavity.blocks.text import open_text
 
+
+def open_store(path, name):
+    """Return the one array of an HDF5 file or a zarr store as a part."""
+    part = SlicedRows(open_only_array(path, name), name)
+    part.path = path
+    return part
+
+
 OPENERS = {
     ".npy": open_npy,
     ".parquet": arrow.open_parquet,
     ".pq": arrow.open_parquet,
     ".arrow": arrow.open_ipc,
     ".feather": arrow.open_ipc,
+    **dict.fromkeys((".h5", ".hdf5", ".zarr"), open_store),
     **{f"{suffix}{packed}": open_text for suffix in (".csv", ".tsv", ".txt") for packed in ("", ".gz")},
 }
 FIRST_BYTES = {b"\x93NUMPY": open_npy, b"PAR1": arrow.open_parquet, b"ARROW1": arrow.open_ipc}
@@ -104,10 +113,8 @@ def open_texts(data, name, **settings):
 
 def open_file(path, name):
     """Return a file as a part, read as the end of its name says, or else its first bytes."""
-    if _is_store(path):
-        part = SlicedRows(open_only_array(path, name), name)
-        part.path = path
-        return part
+    if is_store(path):
+        return open_store(path, name)
     if not Path(path).is_file():
         raise ValueError(f"{name}: {path} is not a file")
     opener = _opener(path)
@@ -122,10 +129,9 @@ def open_file(path, name):
     return opener(path, name)
 
 
-def _is_store(path):
-    """Whether a path is an HDF5 file, or the folder of a zarr store."""
-    place = Path(path)
-    return place.suffix.lower() in (".h5", ".hdf5") or any(Path(place, each).exists() for each in STORES)
+def is_store(path):
+    """Whether a path is the folder of a zarr store."""
+    return any(Path(path, each).exists() for each in STORES)
 
 
 def open_only_array(path, name):
@@ -190,7 +196,7 @@ def _paths(data, name):
 
 def _files(path, name):
     """Return the files that a path stands for: itself, those of a folder, or those that match a pattern, by name."""
-    if Path(path).is_dir() and not _is_store(path):
+    if Path(path).is_dir() and not is_store(path):
         return _in_folder(path, name)
     if Path(path).exists():
         return [path]

@@ -19,7 +19,7 @@ from cavity.base import arrays
 from cavity.base.persistence import check_output
 from cavity.base.results import counted
 from cavity.blocks.executors import THREADS_VARIABLE, threads_of
-from cavity.blocks.formats import is_file_name
+from cavity.blocks.formats import is_file_name, is_store
 from cavity.cli.described import described
 from cavity.cli.streams import write_out
 
@@ -284,8 +284,8 @@ def check_paths(options):
 def _is_among(path, source):
     """Whether a file is one of those that a path, a folder or a pattern stands for."""
     places = [Path(os.path.realpath(each)) for each in (source, *glob(source, recursive=True))]
-    inside = path.is_file() and is_file_name(path.name) and any(place in path.parents for place in places)
-    return inside or path in places
+    around = [place for place in places if place in path.parents]
+    return path in places or (path.is_file() and any(is_store(place) or is_file_name(path.name) for place in around))
 
 
 def fit_and_deliver(fit, options):

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
-from cavity.base.sparse import check_structure
+from cavity.base.sparse import to_csr
 from cavity.blocks import remote
 from cavity.blocks.formats import is_collection
 from cavity.models.latent import log_of_both
@@ -29,8 +29,8 @@ def validate_data(estimator, *rows, **options):
             "collections of dask would be read whole: give X.compute() if that fits into memory; ProbitClassifier, "
             "LogitClassifier, cavity.GaussianMixture, GLM and LinearRegression take them as they are"
         )
-    if hasattr(rows[0], "tocsr"):  # which scikit-learn converts
-        check_structure(rows[0], "X")
+    if hasattr(rows[0], "tocsr"):  # scikit-learn converts without a look at the indices
+        rows = to_csr(rows[0], "X"), *rows[1:]
     return validation.validate_data(estimator, *rows, **options)
 
 

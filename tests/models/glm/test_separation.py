@@ -154,3 +154,17 @@ def test_a_rare_column_shrinks():
         posterior = GLM("logit", intercept=True).fit(FRAME, Y)
     assert np.sqrt(posterior.model.prior_variance[2]) == 5.0
     assert -7.0 < posterior.mean[2] < -3.0
+
+
+def test_rows_without_information_separate_nothing():
+    """Zero trials, and bounds that hold for any f: no value of their column is likelier than another."""
+    rng = np.random.default_rng(4)
+    x, marked = rng.normal(size=40), np.arange(40) < 5
+    X = np.column_stack([x, marked])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NumericalWarning)
+        GLM("binomial", intercept=True).fit(
+            X, np.column_stack([np.where(marked, 0, rng.integers(1, 3, 40)), np.where(marked, 0, 3)])
+        )
+        ends = np.where(marked[:, None], [[-np.inf, np.inf]], np.column_stack([x - 1.0, x + 1.0]))
+        GLM(likelihoods.Interval(1.0), intercept=True).fit(X, ends)

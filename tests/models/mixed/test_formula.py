@@ -319,3 +319,14 @@ def test_expectations_of_new_levels():
     linear = cavity.MixedGLM("y ~ x + (1 | g)", covariances={"g": 0.5}).fit(numbers)
     new = numbers.assign(g="z")
     np.testing.assert_array_equal(linear.expected(new, levels="new"), linear.predict(new, levels="new")[0])
+
+
+def test_intercept_false_beside_a_formula():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(1)
+    frame = pandas.DataFrame({"a": rng.normal(size=60), "g": np.arange(60) % 5})
+    frame["y"] = frame["a"] + rng.normal(size=5)[frame["g"]] + rng.normal(size=60)
+    fits = [cavity.MixedGLM("y ~ 0 + a + (1 | g)", intercept=each).fit(frame) for each in (None, False)]
+    assert fits[0].log_evidence == fits[1].log_evidence
+    with pytest.raises(ValueError, match="intercept must be None where there is a formula: write '0 \\+' in it"):
+        cavity.MixedGLM("y ~ a + (1 | g)", intercept=False).fit(frame)

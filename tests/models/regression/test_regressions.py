@@ -551,3 +551,14 @@ def test_curvature_of_the_bound_at_zero_and_beside_it():
 def test_columns_without_room_for_their_covariance_are_refused_before_any_work(kind):
     with pytest.raises(MemoryError, match=r"of shape \(3000000, 3000000\) needs 72000000000000 bytes.*diagonal"):
         kind().fit(np.ones((2, 3_000_000)), [0, 1])
+
+
+def test_columns_far_from_zero_keep_their_slopes():
+    """The prior of the intercept is as wide as it takes: seconds since 1970 have a slope of their own size."""
+    rng = np.random.default_rng(0)
+    t = np.linspace(0.0, 100.0, 40)
+    y = 0.05 * t + 0.1 * rng.normal(size=40)
+    slope = np.polyfit(t, y, 1)[0]
+    for start in (1e7, 1.6e9):
+        post = cavity.LinearRegression(intercept=True).fit((t + start)[:, None], y)
+        assert post.mean[1] == pytest.approx(slope, rel=1e-2)

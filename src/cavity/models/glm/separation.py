@@ -94,7 +94,8 @@ def separating_columns(likelihood, rows, has_intercept):
         columns, reach = columns[rises | falls], reach[..., rises | falls]
         if not len(columns):
             break
-    varies = np.sum(reach.max(axis=1), axis=0) > 0.0
+    informative = np.any(below | above, axis=0)  # kinds whose likelihood changes with f
+    varies = np.sum(reach[:, informative].max(axis=1, initial=-np.inf), axis=0) > 0.0
     on_both_sides = [np.any(reach[0, kinds] > -np.inf, axis=0) for kinds in (*below, *above)]  # or no column is needed
     return columns[varies & np.all(on_both_sides, axis=0)]
 

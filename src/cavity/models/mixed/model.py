@@ -36,7 +36,7 @@ from cavity.models.mixed.learn import AVOID_ZERO, FLAT
 from cavity.models.mixed.posterior import posterior_of
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solved
-from cavity.models.mixed.terms import RandomEffects, effects_of
+from cavity.models.mixed.terms import INTERCEPT, RandomEffects, effects_of
 
 if TYPE_CHECKING:
     from cavity.models.mixed.posterior import MixedGLMPosterior
@@ -240,6 +240,8 @@ class MixedGLM(Frozen):
         )
         n_threads = threads_of(n_threads)
         given = given(likelihood, y, self._thresholds_for_intercept(likelihood))
+        if self.formula and self.intercept is False and INTERCEPT in given.reader.columns:
+            raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
         covariances = _given(self.covariances or {}, given.terms)
         columns, settings = given.rows, self._fixed(likelihood)
         given, fixed = given.with_fixed_effects(settings)
@@ -264,12 +266,8 @@ class MixedGLM(Frozen):
         return GLM(likelihood, self.prior_mean, self.prior_variance, intercept=intercept, centre=self.centre)
 
     def _thresholds_for_intercept(self, likelihood):
-        """Whether the intercept of a formula is left out; ValueError where it cannot be."""
-        if not self.formula:
-            return False
-        if self.intercept is False and not is_ordered(likelihood):
-            raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
-        return self.intercept is False or learns_level(likelihood)
+        """Whether the intercept of a formula is left out."""
+        return self.formula and is_ordered(likelihood) and (self.intercept is False or learns_level(likelihood))
 
 
 def _covariance(value, name):

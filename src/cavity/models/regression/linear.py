@@ -274,7 +274,8 @@ class LinearSweeps:
         if rows.intercept:  # the first row is that of means, up to a factor; its weight is measured from its prior mean
             mean, sd = triangle[0] / triangle[0, 0], np.linalg.norm(triangle[1:], axis=0) / np.sqrt(rows.n)
             location, spread = location_and_spread(UNIT_NOISE, Rows(None, rows.y.rows()))
-            prior = WeightPrior.of_intercept(model, location, OF_REAL * spread, mean[1:size], sd[1:size])
+            least = np.finfo(float).eps * np.sqrt(rows.n)  # of a QR
+            prior = WeightPrior.of_intercept(model, location, OF_REAL * spread, mean[1:size], sd[1:size], least)
             self._target = self._target - prior[0] * triangle[:, 0]
         self.prior = WeightPrior.of(model, rows.X.n_features, prior)
 

@@ -235,7 +235,8 @@ class LogisticSweeps:
         within_range(self._products, "X: squares of the columns")
         if rows.intercept:
             mean, square = self._products[0, 1:] / rows.n, np.diag(self._products)[1:] / rows.n
-            prior = WeightPrior.of_intercept(model, 0.0, OF_LOGIT, mean, np.sqrt(np.maximum(square - mean**2, 0.0)))
+            sd = np.sqrt(np.maximum(square - mean**2, 0.0))
+            prior = WeightPrior.of_intercept(model, 0.0, OF_LOGIT, mean, sd, least=1e-7)  # of a sum of squares
         self.prior = WeightPrior.of(model, rows.X.n_features, prior)
 
     def start(self):

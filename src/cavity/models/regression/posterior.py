@@ -30,7 +30,6 @@ from cavity.models.latent import Predictions
 from cavity.models.regression.rows import opened, with_ones
 
 PREDICT_ROWS = 4096
-LEAST_RELATIVE_SD = 1e-7  # of the mean of a column: smaller ones are rounding errors of a sum of squares
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class WeightPrior:
         return cls(known, model.ard, model.prior_shape, model.prior_rate, size, intercept)
 
     @staticmethod
-    def of_intercept(model, location, size, mean, sd):
+    def of_intercept(model, location, size, mean, sd, least):
         """Return mean and variance of the prior of an added intercept, those of a GLM.
 
         Parameters
@@ -67,6 +66,8 @@ class WeightPrior:
             Median of y, 0 for labels, and the default prior sd of the weight of a column of unit variance.
         mean, sd : ndarray (D,)
             Of the columns of X.
+        least : float
+            Standard deviations below this multiple of the mean are rounding errors.
 
         Returns
         -------
@@ -75,7 +76,7 @@ class WeightPrior:
         """
         variance = model.prior_variance
         if variance is None:
-            variance = (size / np.where(sd > LEAST_RELATIVE_SD * np.abs(mean), sd, np.inf)) ** 2
+            variance = (size / np.where(sd > least * np.abs(mean), sd, np.inf)) ** 2
         wide, columns = None if model.intercept is True else model.intercept, Columns(mean, sd)
         prior = with_intercept(Prior.of(0.0, variance, len(mean)), columns, location, size, wide)
         return tuple(float(moments[0]) for moments in prior)

@@ -134,8 +134,8 @@ def _checked_observations(posteriors):
     moved = [name for name in known if known[name].ordered != known[first].ordered]
     if moved:
         warn(
-            f"{_quoted(moved)} has the observations of {first!r} in another order: rows do not correspond, so there is "
-            "no difference_se; if y was sorted but X was not, nothing can be compared",
+            f"{', '.join(map(repr, moved))} has the observations of {first!r} in another order: rows do not correspond"
+            ", so there is no difference_se; if y was sorted but X was not, nothing can be compared",
             NumericalWarning,
         )
     return [known[name].ordered if name in known else None for name in posteriors]
@@ -146,8 +146,8 @@ def _warn_of_updates(posteriors):
     later = [name for name, posterior in posteriors.items() if _depends_on_order(posterior)]
     if 0 < len(later) < len(posteriors):
         warn(
-            f"{_quoted(later)} took in rows one after the other, by ADF or update: such an evidence depends on their "
-            "order, by tens of nats where coefficients drift, and says little beside that of a fit of all rows",
+            f"{', '.join(map(repr, later))} took in rows one after the other, by ADF or update: such an evidence "
+            "depends on their order, by tens of nats where coefficients drift: do not compare it with that of all rows",
             NumericalWarning,
         )
 
@@ -157,10 +157,6 @@ def _depends_on_order(posterior):
     batches = getattr(posterior, "n_updates", 1) > 1 or (posterior.kind == "mixed" and posterior._tau is None)
     exact = isinstance(getattr(posterior.model, "likelihood", None), Gaussian)
     return not exact and (batches or getattr(posterior, "method", "ep") == "adf")
-
-
-def _quoted(names):
-    return ", ".join(map(repr, names))
 
 
 def _left_out(posterior):
@@ -207,7 +203,7 @@ def _of_loo(names, records, orders):
                 doubt[i] = standard_error(record.log_density - best.log_density, best.weights) if i != first else 0.0
     if reweighted:
         warn(
-            f"{_quoted(reweighted)} have other sample weights than {names[first]!r}: these are not the same data",
+            f"{', '.join(map(repr, reweighted))} have other sample weights than {names[first]!r}: not the same data",
             NumericalWarning,
         )
     columns = {"loo": sums, "loo_se": errors, "loo_difference": apart, "difference_se": doubt}

@@ -7,6 +7,7 @@ import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn, within_range
 from cavity.base.frames import column_words
+from cavity.base.labels import has_classes
 from cavity.base.loop import CONVERGED, STOPPED
 from cavity.base.scales import column_scales
 from cavity.covariances import Periodic, Sum
@@ -122,7 +123,8 @@ def starts(settings, rows, vector):
     places : list of ndarray (n,)
         The given settings, and lengthscales that are fractions of the spread of the columns; then lengthscales of about
         two distances between neighbouring rows, where these are shorter, with much noise and, if it is Gaussian, with
-        little: series that rise and fall every few rows have a maximum of the evidence there.
+        little: series that rise and fall every few rows have a maximum of the evidence there. Labels, which say little
+        of f in a row, are not taken for such series.
     n_long : int
         How many of them come before those with short lengthscales.
     """
@@ -143,8 +145,9 @@ def starts(settings, rows, vector):
     spread = np.where(spread > 0, spread, 1.0)
     distances = cache(lambda index: neighbour_distances(rows.X[:, index]))
     places = [given, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
-    short = [scaled(distances, share) for share in NOISE_SHARES_TRIED[: 1 + vector.exact]]
-    long, places = places, places + (short if np.any(short[0][:n] < places[-1][:n]) else [])
+    shares = () if has_classes(settings.likelihood) else NOISE_SHARES_TRIED[: 1 + vector.exact]
+    short = [scaled(distances, share) for share in shares]
+    long, places = places, places + (short if short and np.any(short[0][:n] < places[-1][:n]) else [])
     bounds = vector.bounds(long[-1][noise])
     if n:
         open_ends = [slot.name not in slot.leaf.bounds for slot in free_slots(settings.covariance)]

@@ -20,8 +20,13 @@ def shell(words, *arguments, **options):
     return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120, **options)
 
 
+LONG = pytest.mark.long
+
+
 @POSIX
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", [*(pytest.param(each, marks=LONG) for each in ("<&-", "2>&-", ">&- 2>&-")), ">&-", "<&- >&- 2>&-"]
+)
 def test_closed_streams(tmp_path, closed):
     done = shell(f'"$@" {closed}', "fit", "clutter", "newcomb", "--output", str(tmp_path / "x.npz"))
     assert (done.returncode, done.stderr) == (0, "")

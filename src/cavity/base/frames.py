@@ -29,8 +29,8 @@ REFUSED = (  # kinds of columns that are no numbers, and what to do about them
     ),
     (re.compile(""), "other values", "turn them into numbers, for example with astype(float), or leave them out"),
 )
-MISSING = ("None", "nan", "NaT", "<NA>")  # how missing entries are shown
-DATES = re.compile("date|timestamp")  # how types of dates begin
+SHOWN_AS_MISSING = ("None", "nan", "NaT", "<NA>")  # how missing entries are shown
+DATE_TYPE_NAMES = re.compile("date|timestamp")  # how types of dates begin
 DATE_AS_TEXT = re.compile(r"\d{4}-\d\d?-\d\d?")
 TURN_TEXT_INTO_DAYS = "turn them into numbers, as days since a first day; pandas.to_datetime makes dates of text"
 LABELS = "labels need a likelihood of classes, probit for two of them, ordered-probit for ordered ones"
@@ -261,7 +261,7 @@ def with_days(X):
     if names is None or hasattr(X, "block_rows"):
         return X
     columns = list(columns_of(X, range(len(names))))
-    are_dates = np.array([DATES.match(_type_word(column)) is not None for column in columns])
+    are_dates = np.array([DATE_TYPE_NAMES.match(_type_word(column)) is not None for column in columns])
     if not are_dates.any():
         return X
     out = np.empty(shape_of(X))
@@ -406,7 +406,7 @@ def _type_word(column):
 
 def _first_value(column):
     """The first entry of a column that is not missing."""
-    return next((value for value in column if str(value) not in MISSING), None)
+    return next((value for value in column if str(value) not in SHOWN_AS_MISSING), None)
 
 
 def some(names):

@@ -23,8 +23,8 @@ import numpy as np
 
 from cavity.base.records import Made, integer
 
-MODULUS = 1 << 32
-ROUNDS = ((1, 16), (0x7FEB352D, 15), (0x846CA68B, 16))  # multipliers and shifts of the mix [W]_
+HASH_MODULUS = 1 << 32
+MIX_ROUNDS = ((1, 16), (0x7FEB352D, 15), (0x846CA68B, 16))  # multipliers and shifts of the mix [W]_
 ROW_BASE, COLUMN_BASE = 747796405, 2891336453  # of rows, B, and of columns: 5 modulo 8, for powers of period 2^30
 ROWS_PER_CHUNK = 1 << 15  # 128 kB of digests stay in the cache
 
@@ -64,9 +64,9 @@ class ObservationDigest:
 
     def __add__(self, later: ObservationDigest) -> ObservationDigest:
         """The digest of these rows followed by others."""
-        ordered = self.ordered + later.ordered * pow(ROW_BASE, self.n_rows, MODULUS)
+        ordered = self.ordered + later.ordered * pow(ROW_BASE, self.n_rows, HASH_MODULUS)
         sums = self.unordered + later.unordered, ordered
-        return ObservationDigest(self.n_rows + later.n_rows, *(each % MODULUS for each in sums))
+        return ObservationDigest(self.n_rows + later.n_rows, *(each % HASH_MODULUS for each in sums))
 
 
 def join_digests(first: ObservationDigest | None, later: ObservationDigest | None) -> ObservationDigest | None:
@@ -83,7 +83,7 @@ def _sums(rows, single, digests, product):
             numbers += np.float32(0.0)  # -0 becomes 0
             digests *= np.uint32(COLUMN_BASE)
             digests += single
-    for multiplier, shift in ROUNDS:
+    for multiplier, shift in MIX_ROUNDS:
         digests *= np.uint32(multiplier)
         digests ^= np.right_shift(digests, np.uint32(shift), out=product)
     np.multiply(digests, _row_powers()[: len(digests)], out=product)
@@ -99,4 +99,4 @@ def _row_powers():
 
 
 # the setting of files
-DIGEST = Made(lambda parts: ObservationDigest(*parts), [integer()] * 3, lambda digest: list(astuple(digest)))
+DIGEST_FIELD = Made(lambda parts: ObservationDigest(*parts), [integer()] * 3, lambda digest: list(astuple(digest)))

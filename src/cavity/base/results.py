@@ -12,7 +12,7 @@ import numpy as np
 from cavity.base import persistence, trees
 from cavity.base.frames import some
 from cavity.base.frozen import Frozen, put
-from cavity.base.observation_digest import DIGEST, ObservationDigest
+from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
 from cavity.base.summary import Table, summarized
 
@@ -23,7 +23,7 @@ VARIATIONAL = {  # settings of variational posteriors; what is not finite is nul
     "n_iter": integer(),
     "contraction": Nullable(NUMBER),
     "predicted_gap": Nullable(NUMBER, np.inf),
-    "observation_digest?": DIGEST,
+    "observation_digest?": DIGEST_FIELD,
 }
 VARIATIONAL_TRACE = {f"trace_{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
 VARIATIONAL_TRACE |= {"trace_step?": Array("step")}

@@ -206,7 +206,7 @@ def inverse_gamma(names, shape, rate):
     return Marginals(names, mean, sd, lambda p: rate / special.gammainccinv(shape, p))
 
 
-SCALES = {  # on which estimates are about normal: to that scale, back, and the derivative of the way back
+NORMAL_SCALES = {  # on which estimates are about normal: to that scale, back, and the derivative of the way back
     "log": (np.log, np.exp, lambda value: value),
     "logit": (lambda value: special.logit(value), lambda free: special.expit(free), lambda value: value * (1 - value)),
     "Fisher z": (np.arctanh, np.tanh, lambda value: 1 - value**2),
@@ -215,13 +215,13 @@ SCALES = {  # on which estimates are about normal: to that scale, back, and the 
 
 
 def estimate_interval(value, error, scale, level):
-    """Return the interval (low, high) of an estimate: normal on one of the SCALES, and taken back from there.
+    """Return the interval (low, high) of an estimate: normal on one of the NORMAL_SCALES, and taken back from there.
 
     With a standard error s of the value v it is ``back(to(v) -+ z s / back'(to(v)))``; (nan, nan) where s is nan, or v
     at an end of what it may be.
     """
     level = arrays.number(level, "level", low=0, high=1)
-    to, back, slope = SCALES[scale]
+    to, back, slope = NORMAL_SCALES[scale]
     value, derivative = np.float64(value), slope(np.float64(value))
     if not (error >= 0 and derivative > 0):
         return np.nan, np.nan
@@ -243,7 +243,7 @@ def values_table(title, names, values, errors=None, notes=(), *, scales=None, le
     notes : tuple of str, default ()
         Lines below the rows.
     scales : sequence of str, optional
-        The scale, of SCALES, on which each estimate is about normal; wanted with `errors`.
+        The scale, of NORMAL_SCALES, on which each estimate is about normal; wanted with `errors`.
     level : float in (0, 1), default 0.95
         Probability of the intervals.
     """

@@ -58,7 +58,7 @@ OTHERS = {  # formats that are not read: what they are called, and what makes so
 LAYOUTS = {  # what is in folders that are no heap of files
     "_delta_log": ("a Delta table", "give deltalake.DeltaTable({!r}).to_pyarrow_dataset()"),
 }
-STORES = "zarr.json", ".zarray", ".zgroup"  # one of them is in the folder of a zarr store
+ZARR_STORE_FILES = "zarr.json", ".zarray", ".zgroup"  # one of them is in the folder of a zarr store
 
 
 def is_unopened(data):
@@ -131,7 +131,7 @@ def open_file(path, name):
 
 def is_store(path):
     """Whether a path is the folder of a zarr store."""
-    return any(Path(path, each).exists() for each in STORES)
+    return any(Path(path, each).exists() for each in ZARR_STORE_FILES)
 
 
 def open_only_array(path, name):

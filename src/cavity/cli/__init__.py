@@ -96,7 +96,7 @@ def main(arguments=None):
         return 2
     except (ValueError, TypeError, ArithmeticError, MemoryError, OSError, ImportError) as error:
         streams.complain(f"error: {sentence(error, options)}")
-        if getattr(error, "filename", None) == streams.PRINTED:
+        if getattr(error, "filename", None) == streams.STDOUT_NAME:
             streams.discard(sys.stdout)
         return 2
     except Terminated:

@@ -5,7 +5,7 @@ import sys
 
 from cavity.base.errors import naming
 
-PRINTED = "standard output"  # where results go, for messages
+STDOUT_NAME = "standard output"  # where results go, for messages
 
 
 def prepare():
@@ -19,12 +19,12 @@ def prepare():
 
 
 def write_out(text=""):
-    """Write text, and what was printed before, to standard output; OSError where it cannot, with PRINTED as its file.
+    """Write text, and what was printed before, to standard output; OSError where it cannot, with its name as the file.
 
     Where its reader has closed it, as `head` does when it has seen enough, the text is thrown away.
     """
     try:
-        with naming(PRINTED):
+        with naming(STDOUT_NAME):
             print(text, end="", flush=True)
     except BrokenPipeError:
         discard(sys.stdout)

@@ -50,7 +50,7 @@ def learnt_table(learnt, likelihood, level):
 
 
 def scale_of(name, likelihood):
-    """Return the scale, of `cavity.base.summary.SCALES`, on which the estimate of what has a name is about normal."""
+    """Return the scale, of `summary.NORMAL_SCALES`, on which the estimate of what has a name is about normal."""
     domain = likelihood.parameters.get(name.partition("[")[0], "positive")
     by_domain = {"share": "logit", "real": "as it is", "increasing": "as it is"}
     return "Fisher z" if name.startswith("corr(") else by_domain.get(domain, "log")

@@ -1,7 +1,7 @@
 """What a file of the clutter model holds."""
 
 from cavity.base import arrays
-from cavity.base.observation_digest import DIGEST
+from cavity.base.observation_digest import DIGEST_FIELD
 from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, Record, integer, names, one_of, together
 
 RESULT = {
@@ -45,7 +45,7 @@ SETTINGS = {
     "method": one_of("ep", "adf"),
     "n_samples": integer(1),
     "columns?": Nullable(names()),
-    "observation_digest?": DIGEST,
+    "observation_digest?": DIGEST_FIELD,
 }
 
 

@@ -1,6 +1,6 @@
 """What a file of a GLM holds."""
 
-from cavity.base.observation_digest import DIGEST
+from cavity.base.observation_digest import DIGEST_FIELD
 from cavity.base.records import FLAG, Array, Record, names, one_of, together
 from cavity.models.latent import EP_TRACE, FITTED, ROW_WEIGHTS
 from cavity.models.learnt import LEARNT
@@ -46,7 +46,7 @@ RECORD = Record(
         "has_offset?": FLAG,
         "chosen?": names(),
         "learnt?": LEARNT,
-        "observation_digest?": DIGEST,
+        "observation_digest?": DIGEST_FIELD,
     },
     (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
     {"covariance_": "_covariance."}

@@ -17,7 +17,7 @@ from cavity.likelihoods.base import encoded
 from cavity.models.glm.design import constant_columns
 from cavity.models.glm.weights import ROWS_TOGETHER
 
-SEARCHED = Logit | Probit | OrderedProbit | Binomial | Poisson | NegativeBinomial | Interval
+SEARCHED_LIKELIHOODS = Logit | Probit | OrderedProbit | Binomial | Poisson | NegativeBinomial | Interval
 MAX_NAMES_IN_MESSAGE = 5
 WITH_MAXIMUM = 3  # kind of rows whose likelihood falls as f moves either way, see `_sides`
 
@@ -74,7 +74,7 @@ def separating_columns(likelihood, rows, has_intercept):
     -------
     ndarray of int
     """
-    if not isinstance(likelihood, SEARCHED):
+    if not isinstance(likelihood, SEARCHED_LIKELIHOODS):
         return np.arange(0)
     thresholds_are_open = is_ordered(likelihood) and likelihood.n_classes is None
     kinds_of, below, above = _classes(rows.y) if thresholds_are_open else _sides(likelihood)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-OVERSAMPLING = 8  # frequencies for each multiple of 1/range: neighbouring ones are in phase over the rows
+FREQUENCIES_PER_CYCLE = 8  # frequencies for each multiple of 1/range: neighbouring ones are in phase over the rows
 CELLS_PER_VALUE = 4  # of the grid that the values of a column are rounded to
 LEAST_CYCLES = 2  # in the range of a column: less cannot be told from a trend
 
@@ -40,9 +40,9 @@ def _strongest_period(x, f, otherwise):
     rest = f - line @ np.linalg.lstsq(line, f)[0]
     cells = CELLS_PER_VALUE * len(values)
     sums = np.bincount(np.rint(t * cells).astype(np.intp), rest / (np.max(np.abs(rest)) or 1.0), cells + 1)
-    power = np.abs(np.fft.rfft(sums, OVERSAMPLING * cells)) ** 2
+    power = np.abs(np.fft.rfft(sums, FREQUENCIES_PER_CYCLE * cells)) ** 2
     most_cycles = min(0.5 * width / np.median(np.diff(values)), 0.5 * len(values))
-    power = power[: int(OVERSAMPLING * most_cycles) + 2]  # of k/OVERSAMPLING cycles in the range
+    power = power[: int(FREQUENCIES_PER_CYCLE * most_cycles) + 2]  # of k/FREQUENCIES_PER_CYCLE cycles in the range
     peaks = 1 + np.flatnonzero((power[1:-1] > power[:-2]) & (power[1:-1] >= power[2:]))
-    peaks = peaks[peaks >= OVERSAMPLING * LEAST_CYCLES]
-    return OVERSAMPLING * width / peaks[np.argmax(power[peaks])] if len(peaks) else otherwise
+    peaks = peaks[peaks >= FREQUENCIES_PER_CYCLE * LEAST_CYCLES]
+    return FREQUENCIES_PER_CYCLE * width / peaks[np.argmax(power[peaks])] if len(peaks) else otherwise

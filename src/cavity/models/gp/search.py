@@ -33,8 +33,8 @@ from cavity.models.search import (
     warn_without_start,
 )
 
-REAL = Gaussian | StudentT | Laplace  # likelihoods with a scale of noise in units of y
-NEARLY = 0.1  # of a standard deviation, by which f may depart from what is called a line
+NOISE_SCALE_KINDS = Gaussian | StudentT | Laplace  # likelihoods with a scale of noise in units of y
+MAX_LINE_DEPARTURE_SD = 0.1  # of a standard deviation, by which f may depart from what is called a line
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
 NOISE_SHARES_TRIED = (NOISE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
 SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own
@@ -128,7 +128,7 @@ def starts(settings, rows, vector):
     n_long : int
         How many of them come before those with short lengthscales.
     """
-    variance = _variance(settings, rows) if isinstance(settings.likelihood, REAL) else None
+    variance = _variance(settings, rows) if isinstance(settings.likelihood, NOISE_SCALE_KINDS) else None
     given, n = vector.pack(settings), vector.n_covariance
     noise = slice(len(given) - vector.free.size, None)
 
@@ -262,7 +262,7 @@ def warn_if_line(point, rows, columns=None):
 
     So it ends where all that y shows is taken for noise. One long lengthscale among others only says that its column is
     irrelevant; and a long lengthscale with a large variance may give a curve: f is a line if it departs from the best
-    one by less than NEARLY of its own standard deviation, or of that of the noise, which is 1 for labels and counts.
+    one by less than a tenth of its own standard deviation, or of that of the noise, which is 1 for labels and counts.
     """
     ranges, longest = np.ptp(rows.X, axis=0), []
     for leaf in leaves(point.settings.covariance):
@@ -274,8 +274,8 @@ def warn_if_line(point, rows, columns=None):
     f, line = point.belief.mean, np.column_stack([np.ones(rows.n), rows.X])
     line = line / np.max(np.abs(line), axis=0, initial=np.finfo(float).tiny)
     apart = np.std(f - line @ np.linalg.lstsq(line, f)[0])
-    noise = np.std(rows.y - rows.offset - f) if isinstance(point.settings.likelihood, REAL) else 1.0
-    if apart > NEARLY * max(np.std(f), noise):
+    noise = np.std(rows.y - rows.offset - f) if isinstance(point.settings.likelihood, NOISE_SCALE_KINDS) else 1.0
+    if apart > MAX_LINE_DEPARTURE_SD * max(np.std(f), noise):
         return
     _, length, j = max(longest)
     warn(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity.base import arrays as arrays_of
-from cavity.base.observation_digest import DIGEST
+from cavity.base.observation_digest import DIGEST_FIELD
 from cavity.base.records import (
     FLAG,
     NUMBER,
@@ -229,7 +229,7 @@ RECORD = Record(
         "has_offset?": FLAG,
         "chosen?": names(),
         "learnt?": LEARNT,
-        "observation_digest?": DIGEST,
+        "observation_digest?": DIGEST_FIELD,
         "effects": Made(
             _effects, Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
         ),

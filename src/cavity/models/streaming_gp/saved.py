@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.kept import kept
-from cavity.base.observation_digest import DIGEST, ObservationDigest
+from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, one_of
 from cavity.covariances.program import program_of
 from cavity.ep.options import Options
@@ -65,7 +65,7 @@ SETTINGS = {
     "likelihood": OPEN_LIKELIHOOD,
     "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
     "given": FLAG,
-    "observation_digest?": DIGEST,
+    "observation_digest?": DIGEST_FIELD,
 }
 
 

@@ -13,7 +13,7 @@ from cavity.base import arrays
 from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.observation_digest import DIGEST, ObservationDigest, join_digests
+from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data, IntArray
@@ -406,7 +406,7 @@ class StreamingGPState(SparsePosterior):
         stored, settings = self._now.to_arrays()
         options = self._options.record("schedule", "damping", "max_iter", "tol")
         digest = self.observation_digest
-        settings |= {} if digest is None else {"observation_digest": DIGEST.apart(digest)}
+        settings |= {} if digest is None else {"observation_digest": DIGEST_FIELD.apart(digest)}
         return stored, settings | {"n_features": self.n_features, "options": options}
 
 

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture
 def one_blas_thread():
     """One thread of BLAS, for tests of what public functions call under that limit."""
-    from cavity.blocks.executors import single_blas
+    from cavity.runs.executors import single_blas
 
     with single_blas():
         yield

@@ -26,7 +26,9 @@ LAYERS = (  # each row may import from those below it; folders in one row know n
     ("models",),
     ("ep", "mean_field", "covariances"),
     ("likelihoods", "distributions"),
-    ("blocks",),
+    ("sources", "linalg"),
+    ("jobs",),
+    ("runs",),
     ("base", "data"),
     ("_core",),
 )

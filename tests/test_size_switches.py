@@ -239,7 +239,7 @@ CANDIDATE_NUMBERS = "models.streaming_gp.inducing.CANDIDATE_NUMBERS"
 CANDIDATES = "models.streaming_gp.update.CANDIDATES"
 BLOCKS = "models.mixture.e_step.MOST_ROWS models.mixture.e_step.LEAST_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
-BLOCKS_OF_FILES = "blocks.sources.BLOCK_NUMBERS blocks.sources.LEAST_BLOCK_ROWS"
+BLOCKS_OF_FILES = "sources.sources.BLOCK_NUMBERS sources.sources.LEAST_BLOCK_ROWS"
 BLOCKS_OF_GRAM = "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS"
 SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.ROWS_AT_ONCE" for name in ("basis", "rows", "absorb", "increment"))
 HUGE = 1 << 40
@@ -269,21 +269,21 @@ SWITCHES = [
         "models.streaming_gp.inducing.CANDIDATE_NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE
     ),
     Switch("models.streaming_gp.inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
-    Switch("models.gp.process.ROWS_A_TASK", (N, 7), streaming()),
+    Switch("models.process.process.ROWS_A_TASK", (N, 7), streaming()),
     Switch("ep.latent.MATCHED_ROWS", (N, 7), process(probit, schedule="parallel"), ROUNDING),
     Switch("ep.latent.SWEEP", (N, 7), process(probit, schedule="sequential"), RULES),
     Switch("ep.latent.SWEEP", (N, 7), process(student), RULES, "-student"),
     Switch("ep.latent.EXACT_EVERY", (HUGE, 1), process(probit, schedule="sequential"), RULES),
-    Switch("blocks.tiled.MANY", (N + 1, N), process(student), ROUNDING),
-    Switch("blocks.tiled.MANY", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),
-    Switch("blocks.tiled.FEW_FLOPS", (np.inf, 0.0), process(student), BITS),
-    Switch("blocks.tiled.MOST_FLOPS", (np.inf, 1.0), process(student), BITS),
-    Switch("blocks.tiled.ENTRIES", (N * N + 1, 100), process(student), BITS),
+    Switch("linalg.tiled.MANY", (N + 1, N), process(student), ROUNDING),
+    Switch("linalg.tiled.MANY", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),
+    Switch("linalg.tiled.FEW_FLOPS", (np.inf, 0.0), process(student), BITS),
+    Switch("linalg.tiled.MOST_FLOPS", (np.inf, 1.0), process(student), BITS),
+    Switch("linalg.tiled.ENTRIES", (N * N + 1, 100), process(student), BITS),
     Switch("ep.latent_solver.COLUMNS", (N, 7), process(student), RULES),
     Switch(
         "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING
     ),
-    Switch("models.gp.process.ROWS_A_TASK", (N, 7), process(gaussian), ROUNDING),
+    Switch("models.process.process.ROWS_A_TASK", (N, 7), process(gaussian), ROUNDING),
     Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
     Switch("ep.engine.RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
     Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), glm(), RULES, "-glm"),
@@ -294,8 +294,8 @@ SWITCHES = [
     Switch("ep.dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
     Switch("ep.dense.TILED_COLUMNS", (D, D - 1), glm(schedule="parallel"), RULES),
     Switch("ep.dense.SMALL", (D, D - 1), glm(schedule="parallel"), ROUNDING),
-    Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
-    Switch("models.glm.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
+    Switch("models.linear.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
+    Switch("models.linear.weights.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.chunks.KERNEL_ROWS", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.chunks.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.glm.chunks.CHUNK_NUMBERS", (N * D, 7), glm(approximation="diagonal"), BITS),
@@ -318,17 +318,17 @@ SWITCHES = [
         few=True,
     ),
     Switch("models.mixture.start.DISTANCE_ROWS", (N, 7), mixture(weight=True), few=True),
-    Switch("blocks.sources.SAMPLE_ROWS", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
-    Switch("blocks.sources.SAMPLE_ROWS", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
-    Switch("blocks.merge.ROWS_PER_CALL", (N, 7), unit_mixture, RULES),
+    Switch("sources.sources.SAMPLE_ROWS", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
+    Switch("sources.sources.SAMPLE_ROWS", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
+    Switch("runs.merge.ROWS_PER_CALL", (N, 7), unit_mixture, RULES),
     Switch(
-        "blocks.sources.BLOCK_NUMBERS blocks.sources.LEAST_BLOCK_ROWS",
+        "sources.sources.BLOCK_NUMBERS sources.sources.LEAST_BLOCK_ROWS",
         ((HUGE, 8), (D * 8, 8)),
         mixture(),
         RULES,
         few=True,
     ),
-    Switch("blocks.extents.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
+    Switch("sources.extents.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
     Switch("models.clutter.points.MEDIAN_POINTS", (N, 7), clutter(), RULES),
     Switch("models.clutter.power.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
     Switch("likelihoods.quadrature.SITES_TOGETHER", (N, 7), own_likelihood(), ROUNDING, few=True),

@@ -5,9 +5,9 @@ import pytest
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.blocks import tiled
-from cavity.blocks.executors import THREADS_VARIABLE
+from cavity.linalg import tiled
 from cavity.models.regression import linear
+from cavity.runs.executors import THREADS_VARIABLE
 from cavity.sklearn import GaussianProcessRegressor
 
 

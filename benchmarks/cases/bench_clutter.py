@@ -11,12 +11,12 @@ import pytest
 from rivals import clutter as reference
 
 import cavity
-from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
 from cavity.models.clutter.evidence import evaluate
 from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
+from cavity.runs.executors import Threads
 
 SETTING = reference.Setting()
 SWEEPS = 3  # done from the prior by both sides before they are compared

@@ -15,7 +15,7 @@ from cavity import likelihoods
 from cavity.base.rows import Rows
 from cavity.ep.options import Options
 from cavity.models.glm import diagonal
-from cavity.models.glm.problem import Prior
+from cavity.models.linear.prior import Prior
 
 ROWS, ACTIVE, COLUMNS = 1_000_000, 20, 1_000_000
 EP_ROWS = 250_000

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cavity import _core
-from cavity.blocks.executors import single_blas
+from cavity.runs.executors import single_blas
 
 SIZE = 2000
 

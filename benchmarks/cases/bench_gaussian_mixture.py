@@ -13,12 +13,12 @@ import pytest
 from rivals import gaussian_mixture as reference
 
 import cavity
-from cavity.blocks.executors import Threads
 from cavity.models.mixture.e_step import EStep
 from cavity.models.mixture.prior import settled, state_of
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.start import first_states
 from cavity.models.mixture.sweep import MixtureSweeps
+from cavity.runs.executors import Threads
 
 ROWS = 200_000
 CASES = [("full", 2, 8), ("full", 8, 8), ("full", 8, 32), ("full", 32, 32), ("diag", 8, 8), ("diag", 32, 32)]

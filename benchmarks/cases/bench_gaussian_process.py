@@ -16,9 +16,10 @@ from scipy.linalg.blas import dgemm
 import cavity
 from cavity import covariances, likelihoods
 from cavity.base.rows import Rows
-from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
-from cavity.models.gp.evidence import Evidence, Settings
+from cavity.models.gp.evidence import Evidence
+from cavity.models.process.settings import Settings
+from cavity.runs.executors import Threads
 
 VARIANCE, NOISE = 4.0, 0.5
 LENGTHSCALES = {2: 1.0, 8: 2.5}  # by the number of columns: neighbours are correlated, all rows are not

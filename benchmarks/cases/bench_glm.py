@@ -13,11 +13,11 @@ from scipy.linalg.blas import dsyrk, dtrmm
 
 import cavity
 from cavity import data, likelihoods
-from cavity.blocks.executors import Threads, single_blas
 from cavity.ep import dense
 from cavity.ep import engine as ep_engine
 from cavity.ep import sites as ep_sites
 from cavity.ep.options import Options
+from cavity.runs.executors import Threads, single_blas
 
 SHAPES = {5: 10**6, 20: 10**6, 100: 10**5}  # rows by columns
 

@@ -12,8 +12,8 @@ from scipy import sparse
 from scipy.linalg import lapack
 from scipy.sparse.linalg import splu
 
-from cavity.blocks.executors import Threads, single_blas
-from cavity.blocks.sparse_cholesky import SparseCholesky
+from cavity.linalg.sparse_cholesky import SparseCholesky
+from cavity.runs.executors import Threads, single_blas
 
 STUDENTS, LECTURERS, RATINGS = 2972, 1128, 73_421
 

@@ -15,10 +15,10 @@ from rivals import streaming_gp as reference
 
 import cavity
 from cavity import covariances, data, likelihoods
-from cavity.blocks.executors import Threads, single_blas
-from cavity.models.gp.evidence import Settings
+from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp.increment import Increment
 from cavity.models.streaming_gp.rows import BatchRows
+from cavity.runs.executors import Threads, single_blas
 
 VARIANCE, LENGTHSCALE, NOISE, JITTER = 4.0, 2.5, 0.5, 1e-8
 COLUMNS, ROWS = 8, 1000

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from rivals import unit_mixture as reference
 
-from cavity.blocks import sources
-from cavity.blocks.executors import Threads
 from cavity.models.unit_mixture import sweep
+from cavity.runs.executors import Threads
+from cavity.sources import sources
 
 POINTS, COMPONENTS = 10**6, 10
 PRIOR_VARIANCE = 100.0

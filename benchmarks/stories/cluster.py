@@ -18,10 +18,10 @@ from dask import config
 from distributed import Client, LocalCluster
 
 import cavity
-from cavity.blocks import remote
 from cavity.ep.elsewhere import _of_groups
 from cavity.models.mixture.e_step import block_rows
 from cavity.models.mixture.rows import sums_of
+from cavity.runs import remote
 
 
 def rows_of(n, chunks, columns):

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # of the benchmark
 from processes import printed, resident
 
 import cavity
-from cavity.blocks import scratch
-from cavity.blocks.reading import each_block
+from cavity.sources import scratch
+from cavity.sources.reading import each_block
 
 COLUMNS = 20
 GROUP = 1 << 17  # rows written at a time, a row group

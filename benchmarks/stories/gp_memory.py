@@ -17,7 +17,7 @@ from cases import bench_gaussian_process as bench
 from processes import printed, resident
 
 from cavity import likelihoods
-from cavity.blocks.executors import Threads, single_blas
+from cavity.runs.executors import Threads, single_blas
 
 FEW = 50  # rows
 LARGE = ("sequential", "parallel")

@@ -1,4 +1,4 @@
-"""Sums over runs of blocks, along the tree of cavity.blocks.merge: neighbours first, whatever the run.
+"""Sums over runs of blocks, along the tree of cavity.runs.merge: neighbours first, whatever the run.
 
 They are on a stack of arrays of `size` numbers: one for each binary digit of the number of blocks so far.
 """

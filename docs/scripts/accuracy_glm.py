@@ -16,7 +16,7 @@ from scipy.stats import qmc
 import cavity
 from cavity import data
 from cavity.base.scales import robust_spread
-from cavity.models.glm.defaults import WIDER
+from cavity.models.linear.defaults import WIDER
 
 REPLICATES, DRAWS = 16, 1 << 14
 INFLATED = 1.1  # root of the proposal's covariance over that of EP's

@@ -1,6 +1,6 @@
 """Large triangles on threads: times measured on two, and a model of more, `python docs/scripts/threads.py`.
 
-The model runs the tasks of `cavity.blocks.tiled` in their order: the next goes to the first thread that is free, and
+The model runs the tasks of `cavity.linalg.tiled` in their order: the next goes to the first thread that is free, and
 begins when what it waits for is done. How long a task takes is measured, of one tile on one thread; threads are as fast
 as if each were alone, and handing over a round costs what it did here. No memory is too slow in it.
 """
@@ -12,8 +12,8 @@ import time
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from cavity.blocks import tiled
-from cavity.blocks.executors import Threads, single_blas
+from cavity.linalg import tiled
+from cavity.runs.executors import Threads, single_blas
 
 SIZES = (1000, 2000, 4000, 8000)
 THREADS = (2, 4, 8, 16)

@@ -11,7 +11,7 @@ _PUBLIC = {
     "ConvergenceWarning": "base.errors",
     "FactorizedGaussian": "models.factorized.model",
     "FactorizedGaussianPosterior": "models.factorized.posterior",
-    "Event": "blocks.progress",
+    "Event": "jobs.progress",
     "GLM": "models.glm.model",
     "GLMPosterior": "models.glm.posterior",
     "Gaussian": "distributions.gaussian",
@@ -32,7 +32,7 @@ _PUBLIC = {
     "RandomEffects": "models.mixed.terms",
     "Selection": "models.mixture.selection",
     "SettingsWarning": "base.errors",
-    "Source": "blocks.sources",
+    "Source": "sources.sources",
     "SphericalGaussian": "distributions.gaussian",
     "StreamingGP": "models.streaming_gp.model",
     "StreamingGPState": "models.streaming_gp.state",
@@ -48,7 +48,7 @@ _PUBLIC = {
     "monte_carlo_kl": "distributions.monte_carlo",
     "multiply": "distributions.products",
     "select_components": "models.mixture.selection",
-    "source": "blocks.sources",
+    "source": "sources.sources",
 }
 
 _MODULES = ("covariances", "data", "distributions", "likelihoods", "mean_field", "online_bound")
@@ -68,9 +68,6 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.base.errors import NumericalWarning as NumericalWarning
     from cavity.base.errors import SettingsWarning as SettingsWarning
     from cavity.base.summary import Table as Table
-    from cavity.blocks.progress import Event as Event
-    from cavity.blocks.sources import Source as Source
-    from cavity.blocks.sources import source as source
     from cavity.distributions.divergence import kl as kl
     from cavity.distributions.gaussian import Gaussian as Gaussian
     from cavity.distributions.gaussian import SphericalGaussian as SphericalGaussian
@@ -79,6 +76,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.distributions.monte_carlo import monte_carlo_kl as monte_carlo_kl
     from cavity.distributions.products import divide as divide
     from cavity.distributions.products import multiply as multiply
+    from cavity.jobs.progress import Event as Event
     from cavity.models.clutter.model import Clutter as Clutter
     from cavity.models.clutter.posterior import ClutterPosterior as ClutterPosterior
     from cavity.models.comparison import compare as compare
@@ -106,6 +104,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.streaming_gp.state import StreamingGPState as StreamingGPState
     from cavity.models.unit_mixture.model import UnitMixture as UnitMixture
     from cavity.models.unit_mixture.posterior import UnitMixturePosterior as UnitMixturePosterior
+    from cavity.sources.sources import Source as Source
+    from cavity.sources.sources import source as source
 else:
     __all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
 

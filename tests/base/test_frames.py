@@ -9,9 +9,9 @@ from support.glms import GLM
 import cavity
 from cavity.base import frames
 from cavity.base.arrays import finite_array
-from cavity.blocks.executors import Threads
-from cavity.blocks.sources import open_source
 from cavity.likelihoods import labels, noise
+from cavity.runs.executors import Threads
+from cavity.sources.sources import open_source
 
 pd = pytest.importorskip("pandas")
 

@@ -6,8 +6,8 @@ from support.events import writing
 
 from cavity.base import loop
 from cavity.base.errors import ConvergenceWarning
-from cavity.blocks.job import Job
 from cavity.ep.options import Options
+from cavity.jobs.job import Job
 
 
 def run(changes, complete=True, **options):

@@ -12,7 +12,7 @@ from support.specials import SPECIALS, kinds_in, make_special
 
 import cavity
 from cavity.base import paths, persistence
-from cavity.blocks import formats
+from cavity.sources import formats
 
 POSTERIOR = cavity.Clutter().fit(np.random.default_rng(0).normal(size=30))
 ERRORS = {"folder": (IsADirectoryError, "is a folder"), "circle": (OSError, "Too many levels of symbolic links")}

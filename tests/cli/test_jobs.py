@@ -17,8 +17,8 @@ from support.commands import runner, write
 import cavity
 from cavity import data
 from cavity.base import persistence
-from cavity.blocks import text
 from cavity.cli import bench, doctor
+from cavity.sources import text
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def test_a_terminal_shows_how_far_a_fit_is(run, monkeypatch):
 
 KILLED = """
 import os, signal, sys
-from cavity.blocks.checkpoint import Checkpoint
+from cavity.jobs.checkpoint import Checkpoint
 from cavity.cli import main
 
 write, left = Checkpoint.write, [int(sys.argv[1])]

@@ -256,7 +256,7 @@ def test_predictions_block_by_block(run, tmp_path, monkeypatch, threads):
     np.save(tmp_path / "x.npy", np.asfortranarray(X))
     posterior = cavity.GaussianMixture(3).fit(X[:, [2, 0]])
     posterior.save(tmp_path / "fit.npz")
-    monkeypatch.setattr("cavity.blocks.sources.rows_per_block", lambda width: 64)
+    monkeypatch.setattr("cavity.sources.sources.rows_per_block", lambda width: 64)
     sizes, mixture = [], predict.mixture
 
     def counting(fitted):

@@ -9,12 +9,12 @@ import pytest
 from support.glms import GLM
 
 from cavity import likelihoods
-from cavity.blocks.executors import Threads
-from cavity.blocks.job import QUIET, Job
 from cavity.ep.dense import Dense
 from cavity.ep.double_loop import LOST, NO_FIXED_POINT, NO_PROGRESS, STEPS_A_SWEEP, DoubleLoop, accepts
 from cavity.ep.free_energy import Cavities, free_energy
 from cavity.ep.sites import Sites
+from cavity.jobs.job import QUIET, Job
+from cavity.runs.executors import Threads
 
 SECONDS = 5.0  # a busy machine included; alone they take about one
 

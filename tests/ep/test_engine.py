@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from cavity import likelihoods
-from cavity.blocks.executors import Threads
 from cavity.ep import dense
 from cavity.ep.engine import Engine
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
+from cavity.runs.executors import Threads
 
 
 class Own(likelihoods.Likelihood):

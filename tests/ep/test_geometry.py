@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from cavity import likelihoods
-from cavity.blocks.executors import Threads
 from cavity.ep import geometry as protocol
 from cavity.ep.dense import Dense
 from cavity.ep.latent import Latent
 from cavity.ep.sites import Sites
+from cavity.runs.executors import Threads
 
 N = 12
 

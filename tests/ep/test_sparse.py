@@ -5,12 +5,12 @@ import pytest
 from scipy import sparse
 
 from cavity import likelihoods
-from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 from cavity.ep.sparse import Pattern, Precision, Sparse
+from cavity.runs.executors import Threads, single_blas
 
 LEVELS = 9, 6
 VARIANCE = np.repeat([0.5, 0.3, 4.0], [*LEVELS, 2])

@@ -8,10 +8,10 @@ from reference import dense as reference
 from scipy.special import log_ndtr
 
 from cavity import _core, likelihoods
-from cavity.blocks.executors import Threads
 from cavity.ep.dense import Dense
 from cavity.ep.sites import Sites
 from cavity.ep.visits import renewed
+from cavity.runs.executors import Threads
 
 VARIANTS = _core.variants("dense")
 KERNELS = {name: _core.load("dense", name) for name in VARIANTS}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reference import gaussian_mixture_kernel as reference
 
 from cavity import _core
-from cavity.blocks.merge import merge, starts
+from cavity.runs.merge import merge, starts
 
 VARIANTS = _core.variants("gaussian_mixture")
 MAIN = _core.best("gaussian_mixture")

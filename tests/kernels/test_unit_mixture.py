@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reference import unit_mixture as reference
 
 from cavity import _core
-from cavity.blocks.merge import merge, starts
+from cavity.runs.merge import merge, starts
 
 VARIANTS = _core.variants("unit_mixture")
 MAIN = _core.best("unit_mixture")

@@ -7,9 +7,9 @@ import pytest
 from support.events import writing
 
 from cavity import NumericalWarning
-from cavity.blocks.job import Job
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
+from cavity.jobs.job import Job
 from cavity.mean_field import engine
 from cavity.mean_field.acceleration import DIFFERENCES_KEPT, SweepHistory
 from cavity.mean_field.options import AscentOptions

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.events import writing
 
-from cavity.blocks.job import Job
+from cavity.jobs.job import Job
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
 
 

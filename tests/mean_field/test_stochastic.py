@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cavity import NumericalWarning
-from cavity.blocks.job import Job
-from cavity.blocks.sources import open_source
+from cavity.jobs.job import Job
 from cavity.mean_field import stochastic
 from cavity.mean_field.options import StochasticOptions
+from cavity.sources.sources import open_source
 
 X = np.arange(10.0)
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity.blocks.executors import Threads
-from cavity.blocks.npy import NpyFile
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood, StudentT
 from cavity.models import search
@@ -15,6 +13,8 @@ from cavity.models.clutter.model import LIMITS
 from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.sweeps import Sweeper, Visits
 from cavity.models.glm import diagonal
+from cavity.runs.executors import Threads
+from cavity.sources.npy import NpyFile
 
 N = 1 << 17  # 8 N^2 bytes are 137 GB
 MEMORY = 1 << 34  # bytes of the machine, 17 GB

@@ -8,7 +8,7 @@ import pytest
 
 import cavity
 from cavity.base.errors import ConvergenceWarning
-from cavity.blocks import remote
+from cavity.runs import remote
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")

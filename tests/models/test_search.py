@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity.blocks.job import Job
 from cavity.ep.options import Options
+from cavity.jobs.job import Job
 from cavity.models import search
 
 

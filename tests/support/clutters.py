@@ -3,10 +3,10 @@
 import numpy as np
 
 from cavity import Clutter
-from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
 from cavity.models.clutter.points import Points, WorkingUnits
 from cavity.models.clutter.sweeps import Sweeper, Visits
+from cavity.runs.executors import Threads
 
 
 def draw(shape, seed=0, theta=2.0, w=0.5, c=10.0):

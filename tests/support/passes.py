@@ -1,6 +1,6 @@
 """Passes over the blocks of one source, by a function of a block."""
 
-from cavity.blocks.runs import by_blocks, map_runs, reduce_runs
+from cavity.runs.runs import by_blocks, map_runs, reduce_runs
 
 
 def map_blocks(source, kernel, threads):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cavity.blocks.locks import Lock
+from cavity.jobs.locks import Lock
 
 PLACES = ("byte", "sync", "replace", "replaced", "locked", "drop")
 

@@ -5,13 +5,13 @@ import numpy as np
 from reference import streaming_learn as reference
 
 from cavity import StreamingGP, covariances, likelihoods
-from cavity.blocks.executors import Threads
-from cavity.models.gp.evidence import Settings
+from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp.absorb import absorbed
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.increment import Increment, RowSites
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import BatchRows
+from cavity.runs.executors import Threads
 
 __all__ = ["JITTER", "THREADS", "Case", "model_of", "points", "rows_in", "rows_of", "settings_of"]
 

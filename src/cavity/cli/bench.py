@@ -8,8 +8,8 @@ import time
 import numpy as np
 from scipy.special import log_ndtr
 
-from cavity.blocks.executors import THREADS_VARIABLE, single_blas, threads_of
 from cavity.cli import options as shared
+from cavity.runs.executors import THREADS_VARIABLE, single_blas, threads_of
 
 REPEATS = 3  # the fastest counts
 PASSES = 2, 12  # of the two fits whose difference is ten passes

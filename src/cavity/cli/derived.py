@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.results import counted
-from cavity.blocks import merge
-from cavity.blocks.lines import Column
-from cavity.blocks.sources import Source
-from cavity.blocks.text import Kept, TextRows
 from cavity.cli.table import Columns, coded, listed
+from cavity.runs import merge
+from cavity.sources.lines import Column
+from cavity.sources.sources import Source
+from cavity.sources.text import Kept, TextRows
 
 AGAINST = " vs "  # between a value of text and the one that is left out, in the name of a column of 0 and 1
 INTERCEPT = "intercept"  # the name of a column of ones

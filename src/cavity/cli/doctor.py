@@ -10,8 +10,8 @@ import numpy as np
 
 from cavity import __version__, data
 from cavity._core import cpu, variants
-from cavity.blocks.executors import THREADS_VARIABLE, threads_of
 from cavity.cli import options as shared
+from cavity.runs.executors import THREADS_VARIABLE, threads_of
 
 EXTRAS = {  # packages by the extra that brings them
     "numpy": "needed",

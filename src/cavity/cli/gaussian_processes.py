@@ -16,7 +16,7 @@ from cavity.covariances.named import LEAVES, NOISE, named
 from cavity.likelihoods.named import REAL
 from cavity.likelihoods.named import named as named_likelihood
 from cavity.likelihoods.parameters import scales_of
-from cavity.models.gp.periods import strongest_periods
+from cavity.models.process.periods import strongest_periods
 
 MEANS = ("zero", "constant", "linear")
 SETTINGS = (

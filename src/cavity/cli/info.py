@@ -9,9 +9,9 @@ from cavity import data
 from cavity.base import persistence
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
-from cavity.blocks import checkpoint
 from cavity.cli import options as shared
 from cavity.cli.described import described
+from cavity.jobs import checkpoint
 from cavity.models.saved import LEFT, SAVED_KINDS, of_file
 
 ROWS_SHOWN = 5

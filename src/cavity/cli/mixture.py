@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.blocks import sources
-from cavity.blocks.executors import Threads, threads_of
 from cavity.cli import options as shared
 from cavity.cli import readers, table, tables
 from cavity.cli.options import FINITE, POSITIVE, Number
@@ -15,6 +13,8 @@ from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.models.mixture.selection import COMPONENTS_TRIED, select_components
+from cavity.runs.executors import Threads, threads_of
+from cavity.sources import sources
 
 HELP = "a mixture of Gaussians with means and covariances of their own"
 DATA = readers.DATA.format("faithful")

@@ -18,10 +18,10 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.persistence import check_output
 from cavity.base.results import counted
-from cavity.blocks.executors import THREADS_VARIABLE, threads_of
-from cavity.blocks.formats import is_file_name, is_store
 from cavity.cli.described import described
 from cavity.cli.streams import write_out
+from cavity.runs.executors import THREADS_VARIABLE, threads_of
+from cavity.sources.formats import is_file_name, is_store
 
 KEYWORDS = {  # options that the library knows by other names
     "components": "n_components",

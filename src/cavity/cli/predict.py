@@ -12,9 +12,6 @@ from numpy.lib import format as npy
 from cavity.base.errors import missing_extra
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
-from cavity.blocks import sources
-from cavity.blocks.executors import Threads, threads_of
-from cavity.blocks.runs import map_runs
 from cavity.cli import options as shared
 from cavity.cli import readers, tables
 from cavity.cli.table import some
@@ -23,6 +20,9 @@ from cavity.models.latent import Predictions, probabilities
 from cavity.models.mixed.posterior import MixedGLMPosterior
 from cavity.models.regression.logistic import LogisticRegressionPosterior
 from cavity.models.saved import load
+from cavity.runs.executors import Threads, threads_of
+from cavity.runs.runs import map_runs
+from cavity.sources import sources
 
 LOG_DENSITY = "log_density"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from cavity import data
 from cavity.base import arrays
-from cavity.blocks import formats, sources, text
-from cavity.blocks.lines import TextReader
 from cavity.cli import options as shared
 from cavity.cli.table import Columns
+from cavity.sources import formats, sources, text
+from cavity.sources.lines import TextReader
 
 STANDARD_INPUT = "-"
 LARGE = 1 << 26  # bytes of a file whose reading is shown

@@ -5,8 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from cavity.blocks import merge
-from cavity.blocks.sources import Source
+from cavity.runs import merge
+from cavity.sources.sources import Source
 
 NAMED = 5  # most rows named in a message
 MOST_COLUMNS_LISTED = 40  # most names of columns in a message

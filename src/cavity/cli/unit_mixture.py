@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.blocks import sources
-from cavity.blocks.executors import Threads, threads_of
-from cavity.blocks.job import Job
 from cavity.cli import derived, readers
 from cavity.cli import options as shared
 from cavity.cli import table as cli_table
 from cavity.cli.options import COUNT, POSITIVE, Number
+from cavity.jobs.job import Job
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
+from cavity.runs.executors import Threads, threads_of
+from cavity.sources import sources
 
 HELP = "a mixture of Gaussians of one common variance in one dimension"
 DATA = readers.DATA.format("galaxies")

@@ -9,10 +9,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.blocks.executors import Threads, threads_of
 from cavity.covariances import slots
 from cavity.covariances.own import Own
 from cavity.covariances.program import program_of
+from cavity.runs.executors import Threads, threads_of
 
 KINDS = {}  # by name, every covariance of the library that is no base of others: they enter when they are defined
 

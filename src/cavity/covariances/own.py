@@ -21,9 +21,9 @@ from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.triangles import full
 from cavity.base.types import FloatArray
-from cavity.blocks import merge
 from cavity.covariances import priors
 from cavity.covariances.program import Uncompiled, spans
+from cavity.runs import merge
 
 OPTIONS = ("fixed", "bounds", "priors")  # fields or class attributes that say how parameters are learnt
 DIAGONAL_ROWS = 64  # rows whose matrix is found for its diagonal, if there is no other way to variances

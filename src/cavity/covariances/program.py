@@ -11,8 +11,8 @@ import numpy as np
 
 from cavity import _core
 from cavity.base.frames import column_words
-from cavity.blocks import merge
-from cavity.blocks.executors import Threads
+from cavity.runs import merge
+from cavity.runs.executors import Threads
 
 _kernel = _core.best("covariance")
 

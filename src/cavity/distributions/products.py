@@ -16,7 +16,7 @@ from cavity import _core
 from cavity.base import arrays
 from cavity.base.errors import raise_status
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
-from cavity.blocks.executors import THREADS_VARIABLE, Threads, spans, threads_of
+from cavity.runs.executors import THREADS_VARIABLE, Threads, spans, threads_of
 
 _kernel = _core.best("gaussian")
 

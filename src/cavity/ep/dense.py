@@ -13,16 +13,16 @@ import numpy as np
 from cavity import _core
 from cavity.base.lazy import lapack
 from cavity.base.triangles import full, inverse_lower, solve_lower, whiten
-from cavity.blocks import tiled
-from cavity.blocks.executors import Threads
-from cavity.blocks.merge import merge, starts
-from cavity.blocks.reading import in_turn, is_stored
-from cavity.blocks.runs import map_runs
-from cavity.blocks.scratch import is_beyond, vector
-from cavity.blocks.sources import Source, rows
 from cavity.ep.geometry import GROUPS, Whitened
 from cavity.ep.visits import kernel, renew_block, visit
 from cavity.ep.weights import WeightRoot
+from cavity.linalg import tiled
+from cavity.runs.executors import Threads
+from cavity.runs.merge import merge, starts
+from cavity.runs.runs import map_runs
+from cavity.sources.reading import in_turn, is_stored
+from cavity.sources.scratch import is_beyond, vector
+from cavity.sources.sources import Source, rows
 
 tiles, small = _core.best("dense"), _core.best("belief")
 

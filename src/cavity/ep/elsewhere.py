@@ -1,7 +1,7 @@
 """EP on rows that dask has: sites stay with their runs from pass to pass, and sums of them come back.
 
 The engines are those of rows at hand, bit by bit: `engine.Engine` and `stochastic.Stochastic`. Here is what differs:
-their sites are handles, see `blocks.remote.Runs`, and what they do with blocks are functions that can be sent. Rows
+their sites are handles, see `runs.remote.Runs`, and what they do with blocks are functions that can be sent. Rows
 that are visited one by one are visited where they are, one run after the other; the belief travels.
 
 A worker that is lost takes sites with it. dask makes them again from those of the pass before, so every few passes they
@@ -13,13 +13,13 @@ from functools import partial
 
 import numpy as np
 
-from cavity.blocks.merge import merge, merge_runs, starts
-from cavity.blocks.remote import Runs
-from cavity.blocks.scratch import MOST_IN_MEMORY
-from cavity.blocks.sources import Source
 from cavity.ep.dense import FEW_COLUMNS, SWEEP_ROWS, Dense, added_up
 from cavity.ep.engine import Engine, assessed_in, improper_in
 from cavity.ep.stochastic import Stochastic, asked, value_of
+from cavity.runs.merge import merge, merge_runs, starts
+from cavity.runs.remote import Runs
+from cavity.sources.scratch import MOST_IN_MEMORY
+from cavity.sources.sources import Source
 
 PASSES = 8  # after which sites are put anew
 

@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 
 from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
-from cavity.blocks.scratch import ScratchVector, change
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
 from cavity.ep.evidence import assess
@@ -20,6 +19,7 @@ from cavity.ep.fit import Fit
 from cavity.ep.free_energy import free_energy
 from cavity.ep.geometry import towards
 from cavity.ep.visits import cavities
+from cavity.sources.scratch import ScratchVector, change
 
 FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
 SWEEPS_WITHOUT_PROGRESS = 10  # sweeps without halving the change after which the double loop takes over

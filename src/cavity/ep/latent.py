@@ -11,11 +11,11 @@ from scipy.linalg import blas, eigh
 
 from cavity import _core
 from cavity.base.triangles import full
-from cavity.blocks import tiled
-from cavity.blocks.executors import spans
 from cavity.ep.geometry import GROUPS, RowByRow, Whitened
 from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
 from cavity.ep.visits import visit
+from cavity.linalg import tiled
+from cavity.runs.executors import spans
 
 _kernel = _core.best("latent")
 

@@ -23,8 +23,8 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from cavity import _core
-from cavity.blocks import tiled
-from cavity.blocks.executors import spans
+from cavity.linalg import tiled
+from cavity.runs.executors import spans
 
 _kernel = _core.best("latent")
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from cavity.base import arrays
-from cavity.blocks.job import QUIET, Job
+from cavity.jobs.job import QUIET, Job
 
 SCHEDULES = ("parallel", "sequential")
 LOWEST_POWER = 1e-6  # below it, changes of a site, divided by the power, have few digits

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base.lazy import sparse
-from cavity.blocks.executors import spans
-from cavity.blocks.row_pairs import RowPairs
-from cavity.blocks.sparse_cholesky import SparseCholesky
 from cavity.ep.geometry import GROUPS, RowByRow
+from cavity.linalg.row_pairs import RowPairs
+from cavity.linalg.sparse_cholesky import SparseCholesky
+from cavity.runs.executors import spans
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
 DIFFERENCE = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at

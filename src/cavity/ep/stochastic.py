@@ -11,13 +11,13 @@ References
 import numpy as np
 
 from cavity.base.loop import iterate
-from cavity.blocks.merge import merge
 from cavity.ep.damping import TOGETHER, Damping
 from cavity.ep.engine import SWEEPS_WITHOUT_PROGRESS
 from cavity.ep.evidence import site_values
 from cavity.ep.fit import Fit
 from cavity.ep.geometry import towards
 from cavity.ep.visits import cavities
+from cavity.runs.merge import merge
 
 
 class Stochastic:

@@ -13,8 +13,8 @@ from cavity.base.names import Public
 from cavity.base.records import Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.types import IntArray, Seed
-from cavity.blocks.job import Event, Job
 from cavity.distributions import factors as families
+from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.options import AscentOptions, StochasticOptions
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
-from cavity.blocks.executors import threads_of
-from cavity.blocks.job import QUIET, Job
+from cavity.jobs.job import QUIET, Job
 from cavity.mean_field.acceleration import ACCELERATORS
+from cavity.runs.executors import threads_of
 
 LEAST_ARRAYS = 16  # of numbers for every component, that a fit of a mixture holds at least
 TRIAL_PASSES = 20  # over a sample of the data, that decide where a mixture starts

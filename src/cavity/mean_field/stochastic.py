@@ -10,7 +10,7 @@ from itertools import islice
 
 import numpy as np
 
-from cavity.blocks.minibatches import OneShot, minibatches
+from cavity.sources.minibatches import OneShot, minibatches
 
 NOT_MEASURED = {"converged": False, "contraction": None, "predicted_gap": np.inf}  # of states that no ascent led to
 PASSES_DONE = "passes done"  # how stochastic fits end: they have no stopping rule

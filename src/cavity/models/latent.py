@@ -29,9 +29,6 @@ from cavity.base.records import (
 from cavity.base.results import Posterior, counted
 from cavity.base.rows import known_part, observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
-from cavity.blocks.collections import lazily
-from cavity.blocks.formats import is_collection
-from cavity.blocks.taking import taken
 from cavity.ep.sites import tilted
 from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
 from cavity.likelihoods.counts import check_counts
@@ -39,6 +36,9 @@ from cavity.likelihoods.parameters import check_closed
 from cavity.likelihoods.predictive import KNOWN_VARIANCE
 from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.sources.collections import lazily
+from cavity.sources.formats import is_collection
+from cavity.sources.taking import taken
 
 SYMMETRIC = likelihoods.Probit, likelihoods.Logit, likelihoods.Step  # p(-y|f) = p(y|-f)
 AUTO = "auto"  # the schedule that is left to us

@@ -9,7 +9,7 @@ import numpy as np
 from cavity.base.errors import ConvergenceWarning, warn
 from cavity.base.lazy import optimize
 from cavity.base.loop import CONVERGED, STOPPED
-from cavity.blocks.job import QUIET
+from cavity.jobs.job import QUIET
 
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large

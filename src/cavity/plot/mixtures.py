@@ -12,9 +12,9 @@ from cavity.base import arrays
 from cavity.base.frames import taken
 from cavity.base.special import log_gamma_ratio
 from cavity.base.types import Data, FloatArray
-from cavity.blocks import sources
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.plot.display import COLORS, TINY, Display, Names, colormaps, column_names, legend, outlined, wrong_posterior
+from cavity.sources import sources
 
 GRAY = (0.6, 0.6, 0.6)
 POINTS = 20000  # most points drawn

@@ -12,10 +12,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
 from cavity.base.sparse import to_csr
-from cavity.blocks import remote
-from cavity.blocks.formats import is_collection
 from cavity.models.latent import log_of_both
 from cavity.models.mixture.factors import is_full
+from cavity.runs import remote
+from cavity.sources.formats import is_collection
 
 
 class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):

@@ -14,9 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.blocks.collections import lazily
-from cavity.blocks.formats import is_collection
 from cavity.sklearn.checks import validate_data
+from cavity.sources.collections import lazily
+from cavity.sources.formats import is_collection
 
 FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
 

@@ -18,16 +18,16 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.rows import Rows, row_weights
 from cavity.base.types import ArrayLike, Data, FloatArray
-from cavity.blocks.formats import is_collection
-from cavity.blocks.taking import taken
 from cavity.likelihoods import Logit, Probit
 from cavity.models.defaults import prior_scale
-from cavity.models.glm.defaults import WIDER, resolved
-from cavity.models.glm.design import design_of, look
 from cavity.models.glm.model import GLM
 from cavity.models.latent import log_of_both
+from cavity.models.linear.defaults import WIDER, resolved
+from cavity.models.linear.design import design_of, look
 from cavity.sklearn import checks
 from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words, shows_progress
+from cavity.sources.formats import is_collection
+from cavity.sources.taking import taken
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 

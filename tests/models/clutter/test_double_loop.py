@@ -6,7 +6,7 @@ from reference import clutter as reference
 from support.clutters import draw, points_of, sweeper_of
 
 from cavity import Clutter
-from cavity.blocks.job import QUIET
+from cavity.jobs.job import QUIET
 from cavity.models.clutter import double_loop
 
 

@@ -12,11 +12,11 @@ from support.glms import GLM
 from cavity import likelihoods
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
 from cavity.base.rows import Rows
-from cavity.blocks.job import Job
 from cavity.ep.options import Options
+from cavity.jobs.job import Job
 from cavity.models.glm import chunks, diagonal
 from cavity.models.glm.diagonal import predict
-from cavity.models.glm.problem import Prior
+from cavity.models.linear.prior import Prior
 
 PROBIT = likelihoods.Probit()
 

@@ -10,8 +10,8 @@ from scipy.signal import lombscargle
 import cavity
 from cavity import GaussianProcess, StreamingGP, covariances, likelihoods
 from cavity.models import search
-from cavity.models.gp.periods import strongest_periods
-from cavity.models.gp.search import neighbour_distances
+from cavity.models.process.periods import strongest_periods
+from cavity.models.process.starts import neighbour_distances
 
 YEARS = np.arange(100.0)[:, None]
 
@@ -174,10 +174,11 @@ def test_dates_beside_numbers_and_what_is_no_date():
 def best_of_random_starts(X, y, n):
     """The largest log evidence that n searches of the default model end at, from lengthscales of .03 to 10 spreads."""
     from cavity.base.rows import Rows
-    from cavity.blocks.executors import Threads, single_blas
     from cavity.ep.options import Options
-    from cavity.models.gp.evidence import Evidence, Settings
-    from cavity.models.gp.search import Vector, starts
+    from cavity.models.gp.evidence import Evidence
+    from cavity.models.process.settings import Settings, Vector
+    from cavity.models.process.starts import starts
+    from cavity.runs.executors import Threads, single_blas
 
     rng, size, spread = np.random.default_rng(1), np.log(np.var(y)), np.log(np.std(X, axis=0))
     model = GaussianProcess(covariances.RBF(1.0, np.ones(X.shape[1])), likelihoods.Gaussian(), "constant")

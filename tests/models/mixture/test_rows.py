@@ -19,10 +19,10 @@ from support.mixtures import (
 )
 
 import cavity
-from cavity.blocks.runs import Run
 from cavity.models.mixture import e_step
 from cavity.models.mixture.rows import sums_of
 from cavity.models.mixture.scaling import Scaling
+from cavity.runs.runs import Run
 
 THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 

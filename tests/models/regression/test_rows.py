@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cavity.blocks.executors import Threads
 from cavity.models.regression.rows import RegressionRows, opened
+from cavity.runs.executors import Threads
 
 
 def products(X, y, start, _):

@@ -14,10 +14,10 @@ from support.streaming_gps import assert_same_bits, problem
 import cavity
 from cavity import StreamingGP, likelihoods
 from cavity.base.records import check_settings
-from cavity.blocks.executors import Threads
 from cavity.covariances import RBF
 from cavity.models.streaming_gp.history import ENOUGH, History, Unconverged, Watch
 from cavity.models.streaming_gp.saved import SETTINGS
+from cavity.runs.executors import Threads
 
 seeds = st.integers(0, 10**6)
 quiet = pytest.mark.filterwarnings("ignore::cavity.SettingsWarning", "ignore:the search:cavity.ConvergenceWarning")

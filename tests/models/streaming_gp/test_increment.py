@@ -12,17 +12,17 @@ from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, 
 
 from cavity import StreamingGP, covariances, likelihoods
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
 from cavity.likelihoods import labels, noise
 from cavity.likelihoods.parameters import scales_of
-from cavity.models.gp.evidence import Settings
+from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp import increment as streaming_increment
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.increment import Increment, RowSites
 from cavity.models.streaming_gp.information import Information
+from cavity.runs.executors import Threads
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

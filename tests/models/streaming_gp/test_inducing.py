@@ -9,10 +9,10 @@ from reference import inducing as reference
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.blocks.executors import Threads, single_blas
 from cavity.models.streaming_gp import inducing
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.information import Information
+from cavity.runs.executors import Threads, single_blas
 
 JITTER = 1e-8
 HARD = ("spread", "copies", "clusters", "columns", "zeros", "line")

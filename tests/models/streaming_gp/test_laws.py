@@ -12,10 +12,10 @@ from support.streaming_gps import assert_same_bits, assert_state, pieces, proble
 import cavity
 from cavity import likelihoods
 from cavity.base import triangles
-from cavity.blocks.executors import Threads
 from cavity.covariances import RBF
 from cavity.models.streaming_gp import basis as sparse
 from cavity.models.streaming_gp import carrier
+from cavity.runs.executors import Threads
 
 seeds = st.integers(0, 10**6)
 jitters = st.sampled_from([1e-3, 1e-4, 1e-6])

@@ -8,11 +8,11 @@ from support.gaussian_processes import COVARIANCES, covariance
 
 import cavity
 from cavity import StreamingGP, covariances, likelihoods
-from cavity.blocks.executors import Threads
 from cavity.covariances.program import program_of
 from cavity.models.streaming_gp import single, state
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.snapshot import Snapshot
+from cavity.runs.executors import Threads
 
 ARRAYS = ("A", "r", "factor", "c")
 NUMBERS = ("constant", "n", "squares", "gap")

@@ -8,11 +8,11 @@ from scipy.special import logsumexp
 from support.gaussian_processes import factors, problem
 
 from cavity import _core
-from cavity.blocks.executors import Threads
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
+from cavity.runs.executors import Threads
 
 NAMES = ("Probit", "Logit", "Poisson", "StudentT", "Cauchy", "Gaussian")
 SCHEDULES = ("parallel", "sequential")

@@ -11,11 +11,11 @@ import numpy as np
 
 from cavity import _core
 from cavity.base.loop import CONVERGED, STOPPED, STUCK
-from cavity.blocks.merge import starts
 from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
 from cavity.ep.geometry import Whitened
 from cavity.models.clutter.points import extremes
 from cavity.models.clutter.sites import moment_change
+from cavity.runs.merge import starts
 
 kernel = _core.load("clutter_cavities", _core.BASELINE)
 

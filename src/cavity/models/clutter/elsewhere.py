@@ -5,11 +5,11 @@ The sweeps are those of points at hand, bit by bit. Sites go out only where some
 
 import numpy as np
 
-from cavity.blocks.merge import merge, merge_runs
-from cavity.blocks.remote import Runs
 from cavity.models.clutter.lost import kernel
 from cavity.models.clutter.points import SUMMED_ROWS
 from cavity.models.clutter.sweeps import Sweeper
+from cavity.runs.merge import merge, merge_runs
+from cavity.runs.remote import Runs
 
 
 class SweeperElsewhere(Sweeper):

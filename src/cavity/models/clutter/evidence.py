@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from cavity.blocks.executors import Threads
-from cavity.blocks.merge import merge
-from cavity.blocks.remote import Runs
-from cavity.blocks.runs import map_runs
 from cavity.models.clutter import lost
 from cavity.models.clutter.lost import kernel
 from cavity.models.clutter.points import SUMMED_ROWS
+from cavity.runs.executors import Threads
+from cavity.runs.merge import merge
+from cavity.runs.remote import Runs
+from cavity.runs.runs import map_runs
 
 
 def evaluate(points, sites, threads, *, fitted=True, values_only=False):

@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate
-from cavity.blocks.executors import Threads
-from cavity.blocks.job import QUIET
+from cavity.jobs.job import QUIET
 from cavity.models.clutter.elsewhere import SweeperElsewhere
 from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.power import PowerSweeper
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
+from cavity.runs.executors import Threads
 
 
 def ep(points, options, visits, n_threads):

@@ -3,13 +3,13 @@
 import numpy as np
 
 from cavity import _core
-from cavity.blocks.executors import spans
-from cavity.blocks.sources import rows
 from cavity.ep.damping import IN_TURN, DampingOfEach
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import set_evidence
 from cavity.models.clutter.sites import ClutterSites, moment_change
 from cavity.models.clutter.sweeps import Sweeper, copied
+from cavity.runs.executors import spans
+from cavity.sources.sources import rows
 
 kernel = _core.best("clutter_lanes")
 

@@ -21,16 +21,16 @@ from cavity.base.frozen import check_positive, put
 from cavity.base.loop import warn_unconverged
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Seed
-from cavity.blocks.executors import threads_of
-from cavity.blocks.job import Event, Job
-from cavity.blocks.reading import is_elsewhere
-from cavity.blocks.sources import Source
 from cavity.ep.options import Options
+from cavity.jobs.job import Event, Job
 from cavity.models.clutter import settings
 from cavity.models.clutter.fit import adf, ep
 from cavity.models.clutter.points import Points, WorkingUnits, digest_points, opened
 from cavity.models.clutter.posterior import posterior_of
 from cavity.models.clutter.sweeps import Visits
+from cavity.runs.executors import threads_of
+from cavity.sources.reading import is_elsewhere
+from cavity.sources.sources import Source
 
 if TYPE_CHECKING:
     from cavity.models.clutter.posterior import ClutterPosterior

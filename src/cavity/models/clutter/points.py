@@ -11,12 +11,12 @@ from cavity import _core
 from cavity.base import arrays
 from cavity.base.frames import in_order, names_of
 from cavity.base.observation_digest import ObservationDigest
-from cavity.blocks.executors import Threads
-from cavity.blocks.formats import is_unopened
-from cavity.blocks.merge import starts
-from cavity.blocks.parts import ArrayRows
-from cavity.blocks.runs import check_here
-from cavity.blocks.sources import Source, open_source, rows
+from cavity.runs.executors import Threads
+from cavity.runs.merge import starts
+from cavity.runs.runs import check_here
+from cavity.sources.formats import is_unopened
+from cavity.sources.parts import ArrayRows
+from cavity.sources.sources import Source, open_source, rows
 
 NUMBERS_AT_ONCE = 32  # of blocks of SUMMED_ROWS, d + 1 for a point: some 20 ms of work
 SUMMED_ROWS = _core.best("clutter").chunk_rows  # rows of a partial sum

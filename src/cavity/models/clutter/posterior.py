@@ -15,7 +15,6 @@ from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
-from cavity.blocks.executors import threads_of
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.ep.evidence import influence
 from cavity.models.clutter import lost
@@ -26,6 +25,7 @@ from cavity.models.clutter.saved import RECORD
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.runs.executors import threads_of
 
 if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter

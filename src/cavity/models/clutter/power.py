@@ -29,13 +29,13 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.loop import STUCK
-from cavity.blocks.executors import spans
-from cavity.blocks.merge import starts
 from cavity.ep.visits import SMALLEST_SHARE
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import evaluate
 from cavity.models.clutter.points import SUMMED_ROWS
 from cavity.models.clutter.sweeps import Sweeper
+from cavity.runs.executors import spans
+from cavity.runs.merge import starts
 
 SITES_AT_ONCE = 128  # enough to outweigh the overhead of calls, few enough for the cache
 NEGLIGIBLE_NATS = 50.0  # nats below the larger piece at which nothing is left to add: exp(-50) = 2e-22

@@ -3,11 +3,11 @@
 import numpy as np
 
 from cavity.base.constants import MAD_TO_SD
-from cavity.blocks.executors import Threads
-from cavity.blocks.merge import starts
-from cavity.blocks.runs import reduce_runs
-from cavity.blocks.sources import Source, rows
 from cavity.models.far_points import BEYOND_SD, are_many, far_sd, warn_of_far_points
+from cavity.runs.executors import Threads
+from cavity.runs.merge import starts
+from cavity.runs.runs import reduce_runs
+from cavity.sources.sources import Source, rows
 
 WEIGHT = 0.1  # of clutter: gross errors are few
 VAGUE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least

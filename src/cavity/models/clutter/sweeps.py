@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.blocks.job import QUIET
-from cavity.blocks.merge import merge, starts
-from cavity.blocks.runs import reduce_runs
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
+from cavity.jobs.job import QUIET
 from cavity.models.clutter import lost
 from cavity.models.clutter.double_loop import minimise
 from cavity.models.clutter.evidence import set_evidence
 from cavity.models.clutter.lost import kernel
 from cavity.models.clutter.points import SUMMED_ROWS
 from cavity.models.clutter.sites import ClutterSites, moment_change
+from cavity.runs.merge import merge, starts
+from cavity.runs.runs import reduce_runs
 
 MOST_SHRINKINGS = 10  # of all sites of a problem, until all cavities are proper: one does, but for rounding
 

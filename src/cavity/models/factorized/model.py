@@ -21,12 +21,12 @@ from cavity.base.frozen import Frozen, put
 from cavity.base.loop import CONVERGED, STUCK, passes_left
 from cavity.base.results import table
 from cavity.base.types import ArrayLike, FloatOrArray
-from cavity.blocks.executors import single_blas
-from cavity.blocks.job import Event, Job
+from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.factorized.posterior import FactorizedGaussianPosterior, Marginals, checked_points
 from cavity.models.factorized.target import Target, contraction_rate, prepare, true_marginals
+from cavity.runs.executors import single_blas
 
 _kernel = _core.best("factorized")
 

@@ -14,8 +14,8 @@ from scipy.linalg import solve_triangular
 
 from cavity.base.arrays import added, read_only
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.blocks import tiled
-from cavity.blocks.executors import Threads, threads_of
+from cavity.linalg import tiled
+from cavity.runs.executors import Threads, threads_of
 
 NAME = "precision"
 PANEL = 256  # rows or columns worked on together

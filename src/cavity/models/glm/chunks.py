@@ -9,11 +9,11 @@ import numpy as np
 from scipy import sparse
 
 from cavity import _core
-from cavity.blocks.job import QUIET
-from cavity.blocks.merge import starts
-from cavity.blocks.reading import each_block, is_stored
 from cavity.ep.sites import tilted
+from cavity.jobs.job import QUIET
 from cavity.likelihoods.base import encoded, has_kernel, kernel_settings
+from cavity.runs.merge import starts
+from cavity.sources.reading import each_block, is_stored
 
 kernel = _core.load("diagonal", _core.BASELINE)
 

@@ -12,12 +12,12 @@ from scipy import sparse
 
 from cavity.base.frames import column_words
 from cavity.base.loop import iterate
-from cavity.blocks.job import QUIET
-from cavity.blocks.reading import is_stored
 from cavity.ep.damping import IN_TURN, Damping
 from cavity.ep.fit import Fit
+from cavity.jobs.job import QUIET
 from cavity.likelihoods.base import ONE
 from cavity.models.glm.chunks import Data, calls, canonical, check_width, chunks_of, kernel, kernel_rows
+from cavity.sources.reading import is_stored
 
 MOST_HALVINGS = 1000  # of the fraction of a site that its cavity lacks at the end; float64 has 1074
 PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change after which a fit is given up

@@ -27,20 +27,20 @@ from cavity.base.frozen import Frozen, put
 from cavity.base.labels import coded
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatOrArray
-from cavity.blocks.executors import threads_of
-from cavity.blocks.job import Event, Job
-from cavity.blocks.reading import is_elsewhere
-from cavity.blocks.taking import fetched, taken
 from cavity.ep.options import SCHEDULES, Options
+from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import checked_likelihood, likelihood_for
-from cavity.models.glm.defaults import checked_intercept, resolved, scaling_settings
-from cavity.models.glm.design import check_room, design_of, look
-from cavity.models.glm.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem
-from cavity.models.glm.separation import warn_of_separation
 from cavity.models.glm.solution import solved
+from cavity.models.linear.defaults import checked_intercept, resolved, scaling_settings
+from cavity.models.linear.design import check_room, design_of, look
+from cavity.models.linear.learn import check_can_learn, checked_groups, names_to_learn
+from cavity.models.linear.separation import warn_of_separation
+from cavity.runs.executors import threads_of
+from cavity.sources.reading import is_elsewhere
+from cavity.sources.taking import fetched, taken
 
 if TYPE_CHECKING:
     from cavity.models.glm.posterior import GLMPosterior

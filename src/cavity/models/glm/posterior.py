@@ -18,22 +18,23 @@ from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
 from cavity.base.rows import Rows, check_n_features, with_exposure
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
-from cavity.blocks.collections import lazily
-from cavity.blocks.formats import is_collection
-from cavity.blocks.reading import is_stored
-from cavity.blocks.scratch import MOST_IN_MEMORY, ScratchVector
-from cavity.blocks.taking import fetched, taken
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import ColumnCoefficients
-from cavity.models.glm.design import design_of, look
-from cavity.models.glm.evidence import PRIOR, weight_gradient
-from cavity.models.glm.problem import GLMProblem, Prior
+from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import RECORD
 from cavity.models.glm.solution import solved
-from cavity.models.glm.weights import Weights, prepared_rows
+from cavity.models.glm.weights import Weights
 from cavity.models.latent import SitesPosterior, log_density, outcome
 from cavity.models.learnt import learnt_table
+from cavity.models.linear.design import design_of, look, prepared_rows
+from cavity.models.linear.evidence import PRIOR, weight_gradient
+from cavity.models.linear.prior import Prior
+from cavity.sources.collections import lazily
+from cavity.sources.formats import is_collection
+from cavity.sources.reading import is_stored
+from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
+from cavity.sources.taking import fetched, taken
 
 if TYPE_CHECKING:
     from cavity.models.glm.model import GLM

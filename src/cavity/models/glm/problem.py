@@ -4,44 +4,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base import arrays
 from cavity.base.rows import Rows
-from cavity.blocks.job import QUIET
-from cavity.blocks.reading import each_block, is_elsewhere, is_stored
 from cavity.ep.dense import Dense
 from cavity.ep.elsewhere import DenseElsewhere
-from cavity.models.glm.weights import ROWS_TOGETHER
+from cavity.jobs.job import QUIET
+from cavity.models.linear.design import ROWS_TOGETHER
+from cavity.models.linear.prior import Prior
+from cavity.sources.reading import each_block, is_elsewhere, is_stored
 
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
 USUAL_SQUARES = 1e-280, 1e290  # of lengths of rows of up to 1e20 columns whose largest entries are within these
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prior:
-    """N(mean, root root') of the weights, or what takes its place in an update."""
-
-    mean: np.ndarray  # (D,)
-    variance: np.ndarray  # (), (D,) or (D, D), as it was given
-    root: np.ndarray  # (D,) where the weights are independent, else (D, D)
-
-    @classmethod
-    def of(cls, mean, variance, n_features):
-        """Return the prior of D weights, its variance factorised; ValueError if numbers are not for so many."""
-        mean, variance = np.array(arrays.vector(mean, "prior_mean", n_features)), np.asarray(variance)
-        d = n_features
-        if variance.shape not in ((), (d,), (d, d)):
-            raise ValueError(
-                f"prior_variance must be a number or have shape ({d},) or ({d}, {d}) for {d} columns, "
-                f"got {variance.shape}"
-            )
-        if variance.ndim == 2:
-            return cls(mean, variance, arrays.cholesky(variance, "prior_variance"))
-        return cls(mean, variance, np.sqrt(np.broadcast_to(variance, (d,))))
-
-    @property
-    def moments(self):
-        """Mean and root, as geometries take them."""
-        return self.mean, self.root
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,33 +1,21 @@
 """From a problem to the moments of its weights: the one place that knows which engine does what."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED
-from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.engine import filter_rows
 from cavity.ep.fit import Fit
 from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, weights_of
 from cavity.likelihoods.parameters import open_parameters
-from cavity.models.glm.evidence import engine_of
-from cavity.models.glm.learn import Found, learned
 from cavity.models.glm.weights import Weights
-from cavity.models.learnt import Learnt
+from cavity.models.linear.evidence import engine_of
+from cavity.models.linear.learn import Found, learned
+from cavity.models.linear.solution import Solution
+from cavity.runs.executors import Threads, single_blas
 
 MOST_COPIES = 1e7  # of rows beside themselves, all together, in ADF: some seconds
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Solution:
-    """How a fit ended, and what it knows of the weights, or of all effects of a mixed model."""
-
-    problem: object  # GLMProblem or MixedProblem, with what was learnt, if anything was
-    fit: Fit
-    weights: object  # Weights or Effects
-    learnt: Learnt | None = None
-    searched: str = CONVERGED  # how the search for what was learnt ended
 
 
 def solved(problem, method, options=None, learn=((), None), n_threads=1, before=None):

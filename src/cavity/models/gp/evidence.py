@@ -13,9 +13,6 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import STOPPED
-from cavity.blocks.formats import is_unopened
-from cavity.blocks.job import QUIET
-from cavity.blocks.sources import Source, opened
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.ep import latent_solver
@@ -25,9 +22,13 @@ from cavity.ep.latent import Latent, LatentBelief
 from cavity.ep.options import SCHEDULES
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
+from cavity.jobs.job import QUIET
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import FreeParameters, slopes
 from cavity.models.latent import AUTO, scheduled
+from cavity.models.process.settings import Settings, gaussian_log_density
+from cavity.sources.formats import is_unopened
+from cavity.sources.sources import Source, opened
 
 MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
     "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "
@@ -46,49 +47,6 @@ def manageable(X, before=0):
         X = opened(X, "X")
         matrices(before + X.n_rows)
     return X
-
-
-def mean_basis(X, degree):
-    """Return orthonormal columns, times sqrt(N), that span the mean functions, and what leads back: basis = H back.
-
-    H = [1, X], or its first column for degree 1. Where columns depend on each other, as a constant one does, there are
-    fewer in the basis, and the coefficients are the shortest ones in units of the columns.
-    """
-    n = len(X)
-    columns = np.ones((n, 1)) if degree == 1 else np.column_stack([np.ones(n), X])
-    scale = np.max(np.abs(columns), axis=0)
-    scale[scale == 0] = 1.0
-    left, values, right = np.linalg.svd(columns / scale, full_matrices=False)
-    keep = values > values[0] * max(columns.shape) * np.finfo(float).eps
-    back = right[keep].T / values[keep] / scale[:, None]
-    return left[:, keep] * np.sqrt(n), back * np.sqrt(n)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Settings:
-    """What the evidence depends on: the mean is the offset plus basis @ coefficients."""
-
-    covariance: object
-    likelihood: object
-    basis: np.ndarray | None = None  # (N, p) of a mean to be found, else it is in the offset
-    back: np.ndarray | None = None  # (1 + D, p) or (1, p): from coefficients to those of [1, X]
-    coefficients: np.ndarray | None = None  # (p,)
-
-    @classmethod
-    def of(cls, model, rows):
-        """Return those of a model, where a search begins."""
-        if not isinstance(model.mean, str):
-            return cls(model.covariance, model.likelihood)
-        basis, back = mean_basis(rows.X, 1 if model.mean == "constant" else 2)
-        return cls(model.covariance, model.likelihood, basis, back, np.zeros(basis.shape[1]))
-
-    def put_in(self, model):
-        """Return the model with these settings."""
-        mean = model.mean
-        if self.basis is not None:
-            mean = self.back @ self.coefficients  # (1 + D, p) (p,)
-            mean = float(mean[0]) if len(mean) == 1 else mean
-        return replace(model, covariance=self.covariance, likelihood=self.likelihood, mean=mean)
 
 
 @dataclass(slots=True, eq=False)
@@ -284,8 +242,3 @@ def left_one_out(rows, likelihood, gram, solver, h, mean, alpha, threads):
     share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
     return variance, gaussian_log_density(rows.y, mean - v * share * alpha, v + rows.noise_variance(likelihood))
-
-
-def gaussian_log_density(y, mean, variance):
-    """Return log N(y; mean, variance)."""
-    return -0.5 * ((y - mean) ** 2 / variance + np.log(variance) + LOG_2PI)

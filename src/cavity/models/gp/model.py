@@ -19,17 +19,18 @@ from cavity.base.frames import names_of
 from cavity.base.labels import coded
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
-from cavity.blocks.executors import Threads, single_blas, threads_of
-from cavity.blocks.job import Event, Job
-from cavity.blocks.taking import taken
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
+from cavity.jobs.job import Event, Job
 from cavity.models.gp import search
-from cavity.models.gp.defaults import begun_at_data, resolved
-from cavity.models.gp.evidence import Evidence, Settings, manageable
+from cavity.models.gp.evidence import Evidence, manageable
 from cavity.models.gp.posterior import posterior_of
-from cavity.models.gp.process import LatentProcess, checked_rows, checked_X, closed, what_to_learn
 from cavity.models.latent import AUTO
+from cavity.models.process.defaults import begun_at_data, resolved
+from cavity.models.process.process import LatentProcess, checked_rows, checked_X, closed, what_to_learn
+from cavity.models.process.settings import Settings
+from cavity.runs.executors import Threads, single_blas, threads_of
+from cavity.sources.taking import taken
 
 if TYPE_CHECKING:
     from cavity.models.gp.posterior import GaussianProcessPosterior

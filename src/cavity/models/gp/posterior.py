@@ -19,21 +19,22 @@ from cavity.base.results import freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.triangles import full
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.blocks.executors import Threads, single_blas
-from cavity.blocks.merge import starts
-from cavity.blocks.taking import taken
 from cavity.covariances.program import Compared, program_of
 from cavity.covariances.slots import gradient
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
-from cavity.models.gp.evidence import Evidence, Settings, ended, gaussian_log_density, left_one_out, manageable
-from cavity.models.gp.process import ROWS_A_TASK, ProcessPosterior, checked_rows, prior_means
+from cavity.models.gp.evidence import Evidence, ended, left_one_out, manageable
 from cavity.models.gp.saved import RECORD
 from cavity.models.gp.search import with_errors
 from cavity.models.latent import SitesPosterior, log_density, outcome
 from cavity.models.learnt import Learnt
+from cavity.models.process.process import ROWS_A_TASK, ProcessPosterior, checked_rows, prior_means
+from cavity.models.process.settings import Settings, gaussian_log_density
+from cavity.runs.executors import Threads, single_blas
+from cavity.runs.merge import starts
+from cavity.sources.taking import taken
 
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess

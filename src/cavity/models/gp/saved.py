@@ -6,9 +6,9 @@ from cavity.base import records
 from cavity.base.kept import kept
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
-from cavity.models.gp.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.latent import EP_TRACE, FITTED
 from cavity.models.learnt import LEARNT
+from cavity.models.process.process import COVARIANCE, OPTIONS, check_columns
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
 ARRAYS = {  # of U rows that are in use, and J sites of negative precision

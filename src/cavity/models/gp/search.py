@@ -1,23 +1,19 @@
 """Hyperparameters of Gaussian processes: L-BFGS on log evidence plus log priors, from deterministic starts."""
 
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
-from cavity.base.errors import NumericalWarning, warn, within_range
+from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import column_words
-from cavity.base.labels import has_classes
 from cavity.base.loop import CONVERGED, STOPPED
-from cavity.base.scales import column_scales
-from cavity.covariances import Periodic, Sum
+from cavity.covariances import Periodic
 from cavity.covariances.kinds import Stationary
-from cavity.covariances.named import NOISE
-from cavity.covariances.slots import free_slots, leaves
-from cavity.likelihoods import Gaussian, Laplace, StudentT
-from cavity.likelihoods.parameters import FreeParameters, unit_of
-from cavity.models.gp.evidence import Settings
+from cavity.covariances.slots import leaves
+from cavity.likelihoods.parameters import unit_of
 from cavity.models.learnt import Learnt
+from cavity.models.process.settings import Settings, Vector
+from cavity.models.process.starts import NOISE_SCALE_KINDS, starts
 from cavity.models.search import (
     NO_FIXED_POINT,
     NOT_LEARNT,
@@ -33,176 +29,8 @@ from cavity.models.search import (
     warn_without_start,
 )
 
-NOISE_SCALE_KINDS = Gaussian | StudentT | Laplace  # likelihoods with a scale of noise in units of y
 MAX_LINE_DEPARTURE_SD = 0.1  # of a standard deviation, by which f may depart from what is called a line
-LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
-NOISE_SHARES_TRIED = (NOISE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
-SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own
 ROUGH_STEPS = 8  # of L-BFGS-B from a second start: by then it is within a few nats of where it ends
-
-
-class Vector:
-    """The free settings as one vector: logs of covariance parameters, mean coefficients, those of the likelihood."""
-
-    def __init__(self, settings, covariance, names, unit=1.0):
-        self.settings, self.free = settings, FreeParameters(settings.likelihood, names, unit)
-        self.exact = isinstance(settings.likelihood, Gaussian)
-        self.n_covariance = len(settings.covariance.log_parameters) if covariance else 0
-        # with Gaussian noise the best coefficients of the mean are known at any setting of the others
-        self.n_mean = 0 if settings.coefficients is None or self.exact else len(settings.coefficients)
-
-    @property
-    def size(self):
-        """The number of free settings."""
-        return self.n_covariance + self.n_mean + self.free.size
-
-    def pack(self, settings):
-        """The vector of some settings."""
-        mean = settings.coefficients if self.n_mean else ()
-        of_likelihood = self.free.pack(settings.likelihood)
-        return np.concatenate([settings.covariance.log_parameters[: self.n_covariance], mean, of_likelihood])
-
-    def unpack(self, vector):
-        """The settings of a vector."""
-        covariance, mean, rest = np.split(vector, [self.n_covariance, self.n_covariance + self.n_mean])
-        known = self.settings.covariance
-        return replace(
-            self.settings,
-            covariance=known.with_log_parameters(covariance) if self.n_covariance else known,
-            likelihood=self.free.unpack(rest, self.settings.likelihood),
-            coefficients=mean if self.n_mean else self.settings.coefficients,
-        )
-
-    def bounds(self, *others):
-        """(low, high) of every entry, for a start at the given settings, or at other vectors of the likelihood."""
-        return np.array(
-            [
-                *self.settings.covariance.log_bounds[: self.n_covariance],
-                *[(-np.inf, np.inf)] * self.n_mean,
-                *self.free.bounds(self.settings.likelihood, *others),
-            ]
-        ).reshape(-1, 2)
-
-    def gradient(self, evidence, point):
-        """One vector of the parts of `Evidence.gradient`."""
-        covariance, mean, likelihood = evidence.gradient(point, self.free)
-        return np.concatenate([covariance[: self.n_covariance], mean[: self.n_mean], likelihood[: self.free.size]])
-
-    def log_prior(self, settings):
-        """The log prior of some settings, and its slopes in those of the covariance, if they are free."""
-        value, slopes = settings.covariance.log_prior()
-        return value, slopes[: self.n_covariance]
-
-    def learnt(self, settings):
-        """The record of what was found of the covariance and the likelihood, or None; a mean is in the model."""
-        covariance = settings.covariance
-        names = (*covariance.parameter_names[: self.n_covariance], *self.free.labels())
-        if not names:
-            return None
-        logs = covariance.log_parameters[: self.n_covariance]
-        values = (*np.exp(logs).tolist(), *self.free.values(settings.likelihood))
-        return Learnt(names, values, (None,) * len(names), "standard errors: see the method standard_errors")
-
-
-def starts(settings, rows, vector):
-    """Return where a search may begin.
-
-    Parameters
-    ----------
-    settings : Settings
-        As the model has them.
-    rows : Rows
-        To whose scale some starts are adapted.
-    vector : Vector
-        The free numbers.
-
-    Returns
-    -------
-    bounds : ndarray (n, 2)
-        Of the free numbers: their own, or else SEARCHED_FACTOR times beyond the starts.
-    places : list of ndarray (n,)
-        The given settings, and lengthscales that are fractions of the spread of the columns; then lengthscales of about
-        two distances between neighbouring rows, where these are shorter, with much noise and, if it is Gaussian, with
-        little: series that rise and fall every few rows have a maximum of the evidence there. Labels, which say little
-        of f in a row, are not taken for such series.
-    n_long : int
-        How many of them come before those with short lengthscales.
-    """
-    variance = _variance(settings, rows) if isinstance(settings.likelihood, NOISE_SCALE_KINDS) else None
-    given, n = vector.pack(settings), vector.n_covariance
-    noise = slice(len(given) - vector.free.size, None)
-
-    def scaled(lengths, share=NOISE):
-        start = given.copy()
-        if n:
-            start[:n] = scaled_to(settings.covariance, rows.X.shape[1], lengths, variance)
-        if variance is not None:
-            size = (1.0 if vector.exact else 0.5) * np.log(share * variance)
-            start[noise] = np.where(vector.free.are_scales(), size, start[noise])
-        return start
-
-    spread = column_scales(rows.X)[1]
-    spread = np.where(spread > 0, spread, 1.0)
-    distances = cache(lambda index: neighbour_distances(rows.X[:, index]))
-    places = [given, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
-    shares = () if has_classes(settings.likelihood) else NOISE_SHARES_TRIED[: 1 + vector.exact]
-    short = [scaled(distances, share) for share in shares]
-    long, places = places, places + (short if short and np.any(short[0][:n] < places[-1][:n]) else [])
-    bounds = vector.bounds(long[-1][noise])
-    if n:
-        open_ends = [slot.name not in slot.leaf.bounds for slot in free_slots(settings.covariance)]
-        low, high = np.min(places, axis=0)[:n, None], np.max(places, axis=0)[:n, None]
-        reach = np.clip(bounds[:n], low - np.log(SEARCHED_FACTOR), high + np.log(SEARCHED_FACTOR))
-        bounds[:n][open_ends] = reach[open_ends]
-    places = [np.clip(place, *bounds.T) for place in places]
-    first = sorted({place.tobytes(): i for i, place in reversed([*enumerate(places)])}.values())
-    return bounds, [places[i] for i in first], sum(i < len(long) for i in first)
-
-
-def neighbour_distances(X):
-    """Return twice the distance of neighbouring rows in each column of X, (D,): the mean one if they fill a box evenly.
-
-    It is the median step between different values u of a column, times their number, over the D-th root of the number
-    of rows: the step of a grid in D columns, and (range)/N^(1/D) of N scattered rows.
-    """
-    n_rows = len(np.unique(X, axis=0))
-    values = [np.unique(column) for column in X.T]
-    steps = [np.median(np.diff(u)) * len(u) if len(u) > 1 else 1.0 for u in values]
-    return 2.0 * np.array(steps) / n_rows ** (1.0 / X.shape[1])
-
-
-def _variance(settings, rows):
-    """Variance of y about its mean function by least squares."""
-    rest = rows.y - rows.offset
-    if settings.basis is not None:
-        rest = rest - settings.basis @ np.linalg.lstsq(settings.basis, rest)[0]
-    with np.errstate(over="ignore"):
-        variance = float(np.mean(rest**2))
-    within_range(variance, "the squares of y")
-    return variance if variance > 0 else 1.0
-
-
-def scaled_to(covariance, n_features, lengths, variance):
-    """Return log parameters with other lengthscales and, if given, variances that share `variance`.
-
-    The lengthscales of a leaf are lengths(index), (d,), of its d columns, times the root of d.
-    """
-    out = covariance.log_parameters.copy()
-    terms = covariance.parts if isinstance(covariance, Sum) else (covariance,)
-    term_of = np.repeat(np.arange(len(terms)), [len(leaves(term)) for term in terms])
-    scaled = set()  # a product takes the variance once
-    for i, slot in enumerate(free_slots(covariance)):
-        if slot.role == "lengthscale":
-            columns = lengths(tuple(slot.leaf._chosen(n_features)))
-            mean = np.max(columns) * np.sqrt(np.mean((columns / np.max(columns)) ** 2))
-            size = mean if slot.index is None else columns[slot.index]
-            out[i] = np.log(size * np.sqrt(len(columns)))
-        elif slot.role == "variance" and variance is not None and not isinstance(slot.leaf, Periodic):
-            term = term_of[slot.place]
-            if term not in scaled or slot.index is not None:
-                out[i] = np.log(variance / len(terms))
-                scaled.add(term)
-    return out
 
 
 @dataclass(frozen=True, slots=True, eq=False)

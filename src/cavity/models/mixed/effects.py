@@ -7,8 +7,8 @@ import numpy as np
 
 from cavity.base.lazy import sparse
 from cavity.base.rows import check_moments
-from cavity.blocks.executors import Threads, single_blas
-from cavity.blocks.sparse_cholesky import SparseCholesky
+from cavity.linalg.sparse_cholesky import SparseCholesky
+from cavity.runs.executors import Threads, single_blas
 
 TOGETHER = 1 << 20  # numbers of the dense rows that are solved for at a time
 

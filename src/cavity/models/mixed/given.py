@@ -8,16 +8,15 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import data_frame, names_of
 from cavity.base.rows import Rows, check_n_features, row_vector, with_exposure
-from cavity.blocks.formats import is_unopened
-from cavity.blocks.reading import is_stored
-from cavity.blocks.runs import check_here
-from cavity.blocks.sources import opened
-from cavity.blocks.taking import taken
-from cavity.models.glm.defaults import resolved
-from cavity.models.glm.design import design_of
-from cavity.models.glm.weights import prepared_rows
+from cavity.models.linear.defaults import resolved
+from cavity.models.linear.design import design_of, prepared_rows
 from cavity.models.mixed.formula import design
 from cavity.models.mixed.terms import effects_of, new_rows, terms_of
+from cavity.runs.runs import check_here
+from cavity.sources.formats import is_unopened
+from cavity.sources.reading import is_stored
+from cavity.sources.sources import opened
+from cavity.sources.taking import taken
 
 GROUPS = "groups[{!r}]"  # how an argument is called that is a column of groups
 

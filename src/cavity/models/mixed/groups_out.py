@@ -3,11 +3,11 @@
 import numpy as np
 
 from cavity.base.loop import CONVERGED
-from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.engine import Engine
 from cavity.ep.latent import Latent
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
+from cavity.runs.executors import Threads, single_blas
 
 
 def group_log_densities(likelihood, effects, tau, rho, rows, matrix, codes, levels):

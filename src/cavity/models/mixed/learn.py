@@ -11,8 +11,8 @@ import numpy as np
 from cavity.base.errors import within_range
 from cavity.likelihoods.parameters import PARAMETER_RANGE, FreeParameters, unit_of
 from cavity.models.defaults import location_and_spread
-from cavity.models.glm.evidence import Evidence, FreeSettings
-from cavity.models.glm.learn import searched, starting_likelihoods
+from cavity.models.linear.evidence import Evidence, FreeSettings
+from cavity.models.linear.learn import searched, starting_likelihoods
 from cavity.models.mixed.layout import inverse
 
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins

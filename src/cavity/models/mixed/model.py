@@ -22,21 +22,21 @@ from cavity.base import arrays
 from cavity.base.frozen import Frozen, put, unchecked
 from cavity.base.labels import coded, is_ordered
 from cavity.base.types import ArrayLike, Data, FloatOrArray
-from cavity.blocks.executors import threads_of
-from cavity.blocks.job import Event, Job
 from cavity.ep.options import Options
+from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Binomial, Likelihood
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.defaults import checked_likelihood, likelihood_for
-from cavity.models.glm.defaults import learns_level
 from cavity.models.glm.model import GLM
-from cavity.models.glm.separation import warn_of_separation
+from cavity.models.linear.defaults import learns_level
+from cavity.models.linear.separation import warn_of_separation
 from cavity.models.mixed.given import given_by
 from cavity.models.mixed.learn import AVOID_ZERO, FLAT
 from cavity.models.mixed.posterior import posterior_of
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solved
 from cavity.models.mixed.terms import INTERCEPT, RandomEffects, effects_of
+from cavity.runs.executors import threads_of
 
 if TYPE_CHECKING:
     from cavity.models.mixed.posterior import MixedGLMPosterior

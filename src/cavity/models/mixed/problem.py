@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 
 from cavity.base.rows import Rows
-from cavity.blocks.job import QUIET
 from cavity.ep.sparse import Pattern, Sparse
-from cavity.models.glm.problem import Prior
+from cavity.jobs.job import QUIET
+from cavity.models.linear.prior import Prior
 from cavity.models.mixed.layout import Layout
 from cavity.models.mixed.start import first_sites
 

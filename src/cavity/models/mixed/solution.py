@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from cavity.blocks.executors import Threads, single_blas
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.sparse import Pattern, Precision, Sparse
-from cavity.models.glm.learn import Found
-from cavity.models.glm.solution import Solution
+from cavity.models.linear.learn import Found
+from cavity.models.linear.solution import Solution
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.learn import learned
+from cavity.runs.executors import Threads, single_blas
 
 
 def solved(problem, names, options, n_threads=1):

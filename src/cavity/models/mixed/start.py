@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.blocks.job import QUIET
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities, within_float64
+from cavity.jobs.job import QUIET
 
 ROUGH = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # the first fit: as good as sites that change anyway need
 

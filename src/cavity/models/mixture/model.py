@@ -23,8 +23,7 @@ from cavity.base.frames import in_order, names_of
 from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
-from cavity.blocks.executors import Threads, threads_of
-from cavity.blocks.job import Event, Job
+from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
@@ -35,6 +34,7 @@ from cavity.models.mixture.prior import settled, state_of
 from cavity.models.mixture.rows import by_name, open_minibatch, open_rows
 from cavity.models.mixture.start import checked_means, first_states
 from cavity.models.mixture.sweep import MixtureSweeps
+from cavity.runs.executors import Threads, threads_of
 
 if TYPE_CHECKING:
     from cavity.models.mixture.posterior import GaussianMixturePosterior

@@ -15,11 +15,7 @@ from cavity.base.observation_digest import join_digests
 from cavity.base.results import Summarized, VariationalPosterior, counted, freeze
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
-from cavity.blocks.collections import lazily
-from cavity.blocks.executors import Threads
-from cavity.blocks.formats import is_collection
-from cavity.blocks.job import Event, Job
-from cavity.blocks.taking import taken
+from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.mean_field.stochastic import NOT_MEASURED
@@ -29,6 +25,10 @@ from cavity.models.mixture.saved import RECORD
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import MixtureState, merged
 from cavity.models.mixture.sweep import MixtureSweeps
+from cavity.runs.executors import Threads
+from cavity.sources.collections import lazily
+from cavity.sources.formats import is_collection
+from cavity.sources.taking import taken
 
 if TYPE_CHECKING:
     from cavity.models.mixture.model import GaussianMixture

@@ -10,9 +10,9 @@ import numpy as np
 from cavity.base.constants import LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.special import log_gamma_ratio
-from cavity.blocks.executors import Threads
 from cavity.models.mixture.e_step import EStep, block_rows, out_of_reach
 from cavity.models.mixture.rows import check_rows, open_source
+from cavity.runs.executors import Threads
 
 
 def open_new(X, state):

@@ -6,13 +6,14 @@ import numpy as np
 
 from cavity.base import frames
 from cavity.base.observation_digest import ObservationDigest
-from cavity.blocks import formats, runs, sources, taking
-from cavity.blocks.executors import Threads
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.models.mixture.e_step import EStep, OutOfReach, block_rows
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import RowSums
+from cavity.runs import runs
+from cavity.runs.executors import Threads
+from cavity.sources import formats, sources, taking
 
 LEAST_TOTAL, MOST_TOTAL = 1e-100, 1e100  # weights of all rows: beyond, precisions leave float64
 

@@ -22,11 +22,11 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frozen import Frozen
 from cavity.base.results import drawn, freeze
 from cavity.base.types import Data, FloatArray
-from cavity.blocks.formats import is_unopened
-from cavity.blocks.job import Event, Job
-from cavity.blocks.sources import open_source, opened
+from cavity.jobs.job import Event, Job
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
+from cavity.sources.formats import is_unopened
+from cavity.sources.sources import open_source, opened
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

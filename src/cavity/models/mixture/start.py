@@ -15,13 +15,13 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.lazy import linalg, sparse
-from cavity.blocks.executors import Threads
-from cavity.blocks.job import QUIET
+from cavity.jobs.job import QUIET
 from cavity.mean_field import engine
 from cavity.mean_field.options import TRIAL_PASSES
 from cavity.models.mixture.prior import placed
 from cavity.models.mixture.state import MixtureState
 from cavity.models.mixture.sweep import MixtureSweeps
+from cavity.runs.executors import Threads
 
 DETERMINISTIC = ("kmeans", "split", "principal")
 STARTING_METHODS = (*DETERMINISTIC, "random")

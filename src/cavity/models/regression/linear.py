@@ -23,21 +23,21 @@ from cavity.base.records import POSITIVE, Made, Nullable
 from cavity.base.rows import Rows, row_vector
 from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
-from cavity.blocks import tiled
-from cavity.blocks.executors import Threads, single_blas
-from cavity.blocks.job import QUIET, Event, Job
-from cavity.blocks.reading import is_elsewhere
-from cavity.blocks.runs import map_runs
-from cavity.blocks.taking import taken
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
+from cavity.jobs.job import QUIET, Event, Job
 from cavity.likelihoods import Gaussian
+from cavity.linalg import tiled
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import OF_REAL, location_and_spread
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 from cavity.models.regression.rows import RegressionRows, opened, with_ones
+from cavity.runs.executors import Threads, single_blas
+from cavity.runs.runs import map_runs
+from cavity.sources.reading import is_elsewhere
+from cavity.sources.taking import taken
 
 ROWS_OF_QR = 4096  # of a block
 UNIT_NOISE = Gaussian(1.0)  # a likelihood of real numbers, whatever their noise

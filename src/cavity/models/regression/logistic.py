@@ -22,19 +22,19 @@ from cavity.base.names import Public
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatOrArray
-from cavity.blocks.executors import Threads, single_blas
-from cavity.blocks.job import Event, Job
-from cavity.blocks.reading import is_elsewhere
-from cavity.blocks.taking import taken
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
 from cavity.distributions.multivariate import covariance_root
+from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import OF_LOGIT
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 from cavity.models.regression.rows import RegressionRows, coded_elsewhere, opened
+from cavity.runs.executors import Threads, single_blas
+from cavity.sources.reading import is_elsewhere
+from cavity.sources.taking import taken
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between

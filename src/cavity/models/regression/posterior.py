@@ -17,17 +17,17 @@ from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nu
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted
 from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
-from cavity.blocks.collections import lazily
-from cavity.blocks.executors import Threads
-from cavity.blocks.formats import is_collection
-from cavity.blocks.runs import by_blocks, map_runs
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.coefficients import ColumnCoefficients
-from cavity.models.glm.defaults import Columns, checked_intercept, with_intercept
-from cavity.models.glm.problem import Prior
 from cavity.models.latent import Predictions
+from cavity.models.linear.defaults import Columns, checked_intercept, with_intercept
+from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import opened, with_ones
+from cavity.runs.executors import Threads
+from cavity.runs.runs import by_blocks, map_runs
+from cavity.sources.collections import lazily
+from cavity.sources.formats import is_collection
 
 PREDICT_ROWS = 4096
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from cavity.base import arrays, scales
 from cavity.base.labels import coded
-from cavity.blocks.executors import Threads
-from cavity.blocks.runs import MOST_BLOCKS, by_blocks, reduce_runs
-from cavity.blocks.sources import Source, open_source
-from cavity.models.glm.defaults import adds_intercept, warn_of_intercepts
+from cavity.models.linear.defaults import adds_intercept, warn_of_intercepts
+from cavity.runs.executors import Threads
+from cavity.runs.runs import MOST_BLOCKS, by_blocks, reduce_runs
+from cavity.sources.sources import Source, open_source
 
 MOST_KINDS = 16  # of labels that are told apart: two of them are what there should be
 PRODUCTS = 1 << 28  # of two numbers that a thread adds up between two looks at whether the fit is interrupted

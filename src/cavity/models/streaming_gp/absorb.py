@@ -10,7 +10,6 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import solved
-from cavity.blocks.executors import spans
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
@@ -19,6 +18,7 @@ from cavity.models.latent import KNOWN_VARIANCE
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import INLINE, fractions
+from cavity.runs.executors import spans
 
 COLUMNS = 192  # of W, at most, whose products with as many others are a task
 HIDDEN = 1e-10  # 1/(1 + rho residual) below which a site on f is not found from that on g

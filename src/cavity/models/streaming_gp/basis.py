@@ -21,10 +21,10 @@ from scipy.linalg import lapack
 
 from cavity import _core
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.blocks.merge import starts
 from cavity.covariances import White
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import leaves
+from cavity.runs.merge import starts
 
 kernel = _core.best("sparse_gp")
 

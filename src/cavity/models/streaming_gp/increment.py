@@ -26,15 +26,15 @@ from scipy.linalg import blas, lapack
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import full, solved
-from cavity.blocks import tiled
-from cavity.blocks.job import QUIET
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import free_gradient, gradient
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
+from cavity.jobs.job import QUIET
 from cavity.likelihoods.parameters import FreeParameters, slopes
-from cavity.models.gp.evidence import Settings
+from cavity.linalg import tiled
+from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE, Basis
 from cavity.models.streaming_gp.carrier import Carried, Carrier

@@ -49,10 +49,10 @@ import numpy as np
 from scipy.linalg import blas
 
 from cavity.base.triangles import full, inverse_lower
-from cavity.blocks import merge
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.information import Information
+from cavity.runs import merge
 
 CANDIDATE_NUMBERS = 1 << 22  # in the columns of the candidates: 32 MB, which most caches hold
 FEATURE_NUMBERS = 1 << 20  # of W in a block of rows

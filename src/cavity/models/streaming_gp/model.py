@@ -22,12 +22,12 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import names_of
 from cavity.base.frozen import put
 from cavity.base.types import ArrayLike, Data, FloatOrArray
-from cavity.blocks.job import QUIET, Event, Job
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
+from cavity.jobs.job import QUIET, Event, Job
 from cavity.likelihoods.parameters import open_parameters, scales_of
-from cavity.models.gp.defaults import resolved
-from cavity.models.gp.process import LatentProcess
+from cavity.models.process.defaults import resolved
+from cavity.models.process.process import LatentProcess
 from cavity.models.streaming_gp.basis import has_white
 from cavity.models.streaming_gp.rows import by_name, is_exact, some_rows
 from cavity.models.streaming_gp.state import begun, take_in

@@ -18,18 +18,18 @@ import numpy as np
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of, with_days
 from cavity.base.rows import Rows, check_n_features
-from cavity.blocks import merge
-from cavity.blocks.executors import Threads
-from cavity.blocks.parts import ArrayRows
-from cavity.blocks.runs import by_blocks, map_runs, reduce_runs
-from cavity.blocks.sources import Source, open_source
-from cavity.blocks.stored import StoredRows
-from cavity.blocks.taking import taken
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
-from cavity.models.gp.process import checked_X, prior_means, row_noise
 from cavity.models.latent import KNOWN_VARIANCE
+from cavity.models.process.process import checked_X, prior_means, row_noise
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
+from cavity.runs import merge
+from cavity.runs.executors import Threads
+from cavity.runs.runs import by_blocks, map_runs, reduce_runs
+from cavity.sources.parts import ArrayRows
+from cavity.sources.sources import Source, open_source
+from cavity.sources.stored import StoredRows
+from cavity.sources.taking import taken
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves
 BLOCKS_AT_ONCE = 4  # of ROWS_AT_ONCE, which take some 10 ms with 200 inducing points

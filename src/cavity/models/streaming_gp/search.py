@@ -18,9 +18,9 @@ import numpy as np
 
 from cavity.base.errors import SettingsWarning, warn
 from cavity.base.loop import CONVERGED, STOPPED
-from cavity.blocks.job import QUIET
-from cavity.models.gp.evidence import Settings
-from cavity.models.gp.search import Vector, starts
+from cavity.jobs.job import QUIET
+from cavity.models.process.settings import Settings, Vector
+from cavity.models.process.starts import starts
 from cavity.models.search import (
     NOT_LEARNT,
     STARTS,

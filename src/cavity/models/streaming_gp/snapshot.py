@@ -9,12 +9,12 @@ from cavity.base.errors import within_range
 from cavity.base.kept import written
 from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import ObservationDigest
-from cavity.blocks.executors import Threads, single_blas
 from cavity.models.latent import likelihood_settings
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.history import History, Watch
 from cavity.models.streaming_gp.inducing import Waiting
 from cavity.models.streaming_gp.information import SUMS, Information
+from cavity.runs.executors import Threads, single_blas
 
 EMPTY = {name: read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
 

@@ -17,16 +17,16 @@ from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join
 from cavity.base.results import name_lines, short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data, IntArray
-from cavity.blocks.executors import Threads, single_blas, threads_of
-from cavity.blocks.job import QUIET, Event, Job
+from cavity.jobs.job import QUIET, Event, Job
 from cavity.likelihoods.parameters import scales_of
-from cavity.models.gp.process import check_columns, closed, what_to_learn
+from cavity.models.process.process import check_columns, closed, what_to_learn
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior
 from cavity.models.streaming_gp.rows import by_name, checked_rows, is_exact
 from cavity.models.streaming_gp.single import SingleRows
 from cavity.models.streaming_gp.snapshot import Snapshot
 from cavity.models.streaming_gp.update import Update, forgotten, merged, named, relearnt
+from cavity.runs.executors import Threads, single_blas, threads_of
 
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.model import StreamingGP

@@ -6,7 +6,6 @@ import numpy as np
 
 from cavity.base.arrays import read_only
 from cavity.base.loop import CONVERGED
-from cavity.blocks.executors import Threads, single_blas
 from cavity.models.latent import scheduled
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
 from cavity.models.streaming_gp.basis import Basis, same_rows
@@ -18,6 +17,7 @@ from cavity.models.streaming_gp.rescale import multiplied, relearn, rescaled
 from cavity.models.streaming_gp.rows import features, is_exact, loss_rates
 from cavity.models.streaming_gp.search import learn_batch
 from cavity.models.streaming_gp.snapshot import EMPTY
+from cavity.runs.executors import Threads, single_blas
 
 CANDIDATES = 1 << 16  # rows of a batch among which inducing points are chosen
 

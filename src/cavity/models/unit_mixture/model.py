@@ -23,9 +23,7 @@ from cavity.base.frames import name_of
 from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
-from cavity.blocks import sources
-from cavity.blocks.executors import Threads
-from cavity.blocks.job import Event, Job
+from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LEAST_TO_INVERT
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_room, check_starts
@@ -39,6 +37,8 @@ from cavity.models.unit_mixture.start import (
     warn_of_units,
 )
 from cavity.models.unit_mixture.sweep import EPS, LEARNABLE, SMALLEST_WEIGHT, UnitMixtureSweeps
+from cavity.runs.executors import Threads
+from cavity.sources import sources
 
 if TYPE_CHECKING:
     from cavity.models.unit_mixture.posterior import UnitMixturePosterior

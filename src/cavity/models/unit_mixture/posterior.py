@@ -14,10 +14,11 @@ from cavity.base.lazy import special
 from cavity.base.results import Summarized, VariationalPosterior, counted
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
-from cavity.blocks import formats, merge, sources
-from cavity.blocks.collections import lazily
 from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
+from cavity.runs import merge
+from cavity.sources import formats, sources
+from cavity.sources.collections import lazily
 
 if TYPE_CHECKING:
     from cavity.models.unit_mixture.model import UnitMixture

@@ -3,14 +3,14 @@
 import numpy as np
 
 from cavity.base import arrays
-from cavity.blocks import sources
-from cavity.blocks.executors import Threads
-from cavity.blocks.job import QUIET
+from cavity.jobs.job import QUIET
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.mean_field.options import TRIAL_PASSES
 from cavity.models.far_points import are_many, far_sd, warn_of_far_points
 from cavity.models.unit_mixture.sweep import Extent, UnitMixtureState, UnitMixtureSweeps
+from cavity.runs.executors import Threads
+from cavity.sources import sources
 
 MOST_SQUARED = 1e300  # squared distance in units of a variance
 FAR_SHARE = 0.5  # of the points: fewer may be groups without a component, as where numbers of components are compared

@@ -3,15 +3,16 @@
 import numpy as np
 
 from cavity.base.errors import warn
-from cavity.blocks.executors import Threads
 from cavity.ep.options import Options
 from cavity.likelihoods import Logit, Probit
-from cavity.models.gp.evidence import Evidence, Settings
+from cavity.models.gp.evidence import Evidence
 from cavity.models.gp.model import GaussianProcess
 from cavity.models.gp.posterior import latent_means, posterior_of
-from cavity.models.gp.process import checked_rows
 from cavity.models.latent import AUTO
+from cavity.models.process.process import checked_rows
+from cavity.models.process.settings import Settings
 from cavity.models.search import SEARCH_TOL, climb, is_flat, search_tol
+from cavity.runs.executors import Threads
 from cavity.sklearn.checks import UnfinishedWarning, log_probabilities
 from cavity.sklearn.faces import Classifier
 from cavity.sklearn.gp import kernels

@@ -16,11 +16,11 @@ from scipy.linalg import lapack
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.blocks import tiled
-from cavity.blocks.executors import Threads, threads_of
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
+from cavity.linalg import tiled
 from cavity.models.gp.evidence import MANY_ROWS
+from cavity.runs.executors import Threads, threads_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

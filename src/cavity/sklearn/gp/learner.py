@@ -15,10 +15,10 @@ from sklearn.utils import check_random_state
 from cavity.base import arrays
 from cavity.base.errors import warn
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.blocks.executors import single_blas
-from cavity.blocks.job import Job
 from cavity.covariances import Covariance
 from cavity.covariances.program import Compared, program_of
+from cavity.jobs.job import Job
+from cavity.runs.executors import single_blas
 from cavity.sklearn.checks import UnfinishedWarning
 from cavity.sklearn.faces import Face, shows_progress
 from cavity.sklearn.gp import kernels as own_kernels

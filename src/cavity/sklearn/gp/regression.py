@@ -19,8 +19,8 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
 from cavity.base.types import ArrayLike
-from cavity.blocks import merge
 from cavity.covariances.base import gram_of
+from cavity.runs import merge
 from cavity.sklearn.checks import validate_data
 from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.blocks.executors import Threads, threads_of
+from cavity.runs.executors import Threads, threads_of
 from cavity.sklearn.checks import counted, validate_data
 from cavity.sklearn.faces import FLOATS, Face, by_chunks
 from cavity.sklearn.mixture.em import TYPES, precisions, warn_unfinished

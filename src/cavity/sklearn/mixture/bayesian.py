@@ -19,7 +19,7 @@ from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
 from cavity.base.loop import MAX_ITER
 from cavity.base.types import ArrayLike
-from cavity.blocks.job import Job
+from cavity.jobs.job import Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions, check_room
 from cavity.models.mixture.factors import is_full

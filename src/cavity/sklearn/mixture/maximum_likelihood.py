@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from cavity.base.types import ArrayLike
-from cavity.blocks import merge, sources
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.predictive import log_sum, shares
 from cavity.models.mixture.scaling import Scaling
+from cavity.runs import merge
 from cavity.sklearn import checks
 from cavity.sklearn.mixture.base import Mixture
 from cavity.sklearn.mixture.em import (
@@ -28,6 +28,7 @@ from cavity.sklearn.mixture.em import (
     roots_of_precisions,
 )
 from cavity.sklearn.mixture.responsibilities import responsibilities, sums_of, unclaimed
+from cavity.sources import sources
 
 BLOCK_ROWS = 8192  # rows judged at a time
 JUDGEMENTS = {  # of log weights (rows, K)

@@ -7,9 +7,9 @@ import numpy as np
 from sklearn import config_context
 from sklearn.cluster import KMeans, kmeans_plusplus
 
-from cavity.blocks import merge
-from cavity.blocks.executors import single_blas
 from cavity.models.mixture.state import RowSums
+from cavity.runs import merge
+from cavity.runs.executors import single_blas
 
 METHODS = ("kmeans", "k-means++", "random", "random_from_data")
 NOBODY = -1  # the label of a row that no component has at first

@@ -1,1 +1,0 @@
-"""Large N: sources of rows, who runs the blocks, the ordered merge, minibatches."""

@@ -1,0 +1,1 @@
+"""Fits as jobs: options, callback, progress, checkpoints, fingerprints and locks."""

@@ -1,0 +1,213 @@
+"""Checkpoints: a fit that was killed goes on where it was, and ends in the same bits.
+
+A fit is made of stages within stages: starts, searches, moves, passes. Its file holds, for each of them, what it kept
+last: whatever decides how it goes on. What a stage keeps supersedes what those within it kept. The same fit, started
+again, does the same work again, but each stage first takes what it had kept.
+
+The file is one of `persistence`: written beside it and then renamed, so that a whole one is there at any time. It has
+a digest of its content: the arrays that stages go on with are of any shape and value, so nothing else could tell that
+one of them was altered.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from cavity.base import arrays, persistence
+from cavity.base.errors import NumericalWarning, warn
+from cavity.base.paths import path_text
+from cavity.base.snapshots import Stored, apart, classes_in, together
+from cavity.jobs.fingerprint import differences, digest_of, fingerprint
+from cavity.jobs.locks import Lock
+
+KIND, FORMAT = "checkpoint", 2
+WAY_OUT = "Give another path, or remove the file to start anew"
+
+
+class Terminated(BaseException):
+    """The process was asked to end."""
+
+
+def checked_path(checkpoint, every):
+    """Return the path of a checkpoint, None if there is none, and the seconds between two writings.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For what is no path or no number of seconds, a device or a pipe, and the suffix of a table.
+    OSError
+        If its folder does not exist or cannot be written to, or it is a folder itself.
+    """
+    every = arrays.number(every, "checkpoint_every", low=0, closed_low=True)
+    if checkpoint is None:
+        return None, every
+    path = path_text(checkpoint, "checkpoint")
+    persistence.check_output(path, "checkpoint ", archive=True)
+    return Path(path).absolute(), every
+
+
+class Checkpoint:
+    """The file of one fit, while this process has its lock.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    every : float
+        Seconds from one writing to the next; 0 writes whenever a stage keeps something.
+    """
+
+    def __init__(self, path, every):
+        self.path, self._every = path, every
+        self._stages, self._about = {}, {}  # by the names on the way to them; what the file says of the fit
+        self._changed, self._warned = False, False
+        self._guard = threading.RLock()
+        self._last = time.monotonic()
+
+    @contextmanager
+    def opened(self, model, data, **settings):
+        """A context in which stages are kept; arguments are those of `fingerprint`.
+
+        However it is left, what was kept last is written; after SIGTERM the process then ends by it.
+
+        Raises
+        ------
+        ValueError
+            If another process has the checkpoint, or it is damaged, of another version or of another fit.
+        """
+        lock = Lock(os.path.realpath(self.path))  # of the file itself, whatever links lead to it
+        with ended_by_signals():
+            try:  # whatever ends the fit from here on, the lock does not stay with this process
+                holder = lock.take()
+                if holder is not None:
+                    raise ValueError(f"checkpoint {self.path} is in use by {holder}: wait for it, or give another path")
+                self._about = {"format": FORMAT, "cavity": persistence.__version__}
+                self._about["fit"] = fingerprint(model, data, **settings)
+                if self.path.exists():
+                    self._stages = self._read()
+                try:
+                    yield self
+                finally:
+                    self.write()
+            finally:
+                lock.drop()
+
+    def found(self, stage, *like):
+        """Return what a stage kept last, None if it kept nothing.
+
+        Parameters
+        ----------
+        stage : tuple of str
+            The names on the way to it.
+        *like : object
+            Records of the classes of those in what it kept, or these classes.
+        """
+        if stage not in self._stages:
+            return None
+        value = self._stages[stage]
+        if isinstance(value, Stored):
+            value = self._stages[stage] = together(value.told, value.arrays, classes_in(*like))
+        return value
+
+    def keep(self, stage, value):
+        """Keep what decides how a stage goes on, and write the file if it is time.
+
+        Parameters
+        ----------
+        stage : tuple of str
+            The names on the way to it.
+        value : object
+            As `snapshots.apart` takes it; nothing in it may change later.
+        """
+        with self._guard:
+            kept = {name: each for name, each in self._stages.items() if name[: len(stage)] != stage}
+            kept[stage] = value
+            self._stages, self._changed = kept, True  # at once: signals come between statements
+            if time.monotonic() - self._last >= self._every:
+                self.write()
+
+    def write(self):
+        """Write what was kept, if it was not yet; where that fails, warn once, and leave the file as it is."""
+        with self._guard:
+            if not self._changed:
+                return
+            numbered, known = {}, {}
+            stages = [[list(stage), apart(value, numbered, known)] for stage, value in self._stages.items()]
+            content = self._about | {"stages": stages}
+            try:
+                persistence.write(self.path, KIND, numbered, content | {"digest": _digest(content, numbered)})
+                self._changed = False
+            except OSError as error:
+                self._warn(error)
+            self._last = time.monotonic()
+
+    def _warn(self, error):
+        if not self._warned:
+            self._warned = True
+            there = "the last one is whole" if self.path.exists() else "there is none yet"
+            words = f"checkpoint {self.path} could not be written ({error.strerror or error}): {there}, the fit goes on"
+            warn(words, NumericalWarning)
+
+    def _read(self):
+        """Return the stages of the file, which must be of this fit."""
+        try:
+            _, numbered, told = persistence.read(self.path, (KIND,))
+        except ValueError as error:
+            raise ValueError(f"checkpoint {error}. {WAY_OUT}") from error
+        ours = {name: self._about[name] for name in ("format", "cavity")}
+        if told | ours != told:
+            raise ValueError(
+                f"checkpoint {self.path} was written by cavity {told.get('cavity')}, and this is {ours['cavity']}: it "
+                "may take other steps. Go on with that version, or remove the file to start anew"
+            )
+        if told.pop("digest", None) != _digest(told, numbered):
+            raise ValueError(f"checkpoint {self.path} is damaged: its content is not what was written. {WAY_OUT}")
+        found = differences(told["fit"], self._about["fit"])
+        if found:
+            raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(found)}. {WAY_OUT}")
+        return {tuple(stage): Stored(each, numbered) for stage, each in told["stages"]}
+
+
+def _digest(settings, numbered):
+    """Return the digest of settings, and of the names, types, shapes, layouts and bytes of arrays."""
+
+    def parts():
+        yield json.dumps(settings)
+        for name in sorted(numbered):
+            array = np.asarray(numbered[name])
+            yield json.dumps([name, array.dtype.str, array.flags.fnc])
+            yield array
+
+    return digest_of(parts())
+
+
+@contextmanager
+def ended_by_signals():
+    """Let SIGTERM end a block as Ctrl-C does, so that it can write what it has; then it ends the process all the same.
+
+    Where somebody else has a handler, or in another thread than the main one, nothing changes.
+    """
+    here = threading.current_thread() is threading.main_thread()
+    if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(*_):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # those that follow must not disturb what is written now
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except Terminated:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,253 @@
+"""What watches over a fit: who is told how far it is, and may stop it; and what it goes on with after a kill.
+
+One `Job` goes through a fit, in its options. Whoever does passes says so by `Job.after`; parts of a fit that have a
+number or a name are stages of it. Where nobody listens, that costs the call and nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import contextmanager
+from math import isfinite
+from threading import RLock
+from time import perf_counter
+from typing import Any
+
+from cavity.base import arrays
+from cavity.jobs.checkpoint import Checkpoint, checked_path
+from cavity.jobs.progress import BAR_SECONDS, WHOLE, Display, Event, Lines, bar_or_lines
+
+LOGGER = logging.getLogger("cavity")
+LOGGER.addHandler(logging.NullHandler())
+
+
+class Job:
+    """Who listens to a fit, or to one stage of it; `Job()` is one that nobody listens to."""
+
+    __slots__ = ("_before", "_floor", "_outermost", "_place", "_since", "_told", "_watch", "name")
+
+    def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True, place=()):
+        self._watch, self.name, self._before, self._floor, self._outermost = watch, name, before, floor, outermost
+        self._place = place  # in the checkpoint: the names of the stages on the way; None keeps nothing
+        self._since, self._told = perf_counter(), 0
+
+    @classmethod
+    def checked(cls, callback=None, progress=False, checkpoint=None, checkpoint_every=60.0):
+        """Return the job of a fit, for options as a user gave them.
+
+        Parameters
+        ----------
+        callback : callable, Job or None
+            Called as callback(event) with an `Event`; a true result stops the fit. A stage of an outer fit is the job
+            of an inner one.
+        progress : bool
+            Whether to show a bar or lines on stderr.
+        checkpoint : path-like or None
+            The file of a fit that goes on where it was killed, see `jobs.checkpoint`.
+        checkpoint_every : float
+            Seconds from one writing to the next.
+
+        Raises
+        ------
+        ValueError, TypeError, OSError
+            Naming what is none of these.
+        """
+        path, every = checked_path(checkpoint, checkpoint_every)
+        if isinstance(callback, Job):
+            return callback
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be callable, got {callback!r}")
+        displays = [Display(bar_or_lines())] if arrays.flag(progress, "progress") else []
+        if LOGGER.isEnabledFor(logging.INFO):
+            displays.append(Display(Lines(LOGGER.info)))
+        kept = None if path is None else Checkpoint(path, every)
+        heard = displays or callback is not None or kept is not None
+        return cls(Watch(callback, displays, kept) if heard else None)
+
+    def __reduce__(self):
+        """Nobody listens to copies in files and other processes."""
+        return _quiet, ()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._outermost and self._watch is not None:
+            self._watch.close()
+
+    @property
+    def stopped(self):
+        """Whether the callback has asked to stop: no stage that has not begun shall begin."""
+        return self._watch is not None and self._watch.stopped
+
+    def stage(self, name):
+        """Return the job of a part of the fit."""
+        whole = f"{self.name}, {name}" if self.name else name
+        return Job(self._watch, whole, self._before, self._floor, False, self._inside(name))
+
+    def numbered(self, name, number, n, single=None):
+        """Return the job of part "name 2 of 5"; of the only part one by the name `single`, or this one."""
+        if n > 1:
+            return self.stage(f"{name} {number} of {n}")
+        return self if single is None else self.stage(single)
+
+    def through(self, name, items, n, single=None):
+        """Yield n items, each with its `numbered` job, up to where the callback stops."""
+        for number, item in enumerate(items, 1):
+            yield item, self.numbered(name, number, n, single)
+            if self.stopped:
+                return
+
+    def within_pass(self, done, n, rows, whole=False):
+        """Tell that of a pass over n blocks, together of so many rows, these are done.
+
+        Displays show it as a share; callbacks hear of passes that are over, and of one that is a stage of its own,
+        `whole`, a few times a second.
+        """
+        if self._watch is None:
+            return
+        if not whole:
+            self._watch.show_share(done / n)
+        elif perf_counter() - self._since >= BAR_SECONDS:
+            self.after(done, rows=(done - self._told) * rows / n, left=n - done)
+            self._told = done
+
+    def going_on(self, n_iter, objective=-float("inf")):
+        """Return the job of what follows so many passes, with which this objective was reached."""
+        floor = max(self._floor, objective)
+        return Job(self._watch, self.name, self._before + n_iter, floor, False, self._place)
+
+    def within(self, name):
+        """Return the same job for all who listen, which keeps what it keeps under a name of its own."""
+        return Job(self._watch, self.name, self._before, self._floor, False, self._inside(name))
+
+    def unkept(self):
+        """Return the same job for all who listen, which keeps nothing: for what is done again after a kill."""
+        return Job(self._watch, self.name, self._before, self._floor, False, None)
+
+    def _inside(self, name):
+        return None if self._place is None else (*self._place, name)
+
+    def ending(self):
+        """Return the job of what is done even after a stop, so that there is a result: nobody stops it again."""
+        return QUIET if self.stopped else self
+
+    def after(self, n_iter, *, objective=None, change=None, rows=None, left=None):
+        """Tell all who listen that a pass is done; return whether to stop and keep what is known.
+
+        Parameters
+        ----------
+        n_iter : int
+            Passes of this stage so far, or of what goes on.
+        objective : float, optional
+            See `Event`.
+        change, left : float, or callable without arguments that returns it, optional
+            The change and the passes that are left, see `Event`; functions are called where somebody listens.
+        rows : int, optional
+            Rows seen in the pass.
+        """
+        if self._watch is None:
+            return False
+        seconds = perf_counter() - self._since
+        event = Event(
+            stage=self.name or WHOLE,
+            n_iter=self._before + n_iter,
+            objective=None if objective is None or not isfinite(objective) else max(self._floor, float(objective)),
+            change=_number(change),
+            rows_per_second=None if rows is None else rows / max(seconds, 1e-9),
+            passes_left=_number(left),
+        )
+        stop = self._watch.tell(event)
+        self._since = perf_counter()
+        return stop
+
+    # ------------------------------------------------------------------------------------------ going on after a kill
+
+    @property
+    def _checkpoint(self):
+        return None if self._watch is None or self._place is None else self._watch.checkpoint
+
+    @contextmanager
+    def opened(self, model, data, **settings):
+        """A context in which the checkpoint, if there is one, belongs to this fit; see `Checkpoint.opened`."""
+        if self._checkpoint is None or not self._outermost:
+            yield
+            return
+        with self._checkpoint.opened(model, data, **settings):
+            yield
+
+    @property
+    def keeps(self):
+        """Whether there is a checkpoint."""
+        return self._checkpoint is not None
+
+    @property
+    def folder(self):
+        """The folder of the checkpoint; None without one."""
+        return None if self._checkpoint is None else self._checkpoint.path.parent
+
+    def unheard(self):
+        """Return the job of inner fits that nobody wants to hear of, which go on after a kill all the same."""
+        if not self.keeps or self.stopped:
+            return QUIET
+        return Job(Watch(None, [], self._checkpoint), outermost=False, place=self._place)
+
+    def resumed(self, *like):
+        """Return what this stage kept last, before the fit was killed, or None; see `Checkpoint.found`."""
+        return None if self._checkpoint is None else self._checkpoint.found(self._place, *like)
+
+    def keep(self, make):
+        """Keep what decides how this stage goes on.
+
+        After a stop nothing is: what is cut short would not be what the fit, when it goes on, comes to.
+
+        Parameters
+        ----------
+        make : callable
+            Without arguments; returns that. Nothing in it may change later.
+        """
+        if self._checkpoint is not None and not self.stopped:
+            self._checkpoint.keep(self._place, make())
+
+
+def _number(value):
+    """Return a number as float, that of a function which is asked only now, or None."""
+    value = value() if callable(value) else value
+    return None if value is None else float(value)
+
+
+def _quiet():
+    return QUIET
+
+
+QUIET = Job()
+
+
+class Watch:
+    """What all stages of a job share: the callback, displays, and whether to stop."""
+
+    def __init__(self, callback: Callable[[Event], Any] | None, displays: list[Display], checkpoint=None):
+        self.callback, self.displays, self.checkpoint = callback, displays, checkpoint
+        self.stopped, self._lock = False, RLock()
+
+    def tell(self, event):
+        """Tell all; return whether to stop. Threads are heard one after the other."""
+        with self._lock:
+            if not self.stopped:
+                for display in self.displays:
+                    display.tell(event)
+                self.stopped = self.callback is not None and bool(self.callback(event))
+            return self.stopped
+
+    def show_share(self, share):
+        """Show which share of the rows the next event has seen so far."""
+        if self.displays:
+            with self._lock:
+                for display in self.displays:
+                    display.show_share(share)
+
+    def close(self):
+        """End the displays."""
+        for display in self.displays:
+            display.close()

@@ -1,0 +1,114 @@
+"""Rows with few nonzeros over a sparse matrix: X' diag(rho) X into it, and x_i' Z x_i out of its selected inverse.
+
+Where the products of each row go is found once. Sums over rows are those of a few parts of the rows, added up in their
+order: how many parts depends on the rows alone, so the bits do not depend on the number of threads.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+
+from cavity.base.lazy import Lazy, sparse
+from cavity.linalg.tiled import ALONE
+from cavity.runs.executors import spans
+
+_kernel = Lazy("cavity._core.row_pairs")
+
+ROWS = 1 << 15  # of a call of the kernel
+PARTS = 16  # at most; each has sums of its own
+TERMS = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
+
+
+def _parts(terms, sums, n_rows):
+    """Ranges of rows that are summed on their own, a power of 2, so that two threads have equally many."""
+    several = min(PARTS, terms // (TERMS * max(sums, 1)))
+    return spans(n_rows, 1 << max(0, several.bit_length() - 1), ROWS)
+
+
+class RowPairs:
+    """Rows x_i of a sparse X (N, n) over the pattern of a `SparseCholesky` (n, n), to which all entries of X'X belong.
+
+    Parameters
+    ----------
+    indptr, indices, data : array_like (N + 1,), (m,), (m,)
+        X by rows; entries of a row in the same column add up.
+    cholesky : SparseCholesky
+
+    Raises
+    ------
+    ValueError
+        Where the pattern has no entry for two columns of a row.
+    """
+
+    def __init__(self, indptr, indices, data, cholesky):
+        rows = sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, cholesky.n), dtype=float)
+        if not rows.has_canonical_format:
+            rows = rows.copy()
+            rows.sum_duplicates()
+        self.shape = rows.shape
+        self._indptr = np.ascontiguousarray(rows.indptr, np.int64)
+        self._indices = np.ascontiguousarray(rows.indices, np.int32)
+        self._data = np.ascontiguousarray(rows.data, float)
+        self._number(cholesky)
+
+    def _number(self, cholesky):
+        """Find the entries of X'X and, for each pair of each row, which one it is."""
+        N = self.shape[0]
+        lengths = np.diff(self._indptr)
+        counts = np.add.reduceat(lengths * (lengths + 1) // 2, range(0, N, ROWS)) if N else []
+        self._first_pair = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        total, count = int(self._first_pair[-1]), 0
+        self._pairs = np.empty(total, np.int32)
+        known, entries = np.zeros(cholesky.n_entries, np.int32), np.empty(min(total, cholesky.n_entries), np.int64)
+        for start, (pair, end) in zip(range(0, N, ROWS), pairwise(self._first_pair), strict=True):
+            left, right = np.empty((2, end - pair), np.int64)
+            _kernel.columns(self._indptr, self._indices, start, min(start + ROWS, N), left, right)
+            count = _kernel.number(cholesky.positions(left, right), known, entries, count, self._pairs[pair:end])
+        self._entries = entries[:count].copy()
+        self._parts = _parts(total, count, N)
+        self._column_parts = _parts(len(self._data), self.shape[1], N)
+
+    def add(self, rho, values, threads):
+        """Add X' diag(rho) X, rho (N,), to the matrix that stands in `values` (n_entries,)."""
+        m = len(self._entries)
+        sums = np.zeros((max(1, len(self._parts)), m))
+        tasks = [(*part, _kernel.add, (rho, each)) for part, each in zip(self._parts, sums, strict=False)]
+        threads.run(self._with_pairs, tasks)
+        threads.run(_kernel.combine, [(sums, self._entries, values, *span) for span in spans(m, -(-m // (8 * ROWS)))])
+
+    def variances(self, inverse, threads):
+        """Return x_i' Z x_i, (N,), from the selected inverse Z (n_entries,)."""
+        out = np.empty(self.shape[0])
+        threads.run(self._with_pairs, self._ranges(_kernel.variances, (inverse[self._entries], out)))
+        return out
+
+    def matvec(self, a, threads=ALONE):
+        """Return X a, (N,)."""
+        out = np.empty(self.shape[0])
+        threads.run(self._with_columns, self._ranges(_kernel.matvec, (a, out)))
+        return out
+
+    def transposed(self, tau, threads):
+        """Return X' tau, (n,)."""
+        sums = np.zeros((max(1, len(self._column_parts)), self.shape[1]))
+        parts = zip(self._column_parts, sums, strict=False)
+        threads.run(self._with_columns, [(*part, _kernel.transposed, (tau, each)) for part, each in parts])
+        for other in sums[1:]:
+            sums[0] += other
+        return sums[0]
+
+    def _ranges(self, kernel, arguments):
+        """Tasks of ROWS rows."""
+        N = self.shape[0]
+        return [(at, min(at + ROWS, N), kernel, arguments) for at in range(0, N, ROWS)]
+
+    def _with_pairs(self, start, stop, kernel, arguments):
+        """Call a kernel for the pairs of a range of rows, ROWS at a time."""
+        for at in range(start, stop, ROWS):
+            pair = int(self._first_pair[at // ROWS])
+            kernel(self._indptr, self._data, self._pairs, pair, *arguments, at, min(at + ROWS, stop))
+
+    def _with_columns(self, start, stop, kernel, arguments):
+        """Call a kernel for the entries of a range of rows, ROWS at a time."""
+        for at in range(start, stop, ROWS):
+            kernel(self._indptr, self._indices, self._data, *arguments, at, min(at + ROWS, stop))

@@ -1,0 +1,1 @@
+"""What models of linear predictors share: design, prior, defaults, evidence, learning, separation."""

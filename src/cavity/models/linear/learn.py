@@ -1,0 +1,279 @@
+"""What a GLM learns by the log evidence: factors on prior variances, and parameters of the likelihood."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cavity.base.errors import NumericalWarning, warn
+from cavity.base.loop import CONVERGED, STOPPED
+from cavity.likelihoods.base import guessed, spread
+from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
+from cavity.models.learnt import Learnt
+from cavity.models.linear.design import constant_columns
+from cavity.models.linear.evidence import PRIOR, Evidence, Vector
+from cavity.models.search import (
+    FARTHER,
+    NO_FIXED_POINT,
+    NOT_LEARNT,
+    SEARCH_TOL,
+    STARTS,
+    Objective,
+    climb,
+    curvature,
+    ended,
+    errors_of,
+    leave_plateaus,
+    status_at_bounds,
+    values_of,
+    warn_without_start,
+)
+from cavity.sources.reading import each_block
+
+START_ROWS = 1 << 12  # most rows of the regression that says where to start
+BLOCK_ROWS = 1 << 13
+OUTLIERS_SPREAD = 3.0  # a regression leaves a smaller spread than a constant does, unless it follows outliers
+FLAT = 1e-3  # nats that it must fall: less makes no difference between models
+CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
+MOST_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
+LIMITS = {  # what likelihoods are at the far end of a parameter
+    ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
+    ("StudentT", "degrees_of_freedom"): "; as far as these data tell the noise is Gaussian",
+}
+
+
+def names_to_learn(likelihood, learn):
+    """Return the names of what is learnt: those asked for, and open parameters of the likelihood."""
+    known = (PRIOR, *likelihood.parameters)
+    if learn is None:
+        learn = False
+    asked = named_parameters(learn, known, known)
+    needed = open_parameters(likelihood)
+    return tuple(name for name in known if name in asked or name in needed)
+
+
+def check_can_learn(model, names, method, schedule):
+    """Raise ValueError where parameters of a likelihood cannot be found, by their names."""
+    own = [name for name in names if name != PRIOR]
+    way = next(
+        (
+            f"{name}={value!r}"
+            for name, value, unable in (
+                ("method", method, "adf"),
+                ("schedule", schedule, "stochastic"),
+                ("approximation", model.approximation, "diagonal"),
+            )
+            if value == unable
+        ),
+        None,
+    )
+    if own and way is not None:
+        kind = type(model.likelihood).__name__
+        raise ValueError(f"{way} cannot find {own[0]} of {kind}: give a number, or use EP with approximation='full'")
+
+
+def checked_groups(value, given, problem, names, added):
+    """Return the group of each weight, of those whose prior variances share a factor; None for one factor of all.
+
+    Parameters
+    ----------
+    value : array_like (D,) of int or None
+        Groups of the columns that a user asked for; weights of negative groups keep their prior variances.
+    given : float, ndarray or None
+        The prior variance as a user gave it. A vector has as many factors as columns; otherwise there is one factor,
+        which leaves constant columns alone where the variances were left to us.
+    problem : GLMProblem
+        The prior in numbers.
+    names : tuple of str
+        What is learnt.
+    added : bool
+        Whether an intercept was put before the columns; its prior variance stays.
+
+    Returns
+    -------
+    ndarray or None
+        Groups of all weights.
+    """
+    variance, n = problem.prior.variance, len(problem.prior.mean) - added
+    if value is None:
+        if variance.ndim != 1 or PRIOR not in names:
+            return None
+        groups = np.zeros(n, dtype=np.intp) if np.ndim(given) == 0 else np.arange(n)
+        if given is None:
+            groups[constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
+        return np.append(np.full(int(added), -1), groups)
+    if PRIOR not in names:
+        raise ValueError("prior_groups needs learn='prior_variance': nothing else belongs to groups")
+    if variance.ndim == 2:
+        raise ValueError("prior_groups needs prior_variance as a number or a vector, got a matrix")
+    groups = np.asarray(value)
+    if groups.shape != (n,) or groups.dtype.kind not in "iu":
+        raise ValueError(f"prior_groups must be {n} integers, one for each column, got {value!r}")
+    if not np.any(groups >= 0):
+        raise ValueError("prior_groups must have some column in a group, got negative numbers only")
+    return np.append(np.full(int(added), -1), groups.astype(np.intp))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search ended with: the problem with what was learnt, sites to start from, and how it ended."""
+
+    problem: object
+    start: tuple | None = None
+    learnt: Learnt | None = None
+    status: str = CONVERGED  # of the search
+    trace: dict = field(default_factory=dict)  # of the search
+
+
+def learned(problem, names, groups, threads, options):
+    """Maximise the log evidence over what is named; return what was `Found`."""
+    starts = starting_likelihoods(problem, names)
+    if groups is not None and problem.prior.variance.ndim == 0:
+        problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
+    vector = Vector(names, groups, starts[0], unit_of(problem.used.y))
+    return searched(Evidence(problem, vector, threads, options), starts)
+
+
+def searched(evidence, starts):
+    """Maximise a log evidence over the free settings of its vector; `starts` are the likelihoods to begin with."""
+    vector, problem = evidence.vector, evidence.problem
+    if vector.size == 0:
+        return Found(problem)
+    objective, bounds = Objective(evidence, vector, problem.used.n), vector.bounds(*starts)
+    job = evidence.asked
+    start = _start(objective, vector, starts, bounds, job.stage(STARTS))
+    x, value, status = start, np.inf, STOPPED if job.stopped else NOT_LEARNT
+    if objective.values:
+        best = climb(objective, start, bounds, job=job.stage("search"))
+        value, x, slope = leave_plateaus(objective, best, bounds, job.stage("plateaus"))
+        status = status_at_bounds(ended(objective, value, slope, job), objective, x, bounds)
+    else:
+        warn_without_start(len(starts))
+    settings, sites = vector.unpack(x), evidence.start
+    names, values, slopes_of = vector.described(settings, problem)
+    sd, note = [None] * len(x), f"no standard errors: {status}"
+    if status == CONVERGED:
+        sd, note = _errors(evidence, vector, x, bounds, value, names, slopes_of, job.stage("standard errors"))
+    evidence.remember()
+    learnt = Learnt(tuple(names), tuple(values), tuple(sd), note)
+    status = STOPPED if job.stopped else status
+    return Found(evidence.best(settings), sites, learnt, status, objective.trace)
+
+
+# ------------------------------------------------------------------------------------------ starts
+
+
+def starting_likelihoods(problem, names):
+    """Return the likelihoods to start from: open parameters as the data suggest, and then all that are learnt."""
+    likelihood, rows = problem.model.likelihood, problem.used
+    wanted = [name for name in names if name != PRIOR]
+    if not wanted:
+        return [likelihood]
+    for name in wanted:
+        if likelihood.parameters[name] in ("scale", "positive") and getattr(likelihood, name) == 0:
+            raise ValueError(f"{name} of {type(likelihood).__name__} is 0, from where no search leads on; give None")
+    starts = []
+    for fitted in _fitted(problem):
+        suggested = likelihood.starting_values(rows.y, fitted)
+        given = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
+        other = {name: suggested[name] for name in wanted if np.size(suggested[name]) == np.size(getattr(given, name))}
+        same = all(getattr(given, name) == value for name, value in other.items())
+        starts += [given] if same else [given, replace(given, **other)]
+    return starts
+
+
+def _fitted(problem):
+    """Return rough values of f, a list: of the least-squares regression, or of a constant where there are few rows.
+
+    Both where the regression has followed outliers: then the rows are OUTLIERS_SPREAD times as far from it as from
+    their median.
+    """
+    rows, likelihood = problem.used, problem.model.likelihood
+    offset = np.zeros(rows.n) if rows.offset is None else rows.offset
+    guess = guessed(likelihood, rows.y)
+    if guess is None:
+        return [offset]
+    rest, d = guess - offset, rows.X.shape[1]
+    few = np.linspace(0, rows.n - 1, min(rows.n, START_ROWS)).astype(np.intp)
+    centre = float(np.median(rest))
+    if len(few) < 2 * d:
+        return [offset + centre]
+    X = np.asarray(rows.X[few], dtype=np.float64)
+    size = np.max(np.abs(X), axis=0)
+    size[size == 0] = 1.0
+    X, target = X / size, rest[few]
+    unit = float(np.max(np.abs(target))) or 1.0
+    weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
+    linear = np.concatenate([x @ weights for _, x in each_block(rows.X, BLOCK_ROWS)])
+    follows_outliers = spread(rest, linear, True) > OUTLIERS_SPREAD * spread(rest, centre, True)
+    return [offset + linear, *([offset + centre] if follows_outliers else [])]
+
+
+def _start(objective, vector, likelihoods, bounds, job):
+    """Return where to begin: the likelihood, and then the common factor, of the largest evidence.
+
+    Far from the maximum the evidence is flat.
+    """
+
+    def best_of(places, job):
+        return int(np.argmin(values_of(objective, places, job, before=objective.evidence.forget)))
+
+    tried = [np.clip(vector.pack(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
+    several = len(tried) > 1 or not vector.n_prior
+    best = best_of(tried, job) if several else 0
+    if job.stopped or not vector.n_prior:
+        return tried[best]
+    scan = [np.clip(vector.pack(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
+    return scan[best_of(scan, job.going_on(several * len(tried)))]
+
+
+# ------------------------------------------------------------------------------------------ the end of a search
+
+
+def _errors(evidence, vector, x, bounds, value, names, slopes_of, job):
+    """Return the standard errors of what the free numbers stand for, None where there are none, and why.
+
+    `slopes_of` are the derivatives of that, (n, n). The errors come from the curvature of the log evidence. Where it
+    has no maximum, a warning says so.
+    """
+    none = [None] * len(x)
+    if len(x) > MOST_ERRORS:
+        return none, f"no standard errors of more than {MOST_ERRORS} numbers"
+    stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
+    free = np.flatnonzero(~stopped)
+    bent = curvature(evidence, vector, x, free, job)
+    if job.stopped:
+        return none, f"no standard errors: {STOPPED}"
+    if bent is not None:
+        stopped[free[np.diagonal(bent) < CLEAR]] = True
+    flat = [i for i in np.flatnonzero(stopped) if _has_no_maximum(evidence, vector, x, i, bounds, value)]
+    if bent is None:
+        return none, NO_FIXED_POINT
+    inside = ~np.isin(free, flat)
+    return errors_of(bent[np.ix_(inside, inside)], free[inside], slopes_of, names)
+
+
+def _has_no_maximum(evidence, vector, x, i, bounds, value):
+    """Whether the evidence does not fall far out in a free number; a warning says so, if the vector wants one."""
+    for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
+        further = x.copy()
+        further[i] = np.clip(x[i] + way * FARTHER, *bounds[i])
+        try:
+            point = evidence.at(vector.unpack(further), tol=SEARCH_TOL, double_loop=0)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            continue
+        if point.converged and -point.log_evidence <= value + FLAT:
+            if i >= vector.n_prior or vector.warns_of_flat:
+                _warn_flat(vector, x, i, way)
+            return True
+    return False
+
+
+def _warn_flat(vector, x, i, way):
+    if i < vector.n_prior:
+        name, place, limit = vector.flat(x, i, way)
+    else:
+        likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
+        name, place = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
+        limit = LIMITS.get((type(likelihood).__name__, name), "") if way > 0 else ""
+    words = f"the log evidence has no maximum in the {name}: it does not fall beyond {place}; the search ended there"
+    warn(words + limit, NumericalWarning)

@@ -1,0 +1,35 @@
+"""The Gaussian prior of weights."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cavity.base import arrays
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """N(mean, root root') of the weights, or what takes its place in an update."""
+
+    mean: np.ndarray  # (D,)
+    variance: np.ndarray  # (), (D,) or (D, D), as it was given
+    root: np.ndarray  # (D,) where the weights are independent, else (D, D)
+
+    @classmethod
+    def of(cls, mean, variance, n_features):
+        """Return the prior of D weights, its variance factorised; ValueError if numbers are not for so many."""
+        mean, variance = np.array(arrays.vector(mean, "prior_mean", n_features)), np.asarray(variance)
+        d = n_features
+        if variance.shape not in ((), (d,), (d, d)):
+            raise ValueError(
+                f"prior_variance must be a number or have shape ({d},) or ({d}, {d}) for {d} columns, "
+                f"got {variance.shape}"
+            )
+        if variance.ndim == 2:
+            return cls(mean, variance, arrays.cholesky(variance, "prior_variance"))
+        return cls(mean, variance, np.sqrt(np.broadcast_to(variance, (d,))))
+
+    @property
+    def moments(self):
+        """Mean and root, as geometries take them."""
+        return self.mean, self.root

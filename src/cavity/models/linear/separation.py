@@ -1,0 +1,128 @@
+"""Columns that separate the observations: the likelihood has no maximum along them.
+
+References
+----------
+.. [AA] A. Albert and J. A. Anderson, "On the existence of maximum likelihood estimates in logistic regression models",
+   Biometrika 71, 1984.
+"""
+
+import numpy as np
+
+from cavity.base.errors import NumericalWarning, warn
+from cavity.base.frames import coefficient_names
+from cavity.base.labels import is_ordered
+from cavity.likelihoods import Binomial, Interval, Logit, NegativeBinomial, OrderedProbit, Poisson, Probit
+from cavity.likelihoods.base import encoded
+from cavity.models.linear.design import ROWS_TOGETHER, constant_columns
+from cavity.sources.reading import each_block, is_elsewhere
+
+SEARCHED_LIKELIHOODS = Logit | Probit | OrderedProbit | Binomial | Poisson | NegativeBinomial | Interval
+MAX_NAMES_IN_MESSAGE = 5
+WITH_MAXIMUM = 3  # kind of rows whose likelihood falls as f moves either way, see `_sides`
+
+
+def warn_of_separation(model, rows, names, added):
+    """Warn of columns that separate the observations, if the prior of their weights was left to the data.
+
+    Parameters
+    ----------
+    model : GLM
+        The settings before `resolved`, with a likelihood.
+    rows : Rows
+        The rows before `resolved`. Sparse X, and X on the workers of dask, is not searched.
+    names : tuple of str or None
+        Names of the columns of X.
+    added : bool
+        Whether the fit has added an intercept.
+
+    Warns
+    -----
+    NumericalWarning
+        With the names of the columns.
+    """
+    if model.prior_variance is not None or hasattr(rows.X, "tocsr") or is_elsewhere(rows.X):
+        return
+    columns = separating_columns(model.likelihood, rows, added or bool(constant_columns(rows.X, rows.weights).any()))
+    if len(columns):
+        names = coefficient_names(names, rows.X.shape[1], False)
+        which = " and by column ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
+        which += " and by others" * (len(columns) > MAX_NAMES_IN_MESSAGE)
+        warn(
+            f"y is separated by column {which}: the data bound such a coefficient on one side only, the default prior "
+            "decides its size; give a prior_variance that says which sizes are plausible, or leave the column out",
+            NumericalWarning,
+        )
+
+
+def separating_columns(likelihood, rows, has_intercept):
+    """Return the numbers of the columns of X each of which separates the observations, completely or but for ties.
+
+    Along such a column, moved by the intercept, the likelihood of no row falls however large its weight becomes, and
+    that of some row grows [AA]_. Directions of several columns together are not searched.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        Real numbers, and a likelihood of the user's own, are not searched.
+    rows : Rows
+        Those of weight 0 do not count.
+    has_intercept : bool
+        Whether f may be moved by a constant. Open thresholds may be moved one by one.
+
+    Returns
+    -------
+    ndarray of int
+    """
+    if not isinstance(likelihood, SEARCHED_LIKELIHOODS):
+        return np.arange(0)
+    thresholds_are_open = is_ordered(likelihood) and likelihood.n_classes is None
+    kinds_of, below, above = _classes(rows.y) if thresholds_are_open else _sides(likelihood)
+    columns, counted = np.arange(rows.X.shape[1]), ~rows.left_out
+    reach = np.full((2, below.shape[1], len(columns)), -np.inf)  # largest values of each kind, of x and of -x
+    if not (has_intercept or thresholds_are_open):
+        reach[:, WITH_MAXIMUM] = 0.0  # as a row of zeros would hold the cut in its place
+    for part, x in each_block(rows.X, ROWS_TOGETHER):
+        x, kinds = x[counted[part]][:, columns], kinds_of(rows.y[part][counted[part]])
+        for kind, mask in enumerate(kinds == np.arange(below.shape[1])[:, None]):
+            ends = x[mask].max(axis=0, initial=-np.inf), -x[mask].min(axis=0, initial=np.inf)
+            reach[:, kind] = np.maximum(reach[:, kind], ends)
+        rises, falls = (  # the largest x below each cut is at most the smallest above it, or this is so of -x
+            np.all([up[b].max(axis=0) + down[a].max(axis=0) <= 0.0 for b, a in zip(below, above, strict=True)], axis=0)
+            for up, down in (reach, reach[::-1])
+        )
+        columns, reach = columns[rises | falls], reach[..., rises | falls]
+        if not len(columns):
+            break
+    informative = np.any(below | above, axis=0)  # kinds whose likelihood changes with f
+    varies = np.sum(reach[:, informative].max(axis=1, initial=-np.inf), axis=0) > 0.0
+    on_both_sides = [np.any(reach[0, kinds] > -np.inf, axis=0) for kinds in (*below, *above)]  # or no column is needed
+    return columns[varies & np.all(on_both_sides, axis=0)]
+
+
+def _classes(y):
+    """Return a function of y that numbers the kinds of rows, and for each cut which kinds are below it, and above it.
+
+    Here kinds are classes, and cuts the open thresholds; masks (cuts, kinds).
+    """
+    classes = np.arange(int(np.max(y)) + 1)
+    below = classes <= classes[:-1, None]
+    return (lambda y: y.astype(np.intp)), below, ~below
+
+
+def _sides(likelihood):
+    """Return the same for one cut, at f = 0: rows likely for any f (0), for high f (1), for low f (2), with a maximum.
+
+    The last are both below and above the cut: they have to stay where they are.
+    """
+
+    def kinds_of(y):
+        if isinstance(likelihood, Logit | Probit):
+            rises, falls = y > 0, y <= 0
+        elif isinstance(likelihood, Poisson | NegativeBinomial):
+            rises, falls = y < 0, y == 0
+        else:  # successes and failures, or bounds
+            (first, second), end = encoded(likelihood, y), 0.0 if isinstance(likelihood, Binomial) else np.inf
+            rises, falls = second == end, first == -end
+        return 2 * ~rises + ~falls
+
+    return kinds_of, np.array([[False, False, True, True]]), np.array([[False, True, False, True]])

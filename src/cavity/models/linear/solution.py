@@ -1,0 +1,18 @@
+"""How a fit of weights ended."""
+
+from dataclasses import dataclass
+
+from cavity.base.loop import CONVERGED
+from cavity.ep.fit import Fit
+from cavity.models.learnt import Learnt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """How a fit ended, and what it knows of the weights, or of all effects of a mixed model."""
+
+    problem: object  # GLMProblem or MixedProblem, with what was learnt, if anything was
+    fit: Fit
+    weights: object  # Weights or Effects
+    learnt: Learnt | None = None
+    searched: str = CONVERGED  # how the search for what was learnt ended

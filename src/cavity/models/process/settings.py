@@ -1,0 +1,121 @@
+"""What is free in a Gaussian process: hyperparameters as one vector."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.base.constants import LOG_2PI
+from cavity.likelihoods import Gaussian
+from cavity.likelihoods.parameters import FreeParameters
+from cavity.models.learnt import Learnt
+
+
+def mean_basis(X, degree):
+    """Return orthonormal columns, times sqrt(N), that span the mean functions, and what leads back: basis = H back.
+
+    H = [1, X], or its first column for degree 1. Where columns depend on each other, as a constant one does, there are
+    fewer in the basis, and the coefficients are the shortest ones in units of the columns.
+    """
+    n = len(X)
+    columns = np.ones((n, 1)) if degree == 1 else np.column_stack([np.ones(n), X])
+    scale = np.max(np.abs(columns), axis=0)
+    scale[scale == 0] = 1.0
+    left, values, right = np.linalg.svd(columns / scale, full_matrices=False)
+    keep = values > values[0] * max(columns.shape) * np.finfo(float).eps
+    back = right[keep].T / values[keep] / scale[:, None]
+    return left[:, keep] * np.sqrt(n), back * np.sqrt(n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """What the evidence depends on: the mean is the offset plus basis @ coefficients."""
+
+    covariance: object
+    likelihood: object
+    basis: np.ndarray | None = None  # (N, p) of a mean to be found, else it is in the offset
+    back: np.ndarray | None = None  # (1 + D, p) or (1, p): from coefficients to those of [1, X]
+    coefficients: np.ndarray | None = None  # (p,)
+
+    @classmethod
+    def of(cls, model, rows):
+        """Return those of a model, where a search begins."""
+        if not isinstance(model.mean, str):
+            return cls(model.covariance, model.likelihood)
+        basis, back = mean_basis(rows.X, 1 if model.mean == "constant" else 2)
+        return cls(model.covariance, model.likelihood, basis, back, np.zeros(basis.shape[1]))
+
+    def put_in(self, model):
+        """Return the model with these settings."""
+        mean = model.mean
+        if self.basis is not None:
+            mean = self.back @ self.coefficients  # (1 + D, p) (p,)
+            mean = float(mean[0]) if len(mean) == 1 else mean
+        return replace(model, covariance=self.covariance, likelihood=self.likelihood, mean=mean)
+
+
+class Vector:
+    """The free settings as one vector: logs of covariance parameters, mean coefficients, those of the likelihood."""
+
+    def __init__(self, settings, covariance, names, unit=1.0):
+        self.settings, self.free = settings, FreeParameters(settings.likelihood, names, unit)
+        self.exact = isinstance(settings.likelihood, Gaussian)
+        self.n_covariance = len(settings.covariance.log_parameters) if covariance else 0
+        # with Gaussian noise the best coefficients of the mean are known at any setting of the others
+        self.n_mean = 0 if settings.coefficients is None or self.exact else len(settings.coefficients)
+
+    @property
+    def size(self):
+        """The number of free settings."""
+        return self.n_covariance + self.n_mean + self.free.size
+
+    def pack(self, settings):
+        """The vector of some settings."""
+        mean = settings.coefficients if self.n_mean else ()
+        of_likelihood = self.free.pack(settings.likelihood)
+        return np.concatenate([settings.covariance.log_parameters[: self.n_covariance], mean, of_likelihood])
+
+    def unpack(self, vector):
+        """The settings of a vector."""
+        covariance, mean, rest = np.split(vector, [self.n_covariance, self.n_covariance + self.n_mean])
+        known = self.settings.covariance
+        return replace(
+            self.settings,
+            covariance=known.with_log_parameters(covariance) if self.n_covariance else known,
+            likelihood=self.free.unpack(rest, self.settings.likelihood),
+            coefficients=mean if self.n_mean else self.settings.coefficients,
+        )
+
+    def bounds(self, *others):
+        """(low, high) of every entry, for a start at the given settings, or at other vectors of the likelihood."""
+        return np.array(
+            [
+                *self.settings.covariance.log_bounds[: self.n_covariance],
+                *[(-np.inf, np.inf)] * self.n_mean,
+                *self.free.bounds(self.settings.likelihood, *others),
+            ]
+        ).reshape(-1, 2)
+
+    def gradient(self, evidence, point):
+        """One vector of the parts of `Evidence.gradient`."""
+        covariance, mean, likelihood = evidence.gradient(point, self.free)
+        return np.concatenate([covariance[: self.n_covariance], mean[: self.n_mean], likelihood[: self.free.size]])
+
+    def log_prior(self, settings):
+        """The log prior of some settings, and its slopes in those of the covariance, if they are free."""
+        value, slopes = settings.covariance.log_prior()
+        return value, slopes[: self.n_covariance]
+
+    def learnt(self, settings):
+        """The record of what was found of the covariance and the likelihood, or None; a mean is in the model."""
+        covariance = settings.covariance
+        names = (*covariance.parameter_names[: self.n_covariance], *self.free.labels())
+        if not names:
+            return None
+        logs = covariance.log_parameters[: self.n_covariance]
+        values = (*np.exp(logs).tolist(), *self.free.values(settings.likelihood))
+        return Learnt(names, values, (None,) * len(names), "standard errors: see the method standard_errors")
+
+
+def gaussian_log_density(y, mean, variance):
+    """Return log N(y; mean, variance)."""
+    return -0.5 * ((y - mean) ** 2 / variance + np.log(variance) + LOG_2PI)

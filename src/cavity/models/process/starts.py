@@ -1,0 +1,119 @@
+"""Where searches for hyperparameters of Gaussian processes begin."""
+
+from functools import cache
+
+import numpy as np
+
+from cavity.base.errors import within_range
+from cavity.base.labels import has_classes
+from cavity.base.scales import column_scales
+from cavity.covariances import Periodic, Sum
+from cavity.covariances.named import NOISE
+from cavity.covariances.slots import free_slots, leaves
+from cavity.likelihoods import Gaussian, Laplace, StudentT
+
+NOISE_SCALE_KINDS = Gaussian | StudentT | Laplace  # likelihoods with a scale of noise in units of y
+LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
+NOISE_SHARES_TRIED = (NOISE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
+SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own
+
+
+def starts(settings, rows, vector):
+    """Return where a search may begin.
+
+    Parameters
+    ----------
+    settings : Settings
+        As the model has them.
+    rows : Rows
+        To whose scale some starts are adapted.
+    vector : Vector
+        The free numbers.
+
+    Returns
+    -------
+    bounds : ndarray (n, 2)
+        Of the free numbers: their own, or else SEARCHED_FACTOR times beyond the starts.
+    places : list of ndarray (n,)
+        The given settings, and lengthscales that are fractions of the spread of the columns; then lengthscales of about
+        two distances between neighbouring rows, where these are shorter, with much noise and, if it is Gaussian, with
+        little: series that rise and fall every few rows have a maximum of the evidence there. Labels, which say little
+        of f in a row, are not taken for such series.
+    n_long : int
+        How many of them come before those with short lengthscales.
+    """
+    variance = _variance(settings, rows) if isinstance(settings.likelihood, NOISE_SCALE_KINDS) else None
+    given, n = vector.pack(settings), vector.n_covariance
+    noise = slice(len(given) - vector.free.size, None)
+
+    def scaled(lengths, share=NOISE):
+        start = given.copy()
+        if n:
+            start[:n] = scaled_to(settings.covariance, rows.X.shape[1], lengths, variance)
+        if variance is not None:
+            size = (1.0 if vector.exact else 0.5) * np.log(share * variance)
+            start[noise] = np.where(vector.free.are_scales(), size, start[noise])
+        return start
+
+    spread = column_scales(rows.X)[1]
+    spread = np.where(spread > 0, spread, 1.0)
+    distances = cache(lambda index: neighbour_distances(rows.X[:, index]))
+    places = [given, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
+    shares = () if has_classes(settings.likelihood) else NOISE_SHARES_TRIED[: 1 + vector.exact]
+    short = [scaled(distances, share) for share in shares]
+    long, places = places, places + (short if short and np.any(short[0][:n] < places[-1][:n]) else [])
+    bounds = vector.bounds(long[-1][noise])
+    if n:
+        open_ends = [slot.name not in slot.leaf.bounds for slot in free_slots(settings.covariance)]
+        low, high = np.min(places, axis=0)[:n, None], np.max(places, axis=0)[:n, None]
+        reach = np.clip(bounds[:n], low - np.log(SEARCHED_FACTOR), high + np.log(SEARCHED_FACTOR))
+        bounds[:n][open_ends] = reach[open_ends]
+    places = [np.clip(place, *bounds.T) for place in places]
+    first = sorted({place.tobytes(): i for i, place in reversed([*enumerate(places)])}.values())
+    return bounds, [places[i] for i in first], sum(i < len(long) for i in first)
+
+
+def neighbour_distances(X):
+    """Return twice the distance of neighbouring rows in each column of X, (D,): the mean one if they fill a box evenly.
+
+    It is the median step between different values u of a column, times their number, over the D-th root of the number
+    of rows: the step of a grid in D columns, and (range)/N^(1/D) of N scattered rows.
+    """
+    n_rows = len(np.unique(X, axis=0))
+    values = [np.unique(column) for column in X.T]
+    steps = [np.median(np.diff(u)) * len(u) if len(u) > 1 else 1.0 for u in values]
+    return 2.0 * np.array(steps) / n_rows ** (1.0 / X.shape[1])
+
+
+def _variance(settings, rows):
+    """Variance of y about its mean function by least squares."""
+    rest = rows.y - rows.offset
+    if settings.basis is not None:
+        rest = rest - settings.basis @ np.linalg.lstsq(settings.basis, rest)[0]
+    with np.errstate(over="ignore"):
+        variance = float(np.mean(rest**2))
+    within_range(variance, "the squares of y")
+    return variance if variance > 0 else 1.0
+
+
+def scaled_to(covariance, n_features, lengths, variance):
+    """Return log parameters with other lengthscales and, if given, variances that share `variance`.
+
+    The lengthscales of a leaf are lengths(index), (d,), of its d columns, times the root of d.
+    """
+    out = covariance.log_parameters.copy()
+    terms = covariance.parts if isinstance(covariance, Sum) else (covariance,)
+    term_of = np.repeat(np.arange(len(terms)), [len(leaves(term)) for term in terms])
+    scaled = set()  # a product takes the variance once
+    for i, slot in enumerate(free_slots(covariance)):
+        if slot.role == "lengthscale":
+            columns = lengths(tuple(slot.leaf._chosen(n_features)))
+            mean = np.max(columns) * np.sqrt(np.mean((columns / np.max(columns)) ** 2))
+            size = mean if slot.index is None else columns[slot.index]
+            out[i] = np.log(size * np.sqrt(len(columns)))
+        elif slot.role == "variance" and variance is not None and not isinstance(slot.leaf, Periodic):
+            term = term_of[slot.place]
+            if term not in scaled or slot.index is not None:
+                out[i] = np.log(variance / len(terms))
+                scaled.add(term)
+    return out

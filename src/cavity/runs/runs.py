@@ -1,0 +1,323 @@
+"""Passes over a table: tasks that work on runs of blocks, wherever these come from and whoever works on them.
+
+    sources --runs--> task(run, broadcast) --results, in order--> merge
+
+A task is a function, what all its calls need is in the broadcast. Those of mixtures can be sent to another process,
+those of EP and of streams are closures. Runs are 2^k blocks that begin at a multiple of 2^k, so what a task adds up
+along the tree over its blocks is a node of the tree over all of them: where runs end changes no bit of a sum.
+"""
+
+import os
+import threading
+from contextlib import closing
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+
+import numpy as np
+
+from cavity.runs.executors import call_or
+from cavity.runs.merge import merge, merge_runs
+
+MOST_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
+CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
+READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
+AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a task works on: the rows [start, stop), whole blocks of `block_rows` but for the last row of all.
+
+    `arrays` are these rows of each source, (n,) or (n, D), float64, C-contiguous, read-only, and valid until the task
+    returns; None for a source that is None.
+    """
+
+    start: int
+    stop: int
+    block_rows: int
+    arrays: tuple
+
+    def blocks(self):
+        """Yield (start, arrays) of each block."""
+        for start in range(self.start, self.stop, self.block_rows):
+            low = start - self.start
+            yield start, [None if each is None else each[low : low + self.block_rows] for each in self.arrays]
+
+
+@dataclass(frozen=True, slots=True)
+class ByBlocks:
+    """A task that merges what a function returns for each block of its run."""
+
+    function: object
+    add: object
+
+    def __call__(self, run, broadcast):
+        return merge((self.function(*arrays, start, broadcast) for start, arrays in run.blocks()), self.add)
+
+
+def by_blocks(function, *, add=None):
+    """Return the task that calls function(*arrays, start, broadcast) for each block of a run and merges its results.
+
+    With the `add` that `reduce_runs` gets too, if any: the sum over all runs is then that over all blocks, bit by bit.
+    """
+    return ByBlocks(function, add)
+
+
+def map_runs(task, broadcast, sources, threads, *, grain=None):
+    """Yield task(run, broadcast) for runs of blocks that cover all rows, in order.
+
+    Parameters
+    ----------
+    task : callable
+        A function of a module. What it returns may share memory with the arrays of the run: it is then copied.
+    broadcast : object
+        What every call needs.
+    sources : sequence of Source or None
+        As many rows in each; the blocks are those of the first.
+    threads : Threads
+        Who calls.
+    grain : int, optional
+        Most blocks of a run, 1 for block by block. As many as some 20 ms of work are enough to make nothing of what it
+        costs to hand a run to a thread, and few enough to be interrupted between them.
+    """
+    return (result for _, result in _told(task, broadcast, sources, threads, grain))
+
+
+def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stage=None):
+    """Return the sum of task(run, broadcast) over runs that cover all rows, along the tree of `merge` over all blocks.
+
+    For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `by_blocks`. A pass
+    that is a `stage` of its own is told by that name while it goes on.
+    """
+    layout = next(source for source in sources if source is not None)
+    if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
+        return _only_run(task, broadcast, sources, layout, threads.job, stage)
+    with closing(_told(task, broadcast, sources, threads, grain, stage, {"add": add, "merging": True})) as results:
+        return merge_runs(results, add)
+
+
+def spans(block_count, n_threads, most):
+    """Return the (first, last) blocks of runs: 2^k of them, at most `most`, from a multiple of 2^k on.
+
+    For several threads they get shorter towards the end, at most the share of a thread in what is left, so that all are
+    done at about the same time.
+    """
+    found, first = [], 0
+    while first < block_count:
+        share = most if n_threads == 1 else (block_count - first) // n_threads
+        size = 1 << (max(1, min(most, share)).bit_length() - 1)
+        found.append((first, min(first + size, block_count)))
+        first += size
+    return found
+
+
+def _only_run(task, broadcast, sources, layout, job, stage):
+    """Return what a task makes of the only block that there is, in memory, without any of what others ask for."""
+    local = threading.local()
+    arrays = [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
+    found = of_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
+    if job is not None:
+        job = job if stage is None else job.stage(stage)
+        job.within_pass(1, 1, layout.n_rows, whole=stage is not None)
+    return found
+
+
+def of_run(task, broadcast, start, stop, block_rows, arrays):
+    """Return what a task makes of a run, apart from its arrays."""
+    for array in arrays:
+        if array is not None:
+            array.flags.writeable = False
+    return _apart(task(Run(start, stop, block_rows, tuple(arrays)), broadcast), arrays)
+
+
+def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
+    """Yield what `_results` does, and tell the job of the threads how far the pass is, which may be a stage.
+
+    What is `merged` anyway, and how, may be merged already where the rows are.
+    """
+    done, layout, job = 0, next(source for source in sources if source is not None), threads.job
+    job = job if job is None or stage is None else job.stage(stage)
+    if layout.elsewhere is not None:
+        results = layout.elsewhere.results(task, broadcast, sources, grain, **(merged or {}))
+    else:
+        results = _results(task, broadcast, sources, threads, grain)
+    with closing(results):
+        for found in results:
+            yield found
+            done += found[0]
+            if job is not None:
+                job.within_pass(done, layout.block_count, layout.n_rows, whole=stage is not None)
+
+
+def _results(task, broadcast, sources, threads, grain):
+    """Yield (number of blocks, result) of each run in order."""
+    layout = next(source for source in sources if source is not None)
+    held = [source if source is not None and source.in_memory else None for source in sources]
+    read = [source if source is not None and not source.in_memory else None for source in sources]
+    converted = [source if source is not None and source.view(0, 1) is None else None for source in held]
+    most = MOST_BLOCKS if grain is None else grain
+    for some, limit in ((converted, CONVERTED_BYTES), (read, READ_BYTES)):
+        most = min(most, limit // max(1, layout.block_rows * _row_bytes(some)))
+    runs = [
+        (first * layout.block_rows, min(last * layout.block_rows, layout.n_rows))
+        for first, last in spans(layout.block_count, threads.count, most)
+    ]
+    local = threading.local()
+
+    def work(start, stop, slot):
+        arrays = [_in_memory(source, start, stop, local, i) for i, source in enumerate(held)]
+        try:
+            if slot is not None:
+                arrays = [a if b is None else b for a, b in zip(arrays, slot.arrays(stop - start), strict=True)]
+            found = of_run(task, broadcast, start, stop, layout.block_rows, arrays)
+            return -(-(stop - start) // layout.block_rows), found
+        finally:
+            if slot is not None:
+                slot.free()
+
+    if not any(source is not None for source in read):
+        if len(runs) == 1:  # not on a thread of the pool: its task may let threads share what it does
+            yield work(*runs[0], None)
+            return
+        yield from threads.imap(work, ((*run, None) for run in runs))
+        return
+    with Reader(read, runs, threads) as reader:
+        yield from threads.imap(work, reader)
+
+
+def _row_bytes(sources):
+    """Return the bytes of a row of all sources that are not None."""
+    return 8 * sum(source.n_features for source in sources if source is not None)
+
+
+def _in_memory(source, start, stop, local, number):
+    """Return the rows of a source in memory: a view, or converted in memory of this thread; None for None."""
+    if source is None:
+        return None
+    array = source.view(start, stop)
+    if array is None:
+        kept = getattr(local, f"array{number}", None)
+        if kept is None or len(kept) < stop - start:
+            kept = np.empty((stop - start, *source.shape[1:]))
+            setattr(local, f"array{number}", kept)
+        array = kept[: stop - start]
+        source.fill(array, start)
+    return array
+
+
+def _apart(result, arrays):
+    """Copy what shares memory with the arrays of a run, which are about to be used for another one."""
+    if isinstance(result, tuple):
+        return tuple(_apart(each, arrays) for each in result)
+    if isinstance(result, np.ndarray) and any(np.may_share_memory(result, a) for a in arrays if a is not None):
+        return result.copy()
+    return result
+
+
+def check_here(source):
+    """Raise TypeError for rows that are not read here, as those of collections of dask."""
+    if source is not None and source.elsewhere is not None:
+        raise TypeError(
+            f"{source.name} is a collection of dask, and this is done with the rows in one process: give "
+            f"{source.name}.compute() if they fit into memory, or files"
+        )
+
+
+class Slot:
+    """Memory for a run of those sources that are read ahead, and the error if they could not be read."""
+
+    def __init__(self, sources, rows, slots):
+        self._memory = [None if each is None else np.empty((rows, *each.shape[1:])) for each in sources]
+        self._slots = slots  # those that are free
+        self.error = None
+
+    def fill(self, sources, start, stop):
+        """Read the rows [start, stop); an error is raised where they are used, after those before them."""
+        try:
+            for source, memory in zip(sources, self._memory, strict=True):
+                if source is not None:
+                    source.fill(memory[: stop - start], start)
+        except BaseException as error:
+            self.error = error
+
+    def arrays(self, rows):
+        """Return views of the rows that were read, None where the source is None; raise the error if there is one."""
+        if self.error is not None:
+            raise self.error
+        return [None if each is None else each[:rows] for each in self._memory]
+
+    def free(self):
+        """Give the memory back to be filled again."""
+        self._slots.put(self)
+
+
+class Reader:
+    """A thread that reads the runs of sources in order, ahead of those who work on them, into a few slots of memory.
+
+    Iterating gives (start, stop, slot); who has worked on a slot frees it. When the context is left, or that of the
+    threads, the reader stops after the rows it is at.
+    """
+
+    def __init__(self, sources, runs, threads):
+        for source in sources:
+            check_here(source)
+        self._sources, self._runs, self._threads = sources, runs, threads
+        self._rows = max(stop - start for start, stop in runs)
+        self._unused = max(threads.count + 2, AHEAD_BYTES // (self._rows * _row_bytes(sources)))
+        self._free, self._ready = SimpleQueue(), SimpleQueue()
+        self._process, self._stopped = os.getpid(), False
+        self._thread = threading.Thread(target=copy_context().run, args=(self._read,), daemon=True)
+
+    def __enter__(self):
+        self._threads.readers.add(self)
+        call_or(self._thread.start, partial(setattr, self, "_process", None))  # without: see __iter__
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def __iter__(self):
+        for start, stop in self._runs:
+            if self._process == os.getpid():
+                slot = self._ready.get()
+            else:  # a forked child has no threads, and after the main thread has ended Python may start none
+                slot = Slot(self._sources, stop - start, SimpleQueue())
+                slot.fill(self._sources, start, stop)
+            last = slot.error is not None  # nothing is read after an error
+            yield start, stop, slot
+            if last:
+                return
+
+    def stop(self):
+        """Wait until the thread has ended; it begins no other run."""
+        self._threads.readers.discard(self)
+        if self._process == os.getpid():
+            self._stopped = True
+            self._free.put(None)
+            here = self._thread is threading.current_thread()  # which may collect what others have left
+            if not here and self._thread.is_alive():  # not if Ctrl-C came before it began: it will see that it is over
+                self._thread.join()
+            while not self._free.empty():  # slots and their queue refer to each other: nobody else would let them go
+                self._free.get()
+
+    def _read(self):
+        for start, stop in self._runs:
+            slot = self._slot()
+            if self._stopped:
+                return
+            slot.fill(self._sources, start, stop)
+            last = slot.error is not None
+            self._ready.put(slot)
+            if last:
+                return
+        for source in filter(None, self._sources):
+            source.leave()
+
+    def _slot(self):
+        """Return a free slot, a new one while there may be more; wait for one otherwise."""
+        if self._unused and self._free.empty():
+            self._unused -= 1
+            return Slot(self._sources, self._rows, self._free)
+        return self._free.get()

@@ -1,0 +1,131 @@
+"""Parts of a source: rows that lie together in one array, table or file.
+
+A part has a `shape`, `columns` (their names, or None), `view` and `fill`, and the words for its rows: `where`, `found`.
+"""
+
+import numpy as np
+
+from cavity.base import arrays
+
+
+class Desk:
+    """What one thread reads with: memory to convert numbers in, and what it has open, by the part that opened it."""
+
+    def __init__(self):
+        self._bytes, self.part, self.open = np.empty(0, dtype=np.uint8), None, None
+
+    def scratch(self, size):
+        """Return that many bytes to work in, valid until the next call."""
+        if len(self._bytes) < size:
+            self._bytes = np.empty(size, dtype=np.uint8)
+        return self._bytes[:size]
+
+
+class Part:
+    """What a part is if it does not say otherwise."""
+
+    __slots__ = ()
+    columns = None  # names of the columns, if they have any
+    in_memory = True  # whether reading does not wait for a disk
+    elsewhere = None  # who works on the rows where they are, as `runs.remote` does; None if they are read here
+
+    @property
+    def ndim(self):
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def view(self, start, stop):
+        """The rows themselves, or None if they have to be read or converted."""
+        return None
+
+    def some(self, index, vector=False):
+        """The part with some of the columns, by their numbers; a vector of the only one."""
+        return SomeColumns(self, index, vector)
+
+    def labels(self, index):
+        """The values of a column that are no numbers, as an array or a column of a table; None if they are numbers."""
+        return None
+
+    def check_numbers(self, name):
+        """Raise TypeError, naming the column, unless all columns hold numbers."""
+
+
+class NamedRows(Part):
+    """Base of parts in memory: how messages speak of their rows, and of their columns if these have names."""
+
+    def __init__(self, name, shape, columns):
+        self.name, self.shape, self.columns = name, shape, columns
+
+    def where(self, *place):
+        """Words for a row, or for a row and a column, for messages."""
+        return arrays.where(self.name, place, self.columns)
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return arrays.found(value, self.name, place, self.columns)
+
+
+class ArrayRows(NamedRows):
+    """Rows of an array in memory, or mapped to it; `columns` are their names, if they have any."""
+
+    def __init__(self, array, name, columns=None):
+        super().__init__(name, array.shape, columns)
+        self.array = array
+        self.direct = array.dtype == np.float64 and array.flags.c_contiguous and array.flags.aligned
+
+    def view(self, start, stop):
+        """The rows themselves, or None if they have to be converted."""
+        return self.array[start:stop] if self.direct else None
+
+    def fill(self, out, start, desk):
+        """Convert the rows from `start` on into out."""
+        arrays.copy_real(self.array[start : start + len(out)], out)
+
+
+class ReadRows(ArrayRows):
+    """Rows of a source that have been read, from row `first` on, where messages find them."""
+
+    def __init__(self, array, source, first):
+        super().__init__(array, source.name, source.names)
+        self._source, self._first = source, first
+
+    def where(self, row, *column):
+        """Words for a row, or for a row and a column, for messages."""
+        return self._source.where(self._first + row, *column)
+
+    def found(self, value, row, *column):
+        """Words for a value that should not be there."""
+        return self._source.found(value, self._first + row, *column)
+
+
+class SomeColumns(Part):
+    """The rows of another part with some of its columns, (N, d), or (N,) of the only one; of a part (N,) that is 0."""
+
+    def __init__(self, part, index, vector=False):
+        self._part, self._index = part, index
+        self.shape = part.shape[:1] if vector else (part.shape[0], len(index))
+        self.columns = None if part.columns is None else tuple(part.columns[j] for j in index)
+
+    @property
+    def in_memory(self):
+        """Whether reading does not wait for a disk."""
+        return self._part.in_memory
+
+    def where(self, *place):
+        """Words for a row, or for a row and a column, for messages."""
+        return self._part.where(*self._there(place))
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return self._part.found(value, *self._there(place))
+
+    def fill(self, out, start, desk):
+        """Pick the columns of the rows from `start` on into out (n, d) or (n,)."""
+        whole = np.empty((len(out), *self._part.shape[1:]))
+        self._part.fill(whole, start, desk)
+        out[...] = whole.reshape(len(out), -1)[:, self._index].reshape(out.shape)
+
+    def _there(self, place):
+        row, *column = place
+        column = column or [0] * (self.ndim == 1)
+        return row, *(self._index[j] for j in column if self._part.ndim > 1)

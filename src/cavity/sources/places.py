@@ -1,0 +1,181 @@
+"""Rows in parts that follow each other, and their blocks: where each is, and how it is read."""
+
+from bisect import bisect_right
+
+import numpy as np
+
+from cavity.base.names import Public
+from cavity.sources.parts import Desk
+
+
+class Blocks(Public):
+    """Base of sources, which have `parts`, a `shape`, `block_rows`, and memory of each thread."""
+
+    def __len__(self):
+        return self.n_rows
+
+    @property
+    def ndim(self):
+        """Number of dimensions, 1 or 2."""
+        return len(self.shape)
+
+    @property
+    def n_rows(self):
+        """Number of rows N."""
+        return self.shape[0]
+
+    @property
+    def n_features(self):
+        """Number of columns D; 1 for a vector."""
+        return self.shape[1] if len(self.shape) > 1 else 1
+
+    @property
+    def block_count(self):
+        """Number of blocks."""
+        return -(-self.n_rows // self.block_rows)
+
+    @property
+    def in_memory(self):
+        """Whether reading does not wait for a disk."""
+        return all(part.in_memory for part in self.parts)
+
+    @property
+    def elsewhere(self):
+        """Who works on the rows where they are, see `parts.Part`; None if they are read here."""
+        return self.parts[0].elsewhere
+
+    def span(self, index):
+        """Return where a block begins and ends.
+
+        Parameters
+        ----------
+        index : int
+            Its number.
+
+        Returns
+        -------
+        start, stop : int
+            Of its rows.
+        """
+        start = index * self.block_rows
+        return start, min(start + self.block_rows, self.n_rows)
+
+    def where(self, row, *column):
+        """Return words for a row, for messages: "y[17]", "row 17 of part-3.npy".
+
+        Parameters
+        ----------
+        row : int
+            Its number among all rows.
+        *column : int
+            A column, to name that too.
+
+        Returns
+        -------
+        str
+            Words, where rows are counted from the first of a file.
+        """
+        part, first = self._part(row)
+        return part.where(row - first, *column)
+
+    def found(self, value, row, *column):
+        """Return words for a value that should not be there.
+
+        Parameters
+        ----------
+        value : float
+            The value.
+        row : int
+            Its row, among all.
+        *column : int
+            Its column, unless the source is a vector.
+
+        Returns
+        -------
+        str
+            Words.
+        """
+        part, first = self._part(row)
+        return part.found(value, row - first, *column)
+
+    def view(self, start, stop):
+        """Return rows where they lie, if they are float64 and C-contiguous there.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first of them, and the one after the last.
+
+        Returns
+        -------
+        ndarray or None
+            None if they have to be filled in.
+        """
+        part, first = self._part(start)
+        return part.view(start - first, stop - first) if stop - first <= part.shape[0] else None
+
+    def fill(self, out, start):
+        """Write rows into an array; fastest where a thread reads on from the last row that it read.
+
+        Parameters
+        ----------
+        out : ndarray, shape (n,) or (n, D)
+            Where they go: float64, C-contiguous.
+        start : int
+            The first of them.
+        """
+        if not hasattr(self._local, "desk"):
+            try:
+                self._local.desk = self._desks.pop()
+            except IndexError:
+                self._local.desk = Desk()
+        for part, low, high, first in self._overlaps(start, start + len(out)):
+            part.fill(out[low - start : high - start], low - first, self._local.desk)
+
+    def leave(self):
+        """Leave a file that this thread, which ends, has open to one of a later pass: it need not be opened again."""
+        desk = getattr(self._local, "desk", None)
+        if not self._desks and getattr(getattr(desk, "part", None), "stays_open", False):
+            self._desks.append(desk)
+
+    def read(self, index):
+        """Return a block, which is valid until this thread reads again.
+
+        A view of the data where they allow that; if not, each thread has a buffer for one block and uses it again.
+
+        Parameters
+        ----------
+        index : int
+            The number of the block.
+
+        Returns
+        -------
+        ndarray, shape (n,) or (n, D)
+            Float64, C-contiguous, read-only.
+        """
+        start, stop = self.span(index)
+        block = self.view(start, stop)
+        if block is None:
+            block = self._buffer()[: stop - start]
+            self.fill(block, start)
+        block.flags.writeable = False
+        return block
+
+    def _part(self, row):
+        """Return the part that holds a row, and the row it begins with."""
+        index = bisect_right(self._ends, row)
+        return self.parts[index], self._ends[index - 1] if index else 0
+
+    def _overlaps(self, start, stop):
+        """Yield (part, low, high, first row of the part) for the parts of the rows [start, stop)."""
+        while start < stop:
+            part, first = self._part(start)
+            high = min(stop, first + part.shape[0])
+            yield part, start, high, first
+            start = high
+
+    def _buffer(self):
+        """Return this thread's buffer for a block."""
+        if not hasattr(self._local, "block"):
+            self._local.block = np.empty((min(self.block_rows, self.n_rows), *self.shape[1:]))
+        return self._local.block

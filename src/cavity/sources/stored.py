@@ -1,0 +1,196 @@
+"""Rows that stay in files, for code that indexes arrays: slices are read, masks and changes wait until rows are."""
+
+from bisect import bisect_right
+
+import numpy as np
+
+from cavity.jobs.job import QUIET
+from cavity.runs.executors import Threads
+from cavity.runs.runs import by_blocks, reduce_runs
+from cavity.sources.parts import Part
+from cavity.sources.reading import each_block
+from cavity.sources.sources import Source
+
+COUNTED_ROWS = 1 << 16  # rows between which it is known how many are picked
+
+
+class StoredRows(Source):
+    """A Source (N, D) that is indexed as an array of float64 is.
+
+    A slice of step 1 is an array, the rows of a mask, or of indices that do not fall, are another `StoredRows`.
+
+    Attributes
+    ----------
+    low, high : ndarray (D,) or None
+        The ends of the columns, once somebody has had a `look`.
+    least : float
+        At most the largest magnitude in any row.
+    """
+
+    dtype = np.dtype(np.float64)
+    low = high = None
+    least = 0.0
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            if index.step not in (None, 1):
+                raise IndexError(f"rows of {self.name} are read in runs, without steps, got {index}")
+            return self.rows(*index.indices(self.n_rows)[:2])
+        if self.elsewhere is not None:
+            raise ValueError(
+                f"{self.name} is a collection of dask, of which all rows count, once in ADF: leave out those of weight "
+                "0, and those that are zero in all columns"
+            )
+        index = np.asarray(index)
+        times = index if index.dtype == bool else np.bincount(index, minlength=self.n_rows)
+        return self._with(PickedRows(self, times), self.low, self.high, self.least)
+
+    def _with(self, part, low, high, least):
+        found = StoredRows([part], self.name)
+        found.low, found.high, found.least = low, high, least
+        return found
+
+    def __reduce__(self):
+        return _stored, (self.parts, self.name, self.low, self.high, self.least)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.rows().astype(np.float64 if dtype is None else dtype, copy=False)
+
+    def min(self, axis=0):
+        """Return `low`."""
+        return self.low
+
+    def max(self, axis=0):
+        """Return `high`."""
+        return self.high
+
+    def changed(self, function, n_features, least=0.0):
+        """Return the rows that function(rows) makes of some rows, with so many columns, none of which it turns round.
+
+        `least` is known of them.
+        """
+        low, high = (None if end is None else function(end[None])[0] for end in (self.low, self.high))
+        here = self.elsewhere is None
+        part = ChangedRows(self, function, n_features) if here else self.parts[0].changed(function, n_features)
+        return self._with(part, low, high, least)
+
+    def look(self, weights=None, job=QUIET):
+        """Check all numbers as `checked_blocks` does, and find out the ends of the columns; return the rows.
+
+        Ends are those of rows of positive weight. The job hears how far that is.
+        """
+        if self.elsewhere is not None:
+            return self._look_there(weights, job)
+        job = job.stage("reading")
+        low, high, least = np.full(self.n_features, np.inf), np.full(self.n_features, -np.inf), np.inf
+        for done, (part, x) in enumerate(self.checked_blocks(), 1):
+            least = min(least, float(np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))))
+            counted = x if weights is None else x[weights[part] > 0]
+            if len(counted):
+                low, high = np.minimum(low, counted.min(axis=0)), np.maximum(high, counted.max(axis=0))
+            job.within_pass(done, self.block_count, self.n_rows, whole=True)
+        self.low, self.high, self.least = low, high, least
+        return self
+
+    def _look_there(self, weights, job):
+        """The same where the rows are, all of positive weight."""
+        if weights is not None and not np.all(weights > 0):
+            self[weights > 0]  # which raises
+        with Threads(1, job) as thread:
+            found = reduce_runs(
+                by_blocks(looked, add=seen_by_both), None, [self], thread, add=seen_by_both, stage="reading"
+            )
+            if not all(np.isfinite(each).all() for each in found):
+                self.summary(thread)
+        self.low, self.high, self.least = *found[:2], float(found[2])
+        return self
+
+    def checked_blocks(self, size=None):
+        """Yield (slice, rows) of all rows; ValueError naming the first number that is nan or infinite."""
+        for part, x in each_block(self, size or self.block_rows):
+            self.check_finite(x, part.start)
+            yield part, x
+
+
+def looked(x, start, _):
+    """Return the ends of the columns of a block, and the least of the largest magnitudes of its rows."""
+    return x.min(axis=0), x.max(axis=0), np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))
+
+
+def seen_by_both(left, right):
+    """Return what was seen in either of two runs of rows."""
+    return np.minimum(left[0], right[0]), np.maximum(left[1], right[1]), np.minimum(left[2], right[2])
+
+
+def _stored(parts, name, low, high, least):
+    found = StoredRows(parts, name)
+    found.low, found.high, found.least = low, high, least
+    return found
+
+
+class PickedRows(Part):
+    """Rows of a source, each as often as `times` says, (N,) of bool or int."""
+
+    in_memory = False
+
+    def __init__(self, source, times):
+        self._source, self._times = source, times
+        counts = [np.sum(times[low : low + COUNTED_ROWS]) for low in range(0, len(times), COUNTED_ROWS)]
+        self._firsts = [0, *np.cumsum(counts, dtype=np.int64).tolist()]  # of the picked ones in each stretch of rows
+        self.shape, self.columns = (self._firsts[-1], *source.shape[1:]), source.names
+
+    def fill(self, out, start, desk):
+        """Read the picked rows from `start` on into out (n, d)."""
+        done = 0
+        while done < len(out):
+            stretch = self._stretch(start + done)
+            low = stretch * COUNTED_ROWS
+            times = self._times[low : low + COUNTED_ROWS]
+            skipped = start + done - self._firsts[stretch]
+            picked = np.repeat(np.arange(len(times)), times)[skipped : skipped + len(out) - done]
+            first, last = int(picked[0]), int(picked[-1]) + 1
+            found = np.empty((last - first, *self.shape[1:]))
+            self._source.fill(found, low + first)
+            np.take(found, picked - first, axis=0, out=out[done : done + len(picked)])
+            done += len(picked)
+
+    def where(self, row, *column):
+        """Words for a row, or for a row and a column, for messages."""
+        return self._source.where(self._row(row), *column)
+
+    def found(self, value, row, *column):
+        """Words for a value that should not be there."""
+        return self._source.found(value, self._row(row), *column)
+
+    def _stretch(self, row):
+        return bisect_right(self._firsts, row) - 1
+
+    def _row(self, row):
+        stretch = self._stretch(row)
+        low = stretch * COUNTED_ROWS
+        times = self._times[low : low + COUNTED_ROWS]
+        return low + int(np.repeat(np.arange(len(times)), times)[row - self._firsts[stretch]])
+
+
+class ChangedRows(Part):
+    """What a function makes of the rows (n, D) of a source, (n, n_features)."""
+
+    in_memory = False
+
+    def __init__(self, source, function, n_features):
+        self._source, self._function = source, function
+        self.shape = (source.n_rows, n_features)
+
+    def fill(self, out, start, desk):
+        """Read the rows from `start` on and change them."""
+        found = np.empty((len(out), *self._source.shape[1:]))
+        self._source.fill(found, start)
+        out[...] = self._function(found)
+
+    def where(self, row, *column):
+        """Words for a row, for messages."""
+        return self._source.where(row)
+
+    def found(self, value, row, *column):
+        """Words for a value that should not be there."""
+        return f"{value} in {self._source.where(row)}"

@@ -1,0 +1,236 @@
+"""Rows of text files (.csv, .tsv, .txt, also gzipped): parsed once, kept as numbers, read again and again.
+
+What does not fit into KEPT bytes goes to a scratch file that nobody else sees and that is gone at the end.
+"""
+
+import os
+from itertools import chain
+
+import numpy as np
+
+from cavity.base.errors import naming
+from cavity.runs.merge import starts
+from cavity.sources.dialects import advice
+from cavity.sources.files import FileState
+from cavity.sources.lines import MOST_VALUES, TextReader
+from cavity.sources.parts import Part
+from cavity.sources.scratch import ScratchFile
+
+KEPT = 1 << 26  # bytes of a table that stay in memory
+
+
+class Kept:
+    """Rows (N, D), in memory or in a scratch file."""
+
+    def __init__(self, width):
+        self.width, self.count = width, 0
+        self._arrays, self._file = [], None
+
+    def add(self, rows):
+        """Append rows."""
+        place = self.count * self.width * 8
+        self.count += len(rows)
+        if self._file is None and self.count * self.width * 8 <= KEPT:
+            self._arrays.append(rows)
+            return
+        if self._file is None:
+            self._file, place = ScratchFile(), 0
+        for each in (*self._arrays, rows):
+            self._file.write(np.ascontiguousarray(each), place)
+            place += each.size * 8
+        self._arrays = []
+
+    def done(self):
+        """Everything is there."""
+        if self._file is None:
+            self._arrays = self._arrays if len(self._arrays) == 1 else [np.concatenate(self._arrays)]
+
+    def view(self, start, stop):
+        """Return the rows themselves if they are in memory, else None."""
+        return self._arrays[0][start:stop] if self._file is None else None
+
+    def read(self, start, stop):
+        """Return rows, (stop - start, D)."""
+        if self._file is None:
+            return self._arrays[0][start:stop]
+        out = np.empty((stop - start, self.width))
+        self._file.read(out, start * self.width * 8)
+        return out
+
+
+class TextRows(Part):
+    """Rows of a text file as a part of a source: numbers (N, D), or (N,), and text for labels.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The names.
+    text : tuple of bool
+        Which columns hold text.
+    unnamed : tuple of str
+        Columns without a name in the header, called by their number.
+    """
+
+    def __init__(self, reader, kept, *, first=0, index=None, vector=False, again=None):
+        self._reader, self._kept, self._first, self._again = reader, kept, first, again
+        self._index = list(range(kept.width)) if index is None else list(index)
+        self._known = [reader.columns[j] for j in self._index]
+        self.path, self.shape = reader.path, (kept.count,) if vector else (kept.count, len(self._index))
+        self.columns = tuple(column.name for column in self._known)
+        self.in_memory = kept.view(0, 0) is not None
+        self._kinds = [column.kinds(first + kept.count) for column in self._known]
+        self.text = tuple(text and not number for number, text in self._kinds)
+        self.unnamed = tuple(column.name for column in self._known if not column.named)
+
+    def __reduce__(self):
+        if self._again is None:
+            raise TypeError(f"{self.path} can be read once only, so another process cannot have it")
+        return _opened_again, (self._again, self._index, self.ndim == 1)
+
+    def some(self, index, vector=False):
+        """The part with some of the columns, by their numbers; a vector of the only one."""
+        index = [self._index[j] for j in index]
+        return TextRows(self._reader, self._kept, first=self._first, index=index, vector=vector, again=self._again)
+
+    def where(self, row, column=None):
+        """Words for a row, or for a row and a column, for messages."""
+        words = self._reader.where(self._first + row)
+        if column is None and self.ndim == 2:
+            return words
+        return f"{words}, column {self.columns[column or 0]!r}"
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return f"{value} in {self.where(*place)}"
+
+    def check_numbers(self, name):
+        """Raise ValueError or TypeError if a column holds text, naming line and value; `name` is the argument's."""
+        for column, (number, text) in zip(self._known, self._kinds, strict=True):
+            if text and number:
+                raise self._mixed(column)
+            if text:
+                raise TypeError(
+                    f"{name} must hold real numbers, got text in column {column.name!r} of {self.path} (line "
+                    f"{column.text[1]}: {column.text[2]!r}); make one column of 0 and 1 for each value but one, or "
+                    "leave it out"
+                )
+
+    def _mixed(self, column):
+        """The error about a column of numbers with text in it."""
+        _, line, cell = column.text
+        words = f"{self.path}, line {line}: column {column.name!r} is {cell!r}, not a finite number"
+        other = self._reader.dialect.other_decimal(cell)
+        return ValueError(words) if other is None else advice(f"{words}; decimal={other!r} takes it for one", "decimal")
+
+    def labels(self, index):
+        """The text in a column, None for what is missing; None if it holds numbers."""
+        column, (number, text) = self._known[index], self._kinds[index]
+        if not text:
+            return None
+        if number:
+            raise self._mixed(column)
+        if column.values is None:
+            raise ValueError(f"{self.path}: column {column.name!r} holds more than {MOST_VALUES} different texts")
+        names = np.array([*column.values])
+        codes = np.concatenate([self._kept.read(*span)[:, self._index[index]] for span in starts(self.shape[0])])
+        missing = np.isnan(codes)
+        values = names[np.where(missing, 0, codes).astype(int)]
+        if missing.any():
+            values = values.astype(object)
+            values[missing] = None
+        return values
+
+    def view(self, start, stop):
+        """The rows themselves if they are in memory and whole, else None."""
+        whole = self.ndim == 2 and self._index == list(range(self._kept.width))
+        return self._kept.view(start, stop) if whole and not any(text for _, text in self._kinds) else None
+
+    def fill(self, out, start, desk=None):
+        """Copy the rows from `start` on into out (n, D) or (n,)."""
+        self.check_numbers("X")
+        out[...] = self._kept.read(start, start + len(out))[:, self._index].reshape(out.shape)
+
+
+def open_text(file, name="the data", *, separator=None, decimal=None, encoding=None, tell=None):
+    """Return a text file as TextRows, parsed as a whole.
+
+    Parameters
+    ----------
+    file : path or binary file
+        A file, gzipped or not.
+    name : str
+        What the argument is called, for messages.
+    separator, decimal, encoding : str, optional
+        What separates columns and decimals and how characters are written, if that is not to be found from the file.
+    tell : callable, optional
+        Called as tell(share) with the share of the file that has been read.
+
+    Raises
+    ------
+    ValueError
+        Naming file and line.
+    FileNotFoundError
+        If there is no such file.
+    """
+    settings = {"separator": separator, "decimal": decimal, "encoding": encoding}
+    state = None
+    if not hasattr(file, "read"):
+        file = os.fspath(file)
+        state = _state(file) if os.path.isfile(file) else None  # pipes are read once
+    reader = TextReader(file, **settings)
+    kept = Kept(len(reader.columns))
+    for rows in reader:
+        kept.add(rows)
+        if tell is not None:
+            tell(reader.share)
+    reader.check_rows()
+    kept.done()
+    again = None if state is None else (os.path.abspath(file), state, settings)
+    return TextRows(reader, kept, again=again)
+
+
+def _state(path):
+    """Return what a file is like."""
+    with naming(path), open(path, "rb") as file:
+        return FileState.of(file, path)
+
+
+def _opened_again(again, index, vector):
+    """Return the same part in another process."""
+    place, state, settings = again
+    with open(place, "rb") as file:
+        state.check(file)
+    return open_text(place, **settings).some(index, vector)
+
+
+def batches(reader, sizes, skip=0):
+    """Yield the rows of a TextReader in batches, TextRows in memory, as they are read.
+
+    Parameters
+    ----------
+    reader : TextReader
+        The file.
+    sizes : iterator of int or None
+        Rows of each batch; None for all that are left.
+    skip : int
+        Rows at the beginning that are left out.
+    """
+    width, first, waiting, count = len(reader.columns), 0, [], 0
+    size = next(sizes)
+    for rows in chain(reader, [None]):
+        if rows is not None:
+            left_out = min(max(skip - first, 0), len(rows)) if not count else 0
+            first, waiting, count = first + left_out, [*waiting, rows[left_out:]], count + len(rows) - left_out
+        while count and (rows is None or (size is not None and count >= size)):
+            known = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            kept = Kept(width)
+            kept.add(known[:size])
+            kept.done()
+            yield TextRows(reader, kept, first=first)
+            waiting, count, first = (
+                [known[size:] if size is not None else known[:0]],
+                count - kept.count,
+                first + kept.count,
+            )
+            size = next(sizes)
+    reader.check_rows()

@@ -1,0 +1,426 @@
+"""What GLMs learn by the log evidence: gradients, maxima, standard errors, and what is said where there is none."""
+
+import pickle
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import gammaln
+from scipy.stats import multivariate_normal
+from scipy.stats import t as student_t
+from support.glms import GLM, problem_of
+
+import cavity
+from cavity import likelihoods
+from cavity.ep.options import Options
+from cavity.likelihoods import Likelihood
+from cavity.models import search
+from cavity.models.linear.evidence import PRIOR, Evidence, Vector
+from cavity.runs.executors import Threads
+
+MADE = {
+    "Gaussian": likelihoods.Gaussian(0.2),
+    "Laplace": likelihoods.Laplace(0.3),
+    "StudentT": likelihoods.StudentT(3.0, 0.3),
+    "Clutter": likelihoods.Clutter(0.2, 9.0, 0.2, 0.5),
+    "NegativeBinomial": likelihoods.NegativeBinomial(2.0),
+    "OrderedProbit": likelihoods.OrderedProbit((-0.7, 0.3, 1.1)),
+    "Interval": likelihoods.Interval(0.3),
+}
+
+
+@dataclass(frozen=True)
+class OwnStudentT(Likelihood):
+    """A twin of StudentT, by its density alone."""
+
+    nu: float | None = 4.0
+    width: float | None = 1.0
+    parameters = {"nu": "positive", "width": "scale"}  # noqa: RUF012 - as users write it
+
+    def log_p(self, y, f):
+        """Log density."""
+        nu, s = self.nu, self.width
+        constant = gammaln((nu + 1) / 2) - gammaln(nu / 2) - 0.5 * np.log(np.pi * nu) - np.log(s)
+        return constant - 0.5 * (nu + 1) * np.log1p(((y - f) / s) ** 2 / nu)
+
+
+def design(n, d=2, seed=0):
+    """A column of ones and others."""
+    return np.column_stack([np.ones(n), np.random.default_rng(seed).normal(size=(n, d - 1))])
+
+
+def observed(likelihood, n, d=2, seed=0):
+    """X and y with an f of the size of one."""
+    rng, X = np.random.default_rng(seed + 1), design(n, d, seed)
+    f = X @ np.resize([0.4, 0.8, -0.5], d)
+    match type(likelihood).__name__:
+        case "NegativeBinomial" | "Poisson":
+            return X, rng.poisson(np.exp(f) * rng.gamma(2.0, 0.5, n)).astype(float)
+        case "OrderedProbit":
+            return X, np.digitize(f + rng.normal(size=n), [-0.7, 0.3, 1.1]).astype(float)
+        case "Interval":
+            y = f + 0.5 * rng.normal(size=n)
+            return X, np.column_stack([np.where(y > 1, 1.0, y), np.where(y > 1, np.inf, y)])
+    return X, f + 0.3 * rng.standard_t(3, size=n)
+
+
+# ------------------------------------------------------------------------------------------ gradients
+
+
+@pytest.mark.parametrize(("name", "power"), [*((name, 1.0) for name in (*MADE, "Own")), ("StudentT", 0.6)])
+def test_gradient_is_that_of_whole_fits(name, power):
+    """In all free numbers: rows of all weights, rows that are left out, and one whose f is known."""
+    likelihood = OwnStudentT(3.0, 0.3) if name == "Own" else MADE[name]
+    X, y = observed(likelihood, 6)
+    X[3] = 0.0
+    weights = np.array([1.0, 2.0, 0.0, 1.0, 0.5, 3.0])
+    problem = problem_of(GLM(likelihood, 0.2, np.array([2.0, 0.5])), X, y, 0.1 * X[:, 1], weights)
+    assert problem.rows.f_known.sum() == 1
+    vector = Vector((PRIOR, *likelihood.parameters), np.arange(2), likelihood, 1.3)
+    evidence = Evidence(problem, vector, Threads(1), Options(tol=1e-9, power=power))
+    x = vector.pack(0.1, likelihood)
+    gradient = vector.gradient(evidence, evidence.at(vector.unpack(x)))
+    assert len(gradient) == vector.size
+    for i, slope in enumerate(gradient):
+        low, lower, higher, high = (
+            evidence.at(vector.unpack(x + k * 2e-3 * (np.arange(len(x)) == i))).log_evidence for k in (-2, -1, 1, 2)
+        )
+        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * 2e-3), rel=1e-7, abs=2e-8)
+
+
+# ------------------------------------------------------------------------------------------ maxima
+
+
+def test_gaussian_noise_is_learnt_as_by_the_closed_form():
+    """With its standard errors and that of the prior variance; EP is exact."""
+    X, y = observed(likelihoods.Gaussian(), 30, 3)
+
+    def loss(x):
+        covariance = np.exp(x[0]) * X @ X.T + np.exp(x[1]) * np.eye(30)
+        return -multivariate_normal(np.zeros(30), covariance).logpdf(y)
+
+    x = minimize(loss, [0.0, -1.0], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}).x
+    h, steps = 1e-3, np.eye(2)
+    curvature = [
+        [
+            (loss(x + h * (a + b)) - loss(x + h * (a - b)) - loss(x - h * (a - b)) + loss(x - h * (a + b)))
+            / (4 * h * h)
+            for a in steps
+        ]
+        for b in steps
+    ]
+    posterior = GLM(likelihoods.Gaussian(None), prior_variance=1.0).fit(X, y, learn=PRIOR)
+    learnt = posterior.learnt
+    assert posterior.converged
+    assert learnt.names == ("prior_variance", "noise_variance")
+    assert posterior.log_evidence == pytest.approx(-loss(x), abs=1e-9)
+    assert np.allclose(learnt.values, np.exp(x), rtol=1e-4)
+    assert np.allclose(learnt.sd, np.exp(x) * np.sqrt(np.diag(np.linalg.inv(curvature))), rtol=1e-3)
+    assert learnt.values == (float(posterior.model.prior_variance), posterior.model.likelihood.noise_variance)
+
+
+@pytest.mark.parametrize("name", ["NegativeBinomial", "Laplace", "Interval"])
+def test_one_parameter_is_near_the_maximum_of_the_evidence_itself(name):
+    """Which is an integral over two weights, by quadrature over one at a time."""
+    made = MADE[name]
+    X, y = observed(made, 40)
+    (parameter,) = made.parameters
+    posterior = GLM(replace(made, **{parameter: None}), prior_variance=1.0).fit(X, y)
+    steps = np.linspace(-8.0, 8.0, 81)
+    spread = np.linalg.cholesky(posterior.covariance)
+    w = posterior.mean + np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2) @ spread.T
+    f, log_prior = w @ X.T, -0.5 * np.sum(w**2, axis=1) - np.log(2 * np.pi)
+    log_cell = 2 * np.log(steps[1] - steps[0]) + np.linalg.slogdet(spread)[1]
+
+    def loss(log_value):
+        likelihood = replace(made, **{parameter: float(np.exp(log_value))})
+        observed_at = np.broadcast_to(y, (*f.shape, 2)) if y.ndim == 2 else y
+        log_p = np.sum(likelihood.log_p(observed_at, f), axis=1)
+        return -np.logaddexp.reduce(log_p + log_prior) - log_cell
+
+    best = minimize_scalar(loss, bracket=(-1.0, 0.5), tol=1e-6)
+    assert posterior.converged
+    (value,), (sd,) = posterior.learnt.values, posterior.learnt.sd
+    assert posterior.log_evidence == pytest.approx(-best.fun, abs=0.02)
+    assert abs(np.log(value) - best.x) < 0.1 * sd / value
+    curvature = (loss(best.x + 0.05) - 2 * best.fun + loss(best.x - 0.05)) / 0.05**2
+    assert sd / value == pytest.approx(curvature**-0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_learnt_is_a_maximum(name):
+    likelihood = MADE[name]
+    X, y = observed(likelihood, 120)
+    X = X[:, 1:] if name == "OrderedProbit" else X
+    posterior = GLM(type(likelihood)(**dict.fromkeys(likelihood.parameters))).fit(X, y)
+    assert posterior.converged
+    learnt, values = posterior.learnt, posterior.model.likelihood
+    for parameter in likelihood.parameters:
+        for factor in (0.8, 1.25):
+            value = getattr(values, parameter)
+            other = tuple(factor * v for v in value) if parameter == "thresholds" else factor * value
+            if parameter != "clutter_weight" or other < 1:
+                changed = replace(posterior.model, likelihood=replace(values, **{parameter: other})).fit(X, y)
+                assert changed.log_evidence < posterior.log_evidence, parameter
+    assert len(learnt.names) == len(learnt.values) == len(learnt.sd)
+
+
+def test_starting_at_given_values_ends_at_the_same_maximum():
+    X, y = observed(MADE["StudentT"], 20)
+    found = GLM(likelihoods.StudentT(None, None)).fit(X, y)
+    for start in (likelihoods.StudentT(30.0, 50.0), likelihoods.StudentT(0.5, 1e-4)):
+        again = GLM(start).fit(X, y, learn=("degrees_of_freedom", "scale"))
+        assert again.log_evidence == pytest.approx(found.log_evidence, abs=1e-6)
+        assert np.allclose(again.learnt.values, found.learnt.values, rtol=1e-3)
+
+
+def test_a_likelihood_of_ones_own_learns_as_its_built_in_twin():
+    X, y = observed(MADE["StudentT"], 15)
+    own = GLM(OwnStudentT(4.0, None)).fit(X, y)
+    twin = GLM(likelihoods.StudentT(4.0, None)).fit(X, y)
+    assert own.log_evidence == pytest.approx(twin.log_evidence, abs=1e-7)
+    assert np.allclose(own.learnt.values, twin.learnt.values, rtol=1e-4)
+    assert np.allclose(own.learnt.sd, twin.learnt.sd, rtol=1e-3)
+    assert own.learnt.names == ("width",)
+
+
+@pytest.mark.parametrize("unit", [1e8, 1e-8])
+def test_noise_scales_with_the_observations(unit):
+    X, y = observed(MADE["Laplace"], 60)
+    for kind, power in (
+        (likelihoods.Gaussian, 2),
+        (likelihoods.Laplace, 1),
+        (lambda _: likelihoods.StudentT(4.0, None), 1),
+    ):
+        one = GLM(kind(None), prior_variance=1.0).fit(X, y)
+        other = GLM(kind(None), prior_variance=unit**2).fit(X, unit * y)
+        assert np.allclose(other.learnt.values, np.array(one.learnt.values) * unit**power, rtol=1e-6)
+        assert np.allclose(other.learnt.sd, np.array(one.learnt.sd) * unit**power, rtol=1e-4)
+
+
+@pytest.mark.parametrize("unit", [1e100, 1e-150])
+def test_standard_errors_are_in_the_range_of_float64(unit):
+    X, y = observed(MADE["Gaussian"], 40)
+    one = GLM(likelihoods.Gaussian(None), prior_variance=1.0).fit(X, y)
+    other = GLM(likelihoods.Gaussian(None), prior_variance=unit**2).fit(X, unit * y)
+    assert np.isclose(other.learnt.sd[0] / other.learnt.values[0], one.learnt.sd[0] / one.learnt.values[0], rtol=1e-4)
+
+
+def test_fits_for_standard_errors_that_fail_do_not_take_longer_than_the_search(monkeypatch):
+    steps, at = [], Evidence.at
+
+    def counted(self, settings, **options):
+        point = at(self, settings, **options)
+        steps.append(int(point.fit.trace["double_loop"]))
+        return point
+
+    monkeypatch.setattr(Evidence, "at", counted)
+    monkeypatch.setattr(search, "CURVATURE_TOL", 1e-8)  # which these fits cannot reach by sweeps alone
+    X, y = observed(MADE["Laplace"], 30)
+    far = 1e8  # of which sites lose half of their digits
+    model = GLM(likelihoods.Laplace(None), prior_mean=[far, 0.0], prior_variance=1.0)
+    with pytest.warns(cavity.ConvergenceWarning):
+        posterior = model.fit(X, far + y, callback=lambda event: event.stage == "fit")
+    assert 0 < max(steps) <= 30
+    assert posterior.learnt.sd == (None,)
+
+
+def test_learnt_thresholds_leave_slopes_as_uncertain_as_an_intercept_does():
+    """Wherever the columns are: thresholds that count as known must not say where f is far from the rows."""
+    X, y = observed(MADE["OrderedProbit"], 80, 3)
+    X = X[:, 1:]
+    here = GLM(likelihoods.OrderedProbit()).fit(X, y)
+    there = GLM(likelihoods.OrderedProbit()).fit(X + [50.0, -300.0], y)
+    assert there.summary().names == ("x1", "x2")
+    assert "measured from `centre`, as a rule their means" in repr(there.summary())
+    assert "columns       centred, for the thresholds" in repr(there)
+    assert np.allclose(there.mean, here.mean, atol=1e-7)
+    assert np.allclose(there.covariance, here.covariance, atol=1e-7)
+    assert there.log_evidence == pytest.approx(here.log_evidence, abs=1e-8)
+    assert np.allclose(there.predict_proba(X + [50.0, -300.0]), here.predict_proba(X), atol=1e-7)
+    two = GLM(likelihoods.OrderedProbit()).fit(X + 50.0, y > 1)
+    probit = cavity.GLM(likelihoods.Probit(), prior_variance=1.0, intercept=1e4, standardize=True).fit(X, y > 1)
+    slopes = probit.mean[1:] / probit.spread, np.sqrt(probit.variance[1:]) / probit.spread
+    assert np.allclose(two.mean, slopes[0], atol=0.1 * slopes[1])
+    assert np.allclose(np.sqrt(two.variance), slopes[1], rtol=0.05)
+
+
+# ------------------------------------------------------------------------------------------ counts
+
+
+def test_open_dispersion_of_poisson_counts_comes_to_poisson():
+    X = design(400, 3)
+    y = np.random.default_rng(2).poisson(np.exp(X @ [0.5, 0.3, -0.2]))
+    poisson = GLM(likelihoods.Poisson()).fit(X, y)
+    with pytest.warns(cavity.NumericalWarning, match="no maximum in the dispersion.*the counts are Poisson"):
+        open_one = GLM(likelihoods.NegativeBinomial()).fit(X, y)
+    assert open_one.log_evidence == pytest.approx(poisson.log_evidence, abs=1e-2)
+    assert np.allclose(open_one.variance, poisson.variance, rtol=1e-2)
+    assert open_one.learnt.sd == (None,)
+    assert "no standard error of dispersion" in open_one.learnt.note
+
+
+# ------------------------------------------------------------------------------------------ prior variances
+
+
+def test_prior_groups_share_a_factor_and_negative_ones_stay():
+    X, y = observed(likelihoods.Gaussian(), 40, 5)
+    likelihood, variance = likelihoods.Gaussian(0.3), np.array([7.0, 1.0, 2.0, 1.0, 3.0])
+    posterior = GLM(likelihood, prior_variance=variance).fit(X, y, learn=PRIOR, prior_groups=[-1, 3, 3, 0, -2])
+    found = posterior.model.prior_variance
+
+    def loss(x):
+        factors = np.array([1.0, np.exp(x[1]), np.exp(x[1]), np.exp(x[0]), 1.0])
+        covariance = X * (variance * factors) @ X.T + 0.3 * np.eye(40)
+        return -multivariate_normal(np.zeros(40), covariance).logpdf(y)
+
+    x = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}).x
+    assert found[0] == 7.0
+    assert found[4] == 3.0
+    assert np.allclose(found[1:4], np.exp(x[[1, 1, 0]]) * variance[1:4], rtol=1e-4)
+    assert posterior.learnt.names == ("prior_variance[0]", "prior_variance factor[3]")
+    assert np.allclose(posterior.learnt.values, np.exp(x), rtol=1e-4)
+    one = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR)
+    same = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR, prior_groups=np.zeros(5, dtype=int))
+    assert same.log_evidence == pytest.approx(one.log_evidence, abs=1e-9)
+    assert same.model.prior_variance.shape == (5,)
+    added = cavity.GLM(likelihood, prior_variance=2.0, intercept=50.0).fit(X[:, 1:], y, learn=PRIOR)
+    assert added.model.prior_variance[0] == 50.0
+    assert len(set(added.model.prior_variance[1:])) == 1
+    left = cavity.GLM(likelihood).fit(X, y, learn=PRIOR)
+    assert left.learnt.names == ("prior_variance factor",)
+    assert left.model.prior_variance[0] == cavity.GLM(likelihood).fit(X, y).model.prior_variance[0]
+
+
+def test_names_choose_what_is_learnt():
+    X, y = observed(MADE["StudentT"], 20)
+    model = GLM(likelihoods.StudentT(5.0, 0.4))
+    assert model.fit(X, y).learnt is None
+    assert model.fit(X, y, learn="scale").learnt.names == ("scale",)
+    assert model.fit(X, y, learn=("scale", PRIOR)).learnt.names == ("prior_variance", "scale")
+    everything = model.fit(X, y, learn=True)
+    assert everything.learnt.names == ("prior_variance", "degrees_of_freedom", "scale")
+    half_open = GLM(likelihoods.StudentT(None, 0.4)).fit(X, y)
+    assert half_open.learnt.names == ("degrees_of_freedom",)
+    assert half_open.model.likelihood.scale == 0.4
+
+
+# ------------------------------------------------------------------------------------------ refusals and keeping
+
+
+def test_refusals():
+    X, y = observed(MADE["Laplace"], 20)
+    counts = np.arange(20.0) % 4
+    for fit, words in (
+        (lambda: GLM(likelihoods.Laplace()).fit(X, y, learn="noise"), "learn must be one of"),
+        (lambda: GLM(likelihoods.Laplace()).fit(X, y, prior_groups=[0, 0]), "prior_groups needs learn"),
+        (
+            lambda: GLM(likelihoods.Laplace()).fit(X, y, learn=PRIOR, prior_groups=[0]),
+            "prior_groups must be 2 integers",
+        ),
+        (lambda: GLM(likelihoods.Laplace()).fit(X, y, learn=PRIOR, prior_groups=[-1, -1]), "some column in a group"),
+        (
+            lambda: GLM(likelihoods.Laplace(), prior_variance=np.eye(2)).fit(X, y, learn=PRIOR, prior_groups=[0, 1]),
+            "a number or a vector, got a matrix",
+        ),
+        (
+            lambda: GLM(likelihoods.NegativeBinomial()).fit(X, counts, method="adf"),
+            "method='adf' cannot find dispersion",
+        ),
+        (
+            lambda: GLM(likelihoods.NegativeBinomial()).fit(X, counts, schedule="stochastic"),
+            "schedule='stochastic' cannot find dispersion of NegativeBinomial",
+        ),
+        (
+            lambda: GLM(likelihoods.NegativeBinomial(), approximation="diagonal").fit(X, counts),
+            "approximation='diagonal' cannot find dispersion",
+        ),
+        (lambda: GLM(likelihoods.OrderedProbit()).fit(X[:, 1:], counts * 2), "no row of class 1"),
+        (lambda: GLM(likelihoods.OrderedProbit()).fit(X[:, 1:], np.zeros(20)), "at least two classes"),
+        (
+            lambda: GLM(likelihoods.OrderedProbit()).fit(X[:, 1:], counts, sample_weight=(counts != 2).astype(float)),
+            "no row of class 2",
+        ),
+        (
+            lambda: GLM(likelihoods.NegativeBinomial()).fit(np.zeros((20, 2)), counts),
+            "dispersion of NegativeBinomial cannot be found: every row of X is 0",
+        ),
+        (
+            lambda: GLM(likelihoods.Interval(0.0)).fit(X, np.column_stack([y, y + 1]), learn=True),
+            "noise_variance .* is 0",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
+            fit()
+    with pytest.raises(TypeError, match="learn must be True, a name or a tuple"):
+        GLM(likelihoods.Laplace()).fit(X, y, learn=3)
+
+
+def test_what_was_learnt_is_kept(tmp_path):
+    X, y = observed(MADE["OrderedProbit"], 80)
+    X = X[:, 1:]
+    posterior = GLM(likelihoods.OrderedProbit()).fit(X, y, learn=True)
+    assert posterior.model.likelihood.n_classes == 4
+    assert posterior.predict_proba(X[:2]).shape == (2, 4)
+    posterior.save(tmp_path / "ordered.npz")
+    for again in (cavity.load(tmp_path / "ordered.npz"), pickle.loads(pickle.dumps(posterior)), posterior.update(X, y)):
+        assert again.learnt == posterior.learnt
+    assert repr(posterior.learnt).startswith("Learnt")
+    assert "thresholds[2]" in repr(posterior.learnt)
+
+
+def test_a_search_that_is_cut_short_says_so():
+    X, y = observed(MADE["Laplace"], 40)
+    with pytest.warns(cavity.ConvergenceWarning):
+        posterior = GLM(likelihoods.Laplace(None)).fit(X, y, max_iter=1)
+    assert not posterior.converged
+    assert np.isfinite(posterior.log_evidence)
+
+
+# ------------------------------------------------------------------------------------------ plateaus and outliers
+
+
+def test_a_search_leaves_a_plateau():
+    """Zero counts have probability 1 as the dispersion vanishes; at the first dispersion no parameter matters."""
+    X = np.random.default_rng(51).standard_normal((50, 1))
+    model = cavity.GLM("negative-binomial", intercept=True)
+    flat = "no maximum in the dispersion: it does not fall beyond 1e-08"
+    with pytest.warns(cavity.NumericalWarning, match=flat), pytest.warns(match="no maximum in the prior variance"):
+        posterior = model.fit(X, np.zeros(50), learn=PRIOR)
+    assert posterior.converged
+    assert -1e-3 < posterior.log_evidence <= 1e-9
+
+
+@pytest.mark.parametrize("n", [20, 100])
+@pytest.mark.parametrize("outlier", [1e6, 1e12, 1e15])
+def test_a_far_outlier_does_not_hide_the_scale_of_the_noise(n, outlier):
+    """It adds log t(outlier), which is a power of the scale, to the evidence of the other rows."""
+    rng, X = np.random.default_rng(1), design(n, 2, 1)
+    y = X @ [1.0, 0.5] + 0.7 * rng.standard_t(4.0, n)
+    rest = np.arange(n) != 3
+    priors = {"prior_variance": np.array([20.0, 20.0])}
+
+    def loss(log_scale):
+        likelihood = likelihoods.StudentT(4.0, float(np.exp(log_scale)))
+        tail = student_t.logpdf(outlier, 4.0, scale=likelihood.scale)
+        return -GLM(likelihood, **priors).fit(X[rest], y[rest]).log_evidence - tail
+
+    least = minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded", options={"xatol": 1e-8})
+    y[3] = outlier
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        posterior = GLM(likelihoods.StudentT(4.0, None), **priors).fit(X, y)
+    assert posterior.converged
+    assert posterior.log_evidence == pytest.approx(-least.fun, abs=1e-3)
+    assert posterior.model.likelihood.scale == pytest.approx(np.exp(least.x), rel=1e-3)
+
+
+def test_noise_that_outliers_widen_is_within_the_range_of_the_search():
+    """Under Laplace noise the scale of an outlier is that of all rows: about its distance over their number."""
+    X, y = observed(likelihoods.Laplace(), 20)
+    y[3] = 1e12
+    posterior = GLM(likelihoods.Laplace(None), prior_variance=1.0).fit(X, y)
+    assert posterior.converged
+    assert posterior.model.likelihood.scale == pytest.approx(1e12 / 20, rel=1e-3)

@@ -13,9 +13,9 @@ import numpy as np
 
 from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate
 from cavity.jobs.job import QUIET
-from cavity.models.clutter.elsewhere import SweeperElsewhere
 from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.power import PowerSweeper
+from cavity.models.clutter.remote import RemoteSweeper
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
 from cavity.runs.executors import Threads
@@ -34,7 +34,7 @@ def ep(points, options, visits, n_threads):
         if lanes:
             return settled(LaneSweeper(points, options, visits, threads))
         kind, problems = Sweeper if options.power == 1 else PowerSweeper, points.problems
-        kind = kind if points.source.elsewhere is None else SweeperElsewhere
+        kind = kind if points.source.elsewhere is None else RemoteSweeper
         orders, n = visits.of_problems(len(problems)), len(problems)
         owns = [replace(options, job=options.job.numbered("problem", b, n)) for b in range(1, n + 1)]
         results = threads.run(

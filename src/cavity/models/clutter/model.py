@@ -22,7 +22,7 @@ from cavity.base.loop import warn_unconverged
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.ep.options import Options
-from cavity.jobs.job import Event, Job
+from cavity.jobs.job import Event
 from cavity.models.clutter import settings
 from cavity.models.clutter.fit import adf, ep
 from cavity.models.clutter.points import Points, WorkingUnits, digest_points, opened
@@ -246,8 +246,9 @@ class Clutter(Public):
         data, scalar, columns = opened(x, (1, 2, 3), elsewhere=(method, schedule) == ("ep", "parallel"))
         arrays.choice(method, "method", ("ep", "adf"))
         given = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol)
-        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
-        options = Options.checked(**LIMITS, **given, job=job)
+        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        options = Options.checked(**LIMITS, **given, n_threads=n_threads, **watched)
+        job = options.job
         visits = Visits.checked(order, rng, data.shape[-2])
         n_threads = threads_of(n_threads)
         _check_combination(method, options, order)

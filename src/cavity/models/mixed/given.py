@@ -8,15 +8,15 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import data_frame, names_of
 from cavity.base.rows import Rows, check_n_features, row_vector, with_exposure
-from cavity.models.linear.defaults import resolved
-from cavity.models.linear.design import design_of, prepared_rows
+from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.mixed.formula import design
 from cavity.models.mixed.terms import effects_of, new_rows, terms_of
 from cavity.runs.runs import check_here
+from cavity.sources.dataset import Dataset, taken
+from cavity.sources.features import open_features, prepared_rows
 from cavity.sources.formats import is_unopened
 from cavity.sources.reading import is_stored
 from cavity.sources.sources import opened
-from cavity.sources.taking import taken
 
 GROUPS = "groups[{!r}]"  # how an argument is called that is a column of groups
 
@@ -85,7 +85,7 @@ class Given:
 
     def with_fixed_effects(self, glm):
         """Return the rows as the fixed effects take them, and the settings of these in numbers."""
-        found = resolved(glm, self.rows)
+        found = resolve_defaults(glm, self.rows)
         kept = {name: found.kept[name] for name in ("intercept", "centre", "spread")}
         given = replace(self, rows=found.rows, reader=replace(self.reader, **kept), chosen=found.kept["chosen"])
         return given, found.model
@@ -166,4 +166,4 @@ def _by_columns(effects, X, y, groups, others):
 
 def _columns(X):
     """Return the columns of X checked, those of files in memory: levels and sites of all rows are there as well."""
-    return design_of(X.rows() if is_stored(X) else X, "full")
+    return open_features(Dataset.open(X.rows() if is_stored(X) else X), "full")

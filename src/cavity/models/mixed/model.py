@@ -23,7 +23,7 @@ from cavity.base.frozen import Frozen, put, unchecked
 from cavity.base.labels import coded, is_ordered
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import Options
-from cavity.jobs.job import Event, Job
+from cavity.jobs.job import Event
 from cavity.likelihoods import Binomial, Likelihood
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.defaults import checked_likelihood, likelihood_for
@@ -236,7 +236,11 @@ class MixedGLM(Frozen):
             power=power,
             max_iter=max_iter,
             tol=tol,
-            job=Job.checked(callback, progress, checkpoint, checkpoint_every),
+            n_threads=n_threads,
+            callback=callback,
+            progress=progress,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
         )
         n_threads = threads_of(n_threads)
         given = given(likelihood, y, self._thresholds_for_intercept(likelihood))

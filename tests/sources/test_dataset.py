@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import cavity
+from cavity.sources.dataset import taken
 from cavity.sources.sources import Source
-from cavity.sources.taking import taken
 
 pd = pytest.importorskip("pandas")
 

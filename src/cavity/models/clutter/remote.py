@@ -12,7 +12,7 @@ from cavity.runs.merge import merge, merge_runs
 from cavity.runs.remote import Runs
 
 
-class SweeperElsewhere(Sweeper):
+class RemoteSweeper(Sweeper):
     """A sweeper whose points are worked on by dask, and whose sites are here between sweeps."""
 
     def __init__(self, points, options, visits, threads):

@@ -1,6 +1,6 @@
 """The table of a fit or a prediction, opened once: rows of features, and the columns that arguments name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -60,8 +60,7 @@ class Dataset:
         ValueError, TypeError
             For iterators, which can be read once only; for columns that are missing, or hold no numbers.
         """
-        if formats.is_unopened(X) or hasattr(X, "__next__"):
-            X = opened(X, name)
+        X = open_table(X, name)
         known = frames.names_of(X) or ()
         arguments = {argument: _read_column(argument, value, known) for argument, value in (arguments or {}).items()}
         X, values, roles = frames.taken(X, arguments, names, roles)
@@ -105,13 +104,29 @@ class Dataset:
         value.check_numbers(value.name)
         return value.rows()
 
-    def dense(self):
-        """Return the features in memory: those of files are read, others are returned as they are."""
-        return self.X.rows() if isinstance(self.X, Source) else self.X
+    def in_memory(self):
+        """Return the dataset with its features in memory: those of files are read, others stay as they are."""
+        return replace(self, X=self.X.rows()) if isinstance(self.X, Source) else self
 
     def blocks(self, block_rows=None, ndim=(2,)):
         """Return the features as a Source of blocks of float64."""
         return open_source(self.X, self.name, ndim=ndim, block_rows=block_rows)
+
+
+def open_table(X, name):
+    """Return what a user gave, opened if it is in files, remote or sliced; anything else as it is."""
+    return opened(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
+
+
+def open_columns(X, name):
+    """Return a table in files as a data frame of its columns, text as it is; anything else as it is."""
+    X = open_table(X, name)
+    if not isinstance(X, Source):
+        return X
+    check_here(X)
+    if X.names is None:
+        raise ValueError(f"{name} must have names of columns where there is a formula, got a file without names")
+    return frames.data_frame({column: X.values(column) for column in X.names})
 
 
 def _read_column(argument, value, names):

@@ -15,7 +15,8 @@ from cavity.base.frames import in_order, names_of
 from cavity.base.observation_digest import ObservationDigest
 from cavity.runs.executors import Threads
 from cavity.runs.merge import starts
-from cavity.sources.dataset import MEMORY, Dataset
+from cavity.sources.dataset import MEMORY, REMOTE, Dataset
+from cavity.sources.features import kind_of
 from cavity.sources.parts import ArrayRows
 from cavity.sources.sources import Source, open_source, rows
 
@@ -152,7 +153,7 @@ class StoredPoints:
     @property
     def is_remote(self):
         """Whether workers of dask have the points."""
-        return self.values.elsewhere is not None
+        return kind_of(self.values) == REMOTE
 
     @property
     def shape(self):

@@ -40,11 +40,11 @@ def test_a_run_is_open_with_threads_and_its_checkpoint(tmp_path):
     )
     with run.open("model", {"X": np.zeros(3)}, order=1) as threads:
         assert threads.count == 2
-        run.job.keep(lambda: {"passes": 1})
+        run.job.stage("passes").keep(lambda: {"done": 1})
         run.job.after(1, objective=2.0)
     assert path.exists()
     assert [event.objective for event in events] == [2.0]
     with run.open("model", {"X": np.zeros(3)}, order=1):
-        assert run.job.resumed() == {"passes": 1}
+        assert run.job.stage("passes").resumed() == {"done": 1}
     with pytest.raises(ValueError, match="order was 1, is 2"), run.open("model", {"X": np.zeros(3)}, order=2):
         pass

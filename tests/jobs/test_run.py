@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import cavity
 from cavity.ep.options import Options
 from cavity.jobs.job import QUIET
 from cavity.jobs.run import Run
@@ -38,13 +39,13 @@ def test_a_run_is_open_with_threads_and_its_checkpoint(tmp_path):
     run = AscentOptions.checked(
         accelerate=False, max_iter=3, tol=0.0, n_threads=2, checkpoint=path, callback=events.append
     )
-    with run.open("model", {"X": np.zeros(3)}, order=1) as threads:
+    with run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=1) as threads:
         assert threads.count == 2
         run.job.stage("passes").keep(lambda: {"done": 1})
         run.job.after(1, objective=2.0)
     assert path.exists()
     assert [event.objective for event in events] == [2.0]
-    with run.open("model", {"X": np.zeros(3)}, order=1):
+    with run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=1):
         assert run.job.stage("passes").resumed() == {"done": 1}
-    with pytest.raises(ValueError, match="order was 1, is 2"), run.open("model", {"X": np.zeros(3)}, order=2):
+    with pytest.raises(ValueError, match="order was 1, is 2"), run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=2):
         pass

@@ -12,16 +12,7 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.base.lazy import special
 from cavity.base.types import FloatArray, FloatOrArray
-from cavity.likelihoods.base import (
-    INTERVAL,
-    LOGIT,
-    ONE,
-    PROBIT,
-    _Compiled,
-    kernel_settings,
-    site_kernel,
-    spread,
-)
+from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, kernel_settings, site_kernel, spread
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.noise import _NormalNoise
 from cavity.likelihoods.parameters import check_closed

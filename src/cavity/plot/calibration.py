@@ -379,9 +379,8 @@ def left_out(posterior, y, X=None, offset=None):
     ValueError where these are not what the leave-one-out densities of the fit are of, as with weights of rows.
     """
     sites, density = posterior.sites, posterior.loo_log_density
-    mean, variance = (
-        posterior.predict(X, offset=offset) if not hasattr(posterior, "X") else (posterior.mean, posterior.variance)
-    )
+    of_fit = (posterior.mean, posterior.variance) if hasattr(posterior, "X") else None
+    mean, variance = of_fit or posterior.predict(X, offset=offset)
     if len(mean) != len(density):
         raise arrays.wrong("X", f"must be the {len(density)} rows of the fit for leave-one-out, got {len(mean)}")
     rho = 1.0 / variance - sites.rho

@@ -364,9 +364,8 @@ class MapDisplay(display.Display):
         if self.inducing is not None:
             label = f"{len(self.inducing)} inducing points"
             axes.plot(*self.inducing.T, "X", ms=7, mew=0.7, color="black", mec="white", label=label)
-        names = (self.words.names[d] for d in self.columns)
-        axes.set(xlim=self.sides[0][[0, -1]], ylim=self.sides[1][[0, -1]])
-        axes.set(**dict(zip(("xlabel", "ylabel"), names, strict=True)))
+        xlabel, ylabel = (self.words.names[d] for d in self.columns)
+        axes.set(xlim=self.sides[0][[0, -1]], ylim=self.sides[1][[0, -1]], xlabel=xlabel, ylabel=ylabel)
         display.legend(axes)
 
     def _classes(self, axes):

@@ -115,6 +115,8 @@ class Dataset:
 
 def open_table(X, name):
     """Return what a user gave, opened if it is in files, remote or sliced; anything else as it is."""
+    if type(X) is np.ndarray:  # nearly always
+        return X
     return opened(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
 
 

@@ -54,13 +54,8 @@ class ArrowRows(Part):
 
     def where(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
-        column = 0 if self.vector else column
-        words = f"row {row} of {self.path}"
-        return words if column is None else f"row {row}, column {self.columns[column]!r} of {self.path}"
-
-    def found(self, value, *place):
-        """Words for a value that should not be there."""
-        return f"{value} in {self.where(*place)}"
+        place = (row,) if column is None and not self.vector else (row, column or 0)
+        return arrays.where(self.path, place, self.columns)
 
     def some(self, index, vector=False):
         """The rows with some of these columns, of which no others are read."""

@@ -7,7 +7,7 @@ import numpy as np
 from cavity.jobs.job import QUIET
 from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, reduce_runs
-from cavity.sources.parts import Part
+from cavity.sources.parts import DerivedRows, Part
 from cavity.sources.reading import each_block
 from cavity.sources.sources import Source
 
@@ -43,12 +43,7 @@ class StoredRows(Source):
             )
         index = np.asarray(index)
         times = index if index.dtype == bool else np.bincount(index, minlength=self.n_rows)
-        return self._with(PickedRows(self, times), self.low, self.high, self.least)
-
-    def _with(self, part, low, high, least):
-        found = StoredRows([part], self.name)
-        found.low, found.high, found.least = low, high, least
-        return found
+        return _stored([PickedRows(self, times)], self.name, self.low, self.high, self.least)
 
     def __reduce__(self):
         return _stored, (self.parts, self.name, self.low, self.high, self.least)
@@ -72,7 +67,7 @@ class StoredRows(Source):
         low, high = (None if end is None else function(end[None])[0] for end in (self.low, self.high))
         here = self.elsewhere is None
         part = ChangedRows(self, function, n_features) if here else self.parts[0].changed(function, n_features)
-        return self._with(part, low, high, least)
+        return _stored([part], self.name, low, high, least)
 
     def look(self, weights=None, job=QUIET):
         """Check all numbers as `checked_blocks` does, and find out the ends of the columns; return the rows.
@@ -128,13 +123,14 @@ def _stored(parts, name, low, high, least):
     return found
 
 
-class PickedRows(Part):
+class PickedRows(DerivedRows):
     """Rows of a source, each as often as `times` says, (N,) of bool or int."""
 
     in_memory = False
 
     def __init__(self, source, times):
-        self._source, self._times = source, times
+        super().__init__(source)
+        self._times = times
         counts = [np.sum(times[low : low + COUNTED_ROWS]) for low in range(0, len(times), COUNTED_ROWS)]
         self._firsts = [0, *np.cumsum(counts, dtype=np.int64).tolist()]  # of the picked ones in each stretch of rows
         self.shape, self.columns = (self._firsts[-1], *source.shape[1:]), source.names
@@ -143,42 +139,32 @@ class PickedRows(Part):
         """Read the picked rows from `start` on into out (n, d)."""
         done = 0
         while done < len(out):
-            stretch = self._stretch(start + done)
-            low = stretch * COUNTED_ROWS
-            times = self._times[low : low + COUNTED_ROWS]
-            skipped = start + done - self._firsts[stretch]
-            picked = np.repeat(np.arange(len(times)), times)[skipped : skipped + len(out) - done]
+            picked = self._picked(start + done)[: len(out) - done]
             first, last = int(picked[0]), int(picked[-1]) + 1
             found = np.empty((last - first, *self.shape[1:]))
-            self._source.fill(found, low + first)
+            self._source.fill(found, first)
             np.take(found, picked - first, axis=0, out=out[done : done + len(picked)])
             done += len(picked)
 
-    def where(self, row, *column):
-        """Words for a row, or for a row and a column, for messages."""
-        return self._source.where(self._row(row), *column)
-
-    def found(self, value, row, *column):
-        """Words for a value that should not be there."""
-        return self._source.found(value, self._row(row), *column)
-
-    def _stretch(self, row):
-        return bisect_right(self._firsts, row) - 1
-
-    def _row(self, row):
-        stretch = self._stretch(row)
+    def _picked(self, row):
+        """Return which rows of the source a picked row and those after it are, up to the end of its stretch."""
+        stretch = bisect_right(self._firsts, row) - 1
         low = stretch * COUNTED_ROWS
         times = self._times[low : low + COUNTED_ROWS]
-        return low + int(np.repeat(np.arange(len(times)), times)[row - self._firsts[stretch]])
+        return np.repeat(np.arange(low, low + len(times)), times)[row - self._firsts[stretch] :]
+
+    def _origin(self, row, *column):
+        return int(self._picked(row)[0]), *column
 
 
-class ChangedRows(Part):
+class ChangedRows(DerivedRows):
     """What a function makes of the rows (n, D) of a source, (n, n_features)."""
 
     in_memory = False
 
     def __init__(self, source, function, n_features):
-        self._source, self._function = source, function
+        super().__init__(source)
+        self._function = function
         self.shape = (source.n_rows, n_features)
 
     def fill(self, out, start, desk):
@@ -191,6 +177,4 @@ class ChangedRows(Part):
         """Words for a row, for messages."""
         return self._source.where(row)
 
-    def found(self, value, row, *column):
-        """Words for a value that should not be there."""
-        return f"{value} in {self._source.where(row)}"
+    found = Part.found

@@ -99,10 +99,6 @@ class TextRows(Part):
             return words
         return f"{words}, column {self.columns[column or 0]!r}"
 
-    def found(self, value, *place):
-        """Words for a value that should not be there."""
-        return f"{value} in {self.where(*place)}"
-
     def check_numbers(self, name):
         """Raise ValueError or TypeError if a column holds text, naming line and value; `name` is the argument's."""
         for column, (number, text) in zip(self._known, self._kinds, strict=True):

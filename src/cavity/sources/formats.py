@@ -2,6 +2,7 @@
 
 import glob
 import os
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
@@ -34,22 +35,19 @@ MOST_IN_FOLDER = 100_000  # files and folders, whose names take a second to list
 READABLE = ".npy, .parquet, .arrow, .feather, .csv, .tsv, .txt, .h5, .zarr"
 PANDAS = "pandas.{}({!r}).to_parquet('data.parquet') makes a Parquet file of it"
 OTHERS = {  # formats that are not read: what they are called, and what makes something of them that is
-    ".xlsx": ("an Excel workbook", PANDAS.format("read_excel", "{}")),
-    ".xls": ("an Excel workbook", PANDAS.format("read_excel", "{}")),
+    **dict.fromkeys((".xlsx", ".xls"), ("an Excel workbook", PANDAS.format("read_excel", "{}"))),
     ".ods": ("a spreadsheet", PANDAS.format("read_excel", "{}")),
     ".json": ("JSON", PANDAS.format("read_json", "{}")),
     ".jsonl": ("lines of JSON", "pandas.read_json({!r}, lines=True).to_parquet('data.parquet') makes Parquet of it"),
     ".orc": ("an ORC file", "give pyarrow.dataset.dataset({!r}, format='orc')"),
-    ".sas7bdat": ("a table of SAS", PANDAS.format("read_sas", "{}")),
-    ".xpt": ("a table of SAS", PANDAS.format("read_sas", "{}")),
+    **dict.fromkeys((".sas7bdat", ".xpt"), ("a table of SAS", PANDAS.format("read_sas", "{}"))),
     ".dta": ("a table of Stata", PANDAS.format("read_stata", "{}")),
     ".sav": ("a table of SPSS", PANDAS.format("read_spss", "{}")),
     ".rds": ("an object of R", "arrow::write_parquet(readRDS({!r}), 'data.parquet') in R makes a Parquet file of it"),
     ".rdata": ("a workspace of R", "load it in R and write a data frame with arrow::write_parquet"),
     ".mat": ("a file of Matlab", "save one of the arrays of scipy.io.loadmat({!r}) with numpy.save"),
     ".npz": ("an archive of arrays", "save one of the arrays of numpy.load({!r}) with numpy.save"),
-    ".pkl": ("a pickle", "load it, and give the array or the data frame"),
-    ".pickle": ("a pickle", "load it, and give the array or the data frame"),
+    **dict.fromkeys((".pkl", ".pickle"), ("a pickle", "load it, and give the array or the data frame")),
     ".db": ("a database", "pandas.read_sql of a query, and its to_parquet, make a Parquet file of it"),
     ".sqlite": ("a database", "pandas.read_sql of a query, and its to_parquet, make a Parquet file of it"),
     ".zip": ("an archive", "unpack it"),
@@ -146,14 +144,11 @@ def open_only_array(path, name):
     """
     library = "h5py" if Path(path).is_file() else "zarr"
     try:
-        if library == "h5py":
-            from h5py import File as open_store
-        else:
-            from zarr import open as open_store
+        module = import_module(library)
     except ImportError as error:
         raise ImportError(f"{name}: {path} needs {library}, which is not installed; pip install {library}") from error
     try:
-        found = open_store(path, mode="r")
+        found = module.File(path, mode="r") if library == "h5py" else module.open(path, mode="r")
     except (OSError, ValueError, LookupError, TypeError) as error:  # of damaged files, whatever the library meets first
         raise ValueError(f"{name}: {path} cannot be read by {library} ({error})") from error
     members = {each: found[each] for each in sorted(found)} if hasattr(found, "keys") else {"": found}

@@ -4,9 +4,17 @@ A part has a `shape`, `columns` (their names, or None), `view` and `fill`, and t
 Parts that are made of other rows, `DerivedRows`, take the words of these.
 """
 
+from bisect import bisect_right
+
 import numpy as np
 
 from cavity.base import arrays
+
+
+def piece_at(ends, row):
+    """Return the number of the piece that holds a row, and the row that it begins with; `ends` are those of pieces."""
+    number = bisect_right(ends, row)
+    return number, ends[number - 1] if number else 0
 
 
 class Desk:

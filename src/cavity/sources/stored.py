@@ -74,29 +74,13 @@ class StoredRows(Source):
 
         Ends are those of rows of positive weight. The job hears how far that is.
         """
-        if self.elsewhere is not None:
-            return self._look_there(weights, job)
-        job = job.stage("reading")
-        low, high, least = np.full(self.n_features, np.inf), np.full(self.n_features, -np.inf), np.inf
-        for done, (part, x) in enumerate(self.checked_blocks(), 1):
-            least = min(least, float(np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))))
-            counted = x if weights is None else x[weights[part] > 0]
-            if len(counted):
-                low, high = np.minimum(low, counted.min(axis=0)), np.maximum(high, counted.max(axis=0))
-            job.within_pass(done, self.block_count, self.n_rows, whole=True)
-        self.low, self.high, self.least = low, high, least
-        return self
-
-    def _look_there(self, weights, job):
-        """The same where the rows are, all of positive weight."""
-        if weights is not None and not np.all(weights > 0):
-            self[weights > 0]  # which raises
+        if self.elsewhere is not None and weights is not None:
+            if not np.all(weights > 0):
+                self[weights > 0]  # which raises
+            weights = None
+        task = by_blocks(looked, add=seen_by_both)
         with Threads(1, job) as thread:
-            found = reduce_runs(
-                by_blocks(looked, add=seen_by_both), None, [self], thread, add=seen_by_both, stage="reading"
-            )
-            if not all(np.isfinite(each).all() for each in found):
-                self.summary(thread)
+            found = reduce_runs(task, (self, weights), [self], thread, add=seen_by_both, stage="reading")
         self.low, self.high, self.least = *found[:2], float(found[2])
         return self
 
@@ -107,9 +91,16 @@ class StoredRows(Source):
             yield part, x
 
 
-def looked(x, start, _):
-    """Return the ends of the columns of a block, and the least of the largest magnitudes of its rows."""
-    return x.min(axis=0), x.max(axis=0), np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))
+def looked(x, start, broadcast):
+    """Return the ends of the columns of a block, and the least of the largest magnitudes of its rows.
+
+    The broadcast is the source, by which numbers are checked, and the weights of its rows, or None.
+    """
+    source, weights = broadcast
+    source.check_finite(x, start)
+    least = np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))
+    counted = x if weights is None else x[weights[start : start + len(x)] > 0]
+    return counted.min(axis=0, initial=np.inf), counted.max(axis=0, initial=-np.inf), least
 
 
 def seen_by_both(left, right):

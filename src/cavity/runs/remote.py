@@ -300,8 +300,6 @@ class Runs:
 
         Returns
         -------
-        state : object
-            The last one.
         found : list
             What the task returned beside the states.
         """
@@ -314,8 +312,7 @@ class Runs:
             graph[given] = Given(task, values, self.layout.block_rows, np.geterr())
             keys.append((f"cavity-turn-{token}", number))
             graph[keys[-1]] = Work(*span, (cut,)), given, [needed], keys[-2:-1]
-        whole, said = self._finished(scheduler, graph, keys[1:])
-        return self.fetch(whole[-1:])[0], [done.found for done in said]
+        return [done.found for done in self._finished(scheduler, graph, keys[1:])[1]]
 
     def _finished(self, scheduler, graph, keys):
         """Return handles of what the runs at the keys leave behind, and what these say of themselves."""

@@ -2,7 +2,6 @@
 
 import glob
 import os
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
@@ -144,11 +143,14 @@ def open_only_array(path, name):
     """
     library = "h5py" if Path(path).is_file() else "zarr"
     try:
-        module = import_module(library)
+        if library == "h5py":
+            from h5py import File as open_store
+        else:
+            from zarr import open as open_store
     except ImportError as error:
         raise ImportError(f"{name}: {path} needs {library}, which is not installed; pip install {library}") from error
     try:
-        found = module.File(path, mode="r") if library == "h5py" else module.open(path, mode="r")
+        found = open_store(path, mode="r")
     except (OSError, ValueError, LookupError, TypeError) as error:  # of damaged files, whatever the library meets first
         raise ValueError(f"{name}: {path} cannot be read by {library} ({error})") from error
     members = {each: found[each] for each in sorted(found)} if hasattr(found, "keys") else {"": found}

@@ -350,13 +350,13 @@ def permutation(value, name, size):
     return np.ascontiguousarray(array, dtype=np.intp)
 
 
-def generator(rng):
+def generator(rng, name="rng"):
     """Return a numpy Generator from a seed or a Generator; randomness is never implicit."""
     if isinstance(rng, np.random.Generator):
         return rng
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and rng >= 0:
         return np.random.default_rng(int(rng))
-    raise wrong("rng", f"must be a seed (a non-negative integer) or a numpy.random.Generator, got {rng!r}", TypeError)
+    raise wrong(name, f"must be a seed (a non-negative integer) or a numpy.random.Generator, got {rng!r}", TypeError)
 
 
 def added(values):

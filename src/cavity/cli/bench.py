@@ -8,22 +8,15 @@ import time
 import numpy as np
 from scipy.special import log_ndtr
 
-from cavity.cli import options as shared
+from cavity.cli.options import JOB, command
+from cavity.cli.standard_output import say
 from cavity.runs.executors import THREADS_VARIABLE, single_blas, threads_of
 
 REPEATS = 3  # the fastest counts
 PASSES = 2, 12  # of the two fits whose difference is ten passes
 
 
-def add(commands):
-    """Add the command to the parser; return it by name."""
-    words = "compare passes over made-up data with NumPy, and two threads with one; it takes about half a minute"
-    command = commands.add_parser("bench", help="how fast this machine is, against NumPy", description=words)
-    shared.job(command)
-    command.set_defaults(run=run)
-    return {"bench": command}
-
-
+@command("compare passes over made-up data with NumPy, and two threads with one; it takes about half a minute", *JOB)
 def run(options):
     """Print the table."""
     found = []
@@ -42,7 +35,7 @@ def run(options):
         times = f"{each['cavity_ms']:>7.3g} ms {each['numpy_ms']:>7.3g} ms {each['ratio']:>14.1f} {threads:>12}"
         lines.append(f"{each['case']:<{width}} {times}")
     lines.append(f"one thread for both; BLAS on one; {THREADS_VARIABLE} or --threads give a fit more")
-    shared.say(options, lines, lambda: {"cases": found})
+    say(options, lines, lambda: {"cases": found})
     return 0
 
 

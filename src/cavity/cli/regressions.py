@@ -1,50 +1,58 @@
-"""What `cavity fit linear-regression` and `cavity fit logistic-regression` share: all but their noise."""
+"""`cavity fit linear-regression` and `cavity fit logistic-regression`: coefficients, and which columns matter."""
 
 from argparse import BooleanOptionalAction
-from dataclasses import replace
 
 from cavity.base.results import counted
-from cavity.cli import options as shared
-from cavity.cli import readers, targets
-from cavity.cli.options import POSITIVE, Number
+from cavity.cli import readers, regression_data
+from cavity.cli.fits import end_lines, fit_command, fit_options, given, summary_lines, timed
+from cavity.cli.options import POSITIVE, Number, flag, group, iteration
 
 PRIOR = Number("--prior-variance", POSITIVE, "V", "of each coefficient (default learnt)")
+NOISE = Number("--noise-variance", POSITIVE, "V", "of the target around the line (default learnt)")
+ARD_HELP = "learn a prior variance for each coefficient, or one for all (default each)"
+ARD = flag("--ard", ARD_HELP, BooleanOptionalAction)
+COLUMNS = regression_data.columns(others=(regression_data.NO_INTERCEPT,))
+ITERATION = iteration(1000, 1e-10)
 
 
-def add_options(command, *numbers):
-    """Add the options to the command; `numbers` are those of one model."""
-    columns = targets.add_columns(command, others=False)
-    columns.add_argument("--no-intercept", action="store_true", help="add no column of ones")
-    model = readers.model_group(command)
-    shared.add(model, PRIOR, *numbers)
-    words = "learn a prior variance for each coefficient, or one for all (default each)"
-    model.add_argument("--ard", action=BooleanOptionalAction, help=words)
-    shared.iteration(command, max_iter=1000, tol=1e-10)
+@fit_command("motorcycle", "coefficients", COLUMNS, *readers.READING, group("model", PRIOR, NOISE, ARD), ITERATION)
+def fit_linear(options):
+    """Fit a linear regression by mean field: its noise and the prior variance of its coefficients are learnt.
+
+    The table is read once.
+    """
+    from cavity.models.regression.linear import LinearRegression
+
+    return fit(options, LinearRegression, "gaussian", PRIOR, NOISE)
 
 
-def fitted(options, kind, likelihood, numbers=()):
-    """Fit a model of a class; return what commands return."""
-    table, explicit = readers.whole(options), options.features is not None
-    problem = targets.chosen(table, options, likelihood, stored=True)
+@fit_command("pima", "coefficients", COLUMNS, *readers.READING, group("model", PRIOR, ARD), ITERATION)
+def fit_logistic(options):
+    """Fit a logistic regression by mean field: the prior variance of its coefficients is learnt."""
+    from cavity.models.regression.logistic import LogisticRegression
+
+    return fit(options, LogisticRegression, "logit", PRIOR)
+
+
+def fit(options, kind, likelihood, *numbers):
+    """Fit a model of a class, with those of some numbers that were typed; return what commands return."""
+    table = readers.whole(options)
+    problem = regression_data.chosen(table, options, likelihood, stored=True)
     if not options.no_intercept:
+        explicit = options.features is not None
         problem = problem.without_constants(table.source, explicit, ", or say --no-intercept")
     problem = problem.with_columns(table.source)
     ard = options.prior_variance is None if options.ard is None else options.ard  # columns may have any scale
-    given = {"prior_variance": None} | shared.given(options, [PRIOR, *numbers])
-    model = kind(**given, ard=ard, intercept=not options.no_intercept)
-    posterior, seconds = shared.timed(model.fit, problem.X, problem.y, **shared.fit_options(options))
-    known = {"classes": problem.classes} if problem.classes else {}
-    posterior = replace(posterior, columns=tuple(problem.names), roles=problem.roles, **known)
-
-    def draw(plot):
-        return plot.picture(posterior, title=problem.title)
-
-    return posterior, report(problem, posterior, seconds), draw
+    settings = {"prior_variance": None} | given(options, numbers)
+    model = kind(**settings, ard=ard, intercept=not options.no_intercept)
+    posterior, seconds = timed(model.fit, problem.X, problem.y, **fit_options(options))
+    posterior = problem.label(posterior)
+    return posterior, report(problem, posterior, seconds), lambda plot: plot.picture(posterior, title=problem.title)
 
 
 def report(problem, posterior, seconds):
     """Yield the lines of the printed result."""
-    yield from targets.heading(problem)
-    yield from shared.summary_lines(posterior)
+    yield from regression_data.heading(problem)
+    yield from summary_lines(posterior)
     reached = f"  ELBO             {posterior.elbo:.6f} nats, of {counted(posterior.n_samples, 'row')}"
-    yield from shared.end_lines("mean field", posterior, seconds, reached)
+    yield from end_lines("mean field", posterior, seconds, reached)

@@ -1,16 +1,33 @@
-"""What the commands that predict a column share: the columns, the likelihoods and their settings, and the scores."""
+"""What commands that predict a column fit: target, features, offset and weights; the likelihood; scores."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.cli import derived, readers
-from cavity.cli import table as cli_table
-from cavity.cli.options import POSITIVE, Number, given, typed
+from cavity.cli.fits import given
+from cavity.cli.options import POSITIVE, Number, flag, group, option, typed
+from cavity.cli.table import coded, complete, some, with_categories
 from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
 
 ORDERED = "ordered-probit"
 LIKELIHOODS = tuple(name for name in NAMED if name not in SHARES)
+LIKELIHOOD_HELP = "default probit for a target of two values, else gaussian"
+TARGET = option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
+FEATURES_HELP = "what to predict it from (default all numeric columns)"
+FEATURES = option("--features", "A,B,C", FEATURES_HELP, alias=["--x"])
+ROW_OPTIONS = (
+    option("--offset", "COLUMN", "added to the linear predictor, for example a log exposure"),
+    option("--weights", "COLUMN", "how often each row counts"),
+)
+CATEGORICAL_HELP = "columns of text to turn into columns of 0 and 1, one for each value but the first"
+CATEGORICAL = option("--categorical", "A,B", CATEGORICAL_HELP)
+NO_INTERCEPT = flag("--no-intercept", "add no column of ones")
+
+
+def columns(*of_rows, others=()):
+    """Return the group of options that say what the columns are."""
+    options = (TARGET, FEATURES, *of_rows, CATEGORICAL, *others)
+    return group("columns", *options, description="by name, or by number from 1")
 
 
 def settings(dispersion):
@@ -67,6 +84,11 @@ class RegressionTable:
             raise ValueError(f"{source}: no columns to predict {self.target!r} from")
         return self
 
+    def label(self, posterior):
+        """Return the posterior with the names of columns, of classes and of what columns are taken for."""
+        classes = {"classes": self.classes} if self.classes else {}
+        return replace(posterior, columns=tuple(self.names), roles=self.roles, **classes)
+
     def labels(self):
         """Return the names of the columns and that of the target, with their units."""
         named = [f"{name} [{self.units[name]}]" if name in self.units else name for name in (*self.names, self.target)]
@@ -84,20 +106,6 @@ class RegressionTable:
         """Return the problem of some of the rows."""
         several = {name: getattr(self, name) for name in ("X", "y", "offset", "weights")}
         return replace(self, **{name: None if value is None else value[rows] for name, value in several.items()})
-
-
-def add_columns(command, others=True):
-    """Add the options that say what the columns are, with `others` those of rows; return their group."""
-    columns = command.add_argument_group("columns", "by name, or by number from 1")
-    columns.add_argument("--target", "--y", metavar="COLUMN", help="what to predict (of a shipped table its own)")
-    words = "what to predict it from (default all numeric columns)"
-    columns.add_argument("--features", "--x", metavar="A,B,C", help=words)
-    if others:
-        words = "added to the linear predictor, for example a log exposure"
-        columns.add_argument("--offset", metavar="COLUMN", help=words)
-        columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
-    readers.add_categories(columns)
-    return columns
 
 
 def likelihood_of(options, likelihood, numbers):
@@ -118,13 +126,13 @@ def default_likelihood(table, options, classes=None):
         return "probit" if len(classes) == 2 else ORDERED
     target = target_of(table, options)
     if table.is_text(target):
-        kinds = [each for each in cli_table.coded(table.text(target))[0].tolist() if each]
+        kinds = [each for each in coded(table.text(target))[0].tolist() if each]
     else:
         values = table.matrix([target])[:, 0]
         kinds = np.unique(values[~np.isnan(values)]).tolist()
     if len(kinds) != 2 and table.is_text(target):
         raise ValueError(
-            f"{table.source}: column {target!r} has {len(kinds)} classes ({cli_table.some(kinds)}); if they have an "
+            f"{table.source}: column {target!r} has {len(kinds)} classes ({some(kinds)}); if they have an "
             f"order, say --likelihood {ORDERED}"
         )
     return "probit" if len(kinds) == 2 and (len(table) > 2 or table.is_text(target)) else "gaussian"
@@ -136,7 +144,7 @@ def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=Fals
     `classes` are those of the target, if they are known; else they are its values in sorted order. `fitted` are the
     columns of a fit that goes on. With `stored`, rows of X of more than one block stay where they are.
     """
-    table, left = derived.with_categories(table, options.categorical, fitted)
+    table, left = with_categories(table, options.categorical, fitted)
     target = target_of(table, options)
     offset, weights, trials = (
         None if name is None else table.select([name])[0]
@@ -148,7 +156,7 @@ def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=Fals
             f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
         )
     features, notes = table.chosen(options.features, "--features", {target, *others})
-    table, dropped = derived.complete(table, [target, *features, *others], options)
+    table, dropped = complete(table, [target, *features, *others], options)
     if likelihood in (*BINARY, ORDERED):
         y, classes = classes_of(table, target, likelihood in BINARY, classes)
     else:
@@ -198,7 +206,7 @@ def target_of(table, options):
 def kinds_of(table, target):
     """Return the different values of a target, numbers or text, in sorted order, and for each row the index of its."""
     if table.is_text(target):
-        kinds, y = cli_table.coded(table.text(target))
+        kinds, y = coded(table.text(target))
         return kinds.tolist(), y
     kinds, y = np.unique(table.numbers(target), return_inverse=True)
     return [f"{kind:g}" for kind in kinds], y
@@ -216,7 +224,7 @@ def classes_of(table, target, binary, known=None):
     if binary and len(kinds) != 2:
         raise ValueError(
             f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "
-            f"has {len(kinds)} ({cli_table.some(kinds)}); for counts and real numbers choose another --likelihood"
+            f"has {len(kinds)} ({some(kinds)}); for counts and real numbers choose another --likelihood"
         )
     return y.astype(np.float64), tuple(kinds)
 

@@ -115,7 +115,7 @@ def run(arguments, options):
     if any(len(word) > 3 and "--config".startswith(word.partition("=")[0]) for word in arguments):
         from cavity.cli.config import with_config
 
-        with_config(arguments, top.commands)
+        arguments = with_config(arguments, top.commands)
     _, unknown = top.parse_known_args(arguments, options)
     check_known(unknown, top.commands, options)
     if options.command is None:

@@ -14,20 +14,15 @@ from cavity.cli.options import JOB, command
 from cavity.cli.standard_output import say
 from cavity.runs.executors import THREADS_VARIABLE, threads_of
 
-EXTRAS = {  # packages by the extra that brings them
-    "numpy": "needed",
-    "scipy": "needed",
-    "threadpoolctl": "needed",
-    "matplotlib": "plot",
-    "scikit-learn": "sklearn",
-    "pyarrow": "arrow",
-    "arviz": "arviz",
-    "tqdm": "progress",
-    "formulae": "formula",
-    "pandas": "of your own",
-    "polars": "of your own",
-    "zarr": "of your own",
-    "h5py": "of your own",
+PACKAGES = {  # by the extra that brings them
+    "needed": ("numpy", "scipy", "threadpoolctl"),
+    "plot": ("matplotlib",),
+    "sklearn": ("scikit-learn",),
+    "arrow": ("pyarrow",),
+    "arviz": ("arviz",),
+    "progress": ("tqdm",),
+    "formula": ("formulae",),
+    "of your own": ("pandas", "polars", "zarr", "h5py"),
 }
 LEVELS = {"baseline": "any CPU", "v3": "x86-64-v3 (AVX2)", "v4": "x86-64-v4 (AVX-512)"}
 
@@ -68,12 +63,12 @@ def machine():
 def packages():
     """Return the versions of the packages that matter, or what installs them."""
     found = {}
-    for name, extra in EXTRAS.items():
+    for name, extra in ((name, extra) for extra, names in PACKAGES.items() for name in names):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            own = extra in ("needed", "of your own")
-            found[name] = f"not installed: pip install {name if own else f'{chr(39)}cavity[{extra}]{chr(39)}'}"
+            installed = name if extra in ("needed", "of your own") else f"'cavity[{extra}]'"
+            found[name] = f"not installed: pip install {installed}"
     return found
 
 

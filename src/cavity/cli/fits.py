@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.base.persistence import check_output
 from cavity.base.results import counted
-from cavity.cli.options import DATA, JOB, KEYWORDS, Command, group, option
+from cavity.cli.options import DATA, JOB, KEYWORDS, Command, Group, Option
 from cavity.cli.standard_output import described, say, shows
 from cavity.sources.formats import is_file_name, is_store
 
@@ -107,10 +107,10 @@ def fit_command(examples, drawn, *options):
 
     `examples` are shipped data sets that suit it, `drawn` is what a picture shows.
     """
-    data = option("data", None, DATA.format(examples))
-    save = option("--output", "FILE", "save the posterior as .npz (read it with cavity.load)", alias=["--save"])
-    output = group("output", save, option("--plot", "FILE", f"draw {drawn} (plot extra)"), *JOB)
-    return lambda fit: Command(partial(fit_and_deliver, fit), fit.__doc__, (data, *options, output))
+    data = Option("data", None, DATA.format(examples))
+    save = Option("--output", "FILE", "save the posterior as .npz (read it with cavity.load)", alias=["--save"])
+    output = Group("output", save, Option("--plot", "FILE", f"draw {drawn} (plot extra)"), *JOB)
+    return lambda fit: Command(partial(fit_and_deliver, fit), fit.__doc__, data, *options, output)
 
 
 def fit_and_deliver(fit, options):

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from cavity.base.scales import robust_spread
 from cavity.cli import regression_data
 from cavity.cli.fits import given, shown
-from cavity.cli.options import FINITE, POSITIVE, Number, flag, option
+from cavity.cli.options import FINITE, POSITIVE, Number, Option
 from cavity.cli.regression_data import ORDERED
 from cavity.cli.table import some
 from cavity.covariances.named import LEAVES, NOISE, named
@@ -38,9 +38,9 @@ def model_options(default, without=()):
     covariance += "variance, lengthscale and period or shape, as in rbf(2,0.5) (default rbf)"
     ard = "a lengthscale for each column, or one for columns of one unit (default --ard)"
     return (
-        option("--likelihood", regression_data.LIKELIHOODS, default),
-        option("--covariance", "SUM", covariance),
-        flag("--ard", ard, BooleanOptionalAction, default=True),
+        Option("--likelihood", regression_data.LIKELIHOODS, default),
+        Option("--covariance", "SUM", covariance),
+        Option("--ard", None, ard, True, action=BooleanOptionalAction),
     )
 
 

@@ -7,32 +7,27 @@ import numpy as np
 from cavity.cli import readers
 from cavity.cli import regression_data as regression
 from cavity.cli.fits import end_lines, fit_command, shown, site_options, summary_lines, timed
-from cavity.cli.options import POSITIVE, Number, flag, group, iteration, option, site_updates
+from cavity.cli.options import POSITIVE, Group, Number, Option, flag, iteration, site_updates
 from cavity.likelihoods.named import NAMED
 
 SETTINGS = regression.settings("learnt")
 PRIOR_HELP = "of each coefficient, per unit of its column (default in the scale of column and target)"
-TRIALS = option("--trials", "COLUMN", "numbers of trials, of binomial successes")
-MODEL = group(
+TRIALS = Option("--trials", "COLUMN", "numbers of trials, of binomial successes")
+MODEL = Group(
     "model",
-    option("--likelihood", NAMED, regression.LIKELIHOOD_HELP),
+    Option("--likelihood", NAMED, regression.LIKELIHOOD_HELP),
     *SETTINGS,
     Number("--prior-variance", POSITIVE, "V", PRIOR_HELP),
     flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
     flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )
 UPDATES = site_updates("[1e-6, 1]", "parallel", "sequential", "stochastic")
-APPROXIMATION = option("--approximation", ("full", "diagonal"), default="full")
+COLUMNS = regression.columns(*regression.ROW_OPTIONS, others=(TRIALS, regression.NO_INTERCEPT))
+APPROXIMATION = Option("--approximation", ("full", "diagonal"), default="full")
+ITERATION = iteration(200, 1e-8, *UPDATES, APPROXIMATION)
 
 
-@fit_command(
-    "pima",
-    "coefficients and predictions",
-    regression.columns(*regression.ROW_OPTIONS, others=(TRIALS, regression.NO_INTERCEPT)),
-    *readers.READING,
-    MODEL,
-    iteration(200, 1e-8, *UPDATES, APPROXIMATION),
-)
+@fit_command("pima", "coefficients and predictions", COLUMNS, *readers.READING, MODEL, ITERATION)
 def fit(options):
     """Fit a generalised linear model by expectation propagation.
 

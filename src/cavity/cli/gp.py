@@ -3,29 +3,23 @@
 from cavity import likelihoods
 from cavity.cli import gaussian_processes, readers, regression_data
 from cavity.cli.fits import end_lines, fit_command, fit_options, shown, timed
-from cavity.cli.options import COUNT, Number, flag, group, iteration, option
+from cavity.cli.options import COUNT, Group, Number, Option, flag, iteration
 
 MANY = 2000  # most rows fitted without being asked to
-ROWS = option("--rows", "N", "fit the first N rows and predict the others", type=int)
-MODEL = group(
+ROWS = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
+MODEL = Group(
     "model",
     *gaussian_processes.model_options(regression_data.LIKELIHOOD_HELP),
-    option("--mean", gaussian_processes.MEANS, "default zero for classes, else constant (learnt)"),
+    Option("--mean", gaussian_processes.MEANS, "default zero for classes, else constant (learnt)"),
     flag("--no-learn", "keep all hyperparameters at their first values"),
     *gaussian_processes.STARTS,
 )
 SEARCHES = Number("--starts", COUNT, "S", "starts of the search that are followed to the end (default 1)", 1)
+COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(ROWS,))
+DRAWN = "the function, of more than two columns along each of them"
 
 
-@fit_command(
-    "motorcycle, banana, pima",
-    "the function, of more than two columns along each of them",
-    regression_data.columns(*regression_data.ROW_OPTIONS, others=(ROWS,)),
-    readers.MISSING,
-    readers.TEXT_FILES,
-    MODEL,
-    iteration(200, 1e-8, SEARCHES),
-)
+@fit_command("motorcycle, banana, pima", DRAWN, COLUMNS, *readers.TABLE, MODEL, iteration(200, 1e-8, SEARCHES))
 def fit(options):
     """Fit a Gaussian process: exactly for Gaussian noise, else by expectation propagation.
 

@@ -9,7 +9,7 @@ from cavity import data
 from cavity.base import persistence
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
-from cavity.cli.options import JOB, command, option
+from cavity.cli.options import JOB, Option, command
 from cavity.cli.standard_output import described, say
 from cavity.jobs import checkpoint
 from cavity.models.saved import LEFT, SAVED_KINDS, of_file
@@ -19,7 +19,7 @@ ROWS_SHOWN = 5
 
 @command(
     "say what a saved posterior or a checkpoint is: kind, version, settings, and the table of what was found",
-    option("posterior", None, "a .npz file that --output of `cavity fit` wrote, or save"),
+    Option("posterior", None, "a .npz file that --output of `cavity fit` wrote, or save"),
     *JOB,
 )
 def show(options):
@@ -55,8 +55,8 @@ def fit_lines(fit):
 
 @command(
     "list the data sets that come with the package, or show one of them, or write it to a file",
-    option("data", "NAME", "the data set to show", nargs="?"),
-    option("--output", "FILE", "the .csv file to write it to"),
+    Option("data", "NAME", "the data set to show", nargs="?"),
+    Option("--output", "FILE", "the .csv file to write it to"),
     *JOB,
 )
 def show_data(options):

@@ -2,19 +2,19 @@
 
 from cavity.cli import readers
 from cavity.cli.fits import end_lines, fit_command, fit_options, timed
-from cavity.cli.options import CHECKPOINTS, POSITIVE, Number, group, iteration, option
+from cavity.cli.options import CHECKPOINTS, POSITIVE, Group, Number, Option, iteration
 from cavity.cli.regression_data import LIKELIHOOD_HELP
 from cavity.likelihoods.named import NAMED
 
 FORMULA_HELP = "in the notation of lme4, as 'p(incidence, size) ~ period + (1 | herd)' (formula extra)"
 PRIOR_HELP = "of each fixed effect (default in the scale of column and target)"
 EFFECTS_HELP = "of the standard deviations of the groups (default flat); avoid-zero is for few groups"
-MODEL = group(
+MODEL = Group(
     "model",
-    option("--formula", None, FORMULA_HELP, required=True),
-    option("--likelihood", NAMED, LIKELIHOOD_HELP),
+    Option("--formula", None, FORMULA_HELP, required=True),
+    Option("--likelihood", NAMED, LIKELIHOOD_HELP),
     Number("--prior-variance", POSITIVE, "V", PRIOR_HELP),
-    option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
+    Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
 )
 DRAWN = "fixed effects, and those of the groups"
 

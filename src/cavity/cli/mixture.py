@@ -8,7 +8,7 @@ import numpy as np
 
 from cavity.cli import readers
 from cavity.cli.fits import ascent_lines, ascent_options, fit_command, given, timed
-from cavity.cli.options import ASCENT, CHECKPOINTS, FINITE, POSITIVE, Number, flag, group, iteration, option, typed
+from cavity.cli.options import ASCENT, CHECKPOINTS, FINITE, POSITIVE, Group, Number, Option, flag, iteration, typed
 from cavity.cli.table import digits, some
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
@@ -60,26 +60,20 @@ class PointTable:
 
 
 COMPONENTS_HELP = f"a number, or a range to choose from (default {COMPONENTS_TRIED[0]}-{COMPONENTS_TRIED[-1]})"
-MODEL = group(
+MODEL = Group(
     "model",
-    option("--components", "K", COMPONENTS_HELP, type=numbers, default=COMPONENTS_TRIED),
-    option("--covariance", COVARIANCES, "missing values need diag or spherical", "full"),
-    option("--weights", WEIGHTS, default="dirichlet"),
+    Option("--components", "K", COMPONENTS_HELP, type=numbers, default=COMPONENTS_TRIED),
+    Option("--covariance", COVARIANCES, "missing values need diag or spherical", "full"),
+    Option("--weights", WEIGHTS, default="dirichlet"),
     *PRIORS,
 )
 MOVES = flag("--moves", "merge and empty components where that raises the ELBO")
+COLUMNS = Option("--columns", "A,B,C", "names or numbers (default all numeric columns)")
+READING = (COLUMNS, CHECKPOINTS, readers.MISSING_OR_KEPT, readers.TEXT_FILES)
+DRAWN = "points, components, responsibilities and ELBO"
 
 
-@fit_command(
-    "faithful",
-    "points, components, responsibilities and ELBO",
-    option("--columns", "A,B,C", "names or numbers (default all numeric columns)"),
-    CHECKPOINTS,
-    readers.MISSING_OR_KEPT,
-    readers.TEXT_FILES,
-    MODEL,
-    iteration(1000, 1e-10, *ASCENT, MOVES),
-)
+@fit_command("faithful", DRAWN, *READING, MODEL, iteration(1000, 1e-10, *ASCENT, MOVES))
 def fit(options):
     """Fit a mixture of Gaussians by mean field.
 

@@ -88,68 +88,56 @@ class Number:
         parser.add_argument(self.option, type=self, metavar=self.metavar, default=self.default, help=self.help)
 
 
-@dataclass(frozen=True, slots=True)
 class Option:
-    """An option that is no number, or an argument without dashes: what `add_argument` of argparse takes."""
+    """An option that is no number, or an argument without dashes.
 
-    names: tuple
-    settings: dict
+    `values` are the words that may follow, or what stands for them in the help; `settings` are of argparse.
+    """
+
+    def __init__(self, name, values=None, help=None, default=None, *, alias=(), **settings):
+        choices = {"metavar": values} if isinstance(values, str) else {"choices": values} if values else {}
+        self.names, self.settings = (name, *alias), choices | settings | {"help": help, "default": default}
 
     def add_to(self, parser):
         """Add the option to a parser or to a group of it."""
         parser.add_argument(*self.names, **self.settings)
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Options below a title of their own in the help; `group` returns it."""
+def flag(name, help):
+    """Return an Option that stands alone."""
+    return Option(name, help=help, default=False, action="store_true")
 
-    title: str
-    options: tuple
-    description: str | None = None
+
+class Group:
+    """Options below a title of their own in the help."""
+
+    def __init__(self, title, *options, description=None):
+        self.title, self.options, self.description = title, options, description
 
     def add_to(self, parser):
         """Add the group to a parser."""
         group = parser.add_argument_group(self.title, self.description)
-        for each in self.options:
-            each.add_to(group)
+        for option in self.options:
+            option.add_to(group)
 
 
-@dataclass(frozen=True, slots=True)
 class Command:
     """A command: the function that runs it and returns the exit status, its description, and its options in order."""
 
-    run: Callable
-    description: str
-    options: tuple
+    def __init__(self, run, description, *options):
+        self.run, self.description, self.options = run, description, options
 
     def add_to(self, parser):
         """Make a parser that of the command."""
         parser.description = self.description
         parser.set_defaults(run=self.run)
-        for each in self.options:
-            each.add_to(parser)
+        for option in self.options:
+            option.add_to(parser)
 
 
 def command(description, *options):
     """Return what makes a Command of the function that runs it."""
-    return lambda run: Command(run, description, options)
-
-
-def option(name, values, help=None, default=None, *, alias=(), **settings):
-    """Return an Option: `values` are the words that may follow, or what stands for them in the help."""
-    kind = {"metavar": values} if values is None or isinstance(values, str) else {"choices": values}
-    return Option((name, *alias), kind | {"help": help, "default": default} | settings)
-
-
-def flag(name, help, action="store_true", **settings):
-    """Return an Option that stands alone."""
-    return Option((name,), {"action": action, "help": help} | settings)
-
-
-def group(title, *options, description=None):
-    """Return a Group of options."""
-    return Group(title, options, description)
+    return lambda run: Command(run, description, *options)
 
 
 def typed(name):
@@ -180,18 +168,15 @@ THREADS_HELP = f"-1 for all cores; same result for any number (default ${THREADS
 THREADS = Number("--threads", CORES, help=THREADS_HELP)
 CHECKPOINT_HELP = "keep in this file how far the fit is; the same command goes on there, and ends in the same bits"
 INTERVAL_HELP = "seconds from one writing of the checkpoint to the next (default 60)"
-CHECKPOINTS = group(
-    "killed and resumed",
-    option("--checkpoint", "FILE", CHECKPOINT_HELP),
-    Number("--checkpoint-every", NONNEGATIVE, "S", INTERVAL_HELP),
-)
+CHECKPOINT = Option("--checkpoint", "FILE", CHECKPOINT_HELP)
+CHECKPOINTS = Group("killed and resumed", CHECKPOINT, Number("--checkpoint-every", NONNEGATIVE, "S", INTERVAL_HELP))
 ASCENT = (  # options of coordinate ascent
     Number("--starts", COUNT, "S", "starts for each K; more need --seed", 1),
     Number("--seed", INDEX, help="seed of the random starts"),
 )
 JOB = (  # options of every command that works on a table
     flag("--json", "print one JSON object in place of text"),
-    option("--config", "FILE", "a TOML file with options, like components = 3; those that are typed win"),
+    Option("--config", "FILE", "a TOML file with options, like components = 3; those that are typed win"),
     flag("--quiet", "do not show on a terminal how far the work is"),
 )
 DATA = "a shipped data set ({}), or a table: .csv, .tsv, .txt (also .gz), .parquet, .npy; - is standard input"
@@ -201,7 +186,7 @@ def iteration(max_iter, tol, *others):
     """Return the group of the options of every iterative fit, and others."""
     passes = Number("--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
     tolerance = Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol)
-    return group("fit", passes, tolerance, THREADS, *others)
+    return Group("fit", passes, tolerance, THREADS, *others)
 
 
 def site_updates(power, *schedules):
@@ -210,8 +195,8 @@ def site_updates(power, *schedules):
     `power` is the range of the power, for the help.
     """
     return (
-        option("--method", ("ep", "adf"), default="ep"),
+        Option("--method", ("ep", "adf"), default="ep"),
         Number("--damping", SHARE, default=1.0),
         Number("--power", SHARE, help=f"power of power EP, in {power}; 1 is EP", default=1.0),
-        option("--schedule", schedules, default=schedules[0]),
+        Option("--schedule", schedules, default=schedules[0]),
     )

@@ -14,7 +14,7 @@ from cavity.base.persistence import whole_file
 from cavity.base.results import counted
 from cavity.cli import readers
 from cavity.cli.fits import check_paths
-from cavity.cli.options import DATA, JOB, THREADS, command, option
+from cavity.cli.options import DATA, JOB, THREADS, Option, command
 from cavity.cli.standard_output import say
 from cavity.cli.table import some
 from cavity.models.clutter.posterior import ClutterPosterior
@@ -41,11 +41,11 @@ ENDINGS = (".npy", ".csv", ".parquet")
 
 @command(
     DESCRIPTION,
-    option("posterior", None, "the .npz file that --output of `cavity fit` wrote"),
-    option("data", None, DATA.format("faithful") + "; with the columns of the fit"),
-    option("--columns", "A,B,C", "names or numbers (default those of the fit)"),
-    option("--offset", "COLUMN", "known part of the function (default that of the fit)"),
-    option("--output", "FILE", f"the {' or '.join(ENDINGS)} file to write", required=True),
+    Option("posterior", None, "the .npz file that --output of `cavity fit` wrote"),
+    Option("data", None, DATA.format("faithful") + "; with the columns of the fit"),
+    Option("--columns", "A,B,C", "names or numbers (default those of the fit)"),
+    Option("--offset", "COLUMN", "known part of the function (default that of the fit)"),
+    Option("--output", "FILE", f"the {' or '.join(ENDINGS)} file to write", required=True),
     readers.MISSING_OR_KEPT,
     readers.TEXT_FILES,
     THREADS,

@@ -12,7 +12,7 @@ import numpy as np
 
 from cavity import data
 from cavity.base import arrays
-from cavity.cli.options import CHECKPOINTS, group, option
+from cavity.cli.options import CHECKPOINTS, Group, Option
 from cavity.cli.standard_output import progress
 from cavity.cli.table import (
     INTERCEPT,
@@ -31,18 +31,19 @@ from cavity.sources.lines import TextReader
 STANDARD_INPUT = "-"
 LARGE = 1 << 26  # bytes of a file whose reading is shown
 NAMED_SEPARATORS = {"\\t": "\t", "tab": "\t", "space": " ", "comma": ",", "semicolon": ";"}
-TEXT_FILES = group(
+TEXT_FILES = Group(
     "text files",
-    option("--sep", "CHARACTER", "between columns: , ; | tab space or any other character"),
-    option("--decimal", (".", ","), "decimal point or comma"),
-    option("--encoding", "NAME", "for example cp1252 (default utf-8)"),
+    Option("--sep", "CHARACTER", "between columns: , ; | tab space or any other character"),
+    Option("--decimal", (".", ","), "decimal point or comma"),
+    Option("--encoding", "NAME", "for example cp1252 (default utf-8)"),
     description="found from the file unless given",
 )
 MISSING_HELP = "rows with missing values: leave them out, or say where they are (default)"
-MISSING = option("--missing", ("drop", "error"), MISSING_HELP, "error")
+MISSING = Option("--missing", ("drop", "error"), MISSING_HELP, "error")
 KEEP_HELP = f"{MISSING_HELP}, or keep them (default of --covariance diag and spherical)"
-MISSING_OR_KEPT = option("--missing", ("drop", "error", "keep"), KEEP_HELP)
-READING = (CHECKPOINTS, MISSING, TEXT_FILES)
+MISSING_OR_KEPT = Option("--missing", ("drop", "error", "keep"), KEEP_HELP)
+TABLE = (MISSING, TEXT_FILES)
+READING = (CHECKPOINTS, *TABLE)
 GAPS_POSSIBLE = (
     "; --missing drop leaves these rows out; a fit with --covariance diag or spherical can do with missing values"
 )

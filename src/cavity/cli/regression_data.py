@@ -5,29 +5,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.cli.fits import given
-from cavity.cli.options import POSITIVE, Number, flag, group, option, typed
+from cavity.cli.options import POSITIVE, Group, Number, Option, flag, typed
 from cavity.cli.table import coded, complete, some, with_categories
 from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
 
 ORDERED = "ordered-probit"
 LIKELIHOODS = tuple(name for name in NAMED if name not in SHARES)
 LIKELIHOOD_HELP = "default probit for a target of two values, else gaussian"
-TARGET = option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
+TARGET = Option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
 FEATURES_HELP = "what to predict it from (default all numeric columns)"
-FEATURES = option("--features", "A,B,C", FEATURES_HELP, alias=["--x"])
+FEATURES = Option("--features", "A,B,C", FEATURES_HELP, alias=["--x"])
 ROW_OPTIONS = (
-    option("--offset", "COLUMN", "added to the linear predictor, for example a log exposure"),
-    option("--weights", "COLUMN", "how often each row counts"),
+    Option("--offset", "COLUMN", "added to the linear predictor, for example a log exposure"),
+    Option("--weights", "COLUMN", "how often each row counts"),
 )
 CATEGORICAL_HELP = "columns of text to turn into columns of 0 and 1, one for each value but the first"
-CATEGORICAL = option("--categorical", "A,B", CATEGORICAL_HELP)
+CATEGORICAL = Option("--categorical", "A,B", CATEGORICAL_HELP)
 NO_INTERCEPT = flag("--no-intercept", "add no column of ones")
 
 
 def columns(*of_rows, others=()):
     """Return the group of options that say what the columns are."""
     options = (TARGET, FEATURES, *of_rows, CATEGORICAL, *others)
-    return group("columns", *options, description="by name, or by number from 1")
+    return Group("columns", *options, description="by name, or by number from 1")
 
 
 def settings(dispersion):

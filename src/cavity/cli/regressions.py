@@ -5,17 +5,17 @@ from argparse import BooleanOptionalAction
 from cavity.base.results import counted
 from cavity.cli import readers, regression_data
 from cavity.cli.fits import end_lines, fit_command, fit_options, given, summary_lines, timed
-from cavity.cli.options import POSITIVE, Number, flag, group, iteration
+from cavity.cli.options import POSITIVE, Group, Number, Option, iteration
 
 PRIOR = Number("--prior-variance", POSITIVE, "V", "of each coefficient (default learnt)")
 NOISE = Number("--noise-variance", POSITIVE, "V", "of the target around the line (default learnt)")
 ARD_HELP = "learn a prior variance for each coefficient, or one for all (default each)"
-ARD = flag("--ard", ARD_HELP, BooleanOptionalAction)
+ARD = Option("--ard", help=ARD_HELP, action=BooleanOptionalAction)
 COLUMNS = regression_data.columns(others=(regression_data.NO_INTERCEPT,))
 ITERATION = iteration(1000, 1e-10)
 
 
-@fit_command("motorcycle", "coefficients", COLUMNS, *readers.READING, group("model", PRIOR, NOISE, ARD), ITERATION)
+@fit_command("motorcycle", "coefficients", COLUMNS, *readers.READING, Group("model", PRIOR, NOISE, ARD), ITERATION)
 def fit_linear(options):
     """Fit a linear regression by mean field: its noise and the prior variance of its coefficients are learnt.
 
@@ -26,7 +26,7 @@ def fit_linear(options):
     return fit(options, LinearRegression, "gaussian", PRIOR, NOISE)
 
 
-@fit_command("pima", "coefficients", COLUMNS, *readers.READING, group("model", PRIOR, ARD), ITERATION)
+@fit_command("pima", "coefficients", COLUMNS, *readers.READING, Group("model", PRIOR, ARD), ITERATION)
 def fit_logistic(options):
     """Fit a logistic regression by mean field: the prior variance of its coefficients is learnt."""
     from cavity.models.regression.logistic import LogisticRegression

@@ -20,10 +20,10 @@ from cavity.cli.options import (
     INDEX,
     INSIDE,
     NONNEGATIVE,
+    Group,
     Number,
-    group,
+    Option,
     iteration,
-    option,
     typed,
 )
 from cavity.cli.prequential import Scores
@@ -54,23 +54,18 @@ STREAM = (
 )
 SETTLED = ("likelihood", "covariance", *(number.name for number in MODEL), "first")  # what a saved state has already
 CLASSES_HELP = "values of a target with classes, in their order (default those of the first batch, sorted)"
-CLASSES = option("--classes", "A,B", CLASSES_HELP)
+CLASSES = Option("--classes", "A,B", CLASSES_HELP)
 LIKELIHOOD_HELP = "default probit for a first batch with two values of the target, else gaussian"
-RESUME = option("--resume", "STATE", "go on with a state that --output saved; it may be replaced")
+RESUME = Option("--resume", "STATE", "go on with a state that --output saved; it may be replaced")
 LEARN_HELP = "the covariance and the noise from the first batch, from every one, or not at all (default first)"
-LEARN = option("--learn", ("first", "always", "never"), LEARN_HELP, "first")
+LEARN = Option("--learn", ("first", "always", "never"), LEARN_HELP, "first")
+COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(CLASSES,))
+PROCESS = Group("model", *gaussian_processes.model_options(LIKELIHOOD_HELP, without=("white",)), *MODEL)
+DRAWN = "the function with its inducing points, of more than two columns along each of them"
+GROUPS = (COLUMNS, PROCESS, *readers.TABLE, Group("stream", *STREAM, RESUME), iteration(200, 1e-8, LEARN))
 
 
-@fit_command(
-    "co2, banana",
-    "the function with its inducing points, of more than two columns along each of them",
-    regression_data.columns(*regression_data.ROW_OPTIONS, others=(CLASSES,)),
-    group("model", *gaussian_processes.model_options(LIKELIHOOD_HELP, without=("white",)), *MODEL),
-    readers.MISSING,
-    readers.TEXT_FILES,
-    group("stream", *STREAM, RESUME),
-    iteration(200, 1e-8, LEARN),
-)
+@fit_command("co2, banana", DRAWN, *GROUPS)
 def fit(options):
     """Fit a sparse Gaussian process to a table in batches, in the order of its rows and in constant memory.
 

@@ -7,14 +7,14 @@ import numpy as np
 
 from cavity.cli import readers
 from cavity.cli.fits import ascent_lines, ascent_options, fit_command, given, timed
-from cavity.cli.options import ASCENT, COUNT, POSITIVE, Number, flag, group, iteration, option
+from cavity.cli.options import ASCENT, COUNT, POSITIVE, Group, Number, Option, flag, iteration
 from cavity.cli.table import complete, digits
 from cavity.jobs.job import Job
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 from cavity.runs.executors import Threads, threads_of
 from cavity.sources import sources
 
-MODEL = (
+VARIANCES = (
     Number("--noise-variance", POSITIVE, "V", "around the component means (default learnt)"),
     Number("--prior-variance", POSITIVE, "V", "of the component means (default learnt)"),
 )
@@ -23,16 +23,12 @@ SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, th
 SEARCH = 200  # most passes while several numbers are compared: empty components take thousands to vanish
 COMPONENTS = Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)")
 EQUAL_WEIGHTS = flag("--equal-weights", "all components equally probable (default learnt)")
+COLUMN = Option("--column", "NAME", "column name or number", action="append")
+MODEL = Group("model", COMPONENTS, *VARIANCES, EQUAL_WEIGHTS)
+DRAWN = "histogram, components, responsibilities and ELBO"
 
 
-@fit_command(
-    "galaxies",
-    "histogram, components, responsibilities and ELBO",
-    option("--column", "NAME", "column name or number", action="append"),
-    *readers.READING,
-    group("model", COMPONENTS, *MODEL, EQUAL_WEIGHTS),
-    iteration(2000, 1e-10, *ASCENT),
-)
+@fit_command("galaxies", DRAWN, COLUMN, *readers.READING, MODEL, iteration(2000, 1e-10, *ASCENT))
 def fit(options):
     """Fit a mixture of Gaussians of equal variance by mean field.
 
@@ -111,7 +107,7 @@ def merged(posterior):
 def model_of(k, mean, sample, options):
     """Return the model: settings as given, the others learnt from starts scaled to a sample of the data."""
     variance = float(np.var(sample)) or 1.0
-    typed = given(options, MODEL)
+    typed = given(options, VARIANCES)
     known = {*typed, *(["weights"] if options.equal_weights else [])}
     if k == 1:
         known.add("prior_variance")  # one mean cannot tell it

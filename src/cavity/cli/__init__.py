@@ -24,10 +24,10 @@ COMMANDS = (  # its words, the file and the name of its Command there, and one l
     ("fit gp", "gp.fit", "regression and classification by smooth functions of the columns"),
     (
         "fit linear-regression",
-        "regressions.fit_linear",
+        "regression.linear",
         "linear regression whose prior and noise are learnt, by mean field",
     ),
-    ("fit logistic-regression", "regressions.fit_logistic", "logistic regression whose prior is learnt, by mean field"),
+    ("fit logistic-regression", "regression.logistic", "logistic regression whose prior is learnt, by mean field"),
     ("fit mixed", "mixed.fit", "regression and classification with effects that differ by group"),
     ("fit mixture", "mixture.fit", "a mixture of Gaussians with means and covariances of their own"),
     ("fit streaming-gp", "streaming_gp.fit", "the same as gp for tables of any length, in the order of their rows"),

@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.cli import readers
 from cavity.cli.fits import end_lines, fit_command, given, site_options, timed
-from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, Group, Number, Option, iteration, site_updates
+from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, Group, Number, Option, site_updates
 from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
 
@@ -23,11 +23,11 @@ MODEL = (
 COLUMN_HELP = "column name or number; repeat for points in several dimensions"
 COLUMN = Option("--column", "NAME", COLUMN_HELP, action="append")
 ORDER = Number("--random-order", INDEX, "SEED", "visit the points in random order")
-ITERATION = iteration(100, 1e-10, *site_updates("(0, 1]", "sequential", "parallel"), ORDER)
+UPDATES = (*site_updates("(0, 1]", "sequential", "parallel"), ORDER)
 DRAWN = "data, posterior and clutter probabilities"
 
 
-@fit_command("newcomb", DRAWN, COLUMN, *readers.READING, Group("model", *MODEL), ITERATION)
+@fit_command("newcomb", DRAWN, COLUMN, *readers.READING, Group("model", *MODEL), max_iter=100, tol=1e-10, fit=UPDATES)
 def fit(options):
     """Fit a mean to data of which some are clutter, by expectation propagation.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.base.persistence import check_output
 from cavity.base.results import counted
-from cavity.cli.options import DATA, JOB, KEYWORDS, Command, Group, Option
+from cavity.cli.options import COUNT, DATA, JOB, KEYWORDS, NONNEGATIVE, THREADS, Command, Group, Number, Option
 from cavity.cli.standard_output import described, say, shows
 from cavity.sources.formats import is_file_name, is_store
 
@@ -102,15 +102,19 @@ def _is_among(path, source):
     return path in places or (path.is_file() and any(is_store(place) or is_file_name(path.name) for place in around))
 
 
-def fit_command(examples, drawn, *options):
+def fit_command(examples, drawn, *options, max_iter, tol, fit=()):
     """Return what makes a command of `cavity fit` of the function that fits, whose docstring is the description.
 
-    `examples` are shipped data sets that suit it, `drawn` is what a picture shows.
+    `examples` are shipped data sets that suit it, `drawn` is what a picture shows; `max_iter` and `tol` are defaults,
+    beside further options of the iteration.
     """
+    passes = Number("--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
+    tolerance = Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol)
+    iteration = Group("fit", passes, tolerance, THREADS, *fit)
     data = Option("data", None, DATA.format(examples))
     save = Option("--output", "FILE", "save the posterior as .npz (read it with cavity.load)", alias=["--save"])
     output = Group("output", save, Option("--plot", "FILE", f"draw {drawn} (plot extra)"), *JOB)
-    return lambda fit: Command(partial(fit_and_deliver, fit), fit.__doc__, data, *options, output)
+    return lambda run: Command(partial(fit_and_deliver, run), run.__doc__, data, *options, iteration, output)
 
 
 def fit_and_deliver(fit, options):

@@ -7,7 +7,7 @@ import numpy as np
 from cavity.cli import readers
 from cavity.cli import regression_data as regression
 from cavity.cli.fits import end_lines, fit_command, shown, site_options, summary_lines, timed
-from cavity.cli.options import POSITIVE, Group, Number, Option, flag, iteration, site_updates
+from cavity.cli.options import POSITIVE, Group, Number, Option, flag, site_updates
 from cavity.likelihoods.named import NAMED
 
 SETTINGS = regression.settings("learnt")
@@ -21,13 +21,13 @@ MODEL = Group(
     flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
     flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )
-UPDATES = site_updates("[1e-6, 1]", "parallel", "sequential", "stochastic")
 COLUMNS = regression.columns(*regression.ROW_OPTIONS, others=(TRIALS, regression.NO_INTERCEPT))
 APPROXIMATION = Option("--approximation", ("full", "diagonal"), default="full")
-ITERATION = iteration(200, 1e-8, *UPDATES, APPROXIMATION)
+UPDATES = (*site_updates("[1e-6, 1]", "parallel", "sequential", "stochastic"), APPROXIMATION)
+READING = (COLUMNS, *readers.READING)
 
 
-@fit_command("pima", "coefficients and predictions", COLUMNS, *readers.READING, MODEL, ITERATION)
+@fit_command("pima", "coefficients and predictions", *READING, MODEL, max_iter=200, tol=1e-8, fit=UPDATES)
 def fit(options):
     """Fit a generalised linear model by expectation propagation.
 
@@ -64,8 +64,7 @@ def problem_of(table, options):
     if options.likelihood is None and not problem.classes and np.ptp(problem.y) == 0:
         raise ValueError(f"{table.source}: column {problem.target!r} has one value only ({problem.y[0]:g})")
     if not options.no_intercept:
-        explicit = options.features is not None
-        problem = problem.without_constants(table.source, explicit, ", or say --no-intercept")
+        problem = problem.without_constants(", or say --no-intercept")
     if not problem.names and (options.no_intercept or likelihood == regression.ORDERED):
         raise ValueError(f"{table.source}: no columns to predict {problem.target!r} from, and no intercept")
     return problem

@@ -3,7 +3,7 @@
 from cavity import likelihoods
 from cavity.cli import gaussian_processes, readers, regression_data
 from cavity.cli.fits import end_lines, fit_command, fit_options, shown, timed
-from cavity.cli.options import COUNT, Group, Number, Option, flag, iteration
+from cavity.cli.options import COUNT, Group, Number, Option, flag
 
 MANY = 2000  # most rows fitted without being asked to
 ROWS = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
@@ -16,10 +16,11 @@ MODEL = Group(
 )
 SEARCHES = Number("--starts", COUNT, "S", "starts of the search that are followed to the end (default 1)", 1)
 COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(ROWS,))
+GROUPS = (COLUMNS, *readers.TABLE, MODEL)
 DRAWN = "the function, of more than two columns along each of them"
 
 
-@fit_command("motorcycle, banana, pima", DRAWN, COLUMNS, *readers.TABLE, MODEL, iteration(200, 1e-8, SEARCHES))
+@fit_command("motorcycle, banana, pima", DRAWN, *GROUPS, max_iter=200, tol=1e-8, fit=[SEARCHES])
 def fit(options):
     """Fit a Gaussian process: exactly for Gaussian noise, else by expectation propagation.
 
@@ -50,7 +51,7 @@ def problem_of(table, options):
     """Return the rows and columns to fit that the options choose from the table, and the other rows or None."""
     kind = options.likelihood or regression_data.default_likelihood(table, options)
     problem = regression_data.chosen(table, options, kind)
-    problem = problem.without_constants(table.source, options.features is not None).with_columns(table.source)
+    problem = problem.without_constants().with_columns()
     n = fitted_rows(table, options, len(problem.y))
     problem = gaussian_processes.scaled(problem, slice(n))
     return problem.part(slice(n)), problem.part(slice(n, None)) if n < len(problem.y) else None

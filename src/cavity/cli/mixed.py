@@ -2,7 +2,7 @@
 
 from cavity.cli import readers
 from cavity.cli.fits import end_lines, fit_command, fit_options, timed
-from cavity.cli.options import CHECKPOINTS, POSITIVE, Group, Number, Option, iteration
+from cavity.cli.options import CHECKPOINTS, POSITIVE, Group, Number, Option
 from cavity.cli.regression_data import LIKELIHOOD_HELP
 from cavity.likelihoods.named import NAMED
 
@@ -19,7 +19,7 @@ MODEL = Group(
 DRAWN = "fixed effects, and those of the groups"
 
 
-@fit_command("cbpp", DRAWN, MODEL, readers.TEXT_FILES, CHECKPOINTS, iteration(200, 1e-8))
+@fit_command("cbpp", DRAWN, MODEL, readers.TEXT_FILES, CHECKPOINTS, max_iter=200, tol=1e-8)
 def fit(options):
     """Fit a mixed model by expectation propagation over a sparse posterior.
 

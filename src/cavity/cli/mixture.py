@@ -8,7 +8,7 @@ import numpy as np
 
 from cavity.cli import readers
 from cavity.cli.fits import ascent_lines, ascent_options, fit_command, given, timed
-from cavity.cli.options import ASCENT, CHECKPOINTS, FINITE, POSITIVE, Group, Number, Option, flag, iteration, typed
+from cavity.cli.options import ASCENT, CHECKPOINTS, FINITE, POSITIVE, Group, Number, Option, flag, typed
 from cavity.cli.table import digits, some
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
@@ -73,7 +73,7 @@ READING = (COLUMNS, CHECKPOINTS, readers.MISSING_OR_KEPT, readers.TEXT_FILES)
 DRAWN = "points, components, responsibilities and ELBO"
 
 
-@fit_command("faithful", DRAWN, *READING, MODEL, iteration(1000, 1e-10, *ASCENT, MOVES))
+@fit_command("faithful", DRAWN, *READING, MODEL, max_iter=1000, tol=1e-10, fit=[*ASCENT, MOVES])
 def fit(options):
     """Fit a mixture of Gaussians by mean field.
 

@@ -182,13 +182,6 @@ JOB = (  # options of every command that works on a table
 DATA = "a shipped data set ({}), or a table: .csv, .tsv, .txt (also .gz), .parquet, .npy; - is standard input"
 
 
-def iteration(max_iter, tol, *others):
-    """Return the group of the options of every iterative fit, and others."""
-    passes = Number("--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
-    tolerance = Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol)
-    return Group("fit", passes, tolerance, THREADS, *others)
-
-
 def site_updates(power, *schedules):
     """Return the options of expectation propagation and assumed-density filtering; the first schedule is the default.
 

@@ -14,17 +14,7 @@ from cavity import data
 from cavity.base import arrays
 from cavity.cli.options import CHECKPOINTS, Group, Option
 from cavity.cli.standard_output import progress
-from cavity.cli.table import (
-    INTERCEPT,
-    MOST_COLUMNS_LISTED,
-    Columns,
-    categories_of,
-    complete,
-    in_order_of,
-    some,
-    with_categories,
-    with_ones,
-)
+from cavity.cli.table import MOST_COLUMNS_LISTED, Columns, complete, in_order_of, some, with_columns_of_fit
 from cavity.sources import formats, sources, text
 from cavity.sources.lines import TextReader
 
@@ -171,9 +161,7 @@ def read_columns(options, gaps, way_out=GAPS_POSSIBLE, *, fitted=None, also=()):
     """
     table = whole(options)
     also = [table.select([name])[0] for name in also]
-    table, _ = with_categories(table, categories_of(fitted), fitted)
-    if INTERCEPT in (fitted or ()) and INTERCEPT not in table.names:
-        table = with_ones(table)
+    table = with_columns_of_fit(table, fitted)
     columns, there = options.columns, [*table.names, *table.made]
     if columns is None and fitted is not None and (table.rows.names is not None or len(there) != len(fitted)):
         columns = _of_fit(options.data, there, fitted)

@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.cli.fits import given
 from cavity.cli.options import POSITIVE, Group, Number, Option, flag, typed
-from cavity.cli.table import coded, complete, some, with_categories
+from cavity.cli.table import Columns, coded, complete, some, with_categories
 from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
 
 ORDERED = "ordered-probit"
@@ -44,8 +44,8 @@ def settings(dispersion):
 class RegressionTable:
     """What is fitted: the columns that the options choose."""
 
-    title: str  # of the table
-    units: dict  # of its columns, as far as they are known
+    table: Columns
+    explicit: bool  # whether the features were named
     X: object  # an array, or a Source where rows stay in a file
     names: list
     y: np.ndarray
@@ -61,27 +61,31 @@ class RegressionTable:
     spread: np.ndarray | None = None  # standard deviation of each column
     size: float = 1.0  # variance of a target of real numbers
 
-    def without_constants(self, source, explicit, way_out=""):
-        """Leave out columns of one value; ValueError if they were chosen explicitly."""
+    @property
+    def title(self):
+        """What the table is called."""
+        return self.table.about.get("title", self.table.source)
+
+    def without_constants(self, way_out=""):
+        """Leave out columns of one value; ValueError if they were named."""
         varied = np.array(self.high > self.low, dtype=bool)
         constant = [name for name, varies in zip(self.names, varied, strict=True) if not varies]
-        if constant and explicit:
-            raise ValueError(
-                f"{source}: column {constant[0]!r} is constant and says no more than the intercept; leave it out of "
-                f"--features{way_out}"
-            )
-        names = [name for name in self.names if name not in constant]
-        notes = [*self.notes, *(f"{column} (constant)" for column in constant)]
         if not constant:
             return self
-        index = np.flatnonzero(varied)
-        X = np.ascontiguousarray(self.X[:, varied]) if isinstance(self.X, np.ndarray) else self.X.columns(index)
-        return replace(self, X=X, names=names, notes=notes)
+        if self.explicit:
+            raise ValueError(
+                f"{self.table.source}: column {constant[0]!r} is constant and says no more than the intercept; leave "
+                f"it out of --features{way_out}"
+            )
+        names = [name for name in self.names if name not in constant]
+        X = self.X[:, varied] if isinstance(self.X, np.ndarray) else self.X.columns(np.flatnonzero(varied))
+        X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X
+        return replace(self, X=X, names=names, notes=[*self.notes, *(f"{column} (constant)" for column in constant)])
 
-    def with_columns(self, source):
+    def with_columns(self):
         """Return the problem; ValueError if there are no columns."""
         if not self.names:
-            raise ValueError(f"{source}: no columns to predict {self.target!r} from")
+            raise ValueError(f"{self.table.source}: no columns to predict {self.target!r} from")
         return self
 
     def label(self, posterior):
@@ -91,7 +95,8 @@ class RegressionTable:
 
     def labels(self):
         """Return the names of the columns and that of the target, with their units."""
-        named = [f"{name} [{self.units[name]}]" if name in self.units else name for name in (*self.names, self.target)]
+        units = self.table.about.get("units", {})
+        named = [f"{name} [{units[name]}]" if name in units else name for name in (*self.names, self.target)]
         return named[:-1], named[-1]
 
     def data(self):
@@ -175,8 +180,8 @@ def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=Fals
     low, high = table.ranges(features)
     X = table.of(features) if stored and len(table) > table.of(features).block_rows else table.matrix(features)
     return RegressionTable(
-        title=table.about.get("title", table.source),
-        units=table.about.get("units", {}),
+        table=table,
+        explicit=options.features is not None,
         X=X,
         names=features,
         y=y,

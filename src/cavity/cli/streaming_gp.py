@@ -12,20 +12,7 @@ from cavity.base.results import counted
 from cavity.cli import gaussian_processes, readers, regression_data
 from cavity.cli.fits import elapsed, fit_command, fit_options, given, shown
 from cavity.cli.gaussian_processes import MEANS, STARTS
-from cavity.cli.options import (
-    BELOW_1,
-    COUNT,
-    FINITE,
-    FROM_0_TO_1,
-    INDEX,
-    INSIDE,
-    NONNEGATIVE,
-    Group,
-    Number,
-    Option,
-    iteration,
-    typed,
-)
+from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Group, Number, Option
 from cavity.cli.prequential import Scores
 from cavity.cli.standard_output import complain, progress
 from cavity.cli.table import categories_of, complete, in_order_of, some, with_categories
@@ -62,10 +49,10 @@ LEARN = Option("--learn", ("first", "always", "never"), LEARN_HELP, "first")
 COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(CLASSES,))
 PROCESS = Group("model", *gaussian_processes.model_options(LIKELIHOOD_HELP, without=("white",)), *MODEL)
 DRAWN = "the function with its inducing points, of more than two columns along each of them"
-GROUPS = (COLUMNS, PROCESS, *readers.TABLE, Group("stream", *STREAM, RESUME), iteration(200, 1e-8, LEARN))
+GROUPS = (COLUMNS, PROCESS, *readers.TABLE, Group("stream", *STREAM, RESUME))
 
 
-@fit_command("co2, banana", DRAWN, *GROUPS)
+@fit_command("co2, banana", DRAWN, *GROUPS, max_iter=200, tol=1e-8, fit=[LEARN])
 def fit(options):
     """Fit a sparse Gaussian process to a table in batches, in the order of its rows and in constant memory.
 
@@ -75,7 +62,7 @@ def fit(options):
     gaussian_processes.check_plot(options)
     settled = next((name for name in SETTLED if getattr(options, name) is not None), None)
     if options.resume is not None and settled is not None:
-        raise ValueError(f"--resume goes on with the model that was saved; leave out {typed(settled)}")
+        raise ValueError(f"--resume goes on with the model that was saved; leave out --{settled.replace('_', '-')}")
     stream = Stream(options)
     started = time.perf_counter()
     try:
@@ -138,7 +125,7 @@ class Stream:
                     f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
                     "say what there is, like --classes=no,yes"
                 )
-        rows = regression_data.chosen(table, options, self.kind, self.classes, fitted).with_columns(table.source)
+        rows = regression_data.chosen(table, options, self.kind, self.classes, fitted).with_columns()
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
                 f"--resume: {options.resume} is of {counted(self.state.n_features, 'column')}, got {len(rows.names)} "

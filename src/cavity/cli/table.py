@@ -350,9 +350,12 @@ def with_categories(table, names, fitted=()):
     return replace(table, made=table.made | made), notes
 
 
-def with_ones(table):
-    """Return the table with a column of ones, to be made."""
-    return replace(table, made={INTERCEPT: (None, None)} | table.made)
+def with_columns_of_fit(table, fitted):
+    """Return the table with the columns to be made that the columns of a fit were made of: categories, and of ones."""
+    table, _ = with_categories(table, categories_of(fitted), fitted)
+    if INTERCEPT in (fitted or ()) and INTERCEPT not in table.names:
+        return replace(table, made={INTERCEPT: (None, None)} | table.made)
+    return table
 
 
 def levels_of(name, fitted):

@@ -7,7 +7,7 @@ import numpy as np
 
 from cavity.cli import readers
 from cavity.cli.fits import ascent_lines, ascent_options, fit_command, given, timed
-from cavity.cli.options import ASCENT, COUNT, POSITIVE, Group, Number, Option, flag, iteration
+from cavity.cli.options import ASCENT, COUNT, POSITIVE, Group, Number, Option, flag
 from cavity.cli.table import complete, digits
 from cavity.jobs.job import Job
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
@@ -28,7 +28,7 @@ MODEL = Group("model", COMPONENTS, *VARIANCES, EQUAL_WEIGHTS)
 DRAWN = "histogram, components, responsibilities and ELBO"
 
 
-@fit_command("galaxies", DRAWN, COLUMN, *readers.READING, MODEL, iteration(2000, 1e-10, *ASCENT))
+@fit_command("galaxies", DRAWN, COLUMN, *readers.READING, MODEL, max_iter=2000, tol=1e-10, fit=ASCENT)
 def fit(options):
     """Fit a mixture of Gaussians of equal variance by mean field.
 

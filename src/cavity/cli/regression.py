@@ -5,18 +5,18 @@ from argparse import BooleanOptionalAction
 from cavity.base.results import counted
 from cavity.cli import readers, regression_data
 from cavity.cli.fits import end_lines, fit_command, fit_options, given, summary_lines, timed
-from cavity.cli.options import POSITIVE, Group, Number, Option, iteration
+from cavity.cli.options import POSITIVE, Group, Number, Option
 
 PRIOR = Number("--prior-variance", POSITIVE, "V", "of each coefficient (default learnt)")
 NOISE = Number("--noise-variance", POSITIVE, "V", "of the target around the line (default learnt)")
 ARD_HELP = "learn a prior variance for each coefficient, or one for all (default each)"
 ARD = Option("--ard", help=ARD_HELP, action=BooleanOptionalAction)
+STOPPING = {"max_iter": 1000, "tol": 1e-10}
 COLUMNS = regression_data.columns(others=(regression_data.NO_INTERCEPT,))
-ITERATION = iteration(1000, 1e-10)
 
 
-@fit_command("motorcycle", "coefficients", COLUMNS, *readers.READING, Group("model", PRIOR, NOISE, ARD), ITERATION)
-def fit_linear(options):
+@fit_command("motorcycle", "coefficients", COLUMNS, *readers.READING, Group("model", PRIOR, NOISE, ARD), **STOPPING)
+def linear(options):
     """Fit a linear regression by mean field: its noise and the prior variance of its coefficients are learnt.
 
     The table is read once.
@@ -26,8 +26,8 @@ def fit_linear(options):
     return fit(options, LinearRegression, "gaussian", PRIOR, NOISE)
 
 
-@fit_command("pima", "coefficients", COLUMNS, *readers.READING, Group("model", PRIOR, ARD), ITERATION)
-def fit_logistic(options):
+@fit_command("pima", "coefficients", COLUMNS, *readers.READING, Group("model", PRIOR, ARD), **STOPPING)
+def logistic(options):
     """Fit a logistic regression by mean field: the prior variance of its coefficients is learnt."""
     from cavity.models.regression.logistic import LogisticRegression
 
@@ -36,12 +36,10 @@ def fit_logistic(options):
 
 def fit(options, kind, likelihood, *numbers):
     """Fit a model of a class, with those of some numbers that were typed; return what commands return."""
-    table = readers.whole(options)
-    problem = regression_data.chosen(table, options, likelihood, stored=True)
+    problem = regression_data.chosen(readers.whole(options), options, likelihood, stored=True)
     if not options.no_intercept:
-        explicit = options.features is not None
-        problem = problem.without_constants(table.source, explicit, ", or say --no-intercept")
-    problem = problem.with_columns(table.source)
+        problem = problem.without_constants(", or say --no-intercept")
+    problem = problem.with_columns()
     ard = options.prior_variance is None if options.ard is None else options.ard  # columns may have any scale
     settings = {"prior_variance": None} | given(options, numbers)
     model = kind(**settings, ard=ard, intercept=not options.no_intercept)

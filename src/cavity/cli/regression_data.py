@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.cli.fits import given
-from cavity.cli.options import POSITIVE, Group, Number, Option, flag, typed
+from cavity.cli.options import KEYWORDS, POSITIVE, Group, Number, Option, flag, typed
 from cavity.cli.table import Columns, coded, complete, some, with_categories
 from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
 
@@ -56,8 +56,7 @@ class RegressionTable:
     notes: list  # what was left out, and why
     roles: dict  # columns by what they are taken for, as posteriors keep them
     likelihood: str
-    low: np.ndarray  # smallest value of each column, and the largest
-    high: np.ndarray
+    varied: np.ndarray  # which columns have more than one value
     spread: np.ndarray | None = None  # standard deviation of each column
     size: float = 1.0  # variance of a target of real numbers
 
@@ -68,8 +67,7 @@ class RegressionTable:
 
     def without_constants(self, way_out=""):
         """Leave out columns of one value; ValueError if they were named."""
-        varied = np.array(self.high > self.low, dtype=bool)
-        constant = [name for name, varies in zip(self.names, varied, strict=True) if not varies]
+        constant = [name for name, varies in zip(self.names, self.varied, strict=True) if not varies]
         if not constant:
             return self
         if self.explicit:
@@ -78,8 +76,8 @@ class RegressionTable:
                 f"it out of --features{way_out}"
             )
         names = [name for name in self.names if name not in constant]
-        X = self.X[:, varied] if isinstance(self.X, np.ndarray) else self.X.columns(np.flatnonzero(varied))
-        X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X
+        index = np.flatnonzero(self.varied)
+        X = np.ascontiguousarray(self.X[:, index]) if isinstance(self.X, np.ndarray) else self.X.columns(index)
         return replace(self, X=X, names=names, notes=[*self.notes, *(f"{column} (constant)" for column in constant)])
 
     def with_columns(self):
@@ -151,17 +149,15 @@ def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=Fals
     """
     table, left = with_categories(table, options.categorical, fitted)
     target = target_of(table, options)
-    offset, weights, trials = (
-        None if name is None else table.select([name])[0]
-        for name in (getattr(options, role, None) for role in ("offset", "weights", "trials"))
-    )
-    others = [name for name in (offset, weights, trials) if name is not None]
-    for name in {target, *others} & {origin for origin, _ in table.made.values()}:
+    typed_names = {role: getattr(options, role, None) for role in ("offset", "weights", "trials")}
+    names = {role: table.select([name])[0] for role, name in typed_names.items() if name is not None}
+    others = [target, *names.values()]
+    for name in {*others} & {origin for origin, _ in table.made.values()}:
         raise ValueError(
             f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
         )
-    features, notes = table.chosen(options.features, "--features", {target, *others})
-    table, dropped = complete(table, [target, *features, *others], options)
+    features, notes = table.chosen(options.features, "--features", {*others})
+    table, dropped = complete(table, [target, *features, *names.values()], options)
     if likelihood in (*BINARY, ORDERED):
         y, classes = classes_of(table, target, likelihood in BINARY, classes)
     else:
@@ -169,14 +165,15 @@ def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=Fals
     if likelihood in COUNTS:
         check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
     if likelihood in SHARES:
-        if trials is None:
+        if "trials" not in names:
             raise ValueError(f"--likelihood {likelihood} needs --trials, the column of the numbers of trials")
-        y = np.column_stack([y, table.numbers(trials)])
+        y = np.column_stack([y, table.numbers(names["trials"])])
         check(table, target, (y[:, 0] >= 0) & (y[:, 0] <= y[:, 1]), "successes are from 0 to the number of trials")
-    elif trials is not None:
+    elif "trials" in names:
         raise ValueError(f"--trials has no meaning for --likelihood {likelihood}")
+    offset, weights = (table.numbers(names[role]) if role in names else None for role in ("offset", "weights"))
     if weights is not None:
-        check(table, weights, table.numbers(weights) >= 0, "--weights needs numbers that are not negative")
+        check(table, names["weights"], weights >= 0, "--weights needs numbers that are not negative")
     low, high = table.ranges(features)
     X = table.of(features) if stored and len(table) > table.of(features).block_rows else table.matrix(features)
     return RegressionTable(
@@ -187,13 +184,12 @@ def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=Fals
         y=y,
         target=target,
         classes=classes,
-        offset=None if offset is None else table.numbers(offset),
-        weights=None if weights is None else table.numbers(weights),
+        offset=offset,
+        weights=weights,
         notes=[*notes, *left, *dropped],
-        roles={role: name for role, name in (("y", target), ("offset", offset), ("sample_weight", weights)) if name},
+        roles={"y": target} | {KEYWORDS.get(role, role): name for role, name in names.items() if role != "trials"},
         likelihood=likelihood,
-        low=low,
-        high=high,
+        varied=low < high,
     )
 
 

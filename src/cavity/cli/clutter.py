@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity.cli import readers
-from cavity.cli.fits import end_lines, fit_command, given, site_options, timed
+from cavity.cli.fits import collect_typed, end_lines, fit_command, site_options, timed
 from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, Group, Number, Option, site_updates
 from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
@@ -35,17 +35,14 @@ def fit(options):
     """
     values, names, about = readers.read_points(options)
     x = values[:, 0] if values.shape[1] == 1 else values
-    typed = given(options, MODEL)
+    typed = collect_typed(options, MODEL)
     model = Clutter(**typed).settle(x, keep=typed)  # the rest is scaled to the data
     order = {} if options.random_order is None else {"order": "random", "rng": options.random_order}
     posterior, seconds = timed(model.fit, x, **site_options(options), **order)
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
-
-    def draw(plot):
-        labels = [f"{name} [{about['unit']}]" if about["unit"] else name for name in names]
-        return plot.picture(posterior, x, names=labels, title=Path(options.data).name)
-
-    return posterior, report(values, names, about, model, posterior, probability, seconds), draw
+    labels = [f"{name} [{about['unit']}]" if about["unit"] else name for name in names]
+    drawn = {"X": x, "names": labels, "title": Path(options.data).name}
+    return posterior, report(values, names, about, model, posterior, probability, seconds), drawn
 
 
 def report(values, names, about, model, posterior, probability, seconds):

@@ -11,11 +11,11 @@ import numpy as np
 from cavity.base.persistence import check_output
 from cavity.base.results import counted
 from cavity.cli.options import COUNT, DATA, JOB, KEYWORDS, NONNEGATIVE, THREADS, Command, Group, Number, Option
-from cavity.cli.standard_output import described, say, shows
+from cavity.cli.standard_output import describe, say, shows
 from cavity.sources.formats import is_file_name, is_store
 
 
-def given(options, numbers):
+def collect_typed(options, numbers):
     """Return what was typed of some Numbers, by the names that the arguments of the library have."""
     values = {KEYWORDS.get(each.name, each.name): getattr(options, each.name) for each in numbers}
     return {name: value for name, value in values.items() if value is not None}
@@ -75,7 +75,7 @@ def summary_lines(posterior):
     yield from repr(posterior.summary()).splitlines()[1:]
 
 
-def shown(value):
+def format_numbers(value):
     """Return words for a number or several."""
     return ", ".join(f"{each:.6g}" for each in np.ravel(value))
 
@@ -120,8 +120,8 @@ def fit_command(examples, drawn, *options, max_iter, tol, fit=()):
 def fit_and_deliver(fit, options):
     """Run a command of `cavity fit`; return the exit status.
 
-    `fit` takes the options and returns the posterior, the lines to print, and a function that draws the figure with
-    cavity.plot.pictures. That a file cannot be written or the plot extra is missing is found out before any work.
+    `fit` takes the options and returns the posterior, the lines to print, and the arguments of plot.pictures.picture
+    beside the posterior. That a file cannot be written or the plot extra is missing is found out before any work.
     """
     check_paths(options)
     picture = getattr(options, "plot", None)
@@ -129,16 +129,16 @@ def fit_and_deliver(fit, options):
         from cavity.plot import pictures as plot  # ImportError if matplotlib is missing
 
         plot.format_of(picture)
-    (posterior, lines, draw), seconds = timed(fit, options)
+    (posterior, lines, drawn), seconds = timed(fit, options)
     files = {}
     if options.output is not None:
         posterior.save(options.output)  # before anything else can fail
         files["saved"] = options.output
     lines = list(lines)
     if picture is not None:
-        plot.save(draw(plot), picture)
+        plot.save(plot.picture(posterior, **drawn), picture)
         files["plot"] = picture
     lines += [f"  {what:<16} {file}" for what, file in files.items()]
     known = {"command": "fit", "model": options.model, "data": options.data, "seconds": seconds, **files}
-    say(options, lines, lambda: known | described(posterior))  # at the end: a closed pipe must not cost the files
+    say(options, lines, lambda: known | describe(posterior))  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1

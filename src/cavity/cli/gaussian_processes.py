@@ -8,7 +8,7 @@ from scipy.special import ndtri
 
 from cavity.base.scales import robust_spread
 from cavity.cli import regression_data
-from cavity.cli.fits import given, shown
+from cavity.cli.fits import collect_typed, format_numbers
 from cavity.cli.options import FINITE, POSITIVE, Number, Option
 from cavity.cli.regression_data import ORDERED
 from cavity.cli.table import some
@@ -62,7 +62,7 @@ def likelihood_of(problem, options, **defaults):
     kind = type(named_likelihood(problem.likelihood))
     regression_data.likelihood_of(options, problem.likelihood, SETTINGS)  # which knows all settings that were given
     known, scales = kind.parameters, scales_of(kind)
-    settings = {name: value for name, value in defaults.items() if name in known} | given(options, SETTINGS)
+    settings = {name: value for name, value in defaults.items() if name in known} | collect_typed(options, SETTINGS)
     fixed = any(name in settings for name in scales)
     if "thresholds" in known and "thresholds" not in settings:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
@@ -100,7 +100,7 @@ def model_lines(problem, model, mean, learn):
     """
     yield f"  columns          {some(problem.names, 12)}"
     yield "model"
-    settings = [f"{name} {shown(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
+    settings = [f"{name} {format_numbers(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
     learnt = " (learnt)" if learn is True and scales_of(model.likelihood) else ""
     yield f"  likelihood       {', '.join((problem.likelihood, *settings))}{learnt}"
     yield f"  mean             {mean}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.cli import readers
 from cavity.cli import regression_data as regression
-from cavity.cli.fits import end_lines, fit_command, shown, site_options, summary_lines, timed
+from cavity.cli.fits import end_lines, fit_command, format_numbers, site_options, summary_lines, timed
 from cavity.cli.options import POSITIVE, Group, Number, Option, flag, site_updates
 from cavity.likelihoods.named import NAMED
 
@@ -47,20 +47,16 @@ def fit(options):
     learn = "prior_variance" if options.learn_prior_variance else None
     posterior, seconds = timed(model.fit, **data, **site_options(options), learn=learn)
     posterior = replace(problem.label(posterior), intercept=intercept)
-
-    def draw(plot):
-        if not problem.names or problem.y.ndim > 1:
-            return plot.picture(posterior, title=problem.title)
-        rows = {"X": problem.matrix(), "y": problem.y, "offset": problem.offset}
-        return plot.picture(posterior, **rows, title=problem.title, target=problem.target)
-
-    return posterior, report(problem, posterior, seconds), draw
+    drawn = {"title": problem.title}
+    if options.plot is not None and problem.names and problem.y.ndim == 1:
+        drawn |= {"X": problem.matrix(), "y": problem.y, "offset": problem.offset, "target": problem.target}
+    return posterior, report(problem, posterior, seconds), drawn
 
 
 def problem_of(table, options):
     """Return the matrix and the target that the options choose from the table."""
     likelihood = options.likelihood or regression.default_likelihood(table, options)
-    problem = regression.chosen(table, options, likelihood, stored=True)
+    problem = regression.choose_columns(table, options, likelihood, stored=True)
     if options.likelihood is None and not problem.classes and np.ptp(problem.y) == 0:
         raise ValueError(f"{table.source}: column {problem.target!r} has one value only ({problem.y[0]:g})")
     if not options.no_intercept:
@@ -75,7 +71,7 @@ def report(problem, posterior, seconds):
     yield from regression.heading(problem)
     yield "model"
     likelihood, learnt = posterior.model.likelihood, posterior.learnt.names if posterior.learnt else ()
-    known = {name: shown(getattr(likelihood, name)) for name in likelihood.parameters}
+    known = {name: format_numbers(getattr(likelihood, name)) for name in likelihood.parameters}
     settings = (f"{name} {value}{' (learnt)' if name in learnt else ''}" for name, value in known.items())
     yield f"  likelihood    {', '.join((problem.likelihood, *settings))}"
     yield from prior_lines(posterior)

@@ -2,7 +2,7 @@
 
 from cavity import likelihoods
 from cavity.cli import gaussian_processes, readers, regression_data
-from cavity.cli.fits import end_lines, fit_command, fit_options, shown, timed
+from cavity.cli.fits import end_lines, fit_command, fit_options, format_numbers, timed
 from cavity.cli.options import COUNT, Group, Number, Option, flag
 
 MANY = 2000  # most rows fitted without being asked to
@@ -39,18 +39,13 @@ def fit(options):
     search = fit_options(options) | {"learn": learn, "n_starts": options.starts}
     posterior, seconds = timed(model.fit, **problem.data(), **search)
     posterior = problem.label(posterior)
-
-    def draw(plot):
-        names, target = problem.labels()
-        return plot.picture(posterior, title=problem.title, names=names, target=target)
-
-    return posterior, report(problem, rest, posterior, mean, learn, seconds), draw
+    return posterior, report(problem, rest, posterior, mean, learn, seconds), problem.labels()
 
 
 def problem_of(table, options):
     """Return the rows and columns to fit that the options choose from the table, and the other rows or None."""
     kind = options.likelihood or regression_data.default_likelihood(table, options)
-    problem = regression_data.chosen(table, options, kind)
+    problem = regression_data.choose_columns(table, options, kind)
     problem = problem.without_constants().with_columns()
     n = fitted_rows(table, options, len(problem.y))
     problem = gaussian_processes.scaled(problem, slice(n))
@@ -76,7 +71,7 @@ def fitted_rows(table, options, total):
 def report(problem, rest, posterior, mean, learn, seconds):
     """Yield the lines of the printed result."""
     yield from regression_data.heading(problem)
-    found = "" if mean == "zero" else f" {shown(posterior.model.mean)} (learnt)"
+    found = "" if mean == "zero" else f" {format_numbers(posterior.model.mean)} (learnt)"
     yield from gaussian_processes.model_lines(problem, posterior.model, f"{mean}{found}", learn)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"

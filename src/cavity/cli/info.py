@@ -10,7 +10,7 @@ from cavity.base import persistence
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
 from cavity.cli.options import JOB, Option, command
-from cavity.cli.standard_output import described, say
+from cavity.cli.standard_output import describe, say
 from cavity.jobs import checkpoint
 from cavity.models.saved import LEFT, SAVED_KINDS, of_file
 
@@ -38,7 +38,7 @@ def show(options):
     lines += repr(posterior).splitlines()
     if hasattr(posterior, "summary"):
         lines += ["", *repr(posterior.summary()).splitlines()]
-    say(options, lines, lambda: {"file": options.posterior} | about | described(posterior))
+    say(options, lines, lambda: {"file": options.posterior} | about | describe(posterior))
     return 0
 
 

@@ -32,7 +32,7 @@ def fit(options):
     settings = {"prior_variance": options.prior_variance, "effects_prior": options.effects_prior}
     model = MixedGLM(options.formula, options.likelihood, **settings)
     posterior, seconds = timed(model.fit, columns, **fit_options(options))
-    return posterior, report(table, posterior, seconds), lambda plot: plot.picture(posterior)
+    return posterior, report(table, posterior, seconds), {}
 
 
 def _column(table, name):

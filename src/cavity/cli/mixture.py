@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity.cli import readers
-from cavity.cli.fits import ascent_lines, ascent_options, fit_command, given, timed
+from cavity.cli.fits import ascent_lines, ascent_options, collect_typed, fit_command, timed
 from cavity.cli.options import ASCENT, CHECKPOINTS, FINITE, POSITIVE, Group, Number, Option, flag, typed
 from cavity.cli.table import digits, some
 from cavity.models.mixture.factors import is_full
@@ -85,11 +85,8 @@ def fit(options):
     model = model_of(options, len(problem.names))
     selection, seconds = timed(select_components, model, problem.X, options.components, **settings)
     posterior = replace(selection.best, columns=tuple(problem.names))
-
-    def draw(plot):
-        return plot.picture(selection.best, problem.X, names=problem.labels(), title=problem.title, trace=True)
-
-    return posterior, report(problem, selection, seconds), draw
+    drawn = {"X": problem.X, "names": problem.labels(), "title": problem.title, "trace": True}
+    return posterior, report(problem, selection, seconds), drawn
 
 
 def read(options):
@@ -117,7 +114,7 @@ def read(options):
 
 def model_of(options, n_features):
     """Return the model that the options describe."""
-    priors = given(options, PRIORS)
+    priors = collect_typed(options, PRIORS)
     for name in ("mean_prior", "covariance_prior"):
         values = priors.get(name, [0.0])
         if len(values) not in (1, n_features):

@@ -4,7 +4,7 @@ from argparse import BooleanOptionalAction
 
 from cavity.base.results import counted
 from cavity.cli import readers, regression_data
-from cavity.cli.fits import end_lines, fit_command, fit_options, given, summary_lines, timed
+from cavity.cli.fits import collect_typed, end_lines, fit_command, fit_options, summary_lines, timed
 from cavity.cli.options import POSITIVE, Group, Number, Option
 
 PRIOR = Number("--prior-variance", POSITIVE, "V", "of each coefficient (default learnt)")
@@ -36,16 +36,16 @@ def logistic(options):
 
 def fit(options, kind, likelihood, *numbers):
     """Fit a model of a class, with those of some numbers that were typed; return what commands return."""
-    problem = regression_data.chosen(readers.whole(options), options, likelihood, stored=True)
+    problem = regression_data.choose_columns(readers.whole(options), options, likelihood, stored=True)
     if not options.no_intercept:
         problem = problem.without_constants(", or say --no-intercept")
     problem = problem.with_columns()
     ard = options.prior_variance is None if options.ard is None else options.ard  # columns may have any scale
-    settings = {"prior_variance": None} | given(options, numbers)
+    settings = {"prior_variance": None} | collect_typed(options, numbers)
     model = kind(**settings, ard=ard, intercept=not options.no_intercept)
     posterior, seconds = timed(model.fit, problem.X, problem.y, **fit_options(options))
     posterior = problem.label(posterior)
-    return posterior, report(problem, posterior, seconds), lambda plot: plot.picture(posterior, title=problem.title)
+    return posterior, report(problem, posterior, seconds), {"title": problem.title}
 
 
 def report(problem, posterior, seconds):

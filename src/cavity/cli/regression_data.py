@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.cli.fits import given
+from cavity.cli.fits import collect_typed
 from cavity.cli.options import KEYWORDS, POSITIVE, Group, Number, Option, flag, typed
 from cavity.cli.table import Columns, coded, complete, some, with_categories
 from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
@@ -92,10 +92,10 @@ class RegressionTable:
         return replace(posterior, columns=tuple(self.names), roles=self.roles, **classes)
 
     def labels(self):
-        """Return the names of the columns and that of the target, with their units."""
+        """Return the names of the columns and that of the target, with their units, and the title, for a picture."""
         units = self.table.about.get("units", {})
-        named = [f"{name} [{units[name]}]" if name in units else name for name in (*self.names, self.target)]
-        return named[:-1], named[-1]
+        *names, target = (f"{name} [{units[name]}]" if name in units else name for name in (*self.names, self.target))
+        return {"names": names, "target": target, "title": self.title}
 
     def data(self):
         """Return the rows as the keyword arguments of `fit`."""
@@ -113,7 +113,7 @@ class RegressionTable:
 
 def likelihood_of(options, likelihood, numbers):
     """Return the likelihood of a name with the settings that were given; ValueError if it does not know one of them."""
-    found, kind = given(options, numbers), named(likelihood)
+    found, kind = collect_typed(options, numbers), named(likelihood)
     for name in found:
         if name not in kind.parameters:
             raise ValueError(f"{typed(name)} has no meaning for --likelihood {likelihood}")
@@ -141,7 +141,7 @@ def default_likelihood(table, options, classes=None):
     return "probit" if len(kinds) == 2 and (len(table) > 2 or table.is_text(target)) else "gaussian"
 
 
-def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=False):
+def choose_columns(table, options, likelihood, classes=None, fitted=None, *, stored=False):
     """Return the columns that the options choose; the target as the likelihood wants it.
 
     `classes` are those of the target, if they are known; else they are its values in sorted order. `fitted` are the

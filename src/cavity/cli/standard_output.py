@@ -88,7 +88,7 @@ def show_line(fraction, words):
     print(f"\r{f'{100 * fraction:3.0f} % {words}':<{width}.{width}}", end="", file=sys.stderr, flush=True)
 
 
-def described(posterior):
+def describe(posterior):
     """Return what a posterior says of itself, as JSON has it; numbers that are not finite are null."""
     found = {"posterior": type(posterior).__name__, "settings": plain(settings_of(posterior))}
     found |= {name: plain(getattr(posterior, name)) for name in SAID if getattr(posterior, name, None) is not None}

@@ -10,7 +10,7 @@ from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
 from cavity.base.results import counted
 from cavity.cli import gaussian_processes, readers, regression_data
-from cavity.cli.fits import elapsed, fit_command, fit_options, given, shown
+from cavity.cli.fits import collect_typed, elapsed, fit_command, fit_options, format_numbers
 from cavity.cli.gaussian_processes import MEANS, STARTS
 from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Group, Number, Option
 from cavity.cli.prequential import Scores
@@ -76,7 +76,8 @@ def fit(options):
         raise
     if stream.state is None or not stream.n_batches:
         raise ValueError(f"{options.data}: there are no rows after the first {options.skip}")
-    return stream.state, report(stream, time.perf_counter() - started), stream.draw
+    drawn = {} if options.plot is None else stream.picture()
+    return stream.state, report(stream, time.perf_counter() - started), drawn
 
 
 class Stream:
@@ -125,7 +126,7 @@ class Stream:
                     f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
                     "say what there is, like --classes=no,yes"
                 )
-        rows = regression_data.chosen(table, options, self.kind, self.classes, fitted).with_columns()
+        rows = regression_data.choose_columns(table, options, self.kind, self.classes, fitted).with_columns()
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
                 f"--resume: {options.resume} is of {counted(self.state.n_features, 'column')}, got {len(rows.names)} "
@@ -148,7 +149,7 @@ class Stream:
         likelihood, fixed = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
         mean, self.mean = mean_of(problem, options)
         covariance = gaussian_processes.covariance_of(problem, options)
-        model = StreamingGP(covariance, likelihood, mean=mean, **given(options, SPARSITY))
+        model = StreamingGP(covariance, likelihood, mean=mean, **collect_typed(options, SPARSITY))
         self.learn = "covariance" if fixed else True
         self.learnt = options.learn != "never" and self.learn
         state = model.fit(**problem.data(), learn=self.learnt, **fit_options(options) | {"progress": False})
@@ -208,12 +209,10 @@ class Stream:
         else:
             complain(words)
 
-    def draw(self, plot):
-        """The picture."""
+    def picture(self):
+        """What is drawn."""
         *columns, y = np.concatenate(self.drawn).T
-        names, target = self.problem.labels()
-        words = dict(title=self.problem.title, names=names, target=target, classes=self.classes)
-        return plot.picture(self.state, np.column_stack(columns), y, **words)
+        return self.problem.labels() | {"X": np.column_stack(columns), "y": y, "classes": self.classes}
 
 
 def classes_of(options, state):
@@ -251,7 +250,7 @@ def mean_of(problem, options):
     """Return the mean of f that was asked for, and words about it."""
     mean = options.mean or ("zero" if problem.classes else "constant")
     if not isinstance(mean, str):
-        return (mean[0] if len(mean) == 1 else mean), shown(mean)
+        return (mean[0] if len(mean) == 1 else mean), format_numbers(mean)
     if mean == "zero":
         return 0.0, mean
     y = problem.y - (0.0 if problem.offset is None or problem.likelihood in regression_data.COUNTS else problem.offset)
@@ -268,7 +267,7 @@ def mean_of(problem, options):
         columns = np.column_stack([np.ones(len(y)), problem.X - middle])
         found = np.linalg.lstsq(columns * half[:, None], y * half)[0]
         found[0] -= found[1:] @ middle
-    return found, f"{mean} {shown(found)} (of the first batch)"
+    return found, f"{mean} {format_numbers(found)} (of the first batch)"
 
 
 def report(stream, seconds):

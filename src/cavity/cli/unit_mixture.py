@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity.cli import readers
-from cavity.cli.fits import ascent_lines, ascent_options, fit_command, given, timed
+from cavity.cli.fits import ascent_lines, ascent_options, collect_typed, fit_command, timed
 from cavity.cli.options import ASCENT, COUNT, POSITIVE, Group, Number, Option, flag
 from cavity.cli.table import complete, digits
 from cavity.jobs.job import Job
@@ -42,12 +42,9 @@ def fit(options):
         mean = source.summary(threads)[2]  # and a check of all numbers
     sample = source.sample()
     (best, tried), seconds = timed(search, y, mean, sample, options)
-
-    def draw(plot):
-        name = f"{label or 'value'} [{unit}]" if unit else label or "value"
-        return plot.picture(best, sample, names=[name], title=title, trace=True)
-
-    return replace(best, columns=None if label is None else (label,)), report(title, tried, best, unit, seconds), draw
+    name = f"{label or 'value'} [{unit}]" if unit else label or "value"
+    drawn = {"X": sample, "names": [name], "title": title, "trace": True}
+    return replace(best, columns=None if label is None else (label,)), report(title, tried, best, unit, seconds), drawn
 
 
 def read(options):
@@ -107,7 +104,7 @@ def merged(posterior):
 def model_of(k, mean, sample, options):
     """Return the model: settings as given, the others learnt from starts scaled to a sample of the data."""
     variance = float(np.var(sample)) or 1.0
-    typed = given(options, VARIANCES)
+    typed = collect_typed(options, VARIANCES)
     known = {*typed, *(["weights"] if options.equal_weights else [])}
     if k == 1:
         known.add("prior_variance")  # one mean cannot tell it

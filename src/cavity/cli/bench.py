@@ -29,8 +29,7 @@ def run(options):
         times = f"{case['cavity_ms']:>7.3g} ms {case['numpy_ms']:>7.3g} ms {case['ratio']:>14.1f} {threads:>12}"
         lines.append(f"{case['case']:<{width}} {times}")
     lines.append(f"one thread for both; BLAS on one; {THREADS_VARIABLE} or --threads give a fit more")
-    say(options, lines, lambda: {"cases": cases})
-    return 0
+    return say(options, lines, lambda: {"cases": cases})
 
 
 def measure(name, fit, numpy_pass):

@@ -32,14 +32,12 @@ def show(options):
     if kind == checkpoint.KIND:
         stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in told["stages"]]
         lines += [*fit_lines(told["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]
-        say(options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages})
-        return 0
+        return say(options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages})
     posterior = of_file(options.posterior, kind, arrays, told)
     lines += repr(posterior).splitlines()
     if hasattr(posterior, "summary"):
         lines += ["", *repr(posterior.summary()).splitlines()]
-    say(options, lines, lambda: {"file": options.posterior} | about | describe(posterior))
-    return 0
+    return say(options, lines, lambda: {"file": options.posterior} | about | describe(posterior))
 
 
 def fit_lines(fit):
@@ -67,8 +65,7 @@ def show_data(options):
         known = {name: data.table(name) for name in data.names()}
         rows = {name: len(next(iter(columns.values()))) for name, (columns, _) in known.items()}
         lines = [f"{name:<12} {rows[name]:>5} rows  {about['title']}" for name, (_, about) in known.items()]
-        say(options, lines, lambda: {name: about | {"n": rows[name]} for name, (_, about) in known.items()})
-        return 0
+        return say(options, lines, lambda: {name: about | {"n": rows[name]} for name, (_, about) in known.items()})
     columns, about = data.table(options.data)
     rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
     if options.output is not None:
@@ -79,8 +76,7 @@ def show_data(options):
     lines = [f"{options.data}: {counted(len(rows), 'row')}", *about_lines(about)]
     lines += ["first rows", *(f"  {line}" for line in written([[*columns], *rows[:ROWS_SHOWN]]).splitlines())]
     lines += [] if options.output is None else [f"  saved            {options.output}"]
-    say(options, lines, lambda: about | {"rows": len(rows), "names": [*columns]})
-    return 0
+    return say(options, lines, lambda: about | {"rows": len(rows), "names": [*columns]})
 
 
 def about_lines(about):

@@ -72,8 +72,7 @@ def run(options):
     if names[-1] == LOG_DENSITY:
         known["mean_log_density"] = total / rows.n_rows
         lines.append(f"  log density      {total / rows.n_rows:.6f} nats per row")
-    say(options, lines, lambda: known)
-    return 0
+    return say(options, lines, lambda: known)
 
 
 def judged(run, told):

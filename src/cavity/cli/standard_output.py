@@ -52,8 +52,9 @@ def discard(stream):
 
 
 def say(options, lines, known):
-    """Print lines, or with --json the object that known() returns."""
+    """Print lines, or with --json the object that known() returns; return the exit status of what went well."""
     write_out(f"{json.dumps(known(), allow_nan=False)}\n" if options.json else "\n".join([*lines, ""]))
+    return 0
 
 
 def shows(options):
@@ -90,7 +91,9 @@ def show_line(fraction, words):
 
 def describe(posterior):
     """Return what a posterior says of itself, as JSON has it; numbers that are not finite are null."""
-    found = {"posterior": type(posterior).__name__, "settings": plain(settings_of(posterior))}
+    model = getattr(posterior, "model", None)
+    settings = {field.name: getattr(model, field.name) for field in fields(model)} if is_dataclass(model) else {}
+    found = {"posterior": type(posterior).__name__, "settings": plain(settings)}
     found |= {name: plain(getattr(posterior, name)) for name in SAID if getattr(posterior, name, None) is not None}
     if hasattr(posterior, "summary"):
         found["summary"] = as_table(posterior.summary())
@@ -102,12 +105,6 @@ def as_table(table):
     columns = {name: plain(values) for name, values in table.columns.items()}
     known = {"title": table.title, "rows": list(table.names), "columns": columns, "notes": list(table.notes)}
     return known if table.below is None else known | {"below": as_table(table.below)}
-
-
-def settings_of(posterior):
-    """Return the settings of the model of a posterior, by their names."""
-    model = getattr(posterior, "model", None)
-    return {field.name: getattr(model, field.name) for field in fields(model)} if is_dataclass(model) else {}
 
 
 def plain(value):

@@ -36,7 +36,7 @@ class Columns:
     @cached_property
     def names(self):
         """The names of the columns, their numbers from 1 if they have none."""
-        return list(self.rows.names or numbered(self.rows.n_features))
+        return list(self.rows.names or map(str, range(1, self.rows.n_features + 1)))
 
     @property
     def unnamed(self):
@@ -214,11 +214,6 @@ class Columns:
             if np.isnan(value):
                 raise ValueError(f"{where} has no value; fill it in, or leave such rows out with --missing drop")
             raise ValueError(f"{where} is {value:g}, not a finite number")
-
-
-def numbered(count):
-    """Return the names of columns that have none, their numbers."""
-    return [str(j + 1) for j in range(count)]
 
 
 def coded(text):

@@ -33,7 +33,7 @@ LAYERS = (  # each row may import from those below it; folders in one row know n
     ("_core",),
 )
 DOOR = ("cavity.base.results", "cavity.plot.pictures")  # the `plot` method of results asks when it is called
-BY_NAME = {"cavity", "cavity._core", "cavity.models.saved"}  # lazy names, kernels, kinds of files: tables of names
+BY_NAME = {"cavity", "cavity._core", "cavity.cli", "cavity.models.saved"}  # tables of names
 ROOT = {"cavity", "cavity.__main__", "cavity.errors", "cavity.factorized", "cavity.online_bound"}  # names, no code
 MODULES = sorted(["cavity", *(found.name for found in pkgutil.walk_packages(cavity.__path__, "cavity."))])
 

@@ -6,7 +6,7 @@ from support.entered import files_entered
 
 from cavity.cli import COMMANDS, parser
 
-MOST_FILES = 62  # of which 54 are the reading of the table and the fit
+MOST_FILES = 63  # of which 54 are the reading of the table and the fit
 MOST_FILES_OF_CLI = 8
 
 

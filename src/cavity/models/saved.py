@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any
 
 from cavity.base import persistence, records, trees
 from cavity.base.results import POSTERIORS
@@ -18,10 +18,10 @@ MODELS = {  # of posteriors that `records` puts together: what makes the model t
     "linear_regression": "models.regression.linear.LinearRegression",
     "mixed": "models.mixed.model.settled",
     "logistic_regression": "models.regression.logistic.LogisticRegression",
+    "mean_field": "mean_field.model.",  # which anybody can write
     "unit_mixture": "models.unit_mixture.model.UnitMixture",
 }
-OTHERS = {  # of posteriors that need more: where each has RECORD, and `rebuilt`, which makes it
-    "mean_field": "mean_field.model",
+OTHERS = {  # of posteriors that need more: where each has `rebuilt`, which makes it
     "streaming_gp": "models.streaming_gp.saved",
 }
 SAVED_KINDS = (*MODELS, *OTHERS)
@@ -87,9 +87,9 @@ def rebuilt(kind, arrays, settings):
     """
     module, _, model = MODELS.get(kind, f"{OTHERS.get(kind)}.").rpartition(".")
     module = import_module(f"cavity.{module}")
-    record: ClassVar[Any] = POSTERIORS[kind].record if model else module.RECORD
+    record = records.record_of(POSTERIORS[kind])
     arrays, settings = records.check(record, arrays, settings)
     with records.refusing():
-        if not model:
+        if kind in OTHERS:
             return module.rebuilt(arrays, settings)
-        return trees.put_together(record, POSTERIORS[kind], getattr(module, model), arrays, settings)
+        return trees.put_together(record, POSTERIORS[kind], getattr(module, model, None), arrays, settings)

@@ -257,4 +257,5 @@ RECORD = Record(
         "prior_": "model.prior_",
     },
     {"_reader": (_taken_apart, _reader)},
+    order=("", "trace_", "reader_levels_", "reader_coded_"),
 )

@@ -309,7 +309,7 @@ class Record:
         By attributes whose parts have other names in files: the one returns a dictionary of these parts, the other
         takes them as keyword arguments.
     order : tuple of str
-        What names of arrays begin with, in the order of files; "" stands for all others.
+        Names, or what they begin with up to "_", in the order of files; "" stands for all others.
     """
 
     arrays: Mapping | Callable = field(default_factory=dict)
@@ -324,20 +324,25 @@ class Record:
         return self.arrays(settings) if callable(self.arrays) else self.arrays
 
     def ordered(self, table):
-        """Return a table of arrays in the order of files, without those that are None."""
+        """Return a table in the order of files, without those that are None."""
 
         def place(name):
-            return self.order.index(max((begin for begin in self.order if name.startswith(begin)), key=len))
+            return self.order.index(_longest(name.removesuffix("?"), self.order))
 
         return {name: table[name] for name in sorted(table, key=place) if table[name] is not None}
 
     def found_at(self, name):
         """Return the places of an array or setting, each as a list of attributes on the way."""
         places = {"trace_": "trace.", "": ""} | self.places
-        prefixes = [begin for begin in places if name.startswith(begin) and (not begin or begin.endswith("_"))]
-        begins = name if name in places else max(prefixes, key=len)
+        begins = _longest(name, places)
         ways = places[begins].split() or [""]
         return [f"{way}{name.removeprefix(begins)}".split(".", way.count(".")) for way in ways]
+
+
+def _longest(name, known):
+    """Return the name itself, if it is known, or the longest of the known that it begins with, up to "_"."""
+    begins = [each for each in known if name.startswith(each) and (not each or each.endswith("_"))]
+    return name if name in known else max(begins, key=len)
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +414,7 @@ def record_of(cls):
     return replace(
         own,
         arrays=lambda settings: own.ordered(arrays | own.table(settings)),
-        settings=settings | own.settings,
+        settings=own.ordered(settings | own.settings),
         places=places | own.places,
     )
 

@@ -3,10 +3,9 @@
 import numpy as np
 
 from cavity.base import arrays as arrays_of
-from cavity.base.observation_digest import DIGEST_FIELD
+from cavity.base.kept import ROLES
 from cavity.base.records import (
     FLAG,
-    NUMBER,
     NUMBERS,
     TABLE,
     TEXT,
@@ -21,8 +20,7 @@ from cavity.base.records import (
     one_of,
     together,
 )
-from cavity.models.latent import EP_TRACE, FITTED, ROW_WEIGHTS
-from cavity.models.learnt import LEARNT
+from cavity.models.latent import IN_FRONT, LIKELIHOOD
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.formula import Coding
 from cavity.models.mixed.given import FormulaReader, Reader
@@ -136,24 +134,7 @@ def _effects_apart(effects):
 
 
 def _arrays_of(settings):
-    arrays = {
-        "mean": Array("d"),
-        "variance": Array("d", "nonnegative"),
-        "covariance": Array("d d", "symmetric"),
-        "prior_mean": Array("() | d"),
-        "prior_variance": Array("() | d | d d"),
-        "effects_mean": Array("n"),
-        "effects_indptr": Array("m", "nonnegative", "i"),
-        "effects_indices": Array("e", "nonnegative", "i"),
-        "effects_entries": Array("e"),
-        "effects_order": Array("n", "nonnegative", "i"),
-        **dict.fromkeys(("_loo?", "_tau?", "_rho?"), Array("N", "any")),
-        "_influence?": Array("N", "known"),
-        "_row_weights?": ROW_WEIGHTS,
-        "reader_centre?": Array("f"),
-        "reader_spread?": Array("f", "positive"),
-        **EP_TRACE,
-    }
+    arrays = {"reader_centre?": Array("f"), "reader_spread?": Array("f", "positive")}
     for i, _ in enumerate(settings["reader_terms"]):
         arrays[f"reader_levels_{i}"] = Array(f"l{i} g{i}", "nonnegative", "i")
     for i, _ in enumerate(settings.get("reader_coding", {}).get("columns", ())):
@@ -221,20 +202,27 @@ COVARIANCES = Made(
     Setting("an object of matrices", lambda value: isinstance(value, dict) and all(map(NUMBERS.test, value.values()))),
     lambda covariances: {name: np.asarray(value).tolist() for name, value in covariances.items()},
 )
+MODEL = {
+    "likelihood": LIKELIHOOD,
+    "effects": Made(
+        _effects, Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
+    ),
+    "effects_prior": one_of(FLAT, AVOID_ZERO),
+    "covariances": COVARIANCES,
+    "prior_mean": Array("() | d"),
+    "prior_variance": Array("() | d | d d"),
+}
+ORDER = (
+    *IN_FRONT,
+    *("effective_parameters", "has_offset", "chosen", "learnt", "observation_digest"),
+    *("mean", "variance", "covariance", "prior_", "", "_loo", "_tau", "_rho", "_influence", "_row_weights"),
+    *("reader_centre", "reader_spread", "trace_", "reader_levels_", "reader_coded_"),
+)
 RECORD = Record(
     _arrays_of,
-    FITTED
-    | {
-        "effective_parameters": NUMBER,
-        "has_offset?": FLAG,
-        "chosen?": names(),
-        "learnt?": LEARNT,
-        "observation_digest?": DIGEST_FIELD,
-        "effects": Made(
-            _effects, Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
-        ),
-        "effects_prior": one_of(FLAT, AVOID_ZERO),
-        "covariances": COVARIANCES,
+    {
+        "columns?": Nullable(names("C")),
+        "roles?": ROLES,
         "reader_terms": Made(_terms, LIST, _terms_apart),
         "reader_n_features": integer(),
         "reader_intercept": FLAG,
@@ -243,19 +231,13 @@ RECORD = Record(
     },
     (*map(together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _fits),
     {
-        "effects_": "_effects.",
-        "effects_prior": "model.effects_prior",
-        "effects": "model.effects",
-        "covariances": "model.covariances",
         "reader_": "_reader.",
         "columns": "_reader.columns",
         "roles": "_reader.roles",
-        "likelihood": "model.likelihood",
         "intercept": "model.intercept",
         "reader_intercept": "_reader.intercept model.reader_intercept",
         "reader_centre": "_reader.centre model.centre",
-        "prior_": "model.prior_",
     },
     {"_reader": (_taken_apart, _reader)},
-    order=("", "trace_", "reader_levels_", "reader_coded_"),
+    ORDER,
 )

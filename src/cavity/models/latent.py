@@ -8,26 +8,12 @@ from typing import Any
 import numpy as np
 
 from cavity import likelihoods
-from cavity.base import arrays
+from cavity.base import arrays, records
 from cavity.base.frames import data_frame
 from cavity.base.kept import CLASSES
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.records import (
-    ANY_NUMBER,
-    FLAG,
-    LOG_DENSITY,
-    NUMBERS,
-    TABLE,
-    TEXT,
-    Array,
-    Made,
-    Nullable,
-    Part,
-    check_settings,
-    integer,
-    saved,
-)
+from cavity.base.records import FLAG, NUMBERS, TABLE, TEXT, Array, Made, Nullable, Part, integer, saved
 from cavity.base.results import Posterior, counted
 from cavity.base.rows import known_part, observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -102,7 +88,7 @@ def _likelihood(settings):
         raise ValueError(f"there is no likelihood {name!r}")
     given = {f.name: TEXT if f.type in (str, "str") else NUMBERS for f in fields(kind)}
     forms = {name: Nullable(form) if name in kind.parameters else form for name, form in given.items()}
-    return kind(**check_settings(forms, parameters))
+    return kind(**records.check_settings(forms, parameters))
 
 
 def _closed_likelihood(settings):
@@ -398,11 +384,11 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
     """Base of posteriors that keep the sites of the rows of one fit, and how it ended; a subclass has `model`."""
 
     # of data that are impossible where f is known it is -inf
-    log_evidence: float = field(metadata=saved(LOG_DENSITY))
+    log_evidence: float = field(metadata=saved(records.LOG_DENSITY))
     converged: bool = field(metadata=saved(FLAG))
     n_iter: int = field(metadata=saved(integer()))
     status: str = field(metadata=saved(TEXT))
-    residual: float = field(metadata=saved(ANY_NUMBER))
+    residual: float = field(metadata=saved(records.ANY_NUMBER))
     n_samples: int = field(metadata=saved(integer(1)))
     trace: dict[str, Any] = field(metadata=saved(Part(EP_TRACE, "trace_")))
     classes: tuple[Any, ...] | None = field(default=None, metadata=saved(Nullable(CLASSES)))

@@ -7,25 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cavity.base import arrays
+from cavity.base import arrays, records
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import check_positive, put
 from cavity.base.kept import CLASSES, ROLES
-from cavity.base.records import (
-    FLAG,
-    NUMBER,
-    NUMBERS,
-    POSITIVE,
-    Array,
-    Made,
-    Nullable,
-    Record,
-    Setting,
-    integer,
-    names,
-    saved,
-)
+from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nullable, integer, names, saved
 from cavity.base.results import VariationalPosterior, counted
 from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -154,7 +141,7 @@ PRIOR = {
     "prior_shape": POSITIVE,
     "prior_rate": POSITIVE,
 }
-INTERCEPT = Setting("true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value))
+INTERCEPT = records.Setting("true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value))
 
 
 def _arrays_of(settings):
@@ -195,7 +182,7 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     roles: dict[str, str] | None = field(default=None, metadata=saved(ROLES))
     intercept_prior: tuple[float, float] | None = None
 
-    record: ClassVar[Any] = Record(
+    record: ClassVar[Any] = records.Record(
         _arrays_of,
         {"intercept?": INTERCEPT, "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list)},
         (_fits,),

@@ -353,7 +353,7 @@ class Part:
     begin: str = ""
 
 
-def saved(form, name=None, *, needed=False):
+def saved(form, name=None):
     """Return the metadata of a field that files have.
 
     Parameters
@@ -361,16 +361,19 @@ def saved(form, name=None, *, needed=False):
     form : Array, Setting or other form of one, or Part
         What it must be.
     name : str, optional
-        What it is called in files, if not as the field.
-    needed : bool, default False
-        Whether it must be there although the field has a default.
+        What it is called in files; by default as the field, with a "?" where that has a default.
 
     Returns
     -------
     dict
         For `dataclasses.field`.
     """
-    return {"saved": form, "name": name, "needed": needed}
+    return {"saved": form, "name": name}
+
+
+def _name_in_files(declared):
+    """Return the name that files have for a field; what has a default may be missing."""
+    return declared.metadata["name"] or f"{declared.name}{'' if declared.default is MISSING else '?'}"
 
 
 def _declared(form, begin="", way=""):
@@ -378,19 +381,13 @@ def _declared(form, begin="", way=""):
     if isinstance(form, Mapping):
         entries = [(name, name.removesuffix("?"), each) for name, each in form.items()]
     else:
-        known = [each for each in (fields(form) if is_dataclass(form) else ()) if "saved" in each.metadata]
-        entries = [(_name_of(each), each.name, each.metadata["saved"]) for each in known]
+        known = [each for each in fields(form) if "saved" in each.metadata] if is_dataclass(form) else []
+        entries = [(_name_in_files(each), each.name, each.metadata["saved"]) for each in known]
     for name, place, each in entries:
         if isinstance(each, Part):
             yield from _declared(each.form, begin + each.begin, f"{way}{place}.")
         else:
             yield f"{begin}{name}", each, f"{way}{place}"
-
-
-def _name_of(declared):
-    """Return the name that a field has in files; what has a default may be missing."""
-    optional = declared.default is not MISSING and not declared.metadata["needed"]
-    return f"{declared.metadata['name'] or declared.name}{'?' * optional}"
 
 
 @cache

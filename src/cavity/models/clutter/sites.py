@@ -16,9 +16,9 @@ class ClutterSites:
     tau: np.ndarray = field(metadata=saved(Array("B? D")))  # of the posterior
     rho: float = field(metadata=saved(Array("B?", "positive")))
     # log of each scaled site at the posterior mean
-    site_value: np.ndarray | None = field(default=None, metadata=saved(Array("B? N"), needed=True))
+    site_value: np.ndarray | None = field(default=None, metadata=saved(Array("B? N"), "site_value"))
     # of the data, in working units
-    log_evidence: float = field(default=np.nan, metadata=saved(Array("B?"), needed=True))
+    log_evidence: float = field(default=np.nan, metadata=saved(Array("B?"), "log_evidence"))
     # after power EP, log densities under the posterior of the others
     loo: np.ndarray | None = field(default=None, metadata=saved(Array("B? N", "any")))
 

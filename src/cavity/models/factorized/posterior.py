@@ -24,12 +24,7 @@ BLOCKS = Setting(  # that they are a partition is for the model to say
     "lists of coordinates",
     lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
 )
-OTHERS = {  # arrays in files, beside those of all
-    "p_mean": Array("D"),
-    "p_precision": Array("D D"),
-    "trace_kl?": Array("kl", "any"),
-    "trace_excess?": Array("excess", "any"),
-}
+TRACE = {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")}  # beside that of all
 
 
 def checked_points(z, size):
@@ -109,10 +104,10 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
     """
 
     mean: FloatArray = field(metadata=saved(Array("D")))
-    model: FactorizedGaussian = field(metadata=saved(Part({"blocks?": BLOCKS})))
+    model: FactorizedGaussian = field(metadata=saved(Part({"mean": Array("D"), "precision": Array("D D")}, "p_")))
 
     kind: ClassVar[str] = "factorized"
-    record: ClassVar[Any] = Record(OTHERS, places={"p_": "model."})
+    record: ClassVar[Any] = Record(TRACE, {"blocks?": BLOCKS}, places={"blocks": "model.blocks"})
 
     def __repr__(self) -> str:
         return table(

@@ -37,6 +37,7 @@ PARTS = {  # of a snapshot, with the underscores that some have in files
     "_uniform": FLAG,
     "has_offset": FLAG,
 }
+WAITING = {"patience": NUMBER, "debt": NUMBER, "count": integer()}
 SETTINGS = {
     "information": {"constant": NUMBER, "n": NONNEGATIVE, "squares": NONNEGATIVE, "gap": NUMBER},
     "history?": {
@@ -48,7 +49,7 @@ SETTINGS = {
         ),
     },
     "parts": Made(dict, PARTS, lambda now: {name.strip("?"): getattr(now, name.strip("_?")) for name in PARTS}),
-    "waiting": {"count": integer(), "debt": NUMBER, "patience": NUMBER},
+    "waiting": Made(dict, WAITING, lambda now: {name: getattr(now, name) for name in reversed(WAITING)}),
     **kept("D"),
     "covariance": COVARIANCE,
     "likelihood": OPEN_LIKELIHOOD,
@@ -56,7 +57,11 @@ SETTINGS = {
     "given": Made(bool, FLAG, lambda model: model.inducing is not None),
     "observation_digest?": DIGEST_FIELD,
     "n_features": integer(1, "D"),
-    "options": {"schedule": one_of("auto", "sequential", "parallel")} | OPTIONS,
+    "options": Made(
+        dict,
+        OPTIONS | {"schedule": one_of("auto", "sequential", "parallel")},
+        lambda options: options.record("schedule", *OPTIONS),
+    ),
 }
 PLACES = {
     "": "_now.",

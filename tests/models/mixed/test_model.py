@@ -9,7 +9,7 @@ from scipy import stats
 import cavity
 from cavity import likelihoods
 from cavity.models.mixed import solution
-from cavity.models.mixed.learn import MixedEvidence, MixedVector, Root
+from cavity.models.mixed.learn import FreeCovariances, MixedEvidence, Root
 
 RNG = np.random.default_rng(0)
 N = 150
@@ -126,9 +126,9 @@ def test_gradients_are_those_of_differences(prior_of):
     original = solution.learned
 
     def spied(problem, names, threads, options):
-        vector = MixedVector(problem.terms, problem.covariances, ("scale",), likelihood, problem.used, prior_of)
+        vector = FreeCovariances(problem.terms, problem.covariances, ("scale",), likelihood, problem.used, prior_of)
         evidence = MixedEvidence(problem, vector, threads, options)
-        x = vector.pack(0.3, likelihood) + 0.1 * np.sin(1.0 + np.arange(vector.size))
+        x = vector.start(0.3, likelihood) + 0.1 * np.sin(1.0 + np.arange(vector.size))
 
         def value(x):
             point = evidence.at(vector.unpack(x), tol=1e-12)
@@ -141,7 +141,7 @@ def test_gradients_are_those_of_differences(prior_of):
         steps = 1e-4 * np.eye(vector.size)
         kept["differences"] = np.array([(value(x + s)[0] - value(x - s)[0]) / 2e-4 for s in steps])
         kept["gradient"] = gradient
-        np.testing.assert_allclose(vector.vector(vector.unpack(x)), x[: vector.size], atol=1e-9)
+        np.testing.assert_allclose(vector.pack(vector.unpack(x)), x[: vector.size], atol=1e-9)
         return original(problem, names, threads, options)
 
     with pytest.MonkeyPatch.context() as patch:

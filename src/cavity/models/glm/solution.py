@@ -11,8 +11,9 @@ from cavity.ep.weights import WeightRoot, weights_of
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.glm.weights import Weights
 from cavity.models.linear.evidence import engine_of
-from cavity.models.linear.learn import Found, learned
+from cavity.models.linear.learn import learned
 from cavity.models.linear.solution import Solution
+from cavity.models.search import SearchResult
 from cavity.runs.executors import Threads, single_blas
 
 MOST_COPIES = 1e7  # of rows beside themselves, all together, in ADF: some seconds
@@ -37,10 +38,10 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
         return Solution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
     with Threads(n_threads, None if options is None else options.job) as threads, single_blas():
         if method == "adf":
-            found, (geometry, fit) = Found(problem), _assimilated(problem, threads)
+            found, (geometry, fit) = SearchResult(problem), _assimilated(problem, threads)
         else:
-            found = learned(problem, *learn, threads, options) if learn[0] else Found(problem)
-            problem = found.problem
+            found = learned(problem, *learn, threads, options) if learn[0] else SearchResult(problem)
+            problem = found.optimum
             sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
             geometry = problem.geometry(threads, options.job)
             last = options.job.ending().within("last")

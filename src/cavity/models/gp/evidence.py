@@ -25,8 +25,9 @@ from cavity.ep.visits import cavities
 from cavity.jobs.job import QUIET
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import FreeParameters, slopes
+from cavity.models.evaluations import EvidencePoint
 from cavity.models.latent import AUTO, scheduled
-from cavity.models.process.settings import Settings, gaussian_log_density
+from cavity.models.process.settings import gaussian_log_density
 from cavity.sources.formats import is_unopened
 from cavity.sources.sources import Source, opened
 
@@ -59,22 +60,6 @@ class Grown:
     def final_solver(self, belief):
         """The solver, whatever the belief."""
         return self.solver
-
-
-@dataclass(slots=True, eq=False)
-class EvidencePoint:
-    """The posterior at some settings; `geometry` is valid until the next one is asked for."""
-
-    settings: Settings
-    log_evidence: float
-    belief: LatentBelief
-    geometry: Latent | Grown
-    fit: Fit | None  # of the engine; None if exact
-
-    @property
-    def converged(self):
-        """Whether it is the posterior, or a fixed point of EP."""
-        return self.fit is None or self.fit.converged
 
 
 class Evidence:

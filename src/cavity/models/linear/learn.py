@@ -1,6 +1,7 @@
 """What a GLM learns by the log evidence: factors on prior variances, and parameters of the likelihood."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -10,30 +11,15 @@ from cavity.likelihoods.base import guessed, spread
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
 from cavity.models.learnt import Learnt
 from cavity.models.linear.design import constant_columns
-from cavity.models.linear.evidence import PRIOR, Evidence, Vector
-from cavity.models.search import (
-    FARTHER,
-    NO_FIXED_POINT,
-    NOT_LEARNT,
-    SEARCH_TOL,
-    STARTS,
-    Objective,
-    climb,
-    curvature,
-    ended,
-    errors_of,
-    leave_plateaus,
-    status_at_bounds,
-    values_of,
-    warn_without_start,
-)
+from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
+from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, maximise, values_of
+from cavity.models.standard_errors import standard_errors
 from cavity.sources.reading import each_block
 
 START_ROWS = 1 << 12  # most rows of the regression that says where to start
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # a regression leaves a smaller spread than a constant does, unless it follows outliers
 FLAT = 1e-3  # nats that it must fall: less makes no difference between models
-CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
 MOST_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
 LIMITS = {  # what likelihoods are at the far end of a parameter
     ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
@@ -113,50 +99,36 @@ def checked_groups(value, given, problem, names, added):
     return np.append(np.full(int(added), -1), groups.astype(np.intp))
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search ended with: the problem with what was learnt, sites to start from, and how it ended."""
-
-    problem: object
-    start: tuple | None = None
-    learnt: Learnt | None = None
-    status: str = CONVERGED  # of the search
-    trace: dict = field(default_factory=dict)  # of the search
-
-
 def learned(problem, names, groups, threads, options):
-    """Maximise the log evidence over what is named; return what was `Found`."""
+    """Maximise the log evidence over what is named; return a `SearchResult`."""
     starts = starting_likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
-    vector = Vector(names, groups, starts[0], unit_of(problem.used.y))
-    return searched(Evidence(problem, vector, threads, options), starts)
+    vector = FreeFactors(names, groups, starts[0], unit_of(problem.used.y))
+    return searched(LinearEvidence(problem, vector, threads, options), starts, options.job)
 
 
-def searched(evidence, starts):
+def searched(evidence, starts, job):
     """Maximise a log evidence over the free settings of its vector; `starts` are the likelihoods to begin with."""
     vector, problem = evidence.vector, evidence.problem
     if vector.size == 0:
-        return Found(problem)
-    objective, bounds = Objective(evidence, vector, problem.used.n), vector.bounds(*starts)
-    job = evidence.asked
-    start = _start(objective, vector, starts, bounds, job.stage(STARTS))
-    x, value, status = start, np.inf, STOPPED if job.stopped else NOT_LEARNT
-    if objective.values:
-        best = climb(objective, start, bounds, job=job.stage("search"))
-        value, x, slope = leave_plateaus(objective, best, bounds, job.stage("plateaus"))
-        status = status_at_bounds(ended(objective, value, slope, job), objective, x, bounds)
-    else:
-        warn_without_start(len(starts))
-    settings, sites = vector.unpack(x), evidence.start
-    names, values, slopes_of = vector.described(settings, problem)
-    sd, note = [None] * len(x), f"no standard errors: {status}"
-    if status == CONVERGED:
-        sd, note = _errors(evidence, vector, x, bounds, value, names, slopes_of, job.stage("standard errors"))
-    evidence.remember()
+        return SearchResult(problem)
+    objective = Objective(evidence, vector, problem.used.n, evidence.job)
+    bounds = vector.bounds(*map(vector.free.pack, starts))
+    start = _start(objective, starts, bounds, job.stage(STARTS))
+    value, x, status = maximise(objective, [start], bounds, job, len(starts))
+    settings, sites = vector.unpack(start if x is None else x), evidence.start
+    names, values, jacobian = vector.describe(settings, problem)
+    sd, note = [None] * len(start), f"no standard errors: {status}"
+    if status == CONVERGED and len(x) > MOST_ERRORS:
+        note = f"no standard errors of more than {MOST_ERRORS} numbers"
+    elif status == CONVERGED:
+        is_flat, stage = partial(_is_flat, objective.evaluations, x, bounds, value), job.stage("standard errors")
+        sd, note = standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
+    objective.evaluations.keep()
     learnt = Learnt(tuple(names), tuple(values), tuple(sd), note)
     status = STOPPED if job.stopped else status
-    return Found(evidence.best(settings), sites, learnt, status, objective.trace)
+    return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites)
 
 
 # ------------------------------------------------------------------------------------------ starts
@@ -208,57 +180,36 @@ def _fitted(problem):
     return [offset + linear, *([offset + centre] if follows_outliers else [])]
 
 
-def _start(objective, vector, likelihoods, bounds, job):
+def _start(objective, likelihoods, bounds, job):
     """Return where to begin: the likelihood, and then the common factor, of the largest evidence.
 
     Far from the maximum the evidence is flat.
     """
+    vector = objective.vector
 
     def best_of(places, job):
-        return int(np.argmin(values_of(objective, places, job, before=objective.evidence.forget)))
+        return int(np.argmin(values_of(objective, places, job, afresh=True)))
 
-    tried = [np.clip(vector.pack(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
+    tried = [np.clip(vector.start(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
     several = len(tried) > 1 or not vector.n_prior
     best = best_of(tried, job) if several else 0
     if job.stopped or not vector.n_prior:
         return tried[best]
-    scan = [np.clip(vector.pack(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
+    scan = [np.clip(vector.start(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
     return scan[best_of(scan, job.going_on(several * len(tried)))]
 
 
 # ------------------------------------------------------------------------------------------ the end of a search
 
 
-def _errors(evidence, vector, x, bounds, value, names, slopes_of, job):
-    """Return the standard errors of what the free numbers stand for, None where there are none, and why.
-
-    `slopes_of` are the derivatives of that, (n, n). The errors come from the curvature of the log evidence. Where it
-    has no maximum, a warning says so.
-    """
-    none = [None] * len(x)
-    if len(x) > MOST_ERRORS:
-        return none, f"no standard errors of more than {MOST_ERRORS} numbers"
-    stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
-    free = np.flatnonzero(~stopped)
-    bent = curvature(evidence, vector, x, free, job)
-    if job.stopped:
-        return none, f"no standard errors: {STOPPED}"
-    if bent is not None:
-        stopped[free[np.diagonal(bent) < CLEAR]] = True
-    flat = [i for i in np.flatnonzero(stopped) if _has_no_maximum(evidence, vector, x, i, bounds, value)]
-    if bent is None:
-        return none, NO_FIXED_POINT
-    inside = ~np.isin(free, flat)
-    return errors_of(bent[np.ix_(inside, inside)], free[inside], slopes_of, names)
-
-
-def _has_no_maximum(evidence, vector, x, i, bounds, value):
+def _is_flat(evaluations, x, bounds, value, i):
     """Whether the evidence does not fall far out in a free number; a warning says so, if the vector wants one."""
+    vector = evaluations.vector
     for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()
         further[i] = np.clip(x[i] + way * FARTHER, *bounds[i])
         try:
-            point = evidence.at(vector.unpack(further), tol=SEARCH_TOL, double_loop=0)
+            point = evaluations.at(further, tol=SEARCH_TOL, double_loop=0)
         except (ArithmeticError, np.linalg.LinAlgError):
             continue
         if point.converged and -point.log_evidence <= value + FLAT:

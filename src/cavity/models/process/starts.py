@@ -27,7 +27,7 @@ def starts(settings, rows, vector):
         As the model has them.
     rows : Rows
         To whose scale some starts are adapted.
-    vector : Vector
+    vector : FreeHyperparameters
         The free numbers.
 
     Returns

@@ -51,7 +51,18 @@ def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: F
     if matrix is None:
         return [None] * len(x), NO_FIXED_POINT
     inside = ~np.isin(free, flat)
-    return errors_of(matrix[np.ix_(inside, inside)], free[inside], jacobian, names)
+    matrix, free, n = matrix[np.ix_(inside, inside)], free[inside], len(x)
+    if len(free) and not np.linalg.eigvalsh(matrix)[0] > 0:
+        return [None] * n, "no standard errors: the log evidence is not curved downwards in every direction"
+    covariance = np.zeros((n, n))
+    covariance[np.ix_(free, free)] = np.linalg.inv(matrix)
+    size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
+    rows = jacobian / size[:, None]
+    sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
+    known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FARTHER**2)
+    words = ", ".join(name for name, one in zip(names, known, strict=True) if not one)
+    note = f"no standard error of {words}: the log evidence is flat there" if words else ""
+    return [float(value) if one else None for value, one in zip(sd, known, strict=True)], note
 
 
 def curvature(evaluations, x, free, job=QUIET):
@@ -91,38 +102,3 @@ def _mirrored(sites, moved):
     if sites is None or moved is None or not all(isinstance(each, np.ndarray) for each in (*sites, *moved)):
         return moved
     return tuple(2.0 * here - there for here, there in zip(sites, moved, strict=True))
-
-
-def errors_of(bent, free, jacobian, names):
-    """Return the standard errors of values, None where there are none, and why.
-
-    Parameters
-    ----------
-    bent : ndarray (n, n)
-        The `curvature` in the free numbers that have a maximum.
-    free : ndarray (n,) of int
-        Which of all N these are.
-    jacobian : ndarray (N, N)
-        Derivatives of the values in the free numbers.
-    names : sequence of str
-        Names of the values.
-
-    Returns
-    -------
-    sd : list of float or None
-        The standard errors.
-    note : str
-        Why there is none, or "".
-    """
-    n = len(jacobian)
-    if len(free) and not np.linalg.eigvalsh(bent)[0] > 0:
-        return [None] * n, "no standard errors: the log evidence is not curved downwards in every direction"
-    covariance = np.zeros((n, n))
-    covariance[np.ix_(free, free)] = np.linalg.inv(bent)
-    size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
-    rows = jacobian / size[:, None]
-    sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
-    known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FARTHER**2)
-    words = ", ".join(name for name, one in zip(names, known, strict=True) if not one)
-    note = f"no standard error of {words}: the log evidence is flat there" if words else ""
-    return [float(value) if one else None for value, one in zip(sd, known, strict=True)], note

@@ -81,11 +81,8 @@ class Evidence:
         if self.known is None:
             program.gram(self.rows.X, self.gram, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
-            point = (
-                self._exact(settings, program)
-                if isinstance(settings.likelihood, Gaussian)
-                else self._ep(settings, options)
-            )
+            is_exact = isinstance(settings.likelihood, Gaussian)
+            point = self._exact(settings, program) if is_exact else self._ep(settings, options)
         within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
         return point
 
@@ -129,10 +126,8 @@ class Evidence:
         with np.errstate(over="ignore"):
             rho = within_range(np.broadcast_to(weight / noise, rows.y.shape).copy(), "precisions of the noise")
         if self.known is None:
-            diagonal, solver = (
-                np.diagonal(self.gram),
-                latent_solver.solver_of(self.gram, rho, self.buffer, self.threads),
-            )
+            diagonal = np.diagonal(self.gram)
+            solver = latent_solver.solver_of(self.gram, rho, self.buffer, self.threads)
         else:
             diagonal, solver = self._extended(program, rho)
         if solver is None:

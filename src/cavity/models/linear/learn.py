@@ -40,21 +40,13 @@ def names_to_learn(likelihood, learn):
 def check_can_learn(model, names, method, schedule):
     """Raise ValueError where parameters of a likelihood cannot be found, by their names."""
     own = [name for name in names if name != PRIOR]
-    way = next(
-        (
-            f"{name}={value!r}"
-            for name, value, unable in (
-                ("method", method, "adf"),
-                ("schedule", schedule, "stochastic"),
-                ("approximation", model.approximation, "diagonal"),
-            )
-            if value == unable
-        ),
-        None,
-    )
-    if own and way is not None:
+    choices = {"method": method, "schedule": schedule, "approximation": model.approximation}
+    unable = [f"{name}={value!r}" for name, value in choices.items() if value in ("adf", "stochastic", "diagonal")]
+    if own and unable:
         kind = type(model.likelihood).__name__
-        raise ValueError(f"{way} cannot find {own[0]} of {kind}: give a number, or use EP with approximation='full'")
+        raise ValueError(
+            f"{unable[0]} cannot find {own[0]} of {kind}: give a number, or use EP with approximation='full'"
+        )
 
 
 def checked_groups(value, given, problem, names, added):

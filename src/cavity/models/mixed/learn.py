@@ -196,15 +196,14 @@ class MixedEvidence(LinearEvidence):
         layout, belief, pattern = point.problem.layout, point.fit.belief, point.geometry.pattern
         rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
         moments = layout.second_moments(belief.inverse[pattern.prior] + belief.step[rows] * belief.step[columns])
-        x, found, first = vector.pack(point.settings), [], 0
+        parts, found = iter(vector.parts(vector.pack(point.settings))), []
         for root, covariance, sums, (levels, _) in zip(
             vector.roots, point.settings.prior, moments, layout.shapes, strict=True
         ):
             if root is not None:
                 precision = inverse(covariance)
                 slopes_of = 0.5 * (precision @ sums @ precision - levels * precision)
-                found.append(root.slopes(x[first : first + root.size], slopes_of))
-                first += root.size
+                found.append(root.slopes(next(parts), slopes_of))
         return np.concatenate(found)
 
 

@@ -141,7 +141,7 @@ class _Stopped(Exception):
     """The callback has asked to stop."""
 
 
-def values_of(objective, places, job, afresh=False):
+def evaluate_starts(objective, places, job, afresh=False):
     """Return the values at places, of all up to where the callback stops; `afresh` means that no fit is given sites."""
     values = []
     for number, x in enumerate(places, 1):
@@ -153,7 +153,7 @@ def values_of(objective, places, job, afresh=False):
     return values
 
 
-def status_without_start(n, job):
+def warn_without_start(n, job):
     """Return the status of a search that EP failed in wherever it could have begun, and warn."""
     warn(f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning)
     return STOPPED if job.stopped else NOT_LEARNT
@@ -185,7 +185,7 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
         Where the search ended, and how; infinity and None if EP failed at all starts.
     """
     if not objective.values:
-        return np.inf, None, status_without_start(n_tried, job)
+        return np.inf, None, warn_without_start(n_tried, job)
     stages = job.through("search", starts, len(starts), "search")
     runs = [climb(objective, x, bounds, job=stage) for x, stage in stages]
     stage = job.stage("search from another start")
@@ -194,8 +194,8 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
     ]
     highest = min(runs, key=lambda run: run[0])
     value, x, slope = leave_plateaus(objective, highest, bounds, job.stage("plateaus"))
-    status = ended(objective, value, slope, job)
-    return value, x, status_at_bounds(status, objective, x, bounds) if check_bounds else status
+    status = check_end(objective, value, slope, job)
+    return value, x, check_end_at_bounds(status, objective, x, bounds) if check_bounds else status
 
 
 def _challenge(objective, start, bounds, best, job):
@@ -207,7 +207,7 @@ def _challenge(objective, start, bounds, best, job):
     return climb(objective, run[1], bounds, job=job.going_on(len(objective.values), -run[0]))
 
 
-def ended(objective, value, slope, job):
+def check_end(objective, value, slope, job):
     """Return the status of a search that ended with this value and slope; warn if it did not come to rest."""
     # a place where EP failed counts with a flat slope
     if -value in objective.values and is_flat(slope, value):
@@ -220,7 +220,7 @@ def ended(objective, value, slope, job):
     return STOPPED if job.stopped else NOT_LEARNT
 
 
-def status_at_bounds(status, objective, x, bounds):
+def check_end_at_bounds(status, objective, x, bounds):
     """Return the status of a search that ended there: another one, with a warning, if bounds stop it on a slope.
 
     The evidence grows without bound where noise goes to 0, because y is constant or else fitted exactly.

@@ -178,7 +178,7 @@ def best_of_random_starts(X, y, n):
     from cavity.ep.options import Options
     from cavity.models.gp.evidence import Evidence
     from cavity.models.process.settings import FreeHyperparameters, Settings
-    from cavity.models.process.starts import starts
+    from cavity.models.process.starts import choose_starts
     from cavity.runs.executors import Threads, single_blas
 
     rng, size, spread = np.random.default_rng(1), np.log(np.var(y)), np.log(np.std(X, axis=0))
@@ -187,7 +187,7 @@ def best_of_random_starts(X, y, n):
         rows = Rows(X, y, np.zeros(len(y)), None, None, None)
         evidence = Evidence(model.likelihood, rows, threads, Options.checked(schedule="sequential"))
         vector = FreeHyperparameters(Settings.of(model, rows), True, ("noise_variance",))
-        objective, bounds = search.Objective(evidence, vector), starts(vector.settings, rows, vector)[0]
+        objective, bounds = search.Objective(evidence, vector), choose_starts(vector.settings, rows, vector)[0]
         ends = []
         for _ in range(n):
             lengthscales = spread + rng.uniform(np.log(0.03), np.log(10.0), len(spread))

@@ -11,7 +11,7 @@ from cavity.ep.weights import WeightRoot, weights_of
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.glm.weights import Weights
 from cavity.models.linear.evidence import engine_of
-from cavity.models.linear.learn import learned
+from cavity.models.linear.learn import learn_settings
 from cavity.models.linear.solution import Solution
 from cavity.models.search import SearchResult
 from cavity.runs.executors import Threads, single_blas
@@ -40,7 +40,7 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
         if method == "adf":
             found, (geometry, fit) = SearchResult(problem), _assimilated(problem, threads)
         else:
-            found = learned(problem, *learn, threads, options) if learn[0] else SearchResult(problem)
+            found = learn_settings(problem, *learn, threads, options) if learn[0] else SearchResult(problem)
             problem = found.optimum
             sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
             geometry = problem.geometry(threads, options.job)

@@ -12,8 +12,8 @@ from cavity.covariances.slots import leaves
 from cavity.likelihoods.parameters import unit_of
 from cavity.models.evaluations import Evaluations
 from cavity.models.process.settings import FreeHyperparameters, Settings
-from cavity.models.process.starts import NOISE_SCALE_KINDS, starts
-from cavity.models.search import STARTS, Objective, SearchResult, maximise, values_of
+from cavity.models.process.starts import NOISE_SCALE_KINDS, choose_starts
+from cavity.models.search import STARTS, Objective, SearchResult, evaluate_starts, maximise
 from cavity.models.standard_errors import standard_errors
 
 MAX_LINE_DEPARTURE_SD = 0.1  # of a standard deviation, by which f may depart from what is called a line
@@ -31,8 +31,8 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     if vector.size == 0:
         return SearchResult(settings, trace={"learning": np.zeros(0)})
     objective = Objective(evidence, vector, job=job.within("search"))
-    bounds, places, n_long = starts(settings, evidence.rows, vector)
-    tried = values_of(objective, places, job.stage(STARTS))
+    bounds, places, n_long = choose_starts(settings, evidence.rows, vector)
+    tried = evaluate_starts(objective, places, job.stage(STARTS))
     ranked = [i for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]
     begun = ranked[:n_starts]
     others = [places[i] for i in ranked if all((i < n_long) != (j < n_long) for j in begun)]

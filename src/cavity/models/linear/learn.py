@@ -12,7 +12,7 @@ from cavity.likelihoods.parameters import named_parameters, open_parameters, uni
 from cavity.models.learnt import Learnt
 from cavity.models.linear.design import constant_columns
 from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
-from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, maximise, values_of
+from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, evaluate_starts, maximise
 from cavity.models.standard_errors import standard_errors
 from cavity.sources.reading import each_block
 
@@ -91,23 +91,23 @@ def checked_groups(value, given, problem, names, added):
     return np.append(np.full(int(added), -1), groups.astype(np.intp))
 
 
-def learned(problem, names, groups, threads, options):
+def learn_settings(problem, names, groups, threads, options):
     """Maximise the log evidence over what is named; return a `SearchResult`."""
-    starts = starting_likelihoods(problem, names)
+    starts = choose_likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
     vector = FreeFactors(names, groups, starts[0], unit_of(problem.used.y))
-    return searched(LinearEvidence(problem, vector, threads, options), starts, options.job)
+    return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job)
 
 
-def searched(evidence, starts, job):
+def maximise_evidence(evidence, starts, job):
     """Maximise a log evidence over the free settings of its vector; `starts` are the likelihoods to begin with."""
     vector, problem = evidence.vector, evidence.problem
     if vector.size == 0:
         return SearchResult(problem)
     objective = Objective(evidence, vector, problem.used.n, evidence.job)
     bounds = vector.bounds(*map(vector.free.pack, starts))
-    start = _start(objective, starts, bounds, job.stage(STARTS))
+    start = _choose_start(objective, starts, bounds, job.stage(STARTS))
     value, x, status = maximise(objective, [start], bounds, job, len(starts))
     settings, sites = vector.unpack(start if x is None else x), evidence.start
     names, values, jacobian = vector.describe(settings, problem)
@@ -126,7 +126,7 @@ def searched(evidence, starts, job):
 # ------------------------------------------------------------------------------------------ starts
 
 
-def starting_likelihoods(problem, names):
+def choose_likelihoods(problem, names):
     """Return the likelihoods to start from: open parameters as the data suggest, and then all that are learnt."""
     likelihood, rows = problem.model.likelihood, problem.used
     wanted = [name for name in names if name != PRIOR]
@@ -136,7 +136,7 @@ def starting_likelihoods(problem, names):
         if likelihood.parameters[name] in ("scale", "positive") and getattr(likelihood, name) == 0:
             raise ValueError(f"{name} of {type(likelihood).__name__} is 0, from where no search leads on; give None")
     starts = []
-    for fitted in _fitted(problem):
+    for fitted in _fit_roughly(problem):
         suggested = likelihood.starting_values(rows.y, fitted)
         given = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
         other = {name: suggested[name] for name in wanted if np.size(suggested[name]) == np.size(getattr(given, name))}
@@ -145,7 +145,7 @@ def starting_likelihoods(problem, names):
     return starts
 
 
-def _fitted(problem):
+def _fit_roughly(problem):
     """Return rough values of f, a list: of the least-squares regression, or of a constant where there are few rows.
 
     Both where the regression has followed outliers: then the rows are OUTLIERS_SPREAD times as far from it as from
@@ -172,7 +172,7 @@ def _fitted(problem):
     return [offset + linear, *([offset + centre] if follows_outliers else [])]
 
 
-def _start(objective, likelihoods, bounds, job):
+def _choose_start(objective, likelihoods, bounds, job):
     """Return where to begin: the likelihood, and then the common factor, of the largest evidence.
 
     Far from the maximum the evidence is flat.
@@ -180,7 +180,7 @@ def _start(objective, likelihoods, bounds, job):
     vector = objective.vector
 
     def best_of(places, job):
-        return int(np.argmin(values_of(objective, places, job, afresh=True)))
+        return int(np.argmin(evaluate_starts(objective, places, job, afresh=True)))
 
     tried = [np.clip(vector.start(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
     several = len(tried) > 1 or not vector.n_prior

@@ -13,7 +13,7 @@ from cavity.likelihoods.parameters import PARAMETER_RANGE, unit_of
 from cavity.models.defaults import location_and_spread
 from cavity.models.free_settings import FreeSettings, block_diagonal
 from cavity.models.linear.evidence import LinearEvidence, LinearSettings
-from cavity.models.linear.learn import searched, starting_likelihoods
+from cavity.models.linear.learn import choose_likelihoods, maximise_evidence
 from cavity.models.mixed.layout import inverse
 
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
@@ -47,7 +47,7 @@ class Root:
         by_factor = 2.0 * by_covariance @ factor  # tr(G (dC C' + C dC')) = 2 tr(C' G dC)
         return np.append(np.sum(by_factor * factor, axis=1), (scale[:, None] * by_factor)[self.below])
 
-    def described(self, x):
+    def describe(self, x):
         """Standard deviations and then correlations, and their derivatives in the free numbers."""
         covariance = self.covariance(x)
         sd = np.sqrt(np.diagonal(covariance))
@@ -114,7 +114,7 @@ class FreeCovariances(FreeSettings):
         """Standard deviations and correlations of open covariances, and their derivatives in the free numbers."""
         names, values, blocks = [], [], []
         for (term, root), part in zip(self.open, self.parts(self.pack(settings)), strict=True):
-            components, jacobian = root.described(part)
+            components, jacobian = root.describe(part)
             names += component_names(term)
             values += components
             blocks.append(jacobian)
@@ -207,9 +207,9 @@ class MixedEvidence(LinearEvidence):
         return np.concatenate(found)
 
 
-def learned(problem, names, threads, options):
+def learn_settings(problem, names, threads, options):
     """Maximise the log evidence over open covariances and what is named of the likelihood; return a `SearchResult`."""
-    starts = starting_likelihoods(problem, names)
+    starts = choose_likelihoods(problem, names)
     given, prior = problem.covariances, problem.model.effects_prior
     vector = FreeCovariances(problem.terms, given, names, starts[0], problem.used, prior)
-    return searched(MixedEvidence(problem, vector, threads, options), starts, options.job)
+    return maximise_evidence(MixedEvidence(problem, vector, threads, options), starts, options.job)

@@ -19,17 +19,17 @@ import numpy as np
 from cavity.base.errors import SettingsWarning, warn
 from cavity.jobs.job import QUIET
 from cavity.models.process.settings import FreeHyperparameters, Settings
-from cavity.models.process.starts import starts
+from cavity.models.process.starts import choose_starts
 from cavity.models.search import (
     STARTS,
     Objective,
     SearchResult,
+    check_end,
     climb,
-    ended,
+    evaluate_starts,
     free_slope,
     newton_root,
-    status_without_start,
-    values_of,
+    warn_without_start,
 )
 from cavity.models.streaming_gp.increment import Increment
 from cavity.models.streaming_gp.rows import is_exact
@@ -122,18 +122,18 @@ class _Search:
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
         *some, rows = growing(rows)
         few = some[0] if some else rows
-        bounds, places, n_long = starts(settings, _data(few, self.model, self.threads), self.vector)
+        bounds, places, n_long = choose_starts(settings, _data(few, self.model, self.threads), self.vector)
         # a stream goes on beyond its first rows: short lengthscales would need inducing points without end
         found = places[:n_long]
         objectives = [self.objective(None, self.chosen(x, Z, few), few) for x in found]
         tried, job = [], self.job.stage(STARTS)
         for objective, x in zip(objectives, found, strict=True):
-            tried += values_of(objective, [x], job.going_on(len(tried), -min(tried, default=np.inf)))
+            tried += evaluate_starts(objective, [x], job.going_on(len(tried), -min(tried, default=np.inf)))
             if job.stopped:
                 break
         objective, x = objectives[int(np.argmin(tried))], found[int(np.argmin(tried))]
         if not objective.values:
-            return BatchResult(self.model, status_without_start(len(found), self.job), Z=Z)
+            return BatchResult(self.model, warn_without_start(len(found), self.job), Z=Z)
         root = None
         for part, larger in pairwise([*some, rows]):
             job = self.job.stage(f"search of {part.n} rows")
@@ -165,9 +165,9 @@ class _Search:
         """From the settings as they are; and the tension between old rows and new ones at what was found."""
         bounds, objective = self.vector.bounds(), self.objective(old, Z, rows)
         start = np.clip(self.vector.pack(settings), *bounds.T)
-        values_of(objective, [start], self.job.stage(STARTS))
+        evaluate_starts(objective, [start], self.job.stage(STARTS))
         if not objective.values:
-            return BatchResult(self.model, status_without_start(1, self.job), Z=Z)
+            return BatchResult(self.model, warn_without_start(1, self.job), Z=Z)
         near = self.near(start, bounds)
         value, x, slope, objective = self.rounds(old, objective, start, near, rows)
         if np.any((x == near[:, 0]) | (x == near[:, 1])):
@@ -206,7 +206,7 @@ class _Search:
 
     def learnt(self, value, x, slope, objective, tension):
         """What came out of a search."""
-        status = ended(objective, value, slope, self.job)
+        status = check_end(objective, value, slope, self.job)
         return BatchResult(self.model_at(x), status, objective.trace, Z=objective.evidence.Z, tension=tension)
 
 

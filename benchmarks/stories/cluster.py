@@ -18,7 +18,7 @@ from dask import config
 from distributed import Client, LocalCluster
 
 import cavity
-from cavity.ep.elsewhere import _of_groups
+from cavity.ep.remote import _of_groups
 from cavity.models.mixture.e_step import block_rows
 from cavity.models.mixture.rows import sums_of
 from cavity.runs import remote

@@ -12,8 +12,8 @@ import pytest
 import cavity
 from cavity.base.labels import Labels
 from cavity.sources import arrow, sources
+from cavity.sources.dataset import taken
 from cavity.sources.sources import open_source, opened
-from cavity.sources.taking import taken
 
 pa = pytest.importorskip("pyarrow")
 pc = pytest.importorskip("pyarrow.compute")

@@ -9,8 +9,8 @@ import pytest
 import cavity
 from cavity.runs.executors import Threads
 from cavity.sources import collections
+from cavity.sources.dataset import taken
 from cavity.sources.sources import open_source, opened
-from cavity.sources.taking import taken
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")

@@ -8,8 +8,8 @@ import pytest
 
 import cavity
 from cavity.sources import formats
+from cavity.sources.dataset import taken
 from cavity.sources.sources import open_source
-from cavity.sources.taking import taken
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
 

@@ -11,8 +11,8 @@ import scipy.sparse
 import cavity
 from cavity.base import arrays
 from cavity.sources import sliced, sources
+from cavity.sources.dataset import taken
 from cavity.sources.sources import open_source
-from cavity.sources.taking import taken
 
 h5py = pytest.importorskip("h5py")
 zarr = pytest.importorskip("zarr")

@@ -46,6 +46,10 @@ class Rows:
         weights = None if sample_weight is None else row_weights(sample_weight, n, some=some)
         return cls(X, y, offset, weights, noise)
 
+    def named(self):
+        """Return X, y, offset and weights by the arguments of a fit."""
+        return {"X": self.X, "y": self.y, "offset": self.offset, "sample_weight": self.weights}
+
     @property
     def n(self):
         """N."""

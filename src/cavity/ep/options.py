@@ -1,17 +1,18 @@
 """The options of every fit by EP, and the one place where they are checked."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cavity.base import arrays
-from cavity.jobs.job import QUIET, Job
+from cavity.base.frozen import put
+from cavity.jobs.run import Run
 
 SCHEDULES = ("parallel", "sequential")
 LOWEST_POWER = 1e-6  # below it, changes of a site, divided by the power, have few digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a fit by EP is to go about it.
+class Options(Run):
+    """Options of a fit by EP, with those of `Run`.
 
     Attributes
     ----------
@@ -25,8 +26,6 @@ class Options:
         Most sweeps; of the steps of the double loop three times as many.
     tol : float
         Change of the posterior in a sweep, divided by the damping in use, up to which the fit has converged.
-    job : Job
-        Who hears of each sweep, and may stop the fit.
     double_loop : int or None
         Most steps of the double loop, if that is less; 0 for none.
 
@@ -42,21 +41,20 @@ class Options:
     power: float = 1.0
     max_iter: int = 200
     tol: float = 1e-8
-    job: Job = QUIET
     double_loop: int | None = None
 
     @classmethod
-    def checked(cls, *, schedules=SCHEDULES, lowest_damping=0.0, lowest_power=LOWEST_POWER, **given):
+    def checked(cls, *, schedules=SCHEDULES, lowest_damping=0.0, lowest_power=LOWEST_POWER, **arguments):
         """Return the options that a user gave, checked.
 
         Parameters
         ----------
         schedules : tuple of str
-            Those that the model knows.
+            Those of the model.
         lowest_damping, lowest_power : float
             The least that is allowed; 0 itself never is.
-        **given
-            Fields of `Options`; those not given have their defaults.
+        **arguments
+            As of `Run.checked`; fields that are not given have their defaults.
 
         Returns
         -------
@@ -68,8 +66,8 @@ class Options:
         ValueError, TypeError
             Naming the option, what was expected and what came.
         """
-        options = cls(**given)
-        return replace(
+        options = super(Options, cls).checked(**arguments)
+        put(
             options,
             schedule=arrays.choice(options.schedule, "schedule", schedules),
             damping=_share(options.damping, "damping", lowest_damping),
@@ -77,6 +75,7 @@ class Options:
             max_iter=arrays.integer(options.max_iter, "max_iter", low=1),
             tol=arrays.number(options.tol, "tol", low=0, closed_low=True),
         )
+        return options
 
     def record(self, *names):
         """Return some of the options as a dictionary, as files keep them."""

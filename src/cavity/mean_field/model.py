@@ -14,7 +14,7 @@ from cavity.base.records import Record, Setting
 from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
 from cavity.base.types import IntArray, Seed
 from cavity.distributions import factors as families
-from cavity.jobs.job import Event, Job
+from cavity.jobs.job import Event
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.options import AscentOptions, StochasticOptions
 
@@ -210,7 +210,9 @@ def fit(
     (1.75, True)
     """
     state = _check(model, initial)
-    options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
+    options = AscentOptions.checked(
+        accelerate=accelerate, max_iter=max_iter, tol=tol, callback=callback, progress=progress
+    )
     with options.job:
         done = engine.ascend(ModelSweeps(model), state, options)
     return MeanFieldPosterior(factors=done.state, **engine.outcome(done, model.n_samples, options))
@@ -292,7 +294,8 @@ def fit_stochastic(
     (1.692308, 'passes done')
     """
     state = _check(model, initial)
-    options = StochasticOptions(batch_size, n_epochs, delay, forgetting, job=Job.checked(callback, progress))
+    steps = {"batch_size": batch_size, "n_epochs": n_epochs, "delay": delay, "forgetting": forgetting}
+    options = StochasticOptions.checked(**steps, callback=callback, progress=progress)
     generator = None if rng is None else arrays.generator(rng)
     batches = (_minibatch(model, rows) for rows in _minibatches(model.n_samples, options, generator))
     sweeps = ModelSweeps(model)

@@ -6,9 +6,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import put
-from cavity.jobs.job import QUIET, Job
+from cavity.jobs.run import Run
 from cavity.mean_field.acceleration import ACCELERATORS
-from cavity.runs.executors import threads_of
 
 LEAST_ARRAYS = 16  # of numbers for every component, that a fit of a mixture holds at least
 TRIAL_PASSES = 20  # over a sample of the data, that decide where a mixture starts
@@ -19,9 +18,9 @@ def _check_counts(options, *names):
     put(options, **{name: arrays.integer(getattr(options, name), name, low=1) for name in names})
 
 
-@dataclass(frozen=True, slots=True)
-class AscentOptions:
-    """Options of coordinate ascent.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscentOptions(Run):
+    """Options of coordinate ascent, with those of `Run`.
 
     Attributes
     ----------
@@ -31,17 +30,11 @@ class AscentOptions:
         Most passes: sweeps, those of rejected proposals included.
     tol : float
         Predicted gain of the ELBO in nats per sample at which to stop.
-    n_threads : int
-        Threads, for models that read blocks: None and -1 become the numbers they stand for.
-    job : Job
-        Who hears of each pass, and may stop the fit.
     """
 
     accelerate: bool | str
     max_iter: int
     tol: float
-    n_threads: int | None = None
-    job: Job = QUIET
 
     def __post_init__(self):
         if isinstance(self.accelerate, bool | np.bool_):
@@ -49,8 +42,8 @@ class AscentOptions:
         else:
             accelerate = arrays.choice(self.accelerate, "accelerate", ACCELERATORS)
         put(self, accelerate=accelerate, tol=arrays.number(self.tol, "tol", low=0, closed_low=True))
-        put(self, n_threads=threads_of(self.n_threads))
         _check_counts(self, "max_iter")
+        Run.__post_init__(self)
 
     def after(self, *fits):
         """Return the options of what follows fits: the passes that are left, and a job that counts theirs."""
@@ -58,9 +51,9 @@ class AscentOptions:
         return replace(self, max_iter=self.max_iter - passes, job=self.job.going_on(passes, fits[0].elbo))
 
 
-@dataclass(frozen=True, slots=True)
-class StochasticOptions:
-    """Options of natural-gradient steps on minibatches.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StochasticOptions(Run):
+    """Options of natural-gradient steps on minibatches, with those of `Run`.
 
     Attributes
     ----------
@@ -70,24 +63,19 @@ class StochasticOptions:
         How often every row is seen.
     delay, forgetting : float
         Step t = 1, 2, ... has the length (t + delay)^-forgetting.
-    n_threads : int
-        Threads, for models that read blocks: None and -1 become the numbers they stand for.
-    job : Job
-        Who hears of each step, and may stop the fit.
     """
 
     batch_size: int
     n_epochs: int
     delay: float
     forgetting: float
-    n_threads: int | None = None
-    job: Job = QUIET
 
     def __post_init__(self):
         delay = arrays.number(self.delay, "delay", low=0, closed_low=True)
         forgetting = arrays.number(self.forgetting, "forgetting", low=0.5, high=1, closed_high=True)
-        put(self, delay=delay, forgetting=forgetting, n_threads=threads_of(self.n_threads))
+        put(self, delay=delay, forgetting=forgetting)
         _check_counts(self, "batch_size", "n_epochs")
+        Run.__post_init__(self)
 
 
 def check_room(n_components, width):

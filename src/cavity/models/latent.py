@@ -36,9 +36,8 @@ from cavity.likelihoods.parameters import check_closed
 from cavity.likelihoods.predictive import KNOWN_VARIANCE
 from cavity.models.learnt import Learnt
 from cavity.models.leave_one_out import LeavesOneOut
-from cavity.sources.collections import lazily
-from cavity.sources.formats import is_collection
-from cavity.sources.taking import taken
+from cavity.sources.chunkwise import map_chunks
+from cavity.sources.dataset import Dataset
 
 SYMMETRIC = likelihoods.Probit, likelihoods.Logit, likelihoods.Step  # p(-y|f) = p(y|-f)
 AUTO = "auto"  # the schedule that is left to us
@@ -73,6 +72,11 @@ def probabilities(likelihood, predict):
         return np.exp(log_of_both(likelihood, mean, variance))
     checked = (likelihood.check(np.full(len(mean), float(k))) for k in range(classes))
     return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
+
+
+def shape_of_classes(likelihood):
+    """Return the shape of the probabilities of a row; None for a likelihood without classes."""
+    return None if likelihood.n_classes is None else (likelihood.n_classes,)
 
 
 def log_of_both(likelihood, mean, variance):
@@ -153,6 +157,7 @@ class Predictions:
         """The likelihood of new observations."""
         return self.model.likelihood
 
+    @map_chunks(lambda self, as_frame=False, **_: None if as_frame else shape_of_classes(self._likelihood))
     def predict_proba(self, X: Data, *, offset: ArrayLike | None = None, as_frame: bool = False) -> FloatArray:
         """Class probabilities, integrated over the posterior.
 
@@ -171,11 +176,10 @@ class Predictions:
             In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
             ... A lazy dask array where X is a collection of dask, and y, if any, a column of it, here and below.
         """
-        if is_collection(X) and not as_frame and self._likelihood.n_classes is not None:
-            return lazily(self.predict_proba, X, (self._likelihood.n_classes,), offset=offset)
         found = probabilities(self._likelihood, lambda: self._latent(X, offset, None))
         return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
 
+    @map_chunks()
     def log_density(
         self, X: Data, y: ArrayLike, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
     ) -> FloatArray:
@@ -202,13 +206,12 @@ class Predictions:
         ValueError
             For bad rows; for a `GaussianProcess` fitted with noise_variance, which says nothing about that of new rows.
         """
-        if is_collection(X):
-            return lazily(self.log_density, X, y=y, offset=offset, exposure=exposure)
         self._check_noise_is_known("log_density")
-        given = {"y": y, "offset": offset, "exposure": exposure}
-        X, (y, offset, exposure), _ = taken(X, given, self.columns, self.roles)
-        (mean, variance), likelihood = self._latent(X, offset, exposure), self._likelihood
-        y = observations(likelihood, recoded(y, likelihood, self.classes), len(mean))
+        arguments = {"y": y, "offset": offset, "exposure": exposure}
+        dataset = Dataset.open(X, arguments, self.columns, self.roles)
+        moments = self._latent(dataset.X, dataset.column("offset"), dataset.column("exposure"))
+        (mean, variance), likelihood = moments, self._likelihood
+        y = observations(likelihood, recoded(dataset.column("y"), likelihood, self.classes), len(mean))
         return log_density(likelihood, y, mean, variance)
 
     def expected(
@@ -370,14 +373,16 @@ class Predictions:
             return {}
         if not self._likelihood.takes_trials:
             raise ValueError(f"trials is for the likelihood Binomial, got {type(self._likelihood).__name__}")
-        _, (trials,), _ = taken(X, {"trials": trials})
-        trials = check_counts(trials, "trials")
+        trials = check_counts(Dataset.open(X, {"trials": trials}).column("trials"), "trials")
         return {"trials": arrays.vector(trials, "trials", n)}
 
-    def _taken(self, X, offset, exposure):
-        """Return new rows without the columns that were not features, and the offsets and exposures that are there."""
-        X, (offset, exposure), _ = taken(X, {"offset": offset, "exposure": exposure}, self.columns, self.roles)
-        return X, offset, exposure
+    def _open(self, X, offset, exposure):
+        """Return the `Dataset` of new rows, with the columns of their offsets and exposures."""
+        return Dataset.open(X, {"offset": offset, "exposure": exposure}, self.columns, self.roles)
+
+    def _known_offset(self, dataset):
+        """Return the known part of f of the rows of a dataset, see `_known_part`."""
+        return self._known_part(dataset.column("offset"), dataset.column("exposure"), dataset.n_rows)
 
     def _known_part(self, offset, exposure, n):
         """Return the known part of f of n new rows, (n,) or None; ValueError where the fit had one and these do not."""

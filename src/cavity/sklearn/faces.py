@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from functools import cache, partial, wraps
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,7 @@ from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.sklearn.checks import validate_data
-from cavity.sources.collections import lazily
-from cavity.sources.formats import is_collection
+from cavity.sources.chunkwise import map_chunks
 
 FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
 
@@ -38,19 +37,13 @@ def share_words(kind, base):
 
 
 def by_chunks(tail=lambda self: (), dtype=lambda self: np.float64):
-    """Make a method of an estimator and rows give a lazy array for a dask collection, one row each of shape `tail`."""
+    """Return a decorator as `map_chunks` does; an estimator that is not fitted is refused first."""
 
-    def made(method):
-        @wraps(method)
-        def judged(self, X):
-            if not is_collection(X):
-                return method(self, X)
-            check_is_fitted(self)
-            return lazily(partial(method, self), X, tail(self), dtype(self))
+    def shape(self):
+        check_is_fitted(self)
+        return tail(self)
 
-        return judged
-
-    return made
+    return map_chunks(shape, dtype)
 
 
 def n_classes(classifier):

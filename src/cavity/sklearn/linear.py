@@ -22,12 +22,12 @@ from cavity.likelihoods import Logit, Probit
 from cavity.models.defaults import prior_scale
 from cavity.models.glm.model import GLM
 from cavity.models.latent import log_of_both
-from cavity.models.linear.defaults import WIDER, resolved
-from cavity.models.linear.design import design_of, look
+from cavity.models.linear.defaults import WIDER, resolve_defaults
 from cavity.sklearn import checks
 from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words, shows_progress
+from cavity.sources.dataset import Dataset
+from cavity.sources.features import open_features, scan
 from cavity.sources.formats import is_collection
-from cavity.sources.taking import taken
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -243,11 +243,11 @@ class _LinearClassifier(Classifier, Face):
             variance = np.full(X.shape[1] + 1, 1.0 if approximation == "diagonal" else effect)
             variance[-1] = WIDER * effect
         else:
-            design = design_of(taken(self._design(X, approximation), {}, elsewhere=True)[0], approximation)
+            design = open_features(Dataset.open(self._design(X, approximation), remote=True), approximation)
             weight = None if weight is None else row_weights(weight, design.shape[0])
-            look(design, weight)
+            scan(design, weight)
             rows = Rows(design, None, weights=weight)
-            variance = np.array(resolved(GLM(self._likelihood, intercept=False), rows).model.prior_variance)
+            variance = np.array(resolve_defaults(GLM(self._likelihood, intercept=False), rows).model.prior_variance)
         for name, part in given.items():
             if getattr(self, name) is not None:
                 variance[part] = arrays.number(getattr(self, name), name, low=0)

@@ -6,8 +6,9 @@ from support.glms import GLM, problem_of
 
 from cavity import likelihoods
 from cavity.ep.options import Options
-from cavity.models.glm.solution import solved
+from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
+from cavity.runs.executors import Threads
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(30, 3))
@@ -18,7 +19,7 @@ Y = RNG.integers(0, 2, size=30)
 @pytest.mark.parametrize("method", ["ep", "adf"])
 def test_solutions_are_what_posteriors_say(approximation, method):
     model = GLM(likelihoods.Probit(), approximation=approximation)
-    solution = solved(problem_of(model, X, Y), method, Options())
+    solution = solve(problem_of(model, X, Y), method, Options(), Threads(1))
     posterior = model.fit(X, Y, method=method)
     np.testing.assert_array_equal(solution.weights.mean, posterior.mean)
     np.testing.assert_array_equal(solution.weights.variance, posterior.variance)
@@ -28,7 +29,7 @@ def test_solutions_are_what_posteriors_say(approximation, method):
 
 
 def test_without_a_row_in_use_the_prior_stays():
-    solution = solved(problem_of(GLM(likelihoods.Probit(), 0.3, 2.0), 0.0 * X, Y), "ep", Options())
+    solution = solve(problem_of(GLM(likelihoods.Probit(), 0.3, 2.0), 0.0 * X, Y), "ep", Options(), Threads(1))
     assert solution.weights.mean.tolist() == [0.3] * 3
     np.testing.assert_allclose(solution.weights.variance, 2.0)
     assert solution.fit.converged

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.models.linear.design import ROWS_TOGETHER, prepared_rows
+from cavity.sources.features import ROWS_TOGETHER, prepared_rows
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -242,7 +242,9 @@ class FactorizedGaussian(Frozen):
         >>> whole.kl, whole.mean.tolist() == [0.0] * n
         (0.0, True)
         """
-        options = AscentOptions(accelerate, max_iter, tol, job=Job.checked(callback, progress))
+        options = AscentOptions.checked(
+            accelerate=accelerate, max_iter=max_iter, tol=tol, callback=callback, progress=progress
+        )
         start = self._start(initial_mean)
         sweeps = FactorizedSweeps(self._target)
 

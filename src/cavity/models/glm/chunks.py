@@ -13,7 +13,9 @@ from cavity.ep.sites import tilted
 from cavity.jobs.job import QUIET
 from cavity.likelihoods.base import encoded, has_kernel, kernel_settings
 from cavity.runs.merge import starts
-from cavity.sources.reading import each_block, is_stored
+from cavity.sources.dataset import MEMORY
+from cavity.sources.features import kind_of
+from cavity.sources.reading import each_block
 
 kernel = _core.load("diagonal", _core.BASELINE)
 
@@ -87,9 +89,7 @@ def is_small(X):
 
     Then its nonzeros and their sites, 28 bytes each, take no more than twice the memory of the array.
     """
-    if is_stored(X):
-        return False
-    return X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size
+    return kind_of(X) == MEMORY and (X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size)
 
 
 class Data:

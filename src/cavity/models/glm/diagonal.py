@@ -17,7 +17,6 @@ from cavity.ep.fit import Fit
 from cavity.jobs.job import QUIET
 from cavity.likelihoods.base import ONE
 from cavity.models.glm.chunks import Data, calls, canonical, check_width, chunks_of, kernel, kernel_rows
-from cavity.sources.reading import is_stored
 
 MOST_HALVINGS = 1000  # of the fraction of a site that its cavity lacks at the end; float64 has 1074
 PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change after which a fit is given up
@@ -105,7 +104,7 @@ def predict(X, mean, variance, offset=None):
 
     Parameters
     ----------
-    X : scipy.sparse matrix or array, or array_like, shape (N, D)
+    X : scipy.sparse matrix or array, ndarray or StoredRows, shape (N, D)
         Design matrix.
     mean, variance : ndarray (D,)
         Moments of the weights.
@@ -117,7 +116,7 @@ def predict(X, mean, variance, offset=None):
     mean, variance : ndarray (N,)
         X mean + offset and X^2 variance.
     """
-    X = canonical(X) if sparse.issparse(X) else X if is_stored(X) else np.asarray(X)
+    X = canonical(X) if sparse.issparse(X) else X
     check_width(X)
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:

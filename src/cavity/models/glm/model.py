@@ -15,39 +15,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
 from cavity.base.errors import about
-from cavity.base.frames import names_of
-from cavity.base.frozen import Frozen, put
-from cavity.base.labels import coded
-from cavity.base.rows import Rows, with_exposure
-from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.base.frozen import unchecked
+from cavity.base.types import ArrayLike, Data
 from cavity.ep.options import SCHEDULES, Options
-from cavity.jobs.job import Event, Job
-from cavity.likelihoods import Likelihood
-from cavity.models.defaults import checked_likelihood, likelihood_for
+from cavity.jobs.job import Event
 from cavity.models.glm.posterior import posterior_of
-from cavity.models.glm.problem import GLMProblem
-from cavity.models.glm.solution import solved
-from cavity.models.linear.defaults import checked_intercept, resolved, scaling_settings
-from cavity.models.linear.design import check_room, design_of, look
+from cavity.models.glm.problem import GLMProblem, check_room
+from cavity.models.glm.solution import solve
+from cavity.models.linear.defaults import resolve_defaults, scaling_settings
 from cavity.models.linear.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.linear.separation import warn_of_separation
-from cavity.runs.executors import threads_of
-from cavity.sources.reading import is_elsewhere
-from cavity.sources.taking import fetched, taken
+from cavity.models.linear.settings import LinearSettings
+from cavity.models.observations import Observations
+from cavity.sources.dataset import REMOTE, Dataset
+from cavity.sources.features import open_features, scan
 
 if TYPE_CHECKING:
     from cavity.models.glm.posterior import GLMPosterior
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GLM(Frozen):
+class GLM(LinearSettings):
     """Generalised linear model with a Gaussian prior, fitted by EP or ADF [M]_.
 
     Each row has a latent value f = x'w + offset and an observation y with likelihood p(y|f); w ~ N(prior_mean,
@@ -105,37 +98,6 @@ class GLM(Frozen):
     >>> posterior.mean.round(3).tolist(), round(posterior.log_evidence, 6)
     ([-1.178, 0.514, 0.533], -2.486153)
     """
-
-    likelihood: Likelihood | Any = None
-    prior_mean: FloatOrArray = 0.0
-    prior_variance: FloatOrArray = None
-    approximation: str = "full"
-    intercept: bool | float | None = None
-    standardize: bool = False
-    centre: FloatOrArray = None
-
-    def __post_init__(self) -> None:
-        put(
-            self,
-            likelihood=checked_likelihood(self.likelihood),
-            intercept=checked_intercept(self.intercept),
-            standardize=arrays.flag(self.standardize, "standardize"),
-        )
-        if self.centre is not None:
-            put(self, centre=arrays.owned(arrays.finite_array(self.centre, "centre", ndim=(1,))))
-        mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
-        put(self, prior_mean=arrays.owned(mean))
-        arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
-        if self.prior_variance is None:
-            return
-        variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
-        if variance.ndim < 2 and not np.all(variance > 0):
-            raise arrays.wrong("prior_variance", f"must be positive, got {float(variance.min())!r}")
-        if variance.ndim == 2:
-            if self.approximation == "diagonal":
-                raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
-            arrays.cholesky(arrays.symmetric(variance, "prior_variance"), "prior_variance")
-        put(self, prior_variance=arrays.owned(variance))
 
     def fit(
         self,
@@ -278,66 +240,62 @@ class GLM(Frozen):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [0.51, 0.32, -0.29])
         """
-        given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        X, given, roles = taken(X, given, elsewhere=True)
-        y, offset, exposure, sample_weight = map(fetched, given)
-        known = self if self.likelihood is not None else replace(self, likelihood=likelihood_for(y))
-        y, classes = coded(y, known.likelihood)
-        offset = with_exposure(known.likelihood, offset, exposure, X)
-        arrays.choice(method, "method", ("ep", "adf"))
-        names = names_to_learn(known.likelihood, learn)
-        options = Options.checked(
-            schedules=(*SCHEDULES, "stochastic"),
-            schedule=schedule,
-            damping=damping,
-            power=power,
-            max_iter=max_iter,
-            tol=tol,
-            job=Job.checked(callback, progress, checkpoint, checkpoint_every),
-        )
-        n_threads = threads_of(n_threads)
-        check_can_learn(self, names, method, schedule)
-        if method == "adf" and (damping != 1 or power != 1 or names or schedule != "parallel"):
-            words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
-            raise about(ValueError(words), "method")
-        if self.approximation == "diagonal" and (schedule == "stochastic" or names):
-            words = "approximation='diagonal' has no schedule='stochastic' and no learn"
-            raise about(ValueError(words), "approximation", "schedule")
-        if is_elsewhere(X):
-            check_elsewhere(self, names)
-        if self.approximation == "full":
-            check_room(X, sample_weight)
-        rows = Rows.checked(known.likelihood, design_of(X, self.approximation), y, offset, sample_weight)
-        given = {"X": rows.X, "y": rows.y, "offset": rows.offset, "sample_weight": rows.weights}
-        asked = {"method": method, "learn": names, "prior_groups": prior_groups}
-        with options.job, options.job.opened(known, given, options=options, **asked):
-            look(rows.X, rows.weights, options.job)
-            found = resolved(known, rows)
-            problem = GLMProblem.of(found.model, found.rows)
-            groups = checked_groups(prior_groups, self.prior_variance, problem, names, found.kept["intercept"])
-            if schedule == "stochastic" and (power != 1 or np.any(problem.used.weight() < 1)):
-                words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
-                raise about(ValueError(words), "schedule", "power")
-            solution = solved(problem, method, options, (names, groups), n_threads)
+        columns = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        dataset = Dataset.open(X, columns, remote=True)
+        observations = Observations.of(self.likelihood, dataset)
+        iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
+        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        run = Options.checked(schedules=(*SCHEDULES, "stochastic"), **iteration, **watched)
+        names = names_to_learn(observations.likelihood, learn)
+        check_method(self, method, run, names, dataset.kind)
+        check_room(dataset, self.approximation, observations.weights)
+        rows = observations.rows(open_features(dataset, self.approximation))
+        model = unchecked(self, likelihood=observations.likelihood)
+        with run.open(model, rows.named(), method=method, learn=names, prior_groups=prior_groups) as threads:
+            scan(rows.X, rows.weights, run.job)
+            resolved = resolve_defaults(model, rows)
+            problem = GLMProblem.of(resolved.model, resolved.rows)
+            groups = checked_groups(prior_groups, self.prior_variance, problem, names, resolved.kept["intercept"])
+            solution = solve(problem, method, run, threads, names, groups)
             if method == "adf":
-                options.job.after(1, rows=problem.used.n)
+                run.job.after(1, rows=problem.used.n)
         if method == "ep":
-            solution.fit.warn(options)
-            warn_of_separation(known, rows, names_of(X), found.kept["intercept"])
-        kept = {"columns": names_of(X), "classes": classes, "roles": roles, "has_offset": rows.has_offset} | found.kept
-        chosen = kept["chosen"] + (() if known is self else ("likelihood",))
-        kept["chosen"] = chosen or None
-        return posterior_of(solution, method, **kept)
+            solution.fit.warn(run)
+            warn_of_separation(model, rows, observations.names, resolved.kept["intercept"])
+        return posterior_of(solution, method, **resolved.described(observations))
 
 
-def check_elsewhere(model, names):
-    """Raise ValueError for what cannot be had of a collection of dask."""
-    if names:
+def check_method(model, method, run, names, kind):
+    """Raise ValueError or TypeError for methods, schedules and learning that cannot be had together.
+
+    Parameters
+    ----------
+    model : GLM
+        The settings.
+    method : str
+        As `GLM.fit` takes it.
+    run : Options
+        With the schedule, the damping and the power.
+    names : tuple of str
+        What is learnt.
+    kind : str
+        That of the dataset.
+    """
+    arrays.choice(method, "method", ("ep", "adf"))
+    check_can_learn(model, names, method, run.schedule)
+    if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):
+        words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
+        raise about(ValueError(words), "method")
+    if model.approximation == "diagonal" and (run.schedule == "stochastic" or names):
+        words = "approximation='diagonal' has no schedule='stochastic' and no learn"
+        raise about(ValueError(words), "approximation", "schedule")
+    if kind == REMOTE and names:
         raise ValueError(
             f"X is a collection of dask, and {' and '.join(names)} would be learnt, which needs the rows in one "
             "process: give numbers, those of a fit to a sample of the rows for example"
         )
-    if model.approximation == "diagonal":
+    if kind == REMOTE and model.approximation == "diagonal":
         raise ValueError("X is a collection of dask: approximation='diagonal' needs the rows in one process")
 
 

@@ -11,30 +11,28 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of
-from cavity.base.labels import recoded
 from cavity.base.lazy import linalg
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
-from cavity.base.rows import Rows, check_n_features, with_exposure
+from cavity.base.rows import check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
+from cavity.ep.options import Options
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import RECORD
-from cavity.models.glm.solution import solved
+from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
 from cavity.models.latent import SitesPosterior, log_density, outcome
 from cavity.models.learnt import learnt_table
-from cavity.models.linear.design import design_of, look, prepared_rows
 from cavity.models.linear.evidence import PRIOR, weight_gradient
 from cavity.models.linear.prior import Prior
-from cavity.sources.collections import lazily
-from cavity.sources.formats import is_collection
-from cavity.sources.reading import is_stored
+from cavity.models.observations import Observations
+from cavity.sources.chunkwise import map_chunks
+from cavity.sources.dataset import Dataset
+from cavity.sources.features import large_blocks, limits_of, open_features, prepared_rows, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
-from cavity.sources.taking import fetched, taken
 
 if TYPE_CHECKING:
     from cavity.models.glm.model import GLM
@@ -258,6 +256,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         shift = linalg.solve_triangular(prior.root, apart, lower=True)
         return float(0.5 * (np.sum(spread**2) + np.sum(shift**2) - len(apart)))
 
+    @map_chunks(lambda self, **_: (2,), pair=True)
     def predict(
         self,
         X: Data,
@@ -304,25 +303,22 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         >>> [round(float(moment[0]), 2) for moment in posterior.predict([[1.0]], noise=True)]
         [3.59, 4.75]
         """
-        if is_collection(X):
-            return tuple(lazily(self.predict, X, (2,), offset=offset, exposure=exposure, noise=noise, trials=trials).T)
         return self._observed(X, self._latent(X, offset, exposure), noise, trials)
 
     def _latent(self, X, offset, exposure):
-        X, offset, exposure = self._taken(X, offset, exposure)
-        X = self._rows_of(X)
-        known = self._known_part(offset, exposure, X.shape[0])
+        dataset = self._open(X, offset, exposure)
+        X = self._features(dataset)
+        known = self._known_offset(dataset)
         known = np.zeros(X.shape[0]) if known is None else known
         return self._weights.predict(X, known, self._prepared if self._prepares else None)
 
     def _drawn(self, X, n, rng, offset, exposure):
-        X, offset, exposure = self._taken(X, offset, exposure)
-        X = self._rows_of(X)
-        known = self._known_part(offset, exposure, X.shape[0])
+        dataset = self._open(X, offset, exposure)
+        X = self._features(dataset)
+        known = self._known_offset(dataset)
         weights = self.sample(n, rng)
         with np.errstate(over="ignore", invalid="ignore"):
-            blocks = X.checked_blocks() if is_stored(X) else [(slice(None), X)]
-            parts = [((self._prepared(x) if self._prepares else x) @ weights.T).T for _, x in blocks]
+            parts = [((self._prepared(x) if self._prepares else x) @ weights.T).T for _, x in large_blocks(X)]
             f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
             return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
@@ -336,9 +332,9 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         """Whether new rows are scaled, or get a column of ones."""
         return self.intercept or self.centre is not None
 
-    def _rows_of(self, X):
-        """Return new rows in the order of the fit checked, not yet prepared."""
-        X = design_of(X, self.model.approximation)
+    def _features(self, dataset):
+        """Return the features of new rows checked, not yet prepared."""
+        X = open_features(dataset, self.model.approximation)
         check_n_features(X.shape[1], self.n_features)
         return X
 
@@ -434,23 +430,23 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         nothing where they come in random order, but by posterior sds, and by tens of nats of log evidence, where
         coefficients drift or rows are sorted. Then shuffle the rows, or fit them all at once.
         """
-        given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        X, given, roles = taken(X, given, self.columns, self.roles, elsewhere=True)
-        y, offset, exposure, sample_weight = map(fetched, given)
-        y = recoded(y, self.model.likelihood, self.classes)
-        offset = with_exposure(self.model.likelihood, offset, exposure, X)
-        columns = names_of(X) if self.columns is None else self.columns
-        X = self._rows_of(X)
-        look(X, None)
+        arguments = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        dataset = Dataset.open(X, arguments, self.columns, self.roles, remote=True)
+        observations = Observations.of(self.model.likelihood, dataset, fitted=self)
+        X = self._features(dataset)
+        scan(X, None)
         if self._prepares:
             with np.errstate(over="ignore", invalid="ignore"):
                 X = self._prepared(X)
             if self.centre is not None:
-                within_range([X.low, X.high] if is_stored(X) else X, "X: columns divided by spread")
-        rows = Rows.checked(self.model.likelihood, X, y, offset, sample_weight)
-        problem = GLMProblem.of(self.model, rows)
+                within_range(limits_of(X), "X: columns divided by spread")
+        rows = observations.rows(X)
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
-        solution = solved(problem.with_prior(self.mean, self.variance, root), "adf", before=self._covariance)
+        problem = GLMProblem.of(self.model, rows).with_prior(self.mean, self.variance, root)
+        run = Options(n_threads=1)
+        with run.open(self.model, {}) as threads:
+            solution = solve(problem, "adf", run, threads, before=self._covariance)
+        columns, roles = self.columns or observations.names, observations.roles
         labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
         has_offset = self.has_offset or rows.has_offset
         return posterior_of(solution, "adf", self, columns=columns, roles=roles, has_offset=has_offset, **labels)

@@ -4,15 +4,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.rows import Rows
-from cavity.ep.dense import Dense
-from cavity.ep.elsewhere import DenseElsewhere
+from cavity.ep.placement import make_geometry
 from cavity.jobs.job import QUIET
-from cavity.models.linear.design import ROWS_TOGETHER
 from cavity.models.linear.prior import Prior
-from cavity.sources.reading import each_block, is_elsewhere, is_stored
+from cavity.sources.features import ROWS_TOGETHER, SPARSE, kind_of, reach_of
+from cavity.sources.reading import each_block
 
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
+MATRICES = 6  # of dependent weights, or of rows if they are fewer: sums, factor and root, before a step and after it
+COPIES = 2  # of rows that are fewer than the columns: divided by the prior's root, and the directions that they span
 USUAL_SQUARES = 1e-280, 1e290  # of lengths of rows of up to 1e20 columns whose largest entries are within these
 
 
@@ -42,14 +44,14 @@ class GLMProblem:
 
     def geometry(self, threads, job=QUIET):
         """Return where the sites of the rows in use act; scratch files are beside the checkpoint of a job."""
-        kind = DenseElsewhere if is_elsewhere(self.used.X) else Dense
-        return kind(self.used.X, self.used.offset, *self.prior.moments, threads, job.folder)
+        return make_geometry(self.used.X, self.used.offset, *self.prior.moments, threads, job.folder)
 
 
 def _silent(X, scale):
     """Return which rows of X are zero, or so small that the variance of f underflows: they say nothing about w."""
     silent = np.zeros(len(X), dtype=bool)
-    if is_stored(X) and scale * X.least >= SMALLEST_REACH and scale * max(*X.high, *-X.low) < LARGEST_REACH:
+    least, largest = reach_of(X)
+    if scale * least >= SMALLEST_REACH and scale * largest < LARGEST_REACH:
         return silent
     for part, x in each_block(X, ROWS_TOGETHER):
         if is_usual(x, scale):
@@ -67,3 +69,14 @@ def is_usual(x, scale):
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         squares = scale * scale * np.einsum("ij,ij->i", x, x)
     return squares.size > 0 and squares.min() > USUAL_SQUARES[0] and squares.max() < USUAL_SQUARES[1]
+
+
+def check_room(dataset, approximation, weights):
+    """Raise MemoryError, before any row is read, if matrices of dependent weights do not fit into memory."""
+    if approximation == "diagonal" or len(dataset.shape) != 2 or kind_of(dataset.X) == SPARSE:
+        return  # `open_features` refuses the last two, or there is little data
+    n, d = dataset.n_rows if weights is None else np.count_nonzero(weights), dataset.shape[1]
+    words = "; approximation='diagonal' takes many columns", "approximation"
+    arrays.matrices(MATRICES, (min(n, d), min(n, d)), f"approximation='full': {MATRICES} matrices, each", *words)
+    if n < d:
+        arrays.matrices(COPIES, (n, d), f"approximation='full': {COPIES} copies of X, each", *words)

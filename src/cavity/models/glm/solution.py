@@ -4,25 +4,44 @@ from dataclasses import replace
 
 import numpy as np
 
+from cavity.base.errors import about
 from cavity.ep.engine import filter_rows
 from cavity.ep.fit import Fit
+from cavity.ep.placement import make_engine
 from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, weights_of
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.glm.weights import Weights
-from cavity.models.linear.evidence import engine_of
 from cavity.models.linear.learn import learn_settings
 from cavity.models.linear.solution import Solution
 from cavity.models.search import SearchResult
-from cavity.runs.executors import Threads, single_blas
 
 MOST_COPIES = 1e7  # of rows beside themselves, all together, in ADF: some seconds
 
 
-def solved(problem, method, options=None, learn=((), None), n_threads=1, before=None):
-    """Solve a problem by EP or ADF; `before` is the `WeightRoot` of its prior, if that is a posterior.
+def solve(problem, method, run, threads, names=(), groups=None, before=None):
+    """Solve a problem by EP or ADF.
 
-    `learn` has the names of what is to be learnt, and the groups of prior variances.
+    Parameters
+    ----------
+    problem : GLMProblem
+        Rows, likelihood and prior.
+    method : "ep" or "adf"
+        How.
+    run : Options
+        Those of EP, and the job.
+    threads : Threads
+        For the work on blocks.
+    names : tuple of str
+        What is learnt.
+    groups : ndarray or None
+        The groups of prior variances that are learnt, see `checked_groups`.
+    before : WeightRoot, optional
+        That of the prior, if it is a posterior.
+
+    Returns
+    -------
+    Solution
     """
     rows, prior = problem.used, problem.prior
     if problem.model.approximation == "diagonal":
@@ -30,25 +49,27 @@ def solved(problem, method, options=None, learn=((), None), n_threads=1, before=
 
         if method == "adf":
             _times(rows.weights)
-        fit = diagonal.fit(problem.model.likelihood, rows, prior, method, options)
+        fit = diagonal.fit(problem.model.likelihood, rows, prior, method, run)
         return Solution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
         _refuse_open(problem.model.likelihood)
         covariance = WeightRoot(prior.root) if before is None else before
         return Solution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
-    with Threads(n_threads, None if options is None else options.job) as threads, single_blas():
-        if method == "adf":
-            found, (geometry, fit) = SearchResult(problem), _assimilated(problem, threads)
-        else:
-            found = learn_settings(problem, *learn, threads, options) if learn[0] else SearchResult(problem)
-            problem = found.optimum
-            sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
-            geometry = problem.geometry(threads, options.job)
-            last = options.job.ending().within("last")
-            fit = engine_of(geometry, sites, replace(options, job=last), found.start).run()
-        weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
-        fit = replace(fit, trace=fit.trace | found.trace)
-        return Solution(problem, fit, weights, found.learnt, found.status)
+    if run.schedule == "stochastic" and (run.power != 1 or np.any(rows.weight() < 1)):
+        words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
+        raise about(ValueError(words), "schedule", "power")
+    if method == "adf":
+        found, (geometry, fit) = SearchResult(problem), _assimilated(problem, threads)
+    else:
+        found = learn_settings(problem, names, groups, threads, run) if names else SearchResult(problem)
+        problem = found.optimum
+        sites = Sites(problem.model.likelihood, rows.y, rows.weights, run.power)
+        geometry = problem.geometry(threads, run.job)
+        last = run.job.ending().within("last")
+        fit = make_engine(geometry, sites, replace(run, job=last), found.start).run()
+    weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
+    fit = replace(fit, trace=fit.trace | found.trace)
+    return Solution(problem, fit, weights, found.learnt, found.status)
 
 
 def _refuse_open(likelihood):

@@ -21,7 +21,7 @@ from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
-from cavity.jobs.job import Event, Job
+from cavity.jobs.job import Event
 from cavity.models.gp import search
 from cavity.models.gp.evidence import Evidence, manageable
 from cavity.models.gp.posterior import posterior_of
@@ -30,7 +30,7 @@ from cavity.models.process.defaults import begun_at_data, resolved
 from cavity.models.process.process import LatentProcess, checked_rows, checked_X, closed, what_to_learn
 from cavity.models.process.settings import Settings
 from cavity.runs.executors import Threads, single_blas, threads_of
-from cavity.sources.taking import taken
+from cavity.sources.dataset import taken
 
 if TYPE_CHECKING:
     from cavity.models.gp.posterior import GaussianProcessPosterior
@@ -215,7 +215,9 @@ class GaussianProcess(LatentProcess):
             power=power,
             max_iter=max_iter,
             tol=tol,
-            job=Job.checked(callback, progress),
+            n_threads=n_threads,
+            callback=callback,
+            progress=progress,
         )
         n_threads = threads_of(n_threads)
         with Threads(n_threads, options.job) as threads, single_blas(), options.job:

@@ -34,7 +34,7 @@ from cavity.models.process.process import ROWS_A_TASK, ProcessPosterior, checked
 from cavity.models.process.settings import Settings, gaussian_log_density
 from cavity.runs.executors import Threads, single_blas
 from cavity.runs.merge import starts
-from cavity.sources.taking import taken
+from cavity.sources.dataset import taken
 
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess

@@ -10,9 +10,8 @@ from cavity.base.frozen import unchecked
 from cavity.base.labels import is_ordered
 from cavity.base.rows import Rows
 from cavity.models.defaults import location_and_spread, prior_scale
-from cavity.models.linear.design import column_scales, constant_columns, prepared_rows
 from cavity.models.linear.prior import Prior
-from cavity.sources.reading import is_stored
+from cavity.sources.features import SPARSE, column_scales, constant_columns, kind_of, limits_of, prepared_rows
 
 WIDER = 100.0  # prior variance of an intercept over that of the effect of a column
 
@@ -25,8 +24,13 @@ class Resolved:
     rows: Rows
     kept: dict  # centre, spread, intercept and chosen: what a posterior keeps of it
 
+    def described(self, observations):
+        """Return the fields of a posterior that say what its rows and settings were."""
+        chosen = self.kept["chosen"] + observations.chosen
+        return observations.labels | {"has_offset": self.rows.has_offset} | self.kept | {"chosen": chosen or None}
 
-def resolved(model, rows):
+
+def resolve_defaults(model, rows):
     """Return what the settings of a model with a likelihood are for checked rows, as `Resolved`.
 
     Raises
@@ -55,8 +59,7 @@ def resolved(model, rows):
     if added or columns.scaled:
         rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
-        ends = [rows.X.low, rows.X.high] if is_stored(rows.X) else rows.X
-        within_range(ends, "X: columns divided by their spread")
+        within_range(limits_of(rows.X), "X: columns divided by their spread")
     kept = {"centre": columns.centre, "spread": columns.spread, "intercept": added}
     kept["chosen"] = tuple(name for name, known in given.items() if not known)
     if variance is not model.prior_variance:
@@ -139,7 +142,7 @@ class Columns:
         """
         centres = learns_level(model.likelihood) and model.approximation == "full"
         scaled = model.standardize or model.centre is not None
-        if hasattr(rows.X, "tocsr"):
+        if kind_of(rows.X) == SPARSE:
             if scaled:
                 name = "standardize=True" if model.centre is None else "centre"
                 raise TypeError(f"{name} needs an array, sparse X would fill up: scale its columns yourself")

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.ep.elsewhere import DenseElsewhere, EngineElsewhere, StochasticElsewhere
-from cavity.ep.engine import Engine
+from cavity.ep.placement import make_engine
 from cavity.ep.sites import Sites
-from cavity.ep.stochastic import Stochastic
 from cavity.ep.visits import cavities
 from cavity.ep.weights import weights_of
 from cavity.jobs.job import QUIET
@@ -23,14 +21,6 @@ from cavity.models.free_settings import FreeSettings
 
 PRIOR = "prior_variance"
 SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))  # log factors to start from
-
-
-def engine_of(geometry, sites, options, start):
-    """Return the engine of a schedule."""
-    elsewhere = isinstance(geometry, DenseElsewhere)
-    if options.schedule == "stochastic":
-        return (StochasticElsewhere if elsewhere else Stochastic)(geometry, sites, options)
-    return (EngineElsewhere if elsewhere else Engine)(geometry, sites, options, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +127,7 @@ class LinearEvidence:
         """Run the engine, which keeps what it keeps by that name; None where arithmetic fails."""
         options = replace(options, job=self.job.within(name).unheard())
         try:
-            return engine_of(geometry, self.sites(likelihood), options, self.start).run()
+            return make_engine(geometry, self.sites(likelihood), options, self.start).run()
         except (ArithmeticError, np.linalg.LinAlgError):
             if self.start is None:
                 raise

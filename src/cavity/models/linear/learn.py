@@ -10,10 +10,10 @@ from cavity.base.loop import CONVERGED, STOPPED
 from cavity.likelihoods.base import guessed, spread
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
 from cavity.models.learnt import Learnt
-from cavity.models.linear.design import constant_columns
 from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
 from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, evaluate_starts, maximise
 from cavity.models.standard_errors import standard_errors
+from cavity.sources.features import constant_columns
 from cavity.sources.reading import each_block
 
 START_ROWS = 1 << 12  # most rows of the regression that says where to start

@@ -13,8 +13,9 @@ from cavity.base.frames import coefficient_names
 from cavity.base.labels import is_ordered
 from cavity.likelihoods import Binomial, Interval, Logit, NegativeBinomial, OrderedProbit, Poisson, Probit
 from cavity.likelihoods.base import encoded
-from cavity.models.linear.design import ROWS_TOGETHER, constant_columns
-from cavity.sources.reading import each_block, is_elsewhere
+from cavity.sources.dataset import REMOTE
+from cavity.sources.features import ROWS_TOGETHER, SPARSE, constant_columns, kind_of
+from cavity.sources.reading import each_block
 
 SEARCHED_LIKELIHOODS = Logit | Probit | OrderedProbit | Binomial | Poisson | NegativeBinomial | Interval
 MAX_NAMES_IN_MESSAGE = 5
@@ -40,7 +41,7 @@ def warn_of_separation(model, rows, names, added):
     NumericalWarning
         With the names of the columns.
     """
-    if model.prior_variance is not None or hasattr(rows.X, "tocsr") or is_elsewhere(rows.X):
+    if model.prior_variance is not None or kind_of(rows.X) in (SPARSE, REMOTE):
         return
     columns = separating_columns(model.likelihood, rows, added or bool(constant_columns(rows.X, rows.weights).any()))
     if len(columns):

@@ -23,7 +23,7 @@ from cavity.base.frames import in_order, names_of
 from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
-from cavity.jobs.job import Event, Job
+from cavity.jobs.job import Event
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
@@ -259,8 +259,11 @@ class GaussianMixture(Public):
         >>> sorted(posterior.mean.round(1).tolist())
         [[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]]
         """
-        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
+        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        options = AscentOptions.checked(
+            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, **watched
+        )
+        job = options.job
         n_init, generator = check_starts(n_init, rng)
         init = arrays.choice(init, "init", INITS)
         moves = arrays.flag(moves, "moves")
@@ -368,8 +371,10 @@ class GaussianMixture(Public):
         >>> sorted(posterior.mean.round(1).tolist()), posterior.n_iter
         ([[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]], 1)
         """
-        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
-        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, job)
+        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        steps = dict(batch_size=batch_size, n_epochs=n_epochs, delay=delay, forgetting=forgetting)
+        options = StochasticOptions.checked(n_threads=n_threads, **steps, **watched)
+        job = options.job
         init = arrays.choice(init, "init", INITS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
         with Threads(options.n_threads, options.job) as threads, options.job:

@@ -15,7 +15,7 @@ from cavity.base.observation_digest import join_digests
 from cavity.base.results import Summarized, VariationalPosterior, counted, freeze
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
-from cavity.jobs.job import Event, Job
+from cavity.jobs.job import Event
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.mean_field.stochastic import NOT_MEASURED
@@ -26,9 +26,8 @@ from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import MixtureState, merged
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.runs.executors import Threads
-from cavity.sources.collections import lazily
-from cavity.sources.formats import is_collection
-from cavity.sources.taking import taken
+from cavity.sources.chunkwise import map_chunks
+from cavity.sources.dataset import taken
 
 if TYPE_CHECKING:
     from cavity.models.mixture.model import GaussianMixture
@@ -174,6 +173,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
             return float(values[0]) if values.ndim == 1 else values[0]
         return values[:, 0] if self.model.covariance == "spherical" else values
 
+    @map_chunks(lambda self: (len(self.counts),))
     def responsibilities(self, X: Data) -> FloatArray:
         """Return the probability of each component for each row.
 
@@ -203,8 +203,9 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
         [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
         """
-        return self._judged(self.responsibilities, X, predictive.log_weights, predictive.shares, (len(self.counts),))
+        return self._evaluate(X, predictive.log_weights, predictive.shares, (len(self.counts),))
 
+    @map_chunks(dtype=lambda self: np.intp)
     def predict(self, X: Data) -> IntArray:
         """Return the most probable component of each row.
 
@@ -218,10 +219,9 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ndarray of int (N,)
             Numbers of components, from 0.
         """
-        return self._judged(
-            self.predict, X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp
-        )
+        return self._evaluate(X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp)
 
+    @map_chunks()
     def log_density(self, X: Data) -> FloatArray:
         """Return the log of the posterior predictive density of each row, a mixture of Student-t densities.
 
@@ -246,7 +246,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ----------
         Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, (10.81) and (10.82).
         """
-        return self._judged(self.log_density, X, predictive.log_density, lambda logs: logs)
+        return self._evaluate(X, predictive.log_density, lambda logs: logs)
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw new rows from the posterior predictive distribution.
@@ -320,7 +320,9 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> both.n_samples, both.counts.round(2).tolist()
         (9.0, [4.0, 5.0])
         """
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, Job.checked(callback, progress))
+        options = AscentOptions.checked(
+            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, callback=callback, progress=progress
+        )
         X, sample_weight, roles = by_name(X, sample_weight, self.columns, self.roles)
         columns = names_of(X) if self.columns is None else self.columns
         k, kind = self.model.n_components, self.model.covariance
@@ -384,13 +386,8 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         roles = roles or self.roles
         return posterior_of(self.model, state, self._prior, self._scaling, n_samples, outcome, columns, roles)
 
-    def _judged(self, method, X, logs_of, finish, shape=(), dtype=np.float64):
-        """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log.
-
-        That is what `method` returns: chunks of a collection go to it when they are asked for.
-        """
-        if is_collection(X):
-            return lazily(method, X, shape, dtype)
+    def _evaluate(self, X, logs_of, finish, shape=(), dtype=np.float64):
+        """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
         source = predictive.open_new(taken(X, {}, self.columns, self.roles)[0], self._state)
         return predictive.by_blocks(
             source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype, not self._state.full

@@ -13,7 +13,7 @@ from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import RowSums
 from cavity.runs import runs
 from cavity.runs.executors import Threads
-from cavity.sources import formats, sources, taking
+from cavity.sources import dataset, formats, sources
 
 LEAST_TOTAL, MOST_TOTAL = 1e-100, 1e100  # weights of all rows: beyond, precisions leave float64
 
@@ -110,14 +110,14 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
 
 
 def by_name(X, sample_weight, columns=None, roles=None):
-    """Return `taking.taken` of rows and their weights; weights in files of their own are left there."""
+    """Return `dataset.taken` of rows and their weights; weights in files of their own are left there."""
     X = sources.opened(X, "X") if formats.is_unopened(X) else X
     stored = isinstance(sample_weight, sources.Source) or formats.is_file_name(sample_weight)
     stored = stored or formats.is_collection(sample_weight)
     if stored and sample_weight not in (frames.names_of(X) or ()):
-        X, _, roles = taking.taken(X, {"sample_weight": None}, columns, roles, elsewhere=True)
+        X, _, roles = dataset.taken(X, {"sample_weight": None}, columns, roles, elsewhere=True)
         return X, sample_weight, roles
-    X, (weights,), roles = taking.taken(X, {"sample_weight": sample_weight}, columns, roles, elsewhere=True)
+    X, (weights,), roles = dataset.taken(X, {"sample_weight": sample_weight}, columns, roles, elsewhere=True)
     return X, weights, roles
 
 

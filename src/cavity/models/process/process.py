@@ -15,7 +15,7 @@ from cavity.base.frames import coefficient_names, with_days
 from cavity.base.frozen import Frozen, put
 from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
 from cavity.base.results import notes_of, title_of
-from cavity.base.rows import Rows, check_moments, check_n_features, design_matrix, row_vector
+from cavity.base.rows import Rows, check_moments, check_n_features, design_matrix
 from cavity.base.summary import Table, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.covariances import slots
@@ -30,8 +30,10 @@ from cavity.likelihoods.parameters import named_parameters, open_parameters, sca
 from cavity.models.defaults import checked_likelihood
 from cavity.models.latent import KNOWN_VARIANCE, LatentPosterior, check_kind
 from cavity.models.learnt import scale_of
+from cavity.models.observations import row_noise
 from cavity.runs.executors import Threads, single_blas, threads_of
 from cavity.runs.runs import by_blocks, map_runs
+from cavity.sources.dataset import MEMORY
 from cavity.sources.sources import Source, open_source
 
 ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
@@ -101,19 +103,6 @@ def check_columns(covariance, mean, n_features):
         )
 
 
-def row_noise(model, value, n):
-    """Return n known noise variances checked, or None if there are none."""
-    if value is None:
-        return None
-    if not isinstance(model.likelihood, Gaussian):
-        raise ValueError("noise_variance needs the likelihood Gaussian; other likelihoods have noise of their own")
-    noise = row_vector(value, "noise_variance", n)
-    if not np.all(noise > 0):
-        row = int(np.argmin(noise > 0))
-        raise ValueError(f"noise_variance must be positive, got {float(noise[row])!r} in row {row}")
-    return noise
-
-
 def what_to_learn(model, learn, known_noise, learnable=None):
     """Return whether the covariance is learnt, and the names of the parameters of the likelihood that are.
 
@@ -167,7 +156,7 @@ def checked_rows(model, X, y, offset, noise_variance, sample_weight, like=None):
     """Return the `Rows` of a fit, in memory of their own; their offset is all that is known of the prior mean of f."""
     X = checked_X(X, like)
     check_columns(model.covariance, model.mean, X.shape[1])
-    noise = row_noise(model, noise_variance, len(X))
+    noise = row_noise(model.likelihood, noise_variance, len(X))
     rows = Rows.checked(model.likelihood, X, y, offset, sample_weight, noise)
     f_known = None
     if not isinstance(model.likelihood, Gaussian):
@@ -254,9 +243,9 @@ class ProcessPosterior(LatentPosterior):
         return self._observed(X, self._latent(X, offset, exposure, n_threads), noise, trials)
 
     def _latent(self, X, offset, exposure, n_threads=None):
-        X, offset, exposure = self._taken(X, offset, exposure)
-        X = X if isinstance(X, Source) else checked_X(X, self.n_features)
-        known, n_threads, kept = self._known_part(offset, exposure, len(X)), threads_of(n_threads), local()
+        dataset = self._open(X, offset, exposure)
+        X = checked_X(dataset.X, self.n_features) if dataset.kind == MEMORY else dataset.X
+        known, n_threads, kept = self._known_offset(dataset), threads_of(n_threads), local()
 
         X = open_source(X, "X", ndim=(2,), block_rows=ROWS_A_TASK)
         check_n_features(X.shape[1], self.n_features)
@@ -366,7 +355,7 @@ class ProcessPosterior(LatentPosterior):
 
     def _new_rows(self, X, offset, exposure):
         """Return new rows checked, and the known means of their f, those of the prior."""
-        X, offset, exposure = self._taken(X, offset, exposure)
-        X = checked_X(X, self.n_features)
-        base, known = prior_means(self.model, X), self._known_part(offset, exposure, len(X))
+        dataset = self._open(X, offset, exposure)
+        X = checked_X(dataset.X, self.n_features)
+        base, known = prior_means(self.model, X), self._known_offset(dataset)
         return X, base if known is None else base + known

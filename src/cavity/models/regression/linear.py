@@ -26,7 +26,7 @@ from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
-from cavity.jobs.job import QUIET, Event, Job
+from cavity.jobs.job import QUIET, Event
 from cavity.likelihoods import Gaussian
 from cavity.linalg import tiled
 from cavity.mean_field import engine
@@ -36,8 +36,8 @@ from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPoster
 from cavity.models.regression.rows import RegressionRows, opened, with_ones
 from cavity.runs.executors import Threads, single_blas
 from cavity.runs.runs import map_runs
+from cavity.sources.dataset import taken
 from cavity.sources.reading import is_elsewhere
-from cavity.sources.taking import taken
 
 ROWS_OF_QR = 4096  # of a block
 UNIT_NOISE = Gaussian(1.0)  # a likelihood of real numbers, whatever their noise
@@ -188,8 +188,11 @@ class LinearRegression(Public):
         ([1.036], -15.466)
         """
         X, (y,), roles = taken(X, {"y": y}, elsewhere=True)
-        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
+        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        options = AscentOptions.checked(
+            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, **watched
+        )
+        job = options.job
         X = opened(X)
         X.block_rows = ROWS_OF_QR
         y = y if is_elsewhere(y) else row_vector(y, "y", X.n_rows)

@@ -25,7 +25,7 @@ from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
 from cavity.distributions.multivariate import covariance_root
-from cavity.jobs.job import Event, Job
+from cavity.jobs.job import Event
 from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
@@ -33,8 +33,8 @@ from cavity.models.defaults import OF_LOGIT
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
 from cavity.models.regression.rows import RegressionRows, coded_elsewhere, opened
 from cavity.runs.executors import Threads, single_blas
+from cavity.sources.dataset import taken
 from cavity.sources.reading import is_elsewhere
-from cavity.sources.taking import taken
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between
@@ -172,8 +172,11 @@ class LogisticRegression(Public):
         """
         X, (y,), roles = taken(X, {"y": y}, elsewhere=True)
         y, classes = coded_elsewhere(y, _likelihood) if is_elsewhere(y) else coded(y, _likelihood)
-        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
+        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        options = AscentOptions.checked(
+            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, **watched
+        )
+        job = options.job
         X = opened(X)
         least = max(1, min(LEAST_ROWS, MOST_NUMBERS // X.n_features))
         X.block_rows = min(MOST_ROWS, max(least, BLOCK_NUMBERS // X.n_features))

@@ -26,8 +26,7 @@ from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import opened, with_ones
 from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, map_runs
-from cavity.sources.collections import lazily
-from cavity.sources.formats import is_collection
+from cavity.sources.chunkwise import map_chunks
 
 PREDICT_ROWS = 4096
 
@@ -240,6 +239,7 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(self.mean + z @ self._root.T, "sample: the draws")
 
+    @map_chunks(lambda self, **_: (2,), pair=True)
     def predict(
         self, X: Data, *, offset: ArrayLike | None = None, noise: bool = False
     ) -> tuple[FloatArray, FloatArray]:
@@ -267,18 +267,16 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         OverflowError
             If moments leave the range of float64, naming the row.
         """
-        if is_collection(X):
-            return tuple(lazily(self.predict, X, (2,), offset=offset, noise=noise).T)
         return self._observed(X, self._latent(X, offset, None), noise, None)
 
     has_offset = False  # of fits: they know none
 
     def _rows_of(self, X, offset, exposure):
         """Return new rows checked, in the order of the fit, and the known part of their f."""
-        X, offset, exposure = self._taken(X, offset, exposure)
-        X = opened(X, PREDICT_ROWS)
+        dataset = self._open(X, offset, exposure)
+        X = opened(dataset.X, PREDICT_ROWS)
         check_n_features(X.shape[1], self.n_features)
-        return X, self._known_part(offset, exposure, len(X))
+        return X, self._known_offset(dataset)
 
     def _drawn(self, X, n, rng, offset, exposure):
         X, known = self._rows_of(X, offset, exposure)

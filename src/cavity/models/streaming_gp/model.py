@@ -24,7 +24,7 @@ from cavity.base.frozen import put
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
-from cavity.jobs.job import QUIET, Event, Job
+from cavity.jobs.job import QUIET, Event
 from cavity.likelihoods.parameters import open_parameters, scales_of
 from cavity.models.process.defaults import resolved
 from cavity.models.process.process import LatentProcess
@@ -244,7 +244,9 @@ class StreamingGP(LatentProcess):
             damping=damping,
             max_iter=max_iter,
             tol=tol,
-            job=Job.checked(callback, progress),
+            n_threads=n_threads,
+            callback=callback,
+            progress=progress,
         )
         given = y, offset, exposure, noise_variance, sample_weight
         X, values, roles = by_name(X, *given, self.inducing_columns)

@@ -21,15 +21,16 @@ from cavity.base.rows import Rows, check_n_features
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.models.latent import KNOWN_VARIANCE
-from cavity.models.process.process import checked_X, prior_means, row_noise
+from cavity.models.observations import row_noise
+from cavity.models.process.process import checked_X, prior_means
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.runs import merge
 from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, map_runs, reduce_runs
+from cavity.sources.dataset import taken
 from cavity.sources.parts import ArrayRows
 from cavity.sources.sources import Source, open_source
 from cavity.sources.stored import StoredRows
-from cavity.sources.taking import taken
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves
 BLOCKS_AT_ONCE = 4  # of ROWS_AT_ONCE, which take some 10 ms with 200 inducing points
@@ -134,7 +135,7 @@ def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight)
         if len(np.shape(X)) == 2:
             check_n_features(np.shape(X)[1], n_features)
         X = checked_X(X, n_features)
-    noise = row_noise(model, noise_variance, X.shape[0])
+    noise = row_noise(model.likelihood, noise_variance, X.shape[0])
     rows = BatchRows.checked(model.likelihood, X, y, offset, sample_weight, noise, some=False)
     if rows.left_out.all():
         return None

@@ -23,7 +23,7 @@ from cavity.base.frames import name_of
 from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
-from cavity.jobs.job import Event, Job
+from cavity.jobs.job import Event
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.limits import LEAST_TO_INVERT
 from cavity.mean_field.options import AscentOptions, StochasticOptions, check_room, check_starts
@@ -205,8 +205,11 @@ class UnitMixture(Public):
         >>> posterior.mean.round(2).tolist(), posterior.weights.round(3).tolist(), posterior.converged
         ([9.82, 21.4, 32.75], [0.086, 0.877, 0.037], True)
         """
-        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
-        options = AscentOptions(accelerate, max_iter, tol, n_threads, job)
+        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        options = AscentOptions.checked(
+            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, **watched
+        )
+        job = options.job
         n_init, generator = check_starts(n_init, rng)
         given = checked_means(initial_means, self)
         source = sources.open_source(y, "y")
@@ -310,8 +313,10 @@ class UnitMixture(Public):
         >>> posterior.mean.round(1).tolist(), posterior.n_iter
         ([-4.0, 0.0, 5.0], 1)
         """
-        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
-        options = StochasticOptions(batch_size, n_epochs, delay, forgetting, n_threads, job)
+        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
+        steps = dict(batch_size=batch_size, n_epochs=n_epochs, delay=delay, forgetting=forgetting)
+        options = StochasticOptions.checked(n_threads=n_threads, **steps, **watched)
+        job = options.job
         given = checked_means(initial_means, self)
         check = partial(checked_minibatch, model=self, given=given)
         stream = stochastic.stream_of(y, "y", n_samples, options, check)

@@ -18,7 +18,7 @@ from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
 from cavity.runs import merge
 from cavity.sources import formats, sources
-from cavity.sources.collections import lazily
+from cavity.sources.chunkwise import map_chunks
 
 if TYPE_CHECKING:
     from cavity.models.unit_mixture.model import UnitMixture
@@ -79,6 +79,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
     kind: ClassVar[str] = "unit_mixture"
     record: ClassVar[Any] = RECORD
 
+    @map_chunks(lambda self: (len(self.mean),))
     def responsibilities(self, y: ArrayLike) -> FloatArray:
         """Return the probability of each component for each point.
 
@@ -106,11 +107,10 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         >>> posterior.responsibilities([-3.0, 0.0]).round(3).tolist()
         [[1.0, 0.0], [0.156, 0.844]]
         """
-        if formats.is_collection(y):
-            return lazily(self.responsibilities, y, (len(self.mean),))
         known = self.mean, 1.0 / self.variance, self.weights, self.noise_variance
         return responsibilities(self._points(y), *known)
 
+    @map_chunks(dtype=lambda self: np.intp)
     def predict(self, y: ArrayLike) -> IntArray:
         """Return the most probable component of each point.
 
@@ -124,10 +124,9 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         ndarray of int (N,)
             Numbers of components, from 0.
         """
-        if formats.is_collection(y):
-            return lazily(self.predict, y, dtype=np.intp)
         return np.argmax(self.responsibilities(y), axis=1)
 
+    @map_chunks()
     def log_density(self, y: ArrayLike) -> FloatArray:
         """Return the log of the posterior predictive density of each point.
 
@@ -148,8 +147,6 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         OverflowError
             If a point is so far from every component that its squared distance overflows.
         """
-        if formats.is_collection(y):
-            return lazily(self.log_density, y)
         points = self._points(y)
         spread = self.noise_variance + self.variance
         result = np.empty(len(points))

@@ -1,4 +1,7 @@
-"""The rows of X of a GLM: an array, a sparse matrix, or rows that stay in files."""
+"""Features of rows, as linear models take them: an array, a CSR matrix, or rows of files and remote collections.
+
+These are the operations that differ between the four kinds; whatever else is done is done with blocks of rows.
+"""
 
 from functools import partial
 
@@ -10,36 +13,27 @@ from cavity.jobs.job import QUIET
 from cavity.runs.executors import Threads
 from cavity.runs.merge import starts
 from cavity.runs.runs import map_runs
-from cavity.sources.reading import each_block, is_elsewhere, is_stored
-from cavity.sources.sources import Source, opened
+from cavity.sources.dataset import FILES, MEMORY, REMOTE
+from cavity.sources.reading import each_block
+from cavity.sources.sources import Source
 from cavity.sources.sparse import SparseRows
 from cavity.sources.stored import StoredRows
 
+SPARSE = "sparse"
 ROWS_TOGETHER = 8192  # rows that are converted, and worked on, at a time
-MATRICES = 6  # of dependent weights, or of rows if they are fewer: sums, factor and root, before a step and after it
-COPIES = 2  # of rows that are fewer than the columns: divided by the prior's root, and the directions that they span
 
 
-def check_room(X, weights):
-    """Raise MemoryError, before anybody looks at the rows, if matrices of dependent weights do not fit into memory."""
-    shape = (X.n_rows, X.n_features) if isinstance(X, Source) else getattr(X, "shape", ())
-    if len(shape) != 2 or hasattr(X, "tocsr"):  # which `design_of` has words for, or little data
-        return
-    n, d = shape[0] if weights is None else np.count_nonzero(weights), shape[1]
-    words = "; approximation='diagonal' takes many columns", "approximation"
-    arrays.matrices(MATRICES, (min(n, d), min(n, d)), f"approximation='full': {MATRICES} matrices, each", *words)
-    if n < d:
-        arrays.matrices(COPIES, (n, d), f"approximation='full': {COPIES} copies of X, each", *words)
+def open_features(dataset, approximation):
+    """Return the features of a dataset checked; numbers of rows in files are checked by `scan`.
 
+    Fewer rows than columns are read: the full approximation works with them as a whole.
 
-def design_of(X, approximation):
-    """Return X checked, as an array or CSR matrix; rows of files, but for few, stay there, and nobody looked at them.
-
-    Fewer rows than columns are read: they are worked with as a whole.
+    Returns
+    -------
+    ndarray (N, D), CSR matrix, or StoredRows
     """
-    if hasattr(X, "__next__") and not hasattr(X, "__array__"):
-        X = opened(X, "X")  # TypeError: it can be seen once
-    if not isinstance(X, Source):
+    X = dataset.X
+    if dataset.kind == MEMORY:
         return design_matrix(X, approximation)
     arrays.check_ndim(X, "X", (2,))
     known = X.view(0, X.n_rows)
@@ -53,23 +47,53 @@ def design_of(X, approximation):
     return np.concatenate([x.copy() for _, x in stored.checked_blocks()])
 
 
-def look(X, weights, job=QUIET):
-    """Check the numbers of rows in files, once what else is given is known to be right; a job hears how far that is."""
-    if is_stored(X):
+def kind_of(X):
+    """Return MEMORY, SPARSE, FILES or REMOTE."""
+    if isinstance(X, Source):
+        return FILES if X.elsewhere is None else REMOTE
+    return SPARSE if hasattr(X, "tocsr") else MEMORY
+
+
+def scan(X, weights, job=QUIET):
+    """Check the numbers of rows in files and find the limits of their columns; the job is told how far that is."""
+    if isinstance(X, Source):
         X.look(weights, job)
+
+
+def limits_of(X):
+    """Return rows that have the largest and the least value of each column among them: X itself if it is in memory."""
+    return np.stack([X.low, X.high]) if isinstance(X, Source) else X
+
+
+def reach_of(X):
+    """Return bounds of the largest magnitudes in the rows of X, of the least and of the largest of them.
+
+    Where X is in memory nothing is known without a look: they are 0 and infinity.
+    """
+    return (X.least, max(*X.high, *-X.low)) if isinstance(X, Source) else (0.0, np.inf)
+
+
+def checked_blocks(X, size=ROWS_TOGETHER):
+    """Yield (slice, rows) of all rows; ValueError naming the first number in files that is not finite."""
+    return X.checked_blocks(size) if isinstance(X, Source) else each_block(X, size)
+
+
+def large_blocks(X):
+    """Yield (slice, rows) of all rows, those in memory at once; ValueError as `checked_blocks`."""
+    return X.checked_blocks() if isinstance(X, Source) else [(slice(None), X)]
 
 
 def constant_columns(X, weights):
     """Return which columns of X have one value other than 0, a mask (D,)."""
-    return (X.low == X.high) & (X.low != 0) if is_stored(X) else scales.constant_columns(X, weights)
+    return (X.low == X.high) & (X.low != 0) if isinstance(X, Source) else scales.constant_columns(X, weights)
 
 
 def column_scales(X, weights):
     """Return the mean and the standard deviation of each column of X, not of a sparse matrix."""
-    return scales.column_scales(X, weights, each_block, _sums_elsewhere if is_elsewhere(X) else None)
+    return scales.column_scales(X, weights, each_block, _remote_sums if kind_of(X) == REMOTE else None)
 
 
-def _sums_elsewhere(X, step, *about, weights):
+def _remote_sums(X, step, *about, weights):
     """Yield the sums of blocks of so many rows in order, of a collection of dask."""
     with Threads(1) as thread:
         for sums in map_runs(_sums_of, (*about, weights), [Source(X.parts, X.name, step)], thread):
@@ -81,21 +105,6 @@ def _sums_of(run, known):
     *about, weights = known
     parts = ((slice(start, start + len(x)), x) for start, (x,) in run.blocks())
     return [scales.block_sum(x, *about, None if weights is None else weights[part]) for part, x in parts]
-
-
-def _with_ones(X):
-    """Return a CSR array with a column of ones before the others."""
-    from scipy import sparse  # takes a while to load
-
-    n, d = X.shape
-    indptr = (X.indptr + np.arange(n + 1)).astype(np.int64 if X.nnz + n > np.iinfo(np.int32).max else np.int32)
-    ones = np.zeros(X.nnz + n, dtype=bool)
-    ones[indptr[:-1]] = True
-    data, indices = np.ones(len(ones)), np.zeros(len(ones), dtype=indptr.dtype)
-    data[~ones] = X.data
-    indices[~ones] = X.indices
-    indices[~ones] += 1
-    return sparse.csr_array((data, indices, indptr), shape=(n, d + 1))
 
 
 def prepared_rows(X, centre, spread, intercept):
@@ -115,12 +124,13 @@ def prepared_rows(X, centre, spread, intercept):
     ndarray, CSR array, or StoredRows
         In memory of its own; rows in files are prepared whenever they are read.
     """
-    if hasattr(X, "tocsr") and centre is None:
+    kind = kind_of(X)
+    if kind == SPARSE and centre is None:
         return _with_ones(X) if intercept else X
-    if is_stored(X):
+    if kind in (FILES, REMOTE):
         prepared = partial(prepared_rows, centre=centre, spread=spread, intercept=intercept)
         return X.changed(prepared, X.shape[1] + intercept, float(intercept))
-    X = X.toarray() if hasattr(X, "toarray") else X
+    X = X.toarray() if kind == SPARSE else X
     out, first = np.empty((len(X), intercept + X.shape[1])), int(intercept)
     for start, stop in starts(len(X), ROWS_TOGETHER):  # Ctrl-C is heard in between
         columns = out[start:stop, first:]
@@ -130,3 +140,18 @@ def prepared_rows(X, centre, spread, intercept):
             columns -= centre
             columns /= spread
     return out
+
+
+def _with_ones(X):
+    """Return a CSR array with a column of ones before the others."""
+    from scipy import sparse  # takes a while to load
+
+    n, d = X.shape
+    indptr = (X.indptr + np.arange(n + 1)).astype(np.int64 if X.nnz + n > np.iinfo(np.int32).max else np.int32)
+    ones = np.zeros(X.nnz + n, dtype=bool)
+    ones[indptr[:-1]] = True
+    data, indices = np.ones(len(ones)), np.zeros(len(ones), dtype=indptr.dtype)
+    data[~ones] = X.data
+    indices[~ones] = X.indices
+    indices[~ones] += 1
+    return sparse.csr_array((data, indices, indptr), shape=(n, d + 1))

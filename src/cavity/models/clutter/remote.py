@@ -12,8 +12,10 @@ from cavity.runs.merge import merge, merge_runs
 from cavity.runs.remote import Runs
 
 
-class SweeperElsewhere(Sweeper):
+class RemoteSweeper(Sweeper):
     """A sweeper whose points are worked on by dask, and whose sites are here between sweeps."""
+
+    remote = True
 
     def __init__(self, points, options, visits, threads):
         super().__init__(points, options, visits, threads)

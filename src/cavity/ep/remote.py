@@ -24,7 +24,7 @@ from cavity.sources.sources import Source
 PASSES = 8  # after which sites are put anew
 
 
-class DenseElsewhere(Dense):
+class RemoteDense(Dense):
     """The rows of a collection and the prior of a model; `tau` and `rho` are arrays, or handles and None."""
 
     def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
@@ -182,7 +182,7 @@ def _visited(run, given, state):
     return (tau, rho, skipped, gained), tuple(moments)
 
 
-class EngineElsewhere(Engine):
+class RemoteEngine(Engine):
     """One EP fit: between sweeps all at once `tau` is handles and `rho` None, between those one by one both are arrays.
 
     Where sweeps do not settle there is no double loop, which would need all rows at hand.
@@ -238,7 +238,7 @@ class EngineElsewhere(Engine):
         return float(np.sum(totals)) - self.belief.prior_gap(), loo, moved, max(residuals)
 
 
-class StochasticElsewhere(Stochastic):
+class RemoteStochastic(Stochastic):
     """One fit by stochastic EP, of which nothing stays with the rows."""
 
     def _pass(self):

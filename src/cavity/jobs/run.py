@@ -1,0 +1,59 @@
+"""How a fit runs, checked once: threads, callback, progress and checkpoint; with the options of an algorithm beside."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cavity.base.frozen import put
+from cavity.jobs.job import QUIET, Job
+from cavity.runs.executors import Threads, single_blas, threads_of
+
+JOB_ARGUMENTS = ("callback", "progress", "checkpoint", "checkpoint_every")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Base of the options of fits.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads; None and -1 become the numbers that they stand for.
+    job : Job
+        Callback, progress and checkpoint.
+    """
+
+    n_threads: int | None = None
+    job: Job = QUIET
+
+    def __post_init__(self):
+        put(self, n_threads=threads_of(self.n_threads))
+
+    @classmethod
+    def checked(cls, **arguments):
+        """Return the run of a fit with these arguments, as a user gave them.
+
+        Parameters
+        ----------
+        **arguments
+            Fields of the class, and callback, progress, checkpoint and checkpoint_every in place of `job`.
+
+        Raises
+        ------
+        ValueError, TypeError, OSError
+            Naming the argument, what was expected and what came.
+        """
+        watched = {name: arguments.pop(name) for name in JOB_ARGUMENTS if name in arguments}
+        return cls(**arguments, **({"job": Job.checked(**watched)} if watched else {}))
+
+    @contextmanager
+    def open(self, model, data, **decisive):
+        """A context of the work, with its `Threads`: BLAS has one thread, displays end with it.
+
+        Parameters
+        ----------
+        model, data, **decisive
+            What decides the bits of the result beside these options; see `Checkpoint.opened`.
+        """
+        opened = self.job.opened(model, data, options=self, **decisive)
+        with self.job, opened, Threads(self.n_threads, self.job) as threads, single_blas():
+            yield threads

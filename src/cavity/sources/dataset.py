@@ -1,0 +1,150 @@
+"""The table of a fit or a prediction, opened once: rows of features, and the columns that arguments name."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays, frames
+from cavity.runs.runs import check_here
+from cavity.sources import formats
+from cavity.sources.sources import Source, open_source, opened
+
+MEMORY, FILES, REMOTE = "memory", "files", "remote"  # the kinds of datasets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Rows of features and columns of arguments: what was a path, a collection or a `Source` is opened, nothing copied.
+
+    Attributes
+    ----------
+    X : array_like, table, sparse matrix, or Source
+        The features, in the order of the fit, without the columns that arguments name; a Source of numbers where they
+        are in files or remote.
+    columns : dict
+        The values of arguments by their names: columns in place of names, None where nothing was given. Those of remote
+        collections are Sources; `column` reads them.
+    roles : dict of str to str or tuple, or None
+        The names of columns by arguments, those of the fit included; None if there are none.
+    name : str
+        The argument of the user that X is.
+    """
+
+    X: Any
+    columns: dict
+    roles: dict | None
+    name: str = "X"
+
+    @classmethod
+    def open(cls, X, arguments=None, names=None, roles=None, *, remote=False, name="X"):
+        """Open what a user gave.
+
+        Parameters
+        ----------
+        X : array_like, table, sparse matrix, path or list of paths, dask collection, zarr or HDF5 array, or Source
+            The rows.
+        arguments : dict, optional
+            Values of arguments as the user gave them, by their names: None, columns, paths of files of one column, or
+            names of columns of X; "y" may be a list of two names.
+        names, roles : optional
+            Those of a posterior: X is put in the order of its columns, and what its fit took from a column is taken
+            from there again, see `frames.taken`.
+        remote : bool, default False
+            Whether the caller can work on remote collections; TypeError for them if not.
+        name : str, default "X"
+            What X is called in messages.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For iterators, which can be read once only; for columns that are missing, or hold no numbers.
+        """
+        X = open_table(X, name)
+        known = frames.names_of(X) or ()
+        arguments = {argument: _read_column(argument, value, known) for argument, value in (arguments or {}).items()}
+        X, values, roles = frames.taken(X, arguments, names, roles)
+        dataset = cls(X, dict(zip(arguments, values, strict=True)), roles, name)
+        if not remote:
+            for value in (X, *values):
+                check_here(value if isinstance(value, Source) else None)
+        if isinstance(X, Source):
+            X.check_numbers(name)
+        return dataset
+
+    @property
+    def kind(self):
+        """MEMORY, FILES where blocks are read in every pass, or REMOTE where workers of dask have them."""
+        if not isinstance(self.X, Source):
+            return MEMORY
+        return FILES if self.X.elsewhere is None else REMOTE
+
+    @property
+    def names(self):
+        """Names of the columns of X, a tuple; None if they have none."""
+        return frames.names_of(self.X)
+
+    @property
+    def shape(self):
+        """(N, D), or (N,) of a vector; whether X has two dimensions is for its reader to check."""
+        return self.X.shape if hasattr(self.X, "shape") else np.shape(self.X)
+
+    @property
+    def n_rows(self):
+        """N; ValueError if X is a number."""
+        if not self.shape:
+            arrays.check_ndim(np.asarray(self.X), self.name, (2,))
+        return self.shape[0]
+
+    def column(self, argument):
+        """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels."""
+        value = self.columns[argument]
+        if not isinstance(value, Source):
+            return value
+        value.check_numbers(value.name)
+        return value.rows()
+
+    def in_memory(self):
+        """Return the dataset with its features in memory: those of files are read, others stay as they are."""
+        return replace(self, X=self.X.rows()) if isinstance(self.X, Source) else self
+
+    def blocks(self, block_rows=None, ndim=(2,)):
+        """Return the features as a Source of blocks of float64."""
+        return open_source(self.X, self.name, ndim=ndim, block_rows=block_rows)
+
+
+def open_table(X, name):
+    """Return what a user gave, opened if it is in files, remote or sliced; anything else as it is."""
+    return opened(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
+
+
+def open_columns(X, name):
+    """Return a table in files as a data frame of its columns, text as it is; anything else as it is."""
+    X = open_table(X, name)
+    if not isinstance(X, Source):
+        return X
+    check_here(X)
+    if X.names is None:
+        raise ValueError(f"{name} must have names of columns where there is a formula, got a file without names")
+    return frames.data_frame({column: X.values(column) for column in X.names})
+
+
+def _read_column(argument, value, names):
+    """Return the only column of a file, or an array that is not in memory; what is, or names a column, as it is."""
+    if value is None or type(value) is np.ndarray or (isinstance(value, str) and value in names):
+        return value
+    unread = isinstance(value, Source) or formats.is_file_name(value) or arrays.is_sliced(value)
+    if not (unread or formats.is_collection(value)):
+        return value
+    source = opened(value, argument)
+    if source.elsewhere is not None:
+        return source
+    return source.values(0) if source.names and source.n_features == 1 else source
+
+
+def taken(X, given, columns=None, roles=None, *, elsewhere=False):
+    """Open a dataset; return its features, its columns and its roles."""
+    dataset = Dataset.open(X, given, columns, roles, remote=elsewhere)
+    values = (dataset.columns[name] for name in given)
+    values = (v.rows() if isinstance(v, Source) and v.elsewhere is None else v for v in values)
+    return dataset.X, tuple(values), dataset.roles

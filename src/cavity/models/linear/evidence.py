@@ -24,7 +24,7 @@ SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))  
 
 
 @dataclass(frozen=True, slots=True)
-class LinearSettings:
+class FactorSettings:
     """What is searched."""
 
     prior: object  # logs of factors on prior variances, (n,); of mixed models the covariances of all terms, a tuple
@@ -48,7 +48,7 @@ class FreeFactors(FreeSettings):
 
     def unpack(self, x):
         """The settings of a vector."""
-        return LinearSettings(x[: self.n_prior], self.likelihood_at(x))
+        return FactorSettings(x[: self.n_prior], self.likelihood_at(x))
 
     def prior_bounds(self):
         """(low, high) of every log factor."""

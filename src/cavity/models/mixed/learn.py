@@ -12,7 +12,7 @@ from cavity.base.errors import within_range
 from cavity.likelihoods.parameters import PARAMETER_RANGE, unit_of
 from cavity.models.defaults import location_and_spread
 from cavity.models.free_settings import FreeSettings, block_diagonal
-from cavity.models.linear.evidence import LinearEvidence, LinearSettings
+from cavity.models.linear.evidence import LinearEvidence, FactorSettings
 from cavity.models.linear.learn import choose_likelihoods, maximise_evidence
 from cavity.models.mixed.layout import inverse
 
@@ -101,7 +101,7 @@ class FreeCovariances(FreeSettings):
         parts = iter(self.parts(x))
         both = zip(self.roots, self.given, strict=True)
         covariances = tuple(given if root is None else root.covariance(next(parts)) for root, given in both)
-        return LinearSettings(covariances, self.likelihood_at(x))
+        return FactorSettings(covariances, self.likelihood_at(x))
 
     def prior_bounds(self):
         """(low, high) of every number of a covariance."""

@@ -96,10 +96,13 @@ class Dataset:
             arrays.check_ndim(np.asarray(self.X), self.name, (2,))
         return self.shape[0] if self.shape else len(self.X)
 
-    def column(self, argument):
-        """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels."""
+    def column(self, argument, remote=False):
+        """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels.
+
+        A column of a remote collection is returned as a Source if `remote`.
+        """
         value = self.columns[argument]
-        if not isinstance(value, Source):
+        if not isinstance(value, Source) or (remote and value.elsewhere is not None):
             return value
         value.check_numbers(value.name)
         return value.rows()

@@ -7,6 +7,7 @@ References
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from cavity.sklearn.faces import Face, shows_progress
 __all__ = ["ARDRegression"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ARDRegression(RegressorMixin, Face):
     """Linear regression in which each weight has a variance of its own, those of idle columns vanishing [B]_.
 
@@ -82,17 +84,12 @@ class ARDRegression(RegressorMixin, Face):
     ([2.0, 0.0, -1.0, 0.0, 0.0], 3.0)
     """
 
-    def __init__(
-        self,
-        *,
-        ard: bool = True,
-        fit_intercept: bool = True,
-        max_iter: int = 1000,
-        tol: float = 1e-10,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    ard: bool = True
+    fit_intercept: bool = True
+    max_iter: int = 1000
+    tol: float = 1e-10
+    n_threads: int | None = None
+    verbose: int = 0
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit by coordinate ascent.

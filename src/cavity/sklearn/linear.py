@@ -8,6 +8,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -38,6 +39,7 @@ ROWS = dict(accept_sparse="csr", dtype=FLOATS)  # what is taken for rows, in wor
 BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _LinearClassifier(Classifier, Face):
     """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`.
 
@@ -109,23 +111,18 @@ class _LinearClassifier(Classifier, Face):
         Their names, if X had names.
     """
 
-    def __init__(
-        self,
-        *,
-        prior_variance: float | None = None,
-        intercept_variance: float | None = None,
-        fit_intercept: bool = True,
-        approximation: Literal["auto", "full", "diagonal"] = "auto",
-        learn_prior_variance: bool = False,
-        schedule: Literal["parallel", "sequential", "stochastic"] = "parallel",
-        power: float = 1.0,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    prior_variance: float | None = None
+    intercept_variance: float | None = None
+    fit_intercept: bool = True
+    approximation: Literal["auto", "full", "diagonal"] = "auto"
+    learn_prior_variance: bool = False
+    schedule: Literal["parallel", "sequential", "stochastic"] = "parallel"
+    power: float = 1.0
+    max_iter: int = 200
+    tol: float = 1e-8
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
+    n_threads: int | None = None
+    verbose: int = 0
 
     def __init_subclass__(cls, **options):
         """Put what both classifiers share into a docstring, in place of its line "{settings}"."""

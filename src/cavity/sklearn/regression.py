@@ -9,6 +9,7 @@ References
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -111,6 +112,7 @@ class _GLMRegressor(RegressorMixin, GLMEstimator):
         return np.broadcast_to(offset, (n,))
 
 
+@dataclass(eq=False, repr=False)
 class RobustRegressor(_GLMRegressor):
     """Linear regression that lets go of outliers: noise with heavy tails, of a scale that is learnt, by EP [M]_.
 
@@ -145,20 +147,16 @@ class RobustRegressor(_GLMRegressor):
     ([2.0], [61.0])
     """
 
-    def __init__(
-        self,
-        noise: Literal["student-t", "laplace"] = "student-t",
-        *,
-        degrees_of_freedom: float | None = 4.0,
-        scale: float | None = None,
-        fit_intercept: bool = True,
-        prior_variance: float | None = None,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    noise: Literal["student-t", "laplace"] = "student-t"
+    _: KW_ONLY
+    degrees_of_freedom: float | None = 4.0
+    scale: float | None = None
+    fit_intercept: bool = True
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
 
     def _likelihood_of_fit(self):
         arrays.choice(self.noise, "noise", ("student-t", "laplace"))
@@ -329,6 +327,7 @@ class _NegativeBinomial(_Numbers, NegativeBinomial):
     __slots__ = ()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PoissonRegressor(_CountRegressor):
     """Poisson regression of counts with a log link, by expectation propagation [M]_.
 
@@ -356,22 +355,18 @@ class PoissonRegressor(_CountRegressor):
     ([2.0], [0.2])
     """
 
-    def __init__(
-        self,
-        *,
-        fit_intercept: bool = True,
-        prior_variance: float | None = None,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    fit_intercept: bool = True
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
 
     def _likelihood_of_fit(self):
         return _Poisson()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class NegativeBinomialRegressor(_CountRegressor):
     """Regression of counts that vary more than Poisson's, with a log link, by expectation propagation [M]_.
 
@@ -401,18 +396,13 @@ class NegativeBinomialRegressor(_CountRegressor):
     ([0.5], 2.0)
     """
 
-    def __init__(
-        self,
-        *,
-        dispersion: float | None = None,
-        fit_intercept: bool = True,
-        prior_variance: float | None = None,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    dispersion: float | None = None
+    fit_intercept: bool = True
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
 
     def _likelihood_of_fit(self):
         return _NegativeBinomial(self.dispersion)

@@ -1,5 +1,8 @@
 """Gaussian process classification of two classes, what the classifier of several is made of."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from cavity.base.errors import warn
@@ -23,13 +26,18 @@ GAIN = 2.2e-9  # of the evidence, by a step, at which the search ends, as scikit
 TOL = 1e-8  # stopping rule of EP, see `GaussianProcess.fit`
 
 
+@dataclass(eq=False, repr=False)
 class BinaryClassifier(Classifier, Learner):
     """A Gaussian process for two classes, on checked data; `GaussianProcessClassifier` describes what it does."""
 
-    def __init__(
-        self, kernel, likelihood, optimizer, n_restarts_optimizer, max_iter_predict, warm_start, random_state, verbose
-    ):
-        self._keep(locals())
+    kernel: Any
+    likelihood: Any
+    optimizer: Any
+    n_restarts_optimizer: Any
+    max_iter_predict: Any
+    warm_start: Any
+    random_state: Any
+    verbose: Any
 
     @single_threaded
     def fit(self, X, y, sample_weight=None):

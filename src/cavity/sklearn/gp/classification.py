@@ -10,6 +10,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from inspect import signature
 from typing import Any, Literal, Self
 
@@ -38,6 +39,7 @@ def _has_probabilities(estimator):
     return True
 
 
+@dataclass(eq=False, repr=False)
 class GaussianProcessClassifier(Classifier, Face):
     """Gaussian process classification by expectation propagation, with scikit-learn's settings and attributes.
 
@@ -126,24 +128,18 @@ class GaussianProcessClassifier(Classifier, Face):
     (0.99, -0.09)
     """
 
-    converged_: bool
-
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        likelihood: Literal["logit", "probit"] = "logit",
-        optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b",
-        n_restarts_optimizer: int = 0,
-        max_iter_predict: int = 100,
-        warm_start: bool = False,
-        copy_X_train: bool = True,
-        random_state: Any = None,
-        multi_class: Literal["one_vs_rest", "one_vs_one"] = "one_vs_rest",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    kernel: Any = None
+    _: KW_ONLY
+    likelihood: Literal["logit", "probit"] = "logit"
+    optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b"
+    n_restarts_optimizer: int = 0
+    max_iter_predict: int = 100
+    warm_start: bool = False
+    copy_X_train: bool = True
+    random_state: Any = None
+    multi_class: Literal["one_vs_rest", "one_vs_one"] = "one_vs_rest"
+    n_jobs: int | None = None
+    verbose: int = 0
 
     # ------------------------------------------------------------------------------------------ fitting
 
@@ -196,7 +192,7 @@ class GaussianProcessClassifier(Classifier, Face):
         values = [each.log_marginal_likelihood_value_ for each in self._models()]
         self.log_marginal_likelihood_value_, self.log_evidence_ = np.mean(values), float(np.sum(values))
         self.posteriors_ = [each.posterior_ for each in self._models()]
-        self.converged_ = all(posterior.converged for posterior in self.posteriors_)
+        self.converged_: bool = all(posterior.converged for posterior in self.posteriors_)
         return self
 
     def _check_settings(self):

@@ -8,6 +8,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from cavity.sklearn.gp.learner import Fitted, Learner, centre_and_scale, check_s
 BLOCK_ROWS = 1024  # rows predicted at a time
 
 
+@dataclass(eq=False, repr=False)
 class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
     """Gaussian process regression, with scikit-learn's settings, attributes and numbers.
 
@@ -106,20 +108,16 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
     ([0.2, 0.2], [0.1, 0.8])
     """
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        alpha: ArrayLike = 1e-10,
-        optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b",
-        n_restarts_optimizer: int = 0,
-        normalize_y: bool = False,
-        copy_X_train: bool = True,
-        n_targets: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    kernel: Any = None
+    _: KW_ONLY
+    alpha: ArrayLike = 1e-10
+    optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b"
+    n_restarts_optimizer: int = 0
+    normalize_y: bool = False
+    copy_X_train: bool = True
+    n_targets: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

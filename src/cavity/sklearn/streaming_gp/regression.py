@@ -8,6 +8,7 @@ References
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from cavity.sklearn.gp.learner import centre_and_scale
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 
 
+@dataclass(eq=False, repr=False)
 class StreamingGPRegressor(Regressor, Streaming):
     """Gaussian process regression of any number of rows, batch by batch, in memory that does not grow [BNT]_.
 
@@ -114,22 +116,18 @@ class StreamingGPRegressor(Regressor, Streaming):
 
     _default, _least_power = ConstantKernel() * RBF() + WhiteKernel(), 0.0
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        alpha: float = 1e-10,
-        power: float = 0.0,
-        inducing: ArrayLike | None = None,
-        n_inducing: int = 200,
-        tolerance: float = 1e-3,
-        jitter: float = 1e-8,
-        learn: Literal["first", True, False] = "first",
-        normalize_y: bool = False,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    kernel: Any = None
+    _: KW_ONLY
+    alpha: float = 1e-10
+    power: float = 0.0
+    inducing: ArrayLike | None = None
+    n_inducing: int = 200
+    tolerance: float = 1e-3
+    jitter: float = 1e-8
+    learn: Literal["first", True, False] = "first"
+    normalize_y: bool = False
+    n_threads: int | None = None
+    verbose: int = 0
 
     # ------------------------------------------------------------------------------------------ fitting
 

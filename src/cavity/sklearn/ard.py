@@ -17,7 +17,7 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike
 from cavity.models.regression.linear import LinearRegression
 from cavity.sklearn.checks import counted_rows
-from cavity.sklearn.faces import Face, shows_progress
+from cavity.sklearn.faces import Face
 
 __all__ = ["ARDRegression"]
 
@@ -121,8 +121,7 @@ class ARDRegression(RegressorMixin, Face):
         intercept = arrays.flag(self.fit_intercept, "fit_intercept")
         self._centre = np.mean(X, axis=0) if intercept else np.zeros(X.shape[1])
         middle = float(np.mean(y)) if intercept else 0.0
-        options = self._settings("max_iter", "tol", "n_threads")
-        posterior = model.fit(X - self._centre, y - middle, progress=shows_progress(self), **options)
+        posterior = model.fit(X - self._centre, y - middle, **self._options("max_iter", "tol", "n_threads"))
         self.posterior_, self.coef_, self.relevance_ = posterior, posterior.mean.copy(), posterior.relevance
         self.coef_sd_ = np.sqrt(posterior.variance)
         self.intercept_ = middle - float(self._centre @ self.coef_)

@@ -11,27 +11,26 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
-from cavity.base.sparse import to_csr
 from cavity.models.latent import log_of_both
 from cavity.models.mixture.factors import is_full
-from cavity.runs import remote
-from cavity.sources.formats import is_collection
+from cavity.sources import chunkwise
+from cavity.sources.features import checked_if_sparse
+
+REFUSED = (
+    "collections of dask would be read whole: give X.compute() if that fits into memory; ProbitClassifier, "
+    "LogitClassifier, cavity.GaussianMixture, GLM and LinearRegression take them as they are"
+)
 
 
 class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
     """An iteration stopped before its stopping rule was met: a warning of both libraries."""
 
 
-def validate_data(estimator, *rows, **options):
+def validate_data(estimator, X, *targets, **options):
     """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole."""
-    if any(is_collection(each) for each in rows):
-        raise TypeError(
-            "collections of dask would be read whole: give X.compute() if that fits into memory; ProbitClassifier, "
-            "LogitClassifier, cavity.GaussianMixture, GLM and LinearRegression take them as they are"
-        )
-    if hasattr(rows[0], "tocsr"):  # scikit-learn converts without a look at the indices
-        rows = to_csr(rows[0], "X"), *rows[1:]
-    return validation.validate_data(estimator, *rows, **options)
+    chunkwise.refuse_collections(X, *targets, words=REFUSED)
+    # scikit-learn converts sparse matrices without a look at the indices
+    return validation.validate_data(estimator, checked_if_sparse(X, "X"), *targets, **options)
 
 
 def counted(sample_weight, *rows):
@@ -59,15 +58,17 @@ def counted_rows(estimator, X, y, sample_weight=None, **options):
     return X, y, weight
 
 
-def collected(estimator, X, y, sample_weight):
-    """Return a dask array of the rows of a collection, which stay where they are, and targets and weights in memory."""
-    names = getattr(X, "columns", None)
+def remote_rows(estimator, X, y, sample_weight):
+    """Return what `counted_rows` does, the rows of a collection in a dask array, where they are; None for others."""
+    found = chunkwise.array_of(X)
+    if found is None:
+        return None
+    X, names = found
     estimator.n_features_in_ = int(X.shape[1])
     vars(estimator).pop("feature_names_in_", None)
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
-        X = X.to_dask_array()
-    y, weight = (remote.load(each) if is_collection(each) else each for each in (y, sample_weight))
+    y, weight = map(chunkwise.loaded, (y, sample_weight))
     y = validation.column_or_1d(y, warn=True)
     check_classification_targets(y)
     return X, y, None if weight is None else arrays.finite_array(weight, "sample_weight", ndim=(1,))

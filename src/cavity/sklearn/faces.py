@@ -71,6 +71,10 @@ class Face(BaseEstimator):
         """Return the arguments of these names as a dictionary."""
         return {name: getattr(self, name) for name in names}
 
+    def _options(self, *names):
+        """Return the arguments of these names, and whether the fit shows progress, as a fit of `cavity` takes them."""
+        return self._settings(*names) | {"progress": shows_progress(self)}
+
     def _set_loo_score(self, log_density, weight):
         """Set the weighted mean of what log_density() returns; warn where it raises ValueError."""
         try:

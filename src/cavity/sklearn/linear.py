@@ -25,10 +25,9 @@ from cavity.models.glm.model import GLM
 from cavity.models.latent import log_of_both
 from cavity.models.linear.defaults import WIDER, resolve_defaults
 from cavity.sklearn import checks
-from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words, shows_progress
+from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words
 from cavity.sources.dataset import Dataset
-from cavity.sources.features import open_features, scan
-from cavity.sources.formats import is_collection
+from cavity.sources.features import append_ones, open_features, scan
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -166,16 +165,13 @@ class _LinearClassifier(Classifier, Face):
         NumericalWarning
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
-        if is_collection(X):
-            X, y, weight = checks.collected(self, X, y, sample_weight)
-        else:
-            X, y, weight = checks.counted_rows(self, X, y, sample_weight, **ROWS)
+        remote = checks.remote_rows(self, X, y, sample_weight)
+        X, y, weight = checks.counted_rows(self, X, y, sample_weight, **ROWS) if remote is None else remote
         classes, weight = checks.classes_in(y), checks.class_weighted(self.class_weight, y, weight)
         model = self._model(X, weight)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
-        options = self._settings("schedule", "power", "max_iter", "tol", "n_threads")
-        options |= {"sample_weight": weight, "progress": shows_progress(self)}
+        options = self._options("schedule", "power", "max_iter", "tol", "n_threads") | {"sample_weight": weight}
         design = self._design(X, model.approximation)
         if self.learn_prior_variance:  # that of the intercept, the last one, stays
             groups = np.where(np.arange(len(model.prior_variance)) < X.shape[1], 0, -1)
@@ -255,12 +251,7 @@ class _LinearClassifier(Classifier, Face):
         """Append the column of ones of the intercept; dense for the full approximation, which has no use for zeros."""
         if sparse.issparse(X) and approximation == "full":
             X = X.toarray()
-        if not self.fit_intercept:
-            return X
-        if is_collection(X):
-            return X.map_blocks(_with_ones, chunks=(X.chunks[0], (X.shape[1] + 1,)), dtype=X.dtype)
-        ones = np.ones((X.shape[0], 1), dtype=X.dtype)
-        return sparse.hstack([X, ones], format="csr") if sparse.issparse(X) else np.hstack([X, ones])
+        return append_ones(X) if self.fit_intercept else X
 
     def _set_posteriors(self, classes, posteriors):
         """Set the attributes of a fit."""
@@ -337,10 +328,6 @@ class _LinearClassifier(Classifier, Face):
     def _decisions(self, posteriors, design):
         """Return the decision values of every model, (n, models)."""
         return np.stack([self._decision(posterior, design) for posterior in posteriors], axis=1)
-
-
-def _with_ones(block):
-    return np.hstack([block, np.ones((len(block), 1), dtype=block.dtype)])
 
 
 class ProbitClassifier(_LinearClassifier):

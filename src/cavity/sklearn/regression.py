@@ -21,7 +21,7 @@ from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
 from cavity.sklearn.checks import counted, validate_data
-from cavity.sklearn.faces import Face, share_words, shows_progress
+from cavity.sklearn.faces import Face, share_words
 
 __all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "RobustRegressor"]
 
@@ -79,8 +79,8 @@ class GLMEstimator(Face):
         prior = self.prior_variance
         prior = None if prior is None else arrays.number(prior, "prior_variance", low=0)
         model = GLM(self._likelihood_of_fit(), prior_variance=prior, intercept=intercept)
-        options = self._settings("max_iter", "tol", "n_threads") | {"progress": shows_progress(self)}
-        self._set_posterior(model.fit(X, y, sample_weight=weight, **given, **options), weight, intercept)
+        given |= self._options("max_iter", "tol", "n_threads")
+        self._set_posterior(model.fit(X, y, sample_weight=weight, **given), weight, intercept)
 
     def _set_posterior(self, posterior, weight, intercept):
         """Set the attributes of a fit."""

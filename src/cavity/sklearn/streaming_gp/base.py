@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.covariances import Covariance
 from cavity.models.streaming_gp.model import StreamingGP
 from cavity.sklearn.checks import counted_rows
-from cavity.sklearn.faces import Face, shows_progress
+from cavity.sklearn.faces import Face
 from cavity.sklearn.gp import kernels as own_kernels
 from cavity.sklearn.gp.noise import taken_apart
 
@@ -66,8 +66,7 @@ class Streaming(Face):
 
         Without one (None) the batch is the first of such a kernel and likelihood. `learn` is that of `StreamingGP.fit`.
         """
-        options = dict(sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
-        options["progress"] = shows_progress(self)
+        options = self._options("n_threads") | {"sample_weight": batch.weight, "learn": learn}
         if state is not None:
             return state.copy().update(batch.X, y, **options)
         settings = self._settings("inducing", "n_inducing", "tolerance", "jitter")

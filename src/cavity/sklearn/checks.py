@@ -33,21 +33,25 @@ def validate_data(estimator, X, *targets, **options):
     return validation.validate_data(estimator, checked_if_sparse(X, "X"), *targets, **options)
 
 
+def one_per_row(value, name, n, what):
+    """Return a number for each of n rows, (n,), of a vector or a number for all."""
+    array = arrays.finite_array(value, name, ndim=(0, 1))
+    if array.ndim == 1 and len(array) != n:
+        raise ValueError(f"{name} must have shape ({n},), one {what} for each row, got {array.shape}")
+    return np.broadcast_to(array, (n,))
+
+
 def counted(sample_weight, *rows):
     """Return arrays of rows, and then their weights (or None), without the rows of weight zero."""
     if sample_weight is None:
         return *rows, None
-    n = rows[0].shape[0]
-    weight = arrays.finite_array(sample_weight, "sample_weight", ndim=(0, 1))
-    if weight.ndim == 1 and weight.size != n:
-        raise ValueError(f"sample_weight must have shape ({n},), one weight for each row, got {weight.shape}")
+    weight = one_per_row(sample_weight, "sample_weight", rows[0].shape[0], "weight")
     if np.any(weight < 0):
         raise ValueError(f"sample_weight must not be negative, got {float(np.min(weight))!r}")
     if not np.any(weight):
         raise ValueError("sample_weight is zero for every row: no row is left")
-    kept = np.broadcast_to(weight > 0, (n,))
-    weight = np.broadcast_to(weight, (n,))[kept]
-    return *(rows if kept.all() else [each[kept] for each in rows]), weight
+    kept = weight > 0
+    return *(rows if kept.all() else [each[kept] for each in rows]), weight[kept]
 
 
 def counted_rows(estimator, X, y, sample_weight=None, **options):

@@ -20,7 +20,7 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
-from cavity.sklearn.checks import counted, validate_data
+from cavity.sklearn.checks import counted, one_per_row, validate_data
 from cavity.sklearn.faces import Face, share_words
 
 __all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "RobustRegressor"]
@@ -80,10 +80,7 @@ class GLMEstimator(Face):
         prior = None if prior is None else arrays.number(prior, "prior_variance", low=0)
         model = GLM(self._likelihood_of_fit(), prior_variance=prior, intercept=intercept)
         given |= self._options("max_iter", "tol", "n_threads")
-        self._set_posterior(model.fit(X, y, sample_weight=weight, **given), weight, intercept)
-
-    def _set_posterior(self, posterior, weight, intercept):
-        """Set the attributes of a fit."""
+        posterior = model.fit(X, y, sample_weight=weight, **given)
         self.__dict__.pop("loo_score_", None)  # an earlier fit's says nothing about the new posterior
         self.posterior_, self.likelihood_ = posterior, posterior.model.likelihood
         mean, sd = posterior.mean, np.sqrt(posterior.variance)
@@ -99,17 +96,15 @@ class _GLMRegressor(RegressorMixin, GLMEstimator):
 
     def _fit(self, X, y, sample_weight, offset=0.0):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        X, y, offset, weight = counted(sample_weight, X, y, self._checked_offset(offset, len(y)))
+        X, y, offset, weight = counted(sample_weight, X, y, known_part(offset, len(y)))
         intercept = arrays.flag(self.fit_intercept, "fit_intercept")
         self._fit_checked(X, y, weight, intercept=intercept, offset=offset)
         return self
 
-    def _checked_offset(self, offset, n):
-        """Return a known part of f, (n,)."""
-        offset = arrays.finite_array(0.0 if offset is None else offset, "offset", ndim=(0, 1))
-        if offset.ndim == 1 and len(offset) != n:
-            raise ValueError(f"offset must have shape ({n},), one number for each row, got {offset.shape}")
-        return np.broadcast_to(offset, (n,))
+
+def known_part(offset, n):
+    """Return the known part of f of n rows, (n,)."""
+    return one_per_row(0.0 if offset is None else offset, "offset", n, "number")
 
 
 @dataclass(eq=False, repr=False)
@@ -275,7 +270,7 @@ class _CountRegressor(_GLMRegressor):
             Only with `return_std`.
         """
         X = self._new_rows(X)
-        mean, variance = self.posterior_.predict(X, noise=True, offset=self._checked_offset(offset, len(X)))
+        mean, variance = self.posterior_.predict(X, noise=True, offset=known_part(offset, len(X)))
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def score(

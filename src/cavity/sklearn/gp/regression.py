@@ -274,16 +274,15 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
             if with_variances:
                 known = exact.explained(self.L_, cross)
                 variances[start:stop] -= np.einsum("ij,ij->i", known, known)
-        return means, self._not_negative(variances, X) if with_variances else None
-
-    def _not_negative(self, variances, X):
+        if not with_variances:
+            return means, None
         if np.any(variances < 0):
             warn(
                 f"rounding made {np.sum(variances < 0)} of {len(X)} predicted variances negative, down to "
                 f"{variances.min():.2g}; they are set to 0. A larger alpha prevents that",
                 NumericalWarning,
             )
-        return np.maximum(variances, 0.0)
+        return means, np.maximum(variances, 0.0)
 
     def _per_target(self, values):
         """Return (co)variances of scaled targets in the units of every target, along a last axis if there are more."""

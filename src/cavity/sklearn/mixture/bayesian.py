@@ -28,8 +28,6 @@ from cavity.models.mixture.posterior import draw, factors_of, posterior_of
 from cavity.models.mixture.prior import state_of
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.sweep import MixtureSweeps
-from cavity.sklearn.checks import validate_data
-from cavity.sklearn.faces import FLOATS
 from cavity.sklearn.mixture import priors
 from cavity.sklearn.mixture.base import Mixture
 from cavity.sklearn.mixture.em import roots, warn_unfinished
@@ -180,9 +178,6 @@ class BayesianGaussianMixture(Mixture):
     def _takes_gaps(self):
         return self.covariance_type in ("diag", "spherical")
 
-    def _finite(self):
-        return {"ensure_all_finite": "allow-nan" if self._takes_gaps() else True}
-
     def _check_settings(self):
         super()._check_settings()
         arrays.choice(self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHTS))
@@ -311,9 +306,7 @@ class BayesianGaussianMixture(Mixture):
         """
         if not hasattr(self, "posterior_"):
             return self.fit(X, sample_weight=sample_weight)
-        self._check_settings()
-        X = validate_data(self, X, dtype=FLOATS, reset=False, **self._finite())
-        X, weight = self._weighted_rows(X, sample_weight, least=1)
+        X, weight = self._checked_rows(X, sample_weight, least=1, reset=False)
         total = float(len(X) if weight is None else np.sum(weight))
         options = dict(max_iter=max(self.max_iter, 1), tol=self.tol / total, n_threads=self.n_threads)
         with warnings.catch_warnings():

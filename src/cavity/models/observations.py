@@ -75,10 +75,12 @@ class Observations:
         ValueError, TypeError
             Naming the argument, what was expected and what came.
         """
-        columns = {name: dataset.column(name, remote and name == "y") for name in dataset.columns}
+        remote = remote and dataset.is_remote("y")
+        kept = {"y": dataset.columns["y"]} if remote else {}
+        columns = kept | {name: dataset.column(name) for name in dataset.columns if name not in kept}
         y, chosen = columns["y"], () if likelihood is not None else ("likelihood",)
         likelihood = default(y) if likelihood is None else likelihood
-        if isinstance(y, Source):
+        if remote:
             y, classes = code_remotely(y, likelihood)
         elif fitted is None:
             y, classes = coded(y, likelihood)
@@ -88,7 +90,7 @@ class Observations:
         offset = known_part(likelihood, columns.get("offset"), columns.get("exposure"), n)
         return cls(
             likelihood,
-            y if isinstance(y, Source) else observations(likelihood, y, n),
+            y if remote else observations(likelihood, y, n),
             offset,
             None if weights is None else row_weights(weights, n, some=some),
             row_noise(likelihood, noise, n),

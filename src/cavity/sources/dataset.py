@@ -96,13 +96,14 @@ class Dataset:
             arrays.check_ndim(np.asarray(self.X), self.name, (2,))
         return self.shape[0] if self.shape else len(self.X)
 
-    def column(self, argument, remote=False):
-        """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels.
+    def is_remote(self, argument):
+        """Return whether workers of dask have the value of an argument."""
+        return getattr(self.columns[argument], "elsewhere", None) is not None
 
-        A column of a remote collection is returned as a Source if `remote`.
-        """
+    def column(self, argument):
+        """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels."""
         value = self.columns[argument]
-        if not isinstance(value, Source) or (remote and value.elsewhere is not None):
+        if not isinstance(value, Source):
             return value
         value.check_numbers(value.name)
         return value.rows()

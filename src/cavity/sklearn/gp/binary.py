@@ -15,11 +15,11 @@ from cavity.models.latent import AUTO
 from cavity.models.process.process import checked_rows
 from cavity.models.process.settings import Settings
 from cavity.models.search import SEARCH_TOL, climb, is_flat, search_tol
-from cavity.runs.executors import Threads
+from cavity.runs.executors import Threads, single_blas
 from cavity.sklearn.checks import UnfinishedWarning, log_probabilities
 from cavity.sklearn.faces import Classifier
 from cavity.sklearn.gp import kernels
-from cavity.sklearn.gp.learner import Learner, single_threaded
+from cavity.sklearn.gp.learner import Learner
 
 LIKELIHOODS = {"logit": Logit(), "probit": Probit()}
 GAIN = 2.2e-9  # of the evidence, by a step, at which the search ends, as scikit-learn's does
@@ -39,7 +39,7 @@ class BinaryClassifier(Classifier, Learner):
     random_state: Any
     verbose: Any
 
-    @single_threaded
+    @single_blas()
     def fit(self, X, y, sample_weight=None):
         """Learn the kernel's parameters, and the posterior that goes with them."""
         self.kernel_ = self._own_kernel(fixed=True)

@@ -22,11 +22,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
+from cavity.runs.executors import single_blas
 from cavity.sklearn.checks import counted_rows, log_probabilities, loo_log_density
 from cavity.sklearn.faces import Classifier, Face
 from cavity.sklearn.gp.binary import LIKELIHOODS, BinaryClassifier
 from cavity.sklearn.gp.kernels import joined, theta_of
-from cavity.sklearn.gp.learner import check_settings, single_threaded
+from cavity.sklearn.gp.learner import check_settings
 
 BINARY_SETTINGS = tuple(signature(BinaryClassifier).parameters)
 MULTI_CLASS = {"one_vs_rest": OneVsRestClassifier, "one_vs_one": OneVsOneClassifier}
@@ -143,7 +144,7 @@ class GaussianProcessClassifier(Classifier, Face):
 
     # ------------------------------------------------------------------------------------------ fitting
 
-    @single_threaded
+    @single_blas()
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the kernel's parameters, and find the posterior.
 
@@ -269,7 +270,7 @@ class GaussianProcessClassifier(Classifier, Face):
 
     # ------------------------------------------------------------------------------------------ predicting
 
-    @single_threaded
+    @single_blas()
     def predict(self, X: ArrayLike) -> Any:
         """Most probable class of each row.
 
@@ -291,12 +292,12 @@ class GaussianProcessClassifier(Classifier, Face):
     predict_proba = available_if(_has_probabilities)(Classifier.predict_proba)
     predict_log_proba = available_if(_has_probabilities)(Classifier.predict_log_proba)
 
-    @single_threaded
+    @single_blas()
     def _log_probabilities(self, X):
         X = self._new_rows(X)
         return log_probabilities(self.posteriors_, X)
 
-    @single_threaded
+    @single_blas()
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Posterior mean and variance of the latent function; of two classes only.
 

@@ -22,10 +22,11 @@ from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
 from cavity.base.types import ArrayLike
 from cavity.covariances.base import gram_of
 from cavity.runs import merge
+from cavity.runs.executors import single_blas
 from cavity.sklearn.checks import validate_data
 from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels
-from cavity.sklearn.gp.learner import Fitted, Learner, centre_and_scale, check_settings, single_threaded
+from cavity.sklearn.gp.learner import Fitted, Learner, centre_and_scale, check_settings
 
 BLOCK_ROWS = 1024  # rows predicted at a time
 
@@ -126,7 +127,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
 
     # ------------------------------------------------------------------------------------------ fitting
 
-    @single_threaded
+    @single_blas()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the kernel's parameters, and condition on the data.
 
@@ -240,7 +241,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
 
     # ------------------------------------------------------------------------------------------ predicting
 
-    @single_threaded
+    @single_blas()
     def _moments(self, X, with_std, with_cov):
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if not hasattr(self, "X_train_"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -42,11 +41,6 @@ class Batch:
 class Streaming(Face):
     """An estimator made of streaming Gaussian processes; a subclass sets its `_default` kernel and `_least_power`."""
 
-    n_samples_seen_: int
-    converged_: bool
-    log_bound_: float
-    inducing_points_: Any
-
     def _checked(self, X, y, sample_weight, *, reset, **options):
         """Return checked rows, targets and weights, after the settings that the model does not check."""
         if reset and self.kernel is not None:
@@ -79,6 +73,6 @@ class Streaming(Face):
         if learnt:
             for kernel in kernels:
                 own_kernels.warn_at_bounds(kernel)
-        self.n_samples_seen_ = batch.n + (0 if first else self.n_samples_seen_)
+        self.n_samples_seen_: int = batch.n + (0 if first else self.n_samples_seen_)
         self.information_lost_ = float(arrays.added(state.information_lost for state in states))
-        self.converged_ = all(state.converged for state in states)
+        self.converged_: bool = all(state.converged for state in states)

@@ -215,7 +215,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         if learn.any():
             kernels = [parts.with_values(state.model.covariance) for state in found]
         self._set_states(found, batch, not states, kernels, learn.any())
-        self.log_bound_ = float(arrays.added(state.log_bound for state in found))
+        self.log_bound_: float = float(arrays.added(state.log_bound for state in found))
 
     def _log_probabilities(self, X):
         X = self._new_rows(X)

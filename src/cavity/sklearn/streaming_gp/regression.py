@@ -223,8 +223,9 @@ class StreamingGPRegressor(Regressor, Streaming):
         self.state_, self._parts_now, self._centre, self._spread = after, parts, centre, spread
         self._total_weight = batch.total + (0.0 if first else self._total_weight)
         self._set_states([after], batch, first, kernels, learn)
-        self.inducing_points_, self.noise_variance_ = after.inducing, noise * spread**2
-        self.log_bound_ = after.log_bound - self._total_weight * float(np.log(spread))
+        self.inducing_points_: Any = after.inducing
+        self.noise_variance_ = noise * spread**2
+        self.log_bound_: float = after.log_bound - self._total_weight * float(np.log(spread))
 
     def _begun(self, batch):
         """Return the kernel to begin with, taken apart, and what targets are measured from and in."""

@@ -14,9 +14,9 @@ from cavity.base.errors import ConvergenceWarning
 from cavity.models.latent import log_of_both
 from cavity.models.mixture.factors import is_full
 from cavity.sources import chunkwise
-from cavity.sources.features import checked_if_sparse
+from cavity.sources.features import check_sparse
 
-REFUSED = (
+HINT_FOR_COLLECTIONS = (
     "collections of dask would be read whole: give X.compute() if that fits into memory; ProbitClassifier, "
     "LogitClassifier, cavity.GaussianMixture, GLM and LinearRegression take them as they are"
 )
@@ -28,12 +28,12 @@ class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
 
 def validate_data(estimator, X, *targets, **options):
     """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole."""
-    chunkwise.refuse_collections(X, *targets, words=REFUSED)
+    chunkwise.refuse_collections(X, *targets, words=HINT_FOR_COLLECTIONS)
     # scikit-learn converts sparse matrices without a look at the indices
-    return validation.validate_data(estimator, checked_if_sparse(X, "X"), *targets, **options)
+    return validation.validate_data(estimator, check_sparse(X, "X"), *targets, **options)
 
 
-def one_per_row(value, name, n, what):
+def check_per_row(value, name, n, what):
     """Return a number for each of n rows, (n,), of a vector or a number for all."""
     array = arrays.finite_array(value, name, ndim=(0, 1))
     if array.ndim == 1 and len(array) != n:
@@ -45,7 +45,7 @@ def counted(sample_weight, *rows):
     """Return arrays of rows, and then their weights (or None), without the rows of weight zero."""
     if sample_weight is None:
         return *rows, None
-    weight = one_per_row(sample_weight, "sample_weight", rows[0].shape[0], "weight")
+    weight = check_per_row(sample_weight, "sample_weight", rows[0].shape[0], "weight")
     if np.any(weight < 0):
         raise ValueError(f"sample_weight must not be negative, got {float(np.min(weight))!r}")
     if not np.any(weight):
@@ -62,9 +62,9 @@ def counted_rows(estimator, X, y, sample_weight=None, **options):
     return X, y, weight
 
 
-def remote_rows(estimator, X, y, sample_weight):
+def open_remotely(estimator, X, y, sample_weight):
     """Return what `counted_rows` does, the rows of a collection in a dask array, where they are; None for others."""
-    found = chunkwise.array_of(X)
+    found = chunkwise.open_array(X)
     if found is None:
         return None
     X, names = found
@@ -72,7 +72,7 @@ def remote_rows(estimator, X, y, sample_weight):
     vars(estimator).pop("feature_names_in_", None)
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
-    y, weight = map(chunkwise.loaded, (y, sample_weight))
+    y, weight = map(chunkwise.load, (y, sample_weight))
     y = validation.column_or_1d(y, warn=True)
     check_classification_targets(y)
     return X, y, None if weight is None else arrays.finite_array(weight, "sample_weight", ndim=(1,))

@@ -165,7 +165,7 @@ class _LinearClassifier(Classifier, Face):
         NumericalWarning
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
-        remote = checks.remote_rows(self, X, y, sample_weight)
+        remote = checks.open_remotely(self, X, y, sample_weight)
         X, y, weight = checks.counted_rows(self, X, y, sample_weight, **ROWS) if remote is None else remote
         classes, weight = checks.classes_in(y), checks.class_weighted(self.class_weight, y, weight)
         model = self._model(X, weight)

@@ -20,7 +20,7 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
-from cavity.sklearn.checks import counted, one_per_row, validate_data
+from cavity.sklearn.checks import check_per_row, counted, validate_data
 from cavity.sklearn.faces import Face, share_words
 
 __all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "RobustRegressor"]
@@ -96,15 +96,15 @@ class _GLMRegressor(RegressorMixin, GLMEstimator):
 
     def _fit(self, X, y, sample_weight, offset=0.0):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        X, y, offset, weight = counted(sample_weight, X, y, known_part(offset, len(y)))
+        X, y, offset, weight = counted(sample_weight, X, y, check_offset(offset, len(y)))
         intercept = arrays.flag(self.fit_intercept, "fit_intercept")
         self._fit_checked(X, y, weight, intercept=intercept, offset=offset)
         return self
 
 
-def known_part(offset, n):
+def check_offset(offset, n):
     """Return the known part of f of n rows, (n,)."""
-    return one_per_row(0.0 if offset is None else offset, "offset", n, "number")
+    return check_per_row(0.0 if offset is None else offset, "offset", n, "number")
 
 
 @dataclass(eq=False, repr=False)
@@ -270,7 +270,7 @@ class _CountRegressor(_GLMRegressor):
             Only with `return_std`.
         """
         X = self._new_rows(X)
-        mean, variance = self.posterior_.predict(X, noise=True, offset=known_part(offset, len(X)))
+        mean, variance = self.posterior_.predict(X, noise=True, offset=check_offset(offset, len(X)))
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def score(

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cavity.runs import remote
 from cavity.sources import formats
 
 Method = TypeVar("Method", bound=Any)
@@ -99,12 +98,16 @@ def refuse_collections(*data, words):
         raise TypeError(words)
 
 
-def loaded(data):
+def load(data):
     """Return a collection of dask in memory; anything else as it is."""
-    return remote.load(data) if formats.is_collection(data) else data
+    if not formats.is_collection(data):
+        return data
+    from cavity.runs import remote  # takes a while to load
+
+    return remote.load(data)
 
 
-def array_of(data):
+def open_array(data):
     """Return a collection of dask as a dask array, and the names of its columns or None; None for anything else."""
     if not formats.is_collection(data):
         return None

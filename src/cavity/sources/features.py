@@ -156,7 +156,7 @@ def append_ones(X):
     return sparse.hstack([X, ones], format="csr")
 
 
-def checked_if_sparse(X, name):
+def check_sparse(X, name):
     """Return a sparse matrix as CSR, checked; anything else as it is."""
     return to_csr(X, name) if kind_of(X) == SPARSE else X
 

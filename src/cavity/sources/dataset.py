@@ -96,6 +96,10 @@ class Dataset:
             arrays.check_ndim(np.asarray(self.X), self.name, (2,))
         return self.shape[0] if self.shape else len(self.X)
 
+    def is_remote(self, argument):
+        """Return whether workers of dask have the value of an argument."""
+        return getattr(self.columns[argument], "elsewhere", None) is not None
+
     def column(self, argument):
         """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels."""
         value = self.columns[argument]

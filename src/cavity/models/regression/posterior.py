@@ -22,7 +22,7 @@ from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.latent import Predictions
 from cavity.models.linear.defaults import Columns, checked_intercept, with_intercept
 from cavity.models.linear.prior import Prior
-from cavity.models.regression.rows import opened, with_ones
+from cavity.models.regression.rows import open_rows, with_ones
 from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, map_runs
 from cavity.sources.chunkwise import map_chunks
@@ -269,7 +269,7 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     def _rows_of(self, X, offset, exposure):
         """Return new rows checked, in the order of the fit, and the known part of their f."""
         dataset = self._open(X, offset, exposure)
-        X = opened(dataset.X, PREDICT_ROWS)
+        X = open_rows(dataset, PREDICT_ROWS)
         check_n_features(X.shape[1], self.n_features)
         return X, self._known_offset(dataset)
 

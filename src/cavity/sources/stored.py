@@ -43,7 +43,9 @@ class StoredRows(Source):
             )
         index = np.asarray(index)
         times = index if index.dtype == bool else np.bincount(index, minlength=self.n_rows)
-        return self._with(PickedRows(self, times), self.low, self.high, self.least)
+        picked = self._with(PickedRows(self, times), self.low, self.high, self.least)
+        picked.block_rows = self.block_rows
+        return picked
 
     def _with(self, part, low, high, least):
         found = StoredRows([part], self.name)

@@ -8,7 +8,8 @@ from cavity.base.records import FLAG, NUMBER, SHARE, Array, Record, integer, one
 from cavity.base.rows import Rows
 from cavity.models.latent import EP_TRACE, FITTED
 from cavity.models.learnt import LEARNT
-from cavity.models.process.process import COVARIANCE, OPTIONS, check_columns
+from cavity.models.process.model import check_columns
+from cavity.models.process.saved import COVARIANCE, OPTIONS
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
 ARRAYS = {  # of U rows that are in use, and J sites of negative precision

@@ -11,7 +11,8 @@ from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable
 from cavity.covariances.program import program_of
 from cavity.ep.options import Options
 from cavity.models.latent import OPEN_LIKELIHOOD
-from cavity.models.process.process import COVARIANCE, OPTIONS, check_columns
+from cavity.models.process.model import check_columns
+from cavity.models.process.saved import COVARIANCE, OPTIONS
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.history import History, Watch
 from cavity.models.streaming_gp.inducing import Waiting

@@ -28,10 +28,8 @@ def read_dense(dataset, n_features=None):
         X = _check_finite(X).rows()
     if hasattr(X, "tocsr"):
         raise TypeError("X is sparse, which Gaussian processes have no use for: pass X.toarray()")
-    if len(np.shape(X)) == 1:
-        one = n_features is not None and n_features != 1 and len(X) == n_features
-        hint = "X[None, :] makes it one row" if one else arrays.one_column(X)
-        raise ValueError(f"X must have 2 dimension(s), got shape {np.shape(X)}; {hint}")
+    if n_features != 1 and np.shape(X) == (n_features,):
+        raise ValueError(f"X must have 2 dimension(s), got shape ({n_features},); X[None, :] makes it one row")
     if isinstance(X, np.ndarray) and X.ndim == 2 and not (X.dtype == np.float64 and X.flags.c_contiguous):
         arrays.matrix(X.shape, "X as float64 numbers")
     X = np.require(design_matrix(X, "full"), dtype=np.float64, requirements="CA")

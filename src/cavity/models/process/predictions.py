@@ -33,12 +33,8 @@ def hyperparameters(model, columns):
         each = enumerate(values) if np.ndim(values) else [(None, values)]
         found |= {name if i is None else f"{name}[{i}]": value for i, value in each}
     coefficients = np.ravel(model.mean).tolist()
-    slopes = coefficient_names(columns, len(coefficients) - 1)
-    return (
-        found
-        | {"mean": coefficients[0]}
-        | dict(zip((f"mean, {name}" for name in slopes), coefficients[1:], strict=False))
-    )
+    names = "mean", *(f"mean, {name}" for name in coefficient_names(columns, len(coefficients) - 1))
+    return found | dict(zip(names, coefficients, strict=False))
 
 
 class ProcessPosterior(LatentPosterior):

@@ -264,15 +264,13 @@ def _distinct(inducing, covariance):
     Z = np.ascontiguousarray(Z, dtype=np.float64) + 0.0  # no negative zeros: rows are compared by their bits
     if isinstance(covariance, Covariance):
         covariance.check_columns(Z.shape[1])
-    first = {}
-    for j, row in enumerate(Z):
-        first.setdefault(row.tobytes(), j)
+    first = np.sort(np.unique(Z, axis=0, return_index=True)[1])
     if len(first) < len(Z):
-        missing = min(set(range(len(Z))) - set(first.values()))
+        missing = np.setdiff1d(np.arange(len(Z)), first)[0]
         warn(
             f"inducing has {len(Z) - len(first)} row(s) that are there already and say nothing more, "
             f"row {missing} for one; they are left out",
             NumericalWarning,
         )
-        Z = Z[list(first.values())]
+        Z = Z[first]
     return arrays.read_only(Z)

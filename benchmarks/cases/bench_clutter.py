@@ -14,7 +14,7 @@ import cavity
 from cavity.ep.options import Options
 from cavity.models.clutter.evidence import evaluate
 from cavity.models.clutter.lanes import LaneSweeper
-from cavity.models.clutter.points import Points, WorkingUnits
+from cavity.models.clutter.points import ArrayPoints, Points, WorkingUnits
 from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
 from cavity.runs.executors import Threads
 
@@ -44,7 +44,7 @@ def assert_close(actual, desired, atol=0.0):
 
 def points_of(x):
     """Return data in working units."""
-    return Points(x, WorkingUnits.of(x, cavity.Clutter()))
+    return Points(ArrayPoints(x), WorkingUnits.of(ArrayPoints(x), cavity.Clutter()))
 
 
 def in_data_units(units, state):

@@ -1,6 +1,6 @@
 """The table of a fit or a prediction, opened once: rows of features, and the columns that arguments name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,8 +62,7 @@ class Dataset:
         ValueError, TypeError
             For iterators, which can be read once only; for columns that are missing, or hold no numbers.
         """
-        if formats.is_unopened(X) or hasattr(X, "__next__"):
-            X = opened(X, name)
+        X = open_table(X, name)
         if check_size is not None and isinstance(X, Source):
             check_size(X.n_rows)
         known = frames.names_of(X) or ()
@@ -91,15 +90,15 @@ class Dataset:
 
     @property
     def shape(self):
-        """(N, D), or (N,) of a vector; whether X has two dimensions is for its reader to check."""
-        return self.X.shape if hasattr(self.X, "shape") else np.shape(self.X)
+        """(N, D), (N,) of a vector, or () of lists, which are not converted; who reads X checks its dimensions."""
+        return getattr(self.X, "shape", ())
 
     @property
     def n_rows(self):
         """N; ValueError if X is a number."""
-        if not self.shape:
+        if not (self.shape or isinstance(self.X, list | tuple)):
             arrays.check_ndim(np.asarray(self.X), self.name, (2,))
-        return self.shape[0]
+        return self.shape[0] if self.shape else len(self.X)
 
     def column(self, argument):
         """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels."""
@@ -109,13 +108,31 @@ class Dataset:
         value.check_numbers(value.name)
         return value.rows()
 
-    def dense(self):
-        """Return the features in memory: those of files are read, others are returned as they are."""
-        return self.X.rows() if isinstance(self.X, Source) else self.X
+    def in_memory(self):
+        """Return the dataset with its features in memory: those of files are read, others stay as they are."""
+        return replace(self, X=self.X.rows()) if isinstance(self.X, Source) else self
 
     def blocks(self, block_rows=None, ndim=(2,)):
         """Return the features as a Source of blocks of float64."""
         return open_source(self.X, self.name, ndim=ndim, block_rows=block_rows)
+
+
+def open_table(X, name):
+    """Return what a user gave, opened if it is in files, remote or sliced; anything else as it is."""
+    if type(X) is np.ndarray:  # nearly always
+        return X
+    return opened(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
+
+
+def open_columns(X, name):
+    """Return a table in files as a data frame of its columns, text as it is; anything else as it is."""
+    X = open_table(X, name)
+    if not isinstance(X, Source):
+        return X
+    check_here(X)
+    if X.names is None:
+        raise ValueError(f"{name} must have names of columns where there is a formula, got a file without names")
+    return frames.data_frame({column: X.values(column) for column in X.names})
 
 
 def _read_column(argument, value, names):

@@ -16,7 +16,7 @@ from support.events import writing
 import cavity
 from cavity import Clutter, ConvergenceWarning, _core
 from cavity.models.clutter import evidence, lanes, lost, sweeps
-from cavity.models.clutter.points import Points
+from cavity.models.clutter.points import ArrayPoints, Points
 
 GOLDEN_X = np.array([0.1, 2.3])
 
@@ -186,7 +186,7 @@ def test_every_draw_of_minkas_setting_converges(n):
     # each is a fixed point: one more sweep from the sites found moves nothing
     sites = posterior._sites
     for b in np.flatnonzero(posterior.trace["double_loop"] > 0)[:5]:
-        sweeper = sweeper_of(Points(x[b], posterior._units.problem(b)))
+        sweeper = sweeper_of(Points(ArrayPoints(x[b]), posterior._units.problem(b)))
         sweeper.sites.site_tau[:], sweeper.sites.site_rho[:] = sites.site_tau[b], sites.site_rho[b]
         sweeper.refresh()
         change, complete = sweeper.step(None)

@@ -11,7 +11,7 @@ from cavity.runs.remote import Runs
 from cavity.runs.runs import map_runs
 
 
-def evaluate(points, sites, threads, *, fitted=True, values_only=False):
+def evaluate(points, sites, threads, *, fitted=True, values_only=False, remote=False):
     """Return (log_z, log odds of clutter, log site values, their sums by chunk) of the points of one problem.
 
     Fitted points are judged under their cavities, others under the posterior. With `values_only` the first two are
@@ -19,8 +19,8 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     """
     n = points.shape[0]
     log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
-    if points.source.elsewhere is not None:
-        value, sums = evaluate_elsewhere(points, sites)
+    if remote:
+        value, sums = evaluate_remotely(points, sites)
     else:
         value = np.empty(n)
         known = points.units, sites, fitted, (log_z, odds, value)
@@ -33,7 +33,7 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     return log_z, odds, value, sums
 
 
-def evaluate_elsewhere(points, sites):
+def evaluate_remotely(points, sites):
     """Return the log site values of points that dask has, and their sums by chunk."""
     runs = Runs(points.source)
     found, _ = runs.each(_evaluated, (points.units, sites.tau, sites.rho), runs.put(sites.cut(runs.spans)))
@@ -59,9 +59,9 @@ def _evaluate(run, known):
     return sums
 
 
-def set_evidence(points, sites, threads):
+def set_evidence(points, sites, threads, remote=False):
     """Set the site values and the log evidence of one problem after EP."""
-    _, _, sites.site_value, sums = evaluate(points, sites, threads, values_only=True)
+    _, _, sites.site_value, sums = evaluate(points, sites, threads, values_only=True, remote=remote)
     sites.log_evidence = float(sites.combine(points.units, merge(sums)))
 
 
@@ -70,4 +70,4 @@ def densities(points, sites, fitted):
     problems = zip(points.problems, sites.problems, strict=True)
     with Threads(1) as threads:
         each = [evaluate(*problem, threads, fitted=fitted)[:2] for problem in problems]
-    return each[0] if points.data.ndim == 2 else tuple(np.stack(part) for part in zip(*each, strict=True))
+    return each[0] if not points.is_batch else tuple(np.stack(part) for part in zip(*each, strict=True))

@@ -18,10 +18,9 @@ from cavity.models.clutter.power import PowerSweeper
 from cavity.models.clutter.remote import RemoteSweeper
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
-from cavity.runs.executors import Threads
 
 
-def ep(points, options, visits, n_threads):
+def ep(points, options, visits, threads):
     """EP on one problem or each of a batch: in SIMD lanes if that applies, else one after the other on threads.
 
     Returns
@@ -29,26 +28,31 @@ def ep(points, options, visits, n_threads):
     ClutterSites, Outcome
         With an axis for the problems in all of the outcome, but in the sites only for a batch.
     """
-    lanes = points.data.ndim == 3 and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1
-    with Threads(n_threads, options.job) as threads, options.job:
-        if lanes:
-            return settled(LaneSweeper(points, options, visits, threads))
-        kind, problems = Sweeper if options.power == 1 else PowerSweeper, points.problems
-        kind = kind if points.source.elsewhere is None else RemoteSweeper
-        orders, n = visits.of_problems(len(problems)), len(problems)
-        owns = [replace(options, job=options.job.numbered("problem", b, n)) for b in range(1, n + 1)]
-        results = threads.run(
-            lambda one, order, own: settled(kind(one, own, order, threads)), zip(problems, orders, owns, strict=True)
-        )
+    lanes = points.is_batch and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1
+    if lanes:
+        return settled(LaneSweeper(points, options, visits, threads))
+    kind, problems = sweeper_of(points, options), points.problems
+    orders, n = visits.of_problems(len(problems)), len(problems)
+    owns = [replace(options, job=options.job.numbered("problem", b, n)) for b in range(1, n + 1)]
+    results = threads.run(
+        lambda one, order, own: settled(kind(one, own, order, threads)), zip(problems, orders, owns, strict=True)
+    )
     sites, outcomes = zip(*results, strict=True)
     return ClutterSites.together(points, sites), beside(outcomes)
 
 
-def adf(points, visits, n_threads, job=QUIET):
+def sweeper_of(points, options):
+    """Return the class of what sweeps over the points of one problem: here, or where remote points are."""
+    if points.data.is_remote:
+        return RemoteSweeper
+    return Sweeper if options.power == 1 else PowerSweeper
+
+
+def adf(points, visits, threads, job=QUIET):
     """ADF on one problem or each of a batch, all in the same order; returns as `ep` does."""
     order = visits.of_pass(points.shape[0])
-    with Threads(n_threads) as threads:
-        sites = threads.run(lambda one: assimilate(one, order, job), zip(points.problems))
+    sites = threads.run(lambda one: assimilate(one, order, job), zip(points.problems))
+    job.after(1, rows=points.shape[0])
     status, n_iter = np.full(len(sites), CONVERGED, dtype=object), np.ones(len(sites), dtype=int)
     return ClutterSites.together(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
 

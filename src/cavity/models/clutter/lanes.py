@@ -9,7 +9,6 @@ from cavity.models.clutter.evidence import set_evidence
 from cavity.models.clutter.sites import ClutterSites, moment_change
 from cavity.models.clutter.sweeps import Sweeper, copied
 from cavity.runs.executors import spans
-from cavity.sources.sources import rows
 
 kernel = _core.best("clutter_lanes")
 
@@ -21,14 +20,14 @@ class LaneSweeper:
 
     def __init__(self, points, options, visits, threads):
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
-        self.n_problems, self.improper = len(points.data), []
+        self.n_problems, self.improper = points.data.shape[0], []
         self.damping = DampingOfEach(options.damping, IN_TURN, self.n_problems)
         (n, _), units = points.shape, points.units
         groups = -(-self.n_problems // kernel.lanes)
         self.index = np.minimum(np.arange(groups * kernel.lanes), self.n_problems - 1).reshape(groups, -1)
         self.x = np.empty((groups, n, kernel.lanes))
         for x, problems in zip(self.x, self.index, strict=True):
-            x[:] = (rows(points.data, problems)[:, :, 0] - units.origin[problems]).T * units.scale
+            x[:] = (points.data.rows(problems)[:, :, 0] - units.origin[problems]).T * units.scale
         self.prior = units.prior_tau[self.index, 0], units.prior_rho
         self.centre = units.centre[self.index, 0]
         self.site_tau, self.site_rho = np.zeros_like(self.x), np.zeros_like(self.x)

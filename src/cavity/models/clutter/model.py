@@ -25,12 +25,9 @@ from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.models.clutter import settings
 from cavity.models.clutter.fit import adf, ep
-from cavity.models.clutter.points import Points, WorkingUnits, digest_points, opened
+from cavity.models.clutter.points import Points, WorkingUnits, open_points
 from cavity.models.clutter.posterior import posterior_of
 from cavity.models.clutter.sweeps import Visits
-from cavity.runs.executors import threads_of
-from cavity.sources.reading import is_elsewhere
-from cavity.sources.sources import Source
 
 if TYPE_CHECKING:
     from cavity.models.clutter.posterior import ClutterPosterior
@@ -124,11 +121,11 @@ class Clutter(Public):
         >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
         (27.73, 0.59)
         """
-        data, _, _ = opened(x, (1, 2))
+        data, _, _ = open_points(x, (1, 2))
         names = [field.name for field in fields(self)]
         for name in keep:
             arrays.choice(name, "keep", names)
-        points = data.rows() if isinstance(data, Source) else np.asarray(data, dtype=np.float64)
+        points = data.dense()
         arrays.check_finite(points, "x")
         given = {name: getattr(self, name) for name in keep}
         return replace(self, **settings.scaled(points, given))
@@ -243,44 +240,29 @@ class Clutter(Public):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [1.97, 2.21])
         """
-        data, scalar, columns = opened(x, (1, 2, 3), elsewhere=(method, schedule) == ("ep", "parallel"))
+        data, scalar, columns = open_points(x, (1, 2, 3), remote=(method, schedule) == ("ep", "parallel"))
         arrays.choice(method, "method", ("ep", "adf"))
-        given = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol)
+        iteration = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol)
         watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        options = Options.checked(**LIMITS, **given, n_threads=n_threads, **watched)
-        job = options.job
+        run = Options.checked(**LIMITS, **iteration, **watched, n_threads=n_threads)
         visits = Visits.checked(order, rng, data.shape[-2])
-        n_threads = threads_of(n_threads)
-        _check_combination(method, options, order)
-        if isinstance(data, Source):
-            _check_rereadable(options, order)
-        if not is_elsewhere(data):
-            sites = math.prod(data.shape[:-1]), data.shape[-1] + 1
-            arrays.matrix(sites, "x has so many points: their sites,")
-        ends, digest = digest_points(data)
+        _check_combination(method, run, order)
+        data.check_options(run, order)
+        arrays.matrix((math.prod(data.shape[:-1]), data.shape[-1] + 1), "x has so many points: their sites,")
+        ends, digest = data.digest()
         points = Points(data, WorkingUnits.of(data, self, ends))
-        if method == "adf":
-            with job:
-                sites, outcome = adf(points, visits, n_threads, job)
-                job.after(1, rows=points.shape[0])
-        else:
-            with job.opened(self, {"x": data}, options=options, order=order, rng=visits.rng):
-                sites, outcome = ep(points, options, visits, n_threads)
+        with run.open(self, {"x": data.values}, order=order, rng=visits.rng) as threads:
+            if method == "ep":
+                sites, outcome = ep(points, run, visits, threads)
+            else:
+                sites, outcome = adf(points, visits, threads, run.job)
+        if method == "ep":
             last = outcome.trace["change"][outcome.n_iter - 1, np.arange(len(outcome.n_iter))]
-            warn_unconverged(outcome.status, last, options.tol, options.max_iter)
+            warn_unconverged(outcome.status, last, run.tol, run.max_iter)
         labels = {"scalar": scalar, "method": method, "columns": columns, "digest": digest}
         posterior = posterior_of(self, points.units, sites, outcome, **labels)
         settings.warn_strangers(points, self, posterior)
         return posterior
-
-
-def _check_rereadable(options, order):
-    if order is not None:
-        words = "order needs all points in memory, as an array: those of files are visited in the order of their rows"
-        raise about(ValueError(words), "order")
-    if options.power != 1:
-        words = f"power must be 1 for points in files, got {options.power!r}; others need an array"
-        raise about(ValueError(words), "power")
 
 
 def _check_combination(method, options, order):

@@ -4,17 +4,19 @@ Everything numerical happens in working units, theta' = scale (theta - origin), 
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
+from cavity.base.errors import about
 from cavity.base.frames import in_order, names_of
 from cavity.base.observation_digest import ObservationDigest
 from cavity.runs.executors import Threads
 from cavity.runs.merge import starts
-from cavity.runs.runs import check_here
-from cavity.sources.formats import is_unopened
+from cavity.sources.dataset import MEMORY, REMOTE, Dataset
+from cavity.sources.features import kind_of
 from cavity.sources.parts import ArrayRows
 from cavity.sources.sources import Source, open_source, rows
 
@@ -39,11 +41,11 @@ class WorkingUnits:
 
     @classmethod
     def of(cls, data, model, ends=None):
-        """Choose an origin for data (N, d), or for each problem of (B, N, d), and a scale; put the model into them.
+        """Choose an origin for points, or for each problem of a batch, and a scale; put the model into them.
 
-        `ends` are the `extremes` of the data, if they are known.
+        `ends` are their `extremes`, if they are known.
         """
-        d, sample = data.shape[-1], _sample(data)
+        d, sample = data.shape[-1], data.sample()
         middle = (sample.shape[-2] - 1) // 2  # a point of the data: a mean of two could lie far from all of them
         ordered = np.partition(np.ascontiguousarray(np.swapaxes(sample, -1, -2)), middle, axis=-1)
         origin = np.ascontiguousarray(ordered[..., middle])
@@ -60,7 +62,7 @@ class WorkingUnits:
                 raise arrays.wrong(name, f"must be within a factor {FARTHEST_POINT:g} of noise_variance")
         packed = np.array([s, 0.5 / c, 0.5 * np.log(c), np.log1p(-weight), np.log(weight) - np.log1p(-weight)])
         units = cls(origin, scale, packed, centre, prior / v0, 1.0 / v0)
-        units.check_distance(extremes(data) if ends is None else ends, "the median of x")
+        units.check_distance(data.extremes() if ends is None else ends, "the median of x")
         for name, distance in (("clutter_mean", centre), ("prior_mean", prior)):
             if not np.max(np.abs(distance)) < FARTHEST_POINT:
                 raise arrays.wrong(
@@ -93,65 +95,152 @@ class WorkingUnits:
         return WorkingUnits(self.origin[b], self.scale, self.model, self.centre[b], self.prior_tau[b], rho)
 
 
-def opened(x, ndim, columns=None, elsewhere=False):
-    """Return points checked, in the order of columns that were named before; those of dask only with `elsewhere`.
+@dataclass(frozen=True, slots=True)
+class ArrayPoints:
+    """Points in memory: an array (N, d), or (B, N, d) for a batch, of any real dtype and layout."""
+
+    values: np.ndarray
+    is_remote: ClassVar[bool] = False
+
+    @property
+    def shape(self):
+        """That of the array."""
+        return self.values.shape
+
+    @property
+    def source(self):
+        """The points of one problem in blocks of SUMMED_ROWS."""
+        return Source([ArrayRows(self.values, "x")], "x", SUMMED_ROWS)
+
+    def check_options(self, options, order):
+        """Points in memory are visited in any order, with any power."""
+
+    def digest(self):
+        """Return the `extremes` of the points and their ObservationDigest, None for a batch."""
+        return self.extremes(), ObservationDigest.of(self.values)
+
+    def extremes(self):
+        """Return the largest and the least coordinates, shape (2, d) or (2, B, d)."""
+        parts = [self.values[..., low:high, :] for low, high in starts(self.shape[-2], EXTREME_ROWS)]
+        limits = [np.stack([part.max(axis=-2), part.min(axis=-2)]) for part in parts]  # Ctrl-C comes between them
+        return np.stack([np.max(limits, axis=0)[0], np.min(limits, axis=0)[1]]).astype(np.float64)
+
+    def sample(self):
+        """Return some points at equal distances, (n, d) or (B, n, d)."""
+        return np.asarray(self.values[..., :: _step(self.shape), :], dtype=np.float64)
+
+    def dense(self):
+        """Return the points as float64."""
+        return np.asarray(self.values, dtype=np.float64)
+
+    def rows(self, index):
+        """Return some points of one problem, or the points of some problems, as float64 in C order."""
+        return rows(self.values, index)
+
+    def within(self, limit, centre):
+        """Whether all points of one dimension are known to be within a distance of a centre."""
+        return (
+            self.shape[-1] == 1 and max(float(self.values.max()) - centre, centre - float(self.values.min())) <= limit
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPoints:
+    """Points (N, d) of one problem in files, or remote: a Source, whose numbers `digest` checks."""
+
+    values: Source
+
+    @property
+    def is_remote(self):
+        """Whether workers of dask have the points."""
+        return kind_of(self.values) == REMOTE
+
+    @property
+    def shape(self):
+        """(N, d)."""
+        return self.values.shape
+
+    @property
+    def source(self):
+        """The points in blocks of SUMMED_ROWS."""
+        return Source(self.values.parts, "x", SUMMED_ROWS)
+
+    def check_options(self, options, order):
+        """Raise ValueError for what needs all points in memory."""
+        if order is not None:
+            words = (
+                "order needs all points in memory, as an array: those of files are visited in the order of their rows"
+            )
+            raise about(ValueError(words), "order")
+        if options.power != 1:
+            words = f"power must be 1 for points in files, got {options.power!r}; others need an array"
+            raise about(ValueError(words), "power")
+
+    def digest(self):
+        """Return the `extremes` of the points, which are checked, and their ObservationDigest, from one pass."""
+        with Threads(1) as thread:
+            low, high, _, digest = self.values.summary(thread, digested=True)
+        return np.stack([high, low]), digest
+
+    def extremes(self):
+        """Return the largest and the least coordinates, shape (2, d)."""
+        return self.digest()[0]
+
+    def sample(self):
+        """Return some points at equal distances, (n, d)."""
+        picked = range(0, self.shape[0], _step(self.shape))
+        return np.concatenate([self.values.rows(row, row + 1) for row in picked])
+
+    def dense(self):
+        """Return the points in memory."""
+        return self.values.rows()
+
+    def rows(self, index):
+        """Return the points of a slice."""
+        return self.values.rows(index.start, index.stop)
+
+    def within(self, limit, centre):
+        """Nothing is known without a pass."""
+        return False
+
+
+def _step(shape):
+    """Return the distance of the rows of a sample."""
+    return max(1, shape[-2] // MEDIAN_POINTS)
+
+
+def open_points(x, ndim, columns=None, remote=False):
+    """Return points checked, in the order of columns that were named before; remote ones only with `remote`.
 
     Returns
     -------
-    data : ndarray or Source
-        (N, d) or (B, N, d); numbers (N,) are points of one column. Those of a Source are checked by `extremes`.
+    data : ArrayPoints or StoredPoints
+        (N, d) or (B, N, d); numbers (N,) are points of one column.
     numbers : bool
         Whether they were (N,).
     columns : tuple of str or None
         Names of the columns.
     """
-    if isinstance(x, Source) or is_unopened(x) or hasattr(x, "__next__"):
-        data = in_order(open_source(x, "x", ndim=tuple(n for n in ndim if n < 3)), columns, "x")
-        if not elsewhere:
-            check_here(data)
-        return (data.columns([0]) if data.ndim == 1 else data), data.ndim == 1, data.names
-    data = arrays.data_array(in_order(x, columns, "x"), "x", ndim=ndim)
-    return (data[:, None] if data.ndim == 1 else data), data.ndim == 1, names_of(x)
-
-
-def digest_points(data):
-    """Return the `extremes` of points and their ObservationDigest, None for a batch; a Source is read once."""
-    if not isinstance(data, Source):
-        return extremes(data), ObservationDigest.of(data)
-    with Threads(1) as thread:
-        low, high, _, digest = data.summary(thread, digested=True)
-    return np.stack([high, low]), digest
-
-
-def extremes(data):
-    """Return the largest and the least coordinates of an array (N, d) or (B, N, d), or of a Source, which is checked.
-
-    Shape (2, d) or (2, B, d).
-    """
-    if isinstance(data, Source):
-        return digest_points(data)[0]
-    parts = [data[..., low:high, :] for low, high in starts(data.shape[-2], EXTREME_ROWS)]
-    found = [np.stack([part.max(axis=-2), part.min(axis=-2)]) for part in parts]  # Ctrl-C comes between them
-    return np.stack([np.max(found, axis=0)[0], np.min(found, axis=0)[1]]).astype(np.float64)
-
-
-def _sample(data):
-    """Return some points at equal distances, (n, d) or (B, n, d)."""
-    step = max(1, data.shape[-2] // MEDIAN_POINTS)
-    if isinstance(data, Source):
-        return np.concatenate([data.rows(row, row + 1) for row in range(0, data.n_rows, step)])
-    return np.asarray(data[..., ::step, :], dtype=np.float64)
+    dataset = Dataset.open(x, remote=remote, name="x")
+    X = in_order(dataset.X, columns, "x")
+    if dataset.kind == MEMORY:
+        data = arrays.data_array(X, "x", ndim=ndim)
+        return ArrayPoints(data[:, None] if data.ndim == 1 else data), data.ndim == 1, names_of(X)
+    data = open_source(X, "x", ndim=tuple(n for n in ndim if n < 3))
+    return StoredPoints(data.columns([0]) if data.ndim == 1 else data), data.ndim == 1, data.names
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Checked data and their working units: an array (N, d), or (B, N, d) for a batch, of any real dtype and layout.
+    """Checked data and their working units."""
 
-    Points (N, d) that are not in memory are a Source.
-    """
-
-    data: np.ndarray | Source
+    data: ArrayPoints | StoredPoints
     units: WorkingUnits
+
+    @property
+    def is_batch(self):
+        """Whether there are several problems, each with an equal number of points."""
+        return len(self.data.shape) == 3
 
     @property
     def shape(self):
@@ -161,13 +250,12 @@ class Points:
     @property
     def problems(self):
         """The points of each problem of a batch; of one problem these alone."""
-        return [self] if self.data.ndim == 2 else [self.problem(b) for b in range(len(self.data))]
+        return [self.problem(b) for b in range(self.data.shape[0])] if self.is_batch else [self]
 
     @property
     def source(self):
         """The points of one problem in blocks of SUMMED_ROWS."""
-        parts = self.data.parts if isinstance(self.data, Source) else [ArrayRows(self.data, "x")]
-        return Source(parts, "x", SUMMED_ROWS)
+        return self.data.source
 
     @property
     def most_blocks(self):
@@ -176,9 +264,8 @@ class Points:
 
     def arguments(self, part):
         """What kernels read of a slice of the points of one problem, or of those in memory in any order."""
-        in_files = isinstance(self.data, Source)
-        return self.units.arguments(self.data.rows(part.start, part.stop) if in_files else rows(self.data, part))
+        return self.units.arguments(self.data.rows(part))
 
     def problem(self, b):
         """Return the points of problem b of a batch."""
-        return Points(self.data[b], self.units.problem(b))
+        return Points(ArrayPoints(self.data.values[b]), self.units.problem(b))

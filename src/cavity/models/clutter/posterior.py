@@ -17,15 +17,15 @@ from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.ep.evidence import influence
+from cavity.jobs.run import Run
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import densities
 from cavity.models.clutter.fit import adf
-from cavity.models.clutter.points import Points, WorkingUnits, digest_points, opened
+from cavity.models.clutter.points import Points, WorkingUnits, open_points
 from cavity.models.clutter.saved import RECORD
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
 from cavity.models.leave_one_out import LeavesOneOut
-from cavity.runs.executors import threads_of
 
 if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
@@ -238,10 +238,10 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         """
         shape = self._sites.site_tau.shape
         ndim = (1,) if isinstance(self.mean, float) else (len(shape),)
-        data, _, columns = opened(x, ndim, self.columns)
+        data, _, columns = open_points(x, ndim, self.columns)
         if not (data.shape == shape if fitted else data.shape[:-2] + data.shape[-1:] == shape[:-2] + shape[-1:]):
             raise ValueError(f"x must {wanted.format(shape=shape, d=shape[-1])}, got shape {np.shape(x)}")
-        ends, digest = digest_points(data)
+        ends, digest = data.digest()
         self._units.check_distance(ends, "the fitted data")
         return Points(data, self._units), columns, digest
 
@@ -266,9 +266,9 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             depends; its sites and leave-one-out densities are those of the new points.
         """
         points, columns, digest = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
-        n_threads = threads_of(n_threads)
         units = replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho)
-        sites, outcome = adf(Points(points.data, units), Visits(), n_threads)
+        with Run(n_threads=n_threads).open(self.model, {}) as threads:
+            sites, outcome = adf(Points(points.data, units), Visits(), threads)
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))
         columns = columns if self.columns is None else self.columns

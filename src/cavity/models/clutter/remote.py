@@ -15,6 +15,8 @@ from cavity.runs.remote import Runs
 class RemoteSweeper(Sweeper):
     """A sweeper whose points are worked on by dask, and whose sites are here between sweeps."""
 
+    remote = True
+
     def __init__(self, points, options, visits, threads):
         super().__init__(points, options, visits, threads)
         self._runs = Runs(points.source)

@@ -7,7 +7,6 @@ from cavity.models.far_points import BEYOND_SD, are_many, far_sd, warn_of_far_po
 from cavity.runs.executors import Threads
 from cavity.runs.merge import starts
 from cavity.runs.runs import reduce_runs
-from cavity.sources.sources import Source, rows
 
 WEIGHT = 0.1  # of clutter: gross errors are few
 VAGUE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
@@ -41,18 +40,18 @@ def scaled(values, given):
 
 
 def strangers(points, model, mean, variance):
-    """How many points, a Source (N, d) or of each problem of (B, N, d), lie far from both signal and clutter.
+    """Return how many points of one problem, or of each of a batch, lie far from both signal and clutter.
 
     The signal lies around `mean`, (d,) or (B, d), with the noise and `variance`, a number or (B,).
     """
-    n, d = points.shape[-2:]
+    n, d = points.shape
     limit = far_sd(d) ** 2
-    if isinstance(points, Source):
+    if not points.is_batch:
         with Threads(1) as thread:
-            return reduce_runs(_far_of, (model, mean, variance, limit), [points], thread, grain=1)
+            return reduce_runs(_far_of, (model, mean, variance, limit), [points.source], thread, grain=1)
     mean, variance = np.asarray(mean)[:, None], np.asarray(variance)[:, None]
-    parts = (slice(*part) for part in starts(len(points), max(1, JUDGED_ROWS // n)))
-    return np.concatenate([_far(rows(points, b), model, mean[b], variance[b], limit) for b in parts])
+    parts = (slice(*part) for part in starts(len(mean), max(1, JUDGED_ROWS // n)))
+    return np.concatenate([_far(points.data.rows(b), model, mean[b], variance[b], limit) for b in parts])
 
 
 def _far_of(run, known):
@@ -72,16 +71,14 @@ def _far(x, model, mean, variance, limit):
 
 def warn_strangers(points, model, posterior):
     """Warn if many points, or those of some problem of a batch, are neither signal nor clutter by the settings."""
-    (n, d), data = points.shape, points.data
-    if d == 1 and not isinstance(data, Source):  # where not even the extremes are far from the clutter
-        centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND_SD) * model.clutter_variance**0.5
-        if max(float(data.max()) - centre, centre - float(data.min())) <= limit:
-            return
-    x = points.source if data.ndim == 2 else data
-    found = np.atleast_1d(strangers(x, model, posterior.mean, posterior.variance))
+    n, d = points.shape
+    centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND_SD) * model.clutter_variance**0.5
+    if points.data.within(limit, centre):  # where not even the extremes are far from the clutter
+        return
+    found = np.atleast_1d(strangers(points, model, posterior.mean, posterior.variance))
     against = are_many(found, n, STRANGE_SHARE)
     if np.any(against):
-        where = f" in {np.sum(against)} of {len(data)} problems" if data.ndim == 3 else ""
+        where = f" in {np.sum(against)} of {len(found)} problems" if points.is_batch else ""
         what = (
             f"both the signal (noise_variance {model.noise_variance:g}) and the clutter (clutter_variance "
             f"{model.clutter_variance:g} around clutter_mean)"

@@ -26,7 +26,7 @@ class ClutterSites:
     @classmethod
     def together(cls, points, several):
         """Return the sites of each problem of a batch with a batch axis; of one problem, these."""
-        if points.data.ndim == 2:
+        if not points.is_batch:
             return several[0]
         return cls(**{name: np.stack([getattr(sites, name) for sites in several]) for name in several[0].present()})
 

@@ -101,6 +101,7 @@ class Sweeper:
     n_problems = 1
     patience = 3  # sweeps without halving the change until the double loop: slower ones would outlast max_iter
     power = 1.0  # of the sites that cavities lack
+    remote = False  # whether workers of dask have the points
 
     def __init__(self, points, options, visits, threads):
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
@@ -229,5 +230,5 @@ class Sweeper:
 
     def finished(self):
         """Return the sites, with their values and the log evidence."""
-        set_evidence(self.points, self.sites, self.threads)
+        set_evidence(self.points, self.sites, self.threads, self.remote)
         return self.sites

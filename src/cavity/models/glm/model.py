@@ -16,24 +16,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
 from cavity.base.errors import about
-from cavity.base.frozen import Frozen, put, unchecked
-from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.base.frozen import unchecked
+from cavity.base.types import ArrayLike, Data
 from cavity.ep.options import SCHEDULES, Options
 from cavity.jobs.job import Event
-from cavity.likelihoods import Likelihood
-from cavity.models.defaults import checked_likelihood
 from cavity.models.glm.posterior import posterior_of
 from cavity.models.glm.problem import GLMProblem, check_room
 from cavity.models.glm.solution import solve
-from cavity.models.linear.defaults import checked_intercept, resolve_defaults, scaling_settings
+from cavity.models.linear.defaults import resolve_defaults, scaling_settings
 from cavity.models.linear.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.linear.separation import warn_of_separation
+from cavity.models.linear.settings import LinearSettings
 from cavity.models.observations import Observations
 from cavity.sources.dataset import REMOTE, Dataset
 from cavity.sources.features import open_features, scan
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GLM(Frozen):
+class GLM(LinearSettings):
     """Generalised linear model with a Gaussian prior, fitted by EP or ADF [M]_.
 
     Each row has a latent value f = x'w + offset and an observation y with likelihood p(y|f); w ~ N(prior_mean,
@@ -101,37 +98,6 @@ class GLM(Frozen):
     >>> posterior.mean.round(3).tolist(), round(posterior.log_evidence, 6)
     ([-1.178, 0.514, 0.533], -2.486153)
     """
-
-    likelihood: Likelihood | Any = None
-    prior_mean: FloatOrArray = 0.0
-    prior_variance: FloatOrArray = None
-    approximation: str = "full"
-    intercept: bool | float | None = None
-    standardize: bool = False
-    centre: FloatOrArray = None
-
-    def __post_init__(self) -> None:
-        put(
-            self,
-            likelihood=checked_likelihood(self.likelihood),
-            intercept=checked_intercept(self.intercept),
-            standardize=arrays.flag(self.standardize, "standardize"),
-        )
-        if self.centre is not None:
-            put(self, centre=arrays.owned(arrays.finite_array(self.centre, "centre", ndim=(1,))))
-        mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
-        put(self, prior_mean=arrays.owned(mean))
-        arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
-        if self.prior_variance is None:
-            return
-        variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
-        if variance.ndim < 2 and not np.all(variance > 0):
-            raise arrays.wrong("prior_variance", f"must be positive, got {float(variance.min())!r}")
-        if variance.ndim == 2:
-            if self.approximation == "diagonal":
-                raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
-            arrays.cholesky(arrays.symmetric(variance, "prior_variance"), "prior_variance")
-        put(self, prior_variance=arrays.owned(variance))
 
     def fit(
         self,

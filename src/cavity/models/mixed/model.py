@@ -13,30 +13,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen import Frozen, put, unchecked
-from cavity.base.labels import coded, is_ordered
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
-from cavity.likelihoods import Binomial, Likelihood
+from cavity.likelihoods import Likelihood
 from cavity.likelihoods.parameters import open_parameters
-from cavity.models.defaults import checked_likelihood, likelihood_for
-from cavity.models.glm.model import GLM
-from cavity.models.linear.defaults import learns_level
+from cavity.models.defaults import checked_likelihood
+from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
-from cavity.models.mixed.given import given_by
+from cavity.models.linear.settings import LinearSettings
+from cavity.models.mixed.inputs import Inputs, leaves_intercept_out
 from cavity.models.mixed.learn import AVOID_ZERO, FLAT
 from cavity.models.mixed.posterior import posterior_of
 from cavity.models.mixed.problem import MixedProblem
-from cavity.models.mixed.solution import solved
-from cavity.models.mixed.terms import INTERCEPT, RandomEffects, effects_of
-from cavity.runs.executors import threads_of
+from cavity.models.mixed.solution import solve
+from cavity.models.mixed.terms import RandomEffects, effects_of
 
 if TYPE_CHECKING:
     from cavity.models.mixed.posterior import MixedGLMPosterior
@@ -112,7 +108,7 @@ class MixedGLM(Frozen):
         if not self.formula:
             put(self, effects=effects_of(self.effects))
         put(self, likelihood=checked_likelihood(self.likelihood))
-        fixed = self._fixed()
+        fixed = self._fixed_effects()
         put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
@@ -224,54 +220,35 @@ class MixedGLM(Frozen):
         Covariances and parameters of the likelihood maximise the log evidence by L-BFGS with exact gradients, over
         Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before.
         """
-        y, given = given_by(self, X, y, groups, offset, exposure, sample_weight)
-        likelihood = self.likelihood
-        if likelihood is None:  # counts of a formula are pairs of successes and trials
-            likelihood = Binomial() if self.formula and np.ndim(y) == 2 else likelihood_for(y)
-        y, classes = coded(y, likelihood)
-        options = Options.checked(
-            schedules=("parallel",),
-            schedule="parallel",
-            damping=damping,
-            power=power,
-            max_iter=max_iter,
-            tol=tol,
-            n_threads=n_threads,
-            callback=callback,
-            progress=progress,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-        )
-        n_threads = threads_of(n_threads)
-        given = given(likelihood, y, self._thresholds_for_intercept(likelihood))
-        if self.formula and self.intercept is False and INTERCEPT in given.reader.columns:
-            raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
-        covariances = _given(self.covariances or {}, given.terms)
-        columns, settings = given.rows, self._fixed(likelihood)
-        given, fixed = given.with_fixed_effects(settings)
-        numbers = {name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")}
-        intercept = None if self.formula and not self._thresholds_for_intercept(likelihood) else False
-        model = unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
-        rows = given.rows
-        data = {"X": rows.X, "y": rows.y, "offset": rows.offset, "sample_weight": rows.weights}
-        for term in given.terms:
-            data |= {f"levels of {term.name}": term.codes, f"columns of {term.name}": term.Z}
-        with options.job, options.job.opened(model, data, options=options):
-            problem = MixedProblem.of(model, rows, given.terms, covariances)
-            solution = solved(problem, open_parameters(likelihood), options, n_threads)
-        solution.fit.warn(options)
-        warn_of_separation(settings, columns, given.reader.columns, given.reader.intercept)
-        chosen = given.chosen + (() if self.likelihood is not None else ("likelihood",))
-        return posterior_of(solution, given.reader, classes=classes, chosen=chosen or None)
+        others = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        inputs = Inputs.of(self, X, y, groups, others)
+        observations, reader = inputs.observations, inputs.reader
+        iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
+        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+        run = Options.checked(schedules=("parallel",), checkpoint_every=checkpoint_every, **iteration, **watched)
+        covariances = _covariances_of(inputs.terms, self.covariances or {})
+        settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
+        resolved = resolve_defaults(settings, rows)
+        prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
+        model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
+        with run.open(model, inputs.named(resolved.rows)) as threads:
+            problem = MixedProblem.of(model, resolved.rows, inputs.terms, covariances)
+            solution = solve(problem, open_parameters(observations.likelihood), run, threads)
+        solution.fit.warn(run)
+        warn_of_separation(settings, rows, reader.columns, reader.intercept)
+        chosen = resolved.kept["chosen"] + observations.chosen
+        return posterior_of(solution, reader, classes=observations.classes, chosen=chosen or None)
 
-    def _fixed(self, likelihood=None):
-        """The model of the fixed effects, which checks their settings."""
+    def _fixed_effects(self, likelihood=None):
+        """Return the settings of the fixed effects, checked."""
         intercept = False if self.formula else self.intercept
-        return GLM(likelihood, self.prior_mean, self.prior_variance, intercept=intercept, centre=self.centre)
+        return LinearSettings(likelihood, self.prior_mean, self.prior_variance, intercept=intercept, centre=self.centre)
 
-    def _thresholds_for_intercept(self, likelihood):
-        """Whether the intercept of a formula is left out."""
-        return self.formula and is_ordered(likelihood) and (self.intercept is False or learns_level(likelihood))
+    def _with_numbers(self, likelihood, fixed):
+        """Return the model of the posterior, with the settings of its fixed effects."""
+        numbers = {name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")}
+        intercept = None if self.formula and not leaves_intercept_out(self, likelihood) else False
+        return unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
 
 
 def _covariance(value, name):
@@ -283,7 +260,7 @@ def _covariance(value, name):
     return arrays.owned(value)
 
 
-def _given(covariances, terms):
+def _covariances_of(terms, covariances):
     """The covariance of each term, None where it is open; ValueError for names and shapes that are none of theirs."""
     unknown = [name for name in covariances if name not in [term.name for term in terms]]
     if unknown:

@@ -13,17 +13,18 @@ from cavity.base.errors import within_range
 from cavity.base.labels import recoded
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import counted, name_lines, short, table
-from cavity.base.rows import Rows, with_exposure
+from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.models.latent import LatentPosterior, SitesPosterior, log_density, outcome
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.given import Reader
 from cavity.models.mixed.groups_out import group_log_densities
 from cavity.models.mixed.named import NamedEffects
+from cavity.models.mixed.readers import Reader
 from cavity.models.mixed.saved import RECORD
 from cavity.models.mixed.solution import updated
+from cavity.models.observations import Observations
 
 if TYPE_CHECKING:
     from cavity.models.mixed.model import MixedGLM
@@ -279,25 +280,25 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         return LatentPosterior.predict_proba(self, rows, **options)
 
     def _read(self, X, **others):
-        """Rows of all effects as CSR, variances of new levels, and other arguments by their names."""
+        """Return rows of all effects as CSR, variances of new levels, and the `Dataset` with the other arguments."""
         rows = X if isinstance(X, NewRows) else NewRows(X)
-        fixed, values, others = self._reader.read(rows.X, rows.groups, rows.levels, others)
-        extra = np.zeros(len(fixed))
+        dataset, values = self._reader.read(rows.X, rows.groups, rows.levels, others)
+        extra = np.zeros(dataset.n_rows)
         for term, (codes, Z) in zip(self._reader.terms, values, strict=True):
             new = codes < 0
             covariance = np.atleast_2d(self.model.covariances[term.name])
             extra[new] += np.einsum("ij,jk,ik->i", Z[new], covariance, Z[new])
-        return self._layout.rows(fixed, values), extra, others
+        return self._layout.rows(dataset.X, values), extra, dataset
 
     def _latent(self, X, offset, exposure):
-        rows, extra, others = self._read(X, offset=offset, exposure=exposure)
-        known = self._known_part(others["offset"], others["exposure"], len(extra))
+        rows, extra, dataset = self._read(X, offset=offset, exposure=exposure)
+        known = self._known_offset(dataset)
         mean, variance = self._effects.predict(rows, np.zeros(len(extra)) if known is None else known)
         return mean, variance + extra
 
     def _drawn(self, X, n, rng, offset, exposure):
-        rows, extra, others = self._read(X, offset=offset, exposure=exposure)
-        known = self._known_part(others["offset"], others["exposure"], len(extra))
+        rows, extra, dataset = self._read(X, offset=offset, exposure=exposure)
+        known = self._known_offset(dataset)
         f = (rows @ self._effects.sample(n, rng).T).T + rng.standard_normal((n, len(extra))) * np.sqrt(extra)
         return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
@@ -330,10 +331,11 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         ndarray (n,)
             log p(y | x, data).
         """
-        rows, extra, others = self._read(X, y=y, offset=offset, exposure=exposure)
-        known = self._known_part(others["offset"], others["exposure"], len(extra))
+        rows, extra, dataset = self._read(X, y=y, offset=offset, exposure=exposure)
+        known = self._known_offset(dataset)
         mean, variance = self._effects.predict(rows, np.zeros(len(extra)) if known is None else known)
-        y = Rows.checked(self.model.likelihood, rows, recoded(others["y"], self.model.likelihood, self.classes)).y
+        y = recoded(dataset.column("y"), self.model.likelihood, self.classes)
+        y = observations(self.model.likelihood, y, len(extra))
         return log_density(self.model.likelihood, y, mean, variance + extra)
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
@@ -417,11 +419,8 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight):
         """Checked rows with observations, and (codes, Z) of each term."""
         given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        fixed, values, found = self._reader.read(X, groups, "known", given)
-        likelihood = self.model.likelihood
-        known = with_exposure(likelihood, found["offset"], found["exposure"], fixed)
-        y = recoded(found["y"], likelihood, self.classes)
-        return Rows.checked(likelihood, fixed, y, known, found["sample_weight"]), values
+        dataset, values = self._reader.read(X, groups, "known", given)
+        return Observations.of(self.model.likelihood, dataset, fitted=self).rows(dataset.X), values
 
     def update(
         self,

@@ -25,9 +25,9 @@ from cavity.models.latent import EP_TRACE, FITTED, ROW_WEIGHTS
 from cavity.models.learnt import LEARNT
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.formula import Coding
-from cavity.models.mixed.given import FormulaReader, Reader
 from cavity.models.mixed.learn import AVOID_ZERO, FLAT
 from cavity.models.mixed.levels import Levels
+from cavity.models.mixed.readers import FormulaReader, Reader
 from cavity.models.mixed.terms import CONSTANT, RandomEffects, Term, term_name
 
 LABEL = str | int | float

@@ -12,18 +12,17 @@ from cavity.models.mixed.learn import learned
 from cavity.runs.executors import Threads, single_blas
 
 
-def solved(problem, names, options, n_threads=1):
+def solve(problem, names, options, threads):
     """Solve a problem by EP; `names` are those of the open parameters of the likelihood."""
     is_open = bool(names) or any(each is None for each in problem.covariances)
-    with Threads(n_threads, options.job) as threads, single_blas():
-        found = learned(problem, names, threads, options) if is_open else Found(problem)
-        problem, rows = found.problem, found.problem.used
-        sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
-        geometry = problem.geometry(threads)
-        last = options.job.ending().within("last")
-        fit = Engine(geometry, sites, replace(options, job=last), found.start).run()
-        fit = replace(fit, trace=fit.trace | found.trace)
-        return Solution(problem, fit, Effects.of(geometry, fit.belief), found.learnt, found.status)
+    found = learned(problem, names, threads, options) if is_open else Found(problem)
+    problem, rows = found.problem, found.problem.used
+    sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
+    geometry = problem.geometry(threads)
+    last = options.job.ending().within("last")
+    fit = Engine(geometry, sites, replace(options, job=last), found.start).run()
+    fit = replace(fit, trace=fit.trace | found.trace)
+    return Solution(problem, fit, Effects.of(geometry, fit.belief), found.learnt, found.status)
 
 
 def updated(likelihood, rows, matrix, effects, options):

@@ -115,5 +115,6 @@ def loss_rates(model, X, rows, index):
 
 def open_rows(dataset, n_features):
     """Return the rows of a dataset as a batch has them; None if there are none."""
-    none = dataset.shape in ((0,), (0, n_features))
-    return None if none else open_dense(dataset, ROWS_AT_ONCE, n_features)
+    if not dataset.n_rows and np.shape(dataset.X) in ((0,), (0, n_features)):
+        return None
+    return open_dense(dataset, ROWS_AT_ONCE, n_features)

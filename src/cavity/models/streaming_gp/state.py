@@ -424,7 +424,7 @@ def made(snapshot, options):
 
 def begun(model, dataset, options):
     """Return the state of a model before any row of a dataset: the prior; updates have these options of EP."""
-    shape = dataset.shape
+    shape = np.shape(dataset.X)
     if len(shape) != 2:
         raise ValueError(f"X must have 2 dimension(s), got shape {shape}; {arrays.one_column(dataset.X)}")
     check_columns(model.covariance, model.mean, shape[1])

@@ -1,0 +1,51 @@
+"""Settings of a linear predictor with a Gaussian prior, checked: those of `GLM`, and of the fixed effects of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.frozen import Frozen, put
+from cavity.base.types import FloatOrArray
+from cavity.likelihoods import Likelihood
+from cavity.models.defaults import checked_likelihood
+from cavity.models.linear.defaults import checked_intercept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearSettings(Frozen):
+    """Base of models of f = x'w + offset, w ~ N(prior_mean, prior_variance); `cavity.GLM` explains the settings."""
+
+    likelihood: Likelihood | Any = None
+    prior_mean: FloatOrArray = 0.0
+    prior_variance: FloatOrArray = None
+    approximation: str = "full"
+    intercept: bool | float | None = None
+    standardize: bool = False
+    centre: FloatOrArray = None
+
+    def __post_init__(self) -> None:
+        put(
+            self,
+            likelihood=checked_likelihood(self.likelihood),
+            intercept=checked_intercept(self.intercept),
+            standardize=arrays.flag(self.standardize, "standardize"),
+        )
+        if self.centre is not None:
+            put(self, centre=arrays.owned(arrays.finite_array(self.centre, "centre", ndim=(1,))))
+        mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
+        put(self, prior_mean=arrays.owned(mean))
+        arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
+        if self.prior_variance is None:
+            return
+        variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
+        if variance.ndim < 2 and not np.all(variance > 0):
+            raise arrays.wrong("prior_variance", f"must be positive, got {float(variance.min())!r}")
+        if variance.ndim == 2:
+            if self.approximation == "diagonal":
+                raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
+            arrays.cholesky(arrays.symmetric(variance, "prior_variance"), "prior_variance")
+        put(self, prior_variance=arrays.owned(variance))

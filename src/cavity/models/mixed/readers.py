@@ -1,0 +1,71 @@
+"""How rows of a user become columns of fixed effects, levels and columns of terms, and values of other arguments."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.rows import check_n_features, row_vector
+from cavity.models.mixed.terms import new_rows
+from cavity.sources.dataset import Dataset, open_columns
+from cavity.sources.features import open_features, prepared_rows
+
+GROUPS = "groups[{!r}]"  # how an argument is called that is a column of groups
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reader:
+    """Reader of new rows of a fit to X, y and groups."""
+
+    terms: tuple  # without rows
+    columns: tuple | None  # names of the columns of X, before an intercept is put there
+    n_features: int
+    roles: dict | None = None
+    intercept: bool = False  # whether one is put there
+    centre: np.ndarray | None = None
+    spread: np.ndarray | None = None
+
+    def read(self, X, groups, levels, others):
+        """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""
+        needed = dict.fromkeys(each for term in self.terms for each in term.levels.columns)
+        names = {each: GROUPS.format(each) for each in needed} if groups is None else {}
+        dataset = Dataset.open(X, others | dict.fromkeys(names.values()), self.columns, self.roles)
+        if groups is None:
+            groups = {each: dataset.column(name) for each, name in names.items()}
+            if any(column is None for column in groups.values()):
+                raise ValueError(f"groups must have the columns {', '.join(map(repr, needed))}, got none")
+        X = open_features(dataset.in_memory(), "full")
+        check_n_features(X.shape[1], self.n_features)
+        values = new_rows(self.terms, X, groups, levels)
+        return self.prepare(dataset, X), values
+
+    def prepare(self, dataset, X):
+        """Return a dataset with columns of X as the fixed effects take them."""
+        return replace(dataset, X=prepared_rows(X, self.centre, self.spread, self.intercept))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FormulaReader(Reader):
+    """Reader of new rows of a fit to a formula and a data frame."""
+
+    coding: Any = None
+
+    def read(self, X, groups, levels, others):
+        """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""
+        if groups is not None:
+            raise arrays.wrong("groups", "must be None where there is a formula, which names columns of the data frame")
+        asked = {name: value for name, value in others.items() if name != "y"}
+        dataset = Dataset.open(open_columns(X, "data"), asked, None, self.roles)
+        fixed, known, values = self.coding.rows(dataset.X, self.terms, levels, self.n_features)
+        columns = dataset.columns | {"offset": add_offsets(known, dataset.column("offset"))}
+        if "y" in others:
+            columns["y"] = self.coding.observations(dataset.X) if others["y"] is None else others["y"]
+        return self.prepare(replace(dataset, columns=columns), fixed), values
+
+
+def add_offsets(known, offset):
+    """Return the sum of the offset of a formula and the argument of that name, None where there are none."""
+    if known is None or offset is None:
+        return offset if known is None else known
+    return known + row_vector(offset, "offset", len(known))

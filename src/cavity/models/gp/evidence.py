@@ -66,11 +66,6 @@ class EvidencePoint:
         """Whether it is the posterior, or a fixed point of EP."""
         return self.fit is None or self.fit.converged
 
-    def warn(self, options):
-        """Warn if EP did not converge."""
-        if self.fit is not None:
-            self.fit.warn(options)
-
 
 class Evidence:
     """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from.

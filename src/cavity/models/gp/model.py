@@ -215,5 +215,6 @@ class GaussianProcess(LatentProcess):
             if learn:
                 search.warn_if_line(point, evidence.rows, observations.names)
             posterior = posterior_of(model, evidence, point, solution, **observations.labels)
-        point.warn(run)
+        if point.fit is not None:
+            point.fit.warn(run)
         return posterior

@@ -392,7 +392,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
             labels = observations.labels | {"columns": self.columns or observations.names}
             posterior = posterior_of(self.model, evidence, point, learnt=self.learnt, **labels)
-        point.warn(self._options)
+        if point.fit is not None:
+            point.fit.warn(self._options)
         return posterior
 
     def _completed(self):

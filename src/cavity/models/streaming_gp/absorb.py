@@ -98,7 +98,8 @@ def absorbed(basis, information, rows, model, alpha, threads, known=None):
     def statistics(X, start):
         part = slice(start, start + len(X))
         W, residual = basis.features(X, threads) if known is None else known[start // ROWS_AT_ONCE]
-        weight, target = np.broadcast_to(rows.weight(part), residual.shape), rows.y[part] - rows.base(model, X, part)
+        weight = np.broadcast_to(rows.weight(part), residual.shape)
+        target = rows.y[part] - rows.base(model, X, part)
         sites = RowSites.gaussian(weight, rows.noise_variance(model.likelihood, part), target, alpha)
         A, r, constant = block_sums(W, residual, sites, np.empty_like(W), threads)
         squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)

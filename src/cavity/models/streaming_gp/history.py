@@ -20,7 +20,7 @@ were known of f. If the settings hold, they are worth exp(t) times as much with 
 inequality, however they depend on each other.
 """
 
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -163,8 +163,9 @@ class Watch:
         """Return the watch for a factor that became another one without further rows."""
         if before is after:
             return self
-        ends = zip(astuple(self), astuple(self.of(before)), astuple(self.of(after)), strict=True)
-        return Watch(*(begun + (new - old) for begun, old, new in ends))
+        old, new = self.of(before), self.of(after)
+        change = new.distance - old.distance, new.n - old.n, new.gap - old.gap
+        return Watch(self.distance + change[0], self.n + change[1], self.gap + change[2])
 
     def judged(self, information):
         """Words about the rows since then, or None, and the next Watch; rows that are few are left for later."""

@@ -19,7 +19,7 @@ LABELS = np.where(F + 0.2 * RNG.normal(size=50) > 0.7, "yes", "no")
 def resolved(model, y=Y, X=X, **columns):
     """Return the model with what its fit takes from the data."""
     dataset = Dataset.open(X, {"y": y, "noise_variance": None} | columns)
-    return resolve_defaults(model, observe(model, dataset), X)
+    return resolve_defaults(model, observe(model, dataset), X, None)
 
 
 def test_nothing_needs_to_be_said():

@@ -197,7 +197,7 @@ class GaussianProcess(LatentProcess):
         columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
         dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=matrices)
         X, observations = read_dense(dataset), observe(self, dataset)
-        model = resolve_defaults(self, observations, X)
+        model = resolve_defaults(self, observations, X, dataset.column("offset"))
         rows = add_prior_means(model, observations.rows(X))
         if not rows.in_use.any():
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")

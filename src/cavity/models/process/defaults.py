@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base.labels import has_classes
+from cavity.base.rows import row_vector
 from cavity.base.scales import column_scales, robust_spread, weighted_median
 from cavity.covariances.base import Covariance
 from cavity.covariances.named import named
@@ -48,7 +49,7 @@ def _first_periods(likelihood, X, rows, spread):
     return strongest_periods(X[used], f[used], spread)
 
 
-def resolve_defaults(model, observations, X, *, constant="constant"):
+def resolve_defaults(model, observations, X, offset, *, constant="constant"):
     """Return a model with likelihood, covariance and mean.
 
     Parameters
@@ -59,6 +60,8 @@ def resolve_defaults(model, observations, X, *, constant="constant"):
         Of the rows, with the likelihood.
     X : ndarray (N, D) or None
         Rows, checked, or some of them; not needed where the covariance is given.
+    offset : array_like (N,) or None
+        The column of this name: what y is looked at beside, without the logs of exposures.
     constant : "constant" or None
         The mean of real numbers and of counts that a fit finds; None where it finds none: it is the median of real
         numbers then, and 0 for counts.
@@ -72,6 +75,7 @@ def resolve_defaults(model, observations, X, *, constant="constant"):
     if isinstance(model.covariance, Covariance):
         return replace(model, likelihood=likelihood, mean=0.0 if mean is None else mean)
     rows = observations.rows(X)
+    rows = replace(rows, offset=None if offset is None else row_vector(offset, "offset", rows.n))
     location, size = location_and_spread(likelihood, rows)
     if mean is None:
         mean = 0.0 if has_classes(likelihood) else constant or location

@@ -251,7 +251,7 @@ class StreamingGP(LatentProcess):
         dataset = Dataset.open(X, columns, self.inducing_columns)
         rows = None if isinstance(self.covariance, Covariance) else sample_dense(dataset)
         observations = observe(self, dataset, some=rows is not None)
-        model = resolve_defaults(self, observations, rows, constant=None)
+        model = resolve_defaults(self, observations, rows, dataset.column("offset"), constant=None)
         put(model, inducing_columns=self.inducing_columns)
         state = begun(model, dataset, run)
         return take_in(state, open_rows(dataset, state.n_features), observations, learn, run)

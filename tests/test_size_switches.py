@@ -269,7 +269,7 @@ SWITCHES = [
         "models.streaming_gp.inducing.CANDIDATE_NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE
     ),
     Switch("models.streaming_gp.inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
-    Switch("models.process.process.ROWS_A_TASK", (N, 7), streaming()),
+    Switch("models.process.predictions.ROWS_A_TASK", (N, 7), streaming()),
     Switch("ep.latent.MATCHED_ROWS", (N, 7), process(probit, schedule="parallel"), ROUNDING),
     Switch("ep.latent.SWEEP", (N, 7), process(probit, schedule="sequential"), RULES),
     Switch("ep.latent.SWEEP", (N, 7), process(student), RULES, "-student"),
@@ -283,7 +283,7 @@ SWITCHES = [
     Switch(
         "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING
     ),
-    Switch("models.process.process.ROWS_A_TASK", (N, 7), process(gaussian), ROUNDING),
+    Switch("models.process.predictions.ROWS_A_TASK", (N, 7), process(gaussian), ROUNDING),
     Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
     Switch("ep.engine.RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
     Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), glm(), RULES, "-glm"),

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from cavity import GaussianProcess, covariances, likelihoods
+from cavity.base.rows import Rows
 from cavity.ep.options import Options
 from cavity.jobs.job import Job
 from cavity.models.gp.evidence import Evidence
 from cavity.models.gp.search import learn
-from cavity.models.process.process import checked_rows
+from cavity.models.process.rows import add_prior_means
 from cavity.models.process.settings import Settings
 from cavity.runs.executors import Threads
 
@@ -39,7 +40,7 @@ def search(name, path, killed_at=np.inf):
 
     job = Job.checked(checkpoint=path, checkpoint_every=0.0)
     with Threads(1) as threads, job, job.opened(model, {"X": X, "y": y}):
-        rows = checked_rows(model, X, y, None, None, None)
+        rows = add_prior_means(model, Rows.checked(model.likelihood, X, y))
         evidence = Counted(likelihood, rows, threads, Options.checked(schedule="sequential"))
         result = learn(Settings.of(model, evidence.rows), evidence, True, tuple(likelihood.parameters), 2, job)
     return result, len(made)

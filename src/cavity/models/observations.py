@@ -100,9 +100,9 @@ class Observations:
             chosen,
         )
 
-    def rows(self, X):
-        """Return `Rows` of checked features X (N, D)."""
-        return Rows(X, self.y, self.offset, self.weights, self.noise)
+    def rows(self, X, kind=Rows):
+        """Return `Rows` of checked features X (N, D), or others of their kind."""
+        return kind(X, self.y, self.offset, self.weights, self.noise)
 
     @property
     def digest(self):

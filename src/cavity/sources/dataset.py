@@ -37,7 +37,7 @@ class Dataset:
     name: str = "X"
 
     @classmethod
-    def open(cls, X, arguments=None, names=None, roles=None, *, remote=False, name="X"):
+    def open(cls, X, arguments=None, names=None, roles=None, *, remote=False, check_size=None, name="X"):
         """Open what a user gave.
 
         Parameters
@@ -52,6 +52,8 @@ class Dataset:
             from there again, see `frames.taken`.
         remote : bool, default False
             Whether the caller can work on remote collections; TypeError for them if not.
+        check_size : callable, optional
+            Called with the number of rows of X in files, before any is read: it raises MemoryError for too many.
         name : str, default "X"
             What X is called in messages.
 
@@ -61,6 +63,8 @@ class Dataset:
             For iterators, which can be read once only; for columns that are missing, or hold no numbers.
         """
         X = open_table(X, name)
+        if check_size is not None and isinstance(X, Source):
+            check_size(X.n_rows)
         known = frames.names_of(X) or ()
         arguments = {argument: _read_column(argument, value, known) for argument, value in (arguments or {}).items()}
         X, values, roles = frames.taken(X, arguments, names, roles)

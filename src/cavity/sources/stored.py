@@ -43,7 +43,9 @@ class StoredRows(Source):
             )
         index = np.asarray(index)
         times = index if index.dtype == bool else np.bincount(index, minlength=self.n_rows)
-        return _stored([PickedRows(self, times)], self.name, self.low, self.high, self.least)
+        picked = _stored([PickedRows(self, times)], self.name, self.low, self.high, self.least)
+        picked.block_rows = self.block_rows
+        return picked
 
     def __reduce__(self):
         return _stored, (self.parts, self.name, self.low, self.high, self.least)

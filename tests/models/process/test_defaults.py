@@ -5,13 +5,21 @@ import pytest
 
 import cavity
 from cavity import GaussianProcess, StreamingGP, covariances, likelihoods
-from cavity.models.process.defaults import resolved
+from cavity.models.process.defaults import resolve_defaults
+from cavity.models.process.rows import observe
+from cavity.sources.dataset import Dataset
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 10, size=(50, 2)) * [1.0, 1e4]
 F = np.sin(X[:, 0]) + 1e-4 * X[:, 1]
 Y = 1000.0 + F + 0.1 * RNG.normal(size=50)
 LABELS = np.where(F + 0.2 * RNG.normal(size=50) > 0.7, "yes", "no")
+
+
+def resolved(model, y=Y, X=X, **columns):
+    """Return the model with what its fit takes from the data."""
+    dataset = Dataset.open(X, {"y": y, "noise_variance": None} | columns)
+    return resolve_defaults(model, observe(model, dataset), X, None)
 
 
 def test_nothing_needs_to_be_said():
@@ -51,13 +59,14 @@ def test_names_of_likelihoods():
 
 
 def test_a_given_covariance_has_the_mean_zero_and_noise_that_is_given():
-    model = resolved(GaussianProcess(covariances.RBF()), None, Y)
+    model = resolved(GaussianProcess(covariances.RBF()))
     assert (model.likelihood, float(model.mean)) == (likelihoods.Gaussian(1.0), 0.0)
-    assert resolved(GaussianProcess(), X, Y).mean == "constant"
-    assert float(resolved(GaussianProcess(mean=3.0), X, Y).mean) == 3.0
-    assert isinstance(resolved(GaussianProcess(), X, np.sign(F), noise=True).likelihood, likelihoods.Gaussian)
+    assert resolved(GaussianProcess()).mean == "constant"
+    assert float(resolved(GaussianProcess(mean=3.0)).mean) == 3.0
+    known_noise = resolved(GaussianProcess(), np.sign(F), noise_variance=np.ones(50))
+    assert isinstance(known_noise.likelihood, likelihoods.Gaussian)
     weights = np.append(np.zeros(25), np.ones(25))
-    weighted, part = resolved(GaussianProcess(), X, Y, None, weights), resolved(GaussianProcess(), X[25:], Y[25:])
+    weighted, part = resolved(GaussianProcess(), sample_weight=weights), resolved(GaussianProcess(), Y[25:], X[25:])
     np.testing.assert_allclose(weighted.covariance.log_parameters, part.covariance.log_parameters, rtol=1e-12)
 
 

@@ -28,8 +28,6 @@ from cavity.likelihoods.parameters import FreeParameters, slopes
 from cavity.models.evaluations import EvidencePoint
 from cavity.models.latent import AUTO, scheduled
 from cavity.models.process.settings import gaussian_log_density
-from cavity.sources.formats import is_unopened
-from cavity.sources.sources import Source, opened
 
 MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
     "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "
@@ -40,14 +38,6 @@ MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memo
 def matrices(n, count=2):
     """Return matrices for a fit of n rows; MemoryError, which says where to turn, if there is no room for them."""
     return arrays.matrices(count, (n, n), "the fit: the covariance and a work matrix, each", MANY_ROWS)
-
-
-def manageable(X, before=0):
-    """Return X, opened if it is in files; MemoryError if the fit of its rows, and those before, is too large."""
-    if isinstance(X, Source) or is_unopened(X):
-        X = opened(X, "X")
-        matrices(before + X.n_rows)
-    return X
 
 
 @dataclass(slots=True, eq=False)

@@ -15,22 +15,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
-from cavity.base.frames import names_of
-from cavity.base.labels import coded
-from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.models.gp import search
-from cavity.models.gp.evidence import Evidence, manageable
+from cavity.models.gp.evidence import Evidence, matrices
 from cavity.models.gp.posterior import posterior_of
 from cavity.models.latent import AUTO
-from cavity.models.process.defaults import begun_at_data, resolved
-from cavity.models.process.process import LatentProcess, checked_rows, checked_X, closed, what_to_learn
-from cavity.models.process.settings import Settings
-from cavity.runs.executors import Threads, single_blas, threads_of
-from cavity.sources.dataset import taken
+from cavity.models.process.defaults import first_settings, resolve_defaults
+from cavity.models.process.model import LatentProcess, closed, what_to_learn
+from cavity.models.process.rows import add_prior_means, observe
+from cavity.sources.dataset import Dataset
+from cavity.sources.dense_rows import read_dense
 
 if TYPE_CHECKING:
     from cavity.models.gp.posterior import GaussianProcessPosterior
@@ -197,40 +194,27 @@ class GaussianProcess(LatentProcess):
         >>> posterior.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
         [1.0, 0.0]
         """
-        given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        X, (y, offset, *others, exposure), roles = taken(manageable(X), given | {"exposure": exposure})
-        columns, X = names_of(X), checked_X(X)
-        model = resolved(self, X, y, offset, others[1], noise=others[0] is not None)
-        y, classes = coded(y, model.likelihood)
-        rows = checked_rows(model, X, y, with_exposure(model.likelihood, offset, exposure, X), *others)
+        columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
+        dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=matrices)
+        X, observations = read_dense(dataset), observe(self, dataset)
+        model = resolve_defaults(self, observations, X, dataset.column("offset"))
+        rows = add_prior_means(model, observations.rows(X))
         if not rows.in_use.any():
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         learn, names = what_to_learn(model, learn, rows.noise is not None)
         model = closed(model, rows)
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
-        options = Options.checked(
-            schedules=(AUTO, *SCHEDULES),
-            schedule=schedule,
-            damping=damping,
-            power=power,
-            max_iter=max_iter,
-            tol=tol,
-            n_threads=n_threads,
-            callback=callback,
-            progress=progress,
-        )
-        n_threads = threads_of(n_threads)
-        with Threads(n_threads, options.job) as threads, single_blas(), options.job:
-            evidence = Evidence(model.likelihood, rows, threads, options)
-            start = Settings.of(model, evidence.rows)
-            if not isinstance(self.covariance, Covariance):
-                start = begun_at_data(start, evidence.rows)
-            found = search.learn(start, evidence, learn, names, n_starts, options.job)
-            point = evidence.final(found.optimum, replace(options, job=options.job.ending()))
+        iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
+        watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
+        run = Options.checked(schedules=(AUTO, *SCHEDULES), **iteration, **watched)
+        with run.open(model, rows.named()) as threads:
+            evidence = Evidence(model.likelihood, rows, threads, run)
+            start = first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))
+            solution = search.learn(start, evidence, learn, names, n_starts, run.job)
+            point = evidence.final(solution.optimum, replace(run, job=run.job.ending()))
             if learn:
-                search.warn_if_line(point, evidence.rows, columns)
-            kept = {"columns": columns, "classes": classes, "roles": roles}
-            posterior = posterior_of(model, evidence, point, found, **kept)
+                search.warn_if_line(point, evidence.rows, observations.names)
+            posterior = posterior_of(model, evidence, point, solution, **observations.labels)
         if point.fit is not None:
-            point.fit.warn(options)
+            point.fit.warn(run)
         return posterior

@@ -11,14 +11,12 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of
 from cavity.base.kept import ROLES
-from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.records import Array, Nullable, Part, names, saved
 from cavity.base.results import freeze, name_lines, short, table
-from cavity.base.rows import Rows, with_exposure
+from cavity.base.rows import Rows
 from cavity.base.triangles import full
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.covariances.program import Compared, program_of
@@ -27,16 +25,21 @@ from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
-from cavity.models.gp.evidence import Evidence, ended, left_one_out, manageable
+from cavity.models.gp.evidence import Evidence, ended, left_one_out, matrices
 from cavity.models.gp.saved import POWER, RECORD
 from cavity.models.gp.search import with_errors
 from cavity.models.latent import LIKELIHOOD, SitesPosterior, log_density, outcome
 from cavity.models.learnt import Learnt
-from cavity.models.process.process import COVARIANCE, OPTIONS, ROWS_A_TASK, ProcessPosterior, checked_rows, prior_means
+from cavity.models.observations import Observations
+from cavity.models.process.model import prior_means
+from cavity.models.process.predictions import ROWS_A_TASK, ProcessPosterior
+from cavity.models.process.rows import add_prior_means
+from cavity.models.process.saved import COVARIANCE, OPTIONS
 from cavity.models.process.settings import Settings, gaussian_log_density
 from cavity.runs.executors import Threads, single_blas
 from cavity.runs.merge import starts
-from cavity.sources.dataset import taken
+from cavity.sources.dataset import Dataset
+from cavity.sources.dense_rows import read_dense
 
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess
@@ -375,23 +378,23 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         ConvergenceWarning
             If EP did not converge.
         """
-        given = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        given |= {"exposure": exposure}
-        X, (y, offset, *others, exposure), roles = taken(manageable(X, self._rows.n), given, self.columns, self.roles)
-        y = recoded(y, self.model.likelihood, self.classes)
-        columns = names_of(X) if self.columns is None else self.columns
-        offset = with_exposure(self.model.likelihood, offset, exposure, X)
-        rows = checked_rows(self.model, X, y, offset, *others, like=self.n_features)
-        if (rows.noise is None) != (self._rows.noise is None):
+        columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
+        columns |= {"exposure": exposure}
+        names = {"names": self.columns, "roles": self.roles}
+        dataset = Dataset.open(X, columns, **names, check_size=lambda n: matrices(self.n_samples + n))
+        X = read_dense(dataset, self.n_features)
+        observations = Observations.of(self.model.likelihood, dataset, fitted=self)
+        if (observations.noise is None) != (self._rows.noise is None):
             raise ValueError("noise_variance must be given for all rows or for none, like in the fit")
+        rows = add_prior_means(self.model, observations.rows(X))
         joined, fresh = self._rows.joined(rows), np.zeros(int(rows.in_use.sum()))
         start = tuple(np.append(a[self._rows.in_use], fresh) for a in (self._tau, self._rho))
         with Threads(1) as threads, single_blas():
             known = self._solver if self._exact else None
             evidence = Evidence(self.model.likelihood, joined, threads, self._options, start, known)
             point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
-            kept = {"columns": columns, "classes": self.classes, "roles": roles}
-            posterior = posterior_of(self.model, evidence, point, learnt=self.learnt, **kept)
+            labels = observations.labels | {"columns": self.columns or observations.names}
+            posterior = posterior_of(self.model, evidence, point, learnt=self.learnt, **labels)
         if point.fit is not None:
             point.fit.warn(self._options)
         return posterior

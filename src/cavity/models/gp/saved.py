@@ -6,7 +6,7 @@ from cavity.base import records
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
 from cavity.models.latent import IN_FRONT
-from cavity.models.process.process import check_columns
+from cavity.models.process.model import check_columns
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
 ARRAYS = {

@@ -4,22 +4,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.labels import coded, has_classes
-from cavity.base.rows import Rows
+from cavity.base.labels import has_classes
+from cavity.base.rows import row_vector
 from cavity.base.scales import column_scales, robust_spread, weighted_median
 from cavity.covariances.base import Covariance
 from cavity.covariances.named import named
-from cavity.likelihoods import Gaussian
-from cavity.models.defaults import is_real, likelihood_for, location_and_spread
+from cavity.models.defaults import is_real, location_and_spread
 from cavity.models.process.periods import strongest_periods
+from cavity.models.process.settings import Settings
 
 DEFAULT = "rbf"  # the covariance of which nothing was said
 FAR = 5.0  # spreads from the median beyond which y does not say where the search for a mean begins
 
 
-def begun_at_data(settings, rows):
-    """Return the settings of a search with mean coefficients that fit y by least squares, not those of a mean of 0."""
-    f = None if settings.basis is None else _rough_values(settings.likelihood, rows)
+def first_settings(model, rows, given):
+    """Return the `Settings` where a search begins.
+
+    Unless the covariance was given, coefficients of a mean fit y by least squares there, else they are 0.
+    """
+    settings = Settings.of(model, rows)
+    f = None if given or settings.basis is None else _rough_values(settings.likelihood, rows)
     if f is None:
         return settings
     location, spread = weighted_median(f, rows.weights), robust_spread(f, rows.weights)
@@ -45,19 +49,19 @@ def _first_periods(likelihood, X, rows, spread):
     return strongest_periods(X[used], f[used], spread)
 
 
-def resolved(model, X, y, offset=None, sample_weight=None, *, noise=False, constant="constant"):
+def resolve_defaults(model, observations, X, offset, *, constant="constant"):
     """Return a model with likelihood, covariance and mean.
 
     Parameters
     ----------
     model : LatentProcess
         Whose settings may be None, or the covariance a string.
+    observations : Observations
+        Of the rows, with the likelihood.
     X : ndarray (N, D) or None
         Rows, checked, or some of them; not needed where the covariance is given.
-    y, offset, sample_weight : array_like (N,)
-        As `fit` takes them.
-    noise : bool, default False
-        Whether the variance of the noise of each row is known, as is the likelihood then.
+    offset : array_like (N,) or None
+        The column of this name: what y is looked at beside, without the logs of exposures.
     constant : "constant" or None
         The mean of real numbers and of counts that a fit finds; None where it finds none: it is the median of real
         numbers then, and 0 for counts.
@@ -67,20 +71,17 @@ def resolved(model, X, y, offset=None, sample_weight=None, *, noise=False, const
     LatentProcess
         A given covariance means that the scale of f is given: the mean is 0 then, if nothing was said.
     """
-    given = isinstance(model.covariance, Covariance)
-    likelihood, mean = model.likelihood, model.mean
-    if likelihood is None:
-        likelihood = Gaussian(None) if noise else likelihood_for(y)
-        likelihood = Gaussian() if given and isinstance(likelihood, Gaussian) else likelihood
-    if given:
+    likelihood, mean = observations.likelihood, model.mean
+    if isinstance(model.covariance, Covariance):
         return replace(model, likelihood=likelihood, mean=0.0 if mean is None else mean)
-    rows = Rows.checked(likelihood, X if len(X) == len(y) else y, coded(y, likelihood)[0], offset, sample_weight)
+    rows = observations.rows(X)
+    rows = replace(rows, offset=None if offset is None else row_vector(offset, "offset", rows.n))
     location, size = location_and_spread(likelihood, rows)
     if mean is None:
         mean = 0.0 if has_classes(likelihood) else constant or location
-    spread = column_scales(X, rows.weights if len(X) == len(y) else None)[1]
-    described = model.covariance or DEFAULT
+    spread = column_scales(X, rows.weights if len(X) == rows.n else None)[1]
     spread = np.where(spread > 0, spread, 1.0)
+    described = model.covariance or DEFAULT
     period = _first_periods(likelihood, X, rows, spread) if "periodic" in described else None
     covariance = named(described, spread, size**2, period=period)
     return replace(model, covariance=covariance, likelihood=likelihood, mean=mean)

@@ -98,19 +98,14 @@ def absorbed(basis, information, rows, model, alpha, threads, known=None):
     def statistics(X, start):
         part = slice(start, start + len(X))
         W, residual = basis.features(X, threads) if known is None else known[start // ROWS_AT_ONCE]
-        return _statistics(W, residual, rows, part, rows.base(model, X, part), model.likelihood, alpha, threads)
+        weight = np.broadcast_to(rows.weight(part), residual.shape)
+        target = rows.y[part] - rows.base(model, X, part)
+        sites = RowSites.gaussian(weight, rows.noise_variance(model.likelihood, part), target, alpha)
+        A, r, constant = block_sums(W, residual, sites, np.empty_like(W), threads)
+        squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
+        return A, r, np.array([constant + sites.constant, np.sum(weight), squares, gap, 0.0])
 
     return information.plus(Information(*rows.total(statistics, threads))).factorised()
-
-
-def _statistics(W, residual, rows, part, base, likelihood, alpha, threads):
-    """Return A, r and the sums of an `Information` of a block of rows of Gaussian noise."""
-    weight = np.broadcast_to(rows.weight(part), residual.shape)
-    target = rows.y[part] - base
-    sites = RowSites.gaussian(weight, rows.noise_variance(likelihood, part), target, alpha)
-    A, r, constant = block_sums(W, residual, sites, np.empty_like(W), threads)
-    squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
-    return A, r, np.array([constant + sites.constant, np.sum(weight), squares, gap, 0.0])
 
 
 def block_sums(W, residual, sites, scratch, threads=INLINE):

@@ -114,12 +114,14 @@ class Increment:
         `sites` are those on f if they are given; `ep` are options of EP that replace those of this object.
         """
         basis = Basis.of(settings.covariance, self.Z, self.jitter, self.threads)
-        carried = None if self.carrier is None else self.carrier.at(basis, self.threads, self._log_t(settings))
-        if carried is None:
+        carried, fit, log_t = None, None, 0.0  # of the noise variance over that which the factor of the old rows has
+        if self.pooled:
+            log_t = float(np.log(settings.likelihood.noise_variance / self.model.likelihood.noise_variance))
+        if self.carrier is None:
             information = Information.empty(basis.n, self.before[0])
         else:
+            carried = self.carrier.at(basis, self.threads, log_t)
             information = carried.information(self.carrier.information)
-        fit = None
         if sites is None and is_exact(settings.likelihood):
             sites = RowSites.gaussian(
                 self.rows.weight(), self.rows.noise_variance(settings.likelihood), self.rows.y - self.base, self.alpha
@@ -128,12 +130,6 @@ class Increment:
             information = information.factorised()
             sites, fit = self._by_ep(basis, information, settings, ep)
         return self._solved(settings, basis, sites, information, carried, fit)
-
-    def _log_t(self, settings):
-        """Log of the noise variance over that which the factor of the old rows has."""
-        if not self.pooled:
-            return 0.0
-        return float(np.log(settings.likelihood.noise_variance / self.model.likelihood.noise_variance))
 
     def _by_ep(self, basis, information, settings, options):
         """Sites on f, and what EP found, from the sites of the last settings at which it came to rest."""

@@ -12,7 +12,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -24,13 +24,16 @@ from cavity.base.frozen import put
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
-from cavity.jobs.job import QUIET, Event
+from cavity.jobs.job import Event
 from cavity.likelihoods.parameters import open_parameters, scales_of
-from cavity.models.process.defaults import resolved
-from cavity.models.process.process import LatentProcess
+from cavity.models.process.defaults import resolve_defaults
+from cavity.models.process.model import LatentProcess
+from cavity.models.process.rows import observe
 from cavity.models.streaming_gp.basis import has_white
-from cavity.models.streaming_gp.rows import by_name, is_exact, some_rows
+from cavity.models.streaming_gp.rows import is_exact, open_rows
 from cavity.models.streaming_gp.state import begun, take_in
+from cavity.sources.dataset import Dataset
+from cavity.sources.dense_rows import sample_dense
 
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.state import StreamingGPState
@@ -235,27 +238,23 @@ class StreamingGP(LatentProcess):
         >>> state.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
         [1.0, 0.0]
         """
-        size = (self.n_inducing, self.n_inducing)
-        what = f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices, each"
-        arrays.matrices(MATRICES, size, what, argument="n_inducing")
-        options = Options.checked(
-            schedules=("auto", *SCHEDULES[::-1]),
-            schedule=schedule,
-            damping=damping,
-            max_iter=max_iter,
-            tol=tol,
-            n_threads=n_threads,
-            callback=callback,
-            progress=progress,
+        size, state = (
+            (self.n_inducing, self.n_inducing),
+            f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices",
         )
-        given = y, offset, exposure, noise_variance, sample_weight
-        X, values, roles = by_name(X, *given, self.inducing_columns)
-        more = {"learn": learn, "n_threads": n_threads, "job": options.job}
-        y, offset, _, noise, weights = values
-        some = None if isinstance(self.covariance, Covariance) else some_rows(X)
-        model = resolved(self, some, y, offset, weights, noise=noise is not None, constant=None)
+        arrays.matrices(MATRICES, size, f"{state}, each", argument="n_inducing")
+        iteration = {"schedule": schedule, "damping": damping, "max_iter": max_iter, "tol": tol}
+        watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
+        run = Options.checked(schedules=("auto", *SCHEDULES[::-1]), **iteration, **watched)
+        columns = {"y": y, "offset": offset, "exposure": exposure}
+        columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
+        dataset = Dataset.open(X, columns, self.inducing_columns)
+        rows = None if isinstance(self.covariance, Covariance) else sample_dense(dataset)
+        observations = observe(self, dataset, some=rows is not None)
+        model = resolve_defaults(self, observations, rows, dataset.column("offset"), constant=None)
         put(model, inducing_columns=self.inducing_columns)
-        return take_in(begun(model, X, replace(options, job=QUIET), roles), X, *values, **more)
+        state = begun(model, dataset, run)
+        return take_in(state, open_rows(dataset, state.n_features), observations, learn, run)
 
 
 def _distinct(inducing, covariance):
@@ -265,15 +264,13 @@ def _distinct(inducing, covariance):
     Z = np.ascontiguousarray(Z, dtype=np.float64) + 0.0  # no negative zeros: rows are compared by their bits
     if isinstance(covariance, Covariance):
         covariance.check_columns(Z.shape[1])
-    first = {}
-    for j, row in enumerate(Z):
-        first.setdefault(row.tobytes(), j)
+    first = np.sort(np.unique(Z, axis=0, return_index=True)[1])
     if len(first) < len(Z):
-        missing = min(set(range(len(Z))) - set(first.values()))
+        missing = np.setdiff1d(np.arange(len(Z)), first)[0]
         warn(
             f"inducing has {len(Z) - len(first)} row(s) that are there already and say nothing more, "
             f"row {missing} for one; they are left out",
             NumericalWarning,
         )
-        Z = Z[list(first.values())]
+        Z = Z[first]
     return arrays.read_only(Z)

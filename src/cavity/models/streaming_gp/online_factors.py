@@ -3,10 +3,7 @@
 Values at the new inducing points are b = L w with K_bb = L L', so that w ~ N(0, I) under the prior.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any, Self
 
 import numpy as np
 
@@ -14,7 +11,6 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.triangles import inverse_lower, solve_lower, whiten
-from cavity.base.types import ArrayLike, FloatArray
 
 INCONSISTENT = 1e-6  # a conditional variance below minus this times the prior's is not a matter of rounding
 
@@ -27,17 +23,17 @@ class Coordinates:
     factor: np.ndarray  # L
 
     @classmethod
-    def of(cls, K_bb: ArrayLike) -> Self:
+    def of(cls, K_bb):
         """Check K_bb and factorise it."""
         K_bb = arrays.symmetric(K_bb, "K_bb")
         return cls(K_bb, arrays.cholesky(K_bb, "K_bb"))
 
     @property
-    def size(self) -> int:
+    def size(self):
         """M_b."""
         return len(self.covariance)
 
-    def features(self, K: ArrayLike, name: str, n: int) -> FloatArray:
+    def features(self, K, name, n):
         """n rows of covariances with b, (n, M_b), in terms of w: K L^-T."""
         return solve_lower(self.factor, arrays.shaped(K, name, (n, self.size)).T).T
 
@@ -57,16 +53,7 @@ class Old:
     alpha: float
 
     @classmethod
-    def of(
-        cls,
-        coordinates: Coordinates,
-        alpha: float,
-        mean: ArrayLike,
-        covariance: ArrayLike,
-        prior: Any,
-        K_aa: ArrayLike,
-        K_ab: ArrayLike,
-    ) -> Self:
+    def of(cls, coordinates, alpha, mean, covariance, prior, K_aa, K_ab):
         """Check the arguments; None if there are no old inducing points."""
         mean = arrays.finite_array(mean, "old_mean", ndim=(1,))
         size = len(mean)
@@ -89,7 +76,7 @@ class Old:
             )
         return cls(mean, factor, prior_factor, precision, features, residual, root @ rotation, gain, alpha)
 
-    def natural(self) -> FloatArray:
+    def natural(self):
         """Minus the curvature in w, and the slope at w = 0."""
         shift = solve_both(self.factor, self.mean)
         system = np.eye(len(self.mean)) + self.alpha * (self.precision @ self.residual)
@@ -97,7 +84,7 @@ class Old:
         information = self.features.T @ inner[:, :-1] @ self.features
         return 0.5 * (information + information.T), self.features.T @ inner[:, -1]
 
-    def values(self, w: ArrayLike) -> Any:
+    def values(self, w):
         """E_1 for rows of w (n, M_b): log q/p' at the peak of the average, less its distance and width."""
         beta = w @ self.features.T
         slope = (solve_both(self.factor, self.mean) - beta @ self.precision) @ self.root
@@ -122,15 +109,7 @@ class New:
     constant: float
 
     @classmethod
-    def of(
-        cls,
-        coordinates: Coordinates,
-        alpha: float,
-        y: ArrayLike,
-        K_ff_diagonal: ArrayLike,
-        K_fb: ArrayLike,
-        noise_variance: ArrayLike,
-    ) -> Self:
+    def of(cls, coordinates, alpha, y, K_ff_diagonal, K_fb, noise_variance):
         """Check the arguments; None if there are no rows."""
         y = arrays.finite_array(y, "y", ndim=(1,))
         diagonal = arrays.shaped(K_ff_diagonal, "K_ff_diagonal", y.shape)
@@ -154,12 +133,12 @@ class New:
         constant = -0.5 * float(np.sum(loss + LOG_2PI + np.log(np.broadcast_to(noise, y.shape))))
         return cls(y, features, noise + alpha * residual, constant)
 
-    def natural(self) -> FloatArray:
+    def natural(self):
         """Minus the curvature in w, and the slope at w = 0."""
         scaled = self.features / self.variance[:, None]
         return scaled.T @ self.features, scaled.T @ self.y
 
-    def values(self, w: ArrayLike) -> Any:
+    def values(self, w):
         """E_2 for rows of w (n, M_b)."""
         apart = self.y - w @ self.features.T
         return self.constant - 0.5 * np.sum(apart * apart / self.variance, axis=1)
@@ -175,7 +154,7 @@ class Optimum:
     w: np.ndarray
 
     @classmethod
-    def of(cls, K_bb: ArrayLike, old: Old, new: New, alpha: float) -> Self:
+    def of(cls, K_bb, old, new, alpha):
         """Check the arguments, and multiply the prior by exp(E_1 + E_2)."""
         coordinates, alpha = Coordinates.of(K_bb), checked_alpha(alpha)
         parts = parts_of(coordinates, alpha, old, new)

@@ -8,7 +8,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.triangles import solved
 from cavity.base.types import FloatArray
-from cavity.models.process.process import ProcessPosterior
+from cavity.models.process.predictions import ProcessPosterior
 
 
 class SparsePosterior(ProcessPosterior):

@@ -6,7 +6,8 @@ from cavity.base.kept import kept
 from cavity.base.observation_digest import DIGEST_FIELD
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Made, Nullable, Record, integer, one_of
 from cavity.models.latent import OPEN_LIKELIHOOD
-from cavity.models.process.process import COVARIANCE, OPTIONS, check_columns
+from cavity.models.process.model import check_columns
+from cavity.models.process.saved import COVARIANCE, OPTIONS
 from cavity.models.streaming_gp.snapshot import EMPTY
 
 FACTOR = ("A", "r", "factor", "c")  # the arrays of an Information

@@ -16,21 +16,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.errors import within_range
-from cavity.base.frames import names_of, with_days
-from cavity.base.rows import Rows, check_n_features
+from cavity.base.rows import Rows
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.models.latent import KNOWN_VARIANCE
-from cavity.models.observations import row_noise
-from cavity.models.process.process import checked_X, prior_means
+from cavity.models.process.model import prior_means
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.runs import merge
 from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, map_runs, reduce_runs
-from cavity.sources.dataset import taken
-from cavity.sources.parts import ArrayRows
-from cavity.sources.sources import Source, open_source
-from cavity.sources.stored import StoredRows
+from cavity.sources.dense_rows import in_blocks, open_dense
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves
 BLOCKS_AT_ONCE = 4  # of ROWS_AT_ONCE, which take some 10 ms with 200 inducing points
@@ -45,18 +40,15 @@ class BatchRows(Rows):
         """Return the (start, stop) of the blocks."""
         return merge.starts(self.n, ROWS_AT_ONCE)
 
-    @property
-    def source(self):
-        """X as a Source."""
-        return self.X if isinstance(self.X, Source) else Source([ArrayRows(self.X, "X")], "X", ROWS_AT_ONCE)
-
     def each(self, function, threads):
         """Yield function(X, start) for each block of X, finite, float64 in C order, that begins with row `start`."""
-        return map_runs(by_blocks(_on_block), (self, function), [self.source], threads, grain=1)
+        blocks = in_blocks(self.X, ROWS_AT_ONCE)
+        return map_runs(by_blocks(_on_block), (blocks, function), [blocks], threads, grain=1)
 
     def total(self, function, threads):
         """Return the sum of `each`."""
-        return reduce_runs(by_blocks(_on_block), (self, function), [self.source], threads, grain=BLOCKS_AT_ONCE)
+        blocks = in_blocks(self.X, ROWS_AT_ONCE)
+        return reduce_runs(by_blocks(_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_AT_ONCE)
 
     def candidates(self, most):
         """Return at most that many rows of X, at equal distances, in C order, and their indices."""
@@ -86,9 +78,8 @@ class BatchRows(Rows):
 
 def _on_block(X, start, known):
     """Call a function for a block of rows."""
-    rows, function = known
-    if isinstance(rows.X, Source):
-        rows.X.check_finite(X, start)
+    blocks, function = known
+    blocks.check_finite(X, start)
     return function(X, start)
 
 
@@ -122,46 +113,8 @@ def loss_rates(model, X, rows, index):
     return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)
 
 
-def checked_rows(model, n_features, X, y, offset, noise_variance, sample_weight):
-    """Return rows checked, those of weight zero left out; None if there are none."""
-    X = with_days(X)
-    if names_of(X) is not None and len(X) > ROWS_AT_ONCE:  # fewer are one block, which is converted once
-        X = open_source(X, "X", ndim=(2,), block_rows=ROWS_AT_ONCE)
-    if isinstance(X, Source):
-        check_n_features(X.n_features, n_features)
-    elif np.shape(X) in ((0,), (0, n_features)) and np.shape(y)[:1] == (0,):
+def open_rows(dataset, n_features):
+    """Return the rows of a dataset as a batch has them; None if there are none."""
+    if not dataset.n_rows and np.shape(dataset.X) in ((0,), (0, n_features)):
         return None
-    else:
-        if len(np.shape(X)) == 2:
-            check_n_features(np.shape(X)[1], n_features)
-        X = checked_X(X, n_features)
-    noise = row_noise(model.likelihood, noise_variance, X.shape[0])
-    rows = BatchRows.checked(model.likelihood, X, y, offset, sample_weight, noise, some=False)
-    if rows.left_out.all():
-        return None
-    if isinstance(X, Source) and rows.left_out.any():
-        rows = replace(rows, X=StoredRows(X.parts, "X")).used()
-        rows.X.block_rows = ROWS_AT_ONCE
-        return rows
-    return rows.used()
-
-
-def by_name(X, y, offset, exposure, noise_variance, sample_weight, columns=None, roles=None):
-    """Return `taken` of the arguments of an update; rows in files, or mapped from one, in blocks of ROWS_AT_ONCE."""
-    given = {"y": y, "offset": offset, "exposure": exposure}
-    given |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
-    X, values, roles = taken(X, given, columns, roles)
-    if isinstance(X, Source | np.memmap):
-        X = open_source(X, "X", ndim=(2,), block_rows=ROWS_AT_ONCE)
-    return X, values, roles
-
-
-def some_rows(X):
-    """Return checked rows by which settings can be scaled: all, or of rows in files some."""
-    if not isinstance(X, Source):
-        return checked_X(X)
-    some = X.sample()
-    if not np.isfinite(some).all():
-        with Threads(1) as thread:
-            X.summary(thread)
-    return some
+    return open_dense(dataset, ROWS_AT_ONCE, n_features)

@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import check_alike, names_of
-from cavity.base.labels import coded, recoded
+from cavity.base.frames import check_alike
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
-from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.jobs.job import QUIET, Event, Job
 from cavity.likelihoods.parameters import scales_of
-from cavity.models.process.process import check_columns, closed, what_to_learn
+from cavity.models.observations import Observations
+from cavity.models.process.model import check_columns, closed, what_to_learn
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior
 from cavity.models.streaming_gp.record import RECORD
-from cavity.models.streaming_gp.rows import by_name, checked_rows, is_exact
+from cavity.models.streaming_gp.rows import BatchRows, is_exact, open_rows
 from cavity.models.streaming_gp.single import SingleRows
 from cavity.models.streaming_gp.snapshot import Snapshot
 from cavity.models.streaming_gp.update import Update, forgotten, merged, named, relearnt
-from cavity.runs.executors import Threads, single_blas, threads_of
+from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.model import StreamingGP
@@ -194,14 +193,19 @@ class StreamingGPState(SparsePosterior):
         the order of the rows and on the batches: little where rows come in random order, much where the function
         changes with time and time is no column of X.
         """
-        given = offset, exposure, noise_variance, sample_weight
         plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None
         if plain and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
             new = self._single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return self._took_one(new)
-        job = Job.checked(callback, progress)
-        return take_in(self, X, y, *given, learn=learn, n_threads=n_threads, job=job)
+        run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
+        columns = {"y": y, "offset": offset, "exposure": exposure}
+        columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
+        dataset = Dataset.open(X, columns, self.columns, self.roles)
+        fitted = self if self.n_samples or self.classes is not None else None
+        X = open_rows(dataset, self.n_features)
+        observations = Observations.of(self.model.likelihood, dataset, some=False, fitted=fitted)
+        return take_in(self, X, observations, learn, run)
 
     @property
     def observation_digest(self) -> ObservationDigest | None:
@@ -410,46 +414,28 @@ def made(snapshot, options):
     return out
 
 
-def begun(model, X, options, roles):
-    """Return the state of a model before any row: the prior.
-
-    Parameters
-    ----------
-    model : StreamingGP
-        The settings.
-    X : array_like (N, D), or Source
-        Rows, of which D and the names of the columns are taken.
-    options : Options
-        Those of EP.
-    roles : dict or None
-        The names of columns by what was taken from them.
-    """
-    shape = np.shape(X)
+def begun(model, dataset, options):
+    """Return the state of a model before any row of a dataset: the prior; updates have these options of EP."""
+    shape = np.shape(dataset.X)
     if len(shape) != 2:
-        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; {arrays.one_column(X)}")
+        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; {arrays.one_column(dataset.X)}")
     check_columns(model.covariance, model.mean, shape[1])
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
-    columns = names_of(X) or model.inducing_columns
-    return made(Snapshot.prior(model, shape[1], columns, roles), options)
+    columns = dataset.names or model.inducing_columns
+    return made(Snapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=QUIET))
 
 
-def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
-    """Take in rows, given their offset, exposure, noise_variance and sample_weight; return the state."""
-    now, options = state._now, replace(state._options, job=job)
-    X, (y, offset, exposure, *others), roles = by_name(X, y, *given, now.columns, now.roles)
-    learn, scales = what_to_learn(now.model, learn, others[0] is not None, scales_of(now.model.likelihood))
-    n_threads = threads_of(n_threads)
-    if now.classes is None and not now.n_samples:
-        y, classes = coded(y, now.model.likelihood)
-    else:
-        y, classes = recoded(y, now.model.likelihood, now.classes), now.classes
-    kept = {"columns": names_of(X) if now.columns is None else now.columns, "classes": classes, "roles": roles}
-    offset = with_exposure(now.model.likelihood, offset, exposure, X)
-    rows = checked_rows(now.model, state.n_features, X, y, offset, *others)
-    if rows is None:
+def take_in(state, X, observations, learn, run):
+    """Take in rows, None if there are none; return the state."""
+    now = state._now
+    learn, scales = what_to_learn(now.model, learn, observations.noise is not None, scales_of(now.model.likelihood))
+    rows = None if X is None else observations.rows(X, BatchRows)
+    if rows is None or rows.left_out.all():
         return state
+    rows = rows.used()
     now = replace(now, model=closed(now.model, rows))
+    kept = observations.labels | {"columns": now.columns or observations.names}
     with np.errstate(over="ignore", invalid="ignore"):
         if rows.n == 1 and not learn and not scales:
             changes = named(now, rows, kept)
@@ -458,15 +444,15 @@ def take_in(state, X, y, *given, learn, n_threads, job=QUIET):
             new = state._single_rows().from_rows(now, rows, changes)
             if new is not None:
                 return state._took_one(new)
-        with Threads(n_threads, job) as threads, single_blas(), job:
-            update = Update(now, rows, options, threads)
+        with run.open(now.model, rows.named()) as threads:
+            update = Update(now, rows, run, threads)
             new, surprise = update.run(learn, scales, kept)
     digest = join_digests(now.digest, ObservationDigest.of(rows.y, new.model.likelihood))
     state._now = replace(new, digest=digest)
     warn_of(surprise)
     if new.status not in (CONVERGED, update.searched):  # the search has warned
         change = np.append(np.inf, new.trace["change"])[-1]
-        warn_unconverged(new.status, change, options.tol, options.max_iter)
+        warn_unconverged(new.status, change, run.tol, run.max_iter)
     return state
 
 

@@ -60,19 +60,17 @@ class Update:
             self.searched = self._learn(learn, scales)
         if self.known is None:
             self.known = features(self.basis, rows, self.threads)
-        before, model = self.information, self.model
+        before, model, job = self.information, self.model, self.options.job.ending()
         arguments = self.basis, before, rows, model, model.alpha
         if is_exact(model.likelihood):
             self.information = absorbed(*arguments, self.threads, self.known)
-            self.options.job.ending().after(1, rows=rows.n)
-            uniform, status, n_iter, changes = self.uniform and rows.noise is None, CONVERGED, 1, EMPTY["change"]
+            job.after(1, rows=rows.n)
+            status, n_iter, changes = CONVERGED, 1, EMPTY["change"]
         else:
-            options = replace(self.options, job=self.options.job.ending())
-            done = assimilated(*arguments, options, self.threads, self.known)
-            self.information, uniform, status = done.information, self.uniform, done.status
-            n_iter, changes = done.n_iter, read_only(done.changes)
-        if status == CONVERGED:
-            status = self.searched
+            done = assimilated(*arguments, replace(self.options, job=job), self.threads, self.known)
+            self.information, status, n_iter = done.information, done.status, done.n_iter
+            changes = read_only(done.changes)
+        status = self.searched if status == CONVERGED else status
         surprise, watch = self._judged(before, learn or scales)
         change = 0.0 if status == self.searched != CONVERGED else float(np.append(np.inf, changes)[-1])
         number, n = now.n_updates + 1, now.n_samples + rows.n
@@ -87,7 +85,7 @@ class Update:
             basis=self.basis,
             information=self.information,
             waiting=self.waiting,
-            uniform=uniform,
+            uniform=self.uniform and rows.noise is None,
             history=self.history.with_rows(rows).with_end(number, n, status, change),
             watch=watch,
             **named(now, rows, kept),

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from cavity.base.errors import warn
+from cavity.base.rows import Rows
 from cavity.ep.options import Options
 from cavity.likelihoods import Logit, Probit
 from cavity.models.gp.evidence import Evidence
 from cavity.models.gp.model import GaussianProcess
 from cavity.models.gp.posterior import latent_means, posterior_of
 from cavity.models.latent import AUTO
-from cavity.models.process.process import checked_rows
+from cavity.models.process.rows import add_prior_means
 from cavity.models.process.settings import Settings
 from cavity.models.search import SEARCH_TOL, climb, is_flat, search_tol
 from cavity.runs.executors import Threads, single_blas
@@ -69,7 +70,8 @@ class BinaryClassifier(Classifier, Learner):
     def _opened(self, covariance, threads, start):
         """Return the model, and what evaluates the evidence of the training data."""
         model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood], mean=0.0)
-        rows = checked_rows(model, self.X_train_, self.y_train_, None, None, self._weight)
+        checked = Rows.checked(model.likelihood, self.X_train_, self.y_train_, None, self._weight)
+        rows = add_prior_means(model, checked)
         options = Options(schedule=AUTO, max_iter=self.max_iter_predict, tol=TOL)
         return model, Evidence(model.likelihood, rows, threads, options, start)
 

@@ -1,0 +1,104 @@
+"""What the models of latent processes share: a covariance, a likelihood and a mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.frozen import Frozen, put
+from cavity.base.types import FloatArray, FloatOrArray
+from cavity.covariances.base import Covariance
+from cavity.covariances.named import parsed
+from cavity.covariances.slots import leaves
+from cavity.likelihoods import Likelihood
+from cavity.likelihoods.base import guessed
+from cavity.likelihoods.parameters import named_parameters, open_parameters, scales_of
+from cavity.models.defaults import checked_likelihood
+from cavity.models.latent import check_kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatentProcess(Frozen):
+    """Base of the models in which f - mean is a Gaussian process and y has likelihood p(y|f)."""
+
+    covariance: Covariance | Any = None
+    likelihood: Likelihood | Any = None
+    mean: FloatOrArray = None
+
+    def __post_init__(self) -> None:
+        put(self, likelihood=checked_likelihood(self.likelihood))
+        if isinstance(self.covariance, str):
+            parsed(self.covariance)
+        elif self.covariance is not None:
+            check_kind(self.covariance, "covariance", Covariance, "covariances")
+            leaves(self.covariance)  # TypeError for one of the user's own
+        if isinstance(self.mean, str):
+            arrays.choice(self.mean, "mean", ("constant", "linear"))
+        if self.mean is None or isinstance(self.mean, str):
+            return
+        mean = arrays.finite_array(self.mean, "mean", ndim=(0, 1))
+        arrays.check_not_empty(mean.shape, "mean")
+        put(self, mean=arrays.owned(mean))
+
+    def prior_mean(self, X: FloatArray) -> FloatArray:
+        """The mean function at the rows of X.
+
+        Parameters
+        ----------
+        X : ndarray (n, D)
+            Rows.
+
+        Returns
+        -------
+        ndarray (n,)
+            Their prior means, offsets not included; a mean that is yet to be found counts as 0.
+        """
+        X = arrays.finite_array(X, "X", ndim=(2,))
+        check_columns(self.covariance, self.mean, X.shape[1])
+        return prior_means(self, X)
+
+
+def prior_means(model, X):
+    """Return the prior means of f at checked rows; a mean that is yet to be found counts as 0."""
+    if np.ndim(model.mean) == 0:
+        return np.full(len(X), 0.0 if model.mean is None or isinstance(model.mean, str) else model.mean)
+    return model.mean[0] + X @ model.mean[1:]  # (n, D) (D,)
+
+
+def check_columns(covariance, mean, n_features):
+    """Raise ValueError unless a covariance and a mean, a number, coefficients or a name, are for so many columns."""
+    if isinstance(covariance, Covariance):
+        covariance.check_columns(n_features)
+    if np.ndim(mean) == 1 and len(mean) != 1 + n_features:
+        raise ValueError(
+            f"mean must be a number or have 1 + {n_features} coefficients for {n_features} columns, got {len(mean)}"
+        )
+
+
+def what_to_learn(model, learn, known_noise, learnable=None):
+    """Return whether the covariance is learnt, and the names of the parameters of the likelihood that are.
+
+    Those that are open always are; `learnable` are those that can be, by default all.
+    """
+    likelihood = model.likelihood
+    known = tuple(likelihood.parameters) if learnable is None else learnable
+    asked = named_parameters(learn, ("covariance", *known), ("covariance", *scales_of(likelihood)))
+    needed = open_parameters(likelihood)
+    names = tuple(name for name in known if name in asked or name in needed)
+    return "covariance" in asked, () if known_noise else names
+
+
+def closed(model, rows):
+    """Return the model with open parameters of the likelihood as rows suggest them."""
+    likelihood, names = model.likelihood, open_parameters(model.likelihood)
+    if not names:
+        return model
+    used = rows.part(~rows.left_out) if rows.left_out.any() else rows
+    offset = np.zeros(used.n) if used.offset is None else used.offset
+    guess = guessed(likelihood, used.y)
+    fitted = offset if guess is None else offset + np.median(guess - offset)
+    values = likelihood.starting_values(used.y, fitted)
+    return replace(model, likelihood=replace(likelihood, **{name: values[name] for name in names}))

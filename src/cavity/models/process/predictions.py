@@ -1,0 +1,200 @@
+"""What posteriors of a latent process share: predictions of f, draws, and a summary of hyperparameters."""
+
+from __future__ import annotations
+
+from threading import local
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.frames import coefficient_names
+from cavity.base.results import notes_of, title_of
+from cavity.base.rows import check_moments
+from cavity.base.summary import Table, values_table
+from cavity.base.types import ArrayLike, Data, FloatArray, Seed
+from cavity.covariances import slots
+from cavity.covariances.program import program_of
+from cavity.ep.latent import half_of
+from cavity.models.latent import LatentPosterior
+from cavity.models.learnt import scale_of
+from cavity.models.process.model import prior_means
+from cavity.runs.executors import Threads, single_blas, threads_of
+from cavity.runs.runs import by_blocks, map_runs
+from cavity.sources.dense_rows import in_blocks, open_dense, read_dense
+
+ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
+
+
+def hyperparameters(model, columns):
+    """Return what a model has been given or has learnt, free numbers of its covariance, likelihood and mean: a dict."""
+    found = dict(zip(model.covariance.parameter_names, slots.values(model.covariance).tolist(), strict=True))
+    for name in model.likelihood.parameters:
+        values = getattr(model.likelihood, name)
+        each = enumerate(values) if np.ndim(values) else [(None, values)]
+        found |= {name if i is None else f"{name}[{i}]": value for i, value in each}
+    coefficients = np.ravel(model.mean).tolist()
+    names = "mean", *(f"mean, {name}" for name in coefficient_names(columns, len(coefficients) - 1))
+    return found | dict(zip(names, coefficients, strict=False))
+
+
+class ProcessPosterior(LatentPosterior):
+    """Base of posteriors of a latent process.
+
+    It reads model, columns and n_features, and calls ``_moments(X, threads, kept)`` for a few rows and
+    ``_joint(X, gram, threads)``: what the posterior adds to prior means of f, and variances or, in place of prior
+    covariances, covariances of f. What is `kept` is there for further rows on the same thread.
+    """
+
+    __slots__ = ()
+
+    def predict(
+        self,
+        X: Data,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        noise: bool = False,
+        trials: ArrayLike | None = None,
+        n_threads: int | None = None,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Predict the latent value f of new rows, or a new observation y. Before any data they are the prior's.
+
+        Parameters
+        ----------
+        X : array_like (n, D), data frame, path, list of paths, or Source
+            Rows; those of files are read block by block.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to. Its log is added to the offset.
+        noise : bool, default False
+            Whether to predict a new observation y instead of f.
+        trials : int, array_like (n,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
+        n_threads : int, optional
+            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
+            default the environment variable CAVITY_NUM_THREADS counts, else 1.
+
+        Returns
+        -------
+        mean, variance : ndarray (n,)
+            Of f, or of y, under the posterior. Variances of f are differences: good to about 1e-15 of the prior's.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For bad rows; for noise=True where y has classes (see predict_proba), or no mean or variance.
+        OverflowError
+            If moments leave the range of float64, naming the row.
+        """
+        return self._observed(X, self._latent(X, offset, exposure, n_threads), noise, trials)
+
+    def _latent(self, X, offset, exposure, n_threads=None):
+        dataset = self._open(X, offset, exposure)
+        X = in_blocks(open_dense(dataset, ROWS_A_TASK, self.n_features), ROWS_A_TASK)
+        known, n_threads, kept = self._known_offset(dataset), threads_of(n_threads), local()
+
+        def moments(x, start, _):
+            X.check_finite(x, start)
+            base = prior_means(self.model, x)
+            base = base if known is None else base + known[start : start + len(x)]
+            shift, variance = self._moments(x, threads, kept)
+            return base + shift, variance
+
+        with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
+            parts = map_runs(by_blocks(moments), None, [X], threads, grain=1)
+            mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
+        check_moments(mean, variance)
+        return mean, variance
+
+    def predict_covariance(
+        self, X: Data, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Predict the latent values at new rows together.
+
+        Parameters
+        ----------
+        X : array_like (n, D) or data frame
+            Rows.
+        offset : float or array_like (n,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (n,), optional
+            For counts: what their mean is proportional to.
+
+        Returns
+        -------
+        mean : ndarray (n,)
+            Of f under the posterior.
+        covariance : ndarray (n, n)
+            Of f under the posterior.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            As in `predict`.
+        """
+        dataset = self._open(X, offset, exposure)
+        X, known = read_dense(dataset, self.n_features), self._known_offset(dataset)
+        base = prior_means(self.model, X)
+        gram = arrays.matrix((len(X), len(X)), "the covariance of X")
+        with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
+            program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
+            shift, covariance = self._joint(X, gram, threads)
+            mean = (base if known is None else base + known) + shift
+        check_moments(mean, covariance)
+        return mean, covariance
+
+    def sample(
+        self, X: Data, n: int, rng: Seed, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+    ) -> FloatArray:
+        """Draw functions from the posterior.
+
+        Parameters
+        ----------
+        X : array_like (m, D) or data frame
+            Rows at which to draw their values.
+        n : int
+            Number of draws.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+        offset : float or array_like (m,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (m,), optional
+            For counts: what their mean is proportional to.
+
+        Returns
+        -------
+        ndarray (n, m)
+            The draws of f; noise of the likelihood is not in them.
+        """
+        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        mean, covariance = self.predict_covariance(X, offset=offset, exposure=exposure)
+        # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
+        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
+
+    def summary(self, level: float = 0.95) -> Table:
+        """Return a table of the hyperparameters: free ones of the covariance, those of the likelihood, and the mean.
+
+        Parameters
+        ----------
+        level : float in (0, 1), default 0.95
+            Probability of the intervals.
+
+        Returns
+        -------
+        Table
+            It shows itself, and has `to_frame` for pandas; with standard errors and intervals of those that have some,
+            from normal approximations of the logs of positive parameters, the logits of shares, and of others as they
+            are.
+        """
+        found, learnt = hyperparameters(self.model, self.columns), getattr(self, "learnt", None)
+        by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
+        errors = [by_name.get(name) for name in found]
+        scales = [scale_of(name, self.model.likelihood) for name in found]
+        shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.free_slots(self.model.covariance)}
+        names = [shown.get(name, name) for name in found]
+        notes = notes_of(self)
+        return values_table(title_of(self), names, list(found.values()), errors, notes, scales=scales, level=level)
+
+    def _drawn(self, X, n, rng, offset, exposure):
+        return self.sample(X, n, rng, offset=offset, exposure=exposure)

@@ -1,0 +1,7 @@
+"""What files of latent processes hold alike."""
+
+from cavity import covariances
+from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
+
+COVARIANCE = Made(covariances.from_settings, TABLE, lambda covariance: covariance.to_settings())
+OPTIONS = {"damping": SHARE, "max_iter": integer(1), "tol": NONNEGATIVE}  # of EP

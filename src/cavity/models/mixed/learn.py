@@ -5,6 +5,7 @@ numbers are l and the entries of B below the diagonal: whatever they are V is pr
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -89,13 +90,13 @@ class MixedVector(FreeSettings):
         pairs = list(zip(terms, given, strict=True))
         self.roots = [Root(_units(term, unit)) if each is None else None for term, each in pairs]
         self.open = [(term, root) for term, root in zip(terms, self.roots, strict=True) if root is not None]
-        self.n_prior = sum(root.size for _, root in self.open)
+        ends = np.cumsum([0, *(root.size for _, root in self.open)]).tolist()
+        self.n_prior, self.slices = ends[-1], [slice(*span) for span in pairwise(ends)]
         self.likelihood, self.free = likelihood, FreeParameters(likelihood, names, unit_of(rows.y))
 
     def parts(self, x):
         """The free numbers of each open covariance."""
-        ends = np.cumsum([root.size for _, root in self.open])
-        return np.split(x[: self.n_prior], ends[:-1]) if self.open else []
+        return [x[part] for part in self.slices]
 
     def pack(self, log_factor, likelihood):
         """The vector of a factor on the variances that the search begins with."""
@@ -120,14 +121,12 @@ class MixedVector(FreeSettings):
     def described(self, settings, _):
         """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
         x = self.vector(settings)
-        names, values, slopes_of, first = [], [], np.zeros((self.size, self.size)), 0
-        for (term, root), part in zip(self.open, self.parts(x), strict=True):
-            found, own = root.described(part)
+        names, values, slopes_of = [], [], np.zeros((self.size, self.size))
+        for (term, root), part in zip(self.open, self.slices, strict=True):
+            found, slopes_of[part, part] = root.described(x[part])
             names += component_names(term)
             values += found
-            slopes_of[first : first + root.size, first : first + root.size] = own
-            first += root.size
-        slopes_of[first:, first:] = self.free.jacobian(settings.likelihood)
+        slopes_of[self.n_prior :, self.n_prior :] = self.free.jacobian(settings.likelihood)
         return [*names, *self.free.labels()], [*values, *self.free.values(settings.likelihood)], slopes_of
 
     def vector(self, settings):
@@ -146,11 +145,9 @@ class MixedVector(FreeSettings):
         `way` is positive where that is towards larger ones.
         """
         names, values, _ = self.described(self.unpack(x), None)
-        firsts = np.cumsum([0, *(root.size for _, root in self.open)])
-        which = int(np.searchsorted(firsts, i, side="right")) - 1
-        first, root = firsts[which], self.open[which][1]
-        place = i - first
-        if place < root.k and root.factor(x[first : first + root.size])[1][place, place] < DEPENDS * values[i]:
+        root, part = next((root, own) for (_, root), own in zip(self.open, self.slices, strict=True) if i < own.stop)
+        place = i - part.start
+        if place < root.k and root.factor(x[part])[1][place, place] < DEPENDS * values[i]:
             meaning = "; as far as these data tell the effects of a level determine each other"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
         meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
@@ -187,7 +184,7 @@ class MixedEvidence(Evidence):
 
     def problem_at(self, settings):
         """The problem with these covariances."""
-        return self.problem.with_covariances(settings.covariances)
+        return replace(self.problem, covariances=settings.covariances)
 
     def best(self, settings):
         """The problem of a model with these settings."""
@@ -203,15 +200,14 @@ class MixedEvidence(Evidence):
         layout, belief, pattern = point.problem.layout, point.fit.belief, point.geometry.pattern
         rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
         moments = layout.second_moments(belief.inverse[pattern.prior] + belief.step[rows] * belief.step[columns])
-        x, found, first = vector.vector(point.settings), [], 0
+        parts, found = iter(vector.parts(vector.vector(point.settings))), []
         for root, covariance, sums, (levels, _) in zip(
             vector.roots, point.settings.covariances, moments, layout.shapes, strict=True
         ):
             if root is not None:
                 precision = inverse(covariance)
                 slopes_of = 0.5 * (precision @ sums @ precision - levels * precision)
-                found.append(root.slopes(x[first : first + root.size], slopes_of))
-                first += root.size
+                found.append(root.slopes(next(parts), slopes_of))
         return np.concatenate(found)
 
 

@@ -94,19 +94,19 @@ class MixedVector(FreeSettings):
         self.n_prior, self.slices = ends[-1], [slice(*span) for span in pairwise(ends)]
         self.likelihood, self.free = likelihood, FreeParameters(likelihood, names, unit_of(rows.y))
 
-    def parts(self, x):
-        """The free numbers of each open covariance."""
-        return [x[part] for part in self.slices]
+    def by_covariance(self, scale, below):
+        """A number for each l and one for each entry of B of the open covariances, in the order of the vector."""
+        parts = [np.append(np.full(root.k, scale), np.full(root.size - root.k, below)) for _, root in self.open]
+        return np.concatenate([np.zeros(0), *parts])
 
     def pack(self, log_factor, likelihood):
         """The vector of a factor on the variances that the search begins with."""
         start = np.log(FIRST_SHARE) + 0.5 * log_factor
-        parts = [np.append(np.full(root.k, start), np.zeros(root.size - root.k)) for _, root in self.open]
-        return np.concatenate([*parts, self.free.pack(likelihood)])
+        return np.append(self.by_covariance(start, 0.0), self.free.pack(likelihood))
 
     def unpack(self, x):
         """The settings of a vector."""
-        parts = iter(self.parts(x))
+        parts = (x[part] for part in self.slices)
         both = zip(self.roots, self.given, strict=True)
         covariances = tuple(given if root is None else root.covariance(next(parts)) for root, given in both)
         return MixedSettings(covariances, self.free.unpack(x[self.n_prior :], self.likelihood))
@@ -114,9 +114,9 @@ class MixedVector(FreeSettings):
     def bounds(self, *others):
         """(low, high) of every entry."""
         far = 0.5 * np.log(PARAMETER_RANGE)
-        prior = [[(-far, far)] * root.k + [(-np.inf, np.inf)] * (root.size - root.k) for _, root in self.open]
+        high = self.by_covariance(far, np.inf)
         likelihood = self.free.bounds(self.likelihood, *map(self.free.pack, others))
-        return np.concatenate([np.reshape([pair for part in prior for pair in part], (-1, 2)), likelihood])
+        return np.concatenate([np.column_stack([-high, high]), likelihood])
 
     def described(self, settings, _):
         """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
@@ -159,8 +159,7 @@ class MixedVector(FreeSettings):
             return 0.0, np.zeros(0)
         opened = [each for root, each in zip(self.roots, settings.covariances, strict=True) if root is not None]
         value = sum(0.5 * np.linalg.slogdet(covariance)[1] for covariance in opened)
-        parts = [np.append(np.ones(root.k), np.zeros(root.size - root.k)) for _, root in self.open]
-        return float(value), np.concatenate([np.zeros(0), *parts])
+        return float(value), self.by_covariance(1.0, 0.0)
 
 
 def _units(term, spread):
@@ -200,14 +199,14 @@ class MixedEvidence(Evidence):
         layout, belief, pattern = point.problem.layout, point.fit.belief, point.geometry.pattern
         rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
         moments = layout.second_moments(belief.inverse[pattern.prior] + belief.step[rows] * belief.step[columns])
-        parts, found = iter(vector.parts(vector.vector(point.settings))), []
+        x, parts, found = vector.vector(point.settings), iter(vector.slices), []
         for root, covariance, sums, (levels, _) in zip(
             vector.roots, point.settings.covariances, moments, layout.shapes, strict=True
         ):
             if root is not None:
                 precision = inverse(covariance)
                 slopes_of = 0.5 * (precision @ sums @ precision - levels * precision)
-                found.append(root.slopes(next(parts), slopes_of))
+                found.append(root.slopes(x[next(parts)], slopes_of))
         return np.concatenate(found)
 
 

@@ -304,9 +304,6 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         f = (rows @ self._effects.sample(n, rng).T).T + rng.standard_normal((n, len(extra))) * np.sqrt(extra)
         return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
-    def _open(self, X, offset, exposure):
-        raise NotImplementedError  # rows come with groups: see _read
-
     def log_density(
         self,
         X: Data | NewRows,

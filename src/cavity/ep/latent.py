@@ -166,9 +166,8 @@ class Latent(RowByRow):
         mean = self.base + belief.mean
         skipped, log_z = 0, 0.0
         for low in range(part.start, part.stop, SWEEP):
-            missed, gained = self._visit(
-                joint, mean, sites, slice(low, min(low + SWEEP, part.stop)), tau, rho, up, down
-            )
+            block = slice(low, min(low + SWEEP, part.stop))
+            missed, gained = self._visit(joint, mean, sites, block, tau, rho, up, down)
             skipped, log_z = skipped + missed, log_z + gained
         h, g = self.gather(tau, rho)
         variance = np.diagonal(joint).copy()

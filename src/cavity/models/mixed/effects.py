@@ -27,14 +27,8 @@ class Effects:
     def of(cls, geometry, belief):
         """Return the effects of a belief of `ep.sparse`."""
         pattern = geometry.pattern
-        entries = geometry.prior_entries + belief.h
-        found = cls(
-            geometry.prior_mean + belief.step,
-            pattern.indptr,
-            pattern.rows,
-            entries,
-            pattern.order.astype(np.intp),
-        )
+        mean, entries = geometry.prior_mean + belief.step, geometry.prior_entries + belief.h
+        found = cls(mean, pattern.indptr, pattern.rows, entries, pattern.order.astype(np.intp))
         vars(found).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # known already
         return found
 

@@ -73,9 +73,9 @@ def reach_of(X):
     return (X.least, max(*X.high, *-X.low)) if isinstance(X, Source) else (0.0, np.inf)
 
 
-def checked_blocks(X, size=ROWS_TOGETHER):
+def checked_blocks(X):
     """Yield (slice, rows) of all rows; ValueError naming the first number in files that is not finite."""
-    return X.checked_blocks(size) if isinstance(X, Source) else each_block(X, size)
+    return X.checked_blocks(ROWS_TOGETHER) if isinstance(X, Source) else each_block(X, ROWS_TOGETHER)
 
 
 def large_blocks(X):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from cavity.base.errors import within_range
 from cavity.base.frozen import check_positive
 from cavity.base.names import Public
 from cavity.base.observation_digest import ObservationDigest
-from cavity.base.records import POSITIVE, Made, Nullable
+from cavity.base.records import POSITIVE, Made, Nullable, saved
 from cavity.base.rows import Rows, row_vector
 from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
@@ -32,7 +32,7 @@ from cavity.linalg import tiled
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import OF_REAL, location_and_spread
-from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
+from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior
 from cavity.models.regression.rows import RegressionRows, opened, with_ones
 from cavity.runs.executors import Threads, single_blas
 from cavity.runs.runs import map_runs
@@ -349,6 +349,7 @@ def _one_noise(arrays, settings, sizes):
 
 MODEL = PRIOR | {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE}
 NOISE = Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE], lambda noise: [noise.shape, noise.rate])
+OF_WEIGHTS = WeightsPosterior.record
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -397,11 +398,13 @@ class LinearRegressionPosterior(WeightsPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     """
 
-    model: LinearRegression
+    model: LinearRegression = field(metadata=saved(MODEL))
     noise_precision: Gamma | Any
 
     kind: ClassVar[str] = "linear_regression"
-    record: ClassVar[Any] = record_of(MODEL, {"noise_precision?": NOISE}, (_one_noise,))
+    record: ClassVar[Any] = replace(
+        OF_WEIGHTS, settings=OF_WEIGHTS.settings | {"noise_precision?": NOISE}, rules=(*OF_WEIGHTS.rules, _one_noise)
+    )
 
     def _below(self, level):
         """The table of the noise, if that was learnt."""

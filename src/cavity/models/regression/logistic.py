@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from cavity.base.errors import within_range
 from cavity.base.labels import coded
 from cavity.base.names import Public
 from cavity.base.observation_digest import ObservationDigest
+from cavity.base.records import saved
 from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma, MultivariateGaussian
@@ -30,7 +31,7 @@ from cavity.likelihoods import Logit
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import OF_LOGIT
-from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
+from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior
 from cavity.models.regression.rows import RegressionRows, coded_elsewhere, opened
 from cavity.runs.executors import Threads, single_blas
 from cavity.sources.dataset import taken
@@ -333,10 +334,9 @@ class LogisticRegressionPosterior(WeightsPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     """
 
-    model: LogisticRegression
+    model: LogisticRegression = field(metadata=saved(PRIOR))
 
     kind: ClassVar[str] = "logistic_regression"
-    record: ClassVar[Any] = record_of(PRIOR)
 
     @property
     def _likelihood(self):

@@ -107,4 +107,4 @@ def test_a_sharpened_belief_has_the_same_mean_and_less_variance():
         belief = ours.belief(*ours.gather(rng.normal(size=40), np.ones(40)))
         sharp = ours.sharpened(belief, 10.0)
     np.testing.assert_allclose(sharp.step, belief.step, rtol=1e-10)
-    np.testing.assert_allclose(10.0 * sharp.f_variance, belief.f_variance, rtol=1e-10)
+    np.testing.assert_allclose(10.0 * sharp.variance, belief.variance, rtol=1e-10)

@@ -13,8 +13,8 @@ import numpy as np
 from cavity import _core
 from cavity.base.lazy import lapack
 from cavity.base.triangles import full, inverse_lower, solve_lower, whiten
-from cavity.ep.geometry import GROUPS, Whitened
-from cavity.ep.visits import kernel, renew_block, visit
+from cavity.ep.geometry import GROUPS, Geometry
+from cavity.ep.visits import kernel, visit
 from cavity.ep.weights import WeightRoot
 from cavity.linalg import tiled
 from cavity.runs.executors import Threads
@@ -128,10 +128,8 @@ class DenseBelief:
         return change if np.isfinite(change) else np.inf
 
 
-class Dense(Whitened):
+class Dense(Geometry):
     """Design matrix, offsets and prior of a model, and the sums over rows that turn sites into a posterior."""
-
-    parallel_only = False
 
     def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
         """`prior_root` is (D,) or (D, D): the prior covariance is its square, or root root'.
@@ -204,10 +202,6 @@ class Dense(Whitened):
         with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
             return self.belief(factor * belief.h + (factor - 1.0) * prior, factor * belief.g)
 
-    def settled(self, belief):
-        """The belief that a fit ends with: this one, as none carries rounding on."""
-        return belief
-
     def coordinates(self, belief, h, g):
         """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
         h, g = self.whitened(h), self.pulled(g)
@@ -259,7 +253,7 @@ class Dense(Whitened):
             )
             if unresolved < 0:
                 return new_tau, new_rho, skipped, h, g
-        return renew_block(self, sites, belief, part, x, tau, rho, up, down, h, g)
+        return super().renew(sites, belief, part, x, tau, rho, up, down, h, g)
 
     def each_group(self, function):
         """Yield function(blocks) for the groups of rows, in order; threads take groups."""
@@ -299,14 +293,6 @@ class Dense(Whitened):
     def whole(self, h, g, total):
         """The sums of all blocks with all of h."""
         return h if self.tiled else full(h), g, total
-
-    def gather(self, tau, rho):
-        """(h, g) of given sites."""
-
-        def task(part, x, h, g):
-            return *self.add(part, x, tau[part], rho[part], h, g), 0.0
-
-        return self.reduce(task)[:2]
 
     # --------------------------------------------------------------------------------- one site after the other
 

@@ -144,7 +144,7 @@ class Engine:
         """Renew all sites from one belief; return the number of improper cavities."""
         if self.sweeps == 0 and not (self.warm or self.geometry.parallel_only):
             self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
-        h, g, skipped, new = self._renewed(self.damping.step, self.damping.down)
+        (h, g, skipped), new = self._renewed(self.damping.step, self.damping.down)
         if skipped and self.good is not None:
             self._retreat()
             return int(skipped)
@@ -161,17 +161,9 @@ class Engine:
         return int(skipped)
 
     def _renewed(self, up, down):
-        """Return the sums of all sites renewed from the belief, how many were skipped, and the sites."""
-        new_tau, new_rho = self.spare or (self.geometry.vector(), self.geometry.vector())
-
-        def task(part, x, h, g):
-            tau, rho, skipped, h, g = self.geometry.renew(
-                self.sites, self.belief, part, x, self.tau[part], self.rho[part], up, down, h, g
-            )
-            new_tau[part], new_rho[part] = tau, rho
-            return h, g, float(skipped)
-
-        return *self.geometry.reduce(task), (new_tau, new_rho)
+        """Return the sums of all sites renewed from the belief with how many were skipped, and the sites."""
+        new, at = self.spare or (self.geometry.vector(), self.geometry.vector()), (self.tau, self.rho)
+        return self.geometry.sums(renewed_in, self.sites, at, self.belief, up, down, new=new)
 
     def _moved(self, function, sites, *others):
         """Return function(tau, ...) and function(rho, ...) of sites and others, in place of the sites."""
@@ -227,25 +219,16 @@ class Engine:
             self.tau, self.rho = self._moved(partial(np.multiply, factor), sites)
 
     def _count_improper(self, belief):
-        return sum(
-            self.geometry.each_group(
-                lambda blocks: improper_in(blocks, self.geometry, self.sites, belief, self.tau, self.rho)
-            )
-        )
+        return sum(self.geometry.in_groups(improper_in, self.sites, (self.tau, self.rho), belief)[0])
 
     def _evaluate(self):
         """log evidence, leave-one-out log densities, influences, how far the sites are from their fixed point.
 
         Where sites are in a scratch file, densities and influences are not kept: they are None.
         """
-        kept, n = not isinstance(self.tau, ScratchVector), self.geometry.n_rows
-        loo, moved = (np.empty(n), np.empty(n)) if kept else (None, None)
-
-        def group(blocks):
-            given = self.geometry, self.sites, self.belief, self.tau, self.rho
-            return assessed_in(blocks, *given, loo, moved)
-
-        totals, residuals = zip(*self.geometry.each_group(group), strict=True)
+        at, kept = (self.tau, self.rho), not isinstance(self.tau, ScratchVector)
+        found, (loo, moved) = self.geometry.in_groups(assessed_in, self.sites, at, self.belief, filled=kept)
+        totals, residuals = zip(*found, strict=True)
         return float(np.sum(totals)) - self.belief.prior_gap(), loo, moved, max(residuals)
 
 
@@ -259,20 +242,30 @@ def halfway(now, good):
     return 0.5 * (good + now)
 
 
-def improper_in(blocks, geometry, sites, belief, tau, rho):
-    """Return how many cavities of some blocks are improper."""
+def renewed_in(group, part, x, h, g, belief, up, down):
+    """Renew the sites of a block of a group from one belief and add them to the sums."""
+    own = group.tau[part], group.rho[part]
+    tau, rho, skipped, h, g = group.geometry.renew(group.sites, belief, part, x, *own, up, down, h, g)
+    group.new[0][part], group.new[1][part] = tau, rho
+    return h, g, float(skipped)
+
+
+def improper_in(group, belief):
+    """Return how many cavities of the blocks of a group are improper."""
     total = 0
-    for part, x in blocks:
-        fraction, moments = sites.part(sites.fraction, part), geometry.values(belief, part, x)
-        total += int(np.sum(~cavities(*moments, tau[part], rho[part], fraction)[2]))
+    for part, x in group.blocks:
+        moments = group.geometry.values(belief, part, x)
+        fraction = group.sites.part(group.sites.fraction, part)
+        total += int(np.sum(~cavities(*moments, group.tau[part], group.rho[part], fraction)[2]))
     return total
 
 
-def assessed_in(blocks, geometry, sites, belief, tau, rho, loo, moved):
-    """Return the sum of the log values of the sites of some blocks and their residual; fill in the rest, if asked."""
-    total, residual = 0.0, 0.0
-    for part, x in blocks:
-        value, far, density, influence = assess(sites, part, *geometry.values(belief, part, x), tau[part], rho[part])
+def assessed_in(group, belief):
+    """Return the sum of the log values of the sites of a group and their residual; fill in the rest, if asked."""
+    total, residual, (loo, moved) = 0.0, 0.0, group.new
+    for part, x in group.blocks:
+        moments = group.geometry.values(belief, part, x)
+        value, far, density, influence = assess(group.sites, part, *moments, group.tau[part], group.rho[part])
         total, residual = total + value, max(residual, far)
         if loo is not None:
             loo[part], moved[part] = density, influence

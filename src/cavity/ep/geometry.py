@@ -6,17 +6,15 @@ the geometry chooses; the engine only adds and scales these. `dense.Dense` has w
 the values themselves, `sparse.Sparse` the entries of a sparse precision.
 """
 
-from typing import Protocol
-
 import numpy as np
 
-from cavity.ep.visits import renew_block
+from cavity.ep.visits import renewed
 
 GROUPS = 16  # partial sums over rows, whatever the number of threads: the same bits for all
 SHORTEST_PART = 1e-100  # part of the way to other sums that is tried
 
 
-class Belief(Protocol):
+class Belief:
     """A proper Gaussian over all values: the prior times sites.
 
     Attributes
@@ -25,8 +23,7 @@ class Belief(Protocol):
         Sums of the natural parameters of the sites, linear in these: h of rho, g of tau less rho times the prior means.
     """
 
-    h: np.ndarray
-    g: np.ndarray
+    __slots__ = ()
 
     def prior_gap(self) -> float:
         """Return log of the posterior's density over the prior's, at the posterior mean."""
@@ -38,8 +35,8 @@ class Belief(Protocol):
         """Return the largest change of a marginal: means in sd of this belief, variances relative."""
 
 
-class Geometry(Protocol):
-    """Where sites act, see the head of the file.
+class Geometry:
+    """Where sites act, see the head of the file: base of all geometries.
 
     Attributes
     ----------
@@ -50,8 +47,7 @@ class Geometry(Protocol):
         rho to begin with, or None.
     """
 
-    n_rows: int
-    parallel_only: bool
+    parallel_only = False
 
     def prior(self) -> Belief:
         """Return the belief without sites."""
@@ -61,21 +57,26 @@ class Geometry(Protocol):
 
     def gather(self, tau: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums (h, g) of given sites, (N,) each."""
+        return self.sums(added, None, (tau, rho))[0][:2]
 
     def sharpened(self, belief: Belief, factor: float) -> Belief | None:
         """Return a belief of the same mean that knows more: about `factor` times the precision."""
 
     def settled(self, belief: Belief) -> Belief | None:
-        """Return the belief that a fit ends with: this one without rounding that sweeps carry on."""
+        """Return the belief that a fit ends with: this one without rounding that sweeps carry on, if they do."""
+        return belief
 
     def coordinates(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> np.ndarray:
-        """Return a change of sums in coordinates in which the Fisher metric of the belief is about the identity."""
+        """Return a change of sums in coordinates in which the Fisher metric of the belief is the identity."""
 
     def slope(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> float:
         """Return the square of the length of a change of sums in the Fisher metric of the belief."""
+        change = self.coordinates(belief, h, g)
+        return float(change @ change)
 
     def vector(self):
         """Return N zeros that are read and written by slices: an array, or a vector in a scratch file."""
+        return np.zeros(self.n_rows)
 
     def each_group(self, function):
         """Yield function(blocks) for groups of blocks, in order; threads take groups.
@@ -83,6 +84,32 @@ class Geometry(Protocol):
         The blocks are pairs (part, x) in order: a slice of rows, and what the geometry knows of them, for `values` and
         `add`; x is valid until the next one is asked for.
         """
+
+    def in_groups(self, function, sites, at, *known, filled=False):
+        """Call function(group, *known) for all groups of blocks, each a `Group`.
+
+        `at` are tau and rho of the sites, or None twice where none are kept. The functions, and those for `sums`, do
+        their work where the rows are, so that they stand in modules, not in other functions.
+
+        Returns
+        -------
+        found, new
+            What the function found in each group, in order, and the two vectors (N,) that it has filled in as
+            `Group.new` if they are `filled`; else, and where they do not fit into memory, None twice.
+        """
+        new = (np.empty(self.n_rows), np.empty(self.n_rows)) if filled else (None, None)
+        return list(self.each_group(lambda blocks: function(Group(self, sites, blocks, at, new), *known))), new
+
+    def sums(self, function, sites, at, *known, new=None):
+        """Return the sums of function(group, part, x, h, g, *known) -> h, g, number over all blocks, as of `reduce`.
+
+        Returns
+        -------
+        sums, new
+            h, g and the number; and the vectors that the function has filled in as `Group.new`.
+        """
+        group = Group(self, sites, None, at, new)
+        return self.reduce(lambda *block: function(group, *block, *known)), new
 
     def values(self, belief: Belief, part: slice, x) -> tuple[np.ndarray, np.ndarray]:
         """Return the means and variances (n,) of f of a block."""
@@ -96,13 +123,15 @@ class Geometry(Protocol):
     def renew(
         self, sites, belief: Belief, part: slice, x, tau, rho, up: float, down: float, h: np.ndarray, g: np.ndarray
     ):
-        """Renew the sites (n,) of a block from one belief and add them to (h, g), see `visits.renew_block`.
+        """Renew the sites (n,) of a block from one belief and add them to (h, g), see `visits.renewed`.
 
         Returns
         -------
         tau, rho, skipped, h, g
             The new sites, the number of those left alone, and the sums.
         """
+        new_tau, new_rho, skipped = renewed(sites, part, *self.values(belief, part, x), tau, rho, up, down)
+        return new_tau, new_rho, skipped, *self.add(part, x, new_tau, new_rho, h, g)
 
     def reduce(self, task) -> tuple[np.ndarray, np.ndarray, float]:
         """Run task(part, x, h, g) -> h, g, number over all blocks; return the sums, the same for any threads."""
@@ -118,29 +147,28 @@ class Geometry(Protocol):
         """
 
 
-class Whitened:
-    """Base of geometries whose `coordinates` are those in which the Fisher metric is the identity."""
+class Group:
+    """A group of blocks as functions for `Geometry.in_groups` see it; the slices are of its vectors."""
 
-    __slots__ = ()
+    __slots__ = ("blocks", "geometry", "new", "rho", "sites", "tau")
 
-    def slope(self, belief, h, g):
-        """Return the square of the length of a change of sums in the Fisher metric."""
-        change = self.coordinates(belief, h, g)
-        return float(change @ change)
+    def __init__(self, geometry, sites, blocks, at, new):
+        self.geometry, self.sites, self.blocks = geometry, sites, blocks
+        self.tau, self.rho = at
+        self.new = new  # two vectors that may be filled in
 
 
-class RowByRow:
+def added(group, part, x, h, g):
+    """Add the sites of a block to the sums; see `Geometry.sums`."""
+    return *group.geometry.add(part, x, group.tau[part], group.rho[part], h, g), 0.0
+
+
+class RowByRow(Geometry):
     """Base of geometries that keep h and g of the sites of each row, and sum them up when all are known.
 
     A subclass has `n_rows`, `base`, the prior means of f (N,), `threads`, `groups`, the first and last rows of the
-    groups, `block`, how many rows are matched together, and `summed`.
+    groups, `block`, how many rows are matched together, and `summed`. Its beliefs are `Marginals`.
     """
-
-    __slots__ = ()
-
-    def vector(self):
-        """A number for each row, zeros."""
-        return np.zeros(self.n_rows)
 
     def each_group(self, function):
         """Yield function(blocks) for the groups of rows, in order; threads take groups."""
@@ -157,10 +185,6 @@ class RowByRow:
         g[part] = tau - rho * self.base[part]
         return h, g
 
-    def renew(self, sites, belief, part, x, tau, rho, up, down, h, g):
-        """Renew the sites of a block from one belief and put them into (h, g) of the rows."""
-        return renew_block(self, sites, belief, part, x, tau, rho, up, down, h, g)
-
     def reduce(self, task):
         """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
         h, g = np.empty(self.n_rows), np.empty(self.n_rows)
@@ -174,6 +198,17 @@ class RowByRow:
     def gather(self, tau, rho):
         """(h, g) of given sites."""
         return self.summed(rho.copy(), tau - rho * self.base)
+
+
+class Marginals(Belief):
+    """Base of beliefs that keep `mean` and `variance` of all f, (N,), the means up to a constant."""
+
+    __slots__ = ()
+
+    def change_from(self, old):
+        """The largest change of a marginal of f: means in sd of this belief, variances relative."""
+        shift = np.abs(self.mean - old.mean) / np.sqrt(self.variance)
+        return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
 
 
 def towards(geometry, start, h, g, length, accept=lambda belief: True):

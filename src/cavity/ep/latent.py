@@ -11,7 +11,7 @@ from scipy.linalg import blas, eigh
 
 from cavity import _core
 from cavity.base.triangles import full
-from cavity.ep.geometry import GROUPS, RowByRow, Whitened
+from cavity.ep.geometry import GROUPS, Marginals, RowByRow
 from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
 from cavity.ep.visits import visit
 from cavity.linalg import tiled
@@ -25,7 +25,7 @@ EXACT_EVERY = 8  # sweeps after which the running covariance is built anew
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LatentBelief:
+class LatentBelief(Marginals):
     """Marginals of the function values, their prior means taken away."""
 
     h: np.ndarray  # (N,): rho
@@ -43,16 +43,9 @@ class LatentBelief:
         """KL(q || prior)."""
         return self.prior_gap() - 0.5 * float(self.h @ self.variance)
 
-    def change_from(self, old):
-        """The largest change of a marginal: means in sd of this belief, variances relative."""
-        shift = np.abs(self.mean - old.mean) / np.sqrt(self.variance)
-        return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
 
-
-class Latent(RowByRow, Whitened):
+class Latent(RowByRow):
     """Function values under a Gaussian-process prior; see the head of the file. Two N x N matrices in all."""
-
-    parallel_only = False
 
     def __init__(self, gram, base, threads, buffer=None):
         self.gram, self.base, self.threads = gram, base, threads
@@ -173,9 +166,8 @@ class Latent(RowByRow, Whitened):
         mean = self.base + belief.mean
         skipped, log_z = 0, 0.0
         for low in range(part.start, part.stop, SWEEP):
-            missed, gained = self._visit(
-                joint, mean, sites, slice(low, min(low + SWEEP, part.stop)), tau, rho, up, down
-            )
+            block = slice(low, min(low + SWEEP, part.stop))
+            missed, gained = self._visit(joint, mean, sites, block, tau, rho, up, down)
             skipped, log_z = skipped + missed, log_z + gained
         h, g = self.gather(tau, rho)
         variance = np.diagonal(joint).copy()

@@ -50,19 +50,16 @@ class Solver:
     diagonal: np.ndarray | None = field(default=None, metadata=saved(Array("U", "nonnegative")))
     cleared: bool = False  # whether zeros are above the triangle
 
-    def forward(self, x, threads=tiled.ALONE):
-        """L^-1 applied to the rows of x (n, N), which is overwritten where it can be."""
+    def forward(self, x, threads=tiled.ALONE, transposed=False):
+        """L^-1 applied to the rows of x (n, N), which is overwritten where it can be; L^-T if transposed."""
         if len(x) == 1:
             apply = blas.dtrmv if self.inverted else blas.dtrsv  # half the time of the others
-            return apply(self.triangle.T, x[0], lower=0, trans=1, overwrite_x=1)[None]
-        return tiled.solve(self.triangle, x, threads, inverted=self.inverted)
+            return apply(self.triangle.T, x[0], lower=0, trans=not transposed, overwrite_x=1)[None]
+        return tiled.solve(self.triangle, x, threads, inverted=self.inverted, transposed=transposed)
 
     def backward(self, x, threads=tiled.ALONE):
         """L^-T applied to the rows of x (n, N), which is overwritten where it can be."""
-        if len(x) == 1:
-            apply = blas.dtrmv if self.inverted else blas.dtrsv
-            return apply(self.triangle.T, x[0], lower=0, overwrite_x=1)[None]
-        return tiled.solve(self.triangle, x, threads, inverted=self.inverted, transposed=True)
+        return self.forward(x, threads, transposed=True)
 
     def clear(self):
         """Put zeros above the triangle."""
@@ -82,9 +79,8 @@ class Solver:
         if self.diagonal is None:
             self.diagonal = np.empty(len(self.root))
             columns = spans(len(self.root), -(-len(self.root) // COLUMNS))
-            threads.run(
-                _kernel.column_squares, [(self.invert(threads).triangle, self.diagonal, *each) for each in columns]
-            )
+            triangle = self.invert(threads).triangle
+            threads.run(_kernel.column_squares, [(triangle, self.diagonal, *each) for each in columns])
         return self.diagonal
 
     def explained(self, cross):

@@ -2,7 +2,7 @@
 
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
-from cavity.ep.remote import RemoteDense, RemoteEngine, RemoteStochastic
+from cavity.ep.remote import RemoteDense, RemoteEngine
 from cavity.ep.stochastic import Stochastic
 from cavity.sources.dataset import REMOTE
 from cavity.sources.features import kind_of
@@ -15,7 +15,6 @@ def make_geometry(X, *settings):
 
 def make_engine(geometry, sites, options, start):
     """Return the engine of a schedule for a geometry of any kind; `start` are sites to start from, or None."""
-    remote = isinstance(geometry, RemoteDense)
     if options.schedule == "stochastic":
-        return (RemoteStochastic if remote else Stochastic)(geometry, sites, options)
-    return (RemoteEngine if remote else Engine)(geometry, sites, options, start)
+        return Stochastic(geometry, sites, options)
+    return (RemoteEngine if isinstance(geometry, RemoteDense) else Engine)(geometry, sites, options, start)

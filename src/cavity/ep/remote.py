@@ -1,8 +1,8 @@
 """EP on rows that dask has: sites stay with their runs from pass to pass, and sums of them come back.
 
 The engines are those of rows at hand, bit by bit: `engine.Engine` and `stochastic.Stochastic`. Here is what differs:
-their sites are handles, see `runs.remote.Runs`, and what they do with blocks are functions that can be sent. Rows
-that are visited one by one are visited where they are, one run after the other; the belief travels.
+sites of the former are handles, see `runs.remote.Runs`, and what both do with blocks is sent to where these are. Rows
+that are visited one by one are visited there, too, one run after the other; the belief travels.
 
 A worker that is lost takes sites with it. dask makes them again from those of the pass before, so every few passes they
 are fetched and put anew, unless they are too many: then no more than these passes are made again.
@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 
 from cavity.ep.dense import FEW_COLUMNS, SWEEP_ROWS, Dense, added_up
-from cavity.ep.engine import Engine, assessed_in, improper_in
-from cavity.ep.stochastic import Stochastic, asked, value_of
+from cavity.ep.engine import Engine
+from cavity.ep.geometry import Geometry, Group
 from cavity.runs.merge import merge, merge_runs, starts
 from cavity.runs.remote import Runs
 from cavity.sources.scratch import MOST_IN_MEMORY
@@ -32,9 +32,7 @@ class RemoteDense(Dense):
         self._runs = Runs(Source(X.parts, X.name, self.groups[0][1]))
         self._own = None  # the handles of what the tasks of a run know of its rows
 
-    def vector(self):
-        """Zeros for each row."""
-        return np.zeros(self.n_rows)
+    vector = Geometry.vector  # in memory, or not at all
 
     def bare(self):
         """What tasks need of this."""
@@ -56,38 +54,32 @@ class RemoteDense(Dense):
         """Return handles of function(tau, ...) and function(rho, ...)."""
         return self._runs.each(_change, function, *handles, rows=False)[1]
 
-    def in_groups(self, function, sites, *known, at=None):
-        """Call function(group, *known) for all `Group`s.
+    def in_groups(self, function, sites, at, *known, filled=False):
+        """Call function(group, *known) for all `Group`s, see `Geometry`; `at` are vectors, or handles and None."""
+        found, handles = self._over(function, sites, at, known, False)
+        found = [each for some in found for each in some]
+        return found, self.fetched(handles) if filled else (None, None)
 
-        Returns
-        -------
-        found, handles
-            What it found in each group, in order, and handles of what it left in `Group.new`.
-        """
-        return self._over(function, sites, known, at, False)
-
-    def sums(self, function, sites, *known, at=None):
-        """Return the sums of function(group, part, x, h, g, *known) -> h, g, number over all blocks; and handles."""
-        found, handles = self._over(partial(_summed, function), sites, known, at, True)
+    def sums(self, function, sites, at, *known, new=None):
+        """Return the sums of function(group, part, x, h, g, *known), see `Geometry`; and handles of `Group.new`."""
+        found, handles = self._over(partial(_summed, function), sites, at, known, True)
         size = self._runs.layout.block_rows
         counts = (-(-(stop - start) // size) for start, stop in self._runs.spans)
-        return self.whole(*merge_runs(zip(counts, found, strict=True))), handles
+        return self.whole(*merge_runs(zip(counts, found, strict=True))), (handles, None)
 
-    def _over(self, function, sites, known, at, merging):
-        if self._own is None or self._own[0] is not sites:
+    def _over(self, function, sites, at, known, merging):
+        """What tasks find in all runs, and handles of what they leave behind; without sites with those there last."""
+        if self._own is None or (sites is not None and self._own[0] is not sites):
             spans = [slice(*span) for span in self._runs.spans]
             base = [None if self.base is None else self.base[span] for span in spans]
             cut = [None if sites is None else sites.of_rows(span) for span in spans]
             self._own = sites, self._runs.put(list(zip(cut, base, strict=True)))
-        given = function, self.bare(), known, merging
-        found, handles = self._runs.each(_of_groups, given, self._own[1], *([] if at is None else [at]))
+        given, (tau, rho) = (function, self.bare(), known, merging), at
+        old = [] if tau is None else [tau if rho is None else self.put(tau, rho)]
+        found, handles = self._runs.each(_of_groups, given, self._own[1], *old)
         if self.threads.job is not None:
             self.threads.job.within_pass(1, 1, self.n_rows)
-        return found if merging else [each for some in found for each in some], handles
-
-    def gather(self, tau, rho):
-        """(h, g) of given sites."""
-        return self.sums(_added, self._own and self._own[0], at=tau if rho is None else self.put(tau, rho))[0][:2]
+        return found, handles
 
     def sweep(self, sites, belief, part, tau, rho, up, down):
         """Visit the sites of a slice of rows one after the other, where they are; tau, rho (N,) change in place."""
@@ -108,16 +100,7 @@ class RemoteDense(Dense):
         return self.belief(*self.gather(tau, rho)), skipped, added_up(log_z)
 
 
-class Group:
-    """A group of blocks of a run, as its functions see it; slices are of the rows of the run."""
-
-    def __init__(self, geometry, sites, blocks, old, new):
-        self.geometry, self.sites, self.blocks = geometry, sites, blocks
-        self.tau, self.rho = (None, None) if old is None else old
-        self.new = new  # two vectors that may be left behind
-
-
-def _of_groups(run, given, own, old=None):
+def _of_groups(run, given, own, old=(None, None)):
     """A task: what a function finds in the groups of a run, and two vectors that it leaves behind."""
     (function, geometry, known, merging), (sites, base) = given, own
     geometry = copy(geometry)
@@ -134,36 +117,6 @@ def _of_groups(run, given, own, old=None):
 def _summed(function, group, *known):
     """Return the sums over the blocks of a group."""
     return group.geometry.summed(lambda *block: function(group, *block, *known), group.blocks)
-
-
-def _renewed(group, part, x, h, g, belief, up, down):
-    """Renew the sites of a block and add them to the sums."""
-    own = group.tau[part], group.rho[part]
-    *new, skipped, h, g = group.geometry.renew(group.sites, belief, part, x, *own, up, down, h, g)
-    group.new[:, part] = new
-    return h, g, float(skipped)
-
-
-def _added(group, part, x, h, g):
-    """Add the sites of a block to the sums."""
-    return *group.geometry.add(part, x, group.tau[part], group.rho[part], h, g), 0.0
-
-
-def _asked(group, part, x, h, g, cavity):
-    """Add the sites that a block asks for to the sums."""
-    return *asked(group.geometry, group.sites, cavity, part, x, h, g), 0.0
-
-
-def _improper(group, belief):
-    return improper_in(group.blocks, group.geometry, group.sites, belief, group.tau, group.rho)
-
-
-def _assessed(group, belief):
-    return assessed_in(group.blocks, group.geometry, group.sites, belief, group.tau, group.rho, *group.new)
-
-
-def _valued(group, cavity, belief):
-    return value_of(group.blocks, group.geometry, group.sites, cavity, belief)
 
 
 def _change(run, function, *vectors):
@@ -214,36 +167,15 @@ class RemoteEngine(Engine):
         return self.geometry.changed(function, sites[0], *(each[0] for each in others)), None
 
     def _renewed(self, up, down):
-        self.spare = None
+        self.spare = None, None  # new sites are where their rows are
         if self.rho is not None:
             self.tau, self.rho = self.geometry.put(self.tau, self.rho), None
         elif self.sweeps % PASSES == 0 and self.geometry.n_rows <= MOST_IN_MEMORY:
             self.tau = self.geometry.put(*self.geometry.fetched(self.tau))
-        known = self.belief, up, down
-        sums, new = self.geometry.sums(_renewed, self.sites, *known, at=self.tau)
-        return *sums, (new, None)
-
-    def _handles(self):
-        return self.tau if self.rho is None else self.geometry.put(self.tau, self.rho)
-
-    def _count_improper(self, belief):
-        return sum(self.geometry.in_groups(_improper, self.sites, belief, at=self._handles())[0])
+        return super()._renewed(up, down)
 
     def _evaluate(self):
-        found, handles = self.geometry.in_groups(_assessed, self.sites, self.belief, at=self._handles())
-        totals, residuals = zip(*found, strict=True)
-        loo, moved = self.geometry.fetched(handles)
+        found = super()._evaluate()
         if self.rho is None:
             self.tau, self.rho = self.geometry.fetched(self.tau)
-        return float(np.sum(totals)) - self.belief.prior_gap(), loo, moved, max(residuals)
-
-
-class RemoteStochastic(Stochastic):
-    """One fit by stochastic EP, of which nothing stays with the rows."""
-
-    def _pass(self):
-        return self.geometry.sums(_asked, self.sites, self._cavity(self.belief))[0][:2]
-
-    def _evidence(self):
-        known = self._cavity(self.belief), self.belief
-        return float(merge(self.geometry.in_groups(_valued, self.sites, *known)[0])) - self.belief.prior_gap()
+        return found

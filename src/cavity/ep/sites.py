@@ -101,15 +101,9 @@ class Sites:
 
     def arguments(self, rows):
         """What the sequential kernels read of a block of rows."""
-        return (
-            self.kind,
-            self.parameters,
-            self.part(self.exponent, rows),
-            self.part(self.fraction, rows),
-            self.part(self.residual, rows),
-            self.numbers[rows],
-            self.part(self.extra, rows),
-        )
+        powers = self.part(self.exponent, rows), self.part(self.fraction, rows)
+        residual, extra = self.part(self.residual, rows), self.part(self.extra, rows)
+        return self.kind, self.parameters, *powers, residual, self.numbers[rows], extra
 
     def match(self, rows, mean, variance, exponent=None, strict=True):
         """The factors that match the moments of p^e times cavities N(mean, variance): log_z, tau, rho.

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base.lazy import sparse
-from cavity.ep.geometry import GROUPS, RowByRow
+from cavity.ep.geometry import GROUPS, Marginals, RowByRow
 from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import spans
@@ -71,15 +71,15 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseBelief:
+class SparseBelief(Marginals):
     """A Gaussian over a: its mean, its covariance on the pattern, and the marginals of all f."""
 
     h: np.ndarray  # (E,)
     g: np.ndarray  # (n,)
     step: np.ndarray  # (n,): the mean of a less a0
     inverse: np.ndarray  # (E,): Q^-1 on the pattern
-    f_mean: np.ndarray  # (N,)
-    f_variance: np.ndarray  # (N,)
+    mean: np.ndarray  # (N,): of f
+    variance: np.ndarray  # (N,): of f
     square: float  # step' P step
     log_ratio: float  # log |Q|/|P|
     trace: float  # of h Q^-1
@@ -91,11 +91,6 @@ class SparseBelief:
     def divergence(self):
         """KL(q || prior)."""
         return self.prior_gap() - 0.5 * self.trace
-
-    def change_from(self, old):
-        """The largest change of a marginal of f: means in sd of this belief, variances relative."""
-        shift = np.abs(self.f_mean - old.f_mean) / np.sqrt(self.f_variance)
-        return float(max(np.max(shift), np.max(np.abs(old.f_variance / self.f_variance - 1.0))))
 
 
 class Sparse(RowByRow):
@@ -155,10 +150,6 @@ class Sparse(RowByRow):
             raise OverflowError("variances of rows under the prior leave the range of float64; rescale the columns")
         return found
 
-    def settled(self, belief):
-        """The belief that a fit ends with: this one, as none carries rounding on."""
-        return belief
-
     def sharpened(self, belief, factor):
         """The belief with its covariance divided by `factor` and the same mean."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -197,7 +188,7 @@ class Sparse(RowByRow):
 
     def values(self, belief, part, _):
         """The means and variances of f of a block."""
-        return belief.f_mean[part], belief.f_variance[part]
+        return belief.mean[part], belief.variance[part]
 
     def summed(self, h, g):
         """X' diag(h) X on the pattern, and X' g."""

@@ -19,6 +19,8 @@ from cavity.ep.geometry import towards
 from cavity.ep.visits import cavities
 from cavity.runs.merge import merge
 
+NO_SITES = None, None  # of rows: nothing is kept
+
 
 class Stochastic:
     """One fit by stochastic EP; the geometry is that of `engine.Engine`."""
@@ -37,12 +39,7 @@ class Stochastic:
 
     def _pass(self):
         """Ask all rows for their sites; return their sums."""
-        cavity = self._cavity(self.belief)
-
-        def task(part, x, h, g):
-            return *asked(self.geometry, self.sites, cavity, part, x, h, g), 0.0
-
-        return self.geometry.reduce(task)[:2]
+        return self.geometry.sums(asked, self.sites, NO_SITES, self._cavity(self.belief))[0][:2]
 
     def kept(self):
         """Return what decides how passes go on, for `resume`."""
@@ -86,23 +83,25 @@ class Stochastic:
         Each row leaves the belief with its own site; as EP's free energy is stationary in the sites, that they come
         from the averaged cavity matters to second order only.
         """
-        given = self.geometry, self.sites, self._cavity(self.belief), self.belief
-        return float(merge(self.geometry.each_group(lambda blocks: value_of(blocks, *given)))) - self.belief.prior_gap()
+        known = self._cavity(self.belief), self.belief
+        return (
+            float(merge(self.geometry.in_groups(value_of, self.sites, NO_SITES, *known)[0])) - self.belief.prior_gap()
+        )
 
 
-def asked(geometry, sites, cavity, part, x, h, g):
+def asked(group, part, x, h, g, cavity):
     """Add the sites that the rows of a block ask for to the sums; return these."""
-    _, tau, rho = sites.match(part, *geometry.values(cavity, part, x))
-    copies = 1.0 / sites.part(sites.fraction, part)
-    return geometry.add(part, x, copies * tau, copies * rho, h, g)
+    _, tau, rho = group.sites.match(part, *group.geometry.values(cavity, part, x))
+    copies = 1.0 / group.sites.part(group.sites.fraction, part)
+    return *group.geometry.add(part, x, copies * tau, copies * rho, h, g), 0.0
 
 
-def value_of(blocks, geometry, sites, cavity, belief):
-    """Return the sum of the log values of the sites that the rows of some blocks ask for."""
-    total = 0.0
-    for part, x in blocks:
-        _, tau, rho = sites.match(part, *geometry.values(cavity, part, x))
-        mean, variance = geometry.values(belief, part, x)
+def value_of(group, cavity, belief):
+    """Return the sum of the log values of the sites that the rows of a group ask for."""
+    total, sites = 0.0, group.sites
+    for part, x in group.blocks:
+        _, tau, rho = sites.match(part, *group.geometry.values(cavity, part, x))
+        mean, variance = group.geometry.values(belief, part, x)
         m, v, _ = cavities(mean, variance, tau, rho, 1.0)
         log_z, _, _ = sites.match(part, m, v)
         value = site_values(log_z, mean, variance, m, v)

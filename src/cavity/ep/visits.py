@@ -50,18 +50,6 @@ def renewed(sites, part, mean, variance, tau, rho, up, down):
     return tau, rho + damping * d_rho, int(np.sum(~proper))
 
 
-def renew_block(geometry, sites, belief, part, x, tau, rho, up, down, h, g):
-    """Renew the sites of a block from one belief and add them to the sums, in the steps of a geometry.
-
-    Returns
-    -------
-    tau, rho, skipped, h, g
-        The new sites, the number of those left alone, and the sums.
-    """
-    new_tau, new_rho, skipped = renewed(sites, part, *geometry.values(belief, part, x), tau, rho, up, down)
-    return new_tau, new_rho, skipped, *geometry.add(part, x, new_tau, new_rho, h, g)
-
-
 def visit(sites, block, f, joint, tau, rho, up, down):
     """Visit the sites of a block, compiled or, for a likelihood in plain Python, one call each (slow).
 

@@ -12,7 +12,7 @@ import numpy as np
 from cavity import _core
 from cavity.base.loop import CONVERGED, STOPPED, STUCK
 from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
-from cavity.ep.geometry import Whitened
+from cavity.ep.geometry import Geometry
 from cavity.models.clutter.sites import moment_change
 from cavity.runs.merge import starts
 
@@ -33,7 +33,7 @@ class SphericalBelief:
         return float(moment_change((old.mean, old.variance), (self.mean, self.variance)))
 
 
-class Spherical(Whitened):
+class Spherical(Geometry):
     """The geometry of one problem, as far as the double loop asks for it."""
 
     def __init__(self, points):

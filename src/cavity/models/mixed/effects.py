@@ -28,14 +28,8 @@ class Effects:
     def of(cls, geometry, belief):
         """Return the effects of a belief of `ep.sparse`."""
         pattern = geometry.pattern
-        entries = geometry.prior_entries + belief.h
-        found = cls(
-            geometry.prior_mean + belief.step,
-            pattern.indptr,
-            pattern.rows,
-            entries,
-            pattern.order.astype(np.intp),
-        )
+        mean, entries = geometry.prior_mean + belief.step, geometry.prior_entries + belief.h
+        found = cls(mean, pattern.indptr, pattern.rows, entries, pattern.order.astype(np.intp))
         vars(found).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # known already
         return found
 
@@ -48,6 +42,11 @@ class Effects:
     def columns(self):
         """The column of each entry."""
         return np.repeat(np.arange(len(self.mean)), np.diff(self.indptr))
+
+    @property
+    def keys(self):
+        """The number of each entry in the whole matrix, in order."""
+        return self.columns * len(self.mean) + self.indices
 
     @cached_property
     def factor(self):
@@ -74,31 +73,29 @@ class Effects:
 
     def trace_with(self, rows, columns, entries):
         """The trace of Q^-1 times a symmetric matrix, of which the lower triangle, on the pattern of Q, is given."""
-        keys = self.columns * len(self.mean) + self.indices  # in order
-        places = np.searchsorted(keys, columns * len(self.mean) + rows)
+        places = np.searchsorted(self.keys, columns * len(self.mean) + rows)
         return float(np.sum(np.where(rows == columns, 1.0, 2.0) * entries * self.inverse[places]))
 
     def covariance(self, index):
         """The joint covariance of some effects, (m, m)."""
-        index = np.asarray(index)
-        return self.cross(sparse.csr_array((np.ones(len(index)), (np.arange(len(index)), index)), self._shape(index)))
-
-    def _shape(self, index):
-        return len(index), len(self.mean)
+        index, m = np.asarray(index), len(index)
+        return self.cross(sparse.csr_array((np.ones(m), (np.arange(m), index)), (m, len(self.mean))))
 
     def cross(self, rows):
         """The joint covariance of a few linear combinations, rows (m, n), a CSR array."""
         half = self._half(rows.toarray())
         return half @ half.T
 
-    def predict(self, rows, offset):
-        """Means and variances of rows (N, n), a CSR array, with an offset.
+    def predict(self, rows, offset=None):
+        """Means and variances of rows (N, n), a CSR array, with an offset (N,) if there is one.
 
         Where all pairs of effects of a row are on the pattern the covariances are at hand; other rows take a solve.
         """
-        mean, variance = rows @ self.mean + offset, np.zeros(rows.shape[0])
+        mean, variance = rows @ self.mean, np.zeros(rows.shape[0])
+        if offset is not None:
+            mean += offset
         known = np.ones(rows.shape[0], dtype=bool)
-        keys = self.columns * len(self.mean) + self.indices
+        keys = self.keys
         counts = np.diff(rows.indptr)
         for count in np.unique(counts[counts > 0]):
             here = np.flatnonzero(counts == count)
@@ -118,13 +115,11 @@ class Effects:
         check_moments(mean, variance)
         return mean, variance
 
-    def _half(self, dense):
-        """L^-1 P x of rows x: their squares sum to x' Q^-1 x."""
+    def _half(self, dense, way="forward"):
+        """L^-1 P x of rows x: their squares sum to x' Q^-1 x; or P' L^-T x."""
         with Threads(1) as threads, single_blas():
-            return self.cholesky.solve(self.factor, dense, threads, half="forward")
+            return self.cholesky.solve(self.factor, dense, threads, half=way)
 
     def sample(self, n, rng):
         """Draws (n, all effects)."""
-        z = rng.standard_normal((n, len(self.mean)))
-        with Threads(1) as threads, single_blas():
-            return self.mean + self.cholesky.solve(self.factor, z, threads, half="backward")
+        return self.mean + self._half(rng.standard_normal((n, len(self.mean))), "backward")

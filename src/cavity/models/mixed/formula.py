@@ -6,7 +6,6 @@ The package formulae makes columns of what a formula says (Capretto's formulae, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,11 +15,11 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.arrays import wrong
 from cavity.base.errors import missing_extra
-from cavity.base.frames import column_at, data_frame, names_of, numbers, some
+from cavity.base.frames import data_frame, numbers, some
 from cavity.base.types import FloatArray
-from cavity.models.mixed.levels import Levels, labels_of, new_codes
+from cavity.models.mixed.levels import column_in, labels_of, names_in, new_codes
 from cavity.models.mixed.notation import NAME, Parts, refused, split
-from cavity.models.mixed.terms import INTERCEPT, Term, checked_terms
+from cavity.models.mixed.terms import INTERCEPT, Term, terms_of_blocks
 
 FUNCTIONS = {name: getattr(np, name) for name in ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")} | {"np": np}
 COUNTS = re.compile(r"\s*(p|prop|proportion|cbind)\s*\((.*)\)\s*", re.DOTALL)
@@ -72,25 +71,24 @@ def design(formula, frame, thresholds_for_intercept=False):
     formula = f"{formula} + 1" if thresholds_for_intercept else formula  # after a 0, too, it brings the intercept back
     parts = Parts.of(formula)
     y = _observations(parts.y, frame)
-    texts = [parts.fixed, *(text for group in parts.random for text in _blocks(group))]
-    wanted = {name for text in texts for name in _variables(text)}
+    wanted = {name for text in _texts(parts) for name in _variables(text)}
     table = _pandas(frame, wanted, len(y))
-    fixed, *random = [_evaluated(text, table) for text in texts]
-    X, names, offset = _columns(fixed, table, not thresholds_for_intercept)
-    known, terms = {}, []
-    blocks = [(names, text) for group in parts.random for names in group.groups for text in _blocks(group)]
-    matrix = dict(zip(texts[1:], random, strict=True))
-    for group, text in blocks:
-        if group not in known:
-            known[group] = Levels.of(group, {name: _taken(frame, name) for name in group})
-            _check_length(known[group][1], group, len(y))
-        Z, columns, base = _columns(matrix[text], table)
+    matrices = _matrices(parts, table)
+    X, names, offset = _columns(matrices[parts.fixed], table, not thresholds_for_intercept)
+    random = _random(parts)
+    groups = {name: _taken(frame, name) for group, _ in random for name in group}
+    blocks = []
+    for group, text in random:
+        Z, columns, base = _columns(matrices[text], table)
         if base is not None or not columns:
             raise refused(
                 f"({text} | {':'.join(group)})", "random effects are an intercept, or coefficients of columns"
             )
-        terms.append(Term(known[group][0], columns, None, known[group][1], Z))
-    return Design(y, X, names, offset, checked_terms(terms), Coding.of(formula, table, [fixed, *random]))
+        blocks.append((group, columns, None, Z))
+    terms = terms_of_blocks(blocks, groups)
+    for term in terms:
+        _check_length(term.codes, term.levels.columns, len(y))
+    return Design(y, X, names, offset, terms, Coding.of(formula, table, matrices.values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +143,7 @@ class Coding:
         }
         n = len(next(iter((self.numbers | self.codes).values()), [0]))
         table = data_frame(self.numbers | table, index=range(n))
-        texts = [self._parts.fixed, *(text for group in self._parts.random for text in _blocks(group))]
-        return {text: _evaluated(text, table) for text in texts}
+        return _matrices(self._parts, table)
 
     def rows(self, frame, terms, levels="known", n_features=np.inf):
         """Return X (M, D), offset (M,) or None, and (codes (M,), Z (M, k)) for each term, of new rows; see `new_rows`.
@@ -166,10 +163,9 @@ class Coding:
         X, names, offset = _columns(self._matrices[self._parts.fixed], table)
         if len(names) > n_features:
             X, _, offset = _columns(self._matrices[self._parts.fixed], table, intercept=False)
-        texts = [text for group in self._parts.random for _ in group.groups for text in _blocks(group)]
-        values = {text: _columns(self._matrices[text], table)[0] for text in texts}
         codes = new_codes(terms, groups, levels)
-        return X, offset, [(each, values[text]) for each, text in zip(codes, texts, strict=True)]
+        values = [_columns(self._matrices[text], table)[0] for _, text in _random(self._parts)]
+        return X, offset, list(zip(codes, values, strict=True))
 
     def observations(self, frame):
         """Return the y of new rows."""
@@ -181,7 +177,7 @@ class Coding:
 
 def _names(frame):
     """The names of the columns of a data frame or a dictionary of columns."""
-    names = tuple(map(str, frame)) if isinstance(frame, Mapping) else names_of(frame)
+    names = names_in(frame)
     if names is None:
         numbers(frame, "data")  # TypeError for a lazy frame
         kind = type(frame).__name__
@@ -196,7 +192,7 @@ def _taken(frame, name):
     names = _names(frame)
     if name not in names:
         raise wrong("data", f"must have the columns of the formula: {name!r} missing; there is {some(names)}")
-    return frame[name] if isinstance(frame, Mapping) else column_at(frame, names.index(name))
+    return column_in(frame, name)
 
 
 def _first(frame):
@@ -282,6 +278,21 @@ def _blocks(group):
         return [group.columns]
     names = [_quoted(term) for term in _described(group.columns).common_terms]
     return ["1" if name is None else f"0 + {name}" for name in names]
+
+
+def _texts(parts):
+    """The parts of a formula that have columns: that of fixed effects, and the blocks of random ones."""
+    return [parts.fixed, *(text for group in parts.random for text in _blocks(group))]
+
+
+def _random(parts):
+    """The random effects of a formula: the columns of a group, and the text of a block, for each term."""
+    return [(names, text) for group in parts.random for names in group.groups for text in _blocks(group)]
+
+
+def _matrices(parts, table):
+    """The matrices of formulae for the parts of a formula, by their texts."""
+    return {text: _evaluated(text, table) for text in _texts(parts)}
 
 
 def _quoted(term):

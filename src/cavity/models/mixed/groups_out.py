@@ -62,8 +62,7 @@ def _log_evidence(likelihood, effects, tau, rho, rows, matrix, threads):
     if not np.linalg.eigvalsh(inner)[0] > 0:
         raise ArithmeticError("without its rows the approximation is improper")
     covariance = root @ np.linalg.solve(inner, root.T)
-    offset = np.zeros(len(tau)) if rows.offset is None else rows.offset
-    mean = matrix @ effects.mean + offset
+    mean = matrix @ effects.mean + (0.0 if rows.offset is None else rows.offset)
     mean += covariance @ (rho * mean - tau)
     geometry = Latent(np.ascontiguousarray(0.5 * (covariance + covariance.T)), mean, threads)
     fit = Engine(geometry, Sites(likelihood, rows.y, rows.weights), Options.checked()).run()

@@ -12,7 +12,7 @@ from cavity.models.defaults import likelihood_for
 from cavity.models.linear.defaults import learns_level
 from cavity.models.mixed.formula import design
 from cavity.models.mixed.readers import GROUPS, FormulaReader, Reader, add_offsets
-from cavity.models.mixed.terms import INTERCEPT, effects_of, terms_of
+from cavity.models.mixed.terms import INTERCEPT, terms_of
 from cavity.models.observations import Observations
 from cavity.sources.dataset import Dataset, open_columns, open_table
 from cavity.sources.features import open_features
@@ -76,8 +76,8 @@ class Inputs:
 
     @classmethod
     def _by_columns(cls, model, X, y, groups, others):
-        effects, X = effects_of(model.effects), open_table(X, "X")
-        wanted = dict.fromkeys(each for one in effects for each in one.group)
+        X = open_table(X, "X")
+        wanted = dict.fromkeys(each for one in model.effects for each in one.group)
         if groups is None and names_of(X) is None:
             words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
             raise arrays.wrong("groups", words, TypeError)
@@ -86,7 +86,7 @@ class Inputs:
         if groups is None:
             groups = {name: dataset.column(argument) for argument, name in columns.items()}
         names, X = dataset.names, open_features(dataset.in_memory(), "full")
-        terms = tuple(terms_of(effects, X, names, groups))
+        terms = tuple(terms_of(model.effects, X, names, groups))
         observed = replace(dataset, X=X, columns={name: dataset.columns[name] for name in ("y", *others)})
         observations = Observations.of(model.likelihood, observed)
         bare = tuple(term.without_rows() for term in terms)

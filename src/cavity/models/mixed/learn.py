@@ -180,7 +180,7 @@ class MixedEvidence(LinearEvidence):
 
     def problem_at(self, settings):
         """The problem with these covariances."""
-        return self.problem.with_covariances(settings.prior)
+        return replace(self.problem, covariances=settings.prior)
 
     def best(self, settings):
         """The problem of a model with these settings."""

@@ -39,7 +39,7 @@ class Levels:
         """Return the levels of the rows of some columns of a table of groups, and the number of each row's, (N,)."""
         coded = [_coded(table[each], each) for each in columns]
         sizes = tuple(len(labels) for labels, _ in coded)
-        joint, codes = np.unique(_joined([codes for _, codes in coded], sizes), return_inverse=True)
+        joint, codes = np.unique(np.ravel_multi_index([codes for _, codes in coded], sizes), return_inverse=True)
         combinations = np.stack(np.unravel_index(joint, sizes), axis=1)
         return cls(columns, tuple(labels for labels, _ in coded), combinations), codes
 
@@ -62,10 +62,13 @@ class Levels:
     def codes(self, table):
         """Return the number of the level of each row of a table of groups, NEW where the fit had none of it."""
         sizes = tuple(map(len, self.labels))
-        parts = [_numbered(table[each], each, labels) for each, labels in zip(self.columns, self.labels, strict=True)]
+        parts = [
+            _looked_up(labels_of(table[each], f"groups[{each!r}]"), labels)
+            for each, labels in zip(self.columns, self.labels, strict=True)
+        ]
         known = np.all([part != NEW for part in parts], axis=0)
-        joint = _joined([np.where(known, part, 0) for part in parts], sizes)
-        there = _joined(list(self.combinations.T), sizes)
+        joint = np.ravel_multi_index([np.where(known, part, 0) for part in parts], sizes)
+        there = np.ravel_multi_index(tuple(self.combinations.T), sizes)
         place = np.minimum(np.searchsorted(there, joint), len(there) - 1)
         return np.where(known & (there[place] == joint), place, NEW)
 
@@ -77,11 +80,6 @@ class Levels:
             if code != NEW:
                 return code
         raise ValueError(f"no level {level!r} of {self.group!r}; there is {some(self.names)}")
-
-
-def _joined(parts, sizes):
-    """Numbers of combinations, in the order of their parts."""
-    return np.ravel_multi_index(parts, sizes)
 
 
 def labels_of(values, called):
@@ -106,16 +104,12 @@ def _coded(values, name):
     if column.kinds is None:
         labels, codes = np.unique(column.values, return_inverse=True)
         return tuple(map(_plain, labels.tolist())), codes
-    return tuple(column.kinds), _looked_up(column.values, column.kinds)
+    return tuple(column.kinds), _looked_up(column, column.kinds)
 
 
-def _numbered(values, name, labels):
-    """The number of each row's label among those of the fit."""
-    column = labels_of(values, f"groups[{name!r}]")
-    return _looked_up(column.values if isinstance(column.values, list) else column.values.tolist(), labels)
-
-
-def _looked_up(values, labels):
+def _looked_up(column, labels):
+    """The number of each row's label among given ones, NEW if it is none of them."""
+    values = column.values if isinstance(column.values, list) else column.values.tolist()
     number = {each: k for k, each in enumerate(labels)}
     return np.fromiter((number.get(each, NEW) for each in values), dtype=np.intp, count=len(values))
 
@@ -130,7 +124,7 @@ def group_columns(groups, wanted, n):
     wanted = list(dict.fromkeys(wanted))
     if not wanted:
         return {}
-    there = tuple(map(str, groups)) if isinstance(groups, Mapping) else names_of(groups)
+    there = names_in(groups)
     if there is None:  # one column
         if len(wanted) != 1:
             raise wrong("groups", f"must have columns with the names {some(wanted)}, got {type(groups).__name__}")
@@ -140,7 +134,7 @@ def group_columns(groups, wanted, n):
         if missing:
             words = f"must have the columns of the random effects: {some(missing)} missing; there is {some(there)}"
             raise wrong("groups", words)
-        table = {name: groups[name] if isinstance(groups, Mapping) else _by_name(groups, name) for name in wanted}
+        table = {name: column_in(groups, name) for name in wanted}
     for name, column in table.items():
         is_column = hasattr(column, "__len__") and not isinstance(column, str) and getattr(column, "ndim", 1)
         if not is_column or len(column) != n:
@@ -149,8 +143,14 @@ def group_columns(groups, wanted, n):
     return table
 
 
-def _by_name(table, name):
-    return column_at(table, names_of(table).index(name))
+def names_in(table):
+    """Return the names of the columns of a data frame or a dictionary of columns, None for anything else."""
+    return tuple(map(str, table)) if isinstance(table, Mapping) else names_of(table)
+
+
+def column_in(table, name):
+    """Return a column of a data frame or a dictionary of columns, which must be there."""
+    return table[name] if isinstance(table, Mapping) else column_at(table, names_of(table).index(name))
 
 
 def new_codes(terms, table, levels="known"):

@@ -212,7 +212,7 @@ class NamedEffects(Coefficients):
         if learnt is not None:
             by_name = {name: each for name, *each in zip(learnt.names, learnt.values, learnt.sd, strict=True)}
         for term in self._reader.terms:
-            covariance = np.atleast_2d(self.model.covariances[term.name])
+            covariance = self.model.covariances[term.name]
             sd = np.sqrt(np.diagonal(covariance))
             correlations = (covariance / sd / sd[:, None])[np.tril_indices(len(sd), -1)]
             for name, value in zip(component_names(term), [*sd, *correlations], strict=True):

@@ -24,7 +24,6 @@ CLOSING = {"(": ")", "[": "]", "{": "}"}
 class Group:
     """What stands in a pair of parentheses with a bar: columns, whether they are correlated, and names of groups."""
 
-    text: str
     columns: str
     correlated: bool
     groups: tuple[tuple[str, ...], ...]
@@ -93,7 +92,7 @@ def _group(text, bars):
             raise refused(text, f"{words}; make a column of anything else")
         names += tuple(each[1] or each[2] for each in found)
         nested.append(names)
-    return Group(text, columns, not between, tuple(nested))
+    return Group(columns, not between, tuple(nested))
 
 
 def refused(text, words):

@@ -34,28 +34,23 @@ if TYPE_CHECKING:
 def posterior_of(solution, reader, **labels):
     """Return the posterior of a solution; new rows are read by the `Reader`."""
     problem, fit, effects = solution.problem, solution.fit, solution.weights
-    rows, d = problem.rows, problem.layout.n_fixed
+    rows = problem.rows
     loo = rows.scattered(fit.loo, np.nan)
     if rows.left_out.any():
         out = rows.part(rows.left_out)
         values = [(term.codes[rows.left_out], term.Z[rows.left_out]) for term in problem.terms]
-        offset = np.zeros(out.n) if out.offset is None else out.offset
-        moments = effects.predict(problem.layout.rows(out.X, values), offset)
+        moments = effects.predict(problem.layout.rows(out.X, values), out.offset)
         loo[rows.left_out] = log_density(problem.model.likelihood, out.y, *moments)
     names = [term.name for term in problem.terms]
     covariances = {name: arrays.read_only(each) for name, each in zip(names, problem.covariances, strict=True)}
     return MixedGLMPosterior(
         model=replace(problem.model, covariances=covariances),
-        mean=effects.mean[:d],
-        variance=effects.variance[:d],
-        covariance=effects.covariance(np.arange(d)),
         log_evidence=fit.log_evidence,
         n_samples=rows.n,
         effective_parameters=fit.belief.trace,
         trace=fit.trace,
         learnt=solution.learnt,
         has_offset=rows.has_offset,
-        _effects=effects,
         _reader=reader,
         _loo=loo,
         _tau=rows.scattered(fit.tau, 0.0),
@@ -63,9 +58,16 @@ def posterior_of(solution, reader, **labels):
         _influence=rows.scattered(fit.influence, 0.0),
         _row_weights=rows.unequal_weights,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
+        **moments_of(effects, problem.layout.n_fixed),
         **outcome(fit, solution.searched),
         **labels,
     )
+
+
+def moments_of(effects, d):
+    """Return all effects and the moments of the fixed ones, the first d, by the names of a posterior's fields."""
+    mean, variance = effects.mean[:d], effects.variance[:d]
+    return {"mean": mean, "variance": variance, "covariance": effects.covariance(np.arange(d)), "_effects": effects}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -281,30 +283,27 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         return LatentPosterior.predict_proba(self, rows, **options)
 
     def _read(self, X, **others):
-        """Return rows of all effects as CSR, variances of new levels, and the `Dataset` with the other arguments."""
+        """Return rows of all effects as CSR, the known part of f, variances of new levels, and the `Dataset`."""
         rows = X if isinstance(X, NewRows) else NewRows(X)
         dataset, values = self._reader.read(rows.X, rows.groups, rows.levels, others)
         extra = np.zeros(dataset.n_rows)
         for term, (codes, Z) in zip(self._reader.terms, values, strict=True):
             new = codes < 0
-            covariance = np.atleast_2d(self.model.covariances[term.name])
-            extra[new] += np.einsum("ij,jk,ik->i", Z[new], covariance, Z[new])
-        return self._layout.rows(dataset.X, values), extra, dataset
+            extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.covariances[term.name], Z[new])
+        return self._layout.rows(dataset.X, values), self._known_offset(dataset), extra, dataset
 
     def _latent(self, X, offset, exposure):
-        rows, extra, dataset = self._read(X, offset=offset, exposure=exposure)
-        known = self._known_offset(dataset)
-        mean, variance = self._effects.predict(rows, np.zeros(len(extra)) if known is None else known)
+        return self._moments(*self._read(X, offset=offset, exposure=exposure)[:3])
+
+    def _moments(self, rows, known, extra):
+        """The means and variances of f of rows as `_read` has them."""
+        mean, variance = self._effects.predict(rows, known)
         return mean, variance + extra
 
     def _drawn(self, X, n, rng, offset, exposure):
-        rows, extra, dataset = self._read(X, offset=offset, exposure=exposure)
-        known = self._known_offset(dataset)
+        rows, known, extra, _ = self._read(X, offset=offset, exposure=exposure)
         f = (rows @ self._effects.sample(n, rng).T).T + rng.standard_normal((n, len(extra))) * np.sqrt(extra)
         return within_range(f if known is None else f + known, "sample_y: the draws of f")
-
-    def _open(self, X, offset, exposure):
-        raise NotImplementedError  # rows come with groups: see _read
 
     def log_density(
         self,
@@ -332,12 +331,11 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         ndarray (n,)
             log p(y | x, data).
         """
-        rows, extra, dataset = self._read(X, y=y, offset=offset, exposure=exposure)
-        known = self._known_offset(dataset)
-        mean, variance = self._effects.predict(rows, np.zeros(len(extra)) if known is None else known)
+        *read, dataset = self._read(X, y=y, offset=offset, exposure=exposure)
+        mean, variance = self._moments(*read)
         y = recoded(dataset.column("y"), self.model.likelihood, self.classes)
-        y = observations(self.model.likelihood, y, len(extra))
-        return log_density(self.model.likelihood, y, mean, variance + extra)
+        y = observations(self.model.likelihood, y, len(mean))
+        return log_density(self.model.likelihood, y, mean, variance)
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw fixed effects from the posterior.
@@ -404,15 +402,14 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
             posterior without the sites of a level is improper, as it may be where sites of outliers under StudentT have
             negative precisions, or if EP over its rows fails, naming the level and the reason.
         """
-        names = tuple(dict.fromkeys(term.group for term in self._reader.terms))
-        term = names.index(arrays.choice(group, "group", names))
+        names = [term.group for term in self._reader.terms]
+        number = names.index(arrays.choice(group, "group", tuple(dict.fromkeys(names))))
         if self._tau is None:
             raise ValueError("leaving groups out needs the sites of the rows of one fit: an update has none")
         weights = self._row_weights if sample_weight is None else sample_weight
         rows, values = self._observed_rows(X, y, groups, offset, exposure, weights)
         if rows.n != self.n_samples:
             raise ValueError(f"X must hold the {self.n_samples} rows of the fit, got {rows.n}")
-        number = next(i for i, each in enumerate(self._reader.terms) if each.group == names[term])
         matrix = self._layout.rows(rows.X, values)
         known = self.model.likelihood, self._effects, self._tau, self._rho
         return group_log_densities(*known, rows, matrix, values[number][0], self._reader.terms[number].levels)
@@ -465,20 +462,17 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         matrix = self._layout.rows(rows.used().X, [tuple(each[rows.in_use] for each in pair) for pair in values])
         fit, effects = updated(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
         fit.warn(Options.checked())
-        digest, d, layout = ObservationDigest.of(rows.y, self.model.likelihood), len(self.mean), self._layout
+        digest, layout = ObservationDigest.of(rows.y, self.model.likelihood), self._layout
         prior = layout.precision(self.model.prior_variance, [self.model.covariances[name] for name in self.terms])
         return replace(
             self,
-            mean=effects.mean[:d],
-            variance=effects.variance[:d],
-            covariance=effects.covariance(np.arange(d)),
             log_evidence=self.log_evidence + fit.log_evidence,
             n_samples=self.n_samples + rows.n,
             effective_parameters=layout.size - effects.trace_with(*layout.entries(), prior.entries),
             trace=fit.trace,
             has_offset=self.has_offset or rows.has_offset,
             observation_digest=join_digests(self.observation_digest, digest),
-            _effects=effects,
+            **moments_of(effects, len(self.mean)),
             **outcome(fit, before=None if self.converged else self),
             **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_row_weights")),
         )

@@ -1,6 +1,6 @@
 """What a fit of a mixed model is given, checked once: rows, terms, and the prior of all effects."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -42,10 +42,6 @@ class MixedProblem:
         mean = np.zeros(self.layout.size)
         mean[: self.layout.n_fixed] = self.prior.mean
         return mean
-
-    def with_covariances(self, covariances):
-        """Return the same with other covariances of the terms."""
-        return replace(self, covariances=tuple(covariances))
 
     def geometry(self, threads, job=QUIET):
         """Return where the sites of the rows in use act."""

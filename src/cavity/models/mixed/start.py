@@ -26,21 +26,19 @@ def first_sites(problem, threads, sites, options):
     spread = np.zeros(rows.n)
     for term, covariance in zip(problem.terms, problem.covariances, strict=True):
         Z = term.Z[mask]
-        spread += np.einsum("ij,jk,ik->i", Z, np.atleast_2d(covariance), Z)
+        spread += np.einsum("ij,jk,ik->i", Z, covariance, Z)
     noisy = Sites(sites.likelihood, rows.y, rows.weights, options.power, residual=spread)
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
     fit = Engine(geometry, noisy, replace(options, job=QUIET, **ROUGH)).run()
-    tau, rho = np.empty(rows.n), np.empty(rows.n)
+    return geometry.in_groups(_matched_in, noisy, (fit.tau, fit.rho), fit.belief, sites, filled=True)[1]
 
-    def group(blocks):
-        for part, x in blocks:
-            fraction = sites.part(sites.fraction, part)
-            moments = geometry.values(fit.belief, part, x)
-            m, v, _ = cavities(*moments, fit.tau[part], fit.rho[part], fraction)
-            _, new_tau, new_rho = sites.match(part, m, v + spread[part])
-            good = within_float64(new_tau, new_rho)
-            tau[part], rho[part] = np.where(good, new_tau / fraction, 0.0), np.where(good, new_rho / fraction, 0.0)
 
-    for _ in geometry.each_group(group):
-        pass
-    return tau, rho
+def _matched_in(group, belief, sites):
+    """Fill in the sites of f with random effects that match the rows of a group, whose own sites are of x'w."""
+    for part, x in group.blocks:
+        fraction, spread = sites.part(sites.fraction, part), group.sites.residual[part]
+        m, v, _ = cavities(*group.geometry.values(belief, part, x), group.tau[part], group.rho[part], fraction)
+        _, tau, rho = sites.match(part, m, v + spread)
+        good = within_float64(tau, rho)
+        group.new[0][part] = np.where(good, tau / fraction, 0.0)
+        group.new[1][part] = np.where(good, rho / fraction, 0.0)

@@ -176,15 +176,19 @@ def terms_of(effects, X, names, groups):
     """
     effects = effects_of(effects)
     table = group_columns(groups, [each for one in effects for each in one.group], len(X))
-    coded, terms = {}, []
+    blocks = []
     for one in effects:
-        if one.group not in coded:
-            coded[one.group] = Levels.of(one.group, table)
         for block in one.blocks:
             index = tuple(CONSTANT if each == CONSTANT else _column_of(each, X, names) for each in block)
             columns = tuple(_column_name(j, names) for j in index)
-            terms.append(Term(coded[one.group][0], columns, index, coded[one.group][1], values_of(X, index)))
-    return checked_terms(terms)
+            blocks.append((one.group, columns, index, values_of(X, index)))
+    return terms_of_blocks(blocks, table)
+
+
+def terms_of_blocks(blocks, table):
+    """Return terms (group, columns, index, Z) of a table of groups as `Term`s, checked."""
+    coded = {group: Levels.of(group, table) for group in dict.fromkeys(group for group, *_ in blocks)}
+    return checked_terms([Term(coded[group][0], *own, coded[group][1], Z) for group, *own, Z in blocks])
 
 
 def effects_of(effects):
@@ -213,11 +217,7 @@ def _column_name(j, names):
 
 def values_of(X, index):
     """Return the values of some columns of X, ones for `CONSTANT`, (N, k)."""
-    Z = np.ones((len(X), len(index)))
-    for k, j in enumerate(index):
-        if j != CONSTANT:
-            Z[:, k] = X[:, j]
-    return Z
+    return np.column_stack([np.ones(len(X)) if j == CONSTANT else X[:, j] for j in index])
 
 
 def checked_terms(terms):

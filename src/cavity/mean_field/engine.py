@@ -43,8 +43,8 @@ class MeanFieldFit(Outcome):
     state: object
     image: object
     elbo: float
-    contraction: float
-    predicted_gap: float
+    contraction: float | None = None
+    predicted_gap: float = math.inf  # of steps, which no ascent follows
 
     def outcome(self):
         """Return the fields of a `VariationalPosterior` that are known here, by their names."""
@@ -111,28 +111,28 @@ def ascend(model, state, options):
     )
 
 
-def best_of(starts, n, climb, job):
+def best_of(climb, starts, n, options):
     """Return the fit with the largest ELBO of those from several starts.
 
     Parameters
     ----------
+    climb : callable
+        climb(start, options) returns the `MeanFieldFit` from a start.
     starts : iterable
         The starts, in order.
     n : int
         Their number.
-    climb : callable
-        climb(start, job) returns the `MeanFieldFit` from a start.
-    job : Job
-        That of all of them. It keeps the best fit so far, and which starts led to it.
+    options : AscentOptions
+        Those of all of them. Their job keeps the best fit so far, and which starts led to it.
     """
-    best, done = None, 0
+    best, done, job = None, 0, options.job
     for number, (start, stage) in enumerate(job.through("start", starts, n)):
         kept = job.resumed(MeanFieldFit, start) if number == 0 else None
         if kept is not None:
             best, done = kept["best"], kept["done"]
         if number < done:
             continue
-        fit = climb(start, stage.within("climb"))
+        fit = climb(start, replace(options, job=stage.within("climb")))
         best = fit if best is None or fit.elbo > best.elbo else best
         if job.stopped:
             break

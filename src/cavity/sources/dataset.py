@@ -37,7 +37,7 @@ class Dataset:
     name: str = "X"
 
     @classmethod
-    def open(cls, X, arguments=None, names=None, roles=None, *, remote=False, name="X"):
+    def open(cls, X, arguments=None, names=None, roles=None, *, remote=False, streamed=(), name="X"):
         """Open what a user gave.
 
         Parameters
@@ -52,6 +52,8 @@ class Dataset:
             from there again, see `frames.taken`.
         remote : bool, default False
             Whether the caller can work on remote collections; TypeError for them if not.
+        streamed : tuple of str, default ()
+            Arguments whose values stay in their files, as Sources.
         name : str, default "X"
             What X is called in messages.
 
@@ -62,11 +64,15 @@ class Dataset:
         """
         X = open_table(X, name)
         known = frames.names_of(X) or ()
-        arguments = {argument: _read_column(argument, value, known) for argument, value in (arguments or {}).items()}
+        given = arguments or {}
+        unread = {
+            argument: opened(given[argument], argument) for argument in streamed if _is_stored(given[argument], known)
+        }
+        arguments = {name: None if name in unread else _read_column(name, given[name], known) for name in given}
         X, values, roles = frames.taken(X, arguments, names, roles)
-        dataset = cls(X, dict(zip(arguments, values, strict=True)), roles, name)
+        dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
         if not remote:
-            for value in (X, *values):
+            for value in (X, *dataset.columns.values()):
                 check_here(value if isinstance(value, Source) else None)
         if isinstance(X, Source):
             X.check_numbers(name)
@@ -112,6 +118,11 @@ class Dataset:
         """Return the features as a Source of blocks of float64."""
         return open_source(self.X, self.name, ndim=ndim, block_rows=block_rows)
 
+    def sources(self, ndim=(2,)):
+        """Return the features and the columns, of numbers, as Sources of blocks by the names of arguments, or None."""
+        columns = {name: None if value is None else open_source(value, name) for name, value in self.columns.items()}
+        return {self.name: self.blocks(ndim=ndim)} | columns
+
 
 def open_table(X, name):
     """Return what a user gave, opened if it is in files, remote or sliced; anything else as it is."""
@@ -129,12 +140,17 @@ def open_columns(X, name):
     return frames.data_frame({column: X.values(column) for column in X.names})
 
 
+def _is_stored(value, names):
+    """Whether a value is in files or remote, and not the name of a column."""
+    if value is None or type(value) is np.ndarray or (isinstance(value, str) and value in names):
+        return False
+    unread = isinstance(value, Source) or formats.is_file_name(value) or arrays.is_sliced(value)
+    return unread or formats.is_collection(value)
+
+
 def _read_column(argument, value, names):
     """Return the only column of a file, or an array that is not in memory; what is, or names a column, as it is."""
-    if value is None or type(value) is np.ndarray or (isinstance(value, str) and value in names):
-        return value
-    unread = isinstance(value, Source) or formats.is_file_name(value) or arrays.is_sliced(value)
-    if not (unread or formats.is_collection(value)):
+    if not _is_stored(value, names):
         return value
     source = opened(value, argument)
     if source.elsewhere is not None:

@@ -25,26 +25,24 @@ TRIED_OF_A_KIND = 5  # of each kind and round
 OCCUPIED = 0.5  # expected rows below which a component is empty
 
 
-def climbed(sweeps, options, moves, start, job):
+def climbed(sweeps, moves, start, options):
     """Return the fit from a start, with moves if they are wanted.
 
     Parameters
     ----------
     sweeps : MixtureSweeps
         The model.
-    options : AscentOptions
-        Of the fit; max_iter counts all passes.
     moves : bool
         Whether to try moves.
     start : tuple
         The first state, and the passes that led there or None, see `start.first_states`.
-    job : Job
-        That of the fit.
+    options : AscentOptions
+        Of the fit; max_iter counts all passes.
     """
-    state, trial = start
-    options = replace(options, job=job)
     if moves:
-        return improved(sweeps, lambda: climbed(sweeps, options, False, start, job.within("climb")), options, start)
+        inner = replace(options, job=options.job.within("climb"))
+        return improved(sweeps, lambda: climbed(sweeps, False, start, inner), options, start)
+    state, trial = start
     if trial is None:
         return engine.ascend(sweeps, state, options)
     return engine.joined(trial, engine.ascend(sweeps, state, options.after(trial)))

@@ -13,7 +13,7 @@ from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import RowSums
 from cavity.runs import runs
 from cavity.runs.executors import Threads
-from cavity.sources import dataset, formats, sources
+from cavity.sources import sources
 
 LEAST_TOTAL, MOST_TOTAL = 1e-100, 1e100  # weights of all rows: beyond, precisions leave float64
 
@@ -74,9 +74,9 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
 
     Parameters
     ----------
-    X : array_like (N, D), path, or list of paths
+    X : Source or array_like (N, D)
         The rows. A vector (N,) is refused: whether it is a row or a column is for the user to say.
-    sample_weight : array_like (N,), path or None
+    sample_weight : Source, array_like (N,) or None
         Weights of the rows.
     threads : Threads
         Who reads.
@@ -89,8 +89,7 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
         column.
     """
     full = is_full(covariance)
-    source = open_source(X, None if scaling is None else len(scaling.scale))
-    source.block_rows = block_rows(n_components, source.n_features, full)
+    source = open_blocks(X, n_components, full, None if scaling is None else len(scaling.scale))
     weights, total = _open_weights(sample_weight, source, threads)
     low, high, mean, seen, digest = check_rows(source, threads, not full, digested=True)
     gaps = bool(np.any(seen < source.n_rows))
@@ -109,21 +108,9 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     return replace(data, log_scale=float(np.sum(per_column * np.log(scaling.scale))))
 
 
-def by_name(X, sample_weight, columns=None, roles=None):
-    """Return `dataset.taken` of rows and their weights; weights in files of their own are left there."""
-    X = sources.opened(X, "X") if formats.is_unopened(X) else X
-    stored = isinstance(sample_weight, sources.Source) or formats.is_file_name(sample_weight)
-    stored = stored or formats.is_collection(sample_weight)
-    if stored and sample_weight not in (frames.names_of(X) or ()):
-        X, _, roles = dataset.taken(X, {"sample_weight": None}, columns, roles, elsewhere=True)
-        return X, sample_weight, roles
-    X, (weights,), roles = dataset.taken(X, {"sample_weight": sample_weight}, columns, roles, elsewhere=True)
-    return X, weights, roles
-
-
 def open_minibatch(rows, name, missing):
     """Return a minibatch as float64 rows, checked; where values may be missing, a column may be without any."""
-    source = open_source(rows, name=name)
+    source = sources.open_source(rows, name, ndim=(2,))
     source.block_rows = source.n_rows
     with Threads(1) as thread:
         low, high, *_ = check_rows(source, thread, missing)
@@ -142,11 +129,12 @@ def check_rows(source, threads, missing, digested=False):
         raise ValueError(f"{error}; values may be missing with covariance='diag' or 'spherical' only") from None
 
 
-def open_source(X, n_features=None, name="X"):
-    """Return X as a source of rows (n, D); a known D is checked."""
-    source = sources.open_source(X, name, ndim=(2,))
+def open_blocks(X, n_components, full, n_features=None):
+    """Return rows as a source whose blocks are the same work for any K and D; a known D is checked."""
+    source = sources.open_source(X, "X", ndim=(2,))
     if n_features is not None and source.n_features != n_features:
-        raise ValueError(f"{name} must have {n_features} columns, got shape {source.shape}")
+        raise ValueError(f"X must have {n_features} columns, got shape {source.shape}")
+    source.block_rows = block_rows(n_components, source.n_features, full)
     return source
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.frames import in_order
 from cavity.base.lazy import linalg, sparse
 from cavity.jobs.job import QUIET
 from cavity.mean_field import engine
@@ -244,19 +245,15 @@ def _nearest(cloud, centres):
     return labels, float(cloud.weight @ (cloud.squares + 2.0 * least))
 
 
-def first_states(
-    data, prior, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1, job=QUIET
-):
+def first_states(sweeps, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1, job=QUIET):
     """Yield the first state of every start, and the passes over all data that led there, a `MeanFieldFit` or None.
 
     Parameters
     ----------
-    data : MixtureRows
-        The data, of which a sample is looked at.
-    prior : MixtureState
-        The prior.
+    sweeps : MixtureSweeps
+        The prior, and the data, of which a sample is looked at.
     means : array_like (K, D), optional
-        Where the first start is, in coordinates.
+        Where the first start is, in the units of the data.
     init : str
         How to start without them: "auto", or a method of `initial_labels`.
     n_init : int
@@ -268,12 +265,13 @@ def first_states(
     job : Job
         Who hears of trials.
     """
+    prior, data = sweeps.prior, sweeps.data
     sample, k = data.sample(), len(prior.counts)
     points, weight = sample.points()
     spread = 1.0 if data.one_unit else _spread(points, weight)
     standard, options = points / spread, {"missing": data.missing}
     if means is not None:
-        labels = [_nearest_given(standard, means / spread)]
+        labels = [_nearest_given(standard, placed(means, "initial_means", data.scaling) / spread)]
     elif init == "auto":
         labels = candidates(standard, weight, k, **options)
     else:
@@ -287,15 +285,15 @@ def first_states(
         yield state_of_labels(prior, points, weight, drawn), None
 
 
-def checked_means(means, n_components, data):
-    """Return initial means in coordinates, or None."""
+def checked_means(means, columns, n_components, n_features):
+    """Return initial means in the order of the columns, as an array (K, D), or None."""
     if means is None:
         return None
-    array = arrays.finite_array(means, "initial_means", ndim=(2,))
-    shape = (n_components, data.source.n_features)
+    array = arrays.finite_array(in_order(means, columns, "initial_means"), "initial_means", ndim=(2,))
+    shape = (n_components, n_features)
     if array.shape != shape:
         raise ValueError(f"initial_means must have shape (K, D) = {shape}, got {array.shape}")
-    return placed(array, "initial_means", data.scaling)
+    return array
 
 
 def _best(sample, prior, states, passes, job):

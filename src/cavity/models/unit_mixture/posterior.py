@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import in_order, only_column
+from cavity.base.frames import in_order
 from cavity.base.lazy import special
 from cavity.base.results import Summarized, VariationalPosterior, counted
 from cavity.base.summary import gaussian, values_table
@@ -17,8 +17,8 @@ from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArra
 from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
 from cavity.runs import merge
-from cavity.sources import formats, sources
 from cavity.sources.chunkwise import map_chunks
+from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.unit_mixture.model import UnitMixture
@@ -226,10 +226,10 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
-        if isinstance(y, sources.Source) or formats.is_unopened(y):
-            return sources.open_source(y, "y").rows()
-        y = only_column(in_order(y, self.columns, "y"))
-        return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
+        source = Dataset.open(in_order(y, self.columns, "y"), name="y").blocks(ndim=(1,))
+        points = source.rows()
+        source.check_finite(points, 0)
+        return points
 
     def __repr__(self) -> str:
         title = f"UnitMixturePosterior: {self.n_samples} points, {counted(len(self.mean), 'component')}"
@@ -237,15 +237,16 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return self._described(title, mean=self.mean, weights=self.weights, noise_variance=noise)
 
 
-def posterior_of(model, state, counts, n_samples, outcome, columns=None):
-    """Return the posterior of a state with other counts, of so many points, and the outcome of its fit."""
+def posterior_of(model, done, n_samples, columns=None, **outcome):
+    """Return the posterior that a fit of so many points has led to, with the fields of a `VariationalPosterior`."""
+    state = done.state
     shared = "prior_variance" in model.learn or np.ndim(model.prior_variance) == 0
     return UnitMixturePosterior(
         model=model,
         mean=state.mean.copy(),
         variance=1.0 / state.precision,
         weights=state.weights.copy(),
-        counts=counts.copy(),
+        counts=done.image.counts.copy(),
         noise_variance=state.noise_variance,
         prior_variance=float(state.prior_variance[0]) if shared else state.prior_variance.copy(),
         n_samples=n_samples,

@@ -77,13 +77,29 @@ def warn_of_units(sample, posterior):
         warn_of_far_points(far, f"{len(sample)} points", 1, what, remedy)
 
 
-def start_means(model, given, sample, n_init=1, generator=None, job=QUIET):
-    """Yield the initial means of every start; the job hears of the trials that choose the first one."""
+def first_states(model, means, sample, n, n_init=1, generator=None, job=QUIET):
+    """Yield the first state of every start, for n points; the job hears of the trials that choose where the first is.
+
+    Parameters
+    ----------
+    model : UnitMixture
+        The settings.
+    means : ndarray (K,) or None
+        Where the first one is.
+    sample : ndarray (m,)
+        Some of the points.
+    n, n_init : int
+        How many points and starts.
+    generator : numpy.random.Generator, optional
+        Draws the starts after the first.
+    job : Job
+        That of the fit.
+    """
     k = model.n_components
-    yield _deterministic(model, sample, job) if given is None else given
+    yield first_state(model, _deterministic(model, sample, job) if means is None else means, n)
     for _ in range(n_init - 1):
         drawn = generator.choice(sample, size=k, replace=len(sample) < k)
-        yield apart(np.sort(drawn), model.noise_variance)
+        yield first_state(model, apart(np.sort(drawn), model.noise_variance), n)
 
 
 def _deterministic(model, sample, job):

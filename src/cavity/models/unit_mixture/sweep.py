@@ -66,9 +66,9 @@ def constants(precision, weights, noise_variance):
 class Extent:
     """Where the data lie."""
 
-    low: float
-    high: float
-    mean: float
+    low: float = 0.0
+    high: float = 0.0
+    mean: float = 0.0
     digest: ObservationDigest | None = None
 
     def finest(self):
@@ -79,7 +79,7 @@ class Extent:
 class UnitMixtureSweeps:
     """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
 
-    def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent(0.0, 0.0, 0.0)):
+    def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent()):
         self.n_samples, self.n_rows, self._learn = n_samples, n_samples, learn
         self._source, self._threads = source, threads  # not needed for minibatches
         self._origin = extent.mean  # coordinates are measured from here: far from zero they would lose digits

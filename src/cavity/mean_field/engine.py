@@ -111,7 +111,7 @@ def ascend(model, state, options):
     )
 
 
-def best_of(climb, starts, n, options):
+def best_of(climb, starts, options):
     """Return the fit with the largest ELBO of those from several starts.
 
     Parameters
@@ -120,13 +120,11 @@ def best_of(climb, starts, n, options):
         climb(start, options) returns the `MeanFieldFit` from a start.
     starts : iterable
         The starts, in order.
-    n : int
-        Their number.
     options : AscentOptions
-        Those of all of them. Their job keeps the best fit so far, and which starts led to it.
+        Those of all of them, with their number. Their job keeps the best fit so far, and which starts led to it.
     """
     best, done, job = None, 0, options.job
-    for number, (start, stage) in enumerate(job.through("start", starts, n)):
+    for number, (start, stage) in enumerate(job.through("start", starts, options.n_init)):
         kept = job.resumed(MeanFieldFit, start) if number == 0 else None
         if kept is not None:
             best, done = kept["best"], kept["done"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Literal
 
@@ -25,7 +25,7 @@ from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
-from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
+from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions
 from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.moves import climbed
@@ -262,21 +262,18 @@ class GaussianMixture(Public):
         """
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        run = AscentOptions.checked(accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
-        n_init, generator = check_starts(n_init, rng)
+        ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
+        run = AscentOptions.checked(**ascent, **watched)
         init, moves = arrays.choice(init, "init", INITS), arrays.flag(moves, "moves")
         dataset = Dataset.open(X, {"sample_weight": sample_weight}, remote=True, streamed=("sample_weight",))
         data = dataset.sources()
         means = checked_means(initial_means, dataset.names, self.n_components, data["X"].n_features)
-        decisive = {"initial_means": means, "init": init, "moves": moves, "n_init": n_init, "rng": generator}
-        with run.open(self, data, **decisive) as threads:
+        with run.open(self, data, initial_means=means, init=init, moves=moves) as threads:
             rows = open_rows(*data.values(), threads, self.n_components, self.covariance)
             model = settled(self, rows, threads)
             sweeps = MixtureSweeps(state_of(model, rows), rows, threads)
-            starts = first_states(
-                sweeps, means, init, n_init=n_init, generator=generator, max_iter=run.max_iter, job=run.job
-            )
-            done = engine.best_of(partial(climbed, sweeps, moves), starts, n_init, run)
+            starts = first_states(sweeps, means, init, run)
+            done = engine.best_of(partial(climbed, sweeps, moves), starts, run)
         outcome = engine.outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
         return posterior_of(model, sweeps, done, dataset.names, dataset.roles, **outcome)
 
@@ -378,7 +375,7 @@ class GaussianMixture(Public):
             rows = open_rows(source, None, threads, self.n_components, self.covariance)
             model = settled(self, rows, threads)
             sweeps = MixtureSweeps(state_of(model, rows), rows, threads, n_samples)
-            state, _ = next(first_states(sweeps, means, init, job=run.job))
+            state, _ = next(first_states(sweeps, means, init, replace(TRIAL_OPTIONS, job=run.job)))
             done = batches.fit(sweeps, state, source, run)
         outcome = done.outcome() | {"observation_digest": rows.digest if batches.stream is None else None}
         return posterior_of(model, sweeps, done, batches.columns, **outcome)

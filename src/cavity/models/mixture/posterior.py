@@ -355,7 +355,21 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         NotPositiveDefiniteError
             If what the shards have learnt contradicts each other so much that no distribution is left.
         """
-        return _merged(self, other)
+        if not isinstance(other, GaussianMixturePosterior):
+            raise TypeError(f"other must be a GaussianMixturePosterior, got {type(other).__name__}")
+        for name in ("n_components", "covariance", "weights"):
+            a, b = getattr(self.model, name), getattr(other.model, name)
+            if a != b:
+                raise ValueError(f"other must be of a model with the same {name}, got {b!r} instead of {a!r}")
+        a, b = self._state.factors.mean.shape[1], other._state.factors.mean.shape[1]
+        if a != b:
+            raise ValueError(f"other must be of data with {a} columns, got {b}")
+        columns = check_alike(self.columns, other.columns)
+        others = (state.rescaled(other._scaling, self._scaling) for state in (other._state, other._prior))
+        state = merged(self._state, self._prior, *others)
+        digest = join_digests(self.observation_digest, other.observation_digest)
+        known = {"columns": columns, "roles": self.roles or other.roles, "observation_digest": digest}
+        return self._changed(state, self.n_samples + other.n_samples, status="merged", trace={}, **known, **UNKNOWN)
 
     def forget(self, factor: float) -> GaussianMixturePosterior:
         """Return the posterior with all data counting less, for streams that change.
@@ -428,22 +442,3 @@ def factors_of(posterior):
 def draw(posterior, n, generator):
     """Return n draws (n, D) from the predictive distribution, in the units of the data, and their components (n,)."""
     return predictive.sample(posterior._state, posterior._scaling, n, generator)
-
-
-def _merged(first, second):
-    """Return the posterior of the data of both."""
-    if not isinstance(second, GaussianMixturePosterior):
-        raise TypeError(f"other must be a GaussianMixturePosterior, got {type(second).__name__}")
-    for name in ("n_components", "covariance", "weights"):
-        a, b = getattr(first.model, name), getattr(second.model, name)
-        if a != b:
-            raise ValueError(f"other must be of a model with the same {name}, got {b!r} instead of {a!r}")
-    a, b = first._state.factors.mean.shape[1], second._state.factors.mean.shape[1]
-    if a != b:
-        raise ValueError(f"other must be of data with {a} columns, got {b}")
-    columns = check_alike(first.columns, second.columns)
-    other, other_prior = (state.rescaled(second._scaling, first._scaling) for state in (second._state, second._prior))
-    state = merged(first._state, first._prior, other, other_prior)
-    digest = join_digests(first.observation_digest, second.observation_digest)
-    known = {"columns": columns, "roles": first.roles or second.roles, "observation_digest": digest}
-    return first._changed(state, first.n_samples + second.n_samples, status="merged", trace={}, **known, **UNKNOWN)

@@ -55,11 +55,6 @@ class MixtureRows:
             total = float(np.sum(drawn))
         return MixtureRows(source, weights, self.scaling, self.missing, self.one_unit, total, 0.0)
 
-    def points(self):
-        """Return all rows in coordinates (N, D) and their weights (N,) or None; for samples."""
-        rows = self.scaling.rows(self.source.rows())
-        return rows, None if self.weights is None else self.weights.rows()
-
 
 def sums_of(run, e_step):
     """A task: the sums of the rows of a run, and the sum of their log densities."""

@@ -16,9 +16,8 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import in_order
 from cavity.base.lazy import linalg, sparse
-from cavity.jobs.job import QUIET
 from cavity.mean_field import engine
-from cavity.mean_field.options import TRIAL_PASSES
+from cavity.mean_field.options import TRIAL_OPTIONS, TRIAL_PASSES
 from cavity.models.mixture.prior import placed
 from cavity.models.mixture.state import MixtureState
 from cavity.models.mixture.sweep import MixtureSweeps
@@ -245,7 +244,7 @@ def _nearest(cloud, centres):
     return labels, float(cloud.weight @ (cloud.squares + 2.0 * least))
 
 
-def first_states(sweeps, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1, job=QUIET):
+def first_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
     """Yield the first state of every start, and the passes over all data that led there, a `MeanFieldFit` or None.
 
     Parameters
@@ -256,32 +255,28 @@ def first_states(sweeps, means=None, init="auto", *, n_init=1, generator=None, m
         Where the first start is, in the units of the data.
     init : str
         How to start without them: "auto", or a method of `initial_labels`.
-    n_init : int
-        How many starts; those after the first are drawn by `generator`.
-    generator : numpy.random.Generator, optional
-        Source of randomness.
-    max_iter : int
-        Most passes over all data of a fit, of which trials leave one at least.
-    job : Job
-        Who hears of trials.
+    options : AscentOptions
+        How many starts, and who draws those after the first; most passes over all data, of which trials leave one at
+        least; the job hears of trials.
     """
     prior, data = sweeps.prior, sweeps.data
     sample, k = data.sample(), len(prior.counts)
-    points, weight = sample.points()
+    points = data.scaling.rows(sample.source.rows())
+    weight = None if sample.weights is None else sample.weights.rows()
     spread = 1.0 if data.one_unit else _spread(points, weight)
-    standard, options = points / spread, {"missing": data.missing}
+    standard, missing = points / spread, data.missing
     if means is not None:
         labels = [_nearest_given(standard, placed(means, "initial_means", data.scaling) / spread)]
     elif init == "auto":
-        labels = candidates(standard, weight, k, **options)
+        labels = candidates(standard, weight, k, missing=missing)
     else:
-        labels = [initial_labels(standard, weight, k, init, **options)]
+        labels = [initial_labels(standard, weight, k, init, missing=missing)]
     states = [state_of_labels(prior, points, weight, each) for each in labels]
-    passes = min(TRIAL_PASSES, max_iter - 1) if sample is data else TRIAL_PASSES
-    state, trial = _best(sample, prior, states, passes, job)
+    passes = min(TRIAL_PASSES, options.max_iter - 1) if sample is data else TRIAL_PASSES
+    state, trial = _best(sample, prior, states, passes, options.job)
     yield state, trial if sample is data else None
-    for _ in range(n_init - 1):
-        drawn = initial_labels(standard, weight, k, "random", generator, **options)
+    for _ in range(options.n_init - 1):
+        drawn = initial_labels(standard, weight, k, "random", options.rng, missing=missing)
         yield state_of_labels(prior, points, weight, drawn), None
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -26,7 +26,7 @@ from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LEAST_TO_INVERT
-from cavity.mean_field.options import AscentOptions, StochasticOptions, check_room, check_starts
+from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
 from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.unit_mixture.posterior import posterior_of
 from cavity.models.unit_mixture.start import (
@@ -206,17 +206,17 @@ class UnitMixture(Public):
         """
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        run = AscentOptions.checked(accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
-        n_init, generator = check_starts(n_init, rng)
+        ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
+        run = AscentOptions.checked(**ascent, **watched)
         means = checked_means(initial_means, self)
         dataset = Dataset.open(y, remote=True, name="y")
         source = dataset.blocks(ndim=(1,))
-        with run.open(self, {"y": source}, initial_means=means, n_init=n_init, rng=generator) as threads:
+        with run.open(self, {"y": source}, initial_means=means) as threads:
             extent = checked_extent(self, source, threads, means)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
             sample = source.sample()
-            starts = first_states(self, means, sample, source.n_rows, n_init, generator, run.job)
-            done = engine.best_of(partial(engine.ascend, sweeps), starts, n_init, run)
+            starts = first_states(self, means, sample, source.n_rows, run)
+            done = engine.best_of(partial(engine.ascend, sweeps), starts, run)
         outcome = engine.outcome(done, source.n_rows, run) | {"observation_digest": extent.digest}
         posterior = posterior_of(self, done, source.n_rows, source.names or name_of(dataset.X), **outcome)
         warn_of_units(sample, posterior)
@@ -319,7 +319,7 @@ class UnitMixture(Public):
             if batches.stream is not None:
                 sample, n, extent = batches.stream.first, batches.stream.n_samples, Extent()
             sweeps = UnitMixtureSweeps(n, self.learn, source, threads, extent)
-            state = next(first_states(self, means, sample, n, job=run.job))
+            state = next(first_states(self, means, sample, n, replace(TRIAL_OPTIONS, job=run.job)))
             done = batches.fit(sweeps, state, source, run)
         outcome = done.outcome() | {"observation_digest": extent.digest}
         posterior = posterior_of(self, done, n, name_of(y), **outcome)

@@ -3,7 +3,6 @@
 import numpy as np
 
 from cavity.base import arrays
-from cavity.jobs.job import QUIET
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.mean_field.options import TRIAL_PASSES
@@ -77,7 +76,7 @@ def warn_of_units(sample, posterior):
         warn_of_far_points(far, f"{len(sample)} points", 1, what, remedy)
 
 
-def first_states(model, means, sample, n, n_init=1, generator=None, job=QUIET):
+def first_states(model, means, sample, n, options):
     """Yield the first state of every start, for n points; the job hears of the trials that choose where the first is.
 
     Parameters
@@ -88,17 +87,15 @@ def first_states(model, means, sample, n, n_init=1, generator=None, job=QUIET):
         Where the first one is.
     sample : ndarray (m,)
         Some of the points.
-    n, n_init : int
-        How many points and starts.
-    generator : numpy.random.Generator, optional
-        Draws the starts after the first.
-    job : Job
-        That of the fit.
+    n : int
+        How many points.
+    options : AscentOptions
+        How many starts, and who draws those after the first; the job.
     """
     k = model.n_components
-    yield first_state(model, _deterministic(model, sample, job) if means is None else means, n)
-    for _ in range(n_init - 1):
-        drawn = generator.choice(sample, size=k, replace=len(sample) < k)
+    yield first_state(model, _deterministic(model, sample, options.job) if means is None else means, n)
+    for _ in range(options.n_init - 1):
+        drawn = options.rng.choice(sample, size=k, replace=len(sample) < k)
         yield first_state(model, apart(np.sort(drawn), model.noise_variance), n)
 
 

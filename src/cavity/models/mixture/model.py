@@ -12,10 +12,9 @@ References
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
@@ -141,9 +140,9 @@ class GaussianMixture(Public):
         if value is None:
             return
         array = arrays.finite_array(value, name)
-        sizes = {"K - 1": k - 1, "K": k, "2": 2}  # D is not known yet, but is not 0
+        sizes = {"K - 1": k - 1, "K": k, "2": 2, "D": -1}  # D is not known yet, but is not 0
         for shape in shapes:
-            axes = [sizes.get(axis, -1) for axis in _axes(shape)]
+            axes = [sizes[axis] for axis in shape.strip("(,)").split(", ") if axis in sizes]
             if array.ndim == len(axes) and all(b == a or b < 0 < a for a, b in zip(array.shape, axes, strict=True)):
                 break
         else:
@@ -409,9 +408,3 @@ class GaussianMixture(Public):
         with Threads(threads_of(n_threads)) as threads:
             rows = open_rows(*dataset.sources().values(), threads, self.n_components, self.covariance)
             return settled(self, rows, threads)
-
-
-@cache
-def _axes(shape):
-    """Return the names of the axes in words for a shape."""
-    return re.findall("K - 1|K|2|D", shape)

@@ -72,9 +72,8 @@ def _wishart_factors(model, mean, beta, scaling):
     try:
         return WishartFactors.of(mean, beta, nu, scaling.squares(scatter))
     except NotPositiveDefiniteError:
-        raise about(
-            NotPositiveDefiniteError("covariance_prior must be positive definite"), "covariance_prior"
-        ) from None
+        error = NotPositiveDefiniteError("covariance_prior must be positive definite")
+        raise about(error, "covariance_prior") from None
 
 
 def _gamma_factors(model, mean, beta, scaling):

@@ -44,16 +44,16 @@ class MixtureRows:
         """Return rows at equal distances with their weights, as data of their own; all if they are few."""
         if self.source.n_rows <= sources.SAMPLE_ROWS:
             return self
-        rows = self.source.sample()
-        source = sources.open_source(rows, self.source.name, ndim=(2,), block_rows=self.source.block_rows)
-        weights, total = None, float(len(rows))
-        if self.weights is not None:
-            drawn = self.weights.sample()
-            if not np.any(drawn > 0):  # so few rows count that none of them was met
-                return self
-            weights = sources.open_source(drawn, "sample_weight", block_rows=self.source.block_rows)
-            total = float(np.sum(drawn))
-        return MixtureRows(source, weights, self.scaling, self.missing, self.one_unit, total, 0.0)
+        rows, size = self.source.sample(), self.source.block_rows
+        source = sources.open_source(rows, self.source.name, ndim=(2,), block_rows=size)
+        part = replace(self, source=source, n_samples=float(len(rows)), log_scale=0.0, digest=None)
+        if self.weights is None:
+            return part
+        drawn = self.weights.sample()
+        if not np.any(drawn > 0):  # so few rows count that none of them was met
+            return self
+        weights = sources.open_source(drawn, "sample_weight", block_rows=size)
+        return replace(part, weights=weights, n_samples=float(np.sum(drawn)))
 
 
 def sums_of(run, e_step):

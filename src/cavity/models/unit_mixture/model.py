@@ -28,14 +28,8 @@ from cavity.mean_field import engine
 from cavity.mean_field.limits import LEAST_TO_INVERT
 from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
 from cavity.mean_field.stochastic import StochasticRows
+from cavity.models.unit_mixture import start
 from cavity.models.unit_mixture.posterior import posterior_of
-from cavity.models.unit_mixture.start import (
-    checked_extent,
-    checked_means,
-    checked_minibatch,
-    first_states,
-    warn_of_units,
-)
 from cavity.models.unit_mixture.sweep import EPS, LEARNABLE, SMALLEST_WEIGHT, Extent, UnitMixtureSweeps
 from cavity.sources.dataset import Dataset
 
@@ -208,18 +202,18 @@ class UnitMixture(Public):
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
         run = AscentOptions.checked(**ascent, **watched)
-        means = checked_means(initial_means, self)
+        means = start.checked_means(initial_means, self)
         dataset = Dataset.open(y, remote=True, name="y")
         source = dataset.blocks(ndim=(1,))
         with run.open(self, {"y": source}, initial_means=means) as threads:
-            extent = checked_extent(self, source, threads, means)
+            extent = start.checked_extent(self, source, threads, means)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
             sample = source.sample()
-            starts = first_states(self, means, sample, source.n_rows, run)
-            done = engine.best_of(partial(engine.ascend, sweeps), starts, run)
+            states = start.first_states(self, means, sample, source.n_rows, run)
+            done = engine.best_of(partial(engine.ascend, sweeps), states, run)
         outcome = engine.outcome(done, source.n_rows, run) | {"observation_digest": extent.digest}
         posterior = posterior_of(self, done, source.n_rows, source.names or name_of(dataset.X), **outcome)
-        warn_of_units(sample, posterior)
+        start.warn_of_units(sample, posterior)
         return posterior
 
     def fit_stochastic(
@@ -310,20 +304,20 @@ class UnitMixture(Public):
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         run = StochasticOptions.checked(**steps, **watched)
-        means = checked_means(initial_means, self)
-        check = partial(checked_minibatch, model=self, given=means)
+        means = start.checked_means(initial_means, self)
+        check = partial(start.checked_minibatch, model=self, given=means)
         batches = StochasticRows.open(y, "y", n_samples, run, check)
         source = batches.dataset.blocks(ndim=(1,))
         with run.open(self, {"y": source}, n_samples=n_samples, initial_means=means) as threads:
-            sample, n, extent = source.sample(), source.n_rows, checked_extent(self, source, threads, means)
+            sample, n, extent = source.sample(), source.n_rows, start.checked_extent(self, source, threads, means)
             if batches.stream is not None:
                 sample, n, extent = batches.stream.first, batches.stream.n_samples, Extent()
             sweeps = UnitMixtureSweeps(n, self.learn, source, threads, extent)
-            state = next(first_states(self, means, sample, n, replace(TRIAL_OPTIONS, job=run.job)))
+            state = next(start.first_states(self, means, sample, n, replace(TRIAL_OPTIONS, job=run.job)))
             done = batches.fit(sweeps, state, source, run)
         outcome = done.outcome() | {"observation_digest": extent.digest}
         posterior = posterior_of(self, done, n, name_of(y), **outcome)
-        warn_of_units(sample, posterior)
+        start.warn_of_units(sample, posterior)
         return posterior
 
 

@@ -150,9 +150,8 @@ class GaussianMixture(Public):
         if positive and (array <= 0).any():
             raise ValueError(f"{name} must be positive, got {array[array <= 0].flat[0]}")
         if positive and (outside := (array < LEAST_TO_INVERT) | (array > LARGEST_TO_INVERT)).any():
-            raise ValueError(
-                f"{name} must be within {LEAST_TO_INVERT:g} and {LARGEST_TO_INVERT:g}, got {array[outside].flat[0]}"
-            )
+            limits = f"within {LEAST_TO_INVERT:g} and {LARGEST_TO_INVERT:g}"
+            raise ValueError(f"{name} must be {limits}, got {array[outside].flat[0]}")
         put(self, **{name: arrays.as_tuple(array)})
 
     def fit(

@@ -139,17 +139,15 @@ def _open_weights(sample_weight, source, threads):
         return None, float(source.n_rows)
     weights = sources.open_source(sample_weight, "sample_weight", block_rows=source.block_rows)
     if weights.n_rows != source.n_rows:
-        raise ValueError(
-            f"sample_weight must have one weight for each of the {source.n_rows} rows of X, got shape {weights.shape}"
-        )
+        wanted = f"one weight for each of the {source.n_rows} rows of X"
+        raise ValueError(f"sample_weight must have {wanted}, got shape {weights.shape}")
     low, high, mean = weights.summary(threads)
     if low < 0 or high == 0:
         raise ValueError(f"sample_weight must not be negative and not all zero, got weights from {low:g} to {high:g}")
     total = mean * source.n_rows
     if not LEAST_TOTAL <= total <= MOST_TOTAL:
-        raise ValueError(
-            f"sample_weight must add up to between {LEAST_TOTAL:g} and {MOST_TOTAL:g} rows, got {total:g}; rescale it"
-        )
+        limits = f"between {LEAST_TOTAL:g} and {MOST_TOTAL:g} rows"
+        raise ValueError(f"sample_weight must add up to {limits}, got {total:g}; rescale it")
     return weights, total
 
 
@@ -166,10 +164,8 @@ def _check_range(low, high, names):
     narrow = (spread > 0) & (spread < LEAST_TO_SQUARE)
     if narrow.any():
         column = int(np.argmax(narrow))
-        raise ValueError(
-            f"X must have ranges above {LEAST_TO_SQUARE:g}, got {spread[column]:g} in "
-            f"{frames.column_words(column, names)}; rescale it"
-        )
+        found = f"{spread[column]:g} in {frames.column_words(column, names)}"
+        raise ValueError(f"X must have ranges above {LEAST_TO_SQUARE:g}, got {found}; rescale it")
 
 
 def moments(data, threads, full):
@@ -178,10 +174,8 @@ def moments(data, threads, full):
     _, first, second, seen = found.parts()
     if not np.all(seen > 0.0):
         column = frames.column_words(int(np.argmin(seen[0])), data.source.names)
-        raise ValueError(
-            f"X must have a value of positive weight in every column, got none in {column}; or give mean_prior and "
-            "covariance_prior"
-        )
+        instead = "or give mean_prior and covariance_prior"
+        raise ValueError(f"X must have a value of positive weight in every column, got none in {column}; {instead}")
     mean = (first / seen)[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         square = (second[0] - seen[0] * (np.outer(mean, mean) if full else mean**2)) / (seen[0] - 1.0)

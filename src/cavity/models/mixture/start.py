@@ -262,7 +262,7 @@ def first_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
     prior, data = sweeps.prior, sweeps.data
     sample, k = data.sample(), len(prior.counts)
     points = data.scaling.rows(sample.source.rows())
-    weight = None if sample.weights is None else sample.weights.rows()
+    weight = np.ones(len(points)) if sample.weights is None else sample.weights.rows()
     spread = 1.0 if data.one_unit else _spread(points, weight)
     standard, missing = points / spread, data.missing
     if means is not None:
@@ -310,14 +310,13 @@ def state_of_labels(prior, points, weight, labels):
         The prior.
     points : ndarray (n, D)
         In coordinates; nan where a value was not seen.
-    weight : ndarray (n,) or None
+    weight : ndarray (n,)
         Their weights.
     labels : ndarray of int (n,)
         Their components.
     """
     k, dim = prior.factors.mean.shape
     full = prior.full
-    weight = np.ones(len(points)) if weight is None else weight
     seen = ~np.isnan(points)
     values = np.where(seen, points, 0.0)
     member = np.zeros((k, len(points)))
@@ -339,8 +338,7 @@ def state_of_labels(prior, points, weight, labels):
 
 def _spread(points, weight):
     """Return the standard deviations of the columns, 1 where they are constant, so that units do not matter."""
-    weight = np.ones(len(points)) if weight is None else weight / np.max(weight)
-    share = np.where(np.isnan(points), 0.0, weight[:, None])
+    share = np.where(np.isnan(points), 0.0, (weight / np.max(weight))[:, None])
     share /= np.maximum(np.sum(share, axis=0), np.finfo(float).tiny)
     mean = np.sum(share * np.nan_to_num(points), axis=0)
     spread = np.sqrt(np.sum(share * np.nan_to_num(points - mean) ** 2, axis=0))

@@ -99,16 +99,7 @@ def ascend(model, state, options):
                 "factor, or the ELBO is not that of the updates (or their rounding is as large)",
                 NumericalWarning,
             )
-    return MeanFieldFit(
-        state=climb.state,
-        image=climb.image,
-        elbo=climb.elbo,
-        status=status,
-        n_iter=climb.n_iter,
-        trace=climb.trace(),
-        contraction=climb.contraction,
-        predicted_gap=climb.predicted_gap(),
-    )
+    return climb.end(status)
 
 
 def best_of(climb, starts, options):
@@ -259,6 +250,12 @@ class _Climb:
                 return self._model.sweep(proposal)
         except (ArithmeticError, ValueError):
             return None, np.nan
+
+    def end(self, status):
+        """Return the climb as a `MeanFieldFit`."""
+        names = "state", "image", "elbo", "n_iter", "contraction"
+        seen = {name: getattr(self, name) for name in names}
+        return MeanFieldFit(status=status, trace=self.trace(), predicted_gap=self.predicted_gap(), **seen)
 
     def trace(self):
         return {

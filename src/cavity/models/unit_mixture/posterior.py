@@ -199,20 +199,12 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         >>> both.mean.round(2).tolist(), both.variance.round(3).tolist()
         ([-2.92, 2.24], [0.332, 0.249])
         """
-        model = type(self.model)(
-            len(self.mean),
-            prior_variance=self.variance,
-            prior_mean=self.mean,
-            noise_variance=self.noise_variance,
-            weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
-        )
+        weights = np.maximum(self.weights, SMALLEST_WEIGHT)  # learnt ones fall to zero
+        known = {"prior_mean": self.mean, "prior_variance": self.variance, "noise_variance": self.noise_variance}
+        model = replace(self.model, weights=weights, learn=(), **known)
         found = model.fit(in_order(y, self.columns, "y"), **{"initial_means": self.mean, **options})
-        return replace(
-            found,
-            n_samples=self.n_samples + found.n_samples,
-            counts=self.counts + found.counts,
-            columns=found.columns if self.columns is None else self.columns,
-        )
+        n_samples, counts = self.n_samples + found.n_samples, self.counts + found.counts
+        return replace(found, n_samples=n_samples, counts=counts, columns=self.columns or found.columns)
 
     def _marginals(self):
         """Those of the means of the components."""

@@ -118,6 +118,15 @@ class Dataset:
         """Return the features as a Source of blocks of float64."""
         return open_source(self.X, self.name, ndim=ndim, block_rows=block_rows)
 
+    def vector(self):
+        """Return the only column of X in memory, finite numbers."""
+        if not isinstance(self.X, Source):
+            return arrays.data_array(frames.only_column(self.X), self.name, ndim=(1,)).astype(np.float64)
+        source = self.blocks(ndim=(1,))
+        rows = source.rows()
+        source.check_finite(rows, 0)
+        return rows
+
     def sources(self, ndim=(2,)):
         """Return the features and the columns, of numbers, as Sources of blocks by the names of arguments, or None."""
         columns = {name: None if value is None else open_source(value, name) for name, value in self.columns.items()}

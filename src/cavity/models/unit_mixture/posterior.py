@@ -218,10 +218,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
-        source = Dataset.open(in_order(y, self.columns, "y"), name="y").blocks(ndim=(1,))
-        points = source.rows()
-        source.check_finite(points, 0)
-        return points
+        return Dataset.open(in_order(y, self.columns, "y"), name="y").vector()
 
     def __repr__(self) -> str:
         title = f"UnitMixturePosterior: {self.n_samples} points, {counted(len(self.mean), 'component')}"

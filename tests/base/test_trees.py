@@ -1,14 +1,15 @@
 """Dataclasses in dataclasses become arrays and settings, and come back; all posteriors do in test_records.py."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from cavity.base import records, trees
-from cavity.base.records import Array, Nullable, Record
+from cavity.base.records import Array, Nullable, Part, Record, record_of, saved
 
 
 @dataclass
@@ -72,3 +73,52 @@ def test_a_part_is_of_the_class_that_has_its_fields():
     assert isinstance(again._leaf, Wide)
     assert isinstance(again.model.m, float)
     assert again.names == ("x",)
+
+
+@dataclass
+class Twig:
+    tau: np.ndarray = field(metadata=saved(Array("N")))
+    loo: np.ndarray | None = field(default=None, metadata=saved(Array("N", "any")))
+    room: np.ndarray | None = None
+
+
+@dataclass
+class Declared:
+    model: Any = field(metadata=saved(Part({"mean": Array("()"), "jitter?": records.NUMBER})))
+    _twig: Twig = field(metadata=saved(Part(Twig, "state_")))
+    trace: dict = field(metadata=saved(Part({"change?": Array("c")}, "trace_")))
+    _root: np.ndarray = field(metadata=saved(Array("N N"), "root"))
+    count: int = field(default=0, metadata=saved(records.integer()))
+    name: str = field(default="", metadata=saved(records.TEXT, "name"))
+    digest: str | None = None
+
+    record: ClassVar[Any] = Record(
+        lambda settings: {"extra": Array("N"), **({"state_loo?": None} if settings["name"] == "short" else {})},
+        {"digest?": records.TEXT},
+        places={"extra": "_twig.room"},
+        order=("state_", "root", "", "trace_"),
+    )
+
+
+def test_fields_declare_what_files_have():
+    record = record_of(Declared)
+    assert [*record.settings] == ["jitter?", "count?", "name", "digest?"]
+    names = ["state_tau", "state_loo?", "root", "mean", "extra", "trace_change?"]
+    assert [*record.table({"name": "long"})] == names
+    assert [*record.table({"name": "short"})] == [name for name in names if name != "state_loo?"]
+    places = {"mean": "model.mean", "state_tau": "_twig.tau", "root": "_root", "trace_change": "trace.change"}
+    assert {name: ".".join(*record.found_at(name)) for name in places} == places
+
+
+@pytest.mark.parametrize("name", ["long", "short"])
+def test_what_fields_declare_comes_back(name):
+    loo = None if name == "short" else np.array([np.nan, 1.0])
+    tree = Declared(model_of(mean=0.5, jitter=0.1), Twig(np.ones(2), loo, np.zeros(2)), {}, np.eye(2), 3, name)
+    record = record_of(Declared)
+    arrays, settings = trees.taken_apart(record, tree)
+    assert settings == {"jitter": 0.1, "count": 3, "name": name}
+    arrays, settings = records.check(record, arrays, settings)
+    again = trees.put_together(record, Declared, model_of, arrays, settings)
+    assert (again.model, again.trace, again.count, again.name) == (tree.model, {}, 3, name)
+    np.testing.assert_equal((again._twig.tau, again._twig.loo, again._twig.room), (np.ones(2), loo, np.zeros(2)))
+    np.testing.assert_array_equal(again._root, np.eye(2))

@@ -12,7 +12,7 @@ from support.commands import runner, write
 
 import cavity
 from cavity import data
-from cavity.cli import main, readers, tables
+from cavity.cli import main, readers
 
 
 @pytest.fixture
@@ -500,10 +500,10 @@ def test_names_that_are_numbers_are_names(tmp_path):
     path = write(tmp_path / "x.csv", {"a": np.ones(3), "b": np.zeros(3)})
     given = SimpleNamespace(data=str(path), columns=None, missing="error")
     for fitted in (("1", "2"), ("2", "4")):
-        assert tables.matrix(given, False, fitted=fitted)[1] == ["a", "b"]
+        assert readers.read_columns(given, False, fitted=fitted)[1] == ["a", "b"]
     for fitted in (("2019", "2020"), ("0", "1"), ("a", "2"), ("²", "³")):
         with pytest.raises(ValueError, match="no column .* which the fit had; there is a, b"):
-            tables.matrix(given, False, fitted=fitted)
+            readers.read_columns(given, False, fitted=fitted)
 
 
 def test_text_columns_become_columns_of_0_and_1(run, tmp_path):

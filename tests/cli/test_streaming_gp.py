@@ -15,7 +15,7 @@ from support.commands import runner, write
 
 import cavity
 from cavity import covariances, data, likelihoods
-from cavity.cli import options, prequential, readers, streaming_gp
+from cavity.cli import prequential, readers, standard_output, streaming_gp
 
 
 def batches(source, *sizes):
@@ -627,7 +627,7 @@ def test_progress_in_a_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
     monkeypatch.setattr(sys, "stderr", Screen())
     monkeypatch.setenv("COLUMNS", "30")
-    with options.progress(SimpleNamespace(quiet=False)) as show:
+    with standard_output.progress(SimpleNamespace(quiet=False)) as show:
         show(0.25, "a long line that tells more than fits")
         show(1.0, "done")
     assert sys.stderr.getvalue() == "\r 25 % a long line that tells \r100 % done                   \n"
@@ -652,11 +652,11 @@ def test_progress_bar(monkeypatch):
     fake.tqdm = lambda **settings: made.append(Bar(**settings)) or made[0]
     monkeypatch.setitem(sys.modules, "tqdm", fake)
     monkeypatch.setattr(sys, "stderr", Screen())
-    with options.progress(SimpleNamespace(quiet=False)) as show:
+    with standard_output.progress(SimpleNamespace(quiet=False)) as show:
         show(0.5, "half")
     assert (made[0].total, made[0].said, made[0].closed) == (1.0, [(0.5, "half")], True)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with options.progress(SimpleNamespace(quiet=False)) as show:
+    with standard_output.progress(SimpleNamespace(quiet=False)) as show:
         show(0.5, "half")
     assert (sys.stderr.getvalue(), len(made)) == ("", 1)
 

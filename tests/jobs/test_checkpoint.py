@@ -12,7 +12,8 @@ import cavity
 from cavity.base import persistence
 from cavity.base.errors import NumericalWarning
 from cavity.jobs import checkpoint as checkpoints
-from cavity.jobs.checkpoint import Checkpoint, checked_path
+from cavity.jobs.checkpoint import Checkpoint
+from cavity.jobs.job import Job
 
 MODEL, X = cavity.UnitMixture(2), np.arange(10.0)
 ROOT = ()
@@ -181,4 +182,4 @@ def test_two_at_a_time_are_refused(tmp_path):
 )
 def test_what_is_no_path_or_no_time(given, error, words):
     with pytest.raises(error, match=words):
-        checked_path(*given)
+        Job.checked(checkpoint=given[0], checkpoint_every=given[1])

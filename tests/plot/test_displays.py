@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from scipy import stats
+from support.plots import COUNTS, RNG, TWO, X, Y, glm, process
 
 import cavity
 from cavity import covariances, data, likelihoods, plot
@@ -14,20 +15,6 @@ from cavity.plot import pictures
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 Axes = pytest.importorskip("matplotlib.axes").Axes
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(60, 2))
-Y = X @ [1.0, -2.0] + 0.3 * RNG.normal(size=60)
-COUNTS = RNG.poisson(np.exp(0.5 * X[:, 0]))
-TWO = np.where(Y > 0, "yes", "no")
-
-
-def glm(likelihood="gaussian", y=Y, columns=2, **options):
-    return cavity.GLM(likelihood, prior_variance=9.0, intercept=True).fit(X[:, :columns], y, **options)
-
-
-def process(columns, likelihood=None, y=Y):
-    model = cavity.GaussianProcess(covariances.RBF(4.0), likelihood or likelihoods.Gaussian(0.1))
-    return model.fit(X[:, :columns], y, learn=False)
 
 
 def factorized():
@@ -142,32 +129,6 @@ def test_effects_of_groups_are_those_of_the_term():
     assert posterior.plot(term="1 + Days | Subject", column="intercept").get_title() == "intercept of Subject"
 
 
-def test_left_out_rows_are_refits():
-    """What a process without a row predicts for it, and which rows that does not hold."""
-    posterior = process(1)
-    mean, variance = plot.judged.left_out(posterior, posterior._rows.y)
-    model = cavity.GaussianProcess(posterior.model.covariance, posterior.model.likelihood)
-    outside = []
-    for i in range(0, 60, 7):
-        rest = model.fit(np.delete(X[:, :1], i, axis=0), np.delete(Y, i), learn=False)
-        moments = rest.predict(X[[i], :1])
-        np.testing.assert_allclose([mean[i], variance[i]], np.ravel(moments), rtol=1e-7)
-        low, high = rest.quantile(X[[i], :1], [0.025, 0.975])[0]
-        outside.append(not low < Y[i] < high)
-    display = plot.EffectDisplay.from_posterior(posterior)
-    assert display.surprising[::7].tolist() == outside
-    rings = next(line for line in display.ax_.lines if line.get_label().startswith("outside"))
-    np.testing.assert_array_equal(rings.get_xdata(), X[display.surprising, 0])
-
-
-def test_weighted_rows_have_no_rings():
-    model = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Gaussian(0.1))
-    posterior = model.fit(X[:, :1], Y, sample_weight=np.repeat([1.0, 3.0], 30), learn=False)
-    assert plot.EffectDisplay.from_posterior(posterior).surprising is None
-    with pytest.raises(ValueError, match="leave-one-out predictions are drawn of rows as they were fitted, without"):
-        plot.PITDisplay.from_posterior(posterior)
-
-
 def test_effect_of_one_of_several_columns():
     posterior = glm("poisson", COUNTS)
     display = plot.EffectDisplay.from_posterior(posterior, "x2", X, names=["dose", "age"])
@@ -191,46 +152,6 @@ def test_map_of_two_of_several_columns():
     assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("x3", "x1")
     spread = plot.MapDisplay.from_posterior(posterior, (2, 0), wide, kind="sd")
     assert spread.values[i, j] == pytest.approx(np.sqrt(posterior.predict(point)[1][0]), rel=1e-12)
-
-
-def test_calibration_counts_rows():
-    y, probability = RNG.random(500) < 0.3, RNG.random(500)
-    display = plot.CalibrationDisplay.from_predictions(y, np.append(probability[1:], np.nan), n_bins=5)
-    y, probability = y[:-1], probability[1:]
-    for k in range(5):
-        inside = (probability >= k / 5) & (probability < (k + 1) / 5)
-        known = display.count[k], display.share[k], display.probability[k]
-        assert known == pytest.approx((inside.sum(), y[inside].mean(), probability[inside].mean()))
-    loo = glm("probit", TWO)
-    display = plot.CalibrationDisplay.from_posterior(loo, y=TWO)
-    probability = np.where(TWO == "yes", np.exp(loo.loo_log_density), -np.expm1(loo.loo_log_density))
-    count = np.histogram(probability, 10, (0, 1))[0]
-    np.testing.assert_array_equal(display.count, count[count > 0])
-    assert display.ax_.get_xlabel() == "leave-one-out probability of y = yes"
-
-
-@pytest.mark.parametrize("likelihood", ["gaussian", "poisson"])
-def test_pit_is_uniform_where_the_model_is_right(likelihood):
-    rng = np.random.default_rng(1)
-    new = rng.normal(size=(4000, 1))
-    f = 0.5 + 0.7 * new[:, 0]
-    y = rng.poisson(np.exp(f)) if likelihood == "poisson" else f + 0.5 * rng.normal(size=4000)
-    posterior = cavity.GLM(likelihood, prior_variance=9.0, intercept=True).fit(new[:1000], y[:1000])
-    display = plot.PITDisplay.from_posterior(posterior, new[1000:], y[1000:])
-    np.testing.assert_allclose(display.density, 1.0, atol=0.17)
-    assert display.density.sum() == pytest.approx(10.0)
-    off = plot.PITDisplay.from_posterior(posterior, new[1000:], y[1000:] + 2)
-    assert off.density[-1] > 2.0
-    left = plot.PITDisplay.from_posterior(posterior, new[:1000], y[:1000], loo=True)
-    assert left.ax_.get_xlabel().startswith("leave-one-out")
-
-
-def test_pit_of_numbers_is_their_distribution_function():
-    posterior = glm()
-    mean, variance = posterior.predict(X, noise=True)
-    known = plot.PITDisplay.from_predictions(stats.norm.cdf((Y - mean) / np.sqrt(variance)), n_bins=4)
-    display = plot.PITDisplay.from_posterior(posterior, X, Y, n_bins=4)
-    np.testing.assert_allclose(display.density, known.density)
 
 
 def test_predictions_are_what_is_expected():

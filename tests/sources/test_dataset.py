@@ -1,11 +1,14 @@
 """Columns by name, taken out of sources as out of tables in memory."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import cavity
-from cavity.sources.dataset import taken
-from cavity.sources.sources import Source
+from cavity.models.observations import Observations
+from cavity.sources.dataset import FILES, MEMORY, REMOTE, Dataset
+from cavity.sources.features import open_features
 
 pd = pytest.importorskip("pandas")
 
@@ -36,29 +39,70 @@ def test_columns_of_a_source():
         cavity.GaussianMixture(1).fit(source)
 
 
-def test_a_source_is_taken_as_its_table():
-    for X in (FRAME, cavity.source(FRAME)):
-        rows, (y, weights), roles = taken(X, {"y": "kind", "sample_weight": "w"})
-        assert (list(y), list(weights)) == (list(FRAME["kind"]), list(FRAME["w"]))
-        assert roles == {"y": "kind", "sample_weight": "w"}
-    assert isinstance(rows, Source)
-    assert rows.names == ("a", "b")
-    rows, (y,), _ = taken(cavity.source(FRAME), {"y": "kind"}, columns=("w", "b"), roles={"sample_weight": "a"})
-    assert rows.names == ("w", "b")
+def test_a_source_is_opened_as_its_table():
+    for X, kind in ((FRAME, MEMORY), (cavity.source(FRAME), FILES)):
+        dataset = Dataset.open(X, {"y": "kind", "sample_weight": "w"})
+        assert list(dataset.column("y")) == list(FRAME["kind"])
+        assert list(dataset.column("sample_weight")) == list(FRAME["w"])
+        assert (dataset.roles, dataset.kind) == ({"y": "kind", "sample_weight": "w"}, kind)
+        assert (dataset.names, dataset.shape, dataset.n_rows) == (("a", "b"), (40, 2), 40)
+        np.testing.assert_array_equal(dataset.blocks().rows(), FRAME[["a", "b"]])
+    assert type(dataset.in_memory().X) is np.ndarray
+    later = Dataset.open(cavity.source(FRAME), {"y": "kind"}, names=("w", "b"), roles={"sample_weight": "a"})
+    assert later.names == ("w", "b")
     with pytest.raises(ValueError, match="y='c': X has no column 'c'; it has 'a'"):
-        taken(cavity.source(FRAME), {"y": "c"})
+        Dataset.open(cavity.source(FRAME), {"y": "c"})
     with pytest.raises(TypeError, match="X must hold real numbers, got text in column 'kind'"):
-        taken(cavity.source(FRAME), {"y": "a"})
+        Dataset.open(cavity.source(FRAME), {"y": "a"})
 
 
 def test_files_without_names(tmp_path):
     np.save(tmp_path / "x.npy", FRAME[["a", "b"]].to_numpy())
     np.save(tmp_path / "y.npy", FRAME["w"].to_numpy())
-    rows, (y, offset), roles = taken(tmp_path / "x.npy", {"y": str(tmp_path / "y.npy"), "offset": None})
-    assert (rows.shape, roles, offset) == ((40, 2), None, None)
-    np.testing.assert_array_equal(y, FRAME["w"])
-    rows, (y,), _ = taken(FRAME[["a"]], {"y": [tmp_path / "y.npy", tmp_path / "y.npy"]})
-    assert (type(rows), y.shape) == (pd.DataFrame, (80,))
+    dataset = Dataset.open(tmp_path / "x.npy", {"y": str(tmp_path / "y.npy"), "offset": None})
+    assert (dataset.shape, dataset.roles, dataset.column("offset")) == ((40, 2), None, None)
+    np.testing.assert_array_equal(dataset.column("y"), FRAME["w"])
+    dataset = Dataset.open(FRAME[["a"]], {"y": [tmp_path / "y.npy", tmp_path / "y.npy"]})
+    assert (type(dataset.X), dataset.column("y").shape) == (pd.DataFrame, (80,))
     with pytest.raises(ValueError, match=r"y='w' is the name of a column, but X \(Source\) has none"):
-        taken(tmp_path / "x.npy", {"y": "w"})
-    assert taken(np.ones((2, 2)), {"y": ["a", "b"]})[1] == (["a", "b"],)
+        Dataset.open(tmp_path / "x.npy", {"y": "w"})
+    assert Dataset.open(np.ones((2, 2)), {"y": ["a", "b"]}).column("y") == ["a", "b"]
+
+
+def test_arrays_in_memory_are_not_copied():
+    X, y, weights = np.ones((400_000, 5)), np.arange(400_000.0), np.ones(400_000)
+    tracemalloc.start()
+    try:
+        dataset = Dataset.open(X, {"y": y, "sample_weight": weights, "offset": None})
+        observations = Observations.of(cavity.likelihoods.Gaussian(), dataset)
+        rows = observations.rows(open_features(dataset, "full"))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert dataset.X is X
+    assert all(np.shares_memory(*pair) for pair in ((rows.X, X), (rows.y, y), (rows.weights, weights)))
+    assert most < 0.2 * X.nbytes  # a mask of what is finite
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (iter([1.0, 2.0]), TypeError, "one-shot iterator"),
+        (3.0, ValueError, "X must have 2 dimension"),
+        ("nowhere.csv", FileNotFoundError, "nowhere.csv"),
+    ],
+)
+def test_what_cannot_be_opened_is_named(X, error, message):
+    with pytest.raises(error, match=message):
+        Dataset.open(X, {"y": [1.0]}).n_rows  # noqa: B018
+
+
+def test_remote_collections_stay_where_they_are():
+    da = pytest.importorskip("dask.array")
+    rows = np.random.default_rng(0).normal(size=(40_000, 3))
+    X = da.from_array(rows, chunks=(20_000, 3))
+    with pytest.raises(TypeError, match="X is a collection of dask"):
+        Dataset.open(X)
+    dataset = Dataset.open(X, {"y": X[:, 0]}, remote=True)
+    assert (dataset.kind, dataset.shape) == (REMOTE, (40_000, 3))
+    np.testing.assert_array_equal(dataset.column("y"), rows[:, 0])

@@ -333,10 +333,7 @@ def partition(value, name, size):
             if not 0 <= index < size:
                 raise ValueError(f"{name}[{k}] must hold coordinates in 0..{size - 1}, got {index}")
             if owner[index] >= 0:
-                raise wrong(
-                    name,
-                    f"must not overlap: coordinate {index} is in {name}[{owner[index]}] and {name}[{k}]",
-                )
+                raise wrong(name, f"must not overlap: coordinate {index} is in {name}[{owner[index]}] and {name}[{k}]")
             owner[index] = k
     if np.any(owner < 0):
         raise wrong(name, f"must cover every coordinate: {np.argmin(owner >= 0)} is missing")
@@ -347,10 +344,7 @@ def permutation(value, name, size):
     """Return `value` as an index array that holds each of 0..size-1 once."""
     array = np.asarray(value)
     if array.dtype.kind not in "iu" or array.shape != (size,):
-        raise wrong(
-            name,
-            f"must be a permutation of range({size}), got dtype {array.dtype} and shape {array.shape}",
-        )
+        raise wrong(name, f"must be a permutation of range({size}), got dtype {array.dtype} and shape {array.shape}")
     if size and not np.array_equal(np.sort(array), np.arange(size)):
         raise wrong(name, f"must hold each of 0..{size - 1} once")
     return np.ascontiguousarray(array, dtype=np.intp)

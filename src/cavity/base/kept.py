@@ -33,13 +33,3 @@ ROLES = Made(
 def kept(axis):
     """Return the settings of a record: the names of so many columns, classes, and columns by what was taken of them."""
     return {"columns?": Nullable(names(axis)), "classes?": Nullable(CLASSES), "roles?": ROLES}
-
-
-def written(posterior):
-    """Return these settings of a posterior as a file has them."""
-    columns, classes, roles = posterior.columns, posterior.classes, posterior.roles
-    return {
-        "columns": None if columns is None else list(columns),
-        "classes": None if classes is None else CLASSES.apart(classes),
-        **({} if roles is None else {"roles": ROLES.apart(roles)}),
-    }

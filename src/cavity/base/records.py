@@ -12,6 +12,9 @@ array is an `Array`: its axes, its domain, its kind. Axes are written as
 
 Sizes are at least 1, but those of names in lower case may be 0. The first array that names an axis tells its size.
 
+A dataclass declares its fields with `saved`, and those of objects in its fields with `Part`: `record_of` makes a record
+of that. What fields do not say is in the attribute `record` of the class.
+
 A setting is a `Setting`, a table of them (a dictionary by names), a list of them (one for each entry), `Nullable`, or
 `Made`: handed to a function that makes an object of it and refuses what it does not know. Names of arrays and settings
 that end in "?" may be missing; those not in the table are refused.
@@ -20,7 +23,8 @@ that end in "?" may be missing; those not in the table are refused.
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -298,29 +302,118 @@ class Record:
         Each gets (arrays, settings, sizes), all of them checked, and raises an error, or returns None or words, if
         they do not fit each other.
     places : dict of str to str
-        What names begin with, and what that is among the attributes of the posterior: with {"rows_": "_rows."} the
-        array rows_X is found at _rows.X. Several places have a space between them. "trace_" is "trace."; other names
-        are those of attributes.
+        Names, or what they begin with up to "_", and what that is among the attributes of the posterior: with
+        {"rows_": "_rows."} the array rows_X is found at _rows.X. Several places have a space between them. "trace_" is
+        "trace."; other names are those of attributes.
     forms : dict of str to (callable, callable)
         By attributes whose parts have other names in files: the one returns a dictionary of these parts, the other
         takes them as keyword arguments.
+    order : tuple of str
+        Names, or what they begin with up to "_", in the order of files; "" stands for all others.
     """
 
-    arrays: Mapping | Callable
-    settings: Mapping
+    arrays: Mapping | Callable = field(default_factory=dict)
+    settings: Mapping = field(default_factory=dict)
     rules: tuple = ()
     places: Mapping = field(default_factory=dict)
     forms: Mapping = field(default_factory=dict)
+    order: tuple = ("", "trace_")
 
     def table(self, settings):
         """Return the table of arrays that settings lead to."""
         return self.arrays(settings) if callable(self.arrays) else self.arrays
 
+    def ordered(self, table):
+        """Return a table in the order of files, without those that are None."""
+
+        def place(name):
+            return self.order.index(_longest(name.removesuffix("?"), self.order))
+
+        return {name: table[name] for name in sorted(table, key=place) if table[name] is not None}
+
     def found_at(self, name):
         """Return the places of an array or setting, each as a list of attributes on the way."""
         places = {"trace_": "trace.", "": ""} | self.places
-        begins = max((begin for begin in places if name.startswith(begin)), key=len)
-        return [f"{place}{name.removeprefix(begins)}".split(".") for place in places[begins].split() or [""]]
+        begins = _longest(name, places)
+        ways = places[begins].split() or [""]
+        return [f"{way}{name.removeprefix(begins)}".split(".", way.count(".")) for way in ways]
+
+
+def _longest(name, known):
+    """Return the name itself, if it is known, or the longest of the known that it begins with, up to "_"."""
+    begins = [each for each in known if name.startswith(each) and (not each or each.endswith("_"))]
+    return name if name in known else max(begins, key=len)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What files have of an object in a field: a table, or its dataclass; and what all names of it begin with."""
+
+    form: object
+    begin: str = ""
+
+
+def saved(form, name=None):
+    """Return the metadata of a field that files have.
+
+    Parameters
+    ----------
+    form : Array, Setting or other form of one, or Part
+        What it must be.
+    name : str, optional
+        What it is called in files; by default as the field, with a "?" where that has a default.
+
+    Returns
+    -------
+    dict
+        For `dataclasses.field`.
+    """
+    return {"saved": form, "name": name}
+
+
+def _name_in_files(declared):
+    """Return the name that files have for a field; what has a default may be missing."""
+    return declared.metadata["name"] or f"{declared.name}{'' if declared.default is MISSING else '?'}"
+
+
+def _declared(form, begin="", way=""):
+    """Yield (name in files, form, place) of what a dataclass, or a table, says that files have."""
+    if isinstance(form, Mapping):
+        entries = [(name, name.removesuffix("?"), each) for name, each in form.items()]
+    else:
+        known = [each for each in fields(form) if "saved" in each.metadata] if is_dataclass(form) else []
+        entries = [(_name_in_files(each), each.name, each.metadata["saved"]) for each in known]
+    for name, place, each in entries:
+        if isinstance(each, Part):
+            yield from _declared(each.form, begin + each.begin, f"{way}{place}.")
+        else:
+            yield f"{begin}{name}", each, f"{way}{place}"
+
+
+@cache
+def record_of(cls):
+    """Return the record of a dataclass: what its fields declare, and what its attribute `record` says beside that.
+
+    Parameters
+    ----------
+    cls : type
+        The dataclass.
+
+    Returns
+    -------
+    Record
+        Entries of `record` come later, or in the place of a field of the same name.
+    """
+    own, declared = cls.record, [*_declared(cls)]
+    arrays = {name: form for name, form, _ in declared if isinstance(form, Array)}
+    settings = {name: form for name, form, _ in declared if not isinstance(form, Array)}
+    places = {name.removesuffix("?"): place for name, _, place in declared if name.removesuffix("?") != place}
+    return replace(
+        own,
+        arrays=lambda settings: own.ordered(arrays | own.table(settings)),
+        settings=own.ordered(settings | own.settings),
+        places=places | own.places,
+    )
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from typing import Any, ClassVar
 
@@ -13,29 +13,20 @@ from cavity.base import persistence, trees
 from cavity.base.frames import some
 from cavity.base.frozen import Frozen, put
 from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest
-from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, integer
+from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, Part, Record, integer, record_of, saved
 from cavity.base.summary import Table, summarized
 
-VARIATIONAL = {  # settings of variational posteriors; what is not finite is null
-    "elbo": Nullable(NUMBER),
-    "converged": FLAG,
-    "status": TEXT,
-    "n_iter": integer(),
-    "contraction": Nullable(NUMBER),
-    "predicted_gap": Nullable(NUMBER, np.inf),
-    "observation_digest?": DIGEST_FIELD,
-}
-VARIATIONAL_TRACE = {f"trace_{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
-VARIATIONAL_TRACE |= {"trace_step?": Array("step")}
+VARIATIONAL_TRACE = {f"{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
+VARIATIONAL_TRACE |= {"step?": Array("step")}
 POSTERIORS = {}  # by kinds, of the files that were imported
 
 
 def freeze(record, *later):
     """Clear the writeable flag of the arrays in the fields of a dataclass, but for some, in dictionaries too."""
-    for field in fields(record):
-        if field.name in later:
+    for each in fields(record):
+        if each.name in later:
             continue
-        value = getattr(record, field.name)
+        value = getattr(record, each.name)
         for array in value.values() if isinstance(value, dict) else (value,):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
@@ -44,15 +35,15 @@ def freeze(record, *later):
 class Posterior(Frozen):
     """Base of the frozen posterior dataclasses.
 
-    A subclass sets `kind`, by which files know it, and `record`, which says what a file of that
-    kind holds.
+    A subclass sets `kind`, by which files know it, and declares what a file of that kind holds: with its fields, and
+    in `record` what these do not say.
     """
 
     __slots__ = ()
     __eq__: ClassVar[Any] = object.__eq__
     __hash__: ClassVar[Any] = object.__hash__
     kind: ClassVar[Any] = None
-    record: ClassVar[Any] = None
+    record: ClassVar[Any] = Record()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -61,7 +52,7 @@ class Posterior(Frozen):
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (dict of arrays, JSON-able settings) that hold all of the posterior."""
-        return trees.taken_apart(self.record, self)
+        return trees.taken_apart(record_of(type(self)), self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the posterior to `path` as a pickle-free .npz with a JSON header; the file appears whole or not at all.
@@ -131,14 +122,14 @@ class VariationalPosterior(Posterior):
     observations that `elbo` is of.
     """
 
-    elbo: float | Any
-    converged: bool
-    status: str
-    n_iter: int
-    trace: dict[str, Any]
-    contraction: float | Any
-    predicted_gap: float
-    observation_digest: ObservationDigest | None = None
+    elbo: float | Any = field(metadata=saved(Nullable(NUMBER)))
+    converged: bool = field(metadata=saved(FLAG))
+    status: str = field(metadata=saved(TEXT))
+    n_iter: int = field(metadata=saved(integer()))
+    trace: dict[str, Any] = field(metadata=saved(Part(VARIATIONAL_TRACE, "trace_")))
+    contraction: float | Any = field(metadata=saved(Nullable(NUMBER)))
+    predicted_gap: float = field(metadata=saved(Nullable(NUMBER, np.inf)))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
     def __post_init__(self) -> None:
         known = {name: getattr(self, name) for name in ("elbo", "contraction")}

@@ -63,8 +63,7 @@ def _check_indices(indices, entries, length, name, stop=None):
     """Raise unless there are as many indices as entries, and those up to `stop` are at least 0 and below a length."""
     _check_integers(indices, entries, name)
     used = indices[:stop]
-    if (
-        len(used) and used.view(used.dtype.str.replace("i", "u")).max() >= length
-    ):  # negative ones are the largest without a sign
+    unsigned = used.view(used.dtype.str.replace("i", "u"))  # negative ones are the largest
+    if len(used) and unsigned.max() >= length:
         i = int(np.argmax((used < 0) | (used >= length)))
         raise arrays.wrong(name, f"must be at least 0 and below {length}, got {used[i]} at position {i}")

@@ -57,7 +57,7 @@ def _written(value, form):
     """Return a setting as JSON has it."""
     match form:
         case Nullable():
-            known = value is not None and not (isinstance(value, float) and value == form.missing)
+            known = value is not None and (not isinstance(value, float) or np.isfinite(value))
             return _written(value, form.form) if known else None
         case Made():
             return form.apart(value)

@@ -1,6 +1,6 @@
 """The command line: `cavity fit MODEL DATA`, `cavity predict POSTERIOR DATA`, and what is said of files and machines.
 
-One file per model; reading, saving and plotting are shared.
+The file of a command is loaded, and its options are built, when it is the one that was typed.
 """
 
 import argparse
@@ -12,30 +12,31 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
-from functools import partial
+from importlib import import_module
 
 from cavity import __version__
-from cavity.cli import (
-    bench,
-    clutter,
-    doctor,
-    glm,
-    gp,
-    info,
-    linear_regression,
-    logistic_regression,
-    mixed,
-    mixture,
-    predict,
-    streaming_gp,
-    streams,
-    unit_mixture,
-)
-from cavity.cli import options as shared
-from cavity.cli.config import with_config
+from cavity.cli import standard_output
+from cavity.cli.options import OptionError, as_typed
 
-MODELS = (  # a command has the name of its file
-    *(clutter, glm, gp, linear_regression, logistic_regression, mixed, mixture, streaming_gp, unit_mixture),
+COMMANDS = (  # its words, the file and the name of its Command there, and one line of help
+    ("fit clutter", "clutter.fit", "the mean of a signal when some points are background clutter"),
+    ("fit glm", "glm.fit", "regression and classification: coefficients with their uncertainty"),
+    ("fit gp", "gp.fit", "regression and classification by smooth functions of the columns"),
+    (
+        "fit linear-regression",
+        "regression.linear",
+        "linear regression whose prior and noise are learnt, by mean field",
+    ),
+    ("fit logistic-regression", "regression.logistic", "logistic regression whose prior is learnt, by mean field"),
+    ("fit mixed", "mixed.fit", "regression and classification with effects that differ by group"),
+    ("fit mixture", "mixture.fit", "a mixture of Gaussians with means and covariances of their own"),
+    ("fit streaming-gp", "streaming_gp.fit", "the same as gp for tables of any length, in the order of their rows"),
+    ("fit unit-mixture", "unit_mixture.fit", "a mixture of Gaussians of one common variance in one dimension"),
+    ("predict", "predict.run", "write what a saved posterior says of the rows of a table"),
+    ("info", "info.show", "say what is in a saved file"),
+    ("data", "info.show_data", "the data sets that come with the package"),
+    ("doctor", "doctor.examine", "what this installation uses, and whether it works"),
+    ("bench", "bench.run", "how fast this machine is, against NumPy"),
 )
 STATUSES = """exit status:
   0    all went well
@@ -49,8 +50,11 @@ by its reader, are no error; characters that its encoding lacks are escaped.
 """
 
 
-def parser():
-    """Return the argument parser of the `cavity` command; `commands` are those of its commands by their words."""
+def parser(arguments=None):
+    """Return the argument parser of the `cavity` command, with the options of the command that the arguments name.
+
+    Without arguments it has those of all commands. `commands` are the parsers that have theirs, by their words.
+    """
     top = argparse.ArgumentParser(
         prog="cavity",
         description="Fast deterministic approximate Bayesian inference.",
@@ -61,17 +65,15 @@ def parser():
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     fit = commands.add_parser("fit", help="fit a model to a table and print the posterior")
     models = fit.add_subparsers(dest="model", required=True, metavar="MODEL")
+    typed = None if arguments is None else [word for word in arguments if not word.startswith("-")]
     top.commands = {}
-    for model in MODELS:
-        name = model.__name__.rpartition(".")[2].replace("_", "-")
-        command = models.add_parser(name, help=model.HELP, description=model.fit.__doc__)
-        command.add_argument("data", help=model.DATA)
-        model.add_options(command)
-        shared.output(command, model.DRAWN)
-        command.set_defaults(run=partial(shared.fit_and_deliver, model.fit))
-        top.commands["fit", name] = command
-    for other in (predict, info, doctor, bench):
-        top.commands |= {(name,): command for name, command in other.add(commands).items()}
+    for name, command_name, help_line in COMMANDS:
+        words = tuple(name.split())
+        command = (models if len(words) > 1 else commands).add_parser(words[-1], help=help_line)
+        if typed is None or words == tuple(typed[: len(words)]):
+            file, _, function = command_name.partition(".")
+            getattr(import_module(f"cavity.cli.{file}"), function).add_to(command)
+            top.commands[words] = command
     return top
 
 
@@ -84,33 +86,36 @@ def main(arguments=None):
 
     130 after Ctrl-C, 143 after SIGTERM: no half-written file is left, and a stream has saved what it has absorbed.
     """
-    streams.prepare()
+    standard_output.prepare()
     options = argparse.Namespace()
     try:
         try:
             return run(sys.argv[1:] if arguments is None else arguments, options)
         finally:
-            streams.write_out()
-    except shared.OptionError as error:
-        streams.complain(f"error: {error}")
+            standard_output.write_out()
+    except OptionError as error:
+        standard_output.complain(f"error: {error}")
         return 2
     except (ValueError, TypeError, ArithmeticError, MemoryError, OSError, ImportError) as error:
-        streams.complain(f"error: {sentence(error, options)}")
-        if getattr(error, "filename", None) == streams.STDOUT_NAME:
-            streams.discard(sys.stdout)
+        standard_output.complain(f"error: {sentence(error, options)}")
+        if getattr(error, "filename", None) == standard_output.STDOUT_NAME:
+            standard_output.discard(sys.stdout)
         return 2
     except Terminated:
-        streams.complain("terminated")
+        standard_output.complain("terminated")
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
-        streams.complain("interrupted")
+        standard_output.complain("interrupted")
         return 130
 
 
 def run(arguments, options):
     """Run the command that was typed, whose options go where they are told to; return the exit status."""
-    top = parser()
-    with_config(arguments, top.commands)
+    top = parser(arguments)
+    if any(len(word) > 3 and "--config".startswith(word.partition("=")[0]) for word in arguments):
+        from cavity.cli.config import with_config
+
+        arguments = with_config(arguments, top.commands)
     _, unknown = top.parse_known_args(arguments, options)
     check_known(unknown, top.commands, options)
     if options.command is None:
@@ -119,7 +124,7 @@ def run(arguments, options):
     with hearing_sigterm(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say is part of the printed result
         warnings.filterwarnings("always", message="checkpoint ")
-        warnings.showwarning = lambda message, *_: streams.complain(message)
+        warnings.showwarning = lambda message, *_: standard_output.complain(message)
         return options.run(options)
 
 
@@ -131,7 +136,7 @@ def check_known(unknown, commands, options):
     known = [name for action in commands[words]._actions for name in action.option_strings] if words in commands else []
     near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
     hint = f"; is it {near[0]}?" if near else f"; see cavity {' '.join(words)} --help"
-    raise shared.OptionError(f"{' '.join(words)} has no option {unknown[0]}{hint}")
+    raise OptionError(f"{' '.join(words)} has no option {unknown[0]}{hint}")
 
 
 @contextmanager
@@ -154,7 +159,7 @@ def hearing_sigterm():
 
 def sentence(error, options):
     """Return an error in one line, which names the file of the data unless it is about an option or another file."""
-    words = " ".join(shared.as_typed(error, options).split())
+    words = " ".join(as_typed(error, options).split())
     if isinstance(error, MemoryError):
         words = words or "there is not enough memory"
     if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # Python's own, of a power

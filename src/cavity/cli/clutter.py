@@ -4,15 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.cli import options as shared
-from cavity.cli import readers, tables
-from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, Number
+from cavity.cli import readers
+from cavity.cli.fits import collect_typed, end_lines, fit_command, site_options, timed
+from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, Group, Number, Option, site_updates
 from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
 
-HELP = "the mean of a signal when some points are background clutter"
-DATA = readers.DATA.format("newcomb")
-DRAWN = "data, posterior and clutter probabilities"
 POINTS_LISTED = 20  # most clutter points listed
 CLUTTER_VARIANCE = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"
 MODEL = (
@@ -23,37 +20,29 @@ MODEL = (
     Number("--prior-mean", FINITE, "M", "prior mean (default the median)"),
     Number("--prior-variance", POSITIVE, "V", "prior variance (default 100 noise)"),
 )
+COLUMN_HELP = "column name or number; repeat for points in several dimensions"
+COLUMN = Option("--column", "NAME", COLUMN_HELP, action="append")
+ORDER = Number("--random-order", INDEX, "SEED", "visit the points in random order")
+UPDATES = (*site_updates("(0, 1]", "sequential", "parallel"), ORDER)
+DRAWN = "data, posterior and clutter probabilities"
 
 
-def add_options(command):
-    """Add the options to the command."""
-    words = "column name or number; repeat for points in several dimensions"
-    command.add_argument("--column", action="append", metavar="NAME", help=words)
-    model = readers.model_group(command)
-    shared.add(model, *MODEL)
-    fit = shared.iteration(command, max_iter=100, tol=1e-10)
-    shared.site_updates(fit, "(0, 1]", ("sequential", "parallel"))
-    shared.add(fit, Number("--random-order", INDEX, "SEED", "visit the points in random order"))
-
-
+@fit_command("newcomb", DRAWN, COLUMN, *readers.READING, Group("model", *MODEL), max_iter=100, tol=1e-10, fit=UPDATES)
 def fit(options):
     """Fit a mean to data of which some are clutter, by expectation propagation.
 
     Variances and means default to values scaled to the data (robustly, by median and MAD); all are printed.
     """
-    values, names, about = tables.read(options)
+    values, names, about = readers.read_points(options)
     x = values[:, 0] if values.shape[1] == 1 else values
-    given = shared.given(options, MODEL)
-    model = Clutter(**given).settle(x, keep=given)  # the rest is scaled to the data
+    typed = collect_typed(options, MODEL)
+    model = Clutter(**typed).settle(x, keep=typed)  # the rest is scaled to the data
     order = {} if options.random_order is None else {"order": "random", "rng": options.random_order}
-    posterior, seconds = shared.timed(model.fit, x, **shared.site_options(options), **order)
+    posterior, seconds = timed(model.fit, x, **site_options(options), **order)
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
-
-    def draw(plot):
-        labels = [f"{name} [{about['unit']}]" if about["unit"] else name for name in names]
-        return plot.picture(posterior, x, names=labels, title=Path(options.data).name)
-
-    return posterior, report(values, names, about, model, posterior, probability, seconds), draw
+    labels = [f"{name} [{about['unit']}]" if about["unit"] else name for name in names]
+    drawn = {"X": x, "names": labels, "title": Path(options.data).name}
+    return posterior, report(values, names, about, model, posterior, probability, seconds), drawn
 
 
 def report(values, names, about, model, posterior, probability, seconds):
@@ -83,7 +72,7 @@ def report(values, names, about, model, posterior, probability, seconds):
         yield f"  row {i + 1:<6} {_numbers(values[i], 12):>14}   probability {probability[i]:.6f}"
     if len(suspects) > POINTS_LISTED:
         yield f"  ... and {len(suspects) - POINTS_LISTED} more"
-    yield from shared.end_lines(posterior.method.upper(), posterior, seconds)
+    yield from end_lines(posterior.method.upper(), posterior, seconds)
 
 
 def _numbers(value, digits=6):

@@ -9,14 +9,14 @@ KINDS = str | int | float | bool
 
 
 def with_config(arguments, commands):
-    """Change the defaults of a command to what the file of its --config says.
+    """Return what was typed, with the options of the file of --config before it: what is typed wins.
 
     Parameters
     ----------
     arguments : list of str
         What was typed.
     commands : dict
-        The parser of each command by its words, as ("fit", "glm").
+        The parser of the command by its words, as ("fit", "glm"); what is no option gets a default there.
 
     Raises
     ------
@@ -27,34 +27,26 @@ def with_config(arguments, commands):
     typed = [word.partition("=")[0] for word in arguments]
     if any(len(word) > 3 and word != "--config" and "--config".startswith(word) for word in typed):
         raise ValueError("--config: write this option in full")
-    command = commands.get(tuple(arguments[:2])) or commands.get(tuple(arguments[:1]))
-    if path is None or command is None:
-        return
+    if path is None or not commands:
+        return arguments
+    [(words, command)] = commands.items()
     with naming(path), open(path, "rb") as file:
         try:
             job = tomllib.load(file)
         except ValueError as error:  # of TOML, and of characters
             raise ValueError(f"{path}: not readable as TOML ({error})") from error
-    options = {option[2:]: action for action in command._actions for option in action.option_strings if len(option) > 2}
+    options = {option[2:] for action in command._actions for option in action.option_strings if len(option) > 2}
     places = {action.dest: action for action in command._actions if not action.option_strings}
     for key in job:
-        if key not in options | places or key in ("help", "config"):
+        if key not in options | places.keys() or key in ("help", "config"):
             near = difflib.get_close_matches(key, [*options, *places], n=1)
             hint = f"; is it {near[0]!r}?" if near else ""
             raise ValueError(f"{path}: {' '.join(arguments[:2])} has no option {key!r}{hint}")
-    required = [action for action in command._actions if action.required]
-    for action in required:
-        action.required = False
-    words = [word for key, value in job.items() if key in options for word in _words(path, key, value, options)]
-    found, _ = command.parse_known_args([*(str(job.get(place, "-")) for place in places), *words])
-    given = {(options | places)[key] for key in job}
-    for action in required:
-        action.required = action not in given
-    for action in given:
-        if action in places.values():
-            action.nargs = "?"
-        if not set(action.option_strings) & set(typed):
-            action.default = getattr(found, action.dest)
+    for key in job.keys() & places.keys():
+        places[key].nargs, places[key].required, places[key].default = "?", False, str(job[key])
+    keys = [key for key in job if key in options and not (key == "column" and "--column" in typed)]
+    extra = [word for key in keys for word in _words(path, key, job[key], options)]
+    return [*words, *extra, *arguments[len(words) :]]
 
 
 def _path(arguments):

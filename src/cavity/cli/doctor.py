@@ -10,38 +10,26 @@ import numpy as np
 
 from cavity import __version__, data
 from cavity._core import cpu, variants
-from cavity.cli import options as shared
+from cavity.cli.options import JOB, command
+from cavity.cli.standard_output import say
 from cavity.runs.executors import THREADS_VARIABLE, threads_of
 
-EXTRAS = {  # packages by the extra that brings them
-    "numpy": "needed",
-    "scipy": "needed",
-    "threadpoolctl": "needed",
-    "matplotlib": "plot",
-    "scikit-learn": "sklearn",
-    "pyarrow": "arrow",
-    "arviz": "arviz",
-    "tqdm": "progress",
-    "formulae": "formula",
-    "pandas": "of your own",
-    "polars": "of your own",
-    "zarr": "of your own",
-    "h5py": "of your own",
+PACKAGES = {  # by the extra that brings them
+    "needed": ("numpy", "scipy", "threadpoolctl"),
+    "plot": ("matplotlib",),
+    "sklearn": ("scikit-learn",),
+    "arrow": ("pyarrow",),
+    "arviz": ("arviz",),
+    "progress": ("tqdm",),
+    "formula": ("formulae",),
+    "of your own": ("pandas", "polars", "zarr", "h5py"),
 }
 LEVELS = {"baseline": "any CPU", "v3": "x86-64-v3 (AVX2)", "v4": "x86-64-v4 (AVX-512)"}
 
 
-def add(commands):
-    """Add the command to the parser; return it by name."""
-    words = (
-        "say which instruction set, BLAS, threads and extras are in use, and test that results are what they must be"
-    )
-    doctor = commands.add_parser("doctor", help="what this installation uses, and whether it works", description=words)
-    shared.job(doctor)
-    doctor.set_defaults(run=examine)
-    return {"doctor": doctor}
-
-
+@command(
+    "say which instruction set, BLAS, threads and extras are in use, and test that results are what they must be", *JOB
+)
 def examine(options):
     """Say what there is and test it; 1 if a test failed."""
     found, tests = machine(), dict(self_test())
@@ -50,7 +38,7 @@ def examine(options):
     lines += ["packages", *(f"  {name:<16} {version}" for name, version in packages().items())]
     lines += ["self-test", *(f"  {name:<16} {words}" for name, words in tests.items())]
     known = {"cavity": __version__} | found | {"packages": packages(), "self_test": tests, "ok": not failed}
-    shared.say(options, lines, lambda: known)
+    say(options, lines, lambda: known)
     return 1 if failed else 0
 
 
@@ -75,12 +63,12 @@ def machine():
 def packages():
     """Return the versions of the packages that matter, or what installs them."""
     found = {}
-    for name, extra in EXTRAS.items():
+    for name, extra in ((name, extra) for extra, names in PACKAGES.items() for name in names):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            own = extra in ("needed", "of your own")
-            found[name] = f"not installed: pip install {name if own else f'{chr(39)}cavity[{extra}]{chr(39)}'}"
+            installed = name if extra in ("needed", "of your own") else f"'cavity[{extra}]'"
+            found[name] = f"not installed: pip install {installed}"
     return found
 
 

@@ -7,11 +7,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from cavity.base.scales import robust_spread
-from cavity.cli import options as shared
-from cavity.cli import targets
-from cavity.cli.options import FINITE, POSITIVE, Number
+from cavity.cli import regression_data
+from cavity.cli.fits import collect_typed, format_numbers
+from cavity.cli.options import FINITE, POSITIVE, Number, Option
+from cavity.cli.regression_data import ORDERED
 from cavity.cli.table import some
-from cavity.cli.targets import ORDERED
 from cavity.covariances.named import LEAVES, NOISE, named
 from cavity.likelihoods.named import REAL
 from cavity.likelihoods.named import named as named_likelihood
@@ -20,7 +20,7 @@ from cavity.models.process.periods import strongest_periods
 
 MEANS = ("zero", "constant", "linear")
 SETTINGS = (
-    *targets.settings("learnt, by streaming-gp 1"),
+    *regression_data.settings("learnt, by streaming-gp 1"),
     Number("--thresholds", FINITE, "A,B", f"of {ORDERED} (default by the shares)", several=True),
 )
 STARTS = (  # of the search for hyperparameters
@@ -31,15 +31,17 @@ STARTS = (  # of the search for hyperparameters
 )
 
 
-def add_model(model, default, without=()):
-    """Add the options of likelihood and covariance; `default` says what likelihood it is by default."""
-    model.add_argument("--likelihood", choices=targets.LIKELIHOODS, help=default)
+def model_options(default, without=()):
+    """Return the options of likelihood and covariance; `default` says what likelihood it is by default."""
     leaves = ", ".join(name for name in LEAVES if name not in without)
-    words = f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first variance, "
-    words += "lengthscale and period or shape, as in rbf(2,0.5) (default rbf)"
-    model.add_argument("--covariance", metavar="SUM", help=words)
-    words = "a lengthscale for each column, or one for columns of one unit (default --ard)"
-    model.add_argument("--ard", action=BooleanOptionalAction, default=True, help=words)
+    covariance = f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first "
+    covariance += "variance, lengthscale and period or shape, as in rbf(2,0.5) (default rbf)"
+    ard = "a lengthscale for each column, or one for columns of one unit (default --ard)"
+    return (
+        Option("--likelihood", regression_data.LIKELIHOODS, default),
+        Option("--covariance", "SUM", covariance),
+        Option("--ard", None, ard, True, action=BooleanOptionalAction),
+    )
 
 
 def scaled(problem, first=slice(None)):
@@ -58,17 +60,18 @@ def check_plot(options):
 def likelihood_of(problem, options, **defaults):
     """Return the likelihood, and whether its scale was given; `defaults` are settings that are not left to the fit."""
     kind = type(named_likelihood(problem.likelihood))
-    targets.likelihood_of(options, problem.likelihood, SETTINGS)  # which knows all settings that were given
+    regression_data.likelihood_of(options, problem.likelihood, SETTINGS)  # which knows all settings that were given
     known, scales = kind.parameters, scales_of(kind)
-    given = shared.given(options, SETTINGS)
-    given = {name: value for name, value in defaults.items() if name in known} | given
-    fixed = any(name in given for name in scales)
-    if "thresholds" in known and "thresholds" not in given:
+    settings = {name: value for name, value in defaults.items() if name in known} | collect_typed(options, SETTINGS)
+    fixed = any(name in settings for name in scales)
+    if "thresholds" in known and "thresholds" not in settings:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
-        given["thresholds"] = np.sqrt(2.0) * ndtri(below)  # f of variance 1 and noise of variance 1 give these shares
+        settings["thresholds"] = np.sqrt(2.0) * ndtri(
+            below
+        )  # f of variance 1 and noise of variance 1 give these shares
     for name in () if fixed else scales:
-        given[name] = NOISE * problem.size if name == "noise_variance" else np.sqrt(NOISE * problem.size)
-    return kind(**given), fixed
+        settings[name] = NOISE * problem.size if name == "noise_variance" else np.sqrt(NOISE * problem.size)
+    return kind(**settings), fixed
 
 
 def covariance_of(problem, options):
@@ -84,10 +87,10 @@ def covariance_of(problem, options):
 
 def lengthscales(options, problem):
     """Return the lengthscales that were given: one, or with ARD one for each column."""
-    given, wanted = options.lengthscale, len(problem.names) if options.ard else 1
-    if len(given) not in (1, wanted):
-        raise ValueError(f"--lengthscale takes one number{f' or {wanted}' if wanted > 1 else ''}, got {len(given)}")
-    return np.full(wanted, given[0]) if len(given) < wanted else np.array(given) if options.ard else given[0]
+    scales, wanted = options.lengthscale, len(problem.names) if options.ard else 1
+    if len(scales) not in (1, wanted):
+        raise ValueError(f"--lengthscale takes one number{f' or {wanted}' if wanted > 1 else ''}, got {len(scales)}")
+    return np.full(wanted, scales[0]) if len(scales) < wanted else np.array(scales) if options.ard else scales[0]
 
 
 def model_lines(problem, model, mean, learn):
@@ -97,7 +100,7 @@ def model_lines(problem, model, mean, learn):
     """
     yield f"  columns          {some(problem.names, 12)}"
     yield "model"
-    settings = [f"{name} {shared.shown(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
+    settings = [f"{name} {format_numbers(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
     learnt = " (learnt)" if learn is True and scales_of(model.likelihood) else ""
     yield f"  likelihood       {', '.join((problem.likelihood, *settings))}{learnt}"
     yield f"  mean             {mean}"

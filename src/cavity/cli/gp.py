@@ -1,34 +1,26 @@
 """`cavity fit gp`: a Gaussian process through a column of a table, with what it learnt and how well it predicts."""
 
-from dataclasses import replace
-
 from cavity import likelihoods
-from cavity.cli import gaussian_processes, readers, targets
-from cavity.cli import options as shared
-from cavity.cli.options import COUNT, Number
+from cavity.cli import gaussian_processes, readers, regression_data
+from cavity.cli.fits import end_lines, fit_command, fit_options, format_numbers, timed
+from cavity.cli.options import COUNT, Group, Number, Option, flag
 
-HELP = "regression and classification by smooth functions of the columns"
-DATA = readers.DATA.format("motorcycle, banana, pima")
-DRAWN = "the function, of more than two columns along each of them"
 MANY = 2000  # most rows fitted without being asked to
+ROWS = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
+MODEL = Group(
+    "model",
+    *gaussian_processes.model_options(regression_data.LIKELIHOOD_HELP),
+    Option("--mean", gaussian_processes.MEANS, "default zero for classes, else constant (learnt)"),
+    flag("--no-learn", "keep all hyperparameters at their first values"),
+    *gaussian_processes.STARTS,
+)
+SEARCHES = Number("--starts", COUNT, "S", "starts of the search that are followed to the end (default 1)", 1)
+COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(ROWS,))
+GROUPS = (COLUMNS, *readers.TABLE, MODEL)
+DRAWN = "the function, of more than two columns along each of them"
 
 
-def add_options(command):
-    """Add the options to the command."""
-    columns = targets.add_columns(command)
-    columns.add_argument("--rows", type=int, metavar="N", help="fit the first N rows and predict the others")
-    readers.add_missing(command)
-    model = command.add_argument_group("model")
-    gaussian_processes.add_model(model, "default probit for a target of two values, else gaussian")
-    model.add_argument(
-        "--mean", choices=gaussian_processes.MEANS, help="default zero for classes, else constant (learnt)"
-    )
-    model.add_argument("--no-learn", action="store_true", help="keep all hyperparameters at their first values")
-    shared.add(model, *gaussian_processes.STARTS)
-    fit = shared.iteration(command, max_iter=200, tol=1e-8)
-    shared.add(fit, Number("--starts", COUNT, "S", "starts of the search that are followed to the end (default 1)", 1))
-
-
+@fit_command("motorcycle, banana, pima", DRAWN, *GROUPS, max_iter=200, tol=1e-8, fit=[SEARCHES])
 def fit(options):
     """Fit a Gaussian process: exactly for Gaussian noise, else by expectation propagation.
 
@@ -39,27 +31,22 @@ def fit(options):
 
     gaussian_processes.check_plot(options)
     problem, rest = problem_of(readers.whole(options), options)
-    likelihood, given = gaussian_processes.likelihood_of(problem, options)
+    likelihood, fixed = gaussian_processes.likelihood_of(problem, options)
     covariance = gaussian_processes.covariance_of(problem, options)
     mean = options.mean or ("zero" if problem.classes else "constant")
     model = GaussianProcess(covariance, likelihood, 0.0 if mean == "zero" else mean)
-    learn = False if options.no_learn else ("covariance" if given else True)
-    search = shared.fit_options(options) | {"learn": learn, "n_starts": options.starts}
-    posterior, seconds = shared.timed(model.fit, **problem.data(), **search)
-    posterior = replace(posterior, columns=tuple(problem.names), classes=problem.classes or None, roles=problem.roles)
-
-    def draw(plot):
-        names, target = problem.labels()
-        return plot.picture(posterior, title=problem.title, names=names, target=target)
-
-    return posterior, report(problem, rest, posterior, mean, learn, seconds), draw
+    learn = False if options.no_learn else ("covariance" if fixed else True)
+    search = fit_options(options) | {"learn": learn, "n_starts": options.starts}
+    posterior, seconds = timed(model.fit, **problem.data(), **search)
+    posterior = problem.label(posterior)
+    return posterior, report(problem, rest, posterior, mean, learn, seconds), problem.labels()
 
 
 def problem_of(table, options):
     """Return the rows and columns to fit that the options choose from the table, and the other rows or None."""
-    kind = options.likelihood or targets.default_likelihood(table, options)
-    problem = targets.chosen(table, options, kind)
-    problem = problem.without_constants(table.source, options.features is not None).with_columns(table.source)
+    kind = options.likelihood or regression_data.default_likelihood(table, options)
+    problem = regression_data.choose_columns(table, options, kind)
+    problem = problem.without_constants().with_columns()
     n = fitted_rows(table, options, len(problem.y))
     problem = gaussian_processes.scaled(problem, slice(n))
     return problem.part(slice(n)), problem.part(slice(n, None)) if n < len(problem.y) else None
@@ -83,17 +70,17 @@ def fitted_rows(table, options, total):
 
 def report(problem, rest, posterior, mean, learn, seconds):
     """Yield the lines of the printed result."""
-    yield from targets.heading(problem)
-    found = "" if mean == "zero" else f" {shared.shown(posterior.model.mean)} (learnt)"
+    yield from regression_data.heading(problem)
+    found = "" if mean == "zero" else f" {format_numbers(posterior.model.mean)} (learnt)"
     yield from gaussian_processes.model_lines(problem, posterior.model, f"{mean}{found}", learn)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
-    yield from targets.leave_one_out(posterior, problem)
+    yield from regression_data.leave_one_out(posterior, problem)
     if rest is not None:
         density = posterior.log_density(rest.X, rest.y, offset=rest.offset)
         yield f"  {len(rest.y)} rows that were not fitted"
-        yield from targets.score_lines("  new rows", density, rest)
+        yield from regression_data.score_lines("  new rows", density, rest)
     method = "exact" if isinstance(posterior.model.likelihood, likelihoods.Gaussian) else "EP"
     tried = len(posterior.trace["learning"])
     search = f", {tried} hyperparameters tried" if tried else ""
-    yield from shared.end_lines(method, posterior, seconds, more=search)
+    yield from end_lines(method, posterior, seconds, more=search)

@@ -9,30 +9,19 @@ from cavity import data
 from cavity.base import persistence
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
-from cavity.cli import options as shared
-from cavity.cli.described import described
+from cavity.cli.options import JOB, Option, command
+from cavity.cli.standard_output import describe, say
 from cavity.jobs import checkpoint
 from cavity.models.saved import LEFT, SAVED_KINDS, of_file
 
 ROWS_SHOWN = 5
 
 
-def add(commands):
-    """Add the commands to the parser; return them by name."""
-    words = "say what a saved posterior or a checkpoint is: kind, version, settings, and the table of what was found"
-    info = commands.add_parser("info", help="say what is in a saved file", description=words)
-    info.add_argument("posterior", help="a .npz file that --output of `cavity fit` wrote, or save")
-    shared.job(info)
-    info.set_defaults(run=show)
-    words = "list the data sets that come with the package, or show one of them, or write it to a file"
-    sets = commands.add_parser("data", help="the data sets that come with the package", description=words)
-    sets.add_argument("data", nargs="?", metavar="NAME", help="the data set to show")
-    sets.add_argument("--output", metavar="FILE", help="the .csv file to write it to")
-    shared.job(sets)
-    sets.set_defaults(run=show_data)
-    return {"info": info, "data": sets}
-
-
+@command(
+    "say what a saved posterior or a checkpoint is: kind, version, settings, and the table of what was found",
+    Option("posterior", None, "a .npz file that --output of `cavity fit` wrote, or save"),
+    *JOB,
+)
 def show(options):
     """Say what is in a file."""
     about, arrays = persistence.read_all(options.posterior, (*SAVED_KINDS, checkpoint.KIND), LEFT)
@@ -43,14 +32,12 @@ def show(options):
     if kind == checkpoint.KIND:
         stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in told["stages"]]
         lines += [*fit_lines(told["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]
-        shared.say(options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages})
-        return 0
+        return say(options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages})
     posterior = of_file(options.posterior, kind, arrays, told)
     lines += repr(posterior).splitlines()
     if hasattr(posterior, "summary"):
         lines += ["", *repr(posterior.summary()).splitlines()]
-    shared.say(options, lines, lambda: {"file": options.posterior} | about | described(posterior))
-    return 0
+    return say(options, lines, lambda: {"file": options.posterior} | about | describe(posterior))
 
 
 def fit_lines(fit):
@@ -64,6 +51,12 @@ def fit_lines(fit):
         yield f"  {name:<16} {', '.join([counted(n, 'row'), *(counted(each, 'column') for each in width)])}"
 
 
+@command(
+    "list the data sets that come with the package, or show one of them, or write it to a file",
+    Option("data", "NAME", "the data set to show", nargs="?"),
+    Option("--output", "FILE", "the .csv file to write it to"),
+    *JOB,
+)
 def show_data(options):
     """List the data sets, or show one, or write it."""
     if options.data is None:
@@ -72,8 +65,7 @@ def show_data(options):
         known = {name: data.table(name) for name in data.names()}
         rows = {name: len(next(iter(columns.values()))) for name, (columns, _) in known.items()}
         lines = [f"{name:<12} {rows[name]:>5} rows  {about['title']}" for name, (_, about) in known.items()]
-        shared.say(options, lines, lambda: {name: about | {"n": rows[name]} for name, (_, about) in known.items()})
-        return 0
+        return say(options, lines, lambda: {name: about | {"n": rows[name]} for name, (_, about) in known.items()})
     columns, about = data.table(options.data)
     rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
     if options.output is not None:
@@ -84,8 +76,7 @@ def show_data(options):
     lines = [f"{options.data}: {counted(len(rows), 'row')}", *about_lines(about)]
     lines += ["first rows", *(f"  {line}" for line in written([[*columns], *rows[:ROWS_SHOWN]]).splitlines())]
     lines += [] if options.output is None else [f"  saved            {options.output}"]
-    shared.say(options, lines, lambda: about | {"rows": len(rows), "names": [*columns]})
-    return 0
+    return say(options, lines, lambda: about | {"rows": len(rows), "names": [*columns]})
 
 
 def about_lines(about):

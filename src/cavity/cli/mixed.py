@@ -1,31 +1,25 @@
 """`cavity fit mixed`: fixed effects, and effects that differ by group, by a formula."""
 
-from cavity.cli import options as shared
 from cavity.cli import readers
-from cavity.cli.options import POSITIVE, Number
+from cavity.cli.fits import end_lines, fit_command, fit_options, timed
+from cavity.cli.options import CHECKPOINTS, POSITIVE, Group, Number, Option
+from cavity.cli.regression_data import LIKELIHOOD_HELP
 from cavity.likelihoods.named import NAMED
 
-HELP = "regression and classification with effects that differ by group"
-DATA = readers.DATA.format("cbpp")
+FORMULA_HELP = "in the notation of lme4, as 'p(incidence, size) ~ period + (1 | herd)' (formula extra)"
+PRIOR_HELP = "of each fixed effect (default in the scale of column and target)"
+EFFECTS_HELP = "of the standard deviations of the groups (default flat); avoid-zero is for few groups"
+MODEL = Group(
+    "model",
+    Option("--formula", None, FORMULA_HELP, required=True),
+    Option("--likelihood", NAMED, LIKELIHOOD_HELP),
+    Number("--prior-variance", POSITIVE, "V", PRIOR_HELP),
+    Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
+)
 DRAWN = "fixed effects, and those of the groups"
-PRIOR = Number("--prior-variance", POSITIVE, "V", "of each fixed effect (default in the scale of column and target)")
 
 
-def add_options(command):
-    """Add the options to the command."""
-    model = command.add_argument_group("model")
-    words = "in the notation of lme4, as 'p(incidence, size) ~ period + (1 | herd)' (formula extra)"
-    model.add_argument("--formula", required=True, help=words)
-    words = "default probit for a target of two values, else gaussian"
-    model.add_argument("--likelihood", choices=NAMED, help=words)
-    shared.add(model, PRIOR)
-    words = "of the standard deviations of the groups (default flat); avoid-zero is for few groups"
-    model.add_argument("--effects-prior", choices=("flat", "avoid-zero"), default="flat", help=words)
-    readers.add_options(command)
-    shared.checkpoints(command)
-    shared.iteration(command, max_iter=200, tol=1e-8)
-
-
+@fit_command("cbpp", DRAWN, MODEL, readers.TEXT_FILES, CHECKPOINTS, max_iter=200, tol=1e-8)
 def fit(options):
     """Fit a mixed model by expectation propagation over a sparse posterior.
 
@@ -37,8 +31,8 @@ def fit(options):
     columns = {name: _column(table, name) for name in table.names if name not in table.unnamed}
     settings = {"prior_variance": options.prior_variance, "effects_prior": options.effects_prior}
     model = MixedGLM(options.formula, options.likelihood, **settings)
-    posterior, seconds = shared.timed(model.fit, columns, **shared.fit_options(options))
-    return posterior, report(table, posterior, seconds), lambda plot: plot.picture(posterior)
+    posterior, seconds = timed(model.fit, columns, **fit_options(options))
+    return posterior, report(table, posterior, seconds), {}
 
 
 def _column(table, name):
@@ -56,4 +50,4 @@ def report(table, posterior, seconds):
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     yield f"  leave-one-out    log score {posterior.loo_log_density.mean():.6f} nats per row"
-    yield from shared.end_lines("EP", posterior, seconds)
+    yield from end_lines("EP", posterior, seconds)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.cli import options as shared
-from cavity.cli import readers, table, tables
-from cavity.cli.options import FINITE, POSITIVE, Number
+from cavity.cli import readers
+from cavity.cli.fits import ascent_lines, ascent_options, collect_typed, fit_command, timed
+from cavity.cli.options import ASCENT, CHECKPOINTS, FINITE, POSITIVE, Group, Number, Option, flag, typed
+from cavity.cli.table import digits, some
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
@@ -16,9 +17,6 @@ from cavity.models.mixture.selection import COMPONENTS_TRIED, select_components
 from cavity.runs.executors import Threads, threads_of
 from cavity.sources import sources
 
-HELP = "a mixture of Gaussians with means and covariances of their own"
-DATA = readers.DATA.format("faithful")
-DRAWN = "points, components, responsibilities and ELBO"
 LONGEST_RANGE = 1000  # numbers of components in a range
 COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
 SCALE = "inverse scale, its diagonal: one number, or one for each column (default the data's covariance)"
@@ -29,21 +27,6 @@ PRIORS = (
     Number("--degrees-of-freedom-prior", POSITIVE, "NU", "in points (default D)"),
     Number("--covariance-prior", POSITIVE, "V1,V2", SCALE, several=True),
 )
-
-
-def add_options(command):
-    """Add the options to the command."""
-    command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default all numeric columns)")
-    model = readers.model_group(command, keep=True)
-    words = f"a number, or a range to choose from (default {COMPONENTS_TRIED[0]}-{COMPONENTS_TRIED[-1]})"
-    model.add_argument("--components", type=numbers, default=COMPONENTS_TRIED, metavar="K", help=words)
-    words = "missing values need diag or spherical"
-    model.add_argument("--covariance", choices=COVARIANCES, default="full", help=words)
-    model.add_argument("--weights", choices=WEIGHTS, default="dirichlet")
-    shared.add(model, *PRIORS)
-    fit = shared.iteration(command, max_iter=1000, tol=1e-10)
-    shared.ascent(fit)
-    fit.add_argument("--moves", action="store_true", help="merge and empty components where that raises the ELBO")
 
 
 def numbers(text):
@@ -76,22 +59,34 @@ class PointTable:
         return [f"{name} [{self.unit}]" if self.unit else name for name in names]
 
 
+COMPONENTS_HELP = f"a number, or a range to choose from (default {COMPONENTS_TRIED[0]}-{COMPONENTS_TRIED[-1]})"
+MODEL = Group(
+    "model",
+    Option("--components", "K", COMPONENTS_HELP, type=numbers, default=COMPONENTS_TRIED),
+    Option("--covariance", COVARIANCES, "missing values need diag or spherical", "full"),
+    Option("--weights", WEIGHTS, default="dirichlet"),
+    *PRIORS,
+)
+MOVES = flag("--moves", "merge and empty components where that raises the ELBO")
+COLUMNS = Option("--columns", "A,B,C", "names or numbers (default all numeric columns)")
+READING = (COLUMNS, CHECKPOINTS, readers.MISSING_OR_KEPT, readers.TEXT_FILES)
+DRAWN = "points, components, responsibilities and ELBO"
+
+
+@fit_command("faithful", DRAWN, *READING, MODEL, max_iter=1000, tol=1e-10, fit=[*ASCENT, MOVES])
 def fit(options):
     """Fit a mixture of Gaussians by mean field.
 
     Of several numbers of components the one with the largest ELBO wins. Priors that are not given scale with the data,
     which need no scaling themselves.
     """
-    given = shared.ascent_options(options) | {"moves": options.moves}
+    settings = ascent_options(options) | {"moves": options.moves}
     problem = read(options)
     model = model_of(options, len(problem.names))
-    selection, seconds = shared.timed(select_components, model, problem.X, options.components, **given)
+    selection, seconds = timed(select_components, model, problem.X, options.components, **settings)
     posterior = replace(selection.best, columns=tuple(problem.names))
-
-    def draw(plot):
-        return plot.picture(selection.best, problem.X, names=problem.labels(), title=problem.title, trace=True)
-
-    return posterior, report(problem, selection, seconds), draw
+    drawn = {"X": problem.X, "names": problem.labels(), "title": problem.title, "trace": True}
+    return posterior, report(problem, selection, seconds), drawn
 
 
 def read(options):
@@ -99,7 +94,7 @@ def read(options):
     gaps = not is_full(options.covariance)
     if options.missing == "keep" and not gaps:
         raise ValueError(f"--missing keep needs --covariance diag or spherical, got {options.covariance}")
-    X, names, about, notes = tables.matrix(options, gaps and options.missing != "error")
+    X, names, about, notes = readers.read_columns(options, gaps and options.missing != "error")
     rows = sources.open_source(X, "the data", ndim=(2,))
     with Threads(threads_of(options.threads)) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # fit refuses gaps in better words
@@ -119,12 +114,12 @@ def read(options):
 
 def model_of(options, n_features):
     """Return the model that the options describe."""
-    priors = shared.given(options, PRIORS)
+    priors = collect_typed(options, PRIORS)
     for name in ("mean_prior", "covariance_prior"):
         values = priors.get(name, [0.0])
         if len(values) not in (1, n_features):
             wanted = f"one number, or one for each of the {n_features} columns"
-            raise ValueError(f"{shared.typed(name)} takes {wanted}, got {len(values)}")
+            raise ValueError(f"{typed(name)} takes {wanted}, got {len(values)}")
         if name in priors:
             priors[name] = np.broadcast_to(values, n_features)
     if "covariance_prior" in priors:
@@ -144,15 +139,15 @@ def report(problem, selection, seconds):
     if len(selection.posteriors) > 1:
         yield "number of components"
         yield from selection.rows()
-    yield from settings(best.model)
-    yield from components(problem, best)
-    yield from shared.ascent_lines(best, selection.posteriors, seconds)
+    yield from model_lines(best.model)
+    yield from component_lines(problem, best)
+    yield from ascent_lines(best, selection.posteriors, seconds)
 
 
-def settings(model):
+def model_lines(model):
     """Yield the lines about the model."""
     concentration = model.weight_concentration_prior
-    shown = table.some([f"{mean:.6g}" for mean in model.mean_prior], COLUMNS_LISTED)
+    shown = some([f"{mean:.6g}" for mean in model.mean_prior], COLUMNS_LISTED)
     yield "model"
     yield f"  covariance       {model.covariance}, prior worth {points(model.degrees_of_freedom_prior)}"
     yield f"  mean             prior {shown}, worth {points(model.mean_precision_prior)}"
@@ -164,7 +159,7 @@ def points(count):
     return f"{count:g} point{'s' if count != 1 else ''}"
 
 
-def components(problem, posterior):
+def component_lines(problem, posterior):
     """Yield the lines about the components that have points, those of the largest weight first."""
     occupied = np.flatnonzero(posterior.counts > OCCUPIED)
     occupied = occupied[np.argsort(-posterior.weights[occupied], kind="stable")]
@@ -177,7 +172,7 @@ def components(problem, posterior):
         sd = np.sqrt(np.diag(covariance))
         correlation = covariance / np.outer(sd, sd)
         for d, name in enumerate(problem.names[:COLUMNS_LISTED]):
-            mean = table.digits(posterior.mean[k, d], sd[d] / np.sqrt(posterior.counts[k]))
+            mean = digits(posterior.mean[k, d], sd[d] / np.sqrt(posterior.counts[k]))
             row = "".join(f" {value:6.2f}" for value in correlation[d, :d]) if correlated else ""
             yield f"       {name:<{width}} {mean:>12} {sd[d]:>10.4g} {row}".rstrip()
         if len(problem.names) > COLUMNS_LISTED:

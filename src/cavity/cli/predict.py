@@ -12,8 +12,10 @@ from numpy.lib import format as npy
 from cavity.base.errors import missing_extra
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
-from cavity.cli import options as shared
-from cavity.cli import readers, tables
+from cavity.cli import readers
+from cavity.cli.fits import check_paths
+from cavity.cli.options import DATA, JOB, THREADS, Option, command
+from cavity.cli.standard_output import say
 from cavity.cli.table import some
 from cavity.models.clutter.posterior import ClutterPosterior
 from cavity.models.latent import Predictions, probabilities
@@ -27,40 +29,39 @@ from cavity.sources import sources
 LOG_DENSITY = "log_density"
 
 
-def add(commands):
-    """Add the command to the parser; return it by name."""
-    command = commands.add_parser(
-        "predict",
-        help="write what a saved posterior says of the rows of a table",
-        description="Under a mixture: responsibilities r1 ... rK and the log density of each row. Under a Gaussian "
-        "process, a linear model or a regression: mean and variance of the function, and probabilities of the classes, "
-        "p: and the name of each, or the expected target. Under `cavity fit clutter`: the probability that the row is "
-        "clutter. Columns are those of the fit, found by their names among others; so are its offsets. Tables are "
-        "read, and the output written, block by block: memory does not grow with their length.",
-    )
-    command.add_argument("posterior", help="the .npz file that --output of `cavity fit` wrote")
-    command.add_argument("data", help=readers.DATA.format("faithful") + "; with the columns of the fit")
-    command.add_argument("--columns", metavar="A,B,C", help="names or numbers (default those of the fit)")
-    command.add_argument("--offset", metavar="COLUMN", help="known part of the function (default that of the fit)")
-    command.add_argument("--output", metavar="FILE", required=True, help=f"the {' or '.join(FORMATS)} file to write")
-    readers.add_missing(command, keep=True)
-    shared.add(command, shared.THREADS)
-    shared.job(command)
-    command.set_defaults(run=run)
-    return {"predict": command}
+DESCRIPTION = (
+    "Under a mixture: responsibilities r1 ... rK and the log density of each row. Under a Gaussian "
+    "process, a linear model or a regression: mean and variance of the function, and probabilities of the classes, "
+    "p: and the name of each, or the expected target. Under `cavity fit clutter`: the probability that the row is "
+    "clutter. Columns are those of the fit, found by their names among others; so are its offsets. Tables are "
+    "read, and the output written, block by block: memory does not grow with their length."
+)
+ENDINGS = (".npy", ".csv", ".parquet")
 
 
+@command(
+    DESCRIPTION,
+    Option("posterior", None, "the .npz file that --output of `cavity fit` wrote"),
+    Option("data", None, DATA.format("faithful") + "; with the columns of the fit"),
+    Option("--columns", "A,B,C", "names or numbers (default those of the fit)"),
+    Option("--offset", "COLUMN", "known part of the function (default that of the fit)"),
+    Option("--output", "FILE", f"the {' or '.join(ENDINGS)} file to write", required=True),
+    readers.MISSING_OR_KEPT,
+    readers.TEXT_FILES,
+    THREADS,
+    *JOB,
+)
 def run(options):
     """Predict block by block; the file appears whole or not at all."""
-    shared.check_paths(options)
+    check_paths(options)
     suffix = Path(options.output).suffix
-    if suffix not in FORMATS:
-        raise ValueError(f"--output: {options.output} must be a {' or '.join(FORMATS)} file")
+    if suffix not in ENDINGS:
+        raise ValueError(f"--output: {options.output} must be a {' or '.join(ENDINGS)} file")
     told = told_by(load(options.posterior), options.posterior)
     names, total = told.names, 0.0
     with Threads(threads_of(options.threads)) as threads:
         rows, dropped = open_rows(told, options, threads)
-        with whole_file(options.output) as file, FORMATS[suffix](file, rows.n_rows, names) as write:
+        with whole_file(options.output) as file, WRITERS[suffix](file, rows.n_rows, names) as write:
             for found in map_runs(judged, told, [rows], threads, grain=1):
                 write(found)
                 total += float(np.sum(found[:, -1]))
@@ -71,8 +72,7 @@ def run(options):
     if names[-1] == LOG_DENSITY:
         known["mean_log_density"] = total / rows.n_rows
         lines.append(f"  log density      {total / rows.n_rows:.6f} nats per row")
-    shared.say(options, lines, lambda: known)
-    return 0
+    return say(options, lines, lambda: known)
 
 
 def judged(run, told):
@@ -117,7 +117,7 @@ def mixture(posterior):
         points = rows if posterior.mean.ndim > 1 else rows[:, 0]
         return np.column_stack([posterior.responsibilities(points), posterior.log_density(points)])
 
-    return Told(names, width, of, gaps, tables.GAPS_POSSIBLE, posterior.columns)
+    return Told(names, width, of, gaps, readers.GAPS_POSSIBLE, posterior.columns)
 
 
 def latent(posterior):
@@ -169,7 +169,7 @@ def open_rows(told, options, threads):
     if options.missing == "keep" and not told.gaps:
         raise ValueError("--missing keep is for mixtures of diag or spherical covariances")
     gaps = told.gaps and options.missing != "error"
-    X, names, _, notes = tables.matrix(options, gaps, told.way_out, fitted=told.columns, also=also)
+    X, names, _, notes = readers.read_columns(options, gaps, told.way_out, fitted=told.columns, also=also)
     if len(names) != told.width:
         raise ValueError(
             f"{options.data}: the posterior is of {counted(told.width, 'column')}, got {len(names)} ({some(names)}); "
@@ -209,4 +209,4 @@ def parquet_file(file, n_rows, names):
         yield lambda found: writer.write_table(Table.from_arrays(list(np.ascontiguousarray(found.T)), schema=form))
 
 
-FORMATS = {".npy": npy_file, ".csv": csv_file, ".parquet": parquet_file}
+WRITERS = dict(zip(ENDINGS, (npy_file, csv_file, parquet_file), strict=True))

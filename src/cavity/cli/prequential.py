@@ -127,8 +127,8 @@ def below(likelihood, y, mean, variance):
         return special.ndtr((y - mean) / np.sqrt(variance + likelihood.noise_variance))
     sd = np.sqrt(variance)[:, None]
     if isinstance(likelihood, likelihoods.Poisson | likelihoods.NegativeBinomial):
-        rate = np.exp(mean[:, None] + sd * special.ndtri(MIDDLES))
-        return np.mean([_at_most(likelihood, k[:, None], rate) for k in (y, y - 1.0)], axis=(0, 2))
+        f = mean[:, None] + sd * special.ndtri(MIDDLES)
+        return np.mean([likelihood.cdf(k[:, None], f) for k in (y, y - 1.0)], axis=(0, 2))
     if isinstance(likelihood, likelihoods.StudentT):
         noise = likelihood.scale * special.stdtrit(likelihood.degrees_of_freedom, MIDDLES)
     else:
@@ -136,14 +136,3 @@ def below(likelihood, y, mean, variance):
     apart = (y - mean)[:, None] - noise
     with np.errstate(over="ignore"):  # f may be known
         return np.mean(special.ndtr(apart / np.maximum(sd, np.finfo(float).tiny)), axis=1)
-
-
-def _at_most(likelihood, count, rate):
-    """The probability of at most so many counts."""
-    known = np.maximum(count, 0.0)
-    if isinstance(likelihood, likelihoods.Poisson):
-        found = special.pdtr(known, rate)
-    else:
-        r = likelihood.dispersion
-        found = special.betainc(r, known + 1.0, r / (r + rate))
-    return np.where(count < 0, 0.0, found)

@@ -1,4 +1,4 @@
-"""Tables of the command line: shipped data, standard input, and every file that the library opens."""
+"""How the commands read tables: shipped data, standard input, every file that the library opens; columns of numbers."""
 
 import io
 import os
@@ -8,48 +8,35 @@ from importlib.resources import files
 from itertools import chain, repeat
 from pathlib import Path
 
+import numpy as np
+
 from cavity import data
 from cavity.base import arrays
-from cavity.cli import options as shared
-from cavity.cli.table import Columns
+from cavity.cli.options import CHECKPOINTS, Group, Option
+from cavity.cli.standard_output import progress
+from cavity.cli.table import MOST_COLUMNS_LISTED, Columns, complete, in_order_of, some, with_columns_of_fit
 from cavity.sources import formats, sources, text
 from cavity.sources.lines import TextReader
 
 STANDARD_INPUT = "-"
 LARGE = 1 << 26  # bytes of a file whose reading is shown
-DATA = "a shipped data set ({}), or a table: .csv, .tsv, .txt (also .gz), .parquet, .npy; - is standard input"
 NAMED_SEPARATORS = {"\\t": "\t", "tab": "\t", "space": " ", "comma": ",", "semicolon": ";"}
-
-
-def add_options(command):
-    """Add the options that say how a text file is to be read."""
-    group = command.add_argument_group("text files", "found from the file unless given")
-    group.add_argument("--sep", metavar="CHARACTER", help="between columns: , ; | tab space or any other character")
-    group.add_argument("--decimal", choices=(".", ","), help="decimal point or comma")
-    group.add_argument("--encoding", metavar="NAME", help="for example cp1252 (default utf-8)")
-
-
-def add_missing(command, keep=False):
-    """Add what to do about missing values; add_options comes with it."""
-    words = "rows with missing values: leave them out, or say where they are (default)"
-    choices = ("drop", "error")
-    if keep:
-        choices, words = (*choices, "keep"), f"{words}, or keep them (default of --covariance diag and spherical)"
-    command.add_argument("--missing", choices=choices, default=None if keep else "error", help=words)
-    add_options(command)
-
-
-def model_group(command, keep=False):
-    """Add the options of checkpoints, missing values and text files; return the group of those of the model."""
-    shared.checkpoints(command)
-    add_missing(command, keep)
-    return command.add_argument_group("model")
-
-
-def add_categories(columns):
-    """Add the option that turns columns of text into numbers."""
-    words = "columns of text to turn into columns of 0 and 1, one for each value but the first"
-    columns.add_argument("--categorical", metavar="A,B", help=words)
+TEXT_FILES = Group(
+    "text files",
+    Option("--sep", "CHARACTER", "between columns: , ; | tab space or any other character"),
+    Option("--decimal", (".", ","), "decimal point or comma"),
+    Option("--encoding", "NAME", "for example cp1252 (default utf-8)"),
+    description="found from the file unless given",
+)
+MISSING_HELP = "rows with missing values: leave them out, or say where they are (default)"
+MISSING = Option("--missing", ("drop", "error"), MISSING_HELP, "error")
+KEEP_HELP = f"{MISSING_HELP}, or keep them (default of --covariance diag and spherical)"
+MISSING_OR_KEPT = Option("--missing", ("drop", "error", "keep"), KEEP_HELP)
+TABLE = (MISSING, TEXT_FILES)
+READING = (CHECKPOINTS, *TABLE)
+GAPS_POSSIBLE = (
+    "; --missing drop leaves these rows out; a fit with --covariance diag or spherical can do with missing values"
+)
 
 
 def settings(options):
@@ -72,7 +59,7 @@ def whole(options):
         arrays.check_ndim(rows, f"the data ({source})", (1, 2))
         return Columns(source, rows)
     large = file == source and os.path.getsize(file) > LARGE
-    with shared.progress(options) if large else nullcontext() as show:
+    with progress(options) if large else nullcontext() as show:
         tell = None if show is None else lambda share: show(share, f"of {source} is read")
         part = text.open_text(file, "the data", **settings(options), tell=tell)
     return Columns(source, sources.Source([part], "the data"), about)
@@ -126,3 +113,87 @@ def text_file(source):
         return None, {}
     shipped = ", ".join(data.names())
     raise ValueError(f"{source}: no such file, and no such data set (there is {shipped})")
+
+
+def read_points(options):
+    """Return the columns --column (names or numbers from 1), all numbers: values (N, d), names, what is known of them.
+
+    Of what is known there are a title and a unit, if nothing better the name of the file and nothing.
+    """
+    table = whole(options)
+    if options.column and len(table.names) == 1 and table.about:
+        raise ValueError(f"--column has no meaning for the shipped data set {options.data!r}")
+    names = table.select(options.column)
+    if options.missing == "drop":
+        table, _ = complete(table, names, options)
+    values = table.matrix(names)
+    table.check_finite(names, values)
+    return np.ascontiguousarray(values), names, {"title": Path(options.data).name, "unit": ""} | table.about
+
+
+def read_columns(options, gaps, way_out=GAPS_POSSIBLE, *, fitted=None, also=()):
+    """Return the columns of a table, for a model that treats all the same, with their names and what is known of them.
+
+    Parameters
+    ----------
+    options : namespace
+        With `data`, `columns` (names or numbers from 1, separated by commas; all numeric columns if None), `missing`.
+    gaps : bool
+        Whether values may be missing: they are nan then.
+    way_out : str
+        What else to do about missing values, for messages.
+    fitted : tuple of str or None
+        Those of a fit, which are taken where `columns` is None, and whose order wins where it has the same ones.
+        Columns without names, of a .npy file, are taken by position, if they are as many.
+    also : sequence of str
+        Further columns, by names or numbers, which have another part.
+
+    Returns
+    -------
+    X : Source
+        (N, d), and after these the further columns.
+    names : list of str
+        Of the d columns.
+    about : dict
+        What is known of a shipped data set.
+    notes : list of str
+        What was left out, and why.
+    """
+    table = whole(options)
+    also = [table.select([name])[0] for name in also]
+    table = with_columns_of_fit(table, fitted)
+    columns, there = options.columns, [*table.names, *table.made]
+    if columns is None and fitted is not None and (table.rows.names is not None or len(there) != len(fitted)):
+        columns = _of_fit(options.data, there, fitted)
+    names, notes = table.chosen(columns, "--columns", also)
+    names = in_order_of(fitted, names)
+    if not names:
+        raise ValueError(f"{options.data}: there is no column of numbers")
+    if table.made or options.missing == "drop":
+        table, more = complete(table, [*names, *also], options)
+        notes += more
+    elif not gaps:
+        table.check_complete([*names, *also], way_out)
+    X = table.of([*names, *also])
+    X.check_numbers("the data")
+    return X, names, table.about, notes
+
+
+def _are_numbers_of_columns(names):
+    """Whether these are numbers from 1 without many gaps, as of columns without names; years, say, are names."""
+    others = 3  # a target, an offset and weights, which may have stood among them
+    return all(name.isdecimal() and 1 <= int(name) <= len(names) + others for name in names)
+
+
+def _of_fit(source, there, fitted):
+    """Return the columns of a fit, all of which must be there; None where they had no names, only numbers."""
+    missing = [name for name in fitted if name not in there]
+    if missing and _are_numbers_of_columns(fitted):
+        return None
+    if missing:
+        raise ValueError(
+            f"{source}: no column {some([*map(repr, missing)], MOST_COLUMNS_LISTED)}, which the fit had; there is "
+            f"{some(there, MOST_COLUMNS_LISTED)}; "
+            "choose with --columns if they have other names"
+        )
+    return list(fitted)

@@ -9,18 +9,15 @@ from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
 from cavity.base.results import counted
-from cavity.cli import derived, gaussian_processes, readers, targets
-from cavity.cli import options as shared
+from cavity.cli import gaussian_processes, readers, regression_data
+from cavity.cli.fits import collect_typed, elapsed, fit_command, fit_options, format_numbers
 from cavity.cli.gaussian_processes import MEANS, STARTS
-from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Number
+from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Group, Number, Option
 from cavity.cli.prequential import Scores
-from cavity.cli.streams import complain
-from cavity.cli.table import in_order_of, some
+from cavity.cli.standard_output import complain, progress
+from cavity.cli.table import categories_of, complete, in_order_of, some, with_categories
 from cavity.likelihoods.named import REAL, named
 
-HELP = "the same as gp for tables of any length, in the order of their rows"
-DATA = readers.DATA.format("co2, banana")
-DRAWN = "the function with its inducing points, of more than two columns along each of them"
 BATCH = 1000
 FEWEST = 10  # rows in a first batch to learn from
 SAVE_EVERY = 60.0  # seconds
@@ -43,26 +40,19 @@ STREAM = (
     Number("--forget", INSIDE, "F", "multiply what is known by F in (0, 1) before each further batch"),
 )
 SETTLED = ("likelihood", "covariance", *(number.name for number in MODEL), "first")  # what a saved state has already
+CLASSES_HELP = "values of a target with classes, in their order (default those of the first batch, sorted)"
+CLASSES = Option("--classes", "A,B", CLASSES_HELP)
+LIKELIHOOD_HELP = "default probit for a first batch with two values of the target, else gaussian"
+RESUME = Option("--resume", "STATE", "go on with a state that --output saved; it may be replaced")
+LEARN_HELP = "the covariance and the noise from the first batch, from every one, or not at all (default first)"
+LEARN = Option("--learn", ("first", "always", "never"), LEARN_HELP, "first")
+COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(CLASSES,))
+PROCESS = Group("model", *gaussian_processes.model_options(LIKELIHOOD_HELP, without=("white",)), *MODEL)
+DRAWN = "the function with its inducing points, of more than two columns along each of them"
+GROUPS = (COLUMNS, PROCESS, *readers.TABLE, Group("stream", *STREAM, RESUME))
 
 
-def add_options(command):
-    """Add the options to the command."""
-    words = "values of a target with classes, in their order (default those of the first batch, sorted)"
-    targets.add_columns(command).add_argument("--classes", metavar="A,B", help=words)
-    model = command.add_argument_group("model")
-    words = "default probit for a first batch with two values of the target, else gaussian"
-    gaussian_processes.add_model(model, words, without=("white",))
-    shared.add(model, *MODEL)
-    readers.add_missing(command)
-    stream = command.add_argument_group("stream")
-    shared.add(stream, *STREAM)
-    words = "go on with a state that --output saved; it may be replaced"
-    stream.add_argument("--resume", metavar="STATE", help=words)
-    fit = shared.iteration(command, max_iter=200, tol=1e-8)
-    words = "the covariance and the noise from the first batch, from every one, or not at all (default first)"
-    fit.add_argument("--learn", choices=("first", "always", "never"), default="first", help=words)
-
-
+@fit_command("co2, banana", DRAWN, *GROUPS, max_iter=200, tol=1e-8, fit=[LEARN])
 def fit(options):
     """Fit a sparse Gaussian process to a table in batches, in the order of its rows and in constant memory.
 
@@ -72,11 +62,11 @@ def fit(options):
     gaussian_processes.check_plot(options)
     settled = next((name for name in SETTLED if getattr(options, name) is not None), None)
     if options.resume is not None and settled is not None:
-        raise ValueError(f"--resume goes on with the model that was saved; leave out {shared.typed(settled)}")
+        raise ValueError(f"--resume goes on with the model that was saved; leave out --{settled.replace('_', '-')}")
     stream = Stream(options)
     started = time.perf_counter()
     try:
-        with shared.progress(options) as show:
+        with progress(options) as show:
             for table, share in readers.batches(options, options.batch, options.skip, options.first):
                 stream.take(table)
                 stream.save_sometimes()
@@ -86,7 +76,8 @@ def fit(options):
         raise
     if stream.state is None or not stream.n_batches:
         raise ValueError(f"{options.data}: there are no rows after the first {options.skip}")
-    return stream.state, report(stream, time.perf_counter() - started), stream.draw
+    drawn = {} if options.plot is None else stream.picture()
+    return stream.state, report(stream, time.perf_counter() - started), drawn
 
 
 class Stream:
@@ -120,22 +111,22 @@ class Stream:
     def _rows(self, table):
         """The columns that the options choose; the first batch decides what they are."""
         options, fitted = self.options, None if self.state is None else self.state.columns
-        options.categorical = options.categorical or ",".join(derived.categories_of(fitted))
+        options.categorical = options.categorical or ",".join(categories_of(fitted))
         if self.problem is None:
-            options.target = targets.target_of(table, options)
+            options.target = regression_data.target_of(table, options)
             if fitted is not None:
-                known, _ = derived.with_categories(table, options.categorical, fitted)
+                known, _ = with_categories(table, options.categorical, fitted)
                 names = fitted if options.features is None else known.chosen(options.features, "--features")[0]
                 options.features = in_order_of(fitted, names)
-            self.kind = self.kind or targets.default_likelihood(table, options, self.classes)
-        if self.classes is None and self.kind in (*targets.BINARY, targets.ORDERED):
-            kinds, _ = targets.kinds_of(derived.complete(table, [options.target], options)[0], options.target)
+            self.kind = self.kind or regression_data.default_likelihood(table, options, self.classes)
+        if self.classes is None and self.kind in (*regression_data.BINARY, regression_data.ORDERED):
+            kinds, _ = regression_data.kinds_of(complete(table, [options.target], options)[0], options.target)
             if len(kinds) < 2:
                 raise ValueError(
                     f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
                     "say what there is, like --classes=no,yes"
                 )
-        rows = targets.chosen(table, options, self.kind, self.classes, fitted).with_columns(table.source)
+        rows = regression_data.choose_columns(table, options, self.kind, self.classes, fitted).with_columns()
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
                 f"--resume: {options.resume} is of {counted(self.state.n_features, 'column')}, got {len(rows.names)} "
@@ -155,13 +146,13 @@ class Stream:
                 f"{options.data}: the first batch has {counted(len(problem.y), 'row')}, too few to learn from; say "
                 "--first 200, for example, or --learn never"
             )
-        likelihood, given = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
+        likelihood, fixed = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
         mean, self.mean = mean_of(problem, options)
         covariance = gaussian_processes.covariance_of(problem, options)
-        model = StreamingGP(covariance, likelihood, mean=mean, **shared.given(options, SPARSITY))
-        self.learn = "covariance" if given else True
+        model = StreamingGP(covariance, likelihood, mean=mean, **collect_typed(options, SPARSITY))
+        self.learn = "covariance" if fixed else True
         self.learnt = options.learn != "never" and self.learn
-        state = model.fit(**problem.data(), learn=self.learnt, **shared.fit_options(options) | {"progress": False})
+        state = model.fit(**problem.data(), learn=self.learnt, **fit_options(options) | {"progress": False})
         rename(state, tuple(problem.names), self.classes, problem.roles)
         self.scores = Scores(state.model.likelihood)
         return state
@@ -218,12 +209,10 @@ class Stream:
         else:
             complain(words)
 
-    def draw(self, plot):
-        """The picture."""
+    def picture(self):
+        """What is drawn."""
         *columns, y = np.concatenate(self.drawn).T
-        names, target = self.problem.labels()
-        words = dict(title=self.problem.title, names=names, target=target, classes=self.classes)
-        return plot.picture(self.state, np.column_stack(columns), y, **words)
+        return self.problem.labels() | {"X": np.column_stack(columns), "y": y, "classes": self.classes}
 
 
 def classes_of(options, state):
@@ -251,7 +240,7 @@ def resumed(path):
 
 def name_of(likelihood):
     """The name of a likelihood on the command line."""
-    name = next((name for name in targets.LIKELIHOODS if type(likelihood) is type(named(name))), None)
+    name = next((name for name in regression_data.LIKELIHOODS if type(likelihood) is type(named(name))), None)
     if name is None:
         raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
     return name
@@ -261,12 +250,12 @@ def mean_of(problem, options):
     """Return the mean of f that was asked for, and words about it."""
     mean = options.mean or ("zero" if problem.classes else "constant")
     if not isinstance(mean, str):
-        return (mean[0] if len(mean) == 1 else mean), shared.shown(mean)
+        return (mean[0] if len(mean) == 1 else mean), format_numbers(mean)
     if mean == "zero":
         return 0.0, mean
-    y = problem.y - (0.0 if problem.offset is None or problem.likelihood in targets.COUNTS else problem.offset)
+    y = problem.y - (0.0 if problem.offset is None or problem.likelihood in regression_data.COUNTS else problem.offset)
     weights = np.ones(len(y)) if problem.weights is None else problem.weights
-    if problem.likelihood in targets.COUNTS and mean == "constant":
+    if problem.likelihood in regression_data.COUNTS and mean == "constant":
         exposure = np.ones(len(y)) if problem.offset is None else np.exp(problem.offset)
         found = float(np.log(max(weights @ y, 0.5) / (weights @ exposure)))
     elif problem.likelihood not in REAL:
@@ -278,14 +267,14 @@ def mean_of(problem, options):
         columns = np.column_stack([np.ones(len(y)), problem.X - middle])
         found = np.linalg.lstsq(columns * half[:, None], y * half)[0]
         found[0] -= found[1:] @ middle
-    return found, f"{mean} {shared.shown(found)} (of the first batch)"
+    return found, f"{mean} {format_numbers(found)} (of the first batch)"
 
 
 def report(stream, seconds):
     """Yield the lines of the printed result."""
     state, problem, options = stream.state, stream.problem, stream.options
     rows = f"{stream.n_rows} rows in {counted(stream.n_batches, 'batch')}"
-    yield from targets.heading(problem, rows, stream.counts)
+    yield from regression_data.heading(problem, rows, stream.counts)
     yield from gaussian_processes.model_lines(problem, state.model, stream.mean, stream.learnt)
     yield "state"
     if state.n_samples != stream.n_rows:
@@ -309,4 +298,4 @@ def report(stream, seconds):
     done = "converged" if not stream.unconverged else f"NOT CONVERGED in {counted(stream.unconverged, 'batch')}"
     exact = isinstance(state.model.likelihood, likelihoods.Gaussian)
     method = ("VFE" if state.model.alpha == 0 else f"power {state.model.alpha:g}") if exact else "EP"
-    yield f"  {method:<16} {done}, {shared.elapsed(seconds)}, {stream.n_rows / seconds:.0f} rows a second"
+    yield f"  {method:<16} {done}, {elapsed(seconds)}, {stream.n_rows / seconds:.0f} rows a second"

@@ -1,15 +1,21 @@
-"""A table as the commands see it: columns by name, numbers and text, and what to say of missing values."""
+"""A table as the commands see it: columns by name, missing values, columns of 0 and 1 for categories."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from cavity.base.results import counted
 from cavity.runs import merge
+from cavity.sources.lines import Column
 from cavity.sources.sources import Source
+from cavity.sources.text import Kept, TextRows
 
-NAMED = 5  # most rows named in a message
-MOST_COLUMNS_LISTED = 40  # most names of columns in a message
+MOST_ROWS_LISTED = 5  # rows named in a message
+MOST_COLUMNS_LISTED = 40  # names of columns in a message
+AGAINST = " vs "  # between a value of text and the one that is left out, in the name of a column of 0 and 1
+INTERCEPT = "intercept"  # the name of a column of ones
+BEFORE_ALL_ROWS = (-1, 0, "")  # the place from which a column holds numbers, or text
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +36,7 @@ class Columns:
     @cached_property
     def names(self):
         """The names of the columns, their numbers from 1 if they have none."""
-        return list(self.rows.names or numbered(self.rows.n_features))
+        return list(self.rows.names or map(str, range(1, self.rows.n_features + 1)))
 
     @property
     def unnamed(self):
@@ -171,12 +177,12 @@ class Columns:
         numbers = [column for column in found if not self.is_text(column)]
         for column in found.keys() - numbers:
             rows = np.flatnonzero(self.text(column) == "")
-            found[column] = rows[:NAMED].tolist(), len(rows)
+            found[column] = rows[:MOST_ROWS_LISTED].tolist(), len(rows)
         for start, block in self.blocks(numbers):
             for column, missing in zip(numbers, np.isnan(block).T, strict=True):
                 rows, count = found[column]
                 new = start + np.flatnonzero(missing) if missing.any() else ()
-                found[column] = [*rows, *new[: NAMED - len(rows)]], count + len(new)
+                found[column] = [*rows, *new[: MOST_ROWS_LISTED - len(rows)]], count + len(new)
         return {column: known for column, known in found.items() if known[1]}
 
     def blocks(self, columns):
@@ -193,29 +199,21 @@ class Columns:
             low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
         return low, high
 
-    def numbers(self, column, *, gaps=False):
-        """Return a column as float64; ValueError names the line and the value that is no finite number.
+    def numbers(self, column):
+        """Return a column as float64; ValueError names the line and the value that is no finite number."""
+        values = self.matrix([column])
+        self.check_finite([column], values)
+        return values[:, 0]
 
-        With `gaps`, values may be missing, and are nan.
-        """
-        values = self.matrix([column])[:, 0]
-        self.check_finite([column], values[:, None], gaps=gaps)
-        return values
-
-    def check_finite(self, columns, values, *, gaps=False, first=0):
+    def check_finite(self, columns, values, *, first=0):
         """Raise ValueError at the first number of some rows that is infinite, or missing."""
-        bad = np.isinf(values) if gaps else ~np.isfinite(values)
+        bad = ~np.isfinite(values)
         if bad.any():
             row, j = np.argwhere(bad)[0].tolist()
             value, where = values[row, j], f"{self.source}, {self.place(first + row)}: column {columns[j]!r}"
             if np.isnan(value):
                 raise ValueError(f"{where} has no value; fill it in, or leave such rows out with --missing drop")
             raise ValueError(f"{where} is {value:g}, not a finite number")
-
-
-def numbered(count):
-    """Return the names of columns that have none, their numbers."""
-    return [str(j + 1) for j in range(count)]
 
 
 def coded(text):
@@ -240,7 +238,7 @@ def in_order_of(fitted, names):
     return list(fitted) if fitted is not None and sorted(names) == sorted(fitted) else names
 
 
-def some(words, most=NAMED):
+def some(words, most=MOST_ROWS_LISTED):
     """Return the first of some words, separated by commas, and whether there are more."""
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
@@ -249,3 +247,121 @@ def digits(value, sd):
     """Return a number with as many digits as its uncertainty leaves, at least 6."""
     known = np.log10(max(abs(value) / sd, 1.0)) if value else 0.0
     return f"{value:.{int(np.clip(np.ceil(known) + 2, 6, 17))}g}"
+
+
+# ------------------------------------------------------------------------------------------ tables made of others
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Origin:
+    """Where the rows of a table come from, as the reader of a text file knows it."""
+
+    path: str
+    columns: list
+    table: Columns
+    rows: np.ndarray | None
+
+    def where(self, row):
+        """Return words for a row, for messages."""
+        return self.table.rows.where(self.table.start + (row if self.rows is None else int(self.rows[row])))
+
+
+def complete(table, columns, options):
+    """Return the table of some columns, all values there, and notes on the rows that --missing drop has left out.
+
+    Columns of 0 and 1 that are to be made are made.
+
+    Raises
+    ------
+    ValueError
+        Naming rows without a value; or if all rows are without one.
+    """
+    origins = dict.fromkeys(table.made.get(name, (name,))[0] for name in columns)
+    origins = [name for name in origins if name is not None]
+    if options.missing != "drop":
+        table.check_complete(origins)
+        rows = None
+    else:
+        good = np.ones(len(table), dtype=bool)
+        text = [name for name in origins if table.is_text(name)]
+        for name in text:
+            good &= table.text(name) != ""
+        numbers = [name for name in origins if name not in text]
+        for low, block in table.blocks(numbers) if numbers else ():
+            good[low : low + len(block)] &= ~np.isnan(block).any(axis=1)
+        rows = None if good.all() else np.flatnonzero(good)
+        if rows is not None and not len(rows):
+            raise ValueError(f"{table.source}: every row has a missing value in one of {', '.join(origins)}")
+    if rows is None:
+        return (_write_part(table, columns) if table.made else table), []
+    left = counted(len(table) - len(rows), "row")
+    return _write_part(table, columns, rows), [f"{left} with missing values"]
+
+
+def _write_part(table, columns, rows=None):
+    """Return the table of some columns, of some rows if these are given."""
+    columns = [*dict.fromkeys(columns)]
+    text = {name: coded(table.text(name)) for name in columns if name not in table.made and table.is_text(name)}
+    codes = {name: code for name, (_, code) in text.items()}
+    for name, (origin, value) in table.made.items():
+        if name in columns:
+            codes[name] = np.ones(len(table)) if origin is None else table.text(origin) == value
+    plain = [name for name in columns if name not in codes]
+    kept = Kept(len(columns))
+    for low, high in merge.starts(len(table), table.rows.block_rows):
+        numbers = dict(zip(plain, table.part(low, high).matrix(plain).T, strict=True))
+        values = [codes[name][low:high] if name in codes else numbers[name] for name in columns]
+        block = np.stack(values, axis=1, dtype=np.float64)
+        kept.add(block if rows is None else block[rows[(rows >= low) & (rows < high)] - low])
+    kept.done()
+    known = [Column(name, number=BEFORE_ALL_ROWS) for name in columns]
+    for column in (each for each in known if each.name in text):
+        values = {value: float(k) for k, value in enumerate(text[column.name][0].tolist())}
+        column.number, column.text, column.values = None, BEFORE_ALL_ROWS, values
+    part = TextRows(_Origin(table.source, known, table, rows), kept)
+    return Columns(table.source, Source([part], "the data"), table.about)
+
+
+def with_categories(table, names, fitted=()):
+    """Return the table with columns of 0 and 1 to be made of others, and notes on the values that are left out.
+
+    `names` are a list or are separated by commas; `fitted` are the columns of a fit, if there was one: its values are
+    taken then, and others refused.
+    """
+    made, notes = {}, []
+    for name in [table.select([name])[0] for name in listed(names or [])]:
+        text = table.text(name)
+        levels = levels_of(name, fitted) or [each for each in coded(text)[0].tolist() if each]
+        unknown = np.flatnonzero(~np.isin(text, ["", *levels]))
+        if len(unknown):
+            raise ValueError(
+                f"{table.source}, {table.place(unknown[0])}: column {name!r} is {str(text[unknown[0]])!r}, which the "
+                f"fit did not have; it had {', '.join(levels)}"
+            )
+        if len(levels) < 2:
+            raise ValueError(f"{table.source}: --categorical: column {name!r} has one value only")
+        made |= {f"{name}: {level}{AGAINST}{levels[0]}": (name, level) for level in levels[1:]}
+        notes.append(f"{name} {levels[0]} (what its other values are compared with)")
+    return replace(table, made=table.made | made), notes
+
+
+def with_columns_of_fit(table, fitted):
+    """Return the table with the columns to be made that the columns of a fit were made of: categories, and of ones."""
+    table, _ = with_categories(table, categories_of(fitted), fitted)
+    if INTERCEPT in (fitted or ()) and INTERCEPT not in table.names:
+        return replace(table, made={INTERCEPT: (None, None)} | table.made)
+    return table
+
+
+def levels_of(name, fitted):
+    """Return the values of a column of text by the columns of a fit, the one that was left out first; or None."""
+    pairs = [each.removeprefix(f"{name}: ").split(AGAINST) for each in fitted or () if each.startswith(f"{name}: ")]
+    if not pairs or any(len(pair) != 2 or pair[1] != pairs[0][1] for pair in pairs):
+        return None
+    return [pairs[0][1], *(level for level, _ in pairs)]
+
+
+def categories_of(fitted):
+    """Return the columns of text that columns of a fit were made of."""
+    found = dict.fromkeys(each.partition(": ")[0] for each in fitted or () if AGAINST in each and ": " in each)
+    return [name for name in found if levels_of(name, fitted)]

@@ -5,36 +5,30 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.cli import derived, readers
-from cavity.cli import options as shared
-from cavity.cli import table as cli_table
-from cavity.cli.options import COUNT, POSITIVE, Number
+from cavity.cli import readers
+from cavity.cli.fits import ascent_lines, ascent_options, collect_typed, fit_command, timed
+from cavity.cli.options import ASCENT, COUNT, POSITIVE, Group, Number, Option, flag
+from cavity.cli.table import complete, digits
 from cavity.jobs.job import Job
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 from cavity.runs.executors import Threads, threads_of
 from cavity.sources import sources
 
-HELP = "a mixture of Gaussians of one common variance in one dimension"
-DATA = readers.DATA.format("galaxies")
-DRAWN = "histogram, components, responsibilities and ELBO"
-MODEL = (
+VARIANCES = (
     Number("--noise-variance", POSITIVE, "V", "around the component means (default learnt)"),
     Number("--prior-variance", POSITIVE, "V", "of the component means (default learnt)"),
 )
 MOST_TRIED = 10  # components tried if their number is not given
 SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
 SEARCH = 200  # most passes while several numbers are compared: empty components take thousands to vanish
+COMPONENTS = Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)")
+EQUAL_WEIGHTS = flag("--equal-weights", "all components equally probable (default learnt)")
+COLUMN = Option("--column", "NAME", "column name or number", action="append")
+MODEL = Group("model", COMPONENTS, *VARIANCES, EQUAL_WEIGHTS)
+DRAWN = "histogram, components, responsibilities and ELBO"
 
 
-def add_options(command):
-    """Add the options to the command."""
-    command.add_argument("--column", action="append", metavar="NAME", help="column name or number")
-    model = readers.model_group(command)
-    shared.add(model, Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)"), *MODEL)
-    model.add_argument("--equal-weights", action="store_true", help="all components equally probable (default learnt)")
-    shared.ascent(shared.iteration(command, max_iter=2000, tol=1e-10))
-
-
+@fit_command("galaxies", DRAWN, COLUMN, *readers.READING, MODEL, max_iter=2000, tol=1e-10, fit=ASCENT)
 def fit(options):
     """Fit a mixture of Gaussians of equal variance by mean field.
 
@@ -42,18 +36,15 @@ def fit(options):
     ELBO wins.
     """
     y, title, label, unit = read(options)
-    shared.ascent_options(options)  # checked before the data are read through
+    ascent_options(options)  # checked before the data are read through
     source = sources.open_source(y, "the data")
     with Threads(threads_of(options.threads)) as threads:
         mean = source.summary(threads)[2]  # and a check of all numbers
     sample = source.sample()
-    (best, tried), seconds = shared.timed(search, y, mean, sample, options)
-
-    def draw(plot):
-        name = f"{label or 'value'} [{unit}]" if unit else label or "value"
-        return plot.picture(best, sample, names=[name], title=title, trace=True)
-
-    return replace(best, columns=None if label is None else (label,)), report(title, tried, best, unit, seconds), draw
+    (best, tried), seconds = timed(search, y, mean, sample, options)
+    name = f"{label or 'value'} [{unit}]" if unit else label or "value"
+    drawn = {"X": sample, "names": [name], "title": title, "trace": True}
+    return replace(best, columns=None if label is None else (label,)), report(title, tried, best, unit, seconds), drawn
 
 
 def read(options):
@@ -62,28 +53,27 @@ def read(options):
     names = table.select(options.column)
     if len(names) > 1:
         raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(names)}")
-    known = table.rows.names is not None or options.column
+    has_name = table.rows.names is not None or options.column
     if options.missing == "drop":
-        table, _ = derived.complete(table, names, options)
+        table, _ = complete(table, names, options)
     table.ranges(names)
     title = table.about.get("title", Path(options.data).name)
-    return table.of(names).column(0), title, names[0] if known else None, table.about.get("unit", "")
+    return table.of(names).column(0), title, names[0] if has_name else None, table.about.get("unit", "")
 
 
 def search(y, mean, sample, options):
     """Return the best posterior and, by number of components, all that were tried; None where the noise vanished."""
-
-    given = shared.ascent_options(options)
+    settings = ascent_options(options)
 
     def fitted(k, max_iter, job):
-        return model_of(k, mean, sample, options).fit(y, **given | {"max_iter": max_iter, "callback": job})
+        return model_of(k, mean, sample, options).fit(y, **settings | {"max_iter": max_iter, "callback": job})
 
     if options.components is not None:
         best = fitted(options.components, options.max_iter, None)
         return best, {options.components: best}
-    watched = {name: given.pop(name) for name in ("progress", "checkpoint", "checkpoint_every") if name in given}
+    watched = {name: settings.pop(name) for name in ("progress", "checkpoint", "checkpoint_every") if name in settings}
     model = model_of(MOST_TRIED, mean, sample, options)
-    with Job.checked(**watched) as job, job.opened(model, {"y": y}, options=given, weights=options.equal_weights):
+    with Job.checked(**watched) as job, job.opened(model, {"y": y}, options=settings, weights=options.equal_weights):
         return best_of(fitted, options.max_iter, job)
 
 
@@ -114,11 +104,11 @@ def merged(posterior):
 def model_of(k, mean, sample, options):
     """Return the model: settings as given, the others learnt from starts scaled to a sample of the data."""
     variance = float(np.var(sample)) or 1.0
-    given = shared.given(options, MODEL)
-    known = {*given, *(["weights"] if options.equal_weights else [])}
+    typed = collect_typed(options, VARIANCES)
+    known = {*typed, *(["weights"] if options.equal_weights else [])}
     if k == 1:
         known.add("prior_variance")  # one mean cannot tell it
-    settings = {"prior_variance": variance, "noise_variance": variance / k**2} | given
+    settings = {"prior_variance": variance, "noise_variance": variance / k**2} | typed
     return UnitMixture(k, prior_mean=mean, learn=tuple(name for name in LEARNABLE if name not in known), **settings)
 
 
@@ -133,12 +123,12 @@ def report(title, tried, best, unit, seconds):
     for name in ("noise_variance", "prior_variance"):
         kind = "learnt" if name in best.model.learn else "given"
         yield f"  {name:<16} {getattr(best, name):.6g}  ({kind})"
-    yield f"  {'prior_mean':<16} {cli_table.digits(best.model.prior_mean, np.sqrt(best.noise_variance))}"
+    yield f"  {'prior_mean':<16} {digits(best.model.prior_mean, np.sqrt(best.noise_variance))}"
     yield f"components (mean and its sd{f' in {unit}' if unit else ''}, weight, expected points)"
     for k in np.argsort(best.mean):
         sd = np.sqrt(best.variance[k])
-        yield f"  {cli_table.digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
-    yield from shared.ascent_lines(best, tried.values(), seconds)
+        yield f"  {digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
+    yield from ascent_lines(best, tried.values(), seconds)
 
 
 def verdict(posterior, best):

@@ -25,10 +25,6 @@ def _rows(value, name, like=None):
     return rows
 
 
-def _threads(n_threads):
-    return Threads(threads_of(n_threads))
-
-
 def constant(value):
     """Return a number as a fixed Constant, and anything else as it is."""
     if not isinstance(value, Real) or isinstance(value, bool):
@@ -48,7 +44,7 @@ def gram_of(covariance, X, out=None, n_threads=None):
     """Return the covariance matrix of rows with themselves, see `Built.gram`, also of what a user wrote."""
     X = _rows(X, "X")
     shape = (len(X), len(X))
-    program, threads = program_of(covariance, X.shape[1]), _threads(n_threads)
+    program, threads = program_of(covariance, X.shape[1]), Threads(threads_of(n_threads))
     out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
     with threads:
         program.gram(X, out, threads)
@@ -138,7 +134,7 @@ class Covariance(Own):
         """
         X = _rows(X, "X")
         Z = _rows(Z, "Z", like=X)
-        program, threads = program_of(self, X.shape[1]), _threads(n_threads)
+        program, threads = program_of(self, X.shape[1]), Threads(threads_of(n_threads))
         out = arrays.matrix((len(X), len(Z)), "the matrix of covariances")
         with threads:
             program.cross(X, Z, out, threads)
@@ -407,7 +403,7 @@ class Covariance(Own):
         else:
             Z = _rows(Z, "Z", like=X)
             weights = arrays.shaped(weights, "weights", (len(X), len(Z)))
-        return X, Z, weights, _threads(n_threads)
+        return X, Z, weights, Threads(threads_of(n_threads))
 
     def _refixed(self, names, chosen_of):
         pairs = slots.labelled(self)

@@ -10,19 +10,14 @@ import numpy as np
 
 from cavity.base.frozen import put
 from cavity.covariances.base import Built, Covariance, constant
-from cavity.covariances.joined import joined
+from cavity.covariances.joined import Joined
 from cavity.covariances.program import ADD, MULTIPLY, Program
-from cavity.covariances.slots import leaves, parts_of
+from cavity.covariances.slots import is_compiled, parts_of
 
 
 def is_number(part):
     """Return whether a covariance is what `constant` makes of a number."""
     return part == constant(getattr(part, "variance", None))
-
-
-def is_compiled(covariance):
-    """Return whether all leaves are compiled, none written by a user."""
-    return all(getattr(leaf, "_op", None) is not None for leaf in leaves(covariance))
 
 
 def postfix(covariance):
@@ -63,7 +58,7 @@ class Composed(Built):
             run = tuple(run)
             parts = (type(self)(run),) if compiled and len(run) > 1 else run
             programs += [part._program(n_features) for part in parts]
-        return joined(self._join, programs)
+        return programs[0] if len(programs) == 1 else Joined(self._join, programs)
 
     def _key(self):
         return (type(self).__name__, *(part._key() for part in self.parts))

@@ -9,7 +9,7 @@ from cavity.covariances.program import Uncompiled, out_of_range
 
 
 class Joined(Uncompiled):
-    """The sum or product of programs, as what compiled ones are to those who call them: see `Program`."""
+    """The sum or product of programs, joined by np.add or np.multiply; it is called like a `Program`."""
 
     def __init__(self, join, programs):
         self._join, self._programs = join, programs
@@ -78,8 +78,3 @@ class Joined(Uncompiled):
         values = [] if self._join is np.add else [value_of(program) for program in self._programs]
         for i, program in enumerate(self._programs):
             yield program, reduce(np.multiply, values[:i] + values[i + 1 :], weights)
-
-
-def joined(step, programs):
-    """Return the program of a sum or product of programs, in order; `step` is np.add or np.multiply."""
-    return programs[0] if len(programs) == 1 else Joined(step, programs)

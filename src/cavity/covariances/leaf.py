@@ -93,9 +93,7 @@ class Leaf(Built):
 
     def _moved(self, **changes):
         """Return the leaf with other parameters, which are known to be right."""
-        return unchecked(
-            self, **{n: arrays.read_only(np.array(v)) if isinstance(v, list) else v for n, v in changes.items()}
-        )
+        return unchecked(self, **changes)
 
     def _program(self, n_features):
         return Program([self], n_features)

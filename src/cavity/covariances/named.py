@@ -5,6 +5,7 @@ parameters of a name, as in "rbf(2, 0.5)".
 """
 
 import re
+from dataclasses import fields
 
 import numpy as np
 
@@ -89,10 +90,7 @@ def _factor(factor):
 
 def _parameters(name):
     """Return the names of the parameters of a leaf, in the order of numbers in brackets."""
-    if name in ("constant", "white", "linear"):
-        return ("variance",)
-    further = {"periodic": ("period",), "rational-quadratic": ("shape",)}
-    return ("variance", "lengthscale", *further.get(name, ()))
+    return [each.name for each in fields(LEAVES[name]) if each.name in LEAVES[name]._slots]
 
 
 def _leaf(name, given, variance, spread, ard, lengthscale, period, fixed=()):

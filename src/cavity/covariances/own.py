@@ -130,7 +130,6 @@ class Own(Public):
     def _with(self, **changes):
         """Return the covariance with other parameters or options."""
         names = {each.name for each in self._fields}
-        changes = {n: arrays.read_only(np.array(v)) if isinstance(v, list) else v for n, v in changes.items()}
         inside = {name: value for name, value in changes.items() if name in names}
         other = replace(self, **inside) if names else copy.copy(self)
         kept = {name: changes.get(name, getattr(self, name)) for name in OPTIONS if name not in names}
@@ -211,7 +210,7 @@ class OwnProgram(Uncompiled):
         total = np.zeros(self.n_slots)
         for start, stop in merge.starts(len(X), DIAGONAL_ROWS):
             rows, weight = X[start:stop], weights[start:stop]
-            if self._given_gradients:
+            if hasattr(self.covariance, "gradients"):
                 slopes = (np.diagonal(slope) for slope in self._slopes(rows, rows))
             else:
                 slopes = self._differences(lambda each, rows=rows: self._variances(each, rows))
@@ -240,13 +239,9 @@ class OwnProgram(Uncompiled):
             raise ValueError(f"{call} of {self.name} must have shape {shape}, got {value.shape}")
         return arrays.finite_array(value, f"{call} of {self.name}").astype(np.float64, copy=False)
 
-    @property
-    def _given_gradients(self):
-        return hasattr(self.covariance, "gradients")
-
     def _slopes(self, X, Z):
         """Yield the derivatives (n, m) of the covariances in the log of every parameter."""
-        if not self._given_gradients:
+        if not hasattr(self.covariance, "gradients"):
             yield from self._differences(lambda each: self._matrix(each, X, Z))
             return
         given, names = self.covariance.gradients(_shown(X), _shown(Z)), self.covariance._slots

@@ -11,6 +11,7 @@ from itertools import islice
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.covariances import priors
 from cavity.covariances.program import program_of
@@ -81,6 +82,11 @@ def leaves(covariance):
         return [leaf for part in parts_of(covariance) for leaf in leaves(part)]
     covariance._check()
     return [covariance]
+
+
+def is_compiled(covariance):
+    """Return whether all leaves are compiled, none written by a user."""
+    return all(getattr(leaf, "_op", None) is not None for leaf in leaves(covariance))
 
 
 def rebuilt(covariance, new):
@@ -168,7 +174,7 @@ def layout_of(covariance):
     found = getattr(covariance, "_layout", None)
     if found is None:
         found = Layout(covariance)
-        if all(getattr(leaf, "_op", None) is not None for leaf in leaves(covariance)):
+        if is_compiled(covariance):
             put(covariance, _layout=found)
     return found
 
@@ -188,11 +194,15 @@ def bounds(covariance):
     return layout_of(covariance).bounds.copy()
 
 
+def _entries(numbers, size):
+    return arrays.read_only(np.array(list(islice(numbers, size))))
+
+
 def with_values(covariance, numbers):
     """Return the covariance with other free numbers, (n_free,), within their bounds: that is not checked."""
     left, new, layout = iter(np.asarray(numbers).tolist()), [], layout_of(covariance)
     for leaf, fields in zip(leaves(covariance), layout.fields, strict=True):
-        changes = {name: next(left) if size is None else list(islice(left, size)) for name, size in fields}
+        changes = {name: next(left) if size is None else _entries(left, size) for name, size in fields}
         new.append(leaf._moved(**changes) if changes else leaf)
     other = rebuilt(covariance, iter(new))
     if hasattr(covariance, "_layout"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from cavity import distributions
 from cavity.base.errors import within_range
 from cavity.base.special import (
     binet_divergence,
@@ -19,16 +20,6 @@ from cavity.base.special import (
 )
 from cavity.base.triangles import solve_lower, whiten
 from cavity.base.types import FloatOrArray
-from cavity.distributions import (
-    Categorical,
-    Dirichlet,
-    Gamma,
-    Gaussian,
-    MultivariateGaussian,
-    NormalWishart,
-    SphericalGaussian,
-    Wishart,
-)
 
 CLOSE = 0.5  # in Frobenius norm: eigenvalues of the relative difference of two matrices stay in (-1/2, 1/2)
 
@@ -120,12 +111,12 @@ def _gaussian(p, q):
 
 def _full(gaussian):
     """A single spherical Gaussian as a multivariate one."""
-    if isinstance(gaussian, MultivariateGaussian):
+    if isinstance(gaussian, distributions.MultivariateGaussian):
         return gaussian
     if gaussian.shape:
         raise ValueError(f"kl: with a MultivariateGaussian goes a single SphericalGaussian, got shape {gaussian.shape}")
     _, rho = gaussian._proper_parts("kl")
-    return MultivariateGaussian.from_natural(gaussian.tau, rho * np.eye(gaussian.dim))
+    return distributions.MultivariateGaussian.from_natural(gaussian.tau, rho * np.eye(gaussian.dim))
 
 
 def _multivariate(p, q):
@@ -214,14 +205,14 @@ def _categorical(p, q):
 
 
 _CLOSED_FORMS = {
-    (Gaussian, Gaussian): _gaussian,
-    (SphericalGaussian, SphericalGaussian): _gaussian,
-    (MultivariateGaussian, MultivariateGaussian): _multivariate,
-    (MultivariateGaussian, SphericalGaussian): _multivariate,
-    (SphericalGaussian, MultivariateGaussian): _multivariate,
-    (Gamma, Gamma): _gamma,
-    (Wishart, Wishart): _wishart,
-    (NormalWishart, NormalWishart): _normal_wishart,
-    (Dirichlet, Dirichlet): _dirichlet,
-    (Categorical, Categorical): _categorical,
+    (distributions.Gaussian, distributions.Gaussian): _gaussian,
+    (distributions.SphericalGaussian, distributions.SphericalGaussian): _gaussian,
+    (distributions.MultivariateGaussian, distributions.MultivariateGaussian): _multivariate,
+    (distributions.MultivariateGaussian, distributions.SphericalGaussian): _multivariate,
+    (distributions.SphericalGaussian, distributions.MultivariateGaussian): _multivariate,
+    (distributions.Gamma, distributions.Gamma): _gamma,
+    (distributions.Wishart, distributions.Wishart): _wishart,
+    (distributions.NormalWishart, distributions.NormalWishart): _normal_wishart,
+    (distributions.Dirichlet, distributions.Dirichlet): _dirichlet,
+    (distributions.Categorical, distributions.Categorical): _categorical,
 }

@@ -15,11 +15,13 @@ KEPT_WHOLE = (Categorical, MultivariateGaussian)  # what they are built from wou
 NEARER = 0.1  # of its distance from zero is what an extrapolation leaves a positive parameter at least
 SHARES = 0.5 ** np.arange(1, 7)  # of the way, tried until one stays in the domain
 
+GAUSSIAN_SCALES = {"rho": Array("S{0}*", "known"), "log_scale": Array("S{0}*", "known")}
+WISHART_PARAMETERS = {"degrees_of_freedom": Array("()", "positive"), "inverse_scale": Array("D{0} D{0}", "symmetric")}
 TABLES = {  # the attributes that files keep of each, where {0} is a number for each factor
     Categorical: {"probabilities": Array("S{0}* K{0}", "shares"), "_logits": Array("S{0}* K{0}", "log shares")},
     Dirichlet: {"concentration": Array("S{0}* K{0}", "positive")},
     Gamma: {"shape": Array("S{0}*", "positive"), "rate": Array("S{0}*", "positive")},
-    Gaussian: {"tau": Array("S{0}*"), "rho": Array("S{0}*", "known"), "log_scale": Array("S{0}*", "known")},
+    Gaussian: {"tau": Array("S{0}*")} | GAUSSIAN_SCALES,
     MultivariateGaussian: {
         "mean": Array("D{0}"),
         "tau": Array("D{0}"),
@@ -28,18 +30,9 @@ TABLES = {  # the attributes that files keep of each, where {0} is a number for 
         "_factor": Array("D{0} D{0}", "triangle"),
         "_given": Array("()", kind="U"),
     },
-    NormalWishart: {
-        "mean": Array("D{0}"),
-        "mean_precision": Array("()", "positive"),
-        "degrees_of_freedom": Array("()", "positive"),
-        "inverse_scale": Array("D{0} D{0}", "symmetric"),
-    },
-    SphericalGaussian: {
-        "tau": Array("S{0}* D{0}"),
-        "rho": Array("S{0}*", "known"),
-        "log_scale": Array("S{0}*", "known"),
-    },
-    Wishart: {"degrees_of_freedom": Array("()", "positive"), "inverse_scale": Array("D{0} D{0}", "symmetric")},
+    NormalWishart: {"mean": Array("D{0}"), "mean_precision": Array("()", "positive")} | WISHART_PARAMETERS,
+    SphericalGaussian: {"tau": Array("S{0}* D{0}")} | GAUSSIAN_SCALES,
+    Wishart: WISHART_PARAMETERS,
 }
 
 

@@ -32,6 +32,13 @@ class Distribution(Frozen):
     __eq__: ClassVar[Any] = object.__eq__
     __hash__: ClassVar[Any] = object.__hash__
 
+    @classmethod
+    def _of(cls, **parameters):
+        """Wrap parameters that are known to fit together."""
+        self = object.__new__(cls)
+        self._set(**parameters)
+        return self
+
     def with_natural(self, vector: ArrayLike) -> Self:
         """Return the distribution of this kind and shape with other natural parameters.
 

@@ -232,9 +232,7 @@ class SphericalGaussian(Algebra):
 
     @classmethod
     def _make(cls, tau, rho, gamma):
-        self = object.__new__(cls)
-        self._set(tau, rho, gamma)
-        return self
+        return cls._of(tau=tau, rho=rho, gamma=gamma)
 
     def _parts(self):
         return self.tau, np.asarray(self.rho), np.asarray(self.log_scale)

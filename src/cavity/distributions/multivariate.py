@@ -82,13 +82,6 @@ class MultivariateGaussian(Distribution):
             tau = matrices["precision"] @ mean
         self._set(mean=mean, tau=tau, **matrices)
 
-    @classmethod
-    def _of(cls, **parameters):
-        """Wrap parameters that are known to fit together."""
-        self = object.__new__(cls)
-        self._set(**parameters)
-        return self
-
     def _set(self, _given, **given_arrays):
         for name, array in given_arrays.items():
             within_range(array, "MultivariateGaussian: the parameters")

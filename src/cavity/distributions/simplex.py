@@ -193,13 +193,6 @@ class Categorical(Distribution):
         put(self, probabilities=arrays.read_only(probabilities), _logits=arrays.read_only(_logits))
 
     @classmethod
-    def _of(cls, probabilities, _logits):
-        """Wrap parameters that are known to fit together."""
-        self = object.__new__(cls)
-        self._set(probabilities, _logits)
-        return self
-
-    @classmethod
     def from_logits(cls, logits: ArrayLike) -> Categorical:
         """Return the distribution with probabilities proportional to exp(logits).
 
@@ -218,7 +211,7 @@ class Categorical(Distribution):
             raise ValueError(f"logits must have shape (..., K) with K >= 1, got {logits.shape}")
         logits = special.log_softmax(logits, axis=-1)
         probabilities = np.exp(logits)
-        return cls._of(probabilities / probabilities.sum(axis=-1, keepdims=True), logits)
+        return cls._of(probabilities=probabilities / probabilities.sum(axis=-1, keepdims=True), _logits=logits)
 
     @property
     def event_shape(self) -> tuple[int, ...]:

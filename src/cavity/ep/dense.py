@@ -20,7 +20,9 @@ from cavity.linalg import tiled
 from cavity.runs.executors import Threads
 from cavity.runs.merge import merge, starts
 from cavity.runs.runs import map_runs
-from cavity.sources.reading import in_turn, is_stored
+from cavity.sources.dataset import FILES, REMOTE
+from cavity.sources.features import kind_of
+from cavity.sources.reading import in_turn
 from cavity.sources.scratch import is_beyond, vector
 from cavity.sources.sources import Source, rows
 
@@ -154,7 +156,7 @@ class Dense(Whitened):
         self.tiled = self.size <= TILED_COLUMNS
         self.block = max(256, min(BLOCK_ROWS, CACHED_NUMBERS // max(self.size, 1))) // TILE_ROWS * TILE_ROWS
         self.groups = starts(n, _rows_of_a_group(n, self.size, self.block))
-        self.stored = is_stored(self.features)
+        self.stored = kind_of(self.features) in (FILES, REMOTE)
         self.shifted = self.prior_mean if np.any(self.prior_mean) else NOTHING
 
     def whitened(self, h):

@@ -17,12 +17,13 @@ References
 .. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import blas, lapack
 
 from cavity import _core
+from cavity.base.records import Array, saved
 from cavity.linalg import tiled
 from cavity.runs.executors import spans
 
@@ -36,15 +37,17 @@ WELL_KNOWN = 1e-4  # rho_i Sigma_ii from which Sigma_ii is taken from B^-1: what
 class Solver:
     """The triangle of B and what negative sites add: solves with I + K R."""
 
-    root: np.ndarray  # (N,): S
-    triangle: np.ndarray  # (N, N) lower: L, B = L L', or its inverse
+    root: np.ndarray = field(metadata=saved(Array("U", "nonnegative")))  # S, of the U rows
+    triangle: np.ndarray = field(metadata=saved(Array("U U", "triangle")))  # lower: L, B = L L', or its inverse
     inverted: bool
     log_determinant: float  # of I + K R
-    negative: np.ndarray | None = None  # (n,): indices of the negative sites
-    weight: np.ndarray | None = None  # (n,): T^(1/2)
-    reach: np.ndarray | None = None  # (n, N): K_n. S L^-T
-    corner: np.ndarray | None = None  # (n, n) lower, C = corner corner'
-    diagonal: np.ndarray | None = None  # (N,): of B^-1, once it was asked for
+    # of the J negative sites: indices, T^(1/2), K_n. S L^-T, and a lower triangle, C = corner corner'
+    negative: np.ndarray | None = field(default=None, metadata=saved(Array("J", "nonnegative", "i")))
+    weight: np.ndarray | None = field(default=None, metadata=saved(Array("J", "positive")))
+    reach: np.ndarray | None = field(default=None, metadata=saved(Array("J U")))
+    corner: np.ndarray | None = field(default=None, metadata=saved(Array("J J", "triangle")))
+    # of B^-1, once it was asked for
+    diagonal: np.ndarray | None = field(default=None, metadata=saved(Array("U", "nonnegative")))
     cleared: bool = False  # whether zeros are above the triangle
 
     def forward(self, x, threads=tiled.ALONE):

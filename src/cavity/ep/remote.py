@@ -99,7 +99,7 @@ class RemoteDense(Dense):
             rows, base = slice(*span), None if self.base is None else self.base[slice(*span)]
             inputs.append((self.bare(), sites.of_rows(rows), base, tau[rows], rho[rows], up, down))
         state = belief.mean.copy(), belief.root @ belief.root.T
-        _, found = runs.in_turn(_visited, state, inputs)
+        found = runs.in_turn(_visited, state, inputs)
         skipped, log_z = 0, []
         for span, (own_tau, own_rho, missed, gained) in zip(runs.spans, found, strict=True):
             tau[slice(*span)], rho[slice(*span)] = own_tau, own_rho

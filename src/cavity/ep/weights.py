@@ -1,8 +1,10 @@
 """The Gaussian posterior of the weights, kept as a root of its covariance so that variances stay positive."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+
+from cavity.base.records import Array, saved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -14,9 +16,9 @@ class WeightRoot:
     the identity.
     """
 
-    root: np.ndarray  # (D,) for a diagonal one, or (D, D)
-    basis: np.ndarray | None = None  # (D, M)
-    factor: np.ndarray | None = None  # (M, M)
+    root: np.ndarray = field(metadata=saved(Array("D | D D")))  # (D,) for a diagonal one
+    basis: np.ndarray | None = field(default=None, metadata=saved(Array("D M")))
+    factor: np.ndarray | None = field(default=None, metadata=saved(Array("M M")))
 
     def __post_init__(self):
         for array in (self.root, self.basis, self.factor):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.base import arrays, persistence
+from cavity.base import persistence
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.paths import path_text
 from cavity.base.snapshots import Stored, apart, classes_in, together
@@ -34,22 +34,19 @@ class Terminated(BaseException):
     """The process was asked to end."""
 
 
-def checked_path(checkpoint, every):
-    """Return the path of a checkpoint, None if there is none, and the seconds between two writings.
+def checked_path(checkpoint):
+    """Return the absolute path of a checkpoint.
 
     Raises
     ------
     ValueError, TypeError
-        For what is no path or no number of seconds, a device or a pipe, and the suffix of a table.
+        For what is no path, a device or a pipe, and the suffix of a table.
     OSError
         If its folder does not exist or cannot be written to, or it is a folder itself.
     """
-    every = arrays.number(every, "checkpoint_every", low=0, closed_low=True)
-    if checkpoint is None:
-        return None, every
     path = path_text(checkpoint, "checkpoint")
     persistence.check_output(path, "checkpoint ", archive=True)
-    return Path(path).absolute(), every
+    return Path(path).absolute()
 
 
 class Checkpoint:

@@ -53,7 +53,8 @@ class Job:
         ValueError, TypeError, OSError
             Naming what is none of these.
         """
-        path, every = checked_path(checkpoint, checkpoint_every)
+        every = arrays.number(checkpoint_every, "checkpoint_every", low=0, closed_low=True)
+        path = None if checkpoint is None else checked_path(checkpoint)
         if isinstance(callback, Job):
             return callback
         if callback is not None and not callable(callback):

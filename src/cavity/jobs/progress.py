@@ -58,6 +58,12 @@ class Event(Public):
     passes_left: float | None
 
 
+EVENT_WORDS = {
+    "objective": "objective {:.10g}",
+    "change": "change {:.2g}",
+    "rows_per_second": "{:.2g} rows/s",
+    "passes_left": "about {:.0f} left",
+}
 NOTHING_YET = Event(WHOLE, 0, None, None, None, None)
 
 
@@ -140,16 +146,8 @@ class Bar:
 
 def words(event):
     """Return what is known of an event beside its stage and number, as a list of words."""
-    found = []
-    if event.objective is not None:
-        found.append(f"objective {event.objective:.10g}")
-    if event.change is not None:
-        found.append(f"change {event.change:.2g}")
-    if event.rows_per_second is not None:
-        found.append(f"{event.rows_per_second:.2g} rows/s")
-    if event.passes_left is not None:
-        found.append(f"about {event.passes_left:.0f} left")
-    return found
+    known = {name: getattr(event, name) for name in EVENT_WORDS}
+    return [EVENT_WORDS[name].format(value) for name, value in known.items() if value is not None]
 
 
 def bar_or_lines():

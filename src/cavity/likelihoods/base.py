@@ -189,8 +189,9 @@ class Likelihood(Public):
         """
         if self.n_classes is None:
             raise self._undefined("draw(f, rng), which draws y given f")
-        f, labels = np.asarray(f, dtype=np.float64), class_numbers(self)
-        p = np.exp(np.stack([self.log_p(np.full(f.shape, label), f) for label in labels[:-1]]))
+        f = np.asarray(f, dtype=np.float64)
+        labels = [float(self.check(np.float64(k))) for k in range(self.n_classes - 1)]
+        p = np.exp(np.stack([self.log_p(np.full(f.shape, label), f) for label in labels]))
         return np.sum(rng.random(f.shape) >= np.cumsum(p, axis=0), axis=0)
 
     def expected(self, mean: FloatArray, variance: FloatArray) -> FloatOrArray:
@@ -389,11 +390,6 @@ def refuse_classes(likelihood, what):
         raise ValueError(
             f"{what} needs observations that are numbers, {type(likelihood).__name__} has classes: see predict_proba"
         )
-
-
-def class_numbers(likelihood):
-    """Return the labels of the classes of a likelihood in their order, as `log_p` takes them."""
-    return np.array([float(likelihood.check(np.float64(k))) for k in range(likelihood.n_classes)])
 
 
 def has_kernel(likelihood):

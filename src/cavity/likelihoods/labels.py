@@ -12,32 +12,10 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.base.lazy import special
 from cavity.base.types import FloatArray, FloatOrArray
-from cavity.likelihoods.base import (
-    INTERVAL,
-    LOGIT,
-    ONE,
-    PROBIT,
-    _Compiled,
-    kernel_settings,
-    site_kernel,
-    spread,
-)
+from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, kernel_settings, site_kernel, spread
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.noise import _NormalNoise
 from cavity.likelihoods.parameters import check_closed
-
-
-def _labels(y, name="y"):
-    """Return binary labels as -1.0 and 1.0; {-1, 1}, {0, 1} and bool are known."""
-    array = arrays.finite_array(y, name, ndim=(0, 1))
-    signs, bits = np.abs(array) == 1.0, (array == 0.0) | (array == 1.0)
-    if not (signs.all() or bits.all()):
-        row = int(np.argmax(~(signs | bits))) if not (signs | bits).all() else int(np.argmax(array == -1.0))
-        raise ValueError(
-            f"{name} must hold two classes, coded -1 and 1, 0 and 1, or False and True; "
-            f"got {float(array.reshape(-1)[row])!r} in row {row}"
-        )
-    return array if signs.all() else 2.0 * array - 1.0
 
 
 class _Binary(_Compiled):
@@ -57,7 +35,15 @@ class _Binary(_Compiled):
         ndarray, shape (N,)
             Labels coded -1.0 and 1.0.
         """
-        return _labels(y)
+        array = arrays.finite_array(y, "y", ndim=(0, 1))
+        signs, bits = np.abs(array) == 1.0, (array == 0.0) | (array == 1.0)
+        if not (signs.all() or bits.all()):
+            row = int(np.argmax(~(signs | bits))) if not (signs | bits).all() else int(np.argmax(array == -1.0))
+            raise ValueError(
+                "y must hold two classes, coded -1 and 1, 0 and 1, or False and True; "
+                f"got {float(array.reshape(-1)[row])!r} in row {row}"
+            )
+        return array if signs.all() else 2.0 * array - 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from cavity.base import arrays, trees
+from cavity.base import arrays
 from cavity.base.names import Public
 from cavity.base.records import Record, Setting
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, table
+from cavity.base.results import VariationalPosterior, table
 from cavity.base.types import IntArray, Seed
 from cavity.distributions import factors as families
 from cavity.jobs.job import Event
@@ -25,6 +25,26 @@ FACTORS = Setting(
     f"an object of names out of {', '.join(families.FAMILIES)}",
     lambda given: isinstance(given, dict) and all(family in [*families.FAMILIES] for family in given.values()),
 )
+
+
+def _arrays_of(settings):
+    found = {}
+    for place, (name, family) in enumerate(settings["factors"].items()):
+        found |= families.table(f"factor_{name}", family, place)
+    return found
+
+
+def _factors_apart(factors):
+    """Return what files have of factors: their families, and their arrays."""
+    found = {"families_of": {name: type(factor).__name__ for name, factor in factors.items()}}
+    for name, factor in factors.items():
+        found |= families.to_arrays(f"factor_{name}", factor)
+    return found
+
+
+def _factors(families_of, **stored):
+    """Return the factors of which a file has that."""
+    return {name: families.from_arrays(f"factor_{name}", family, stored) for name, family in families_of.items()}
 
 
 class Model(Public):
@@ -404,6 +424,13 @@ class MeanFieldPosterior(VariationalPosterior):
     factors: dict[str, Any]
 
     kind: ClassVar[str] = "mean_field"
+    record: ClassVar[Any] = Record(
+        _arrays_of,
+        {"factors": FACTORS},
+        places={"factors": "factors.families_of", "factor_": "factors.factor_"},
+        forms={"factors": (_factors_apart, _factors)},
+        order=("trace_", ""),
+    )
 
     def __getitem__(self, name: str) -> Any:
         return self.factors[name]
@@ -411,29 +438,3 @@ class MeanFieldPosterior(VariationalPosterior):
     def __repr__(self) -> str:
         rows = [(name, f"{type(factor).__name__}") for name, factor in self.factors.items()]
         return table(f"MeanFieldPosterior: {len(self.factors)} factor(s)", [*rows, *self.outcome_rows()])
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return (arrays, settings) for `save`."""
-        arrays, settings = trees.taken_apart(Record(VARIATIONAL_TRACE, VARIATIONAL), self)
-        for name, factor in self.factors.items():
-            arrays |= families.to_arrays(f"factor_{name}", factor)
-        return arrays, settings | {"factors": {name: type(factor).__name__ for name, factor in self.factors.items()}}
-
-
-def _arrays_of(settings):
-    found = dict(VARIATIONAL_TRACE)
-    for place, (name, family) in enumerate(settings["factors"].items()):
-        found |= families.table(f"factor_{name}", family, place)
-    return found
-
-
-RECORD = Record(_arrays_of, VARIATIONAL | {"factors": FACTORS})
-
-
-def rebuilt(arrays, settings):
-    """Return the posterior of checked arrays and settings."""
-    factors = {
-        name: families.from_arrays(f"factor_{name}", family, arrays) for name, family in settings["factors"].items()
-    }
-    traces = {name: array for name, array in arrays.items() if name.startswith("trace_")}
-    return trees.put_together(RECORD, MeanFieldPosterior, None, traces, settings | {"factors": factors})

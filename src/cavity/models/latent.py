@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cavity import likelihoods
-from cavity.base import arrays
+from cavity.base import arrays, records
 from cavity.base.frames import data_frame
-from cavity.base.kept import kept
+from cavity.base.kept import CLASSES
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
-from cavity.base.records import (
-    ANY_NUMBER,
-    FLAG,
-    LOG_DENSITY,
-    NUMBERS,
-    TABLE,
-    TEXT,
-    Array,
-    Made,
-    Nullable,
-    check_settings,
-    integer,
-)
+from cavity.base.records import FLAG, NUMBERS, TABLE, TEXT, Array, Made, Nullable, Part, integer, saved
 from cavity.base.results import Posterior, counted
 from cavity.base.rows import known_part, observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -34,7 +22,7 @@ from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed
 from cavity.likelihoods.predictive import KNOWN_VARIANCE
-from cavity.models.learnt import Learnt
+from cavity.models.learnt import LEARNT, Learnt
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.dataset import Dataset
@@ -104,7 +92,7 @@ def _likelihood(settings):
         raise ValueError(f"there is no likelihood {name!r}")
     given = {f.name: TEXT if f.type in (str, "str") else NUMBERS for f in fields(kind)}
     forms = {name: Nullable(form) if name in kind.parameters else form for name, form in given.items()}
-    return kind(**check_settings(forms, parameters))
+    return kind(**records.check_settings(forms, parameters))
 
 
 def _closed_likelihood(settings):
@@ -124,21 +112,15 @@ def likelihood_settings(likelihood):
 
 LIKELIHOOD = Made(_closed_likelihood, [TEXT, TABLE], likelihood_settings)
 OPEN_LIKELIHOOD = Made(_likelihood, [TEXT, TABLE], likelihood_settings)  # of models that have seen nothing yet
-FITTED = {  # settings of every posterior of latent values
-    "log_evidence": LOG_DENSITY,  # of data that are impossible where f is known it is -inf
-    "converged": FLAG,
-    "n_iter": integer(),
-    "status": TEXT,
-    "residual": ANY_NUMBER,
-    "n_samples": integer(1),
-    "likelihood": LIKELIHOOD,
-    **kept("C"),
-}
+IN_FRONT = (  # settings of every posterior of latent values, in the order of files
+    *("log_evidence", "converged", "n_iter", "status", "residual", "n_samples"),
+    *("likelihood", "columns", "classes", "roles"),
+)
 ROW_WEIGHTS = Array("N", "nonnegative")  # of leave-one-out densities
 EP_TRACE = {
-    "trace_change?": Array("c", "any"),
-    "trace_improper?": Array("i", "nonnegative", "if"),
-    "trace_double_loop?": Array("()", "nonnegative", "i"),
+    "change?": Array("c", "any"),
+    "improper?": Array("i", "nonnegative", "if"),
+    "double_loop?": Array("()", "nonnegative", "i"),
 }
 
 
@@ -406,19 +388,20 @@ class LatentPosterior(Predictions, Posterior):
 class SitesPosterior(LeavesOneOut, LatentPosterior):
     """Base of posteriors that keep the sites of the rows of one fit, and how it ended; a subclass has `model`."""
 
-    log_evidence: float
-    converged: bool
-    n_iter: int
-    status: str
-    residual: float
-    n_samples: int
-    trace: dict[str, Any]
-    classes: tuple[Any, ...] | None = None
-    learnt: Learnt | Any = None
-    _loo: FloatArray | Any
-    _tau: FloatArray | Any
-    _rho: FloatArray | Any
-    _influence: FloatArray | None = None
+    # of data that are impossible where f is known it is -inf
+    log_evidence: float = field(metadata=saved(records.LOG_DENSITY))
+    converged: bool = field(metadata=saved(FLAG))
+    n_iter: int = field(metadata=saved(integer()))
+    status: str = field(metadata=saved(TEXT))
+    residual: float = field(metadata=saved(records.ANY_NUMBER))
+    n_samples: int = field(metadata=saved(integer(1)))
+    trace: dict[str, Any] = field(metadata=saved(Part(EP_TRACE, "trace_")))
+    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(Nullable(CLASSES)))
+    learnt: Learnt | Any = field(default=None, metadata=saved(LEARNT))
+    _loo: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_loo?"))
+    _tau: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_tau?"))
+    _rho: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_rho?"))
+    _influence: FloatArray | None = field(default=None, metadata=saved(Array("N", "known")))
 
     def _outcome_row(self, method: str) -> tuple[str, str]:
         """Return the last line of a repr."""

@@ -1,14 +1,21 @@
 """What was observed in the rows of a fit, checked once: likelihood, y, offset, weights and noise."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from cavity.base.arrays import wrong
-from cavity.base.labels import coded, recoded
+from cavity.base.labels import coded, has_classes, recoded
+from cavity.base.observation_digest import ObservationDigest
 from cavity.base.rows import Rows, known_part, observations, row_vector, row_weights
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
+from cavity.runs.executors import Threads
+from cavity.runs.runs import by_blocks, reduce_runs
+from cavity.sources.sources import Source, open_source
+
+MOST_KINDS = 16  # of labels that are told apart: two of them are what there should be
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,8 +26,9 @@ class Observations:
     ----------
     likelihood : Likelihood
         That of the model, or the one chosen from y; its parameters may be open.
-    y : ndarray (N,) or (N, 2)
-        As the likelihood takes them.
+    y : ndarray (N,) or (N, 2), or Source
+        As the likelihood takes them; a Source where they stay in a remote collection, whose numbers are checked with
+        those of the features.
     offset, weights, noise : ndarray (N,) or None
         Known part of f, with the log of exposures; sample weights; known variances of the noise.
     classes : tuple or None
@@ -34,7 +42,7 @@ class Observations:
     """
 
     likelihood: object
-    y: np.ndarray
+    y: np.ndarray | Source
     offset: np.ndarray | None
     weights: np.ndarray | None
     noise: np.ndarray | None
@@ -44,7 +52,7 @@ class Observations:
     chosen: tuple = ()
 
     @classmethod
-    def of(cls, likelihood, dataset, *, default=likelihood_for, some=True, fitted=None):
+    def of(cls, likelihood, dataset, *, default=likelihood_for, some=True, fitted=None, remote=False):
         """Check the columns of a dataset that was opened with the arguments of a fit.
 
         Parameters
@@ -59,23 +67,30 @@ class Observations:
             Whether some row must have a positive weight.
         fitted : posterior, optional
             Of the rows before, in an update: its `classes` stay.
+        remote : bool, default False
+            Whether the y of a remote collection is worked on where it is; it is read if not.
 
         Raises
         ------
         ValueError, TypeError
             Naming the argument, what was expected and what came.
         """
-        columns = {name: dataset.column(name) for name in dataset.columns}
+        remote = remote and dataset.is_remote("y")
+        kept = {"y": dataset.columns["y"]} if remote else {}
+        columns = kept | {name: dataset.column(name) for name in dataset.columns if name not in kept}
         y, chosen = columns["y"], () if likelihood is not None else ("likelihood",)
         likelihood = default(y) if likelihood is None else likelihood
-        y, classes = (
-            coded(y, likelihood) if fitted is None else (recoded(y, likelihood, fitted.classes), fitted.classes)
-        )
+        if remote:
+            y, classes = code_remotely(y, likelihood)
+        elif fitted is None:
+            y, classes = coded(y, likelihood)
+        else:
+            y, classes = recoded(y, likelihood, fitted.classes), fitted.classes
         n, weights, noise = dataset.n_rows, columns.get("sample_weight"), columns.get("noise_variance")
         offset = known_part(likelihood, columns.get("offset"), columns.get("exposure"), n)
         return cls(
             likelihood,
-            observations(likelihood, y, n),
+            y if remote else observations(likelihood, y, n),
             offset,
             None if weights is None else row_weights(weights, n, some=some),
             row_noise(likelihood, noise, n),
@@ -88,6 +103,11 @@ class Observations:
     def rows(self, X):
         """Return `Rows` of checked features X (N, D)."""
         return Rows(X, self.y, self.offset, self.weights, self.noise)
+
+    @property
+    def digest(self):
+        """The `ObservationDigest` of y; None where it is remote."""
+        return ObservationDigest.of(self.y, self.likelihood)
 
     @property
     def labels(self):
@@ -106,3 +126,34 @@ def row_noise(likelihood, value, n):
         row = int(np.argmin(noise > 0))
         raise wrong("noise_variance", f"must be positive, got {float(noise[row])!r} in row {row}")
     return noise
+
+
+def code_remotely(y, likelihood):
+    """Return the y of a remote collection as the likelihood takes it, and what its numbers stand for: `labels.coded`.
+
+    Numbers that are no labels are checked where they are used.
+    """
+    y = open_source(y, "y")
+    if not has_classes(likelihood):
+        return y, None
+    with Threads(1) as thread:
+        y.summary(thread)
+        kinds = reduce_runs(by_blocks(_kinds_of, add=_join_kinds), None, [y], thread, add=_join_kinds)
+    codes, classes = coded(kinds, likelihood)
+    numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
+    return Source([y.parts[0].changed(partial(_numbers_of, kinds, numbers))], "y"), classes
+
+
+def _kinds_of(y, start, _):
+    """Return the different values of a block, in order; of many the first."""
+    return np.unique(y)[:MOST_KINDS]
+
+
+def _join_kinds(left, right):
+    """Return the different values of two."""
+    return np.union1d(left, right)[:MOST_KINDS]
+
+
+def _numbers_of(kinds, numbers, values):
+    """Return the number that stands for each value, of a few kinds in order."""
+    return numbers[np.searchsorted(kinds, values)]

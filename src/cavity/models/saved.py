@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from importlib import import_module
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any
 
 from cavity.base import persistence, records, trees
 from cavity.base.results import POSTERIORS
 
-MODELS = {  # of posteriors that `records` puts together: what makes the model that they are of
+MAKERS = {  # what makes the model of a posterior, or, where that is no dataclass, the posterior itself
     "clutter": "models.clutter.model.Clutter",
     "factorized": "models.factorized.model.FactorizedGaussian",
     "gaussian_mixture": "models.mixture.model.GaussianMixture",
@@ -19,12 +20,10 @@ MODELS = {  # of posteriors that `records` puts together: what makes the model t
     "mixed": "models.mixed.model.settled",
     "logistic_regression": "models.regression.logistic.LogisticRegression",
     "unit_mixture": "models.unit_mixture.model.UnitMixture",
+    "mean_field": "mean_field.model.",  # models are the user's own, and no part of files
+    "streaming_gp": "models.streaming_gp.saved.rebuilt",
 }
-OTHERS = {  # of posteriors that need more: where each has RECORD, and `rebuilt`, which makes it
-    "mean_field": "mean_field.model",
-    "streaming_gp": "models.streaming_gp.saved",
-}
-SAVED_KINDS = (*MODELS, *OTHERS)
+SAVED_KINDS = (*MAKERS,)
 LEFT = {  # kinds that are not read, and what to do about them
     "univariate_gaussian": "the last version of cavity that reads it is 0.2.0",
     "checkpoint": "give its path as checkpoint to the fit that wrote it, which goes on where it was",
@@ -85,11 +84,10 @@ def rebuilt(kind, arrays, settings):
     ValueError
         If arrays or settings are missing, not known, or not what they must be, naming the first of them.
     """
-    module, _, model = MODELS.get(kind, f"{OTHERS.get(kind)}.").rpartition(".")
-    module = import_module(f"cavity.{module}")
-    record: ClassVar[Any] = POSTERIORS[kind].record if model else module.RECORD
+    module, _, name = MAKERS[kind].rpartition(".")
+    make = getattr(import_module(f"cavity.{module}"), name, None)
+    cls = POSTERIORS[kind]
+    record = records.record_of(cls)
     arrays, settings = records.check(record, arrays, settings)
     with records.refusing():
-        if not model:
-            return module.rebuilt(arrays, settings)
-        return trees.put_together(record, POSTERIORS[kind], getattr(module, model), arrays, settings)
+        return trees.put_together(record, cls, make, arrays, settings) if is_dataclass(cls) else make(arrays, settings)

@@ -1,6 +1,7 @@
 """Searches for settings by the log evidence: L-BFGS with exact gradients, over places where EP may fail."""
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter
 
@@ -10,6 +11,8 @@ from cavity.base.errors import ConvergenceWarning, warn
 from cavity.base.lazy import optimize
 from cavity.base.loop import CONVERGED, STOPPED
 from cavity.jobs.job import QUIET
+from cavity.models.evaluations import Evaluations
+from cavity.models.learnt import Learnt
 
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
@@ -25,16 +28,26 @@ LEAST_NEWTON_STEP = 1e-2  # nats per unit of certainty at which a search that be
 SMALLEST_GAIN = 1e-11  # of the value, at which it ends
 MOST_ROUNDS = 5  # of the search from one start, while each gains more than GAIN_OF_A_ROUND nats and ends on a slope
 GAIN_OF_A_ROUND = 1e-3
+ROUGH_STEPS = 8  # of L-BFGS-B from a start of another kind: by then it is within a few nats of where it ends
 CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
-CURVATURE_TOL = 1e-5  # of the fits for these: more changes the seventh digit
 FARTHER = float(np.log(100.0))  # free numbers that are less certain than this are not known at all
-NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
-NOT_FINITE = "the gradient of the log evidence is not finite"
 NOT_LEARNT = "the search for hyperparameters did not come to rest"
 NO_MAXIMUM = "the log evidence has no maximum: it still rises at the end of the range that is searched"
 MAX_SWEEPS_ON_PLATEAU = 50  # of EP, at places that the search has not come near: where it fails it takes them all
 PLATEAU_SLOPE = 1e-2  # of the largest entry of a gradient, or nats if that is below 1: a plateau has smaller slopes
 FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
+STARTS = "starting points"  # the stage of a search before it climbs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchResult:
+    """What a search ended with."""
+
+    optimum: object  # what has the largest evidence found: settings, or a problem or a model with them
+    status: str = CONVERGED
+    trace: dict = field(default_factory=dict)  # "learning" and "seconds" of every fixed point on the way
+    learnt: Learnt | None = None
+    start: tuple | None = None  # sites for the last fit to start from
 
 
 def search_tol(slope, n_rows=FEW_ROWS):
@@ -46,28 +59,23 @@ def search_tol(slope, n_rows=FEW_ROWS):
     return float(np.clip(finer * TOL_A_NAT * slope, finer * SEARCH_TOL, ROUGH_TOL))
 
 
-STARTS = "starting points"  # the stage of a search before it climbs
-
-
-def gradient_of(vector, evidence, point):
-    """Return the gradient of the log evidence and the log prior at a point, (n,)."""
-    gradient = vector.gradient(evidence, point)
-    slope = vector.log_prior(point.settings)[1]
-    gradient[: len(slope)] += slope
-    return gradient
-
-
 class Objective:
     """Minus the log evidence and log prior, and its gradient, as an optimiser wants them.
 
-    `evidence.at(settings, tol=, double_loop=)` gives a point, with a log evidence and whether it is one; the `vector`
-    knows which settings are free: `unpack`, `gradient`, and their log prior with its slopes in the first entries.
     Line searches come back to places, most of all where steps are lost in rounding: what is known there to the
     tolerance of now is not found again. It is kept in as many numbers a place as are free, and two more.
+
+    Parameters
+    ----------
+    evidence, vector, job
+        As for `Evaluations`.
+    n_rows : int, optional
+        Rows that decide on tolerances.
     """
 
-    def __init__(self, evidence, vector, n_rows=FEW_ROWS):
+    def __init__(self, evidence, vector, n_rows=FEW_ROWS, job=QUIET):
         self.evidence, self.vector, self.n_rows = evidence, vector, n_rows
+        self.evaluations = Evaluations(evidence, vector, job)
         self.values = []  # log evidence plus log prior of every evaluation
         self.seconds, self._since = [], perf_counter()  # at which each of them was done
         self.slope = np.inf  # the largest entry of the last gradient
@@ -84,16 +92,15 @@ class Objective:
         last, point, value = self._last
         if point is not None and np.array_equal(last, x):  # a start, whose gradient is asked for now
             return point, value
-        settings, tol = self.vector.unpack(x), self._tol()
         steps = DOUBLE_LOOP_STEPS if self.failures < MOST_FAILURES else 0
         try:
-            point = self.evidence.at(settings, **{"tol": tol, "double_loop": steps} | (options or {}))
+            point = self.evaluations.at(x, **{"tol": self._tol(), "double_loop": steps} | (options or {}))
         except (ArithmeticError, np.linalg.LinAlgError):
             point = None
         if point is None or not point.converged:
             self.failures += 1
             return None, WORSE_THAN_WORST - min(self.values, default=-np.inf)
-        self.values.append(point.log_evidence + self.vector.log_prior(settings)[0])
+        self.values.append(point.log_evidence + self.vector.log_prior(point.settings)[0])
         self.places.append(x.copy())
         self.seconds.append(perf_counter() - self._since)
         self._last = x.copy(), point, -self.values[-1]
@@ -120,7 +127,7 @@ class Objective:
             point, value = self._point(x)
             if point is None:
                 return value, np.zeros(len(x))
-            gradient = gradient_of(self.vector, self.evidence, point)
+            gradient = self.evaluations.gradient(point)
             if not np.isfinite(gradient).all():
                 return self._fail_at_last(), np.zeros(len(x))
             self._known[place], self._last = (tol, value, -gradient), (None, None, np.inf)
@@ -134,23 +141,73 @@ class _Stopped(Exception):
     """The callback has asked to stop."""
 
 
-def values_of(objective, places, job, before=lambda: None):
-    """Return the values at places, of all up to where the callback stops; `before` is called before each."""
+def evaluate_starts(objective, places, job, afresh=False):
+    """Return the values at places, of all up to where the callback stops; `afresh` means that no fit is given sites."""
     values = []
     for number, x in enumerate(places, 1):
-        before()
+        if afresh:
+            objective.evidence.start = None
         values.append(objective.value(x))
         if job.after(number, objective=-min(values)):
             break
     return values
 
 
-def warn_without_start(n):
-    """Warn that EP failed wherever a search could have begun."""
+def warn_without_start(n, job):
+    """Return the status of a search that EP failed in wherever it could have begun, and warn."""
     warn(f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning)
+    return STOPPED if job.stopped else NOT_LEARNT
 
 
-def ended(objective, value, slope, job):
+def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bounds=True):
+    """Climb from starts and leave plateaus; warn if that does not come to rest.
+
+    Parameters
+    ----------
+    objective : Objective
+        Whose values at the starts are known.
+    starts : list of ndarray (n,)
+        Where to begin.
+    bounds : ndarray (n, 2)
+        Of the free numbers.
+    job : Job
+        Hears of every evaluation.
+    n_tried : int
+        Starts that were tried.
+    other_starts : list of ndarray (n,), optional
+        Places, of which the first is followed for ROUGH_STEPS steps, and to the end if its value is then the best.
+    check_bounds : bool, default True
+        Whether to warn where bounds stop the search on a slope.
+
+    Returns
+    -------
+    value, x, status
+        Where the search ended, and how; infinity and None if EP failed at all starts.
+    """
+    if not objective.values:
+        return np.inf, None, warn_without_start(n_tried, job)
+    stages = job.through("search", starts, len(starts), "search")
+    runs = [climb(objective, x, bounds, job=stage) for x, stage in stages]
+    stage = job.stage("search from another start")
+    runs += [
+        _challenge(objective, x, bounds, min(run[0] for run in runs), stage) for x in other_starts[: 1 - job.stopped]
+    ]
+    highest = min(runs, key=lambda run: run[0])
+    value, x, slope = leave_plateaus(objective, highest, bounds, job.stage("plateaus"))
+    status = check_end(objective, value, slope, job)
+    return value, x, check_end_at_bounds(status, objective, x, bounds) if check_bounds else status
+
+
+def _challenge(objective, start, bounds, best, job):
+    """Follow a start for some steps, and to the end if the value is then better than the best: what `climb` returns."""
+    objective.slope = np.inf  # the first fits are rough, as they are from any start
+    run = climb(objective, start, bounds, most=ROUGH_STEPS, rounds=1, job=job)
+    if not run[0] < best or job.stopped:
+        return run
+    return climb(objective, run[1], bounds, job=job.going_on(len(objective.values), -run[0]))
+
+
+def check_end(objective, value, slope, job):
     """Return the status of a search that ended with this value and slope; warn if it did not come to rest."""
     # a place where EP failed counts with a flat slope
     if -value in objective.values and is_flat(slope, value):
@@ -163,7 +220,7 @@ def ended(objective, value, slope, job):
     return STOPPED if job.stopped else NOT_LEARNT
 
 
-def status_at_bounds(status, objective, x, bounds):
+def check_end_at_bounds(status, objective, x, bounds):
     """Return the status of a search that ended there: another one, with a warning, if bounds stop it on a slope.
 
     The evidence grows without bound where noise goes to 0, because y is constant or else fitted exactly.
@@ -321,77 +378,3 @@ def newton_root(objective, x, bounds, job=QUIET):
             return None
     values, vectors = np.linalg.eigh(0.5 * (rows + rows.T))
     return vectors / np.sqrt(np.maximum(values, 1.0))
-
-
-def curvature(evidence, vector, x, free, job=QUIET):
-    """Return minus the second derivatives of the log evidence and log prior in some free numbers; None where EP fails.
-
-    By differences of the gradient; None, too, where the callback stops.
-    """
-
-    def gradient(i, step):
-        settings = vector.unpack(x + step * (np.arange(len(x)) == i))
-        point = evidence.at(settings, tol=CURVATURE_TOL, double_loop=DOUBLE_LOOP_STEPS)
-        if not point.converged:
-            raise ArithmeticError(NO_FIXED_POINT)
-        slopes = gradient_of(vector, evidence, point)[free]
-        if not np.isfinite(slopes).all():
-            raise ArithmeticError(NOT_FINITE)
-        return slopes
-
-    rows = np.empty((len(free), len(free)))
-    sites = evidence.start
-    for number, (row, i) in enumerate(zip(rows, free, strict=True), 1):
-        try:
-            ahead = gradient(i, CURVATURE_STEP)
-            evidence.start = _mirrored(sites, evidence.start)
-            behind = gradient(i, -CURVATURE_STEP)
-            evidence.start = sites
-        except (ArithmeticError, np.linalg.LinAlgError):
-            return None
-        row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
-        if job.after(number, left=len(free) - number):
-            return None
-    return 0.5 * (rows + rows.T)
-
-
-def _mirrored(sites, moved):
-    """The sites to start from on the other side of a place: as far away, up to the square of the step."""
-    if sites is None or moved is None or not all(isinstance(each, np.ndarray) for each in (*sites, *moved)):
-        return moved
-    return tuple(2.0 * here - there for here, there in zip(sites, moved, strict=True))
-
-
-def errors_of(bent, free, jacobian, names):
-    """Return the standard errors of values, None where there are none, and why.
-
-    Parameters
-    ----------
-    bent : ndarray (n, n)
-        The `curvature` in the free numbers that have a maximum.
-    free : ndarray (n,) of int
-        Which of all N these are.
-    jacobian : ndarray (N, N)
-        Derivatives of the values in the free numbers.
-    names : sequence of str
-        Names of the values.
-
-    Returns
-    -------
-    sd : list of float or None
-        The standard errors.
-    note : str
-        Why there is none, or "".
-    """
-    n = len(jacobian)
-    if len(free) and not np.linalg.eigvalsh(bent)[0] > 0:
-        return [None] * n, "no standard errors: the log evidence is not curved downwards in every direction"
-    covariance = np.zeros((n, n))
-    covariance[np.ix_(free, free)] = np.linalg.inv(bent)
-    size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
-    rows = jacobian / size[:, None]
-    sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
-    known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FARTHER**2)
-    words = ", ".join(name for name, one in zip(names, known, strict=True) if not one)
-    note = f"no standard error of {words}: the log evidence is flat there" if words else ""
-    return [float(value) if one else None for value, one in zip(sd, known, strict=True)], note

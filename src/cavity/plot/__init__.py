@@ -1,9 +1,9 @@
 """Pictures of results: classes in the manner of scikit-learn's Displays. Needs the plot extra (matplotlib)."""
 
+from cavity.plot.calibration import CalibrationDisplay, PITDisplay
 from cavity.plot.effects import EffectDisplay, MapDisplay
 from cavity.plot.fits import SelectionDisplay, TraceDisplay
 from cavity.plot.intervals import IntervalDisplay
-from cavity.plot.judged import CalibrationDisplay, PITDisplay
 from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay

@@ -13,7 +13,7 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.models.latent import probabilities
 from cavity.plot import display
-from cavity.plot.judged import surprising
+from cavity.plot.calibration import surprising
 
 DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve and its bands
 POINTS = 20000  # most rows drawn
@@ -138,10 +138,8 @@ class EffectDisplay(display.Display):
             For a column that is not there, rows that do not fit, or a posterior that keeps none.
         """
         level = arrays.number(level, "level", low=0, high=1)
-        check_predicts(posterior)
         own = X is None
-        X, y = display.rows_of(posterior, X, y)
-        words = display.Words.of(posterior, X.shape[1], names, target, classes)
+        X, y, words = described_rows(posterior, X, y, names, target, classes)
         if column is None and X.shape[1] > 1:
             raise arrays.wrong("column", f"must be a name or a number below {X.shape[1]}, got None")
         d = display.column_index(0 if column is None else column, words.names, posterior)
@@ -321,9 +319,7 @@ class MapDisplay(display.Display):
             Unless there are two columns, and for rows that do not fit, or a posterior that keeps none.
         """
         arrays.choice(kind, "kind", ("expected", "sd"))
-        check_predicts(posterior)
-        X, y = display.rows_of(posterior, X, y)
-        words = display.Words.of(posterior, X.shape[1], names, target, classes)
+        X, y, words = described_rows(posterior, X, y, names, target, classes)
         a, b = _two_columns(columns, words.names, posterior)
         others = np.median(X, axis=0)
         sides = display.grid(X[:, a], MESH), display.grid(X[:, b], MESH)
@@ -368,9 +364,8 @@ class MapDisplay(display.Display):
         if self.inducing is not None:
             label = f"{len(self.inducing)} inducing points"
             axes.plot(*self.inducing.T, "X", ms=7, mew=0.7, color="black", mec="white", label=label)
-        names = (self.words.names[d] for d in self.columns)
-        axes.set(xlim=self.sides[0][[0, -1]], ylim=self.sides[1][[0, -1]])
-        axes.set(**dict(zip(("xlabel", "ylabel"), names, strict=True)))
+        xlabel, ylabel = (self.words.names[d] for d in self.columns)
+        axes.set(xlim=self.sides[0][[0, -1]], ylim=self.sides[1][[0, -1]], xlabel=xlabel, ylabel=ylabel)
         display.legend(axes)
 
     def _classes(self, axes):
@@ -392,13 +387,15 @@ class MapDisplay(display.Display):
         return drawn
 
 
-def check_predicts(posterior):
-    """Raise TypeError for a posterior that cannot predict rows of columns alone."""
+def described_rows(posterior, X, y, names=None, target=None, classes=None, needs=False):
+    """Return rows, their y and their words; TypeError for a posterior that cannot predict rows of columns alone."""
     if not hasattr(posterior, "predict") or not hasattr(posterior, "_likelihood"):
         raise display.wrong_posterior(posterior, "one that predicts observations from columns")
     if hasattr(posterior, "effect_names"):
         words = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
         raise arrays.wrong("posterior", words, TypeError)
+    X, y = display.rows_of(posterior, X, y, needs)
+    return X, y, display.Words.of(posterior, X.shape[1], names, target, classes)
 
 
 def _two_columns(columns, names, posterior):

@@ -108,11 +108,8 @@ class IntervalDisplay(Display):
         marginals = getattr(posterior, "_marginals", None)
         if marginals is None:
             raise wrong_posterior(posterior, "one with a summary of numbers")
-        found = marginals()
-        parts = found if isinstance(found, list) else [found]
-        names = [name for part in parts for name in part.names]
-        mean, sd = (np.concatenate([getattr(part, each) for part in parts]) for each in ("mean", "sd"))
-        low, high = np.concatenate([part.interval(level) for part in parts]).T
+        table = summary.summarized("", marginals(), level)
+        names, (mean, sd, low, high, *_) = table.names, table.columns.values()
         shown, heading = np.arange(len(names)), ""
         if not intercept and INTERCEPT in names and len(names) > 1:
             at = names.index(INTERCEPT)

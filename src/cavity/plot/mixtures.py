@@ -23,6 +23,7 @@ NAMED = 3  # columns named on the axis of a direction
 LONGEST = 16  # letters of their names
 TAIL, MARGIN = 0.005, 0.3  # axes go beyond the quantiles of the points by up to this share of their range
 PEAKS = 100  # most components drawn with points of their own
+UNIT_CIRCLE = np.stack([wave(np.linspace(0.0, 2.0 * np.pi, 200)) for wave in (np.cos, np.sin)])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -102,11 +103,8 @@ class DensityDisplay(Display):
         if dimension(posterior) != 1:
             words = f"must be of one column, got {dimension(posterior)}: MixtureDisplay and OutlierDisplay draw several"
             raise arrays.wrong("posterior", words)
-        (name,) = column_names(posterior, 1, names)
-        sample = None if X is None else sample_of(posterior, X)[:, 0]
         mean, variance, weights, spread, density = _line(posterior)
-        place = _places(sample, _counts(posterior), mean, np.sqrt(spread))
-        points = place if np.ndim(posterior.mean) < 2 else place[:, None]
+        sample, place, points, name = _along(posterior, X, mean, spread, names)
         return cls(
             place=place,
             density=np.exp(posterior.log_density(points)),
@@ -201,12 +199,10 @@ class ResponsibilityDisplay(Display):
         """
         if not hasattr(posterior, "responsibilities") or dimension(posterior) != 1:
             raise arrays.wrong("posterior", "must be of a mixture of one column; MixtureDisplay draws several")
-        (name,) = column_names(posterior, 1, names)
-        sample = None if X is None else sample_of(posterior, X)[:, 0]
         mean, _, _, spread, _ = _line(posterior)
-        place = _places(sample, posterior.counts, mean, np.sqrt(spread))
-        found = posterior.responsibilities(place if posterior.mean.ndim == 1 else place[:, None])
-        return cls(place=place, responsibilities=found, mean=mean, name=name).plot(ax=ax, title=title)
+        _, place, points, name = _along(posterior, X, mean, spread, names)
+        shares = posterior.responsibilities(points)
+        return cls(place=place, responsibilities=shares, mean=mean, name=name).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         order, colors = np.argsort(self.mean), line_colors(self.mean)
@@ -318,14 +314,12 @@ class MixtureDisplay(Display):
             n = len(self.points)
             look = dict(s=float(np.clip(4000 / n, 2.0, 16.0)), alpha=0.8 if n < 2000 else 0.4, linewidths=0)
             axes.scatter(*self.points.T, c=mixed, rasterized=True, **look)
-        angle = np.linspace(0.0, 2.0 * np.pi, 200)
-        circle = np.stack([np.cos(angle), np.sin(angle)])
         for k in np.flatnonzero(self.shown):
             mean, covariance = self.mean[k], self.covariance[k]
             root, reach = np.linalg.cholesky(covariance), 2.0 * np.sqrt(np.diag(covariance))
             outer += [mean - reach, mean + reach]
             for sd, style in ((1, "-"), (2, "--")):
-                axes.plot(*(mean[:, None] + sd * (root @ circle)), style, color=0.75 * colors[k], lw=1.3)
+                axes.plot(*(mean[:, None] + sd * (root @ UNIT_CIRCLE)), style, color=0.75 * colors[k], lw=1.3)
             look = dict(color=0.6 * colors[k], weight="bold", ha="center", va="center", clip_on=True)
             outlined(axes.text(*mean, str(k + 1), **look))
         outer = np.array(outer)
@@ -400,6 +394,14 @@ def line_colors(mean):
     """Return a color for each component on a line, by the order of the means."""
     shades = colormaps["viridis"](np.linspace(0.0, 0.9, len(mean)))
     return [shades[k] for k in np.argsort(np.argsort(mean))]
+
+
+def _along(posterior, X, mean, spread, names):
+    """Return the data along the column or None, places to draw at, these as rows of X, and the column's name."""
+    (name,) = column_names(posterior, 1, names)
+    sample = None if X is None else sample_of(posterior, X)[:, 0]
+    place = _places(sample, _counts(posterior), mean, np.sqrt(spread))
+    return sample, place, place if np.ndim(posterior.mean) < 2 else place[:, None], name
 
 
 def _places(sample, counts, mean, sd):

@@ -10,7 +10,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.plot.display import CLUTTER, SIGNAL, Display, Names, column_names, legend, wrong_posterior
-from cavity.plot.mixtures import sample_of
+from cavity.plot.mixtures import UNIT_CIRCLE, sample_of
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -125,9 +125,7 @@ class OutlierDisplay(Display):
     def _plane(self, axes):
         look = dict(cmap="viridis", vmin=0, vmax=1, linewidths=0.3, edgecolors="black", s=18)
         points = axes.scatter(*self.points.T[:2], c=self.probability, **look)
-        angle = np.linspace(0, 2 * np.pi, 200)
-        circle = self.mean[:2, None] + 2 * self.sd * np.array([np.cos(angle), np.sin(angle)])
-        axes.plot(*circle, color=CLUTTER, lw=1.5, label="mean ± 2 sd")
+        axes.plot(*(self.mean[:2, None] + 2 * self.sd * UNIT_CIRCLE), color=CLUTTER, lw=1.5, label="mean ± 2 sd")
         axes.plot(*self.mean[:2], "+", color=CLUTTER, ms=8)
         axes.set(xlabel=self.names[0], ylabel=self.names[1])
         axes.set_aspect("equal", adjustable="datalim")

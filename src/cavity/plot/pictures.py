@@ -11,11 +11,11 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.persistence import whole_file
 from cavity.plot import display
+from cavity.plot.calibration import CalibrationDisplay, loo_or_none
 from cavity.plot.display import Figure, FigureCanvasBase
 from cavity.plot.effects import EffectDisplay, MapDisplay, order_of_change
 from cavity.plot.fits import SelectionDisplay, TraceDisplay
 from cavity.plot.intervals import NAMED, IntervalDisplay, size_of
-from cavity.plot.judged import CalibrationDisplay, loo_or_none
 from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay, dimension
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay
@@ -109,15 +109,20 @@ def _check_no_rows(posterior, X, y):
         raise arrays.wrong("X", f"and y are not drawn of a {type(posterior).__name__}: leave them out")
 
 
+def _intervals(posterior, X=None, y=None, options=None):
+    _check_no_rows(posterior, X, y)
+    return [partial(IntervalDisplay.from_posterior, posterior)], 1, size_of(np.size(posterior.mean))
+
+
 def _coefficients(posterior, X, y, options):
-    makers, (width, height) = [partial(IntervalDisplay.from_posterior, posterior)], size_of(len(posterior.mean))
+    makers, across, (width, height) = _intervals(posterior)
     if X is None and y is None:
-        return makers, 1, (width, height)
-    return [*makers, _judged(posterior, X, y)], 2, (2 * WIDTH + 0.8, max(HEIGHT + 0.4, height))
+        return makers, across, (width, height)
+    return [*makers, _predictions(posterior, X, y)], 2, (2 * WIDTH + 0.8, max(HEIGHT + 0.4, height))
 
 
-def _judged(posterior, X, y):
-    """What draws how rows are predicted: leave-one-out where these are those of the fit."""
+def _predictions(posterior, X, y):
+    """Return what draws how rows are predicted: leave-one-out where these are those of the fit."""
     if posterior._likelihood.n_classes != 2:
         return partial(PredictionDisplay.from_posterior, posterior, X, y)
     if X is not None:
@@ -154,16 +159,16 @@ def _process(posterior, X, y, options):
         return makers, len(kinds), (1.15 * WIDTH * len(kinds), 1.05 * HEIGHT)
     rows, seen = display.rows_of(posterior, X, y)
     unknown = seen is None or (posterior.has_offset and "offset" not in options)
-    judged = [] if unknown else [_judged(posterior, X, y)]
-    order = order_of_change(posterior, rows)[: MOST - len(judged)]
-    makers = [partial(EffectDisplay.from_posterior, posterior, int(d), X, y) for d in order] + judged
+    predictions = [] if unknown else [_predictions(posterior, X, y)]
+    order = order_of_change(posterior, rows)[: MOST - len(predictions)]
+    makers = [partial(EffectDisplay.from_posterior, posterior, int(d), X, y) for d in order] + predictions
     across = 2 if len(makers) in (3, 4) else ACROSS
     return makers, across, (4.2 * across, 3.6 * -(-len(makers) // across))
 
 
 def _clutter(posterior, X, y, options):
     if np.ndim(posterior.variance) or (X is None and dimension(posterior) > 1):
-        return [partial(IntervalDisplay.from_posterior, posterior)], 1, size_of(np.size(posterior.mean))
+        return _intervals(posterior)
     makers = [] if X is None else [partial(OutlierDisplay.from_posterior, posterior, X)]
     if dimension(posterior) == 1:
         makers.insert(0, partial(DensityDisplay.from_posterior, posterior, X))
@@ -177,11 +182,6 @@ def _mixture(posterior, X, y, options):
     return [partial(kind.from_posterior, posterior, X) for kind in kinds], 1, (6.8, 6.4)
 
 
-def _factorized(posterior, X, y, options):
-    _check_no_rows(posterior, X, y)
-    return [partial(IntervalDisplay.from_posterior, posterior)], 1, size_of(len(posterior.mean))
-
-
 def _mean_field(posterior, X, y, options):
     _check_no_rows(posterior, X, y)
     return [partial(TraceDisplay.from_posterior, posterior)], 1, None
@@ -189,7 +189,7 @@ def _mean_field(posterior, X, y, options):
 
 PLANS = {  # of posteriors, by the kinds of their files
     "clutter": _clutter,
-    "factorized": _factorized,
+    "factorized": _intervals,
     "gaussian_mixture": _mixture,
     "gaussian_process": _process,
     "glm": _coefficients,

@@ -11,9 +11,9 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import taken
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.plot.display import COLORS, SIGNAL, Display, MaxNLocator, Words, legend, rows_of, wrong_posterior
-from cavity.plot.effects import check_predicts, observed_band
-from cavity.plot.judged import check_pair, loo_or_none
+from cavity.plot.calibration import checked_pair, loo_or_none
+from cavity.plot.display import COLORS, SIGNAL, Display, MaxNLocator, legend, rows_of, wrong_posterior
+from cavity.plot.effects import described_rows, observed_band
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -91,9 +91,7 @@ class PredictionDisplay(Display):
         ValueError, TypeError
             For a posterior that does not predict rows of columns alone, and for rows that do not fit.
         """
-        check_predicts(posterior)
-        X, y = rows_of(posterior, X, y, needs=True)
-        words = Words.of(posterior, X.shape[1], None, target)
+        X, y, words = described_rows(posterior, X, y, target=target, needs=True)
         expected = observed_band(posterior._likelihood, *posterior.predict(X, offset=offset), 0.95)[0]
         density = loo_or_none(posterior)
         density = density if density is not None and len(density) == len(y) else None
@@ -136,11 +134,9 @@ class PredictionDisplay(Display):
         ValueError, TypeError
             For arrays of different lengths.
         """
-        y, predicted = arrays.real_array(y, "y"), arrays.real_array(predicted, "predicted")
-        check_pair(y, predicted, "predicted")
+        y, predicted = checked_pair(y, predicted, "predicted")
         if log_density is not None:
-            log_density = arrays.real_array(log_density, "log_density")
-            check_pair(y, log_density, "log_density")
+            y, log_density = checked_pair(y, log_density, "log_density")
         return cls(predicted=predicted, y=y, log_density=log_density, target=target).plot(ax=ax, title=title)
 
     def _draw(self, axes):

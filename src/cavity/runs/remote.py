@@ -280,8 +280,9 @@ class Runs:
         """
         token, scheduler = uuid.uuid4().hex, Scheduler()
         scheduler.goes_on(self.part.chunks)
-        keys, tellers, given = [], [], Given(task, broadcast, self.layout.block_rows, np.geterr())
+        given = Given(task, broadcast, self.layout.block_rows, np.geterr())
         graph, given = scheduler.sent(given, len(self.spans), token)
+        keys = [(f"cavity-hold-{token}", number) for number in range(len(self.spans))]
         graph |= self.part.chunks.graph if rows else {}
         pieces = self.part.moved(graph, self.spans, scheduler) if rows else [(None, None)] * len(self.spans)
         for number, (span, (needed, cut)) in enumerate(zip(self.spans, pieces, strict=True)):
@@ -289,14 +290,8 @@ class Runs:
                 scheduler.named(graph, each[number], f"cavity-held-{token}-{i}-{number}")
                 for i, each in enumerate(handles)
             ]
-            keys.append((f"cavity-hold-{token}", number))
-            tellers.append((f"cavity-told-{token}", number))
-            graph[keys[-1]] = Work(*span, (cut,)), given, [needed], held
-            graph[tellers[-1]] = told, keys[-1]
-        whole, said = scheduler.both(graph, keys, tellers, self.spans, [self.part])
-        for done in said:
-            if isinstance(done.found, Exception):
-                raise done.found
+            graph[keys[number]] = Work(*span, (cut,)), given, [needed], held
+        whole, said = self._finished(scheduler, graph, keys)
         _compare(set().union(*(done.builds for done in said)), self.part.chunks.builds)
         return [done.found for done in said], whole
 
@@ -305,28 +300,29 @@ class Runs:
 
         Returns
         -------
-        state : object
-            The last one.
         found : list
             What the task returned beside the states.
         """
         token, scheduler = uuid.uuid4().hex, Scheduler()
-        graph, keys, tellers = dict(self.part.chunks.graph), [], []
-        graph[f"cavity-state-{token}"] = (Held(state),)
+        graph, keys = dict(self.part.chunks.graph), [f"cavity-state-{token}"]
+        graph[keys[0]] = (Held(state),)
         pieces = self.part.moved(graph, self.spans, scheduler)
         for number, (span, values, (needed, cut)) in enumerate(zip(self.spans, inputs, pieces, strict=True)):
             given = f"cavity-given-{token}-{number}"
             graph[given] = Given(task, values, self.layout.block_rows, np.geterr())
-            before = keys[-1] if keys else f"cavity-state-{token}"
             keys.append((f"cavity-turn-{token}", number))
-            tellers.append((f"cavity-told-{token}", number))
-            graph[keys[-1]] = Work(*span, (cut,)), given, [needed], [before]
-            graph[tellers[-1]] = told, keys[-1]
+            graph[keys[-1]] = Work(*span, (cut,)), given, [needed], keys[-2:-1]
+        return [done.found for done in self._finished(scheduler, graph, keys[1:])[1]]
+
+    def _finished(self, scheduler, graph, keys):
+        """Return handles of what the runs at the keys leave behind, and what these say of themselves."""
+        tellers = [(f"cavity-told-{name}", number) for name, number in keys]
+        graph |= {teller: (told, key) for teller, key in zip(tellers, keys, strict=True)}
         whole, said = scheduler.both(graph, keys, tellers, self.spans, [self.part])
         for done in said:
             if isinstance(done.found, Exception):
                 raise done.found
-        return self.fetch(whole[-1:])[0], [done.found for done in said]
+        return whole, said
 
 
 def _size(value):

@@ -7,6 +7,7 @@ References
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,11 +17,12 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike
 from cavity.models.regression.linear import LinearRegression
 from cavity.sklearn.checks import counted_rows
-from cavity.sklearn.faces import Face, shows_progress
+from cavity.sklearn.faces import Face
 
 __all__ = ["ARDRegression"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ARDRegression(RegressorMixin, Face):
     """Linear regression in which each weight has a variance of its own, those of idle columns vanishing [B]_.
 
@@ -82,17 +84,12 @@ class ARDRegression(RegressorMixin, Face):
     ([2.0, 0.0, -1.0, 0.0, 0.0], 3.0)
     """
 
-    def __init__(
-        self,
-        *,
-        ard: bool = True,
-        fit_intercept: bool = True,
-        max_iter: int = 1000,
-        tol: float = 1e-10,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    ard: bool = True
+    fit_intercept: bool = True
+    max_iter: int = 1000
+    tol: float = 1e-10
+    n_threads: int | None = None
+    verbose: int = 0
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit by coordinate ascent.
@@ -124,8 +121,7 @@ class ARDRegression(RegressorMixin, Face):
         intercept = arrays.flag(self.fit_intercept, "fit_intercept")
         self._centre = np.mean(X, axis=0) if intercept else np.zeros(X.shape[1])
         middle = float(np.mean(y)) if intercept else 0.0
-        options = self._settings("max_iter", "tol", "n_threads")
-        posterior = model.fit(X - self._centre, y - middle, progress=shows_progress(self), **options)
+        posterior = model.fit(X - self._centre, y - middle, **self._options("max_iter", "tol", "n_threads"))
         self.posterior_, self.coef_, self.relevance_ = posterior, posterior.mean.copy(), posterior.relevance
         self.coef_sd_ = np.sqrt(posterior.variance)
         self.intercept_ = middle - float(self._centre @ self.coef_)

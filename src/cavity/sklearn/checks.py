@@ -11,44 +11,47 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
-from cavity.base.sparse import to_csr
 from cavity.models.latent import log_of_both
 from cavity.models.mixture.factors import is_full
-from cavity.runs import remote
-from cavity.sources.formats import is_collection
+from cavity.sources import chunkwise
+from cavity.sources.features import check_sparse
+
+HINT_FOR_COLLECTIONS = (
+    "collections of dask would be read whole: give X.compute() if that fits into memory; ProbitClassifier, "
+    "LogitClassifier, cavity.GaussianMixture, GLM and LinearRegression take them as they are"
+)
 
 
 class UnfinishedWarning(ConvergenceWarning, exceptions.ConvergenceWarning):
     """An iteration stopped before its stopping rule was met: a warning of both libraries."""
 
 
-def validate_data(estimator, *rows, **options):
+def validate_data(estimator, X, *targets, **options):
     """Return rows, and targets if there are any, as scikit-learn checks them, which would load collections whole."""
-    if any(is_collection(each) for each in rows):
-        raise TypeError(
-            "collections of dask would be read whole: give X.compute() if that fits into memory; ProbitClassifier, "
-            "LogitClassifier, cavity.GaussianMixture, GLM and LinearRegression take them as they are"
-        )
-    if hasattr(rows[0], "tocsr"):  # scikit-learn converts without a look at the indices
-        rows = to_csr(rows[0], "X"), *rows[1:]
-    return validation.validate_data(estimator, *rows, **options)
+    chunkwise.refuse_collections(X, *targets, words=HINT_FOR_COLLECTIONS)
+    # scikit-learn converts sparse matrices without a look at the indices
+    return validation.validate_data(estimator, check_sparse(X, "X"), *targets, **options)
+
+
+def check_per_row(value, name, n, what):
+    """Return a number for each of n rows, (n,), of a vector or a number for all."""
+    array = arrays.finite_array(value, name, ndim=(0, 1))
+    if array.ndim == 1 and len(array) != n:
+        raise ValueError(f"{name} must have shape ({n},), one {what} for each row, got {array.shape}")
+    return np.broadcast_to(array, (n,))
 
 
 def counted(sample_weight, *rows):
     """Return arrays of rows, and then their weights (or None), without the rows of weight zero."""
     if sample_weight is None:
         return *rows, None
-    n = rows[0].shape[0]
-    weight = arrays.finite_array(sample_weight, "sample_weight", ndim=(0, 1))
-    if weight.ndim == 1 and weight.size != n:
-        raise ValueError(f"sample_weight must have shape ({n},), one weight for each row, got {weight.shape}")
+    weight = check_per_row(sample_weight, "sample_weight", rows[0].shape[0], "weight")
     if np.any(weight < 0):
         raise ValueError(f"sample_weight must not be negative, got {float(np.min(weight))!r}")
     if not np.any(weight):
         raise ValueError("sample_weight is zero for every row: no row is left")
-    kept = np.broadcast_to(weight > 0, (n,))
-    weight = np.broadcast_to(weight, (n,))[kept]
-    return *(rows if kept.all() else [each[kept] for each in rows]), weight
+    kept = weight > 0
+    return *(rows if kept.all() else [each[kept] for each in rows]), weight[kept]
 
 
 def counted_rows(estimator, X, y, sample_weight=None, **options):
@@ -59,15 +62,17 @@ def counted_rows(estimator, X, y, sample_weight=None, **options):
     return X, y, weight
 
 
-def collected(estimator, X, y, sample_weight):
-    """Return a dask array of the rows of a collection, which stay where they are, and targets and weights in memory."""
-    names = getattr(X, "columns", None)
+def open_remotely(estimator, X, y, sample_weight):
+    """Return what `counted_rows` does, the rows of a collection in a dask array, where they are; None for others."""
+    found = chunkwise.open_array(X)
+    if found is None:
+        return None
+    X, names = found
     estimator.n_features_in_ = int(X.shape[1])
     vars(estimator).pop("feature_names_in_", None)
     if names is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
-        X = X.to_dask_array()
-    y, weight = (remote.load(each) if is_collection(each) else each for each in (y, sample_weight))
+    y, weight = map(chunkwise.load, (y, sample_weight))
     y = validation.column_or_1d(y, warn=True)
     check_classification_targets(y)
     return X, y, None if weight is None else arrays.finite_array(weight, "sample_weight", ndim=(1,))

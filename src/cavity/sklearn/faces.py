@@ -67,13 +67,13 @@ class Face(BaseEstimator):
             raise TypeError(f"{cls.__name__}: {error}; its arguments are {', '.join(cls._get_param_names())}") from None
         return super().__new__(cls)
 
-    def _keep(self, arguments):
-        """Make attributes of the arguments of `__init__`, as they are; `arguments` are its locals()."""
-        vars(self).update({name: value for name, value in arguments.items() if name != "self"})
-
     def _settings(self, *names):
         """Return the arguments of these names as a dictionary."""
         return {name: getattr(self, name) for name in names}
+
+    def _options(self, *names):
+        """Return the arguments of these names, and whether the fit shows progress, as a fit of `cavity` takes them."""
+        return self._settings(*names) | {"progress": shows_progress(self)}
 
     def _set_loo_score(self, log_density, weight):
         """Set the weighted mean of what log_density() returns; warn where it raises ValueError."""

@@ -8,6 +8,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -24,10 +25,9 @@ from cavity.models.glm.model import GLM
 from cavity.models.latent import log_of_both
 from cavity.models.linear.defaults import WIDER, resolve_defaults
 from cavity.sklearn import checks
-from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words, shows_progress
+from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words
 from cavity.sources.dataset import Dataset
-from cavity.sources.features import open_features, scan
-from cavity.sources.formats import is_collection
+from cavity.sources.features import append_ones, open_features, scan
 
 __all__ = ["LogitClassifier", "ProbitClassifier"]
 
@@ -38,6 +38,7 @@ ROWS = dict(accept_sparse="csr", dtype=FLOATS)  # what is taken for rows, in wor
 BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _LinearClassifier(Classifier, Face):
     """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`.
 
@@ -109,23 +110,18 @@ class _LinearClassifier(Classifier, Face):
         Their names, if X had names.
     """
 
-    def __init__(
-        self,
-        *,
-        prior_variance: float | None = None,
-        intercept_variance: float | None = None,
-        fit_intercept: bool = True,
-        approximation: Literal["auto", "full", "diagonal"] = "auto",
-        learn_prior_variance: bool = False,
-        schedule: Literal["parallel", "sequential", "stochastic"] = "parallel",
-        power: float = 1.0,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    prior_variance: float | None = None
+    intercept_variance: float | None = None
+    fit_intercept: bool = True
+    approximation: Literal["auto", "full", "diagonal"] = "auto"
+    learn_prior_variance: bool = False
+    schedule: Literal["parallel", "sequential", "stochastic"] = "parallel"
+    power: float = 1.0
+    max_iter: int = 200
+    tol: float = 1e-8
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
+    n_threads: int | None = None
+    verbose: int = 0
 
     def __init_subclass__(cls, **options):
         """Put what both classifiers share into a docstring, in place of its line "{settings}"."""
@@ -169,16 +165,13 @@ class _LinearClassifier(Classifier, Face):
         NumericalWarning
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
-        if is_collection(X):
-            X, y, weight = checks.collected(self, X, y, sample_weight)
-        else:
-            X, y, weight = checks.counted_rows(self, X, y, sample_weight, **ROWS)
+        remote = checks.open_remotely(self, X, y, sample_weight)
+        X, y, weight = checks.counted_rows(self, X, y, sample_weight, **ROWS) if remote is None else remote
         classes, weight = checks.classes_in(y), checks.class_weighted(self.class_weight, y, weight)
         model = self._model(X, weight)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
-        options = self._settings("schedule", "power", "max_iter", "tol", "n_threads")
-        options |= {"sample_weight": weight, "progress": shows_progress(self)}
+        options = self._options("schedule", "power", "max_iter", "tol", "n_threads") | {"sample_weight": weight}
         design = self._design(X, model.approximation)
         if self.learn_prior_variance:  # that of the intercept, the last one, stays
             groups = np.where(np.arange(len(model.prior_variance)) < X.shape[1], 0, -1)
@@ -258,12 +251,7 @@ class _LinearClassifier(Classifier, Face):
         """Append the column of ones of the intercept; dense for the full approximation, which has no use for zeros."""
         if sparse.issparse(X) and approximation == "full":
             X = X.toarray()
-        if not self.fit_intercept:
-            return X
-        if is_collection(X):
-            return X.map_blocks(_with_ones, chunks=(X.chunks[0], (X.shape[1] + 1,)), dtype=X.dtype)
-        ones = np.ones((X.shape[0], 1), dtype=X.dtype)
-        return sparse.hstack([X, ones], format="csr") if sparse.issparse(X) else np.hstack([X, ones])
+        return append_ones(X) if self.fit_intercept else X
 
     def _set_posteriors(self, classes, posteriors):
         """Set the attributes of a fit."""
@@ -340,10 +328,6 @@ class _LinearClassifier(Classifier, Face):
     def _decisions(self, posteriors, design):
         """Return the decision values of every model, (n, models)."""
         return np.stack([self._decision(posterior, design) for posterior in posteriors], axis=1)
-
-
-def _with_ones(block):
-    return np.hstack([block, np.ones((len(block), 1), dtype=block.dtype)])
 
 
 class ProbitClassifier(_LinearClassifier):

@@ -8,6 +8,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from cavity.sklearn.regression import GLMEstimator
 __all__ = ["OrdinalClassifier"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class OrdinalClassifier(Classifier, GLMEstimator):
     """Classifier of ordered classes: f plus standard normal noise falls between thresholds, which are learnt [M]_.
 
@@ -56,17 +58,12 @@ class OrdinalClassifier(Classifier, GLMEstimator):
     ([0, 1, 2], [[0.1, 0.9, 0.0]])
     """
 
-    def __init__(
-        self,
-        *,
-        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        prior_variance: float | None = None,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -9,6 +9,7 @@ References
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -19,8 +20,8 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
-from cavity.sklearn.checks import counted, validate_data
-from cavity.sklearn.faces import Face, share_words, shows_progress
+from cavity.sklearn.checks import check_per_row, counted, validate_data
+from cavity.sklearn.faces import Face, share_words
 
 __all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "RobustRegressor"]
 
@@ -78,11 +79,8 @@ class GLMEstimator(Face):
         prior = self.prior_variance
         prior = None if prior is None else arrays.number(prior, "prior_variance", low=0)
         model = GLM(self._likelihood_of_fit(), prior_variance=prior, intercept=intercept)
-        options = self._settings("max_iter", "tol", "n_threads") | {"progress": shows_progress(self)}
-        self._set_posterior(model.fit(X, y, sample_weight=weight, **given, **options), weight, intercept)
-
-    def _set_posterior(self, posterior, weight, intercept):
-        """Set the attributes of a fit."""
+        given |= self._options("max_iter", "tol", "n_threads")
+        posterior = model.fit(X, y, sample_weight=weight, **given)
         self.__dict__.pop("loo_score_", None)  # an earlier fit's says nothing about the new posterior
         self.posterior_, self.likelihood_ = posterior, posterior.model.likelihood
         mean, sd = posterior.mean, np.sqrt(posterior.variance)
@@ -98,19 +96,18 @@ class _GLMRegressor(RegressorMixin, GLMEstimator):
 
     def _fit(self, X, y, sample_weight, offset=0.0):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        X, y, offset, weight = counted(sample_weight, X, y, self._checked_offset(offset, len(y)))
+        X, y, offset, weight = counted(sample_weight, X, y, check_offset(offset, len(y)))
         intercept = arrays.flag(self.fit_intercept, "fit_intercept")
         self._fit_checked(X, y, weight, intercept=intercept, offset=offset)
         return self
 
-    def _checked_offset(self, offset, n):
-        """Return a known part of f, (n,)."""
-        offset = arrays.finite_array(0.0 if offset is None else offset, "offset", ndim=(0, 1))
-        if offset.ndim == 1 and len(offset) != n:
-            raise ValueError(f"offset must have shape ({n},), one number for each row, got {offset.shape}")
-        return np.broadcast_to(offset, (n,))
+
+def check_offset(offset, n):
+    """Return the known part of f of n rows, (n,)."""
+    return check_per_row(0.0 if offset is None else offset, "offset", n, "number")
 
 
+@dataclass(eq=False, repr=False)
 class RobustRegressor(_GLMRegressor):
     """Linear regression that lets go of outliers: noise with heavy tails, of a scale that is learnt, by EP [M]_.
 
@@ -145,20 +142,16 @@ class RobustRegressor(_GLMRegressor):
     ([2.0], [61.0])
     """
 
-    def __init__(
-        self,
-        noise: Literal["student-t", "laplace"] = "student-t",
-        *,
-        degrees_of_freedom: float | None = 4.0,
-        scale: float | None = None,
-        fit_intercept: bool = True,
-        prior_variance: float | None = None,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    noise: Literal["student-t", "laplace"] = "student-t"
+    _: KW_ONLY
+    degrees_of_freedom: float | None = 4.0
+    scale: float | None = None
+    fit_intercept: bool = True
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
 
     def _likelihood_of_fit(self):
         arrays.choice(self.noise, "noise", ("student-t", "laplace"))
@@ -277,7 +270,7 @@ class _CountRegressor(_GLMRegressor):
             Only with `return_std`.
         """
         X = self._new_rows(X)
-        mean, variance = self.posterior_.predict(X, noise=True, offset=self._checked_offset(offset, len(X)))
+        mean, variance = self.posterior_.predict(X, noise=True, offset=check_offset(offset, len(X)))
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def score(
@@ -329,6 +322,7 @@ class _NegativeBinomial(_Numbers, NegativeBinomial):
     __slots__ = ()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PoissonRegressor(_CountRegressor):
     """Poisson regression of counts with a log link, by expectation propagation [M]_.
 
@@ -356,22 +350,18 @@ class PoissonRegressor(_CountRegressor):
     ([2.0], [0.2])
     """
 
-    def __init__(
-        self,
-        *,
-        fit_intercept: bool = True,
-        prior_variance: float | None = None,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    fit_intercept: bool = True
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
 
     def _likelihood_of_fit(self):
         return _Poisson()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class NegativeBinomialRegressor(_CountRegressor):
     """Regression of counts that vary more than Poisson's, with a log link, by expectation propagation [M]_.
 
@@ -401,18 +391,13 @@ class NegativeBinomialRegressor(_CountRegressor):
     ([0.5], 2.0)
     """
 
-    def __init__(
-        self,
-        *,
-        dispersion: float | None = None,
-        fit_intercept: bool = True,
-        prior_variance: float | None = None,
-        max_iter: int = 200,
-        tol: float = 1e-8,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    dispersion: float | None = None
+    fit_intercept: bool = True
+    prior_variance: float | None = None
+    max_iter: int = 200
+    tol: float = 1e-8
+    n_threads: int | None = None
+    verbose: int = 0
 
     def _likelihood_of_fit(self):
         return _NegativeBinomial(self.dispersion)

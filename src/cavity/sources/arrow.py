@@ -6,7 +6,6 @@ with the group of that row. What a thread has open serves those of later passes.
 """
 
 import os
-from bisect import bisect_right
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -14,7 +13,7 @@ from itertools import accumulate
 from cavity.base import arrays, frames
 from cavity.base.errors import missing_extra, naming
 from cavity.sources.files import FileState
-from cavity.sources.parts import Part
+from cavity.sources.parts import Part, piece_at
 from cavity.sources.tables import FrameRows
 
 READ_NUMBERS = 1 << 17  # decoded together, 1 MB, which stays in the cache while they are copied
@@ -54,13 +53,8 @@ class ArrowRows(Part):
 
     def where(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
-        column = 0 if self.vector else column
-        words = f"row {row} of {self.path}"
-        return words if column is None else f"row {row}, column {self.columns[column]!r} of {self.path}"
-
-    def found(self, value, *place):
-        """Words for a value that should not be there."""
-        return f"{value} in {self.where(*place)}"
+        place = (row,) if column is None and not self.vector else (row, column or 0)
+        return arrays.where(self.path, place, self.columns)
 
     def some(self, index, vector=False):
         """The rows with some of these columns, of which no others are read."""
@@ -133,10 +127,9 @@ class Cursor:
     def _go(self, row):
         """Read batches until one holds the row."""
         ends = self._part.ends
-        group = bisect_right(ends, row)
+        group, first = piece_at(ends, row)
         if row < self._low or group != self._group:
-            self._group = group
-            self._low = self._high = ends[group - 1] if group else 0
+            self._group, self._low, self._high = group, first, first
             self._batches = self._part.reader.batches(self._file, group, self._names, self._size)
         while self._high <= row:
             self._rows = next(self._batches, None)
@@ -170,8 +163,7 @@ class ParquetReader:
 
     def check(self, path):
         """Raise ValueError if the file has changed."""
-        with open(self.place, "rb", buffering=0) as file:
-            self.state.check(file)
+        self.state.check_path(self.place)
 
 
 class BatchReader(ParquetReader):
@@ -292,8 +284,7 @@ def _opened(kind, path, name, words):
         import pyarrow as pa
     except ImportError as error:
         raise missing_extra("pyarrow", "arrow") from error
-    with naming(path), open(path, "rb") as file:
-        reader = kind(os.path.abspath(path), FileState.of(file, path))
+    reader = kind(os.path.abspath(path), FileState.of_path(path))
     try:
         schema, sizes = reader.groups(reader.open())
         return _part(path, reader, schema, sizes, name)

@@ -90,3 +90,26 @@ class Chunkwise:
             return np.empty((0, *self.tail), dtype=self.dtype)
         found = self.method(rows, **self.settings)
         return np.stack(found, axis=1) if isinstance(found, tuple) else found
+
+
+def refuse_collections(*data, words):
+    """Raise TypeError, with these words, if there is a collection of dask among data."""
+    if any(formats.is_collection(each) for each in data):
+        raise TypeError(words)
+
+
+def load(data):
+    """Return a collection of dask in memory; anything else as it is."""
+    if not formats.is_collection(data):
+        return data
+    from cavity.runs import remote  # takes a while to load
+
+    return remote.load(data)
+
+
+def open_array(data):
+    """Return a collection of dask as a dask array, and the names of its columns or None; None for anything else."""
+    if not formats.is_collection(data):
+        return None
+    names = getattr(data, "columns", None)
+    return (data, None) if names is None else (data.to_dask_array(), names)

@@ -23,7 +23,7 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.runs import remote
-from cavity.sources.parts import ArrayRows, NamedRows
+from cavity.sources.parts import ArrayRows, NamedRows, piece_at
 from cavity.sources.tables import FrameRows
 
 LEAST_WHOLE = 4  # rows for each that is kept anew because it lies in several chunks
@@ -103,11 +103,6 @@ class Chunks:
             sizes = remote.computed(graph, [(len, key) for key in keys])
         return cls(graph, keys, list(accumulate(map(int, sizes))))
 
-    def at(self, row):
-        """Return the number of the chunk that holds a row, and the row that it begins with."""
-        number = bisect_right(self.ends, row)
-        return number, self.ends[number - 1] if number else 0
-
     def span(self, number):
         """Return where a chunk begins and ends."""
         return self.ends[number - 1] if number else 0, self.ends[number]
@@ -119,13 +114,34 @@ class Chunks:
         return last > first and max(sizes) >= least
 
 
-class ChunkRows(NamedRows):
+class Elsewhere(NamedRows):
+    """What tasks know of the rows of a collection: the words for them."""
+
+    def __init__(self, name, shape, columns, ends):
+        super().__init__(name, shape, columns)
+        self._ends = ends
+
+    def where(self, row, *column):
+        """Words for a row, or for a row and a column, for messages."""
+        return f"{super().where(row, *column)}{self._in_chunk(row)}"
+
+    def found(self, value, row, *column):
+        """Words for a value that should not be there."""
+        return f"{super().found(value, row, *column)}{self._in_chunk(row)}"
+
+    def _in_chunk(self, row):
+        """Return words for where a row is in its chunk."""
+        number, first = piece_at(self._ends, row)
+        return f" (row {row - first} of chunk {number})"
+
+
+class ChunkRows(Elsewhere):
     """Rows of a collection (N,) or (N, D), or some of its columns; `table` is an empty chunk where these are tables."""
 
     in_memory, elsewhere = False, remote
 
     def __init__(self, chunks, name, shape, columns, table=None, index=None, width=None, changes=()):
-        super().__init__(name, shape, columns)
+        super().__init__(name, shape, columns, chunks.ends)
         self.chunks, self._table, self._index, self._changes = chunks, table, index, changes
         self._width = shape[1:] if width is None else width  # before the changes
 
@@ -159,17 +175,13 @@ class ChunkRows(NamedRows):
 
     def labels(self, index):
         """An empty column of the table that does not hold numbers; None if it does."""
-        if self._table is None:
-            return None
-        chosen = _chosen(self._table, self._index)
-        column = frames.column_at(chosen, index) if chosen.ndim > 1 else chosen
-        return None if frames.holds_numbers(column) else column
+        return None if self._table is None else FrameRows(_chosen(self._table, self._index), self.name).labels(index)
 
     def pieces(self, start, stop):
         """Return the keys of the chunks of some rows, and the `Cut` that makes an array of what they hold."""
         keys, parts, row = [], [], start
         while row < stop:
-            number, first = self.chunks.at(row)
+            number, first = piece_at(self.chunks.ends, row)
             high = min(stop, self.chunks.ends[number])
             keys.append(self.chunks.keys[number])
             parts.append((number, self.chunks.ends[number] - first, row - first, high - first))
@@ -201,43 +213,13 @@ class ChunkRows(NamedRows):
                 self.chunks.edges[scheduler.client.id, found[number][1]] = future
         for number in edges:
             future = self.chunks.edges[scheduler.client.id, found[number][1]]
-            found[number] = [scheduler.named(graph, future, None)], Whole()
+            found[number] = [scheduler.named(graph, future, None)], whole
         return found
 
     def fill(self, out, start, desk):
         """Fetch the rows from `start` on into out."""
         keys, cut = self.pieces(start, start + len(out))
         out[...] = remote.computed(self.chunks.graph, [(cut, keys)])[0]
-
-    def where(self, row, *column):
-        """Words for a row, or for a row and a column, for messages."""
-        return f"{super().where(row, *column)}{_in_chunk(self.chunks.ends, row)}"
-
-    def found(self, value, row, *column):
-        """Words for a value that should not be there."""
-        return f"{super().found(value, row, *column)}{_in_chunk(self.chunks.ends, row)}"
-
-
-class Elsewhere(NamedRows):
-    """What tasks know of the rows of a collection: the words for them."""
-
-    def __init__(self, name, shape, columns, ends):
-        super().__init__(name, shape, columns)
-        self._ends = ends
-
-    def where(self, row, *column):
-        """Words for a row, or for a row and a column, for messages."""
-        return f"{super().where(row, *column)}{_in_chunk(self._ends, row)}"
-
-    def found(self, value, row, *column):
-        """Words for a value that should not be there."""
-        return f"{super().found(value, row, *column)}{_in_chunk(self._ends, row)}"
-
-
-def _in_chunk(ends, row):
-    """Return words for where a row is in its chunk."""
-    number = bisect_right(ends, row)
-    return f" (row {row - (ends[number - 1] if number else 0)} of chunk {number})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +271,9 @@ class Cut:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+def whole(chunks):
     """A `Cut` of what has been cut already."""
-
-    def __call__(self, chunks):
-        return chunks[0]
+    return chunks[0]
 
 
 def _chosen(chunk, index):

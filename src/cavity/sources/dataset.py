@@ -92,15 +92,19 @@ class Dataset:
 
     @property
     def shape(self):
-        """(N, D), or (N,) of a vector; whether X has two dimensions is for its reader to check."""
-        return self.X.shape if hasattr(self.X, "shape") else np.shape(self.X)
+        """(N, D), (N,) of a vector, or () of lists, which are not converted; who reads X checks its dimensions."""
+        return getattr(self.X, "shape", ())
 
     @property
     def n_rows(self):
         """N; ValueError if X is a number."""
-        if not self.shape:
+        if not (self.shape or isinstance(self.X, list | tuple)):
             arrays.check_ndim(np.asarray(self.X), self.name, (2,))
-        return self.shape[0]
+        return self.shape[0] if self.shape else len(self.X)
+
+    def is_remote(self, argument):
+        """Return whether workers of dask have the value of an argument."""
+        return getattr(self.columns[argument], "elsewhere", None) is not None
 
     def column(self, argument):
         """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels."""
@@ -135,6 +139,8 @@ class Dataset:
 
 def open_table(X, name):
     """Return what a user gave, opened if it is in files, remote or sliced; anything else as it is."""
+    if type(X) is np.ndarray:  # nearly always
+        return X
     return opened(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
 
 

@@ -52,6 +52,11 @@ class Dialect:
         return {**SEPARATORS, SPACES: "spaces"}.get(self.separator, repr(self.separator))
 
 
+def is_missing(cell):
+    """Whether a cell without spaces around it stands for no value."""
+    return cell.lower() in MISSING
+
+
 def advice(words, *arguments):
     """Return a ValueError that says which arguments help, each in the words as `name=`."""
     error = ValueError(words)
@@ -119,9 +124,7 @@ def _divided_by_spaces(text):
 def _is_number(cell, separator):
     """Whether a cell is a number with a decimal point or, if commas separate nothing, with a decimal comma."""
     decimals = "." if separator == "," else ".,"
-    return cell.strip().lower() in MISSING or any(
-        Dialect(separator, each).number(cell) is not None for each in decimals
-    )
+    return is_missing(cell.strip()) or any(Dialect(separator, each).number(cell) is not None for each in decimals)
 
 
 def _decimal(path, rows):

@@ -9,10 +9,12 @@ import numpy as np
 
 from cavity.base import arrays, scales
 from cavity.base.rows import design_matrix
+from cavity.base.sparse import to_csr
 from cavity.jobs.job import QUIET
 from cavity.runs.executors import Threads
 from cavity.runs.merge import starts
 from cavity.runs.runs import map_runs
+from cavity.sources import formats
 from cavity.sources.dataset import FILES, MEMORY, REMOTE
 from cavity.sources.reading import each_block
 from cavity.sources.sources import Source
@@ -73,9 +75,9 @@ def reach_of(X):
     return (X.least, max(*X.high, *-X.low)) if isinstance(X, Source) else (0.0, np.inf)
 
 
-def checked_blocks(X, size=ROWS_TOGETHER):
+def checked_blocks(X):
     """Yield (slice, rows) of all rows; ValueError naming the first number in files that is not finite."""
-    return X.checked_blocks(size) if isinstance(X, Source) else each_block(X, size)
+    return X.checked_blocks(ROWS_TOGETHER) if isinstance(X, Source) else each_block(X, ROWS_TOGETHER)
 
 
 def large_blocks(X):
@@ -140,6 +142,23 @@ def prepared_rows(X, centre, spread, intercept):
             columns -= centre
             columns /= spread
     return out
+
+
+def append_ones(X):
+    """Return rows in memory, sparse ones as CSR, or a dask array of rows, with a column of ones after the others."""
+    if formats.is_collection(X):
+        return X.map_blocks(append_ones, chunks=(X.chunks[0], (X.shape[1] + 1,)), dtype=X.dtype)
+    ones = np.ones((X.shape[0], 1), dtype=X.dtype)
+    if kind_of(X) == MEMORY:
+        return np.hstack([X, ones])
+    from scipy import sparse  # takes a while to load
+
+    return sparse.hstack([X, ones], format="csr")
+
+
+def check_sparse(X, name):
+    """Return a sparse matrix as CSR, checked; anything else as it is."""
+    return to_csr(X, name) if kind_of(X) == SPARSE else X
 
 
 def _with_ones(X):

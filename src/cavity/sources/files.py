@@ -6,6 +6,8 @@ from hashlib import blake2b
 
 import numpy as np
 
+from cavity.base.errors import naming
+
 SAMPLED = 16  # places at which a file is compared with what it was
 SAMPLED_BYTES = 512  # most bytes there
 
@@ -24,6 +26,17 @@ class FileState:
         """Return the state of an open file."""
         stamp = _stamp(file)
         return cls(path, stamp, offset, _sample(file, offset, stamp[0]))
+
+    @classmethod
+    def of_path(cls, path):
+        """Return the state of the file at a path."""
+        with naming(path), open(path, "rb", buffering=0) as file:
+            return cls.of(file, path)
+
+    def check_path(self, path):
+        """Raise ValueError if the file at a path is another one, or has changed, see `check`."""
+        with open(path, "rb", buffering=0) as file:
+            self.check(file)
 
     def check(self, file):
         """Raise ValueError if an open file is another one, or has changed.

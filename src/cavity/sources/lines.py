@@ -11,15 +11,16 @@ import io
 import os
 import zlib
 from bisect import bisect_right
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 
 from cavity.base.errors import naming
 from cavity.base.frames import repeated
-from cavity.sources.dialects import MISSING, advice, dialect_of
+from cavity.sources.dialects import MISSING, advice, dialect_of, is_missing
 
 FIRST_PIECE = 1 << 16  # bytes; columns are looked for in it
 FIRST_LINES = 10  # and in at least so many lines, if there are
@@ -53,23 +54,6 @@ class Column:
         return found
 
 
-class Places:
-    """The lines of rows: where they are not one after the other, what the line is ahead of the row."""
-
-    def __init__(self):
-        self.rows, self.ahead = [], []
-
-    def add(self, row, line):
-        """Note where a row is, if it does not follow from those before."""
-        if not self.ahead or self.ahead[-1] != line - row:
-            self.rows.append(row)
-            self.ahead.append(line - row)
-
-    def line(self, row):
-        """Return the line of a row."""
-        return row + self.ahead[bisect_right(self.rows, row) - 1]
-
-
 class TextReader:
     """The rows of a text file in pieces, as they come: of a pipe, too.
 
@@ -92,9 +76,9 @@ class TextReader:
 
     def __init__(self, file, *, separator=None, decimal=None, encoding=None):
         self.path = str(getattr(file, "name", "standard input") if hasattr(file, "read") else os.fspath(file))
-        self.places, self.share = Places(), 0.0
-        self._texts = self._whole_lines(file, encoding)
-        with self._refusing(lambda: 1):
+        self.share, self._places = 0.0, []  # (row, how far its line is ahead of it), where that changes
+        self._texts, self._line = self._whole_lines(file, encoding), 1
+        with self._refusing():
             text, self._line = next(self._texts, (None, 1))
         if text is None:
             raise ValueError(f"{self.path}: the file holds no rows")
@@ -106,7 +90,7 @@ class TextReader:
 
     def __iter__(self):
         """Yield arrays (n, D): numbers, nan for what is missing, and for text the numbers of its values."""
-        with self._refusing(lambda: self._line):
+        with self._refusing():
             for text, line in self._texts:
                 self._line = line
                 rows = self._fast(text)
@@ -117,7 +101,8 @@ class TextReader:
 
     def where(self, row):
         """Return words for a row, for messages."""
-        return f"line {self.places.line(row)} of {self.path}"
+        _, ahead = self._places[bisect_right(self._places, row, key=itemgetter(0)) - 1]
+        return f"line {row + ahead} of {self.path}"
 
     def check_rows(self):
         """Raise ValueError if there was no row."""
@@ -169,9 +154,15 @@ class TextReader:
             raise ValueError(f"{self.path}, line {line}: not readable as CSV (a byte 0, which no text has)")
         return text
 
-    def _refusing(self, line):
-        """Turn errors of what decompresses and of csv into a ValueError that names the file."""
-        return _Refusing(self.path, line)
+    @contextmanager
+    def _refusing(self):
+        """Turn errors of what decompresses and of csv into a ValueError that names the file, and the line."""
+        try:
+            yield
+        except csv.Error as error:
+            raise ValueError(f"{self.path}, line {self._line}: not readable as CSV ({error})") from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{self.path}: not a whole gzip file ({error})") from error
 
     # ------------------------------------------------------------------------------------------ header
 
@@ -236,8 +227,14 @@ class TextReader:
                 return None
         if np.isnan(rows).all(axis=1).any():  # blank, perhaps
             return None
-        self.places.add(self._count, self._line)
+        self._place(0, self._line)
         return rows
+
+    def _place(self, i, line):
+        """Note the line of a row, the i-th that is new, if it does not follow from those before."""
+        row = self._count + i
+        if not self._places or self._places[-1][1] != line - row:
+            self._places.append((row, line - row))
 
     def _begun(self):
         """Whether every column has shown of which kind it is, and none of them is of both."""
@@ -249,7 +246,7 @@ class TextReader:
         codes = []
         for value in coded.dictionary.to_pylist():
             value = value.strip()
-            if value.lower() in MISSING:
+            if is_missing(value):
                 codes.append(np.nan)
             elif self.dialect.number(value) is not None:
                 return False
@@ -270,7 +267,7 @@ class TextReader:
             lines.append(self._line)
             rows.append(row)
         for i, line in enumerate(lines):
-            self.places.add(self._count + i, line)
+            self._place(i, line)
         found = np.empty((len(rows), width))
         for j, column in enumerate(self.columns):
             self._fill(column, [row[j].strip() for row in rows], lines, found[:, j])
@@ -286,7 +283,7 @@ class TextReader:
         """Write the numbers that cells hold, or that stand for them, to out."""
         for i, cell in enumerate(cells):
             value = self.dialect.number(cell)
-            if cell.lower() in MISSING:
+            if is_missing(cell):
                 value = np.nan
             elif value is None:
                 value = column.code(cell)
@@ -294,22 +291,6 @@ class TextReader:
             elif column.number is None:
                 column.number = (self._count + i, lines[i], cell)
             out[i] = value
-
-
-class _Refusing:
-    """A context that names the file, and the line, in errors of decompressors and of csv."""
-
-    def __init__(self, path, line):
-        self._path, self._line = path, line
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        if isinstance(error, csv.Error):
-            raise ValueError(f"{self._path}, line {self._line()}: not readable as CSV ({error})") from error
-        if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile):
-            raise ValueError(f"{self._path}: not a whole gzip file ({error})") from error
 
 
 def _decoder(path, first, encoding):

@@ -41,10 +41,6 @@ class NpyFile(Part):
         """Words for a row, or for a row and a column, for messages."""
         return f"row {row} of {self.path}" if column is None else f"row {row}, column {column} of {self.path}"
 
-    def found(self, value, *place):
-        """Words for a value that should not be there."""
-        return f"{value} in {self.where(*place)}"
-
     def fill(self, out, start, desk):
         """Read the rows from `start` on into out (n,) or (n, d)."""
         with naming(self.path), open(self.place, "rb", buffering=0) as file:

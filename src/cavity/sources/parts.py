@@ -1,11 +1,20 @@
 """Parts of a source: rows that lie together in one array, table or file.
 
 A part has a `shape`, `columns` (their names, or None), `view` and `fill`, and the words for its rows: `where`, `found`.
+Parts that are made of other rows, `DerivedRows`, take the words of these.
 """
+
+from bisect import bisect_right
 
 import numpy as np
 
 from cavity.base import arrays
+
+
+def piece_at(ends, row):
+    """Return the number of the piece that holds a row, and the row that it begins with; `ends` are those of pieces."""
+    number = bisect_right(ends, row)
+    return number, ends[number - 1] if number else 0
 
 
 class Desk:
@@ -41,6 +50,10 @@ class Part:
     def some(self, index, vector=False):
         """The part with some of the columns, by their numbers; a vector of the only one."""
         return SomeColumns(self, index, vector)
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return f"{value} in {self.where(*place)}"
 
     def labels(self, index):
         """The values of a column that are no numbers, as an array or a column of a table; None if they are numbers."""
@@ -82,50 +95,53 @@ class ArrayRows(NamedRows):
         arrays.copy_real(self.array[start : start + len(out)], out)
 
 
-class ReadRows(ArrayRows):
-    """Rows of a source that have been read, from row `first` on, where messages find them."""
+class DerivedRows(Part):
+    """Base of rows that are made of those of a source, or of another part: messages name the place there."""
+
+    def __init__(self, source):
+        self._source = source
+
+    def where(self, *place):
+        """Words for a row, or for a row and a column, for messages."""
+        return self._source.where(*self._origin(*place))
+
+    def found(self, value, *place):
+        """Words for a value that should not be there."""
+        return self._source.found(value, *self._origin(*place))
+
+
+class ReadRows(DerivedRows, ArrayRows):
+    """Rows of a source that have been read, from row `first` on."""
 
     def __init__(self, array, source, first):
-        super().__init__(array, source.name, source.names)
-        self._source, self._first = source, first
+        DerivedRows.__init__(self, source)
+        ArrayRows.__init__(self, array, source.name, source.names)
+        self._first = first
 
-    def where(self, row, *column):
-        """Words for a row, or for a row and a column, for messages."""
-        return self._source.where(self._first + row, *column)
-
-    def found(self, value, row, *column):
-        """Words for a value that should not be there."""
-        return self._source.found(value, self._first + row, *column)
+    def _origin(self, row, *column):
+        return self._first + row, *column
 
 
-class SomeColumns(Part):
+class SomeColumns(DerivedRows):
     """The rows of another part with some of its columns, (N, d), or (N,) of the only one; of a part (N,) that is 0."""
 
     def __init__(self, part, index, vector=False):
-        self._part, self._index = part, index
+        super().__init__(part)
+        self._index = index
         self.shape = part.shape[:1] if vector else (part.shape[0], len(index))
         self.columns = None if part.columns is None else tuple(part.columns[j] for j in index)
 
     @property
     def in_memory(self):
         """Whether reading does not wait for a disk."""
-        return self._part.in_memory
-
-    def where(self, *place):
-        """Words for a row, or for a row and a column, for messages."""
-        return self._part.where(*self._there(place))
-
-    def found(self, value, *place):
-        """Words for a value that should not be there."""
-        return self._part.found(value, *self._there(place))
+        return self._source.in_memory
 
     def fill(self, out, start, desk):
         """Pick the columns of the rows from `start` on into out (n, d) or (n,)."""
-        whole = np.empty((len(out), *self._part.shape[1:]))
-        self._part.fill(whole, start, desk)
+        whole = np.empty((len(out), *self._source.shape[1:]))
+        self._source.fill(whole, start, desk)
         out[...] = whole.reshape(len(out), -1)[:, self._index].reshape(out.shape)
 
-    def _there(self, place):
-        row, *column = place
+    def _origin(self, row, *column):
         column = column or [0] * (self.ndim == 1)
-        return row, *(self._index[j] for j in column if self._part.ndim > 1)
+        return row, *(self._index[j] for j in column if self._source.ndim > 1)

@@ -1,11 +1,9 @@
 """Rows in parts that follow each other, and their blocks: where each is, and how it is read."""
 
-from bisect import bisect_right
-
 import numpy as np
 
 from cavity.base.names import Public
-from cavity.sources.parts import Desk
+from cavity.sources.parts import Desk, piece_at
 
 
 class Blocks(Public):
@@ -163,8 +161,8 @@ class Blocks(Public):
 
     def _part(self, row):
         """Return the part that holds a row, and the row it begins with."""
-        index = bisect_right(self._ends, row)
-        return self.parts[index], self._ends[index - 1] if index else 0
+        number, first = piece_at(self._ends, row)
+        return self.parts[number], first
 
     def _overlaps(self, start, stop):
         """Yield (part, low, high, first row of the part) for the parts of the rows [start, stop)."""

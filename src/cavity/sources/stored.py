@@ -7,7 +7,7 @@ import numpy as np
 from cavity.jobs.job import QUIET
 from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, reduce_runs
-from cavity.sources.parts import Part
+from cavity.sources.parts import DerivedRows, Part
 from cavity.sources.reading import each_block
 from cavity.sources.sources import Source
 
@@ -43,12 +43,7 @@ class StoredRows(Source):
             )
         index = np.asarray(index)
         times = index if index.dtype == bool else np.bincount(index, minlength=self.n_rows)
-        return self._with(PickedRows(self, times), self.low, self.high, self.least)
-
-    def _with(self, part, low, high, least):
-        found = StoredRows([part], self.name)
-        found.low, found.high, found.least = low, high, least
-        return found
+        return _stored([PickedRows(self, times)], self.name, self.low, self.high, self.least)
 
     def __reduce__(self):
         return _stored, (self.parts, self.name, self.low, self.high, self.least)
@@ -72,36 +67,20 @@ class StoredRows(Source):
         low, high = (None if end is None else function(end[None])[0] for end in (self.low, self.high))
         here = self.elsewhere is None
         part = ChangedRows(self, function, n_features) if here else self.parts[0].changed(function, n_features)
-        return self._with(part, low, high, least)
+        return _stored([part], self.name, low, high, least)
 
     def look(self, weights=None, job=QUIET):
         """Check all numbers as `checked_blocks` does, and find out the ends of the columns; return the rows.
 
         Ends are those of rows of positive weight. The job hears how far that is.
         """
-        if self.elsewhere is not None:
-            return self._look_there(weights, job)
-        job = job.stage("reading")
-        low, high, least = np.full(self.n_features, np.inf), np.full(self.n_features, -np.inf), np.inf
-        for done, (part, x) in enumerate(self.checked_blocks(), 1):
-            least = min(least, float(np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))))
-            counted = x if weights is None else x[weights[part] > 0]
-            if len(counted):
-                low, high = np.minimum(low, counted.min(axis=0)), np.maximum(high, counted.max(axis=0))
-            job.within_pass(done, self.block_count, self.n_rows, whole=True)
-        self.low, self.high, self.least = low, high, least
-        return self
-
-    def _look_there(self, weights, job):
-        """The same where the rows are, all of positive weight."""
-        if weights is not None and not np.all(weights > 0):
-            self[weights > 0]  # which raises
+        if self.elsewhere is not None and weights is not None:
+            if not np.all(weights > 0):
+                self[weights > 0]  # which raises
+            weights = None
+        task = by_blocks(looked, add=seen_by_both)
         with Threads(1, job) as thread:
-            found = reduce_runs(
-                by_blocks(looked, add=seen_by_both), None, [self], thread, add=seen_by_both, stage="reading"
-            )
-            if not all(np.isfinite(each).all() for each in found):
-                self.summary(thread)
+            found = reduce_runs(task, (self, weights), [self], thread, add=seen_by_both, stage="reading")
         self.low, self.high, self.least = *found[:2], float(found[2])
         return self
 
@@ -112,9 +91,16 @@ class StoredRows(Source):
             yield part, x
 
 
-def looked(x, start, _):
-    """Return the ends of the columns of a block, and the least of the largest magnitudes of its rows."""
-    return x.min(axis=0), x.max(axis=0), np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))
+def looked(x, start, broadcast):
+    """Return the ends of the columns of a block, and the least of the largest magnitudes of its rows.
+
+    The broadcast is the source, by which numbers are checked, and the weights of its rows, or None.
+    """
+    source, weights = broadcast
+    source.check_finite(x, start)
+    least = np.min(np.maximum(np.max(x, axis=1), -np.min(x, axis=1)))
+    counted = x if weights is None else x[weights[start : start + len(x)] > 0]
+    return counted.min(axis=0, initial=np.inf), counted.max(axis=0, initial=-np.inf), least
 
 
 def seen_by_both(left, right):
@@ -128,13 +114,14 @@ def _stored(parts, name, low, high, least):
     return found
 
 
-class PickedRows(Part):
+class PickedRows(DerivedRows):
     """Rows of a source, each as often as `times` says, (N,) of bool or int."""
 
     in_memory = False
 
     def __init__(self, source, times):
-        self._source, self._times = source, times
+        super().__init__(source)
+        self._times = times
         counts = [np.sum(times[low : low + COUNTED_ROWS]) for low in range(0, len(times), COUNTED_ROWS)]
         self._firsts = [0, *np.cumsum(counts, dtype=np.int64).tolist()]  # of the picked ones in each stretch of rows
         self.shape, self.columns = (self._firsts[-1], *source.shape[1:]), source.names
@@ -143,42 +130,32 @@ class PickedRows(Part):
         """Read the picked rows from `start` on into out (n, d)."""
         done = 0
         while done < len(out):
-            stretch = self._stretch(start + done)
-            low = stretch * COUNTED_ROWS
-            times = self._times[low : low + COUNTED_ROWS]
-            skipped = start + done - self._firsts[stretch]
-            picked = np.repeat(np.arange(len(times)), times)[skipped : skipped + len(out) - done]
+            picked = self._picked(start + done)[: len(out) - done]
             first, last = int(picked[0]), int(picked[-1]) + 1
             found = np.empty((last - first, *self.shape[1:]))
-            self._source.fill(found, low + first)
+            self._source.fill(found, first)
             np.take(found, picked - first, axis=0, out=out[done : done + len(picked)])
             done += len(picked)
 
-    def where(self, row, *column):
-        """Words for a row, or for a row and a column, for messages."""
-        return self._source.where(self._row(row), *column)
-
-    def found(self, value, row, *column):
-        """Words for a value that should not be there."""
-        return self._source.found(value, self._row(row), *column)
-
-    def _stretch(self, row):
-        return bisect_right(self._firsts, row) - 1
-
-    def _row(self, row):
-        stretch = self._stretch(row)
+    def _picked(self, row):
+        """Return which rows of the source a picked row and those after it are, up to the end of its stretch."""
+        stretch = bisect_right(self._firsts, row) - 1
         low = stretch * COUNTED_ROWS
         times = self._times[low : low + COUNTED_ROWS]
-        return low + int(np.repeat(np.arange(len(times)), times)[row - self._firsts[stretch]])
+        return np.repeat(np.arange(low, low + len(times)), times)[row - self._firsts[stretch] :]
+
+    def _origin(self, row, *column):
+        return int(self._picked(row)[0]), *column
 
 
-class ChangedRows(Part):
+class ChangedRows(DerivedRows):
     """What a function makes of the rows (n, D) of a source, (n, n_features)."""
 
     in_memory = False
 
     def __init__(self, source, function, n_features):
-        self._source, self._function = source, function
+        super().__init__(source)
+        self._function = function
         self.shape = (source.n_rows, n_features)
 
     def fill(self, out, start, desk):
@@ -191,6 +168,4 @@ class ChangedRows(Part):
         """Words for a row, for messages."""
         return self._source.where(row)
 
-    def found(self, value, row, *column):
-        """Words for a value that should not be there."""
-        return f"{value} in {self._source.where(row)}"
+    found = Part.found

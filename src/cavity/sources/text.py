@@ -4,11 +4,9 @@ What does not fit into KEPT bytes goes to a scratch file that nobody else sees a
 """
 
 import os
-from itertools import chain
 
 import numpy as np
 
-from cavity.base.errors import naming
 from cavity.runs.merge import starts
 from cavity.sources.dialects import advice
 from cavity.sources.files import FileState
@@ -24,21 +22,18 @@ class Kept:
 
     def __init__(self, width):
         self.width, self.count = width, 0
-        self._arrays, self._file = [], None
+        self._arrays, self._file, self._written = [], None, 0
 
     def add(self, rows):
         """Append rows."""
-        place = self.count * self.width * 8
         self.count += len(rows)
-        if self._file is None and self.count * self.width * 8 <= KEPT:
-            self._arrays.append(rows)
-            return
-        if self._file is None:
-            self._file, place = ScratchFile(), 0
-        for each in (*self._arrays, rows):
-            self._file.write(np.ascontiguousarray(each), place)
-            place += each.size * 8
-        self._arrays = []
+        self._arrays.append(rows)
+        if self.count * self.width * 8 > KEPT:
+            self._file = self._file or ScratchFile()
+            for each in self._arrays:
+                self._file.write(np.ascontiguousarray(each), self._written)
+                self._written += each.size * 8
+            self._arrays = []
 
     def done(self):
         """Everything is there."""
@@ -98,10 +93,6 @@ class TextRows(Part):
         if column is None and self.ndim == 2:
             return words
         return f"{words}, column {self.columns[column or 0]!r}"
-
-    def found(self, value, *place):
-        """Words for a value that should not be there."""
-        return f"{value} in {self.where(*place)}"
 
     def check_numbers(self, name):
         """Raise ValueError or TypeError if a column holds text, naming line and value; `name` is the argument's."""
@@ -176,7 +167,7 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
     state = None
     if not hasattr(file, "read"):
         file = os.fspath(file)
-        state = _state(file) if os.path.isfile(file) else None  # pipes are read once
+        state = FileState.of_path(file) if os.path.isfile(file) else None  # pipes are read once
     reader = TextReader(file, **settings)
     kept = Kept(len(reader.columns))
     for rows in reader:
@@ -189,17 +180,10 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
     return TextRows(reader, kept, again=again)
 
 
-def _state(path):
-    """Return what a file is like."""
-    with naming(path), open(path, "rb") as file:
-        return FileState.of(file, path)
-
-
 def _opened_again(again, index, vector):
     """Return the same part in another process."""
     place, state, settings = again
-    with open(place, "rb") as file:
-        state.check(file)
+    state.check_path(place)
     return open_text(place, **settings).some(index, vector)
 
 
@@ -215,22 +199,21 @@ def batches(reader, sizes, skip=0):
     skip : int
         Rows at the beginning that are left out.
     """
-    width, first, waiting, count = len(reader.columns), 0, [], 0
-    size = next(sizes)
-    for rows in chain(reader, [None]):
-        if rows is not None:
-            left_out = min(max(skip - first, 0), len(rows)) if not count else 0
-            first, waiting, count = first + left_out, [*waiting, rows[left_out:]], count + len(rows) - left_out
-        while count and (rows is None or (size is not None and count >= size)):
-            known = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-            kept = Kept(width)
-            kept.add(known[:size])
-            kept.done()
-            yield TextRows(reader, kept, first=first)
-            waiting, count, first = (
-                [known[size:] if size is not None else known[:0]],
-                count - kept.count,
-                first + kept.count,
-            )
-            size = next(sizes)
+    pieces, first, waiting = iter(reader), 0, np.empty((0, len(reader.columns)))
+    while first < skip and (piece := next(pieces, None)) is not None:
+        waiting = piece[skip - first :]
+        first += len(piece) - len(waiting)
+    for size in sizes:
+        known, count = [waiting], len(waiting)
+        while (size is None or count < size) and (piece := next(pieces, None)) is not None:
+            known.append(piece)
+            count += len(piece)
+        if not count:
+            break
+        rows = np.concatenate(known) if len(known) > 1 else waiting
+        kept = Kept(rows.shape[1])
+        kept.add(rows[:size])
+        kept.done()
+        yield TextRows(reader, kept, first=first)
+        waiting, first = rows[kept.count :], first + kept.count
     reader.check_rows()

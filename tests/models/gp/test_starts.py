@@ -10,6 +10,7 @@ from scipy.signal import lombscargle
 import cavity
 from cavity import GaussianProcess, StreamingGP, covariances, likelihoods
 from cavity.models import search
+from cavity.models.evaluations import Evaluations
 from cavity.models.process.periods import strongest_periods
 from cavity.models.process.starts import neighbour_distances
 
@@ -108,7 +109,7 @@ def test_a_lengthscale_beyond_the_range_is_a_warning():
 
 
 def test_gradients_that_are_not_finite_are_failures():
-    y, calls, gradient = series(), [], search.gradient_of
+    y, calls, gradient = series(), [], Evaluations.gradient
     model = GaussianProcess(covariances.RBF(100.0, 2.0), likelihoods.Gaussian(1.0), "constant")
 
     def broken(*arguments):
@@ -116,7 +117,7 @@ def test_gradients_that_are_not_finite_are_failures():
         return gradient(*arguments) * (np.nan if len(calls) in (1, 4) else 1.0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "gradient_of", broken)
+        patch.setattr(Evaluations, "gradient", broken)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cavity.ConvergenceWarning)
             found = model.fit(YEARS, y)
@@ -176,8 +177,8 @@ def best_of_random_starts(X, y, n):
     from cavity.base.rows import Rows
     from cavity.ep.options import Options
     from cavity.models.gp.evidence import Evidence
-    from cavity.models.process.settings import Settings, Vector
-    from cavity.models.process.starts import starts
+    from cavity.models.process.settings import FreeHyperparameters, Settings
+    from cavity.models.process.starts import choose_starts
     from cavity.runs.executors import Threads, single_blas
 
     rng, size, spread = np.random.default_rng(1), np.log(np.var(y)), np.log(np.std(X, axis=0))
@@ -185,8 +186,8 @@ def best_of_random_starts(X, y, n):
     with Threads(1) as threads, single_blas():
         rows = Rows(X, y, np.zeros(len(y)), None, None, None)
         evidence = Evidence(model.likelihood, rows, threads, Options.checked(schedule="sequential"))
-        vector = Vector(Settings.of(model, rows), True, ("noise_variance",))
-        objective, bounds = search.Objective(evidence, vector), starts(vector.settings, rows, vector)[0]
+        vector = FreeHyperparameters(Settings.of(model, rows), True, ("noise_variance",))
+        objective, bounds = search.Objective(evidence, vector), choose_starts(vector.settings, rows, vector)[0]
         ends = []
         for _ in range(n):
             lengthscales = spread + rng.uniform(np.log(0.03), np.log(10.0), len(spread))

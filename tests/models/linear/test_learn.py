@@ -16,8 +16,8 @@ import cavity
 from cavity import likelihoods
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood
-from cavity.models import search
-from cavity.models.linear.evidence import PRIOR, Evidence, Vector
+from cavity.models import standard_errors
+from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
 from cavity.runs.executors import Threads
 
 MADE = {
@@ -78,9 +78,9 @@ def test_gradient_is_that_of_whole_fits(name, power):
     weights = np.array([1.0, 2.0, 0.0, 1.0, 0.5, 3.0])
     problem = problem_of(GLM(likelihood, 0.2, np.array([2.0, 0.5])), X, y, 0.1 * X[:, 1], weights)
     assert problem.rows.f_known.sum() == 1
-    vector = Vector((PRIOR, *likelihood.parameters), np.arange(2), likelihood, 1.3)
-    evidence = Evidence(problem, vector, Threads(1), Options(tol=1e-9, power=power))
-    x = vector.pack(0.1, likelihood)
+    vector = FreeFactors((PRIOR, *likelihood.parameters), np.arange(2), likelihood, 1.3)
+    evidence = LinearEvidence(problem, vector, Threads(1), Options(tol=1e-9, power=power))
+    x = vector.start(0.1, likelihood)
     gradient = vector.gradient(evidence, evidence.at(vector.unpack(x)))
     assert len(gradient) == vector.size
     for i, slope in enumerate(gradient):
@@ -209,15 +209,15 @@ def test_standard_errors_are_in_the_range_of_float64(unit):
 
 
 def test_fits_for_standard_errors_that_fail_do_not_take_longer_than_the_search(monkeypatch):
-    steps, at = [], Evidence.at
+    steps, at = [], LinearEvidence.at
 
     def counted(self, settings, **options):
         point = at(self, settings, **options)
         steps.append(int(point.fit.trace["double_loop"]))
         return point
 
-    monkeypatch.setattr(Evidence, "at", counted)
-    monkeypatch.setattr(search, "CURVATURE_TOL", 1e-8)  # which these fits cannot reach by sweeps alone
+    monkeypatch.setattr(LinearEvidence, "at", counted)
+    monkeypatch.setattr(standard_errors, "CURVATURE_TOL", 1e-8)  # which these fits cannot reach by sweeps alone
     X, y = observed(MADE["Laplace"], 30)
     far = 1e8  # of which sites lose half of their digits
     model = GLM(likelihoods.Laplace(None), prior_mean=[far, 0.0], prior_variance=1.0)

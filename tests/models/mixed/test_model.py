@@ -9,7 +9,7 @@ from scipy import stats
 import cavity
 from cavity import likelihoods
 from cavity.models.mixed import solution
-from cavity.models.mixed.learn import MixedEvidence, MixedVector, Root
+from cavity.models.mixed.learn import FreeCovariances, MixedEvidence, Root
 
 RNG = np.random.default_rng(0)
 N = 150
@@ -123,12 +123,12 @@ def test_gradients_are_those_of_differences(prior_of):
     likelihood = likelihoods.StudentT(0.3, 4.0)
     kept = {}
     fitted = cavity.MixedGLM(EFFECTS, likelihood, prior_variance=9.0, effects_prior=prior_of)
-    original = solution.learned
+    original = solution.learn_settings
 
     def spied(problem, names, threads, options):
-        vector = MixedVector(problem.terms, problem.covariances, ("scale",), likelihood, problem.used, prior_of)
+        vector = FreeCovariances(problem.terms, problem.covariances, ("scale",), likelihood, problem.used, prior_of)
         evidence = MixedEvidence(problem, vector, threads, options)
-        x = vector.pack(0.3, likelihood) + 0.1 * np.sin(1.0 + np.arange(vector.size))
+        x = vector.start(0.3, likelihood) + 0.1 * np.sin(1.0 + np.arange(vector.size))
 
         def value(x):
             point = evidence.at(vector.unpack(x), tol=1e-12)
@@ -141,21 +141,21 @@ def test_gradients_are_those_of_differences(prior_of):
         steps = 1e-4 * np.eye(vector.size)
         kept["differences"] = np.array([(value(x + s)[0] - value(x - s)[0]) / 2e-4 for s in steps])
         kept["gradient"] = gradient
-        np.testing.assert_allclose(vector.vector(vector.unpack(x)), x[: vector.size], atol=1e-9)
+        np.testing.assert_allclose(vector.pack(vector.unpack(x)), x[: vector.size], atol=1e-9)
         return original(problem, names, threads, options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solution, "learned", spied)
+        patch.setattr(solution, "learn_settings", spied)
         fitted.fit(X, y, groups=GROUPS)
     np.testing.assert_allclose(kept["gradient"], kept["differences"], atol=2e-6)
 
 
 def test_what_is_described_has_the_derivatives_it_says():
     root, x = Root(np.array([1.0, 0.2, 3.0])), np.array([0.1, -0.3, 0.2, 0.5, -0.4, 0.7])
-    values, slopes = root.described(x)
+    values, slopes = root.describe(x)
     for i in range(len(x)):
         step = 1e-6 * (np.arange(len(x)) == i)
-        high, low = (np.array(root.described(x + way * step)[0]) for way in (1, -1))
+        high, low = (np.array(root.describe(x + way * step)[0]) for way in (1, -1))
         np.testing.assert_allclose(slopes[:, i], (high - low) / 2e-6, atol=1e-7)
     covariance = root.covariance(x)
     np.testing.assert_allclose(np.square(values[:3]), np.diagonal(covariance))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from cavity.models.regression.rows import RegressionRows, opened
+from cavity.models.regression.rows import RegressionRows, open_rows
 from cavity.runs.executors import Threads
+from cavity.sources.dataset import Dataset
 
 
 def products(X, y, start, _):
@@ -16,7 +17,7 @@ def products(X, y, start, _):
 @pytest.mark.parametrize("kind", [np.array, np.asfortranarray, sparse.csr_matrix], ids=["rows", "columns", "sparse"])
 def test_totals_are_those_of_all_rows(kind, n_threads):
     X = np.random.default_rng(0).integers(-3, 4, (23, 3)).astype(float)
-    rows = RegressionRows.of(opened(kind(X), 4), np.arange(23.0))
+    rows = RegressionRows.of(open_rows(Dataset.open(kind(X)), 4), np.arange(23.0))
     with Threads(n_threads) as threads:
         squares, sums = rows.total(products, None, threads)
     np.testing.assert_array_equal(squares, X.T @ X)
@@ -26,7 +27,7 @@ def test_totals_are_those_of_all_rows(kind, n_threads):
 
 def test_what_is_not_finite_is_found_in_the_sums():
     X = np.ones((10, 2))
-    rows = RegressionRows.of(opened(X, 4), np.ones(10))
+    rows = RegressionRows.of(open_rows(Dataset.open(X), 4), np.ones(10))
     X[6, 1] = np.inf
     with Threads(1) as thread, pytest.raises(ValueError, match=r"X must be finite, got X\[6, 1\] = inf"):
         rows.total(products, None, thread)

@@ -3,6 +3,7 @@
 import json
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import mpmath as mp
 import numpy as np
@@ -13,10 +14,11 @@ from support.streaming_gps import assert_same_bits, problem
 
 import cavity
 from cavity import StreamingGP, likelihoods
-from cavity.base.records import check_settings
+from cavity.base import trees
+from cavity.base.records import Record, check_settings
 from cavity.covariances import RBF
 from cavity.models.streaming_gp.history import ENOUGH, History, Unconverged, Watch
-from cavity.models.streaming_gp.saved import SETTINGS
+from cavity.models.streaming_gp.record import SETTINGS
 from cavity.runs.executors import Threads
 
 seeds = st.integers(0, 10**6)
@@ -158,7 +160,9 @@ def test_files_keep_the_history_and_those_without_it_load(tmp_path, own_noise):
 
 def test_a_history_that_is_not_finite_survives_json():
     history = History(True, 1.0, np.nan, Unconverged(2, 10, "max_iter reached", np.inf))
-    stored = json.loads(json.dumps(history.to_settings(), allow_nan=False))
+    record = Record(settings={"history": SETTINGS["history?"]})
+    _, stored = trees.taken_apart(record, SimpleNamespace(history=history))
+    stored = json.loads(json.dumps(stored["history"], allow_nan=False))
     back = History.from_settings(check_settings(SETTINGS["history?"], stored))
     assert np.isnan(back.own_log_noise)
     assert (back.changed, back.own_weight, back.worst) == (True, 1.0, history.worst)

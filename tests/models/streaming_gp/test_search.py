@@ -64,7 +64,7 @@ def stream(batches):
         learnt = learn_batch(
             old, Z, rows, model, True, ("noise_variance",), THREADS, pooled=True, choose=choose if old is None else None
         )
-        before, model = model, learnt.model
+        before, model = model, learnt.optimum
         basis = Basis.of(model.covariance, learnt.Z, JITTER, THREADS)
         information = Information.empty(basis.n)
         if old is not None:
@@ -84,7 +84,7 @@ def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     assert learnt.status == CONVERGED
     assert learnt.tension == 0.0
     assert max(learnt.trace["learning"]) == pytest.approx(-best.fun, abs=1e-6)
-    found = np.append(learnt.model.covariance.log_parameters, np.log(learnt.model.likelihood.noise_variance))
+    found = np.append(learnt.optimum.covariance.log_parameters, np.log(learnt.optimum.likelihood.noise_variance))
     np.testing.assert_allclose(found, best.x, atol=1e-3)
 
 
@@ -95,9 +95,9 @@ def test_batches_find_the_truth(seed):
     last = found[-1]
     assert all(each.status == CONVERGED for each in found)
     found = [
-        last.model.covariance.variance / 2.0,
-        last.model.covariance.lengthscale,
-        last.model.likelihood.noise_variance / 0.1,
+        last.optimum.covariance.variance / 2.0,
+        last.optimum.covariance.lengthscale,
+        last.optimum.likelihood.noise_variance / 0.1,
     ]
     # sd of their logs: 12 independent pieces of f, and 600 rows
     assert np.all(np.abs(np.log(found)) < [1.0, 0.4, 0.2])
@@ -119,9 +119,9 @@ def test_noise_is_that_of_all_rows_where_it_is_pooled():
             rows = rows_in(X[part], y[part])
             model = StreamingGP(covariance, likelihoods.Gaussian(noise), jitter=JITTER)
             learnt = learn_batch(old, Z, rows, model, False, ("noise_variance",), THREADS, pooled=pooled)
-            basis, t = Basis.of(covariance, Z, JITTER, THREADS), learnt.model.likelihood.noise_variance / noise
+            basis, t = Basis.of(covariance, Z, JITTER, THREADS), learnt.optimum.likelihood.noise_variance / noise
             before = Information.empty(basis.n) if old is None else rescaled(old[1], 0.0, np.log(t) if pooled else 0.0)
-            noise, model = noise * t, replace(model, likelihood=learnt.model.likelihood)
+            noise, model = noise * t, replace(model, likelihood=learnt.optimum.likelihood)
             old = basis, absorbed(basis, before, rows, model, 0.0, THREADS)
         return noise
 
@@ -169,7 +169,8 @@ def test_what_one_batch_may_move_is_bounded_and_said():
     with pytest.warns(ConvergenceWarning, match="stopped with a gradient"), pytest.warns(SettingsWarning):
         found, _ = stream([first, (second[0][:40] + 100.0, np.linspace(-1e3, 1e3, 40))])
     before, after = (
-        np.append(each.model.covariance.log_parameters, np.log(each.model.likelihood.noise_variance)) for each in found
+        np.append(each.optimum.covariance.log_parameters, np.log(each.optimum.likelihood.noise_variance))
+        for each in found
     )
     assert found[-1].status == NOT_LEARNT
     assert np.max(np.abs(after - before)) == pytest.approx(np.log(10.0), rel=1e-6)

@@ -3,7 +3,7 @@
 Everything numerical happens in working units, theta' = scale (theta - origin), see cython_core/ep/clutter.pyx.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -13,9 +13,11 @@ from cavity.base import arrays
 from cavity.base.errors import about
 from cavity.base.frames import in_order, names_of
 from cavity.base.observation_digest import ObservationDigest
+from cavity.base.records import Array, saved
 from cavity.runs.executors import Threads
 from cavity.runs.merge import starts
-from cavity.sources.dataset import MEMORY, Dataset
+from cavity.sources.dataset import MEMORY, REMOTE, Dataset
+from cavity.sources.features import kind_of
 from cavity.sources.parts import ArrayRows
 from cavity.sources.sources import Source, open_source, rows
 
@@ -31,12 +33,12 @@ FARTHEST_POINT = 1e100  # noise standard deviations, or ratio of two variances: 
 class WorkingUnits:
     """Origin and scale, and a clutter model in them; origin, centre and prior_tau are (B, d) for a batch."""
 
-    origin: np.ndarray  # (d,)
-    scale: float
-    model: np.ndarray  # (5,): s, 1/(2 c), log(c)/2, log(1 - w), log(w/(1 - w))
-    centre: np.ndarray  # (d,): c0
-    prior_tau: np.ndarray  # (d,)
-    prior_rho: float  # or (B,) in a batch after update
+    origin: np.ndarray = field(metadata=saved(Array("B? D")))
+    scale: float = field(metadata=saved(Array("()", "positive")))
+    model: np.ndarray = field(metadata=saved(Array("5")))  # s, 1/(2 c), log(c)/2, log(1 - w), log(w/(1 - w))
+    centre: np.ndarray = field(metadata=saved(Array("B? D")))  # c0
+    prior_tau: np.ndarray = field(metadata=saved(Array("B? D")))
+    prior_rho: float = field(metadata=saved(Array("() | B?", "positive")))  # (B,) in a batch after update
 
     @classmethod
     def of(cls, data, model, ends=None):
@@ -152,7 +154,7 @@ class StoredPoints:
     @property
     def is_remote(self):
         """Whether workers of dask have the points."""
-        return self.values.elsewhere is not None
+        return kind_of(self.values) == REMOTE
 
     @property
     def shape(self):

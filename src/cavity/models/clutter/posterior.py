@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,8 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frames import coefficient_names
 from cavity.base.lazy import special
 from cavity.base.loop import CONVERGED
-from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
+from cavity.base.records import Array, Nullable, Part, integer, names, one_of, saved
 from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
@@ -22,7 +23,7 @@ from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import densities
 from cavity.models.clutter.fit import adf
 from cavity.models.clutter.points import Points, WorkingUnits, open_points
-from cavity.models.clutter.saved import RECORD
+from cavity.models.clutter.saved import MODEL, RECORD, TRACE
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
 from cavity.models.leave_one_out import LeavesOneOut
@@ -101,21 +102,21 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         earlier versions.
     """
 
-    model: Clutter
-    mean: FloatOrArray
-    variance: FloatOrArray
-    log_evidence: FloatOrArray
-    converged: Any
-    n_iter: Any
-    status: Any
-    n_samples: int
-    method: str
-    trace: dict[str, Any]
+    model: Clutter = field(metadata=saved(MODEL))
+    mean: FloatOrArray = field(metadata=saved(Array("B? D | ()")))
+    variance: FloatOrArray = field(metadata=saved(Array("B?", "positive")))
+    log_evidence: FloatOrArray = field(metadata=saved(Array("B?")))
+    converged: Any = field(metadata=saved(Array("B?", kind="b")))
+    n_iter: Any = field(metadata=saved(Array("B?", "nonnegative", kind="i")))
+    status: Any = field(metadata=saved(Array("B?", kind="U")))
+    method: str = field(metadata=saved(one_of("ep", "adf")))
+    n_samples: int = field(metadata=saved(integer(1)))
+    trace: dict[str, Any] = field(metadata=saved(Part(TRACE, "trace_")))
     before: tuple[Any, ...] | None
-    _sites: ClutterSites
-    _units: WorkingUnits
-    columns: tuple[str, ...] | None = None
-    observation_digest: ObservationDigest | None = None
+    _sites: ClutterSites = field(metadata=saved(Part(ClutterSites, "state_")))
+    _units: WorkingUnits = field(metadata=saved(Part(WorkingUnits, "units_")))
+    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
     kind: ClassVar[str] = "clutter"
     record: ClassVar[Any] = RECORD

@@ -1,51 +1,25 @@
 """What a file of the clutter model holds."""
 
 from cavity.base import arrays
-from cavity.base.observation_digest import DIGEST_FIELD
-from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, Record, integer, names, one_of, together
+from cavity.base.records import NUMBERS, POSITIVE, Array, Record, together
 
-RESULT = {
-    "mean": Array("B? D | ()"),
-    "variance": Array("B?", "positive"),
-    "log_evidence": Array("B?"),
-    "converged": Array("B?", kind="b"),
-    "n_iter": Array("B?", "nonnegative", kind="i"),
-    "status": Array("B?", kind="U"),
+MODEL = {  # settings
+    "clutter_weight": POSITIVE,
+    "clutter_variance": POSITIVE,
+    "noise_variance": POSITIVE,
+    "prior_mean": NUMBERS,
+    "prior_variance": POSITIVE,
+    "clutter_mean": NUMBERS,
 }
-BEFORE = {f"before_{name}": RESULT[name] for name in ("mean", "variance", "log_evidence")}
-ARRAYS = {  # a batch has the axis B
-    "state_site_tau": Array("B? N D"),
-    "state_site_rho": Array("B? N"),
-    "state_tau": Array("B? D"),
-    "state_rho": Array("B?", "positive"),
-    "state_site_value": Array("B? N"),
-    "state_log_evidence": Array("B?"),
-    "state_loo?": Array("B? N", "any"),
-    "units_origin": Array("B? D"),
-    "units_scale": Array("()", "positive"),
-    "units_model": Array("5"),
-    "units_centre": Array("B? D"),
-    "units_prior_tau": Array("B? D"),
-    "units_prior_rho": Array("() | B?", "positive"),
-    "trace_change?": Array("c B?", "any"),
-    "trace_improper?": Array("i B?", "nonnegative", kind="i"),
-    "trace_double_loop?": Array("B?", "nonnegative", kind="i"),
-    **RESULT,
-    **{f"{name}?": array for name, array in BEFORE.items()},
+TRACE = {  # a batch has the axis B
+    "change?": Array("c B?", "any"),
+    "improper?": Array("i B?", "nonnegative", kind="i"),
+    "double_loop?": Array("B?", "nonnegative", kind="i"),
 }
-SETTINGS = {
-    "model": {
-        "clutter_weight": POSITIVE,
-        "clutter_variance": POSITIVE,
-        "noise_variance": POSITIVE,
-        "prior_mean": NUMBERS,
-        "prior_variance": POSITIVE,
-        "clutter_mean": NUMBERS,
-    },
-    "method": one_of("ep", "adf"),
-    "n_samples": integer(1),
-    "columns?": Nullable(names()),
-    "observation_digest?": DIGEST_FIELD,
+BEFORE = {
+    "before_mean": Array("B? D | ()"),
+    "before_variance": Array("B?", "positive"),
+    "before_log_evidence": Array("B?"),
 }
 
 
@@ -66,8 +40,9 @@ def _fits(stored, settings, sizes):
 
 
 RECORD = Record(
-    ARRAYS,
-    SETTINGS,
+    {f"{name}?": array for name, array in BEFORE.items()},
+    {},
     (together(*BEFORE), _fits),
-    {"state_": "_sites.", "units_": "_units."} | {name: f"before.{place}" for place, name in enumerate(BEFORE)},
+    {name: f"before.{place}" for place, name in enumerate(BEFORE)},
+    order=("state_", "units_", "trace_", ""),
 )

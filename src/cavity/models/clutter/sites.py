@@ -1,21 +1,26 @@
 """The sites of a clutter problem with their posterior, in working units."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+
+from cavity.base.records import Array, saved
 
 
 @dataclass(slots=True)
 class ClutterSites:
     """Sites and posterior of one problem in working units; all with a leading axis for a batch."""
 
-    site_tau: np.ndarray  # (N, d)
-    site_rho: np.ndarray  # (N,)
-    tau: np.ndarray  # (d,): of the posterior
-    rho: float
-    site_value: np.ndarray | None = None  # (N,): log of each scaled site at the posterior mean
-    log_evidence: float = np.nan  # of the data, in working units
-    loo: np.ndarray | None = None  # (N,): after power EP, log densities under the posterior of the others
+    site_tau: np.ndarray = field(metadata=saved(Array("B? N D")))
+    site_rho: np.ndarray = field(metadata=saved(Array("B? N")))
+    tau: np.ndarray = field(metadata=saved(Array("B? D")))  # of the posterior
+    rho: float = field(metadata=saved(Array("B?", "positive")))
+    # log of each scaled site at the posterior mean
+    site_value: np.ndarray | None = field(default=None, metadata=saved(Array("B? N"), "site_value"))
+    # of the data, in working units
+    log_evidence: float = field(default=np.nan, metadata=saved(Array("B?"), "log_evidence"))
+    # after power EP, log densities under the posterior of the others
+    loo: np.ndarray | None = field(default=None, metadata=saved(Array("B? N", "any")))
 
     @classmethod
     def empty(cls, points):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,8 +11,8 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.frozen import Frozen
-from cavity.base.records import Array, Record, Setting
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, Summarized, VariationalPosterior, table
+from cavity.base.records import Array, Part, Record, Setting, saved
+from cavity.base.results import Summarized, VariationalPosterior, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 from cavity.models.factorized.target import target_of
@@ -24,12 +24,7 @@ BLOCKS = Setting(  # that they are a partition is for the model to say
     "lists of coordinates",
     lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
 )
-RECORD = Record(
-    {"mean": Array("D"), "p_mean": Array("D"), "p_precision": Array("D D"), **VARIATIONAL_TRACE}
-    | {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")},
-    VARIATIONAL | {"blocks?": BLOCKS},
-    places={"p_": "model.", "blocks": "model.blocks"},
-)
+TRACE = {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")}  # beside that of all
 
 
 def checked_points(z, size):
@@ -108,11 +103,11 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
         How far `kl` is above its minimum; not a prediction, as it is for other models.
     """
 
-    model: FactorizedGaussian
-    mean: FloatArray
+    mean: FloatArray = field(metadata=saved(Array("D")))
+    model: FactorizedGaussian = field(metadata=saved(Part({"mean": Array("D"), "precision": Array("D D")}, "p_")))
 
     kind: ClassVar[str] = "factorized"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = Record(TRACE, {"blocks?": BLOCKS}, places={"blocks": "model.blocks"})
 
     def __repr__(self) -> str:
         return table(

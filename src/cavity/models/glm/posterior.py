@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,8 +11,10 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
+from cavity.base.kept import ROLES
 from cavity.base.lazy import linalg
-from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
+from cavity.base.records import FLAG, Array, Nullable, Part, names, one_of, saved
 from cavity.base.results import name_lines, short, table
 from cavity.base.rows import check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -21,10 +23,10 @@ from cavity.ep.options import Options
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.glm.problem import GLMProblem
-from cavity.models.glm.saved import RECORD
+from cavity.models.glm.saved import MODEL, RECORD
 from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
-from cavity.models.latent import SitesPosterior, log_density, outcome
+from cavity.models.latent import ROW_WEIGHTS, SitesPosterior, log_density, outcome
 from cavity.models.learnt import learnt_table
 from cavity.models.linear.evidence import PRIOR, weight_gradient
 from cavity.models.linear.prior import Prior
@@ -142,20 +144,20 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     else that takes rows want columns like those of X, and do the same to them.
     """
 
-    model: GLM
-    mean: FloatArray
-    variance: FloatArray
-    method: str
-    _covariance: WeightRoot | None
-    columns: tuple[str, ...] | None = None
-    roles: dict[str, Any] | None = None
-    centre: FloatArray | None = None
-    spread: FloatArray | None = None
-    intercept: bool = False
-    has_offset: bool = False
-    chosen: tuple[Any, ...] | None = None
-    _row_weights: FloatArray | None = None
-    observation_digest: ObservationDigest | None = None
+    model: GLM = field(metadata=saved(Part(MODEL)))
+    mean: FloatArray = field(metadata=saved(Array("D")))
+    variance: FloatArray = field(metadata=saved(Array("D", "nonnegative")))
+    method: str = field(metadata=saved(one_of("ep", "adf")))
+    _covariance: WeightRoot | None = field(metadata=saved(Part(WeightRoot, "covariance_")))
+    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("C"))))
+    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
+    centre: FloatArray | None = field(default=None, metadata=saved(Array("C")))
+    spread: FloatArray | None = field(default=None, metadata=saved(Array("C", "positive")))
+    intercept: bool = field(default=False, metadata=saved(FLAG))
+    has_offset: bool = field(default=False, metadata=saved(FLAG))
+    chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
+    _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
     kind: ClassVar[str] = "glm"
     record: ClassVar[Any] = RECORD

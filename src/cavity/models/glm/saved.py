@@ -1,29 +1,27 @@
-"""What a file of a GLM holds."""
+"""What a file of a GLM holds that its fields do not say."""
 
-from cavity.base.observation_digest import DIGEST_FIELD
-from cavity.base.records import FLAG, Array, Record, names, one_of, together
-from cavity.models.latent import EP_TRACE, FITTED, ROW_WEIGHTS
-from cavity.models.learnt import LEARNT
+from cavity.base.records import Array, Record, one_of, together
+from cavity.models.latent import IN_FRONT, LIKELIHOOD
+
+ORDER = (
+    *(*IN_FRONT, "method", "", "learnt", "observation_digest", "mean", "variance", "covariance_"),
+    *("_loo", "_influence", "_row_weights", "_tau", "_rho", "prior_", "centre", "spread", "trace_"),
+)
+MODEL = {
+    "likelihood": LIKELIHOOD,
+    "approximation": one_of("full", "diagonal"),
+    "prior_mean": Array("() | D"),
+    "prior_variance": Array("() | D | D D"),
+}
 
 
-def _arrays_of(settings):
+def _absent(settings):
+    """What there is not after a fit with these settings; stochastic EP keeps no sites either."""
     full, ep = settings["approximation"] == "full", settings["method"] == "ep"
-    root = {"covariance_root": Array("D | D D")}
-    root |= {"covariance_basis?": Array("D M"), "covariance_factor?": Array("M M")}
-    sites = {"_tau?": Array("N", "any"), "_rho?": Array("N", "any")}  # stochastic EP keeps none
-    return {
-        "mean": Array("D"),
-        "variance": Array("D", "nonnegative"),
-        **(root if full else {}),
-        **({"_loo?": Array("N", "any"), "_influence?": Array("N", "known")} if ep else {}),
-        "_row_weights?": ROW_WEIGHTS,
-        **(sites if full and ep else {}),
-        "prior_mean": Array("() | D"),
-        "prior_variance": Array("() | D | D D"),
-        "centre?": Array("C"),
-        "spread?": Array("C", "positive"),
-        **EP_TRACE,
-    }
+    names = () if full else ("covariance_root", "covariance_basis?", "covariance_factor?")
+    names += () if ep else ("_loo?", "_influence?")
+    names += () if full and ep else ("_tau?", "_rho?")
+    return dict.fromkeys(names)
 
 
 def _fits(arrays, settings, sizes):
@@ -37,19 +35,8 @@ def _fits(arrays, settings, sizes):
 
 
 RECORD = Record(
-    _arrays_of,
-    FITTED
-    | {
-        "method": one_of("ep", "adf"),
-        "approximation": one_of("full", "diagonal"),
-        "intercept?": FLAG,
-        "has_offset?": FLAG,
-        "chosen?": names(),
-        "learnt?": LEARNT,
-        "observation_digest?": DIGEST_FIELD,
-    },
-    (*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
-    {"covariance_": "_covariance."}
-    | {name: f"model.{name}" for name in ("approximation", "likelihood", "prior_")}
-    | {name: f"{name} model.{name}" for name in ("centre", "spread", "intercept")},
+    _absent,
+    rules=(*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
+    places={name: f"{name} model.{name}" for name in ("centre", "spread", "intercept")},
+    order=ORDER,
 )

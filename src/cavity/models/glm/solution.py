@@ -12,8 +12,9 @@ from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, weights_of
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.glm.weights import Weights
-from cavity.models.linear.learn import Found, learned
+from cavity.models.linear.learn import learn_settings
 from cavity.models.linear.solution import Solution
+from cavity.models.search import SearchResult
 
 MOST_COPIES = 1e7  # of rows beside themselves, all together, in ADF: some seconds
 
@@ -58,10 +59,10 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
         raise about(ValueError(words), "schedule", "power")
     if method == "adf":
-        found, (geometry, fit) = Found(problem), _assimilated(problem, threads)
+        found, (geometry, fit) = SearchResult(problem), _assimilated(problem, threads)
     else:
-        found = learned(problem, names, groups, threads, run) if names else Found(problem)
-        problem = found.problem
+        found = learn_settings(problem, names, groups, threads, run) if names else SearchResult(problem)
+        problem = found.optimum
         sites = Sites(problem.model.likelihood, rows.y, rows.weights, run.power)
         geometry = problem.geometry(threads, run.job)
         last = run.job.ending().within("last")

@@ -25,8 +25,9 @@ from cavity.ep.visits import cavities
 from cavity.jobs.job import QUIET
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import FreeParameters, slopes
+from cavity.models.evaluations import EvidencePoint
 from cavity.models.latent import AUTO, scheduled
-from cavity.models.process.settings import Settings, gaussian_log_density
+from cavity.models.process.settings import gaussian_log_density
 from cavity.sources.formats import is_unopened
 from cavity.sources.sources import Source, opened
 
@@ -61,22 +62,6 @@ class Grown:
         return self.solver
 
 
-@dataclass(slots=True, eq=False)
-class EvidencePoint:
-    """The posterior at some settings; `geometry` is valid until the next one is asked for."""
-
-    settings: Settings
-    log_evidence: float
-    belief: LatentBelief
-    geometry: Latent | Grown
-    fit: Fit | None  # of the engine; None if exact
-
-    @property
-    def converged(self):
-        """Whether it is the posterior, or a fixed point of EP."""
-        return self.fit is None or self.fit.converged
-
-
 class Evidence:
     """The evidence of some rows; it owns two N x N matrices, and the sites that the next fit starts from.
 
@@ -96,11 +81,8 @@ class Evidence:
         if self.known is None:
             program.gram(self.rows.X, self.gram, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
-            point = (
-                self._exact(settings, program)
-                if isinstance(settings.likelihood, Gaussian)
-                else self._ep(settings, options)
-            )
+            is_exact = isinstance(settings.likelihood, Gaussian)
+            point = self._exact(settings, program) if is_exact else self._ep(settings, options)
         within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
         return point
 
@@ -144,10 +126,8 @@ class Evidence:
         with np.errstate(over="ignore"):
             rho = within_range(np.broadcast_to(weight / noise, rows.y.shape).copy(), "precisions of the noise")
         if self.known is None:
-            diagonal, solver = (
-                np.diagonal(self.gram),
-                latent_solver.solver_of(self.gram, rho, self.buffer, self.threads),
-            )
+            diagonal = np.diagonal(self.gram)
+            solver = latent_solver.solver_of(self.gram, rho, self.buffer, self.threads)
         else:
             diagonal, solver = self._extended(program, rho)
         if solver is None:

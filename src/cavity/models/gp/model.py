@@ -226,7 +226,7 @@ class GaussianProcess(LatentProcess):
             if not isinstance(self.covariance, Covariance):
                 start = begun_at_data(start, evidence.rows)
             found = search.learn(start, evidence, learn, names, n_starts, options.job)
-            point = evidence.final(found.settings, replace(options, job=options.job.ending()))
+            point = evidence.final(found.optimum, replace(options, job=options.job.ending()))
             if learn:
                 search.warn_if_line(point, evidence.rows, columns)
             kept = {"columns": columns, "classes": classes, "roles": roles}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,9 +12,11 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import names_of
+from cavity.base.kept import ROLES
 from cavity.base.labels import recoded
 from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import ObservationDigest
+from cavity.base.records import Array, Nullable, Part, names, saved
 from cavity.base.results import freeze, name_lines, short, table
 from cavity.base.rows import Rows, with_exposure
 from cavity.base.triangles import full
@@ -26,11 +28,11 @@ from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, ended, left_one_out, manageable
-from cavity.models.gp.saved import RECORD
+from cavity.models.gp.saved import POWER, RECORD
 from cavity.models.gp.search import with_errors
-from cavity.models.latent import SitesPosterior, log_density, outcome
+from cavity.models.latent import LIKELIHOOD, SitesPosterior, log_density, outcome
 from cavity.models.learnt import Learnt
-from cavity.models.process.process import ROWS_A_TASK, ProcessPosterior, checked_rows, prior_means
+from cavity.models.process.process import COVARIANCE, OPTIONS, ROWS_A_TASK, ProcessPosterior, checked_rows, prior_means
 from cavity.models.process.settings import Settings, gaussian_log_density
 from cavity.runs.executors import Threads, single_blas
 from cavity.runs.merge import starts
@@ -144,16 +146,16 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     [0.88, 0.49]
     """
 
-    model: GaussianProcess
-    X: FloatArray
-    mean: FloatArray
-    variance: FloatArray
-    _alpha: FloatArray
+    model: GaussianProcess = field(metadata=saved(Part({"likelihood": LIKELIHOOD, "covariance": COVARIANCE})))
+    X: FloatArray = field(metadata=saved(Array("N D")))
+    mean: FloatArray = field(metadata=saved(Array("N")))
+    variance: FloatArray = field(metadata=saved(Array("N", "nonnegative")))
+    _alpha: FloatArray = field(metadata=saved(Array("U")))  # of the U rows in use
     _rows: Rows
-    _solver: Solver
-    _options: Options
-    columns: tuple[str, ...] | None = None
-    roles: dict[str, Any] | None = None
+    _solver: Solver = field(metadata=saved(Part(Solver, "solver_")))
+    _options: Options = field(metadata=saved(OPTIONS | POWER))
+    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
+    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
 
     kind: ClassVar[str] = "gaussian_process"
     record: ClassVar[Any] = RECORD

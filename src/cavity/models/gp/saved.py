@@ -3,23 +3,16 @@
 import numpy as np
 
 from cavity.base import records
-from cavity.base.kept import kept
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
-from cavity.models.latent import EP_TRACE, FITTED
-from cavity.models.learnt import LEARNT
-from cavity.models.process.process import COVARIANCE, OPTIONS, check_columns
+from cavity.models.latent import IN_FRONT
+from cavity.models.process.process import check_columns
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
-ARRAYS = {  # of U rows that are in use, and J sites of negative precision
-    "X": Array("N D"),
-    "mean": Array("N"),
-    "variance": Array("N", "nonnegative"),
+ARRAYS = {
     "_loo": Array("N", "any"),
-    "_influence?": Array("N", "known"),
     "_tau": Array("N"),
     "_rho": Array("N"),
-    "_alpha": Array("U"),
     "rows_X": Array("N D"),
     "rows_y": Array("N | N 2", "known"),
     "rows_base": Array("N"),
@@ -27,25 +20,17 @@ ARRAYS = {  # of U rows that are in use, and J sites of negative precision
     "rows_noise?": Array("N", "positive"),
     "rows_spare": Array("N", kind="b"),
     "rows_idle": Array("N", kind="b"),
-    "solver_root": Array("U", "nonnegative"),
-    "solver_triangle": Array("U U", "triangle"),
-    "solver_diagonal?": Array("U", "nonnegative"),
-    "solver_negative?": Array("J", "nonnegative", "i"),
-    "solver_weight?": Array("J", "positive"),
-    "solver_reach?": Array("J U"),
-    "solver_corner?": Array("J J", "triangle"),
     "prior_mean": Array("() | P"),
-    **EP_TRACE,
     "trace_learning?": Array("l", "any"),
 }
-SETTINGS = FITTED | {
-    "n_samples": integer(1, "N"),
-    **kept("D"),
-    "learnt?": LEARNT,
-    "_options": OPTIONS | {"schedule": one_of("sequential", "parallel"), "power": SHARE},
-    "solver": {"inverted": FLAG, "log_determinant": NUMBER},
-    "covariance": COVARIANCE,
-}
+POWER = {"schedule": one_of("sequential", "parallel"), "power": SHARE}  # options of these fits alone
+SETTINGS = {"n_samples": integer(1, "N"), "solver": {"inverted": FLAG, "log_determinant": NUMBER}}
+ORDER = (
+    *IN_FRONT,
+    *("learnt", "_options", "solver", "covariance"),
+    *("X", "mean", "variance", "_loo", "_influence", "_tau", "_rho", "_alpha", "rows_"),
+    *("solver_root", "solver_triangle", "solver_diagonal", "solver_", "prior_mean", "trace_"),
+)
 
 
 def _fits(arrays, settings, sizes):
@@ -88,7 +73,7 @@ RECORD = Record(
     ARRAYS,
     SETTINGS,
     (together(*(f"solver_{name}" for name in NEGATIVE)), _fits),
-    {"rows_": "_rows.", "solver": "_solver", "solver_": "_solver.", "prior_mean": "model.mean"}
-    | {name: f"model.{name}" for name in ("covariance", "likelihood")},
+    {"rows_": "_rows.", "solver": "_solver", "prior_mean": "model.mean"},
     {"_rows": (_stored, _rows)},
+    ORDER,
 )

@@ -15,59 +15,44 @@ from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.ep.weights import weights_of
 from cavity.jobs.job import QUIET
-from cavity.likelihoods.parameters import PARAMETER_RANGE, FreeParameters, slopes
+from cavity.likelihoods.parameters import PARAMETER_RANGE, slopes
+from cavity.models.evaluations import EvidencePoint
+from cavity.models.free_settings import FreeSettings
 
 PRIOR = "prior_variance"
 SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))  # log factors to start from
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What is searched: factors on prior variances, as logs, and the likelihood."""
+class FactorSettings:
+    """What is searched."""
 
-    log_factors: np.ndarray
+    prior: object  # logs of factors on prior variances, (n,); of mixed models the covariances of all terms, a tuple
     likelihood: object
 
 
-class FreeSettings:
-    """Base of the free settings as one vector: `n_prior` numbers of the prior, then `free` ones of the likelihood."""
-
-    @property
-    def size(self):
-        """The number of free settings."""
-        return self.n_prior + self.free.size
-
-    def gradient(self, evidence, point):
-        """That of the log evidence at a point."""
-        return evidence.gradient(point, self)
-
-
-class Vector(FreeSettings):
-    """The free settings as one vector: logs of factors on prior variances, then free numbers of the likelihood."""
+class FreeFactors(FreeSettings):
+    """Logs of factors on prior variances, then free numbers of the likelihood."""
 
     scan = SCAN
 
     def __init__(self, names, groups, likelihood, unit):
         self.groups = groups
         self.labels = () if PRIOR not in names else (None,) if groups is None else np.unique(groups[groups >= 0])
-        self.n_prior = len(self.labels)
-        self.warns_of_flat = self.n_prior == 1  # that one of several vanishes is what is asked for
-        self.free = FreeParameters(likelihood, [name for name in names if name != PRIOR], unit)
-        self.likelihood = likelihood
+        self.warns_of_flat = len(self.labels) == 1  # that one of several vanishes is what is asked for
+        super().__init__(len(self.labels), likelihood, [name for name in names if name != PRIOR], unit)
 
-    def pack(self, log_factor, likelihood):
+    def start(self, log_factor, likelihood):
         """The vector of a common factor and a likelihood."""
         return np.append(np.full(self.n_prior, log_factor), self.free.pack(likelihood))
 
     def unpack(self, x):
         """The settings of a vector."""
-        return Settings(x[: self.n_prior], self.free.unpack(x[self.n_prior :], self.likelihood))
+        return FactorSettings(x[: self.n_prior], self.likelihood_at(x))
 
-    def bounds(self, *others):
-        """(low, high) of every entry."""
-        far = np.log(PARAMETER_RANGE)
-        prior = np.full((self.n_prior, 2), far) * [-1.0, 1.0]
-        return np.concatenate([prior, self.free.bounds(self.likelihood, *map(self.free.pack, others))])
+    def prior_bounds(self):
+        """(low, high) of every log factor."""
+        return np.full((self.n_prior, 2), np.log(PARAMETER_RANGE)) * [-1.0, 1.0]
 
     def factors(self, log_factors, n):
         """A factor on each of n prior variances, or one on all."""
@@ -78,8 +63,8 @@ class Vector(FreeSettings):
             out[self.groups == label] = np.exp(value)
         return out
 
-    def described(self, settings, problem):
-        """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
+    def describe_prior(self, settings, problem):
+        """Names and values of prior variances, or of factors on them, and their derivatives in the logs."""
         variance, names, units = problem.prior.variance, [], []
         for label in self.labels:
             own = np.unique(variance if label is None else variance[self.groups == label])
@@ -87,94 +72,15 @@ class Vector(FreeSettings):
             name = PRIOR if same else f"{PRIOR} factor"
             names.append(name if self.n_prior == 1 else f"{name}[{label}]")
             units.append(float(own[0]) if same else 1.0)
-        factors = np.exp(settings.log_factors) * np.array(units)
-        slopes_of = np.diag(np.append(factors, np.zeros(self.free.size)))
-        slopes_of[self.n_prior :, self.n_prior :] = self.free.jacobian(settings.likelihood)
-        values = [*factors.tolist(), *self.free.values(settings.likelihood)]
-        return [*names, *self.free.labels()], values, slopes_of
+        values = np.exp(settings.prior) * np.array(units)
+        return names, values.tolist(), np.diag(values)
 
     def flat(self, x, i, _):
         """A prior variance beyond which the evidence does not fall, in words: what, where, and what that means."""
         return "prior variance", f"{np.exp(x[i]):.1g} times the given one", ""
 
-    def log_prior(self, _):
-        """No settings are more likely than others."""
-        return 0.0, np.zeros(0)
 
-
-@dataclass(slots=True)
-class EvidencePoint:
-    """A fit at some settings."""
-
-    settings: Settings
-    problem: object
-    geometry: object
-    fit: object
-    log_evidence: float
-
-    @property
-    def converged(self):
-        """Whether it is a fixed point of EP."""
-        return self.fit.converged
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """What a search goes on with of an evaluation before the process was killed."""
-
-    log_evidence: float = np.nan
-    converged: bool = False
-    gradient: np.ndarray | None = None
-    settings: Settings | None = None
-
-
-class Memory:
-    """The evaluations of a search, in order. A search that goes on asks the same again, up to where it was killed."""
-
-    def __init__(self, evidence, job):
-        self._evidence, self._job, self._next = evidence, job, 0
-        kept = job.resumed(Remembered)
-        self._known, self._sites = ([], None) if kept is None else (kept["points"], kept["sites"])
-        self._last = None  # an evaluation of which nobody knows yet whether its gradient will be asked for
-
-    def point(self, settings, found):
-        """Return the next evaluation, by found() if it is not remembered."""
-        self.keep()
-        if self._next < len(self._known):
-            point = replace(self._known[self._next], settings=settings)
-            self._next += 1
-            if self._next == len(self._known):
-                self._evidence.start = self._sites
-            if np.isnan(point.log_evidence):
-                raise ArithmeticError("EP has failed here before")
-            return point
-        try:
-            point = found()
-        except (ArithmeticError, np.linalg.LinAlgError):
-            self._last = Remembered()
-            raise
-        self._last = Remembered(point.log_evidence, point.converged)
-        return point
-
-    def gradient(self, point, found):
-        """Return the gradient at the last evaluation, by found() if it is not remembered."""
-        if isinstance(point, Remembered):
-            return point.gradient.copy()
-        gradient = found()
-        self._last = replace(self._last, gradient=gradient.copy())
-        self.keep()
-        return gradient
-
-    def keep(self):
-        """Keep the last evaluation."""
-        if self._last is not None and self._job.keeps:
-            self._known = [*self._known, self._last]
-            self._next, self._last = len(self._known), None
-            kept = {"points": self._known, "sites": self._evidence.start}
-            self._job.keep(lambda: kept)
-
-
-class Evidence:
+class LinearEvidence:
     """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last.
 
     Where that leads nowhere, as from settings that are far away, it starts without sites.
@@ -182,22 +88,15 @@ class Evidence:
 
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
-        self.options, self.start, self.asked = replace(options, job=QUIET), None, options.job
-        self._job = options.job.within("search")
-        self._memory = Memory(self, self._job)
-
-    def forget(self):
-        """Start the next fit without sites."""
-        self.start = None
+        self.options, self.start, self.job = replace(options, job=QUIET), None, options.job.within("search")
 
     def problem_at(self, settings):
-        """The problem with a prior."""
+        """The problem with the prior of some settings."""
         prior, problem = self.problem.prior, self.problem
-        if not len(settings.log_factors):
+        if not len(settings.prior):
             return problem
-        return problem.with_prior(
-            prior.mean, prior.variance * self.vector.factors(settings.log_factors, len(prior.mean))
-        )
+        factors = self.vector.factors(settings.prior, len(prior.mean))
+        return problem.with_prior(prior.mean, prior.variance * factors)
 
     def best(self, settings):
         """The problem of a model with these settings."""
@@ -211,16 +110,9 @@ class Evidence:
         return Sites(likelihood, rows.y, rows.weights, self.options.power)
 
     def at(self, settings, **options):
-        """The `EvidencePoint` of some settings, or what is remembered of it; `options` replace those of EP."""
-        return self._memory.point(settings, lambda: self._point(settings, options))
-
-    def remember(self):
-        """Keep the last evaluation, now that nobody will ask for its gradient."""
-        self._memory.keep()
-
-    def _point(self, settings, options):
+        """Return the `EvidencePoint` of some settings; `options` replace those of EP."""
         problem = self.problem_at(settings)
-        geometry = problem.geometry(self.threads, self._job)
+        geometry = problem.geometry(self.threads, self.job)
         options = replace(self.options, **options)
         fit = self._fit(geometry, settings.likelihood, options, "fit")
         if self.start is not None and (fit is None or not fit.converged):
@@ -229,11 +121,11 @@ class Evidence:
         if fit.converged and fit.tau is not None:
             self.start = fit.tau, fit.rho
         value = fit.log_evidence + self.problem.rows.log_p_known(settings.likelihood)[1]
-        return EvidencePoint(settings, problem, geometry, fit, value)
+        return EvidencePoint(settings, value, fit.belief, geometry, fit, problem)
 
     def _fit(self, geometry, likelihood, options, name):
         """Run the engine, which keeps what it keeps by that name; None where arithmetic fails."""
-        options = replace(options, job=self._job.within(name).unheard())
+        options = replace(options, job=self.job.within(name).unheard())
         try:
             return make_engine(geometry, self.sites(likelihood), options, self.start).run()
         except (ArithmeticError, np.linalg.LinAlgError):
@@ -243,12 +135,8 @@ class Evidence:
 
     def gradient(self, point, vector):
         """The derivatives at a point in the free settings of a vector."""
-
-        def found():
-            by_prior = self.prior_gradient(point, vector) if vector.n_prior else np.zeros(0)
-            return np.append(by_prior, self.likelihood_gradient(point, vector.free))
-
-        return self._memory.gradient(point, found)
+        by_prior = self.prior_gradient(point, vector) if vector.n_prior else np.zeros(0)
+        return np.append(by_prior, self.likelihood_gradient(point, vector.free))
 
     def prior_gradient(self, point, vector):
         """Derivatives in the logs of factors: of the expected log prior, as sites are constants at a fixed point

@@ -1,6 +1,7 @@
 """What a GLM learns by the log evidence: factors on prior variances, and parameters of the likelihood."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -9,23 +10,9 @@ from cavity.base.loop import CONVERGED, STOPPED
 from cavity.likelihoods.base import guessed, spread
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
 from cavity.models.learnt import Learnt
-from cavity.models.linear.evidence import PRIOR, Evidence, Vector
-from cavity.models.search import (
-    FARTHER,
-    NO_FIXED_POINT,
-    NOT_LEARNT,
-    SEARCH_TOL,
-    STARTS,
-    Objective,
-    climb,
-    curvature,
-    ended,
-    errors_of,
-    leave_plateaus,
-    status_at_bounds,
-    values_of,
-    warn_without_start,
-)
+from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
+from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, evaluate_starts, maximise
+from cavity.models.standard_errors import standard_errors
 from cavity.sources.features import constant_columns
 from cavity.sources.reading import each_block
 
@@ -33,7 +20,6 @@ START_ROWS = 1 << 12  # most rows of the regression that says where to start
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # a regression leaves a smaller spread than a constant does, unless it follows outliers
 FLAT = 1e-3  # nats that it must fall: less makes no difference between models
-CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
 MOST_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
 LIMITS = {  # what likelihoods are at the far end of a parameter
     ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
@@ -54,21 +40,13 @@ def names_to_learn(likelihood, learn):
 def check_can_learn(model, names, method, schedule):
     """Raise ValueError where parameters of a likelihood cannot be found, by their names."""
     own = [name for name in names if name != PRIOR]
-    way = next(
-        (
-            f"{name}={value!r}"
-            for name, value, unable in (
-                ("method", method, "adf"),
-                ("schedule", schedule, "stochastic"),
-                ("approximation", model.approximation, "diagonal"),
-            )
-            if value == unable
-        ),
-        None,
-    )
-    if own and way is not None:
+    choices = {"method": method, "schedule": schedule, "approximation": model.approximation}
+    unable = [f"{name}={value!r}" for name, value in choices.items() if value in ("adf", "stochastic", "diagonal")]
+    if own and unable:
         kind = type(model.likelihood).__name__
-        raise ValueError(f"{way} cannot find {own[0]} of {kind}: give a number, or use EP with approximation='full'")
+        raise ValueError(
+            f"{unable[0]} cannot find {own[0]} of {kind}: give a number, or use EP with approximation='full'"
+        )
 
 
 def checked_groups(value, given, problem, names, added):
@@ -113,56 +91,42 @@ def checked_groups(value, given, problem, names, added):
     return np.append(np.full(int(added), -1), groups.astype(np.intp))
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search ended with: the problem with what was learnt, sites to start from, and how it ended."""
-
-    problem: object
-    start: tuple | None = None
-    learnt: Learnt | None = None
-    status: str = CONVERGED  # of the search
-    trace: dict = field(default_factory=dict)  # of the search
-
-
-def learned(problem, names, groups, threads, options):
-    """Maximise the log evidence over what is named; return what was `Found`."""
-    starts = starting_likelihoods(problem, names)
+def learn_settings(problem, names, groups, threads, options):
+    """Maximise the log evidence over what is named; return a `SearchResult`."""
+    starts = choose_likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
-    vector = Vector(names, groups, starts[0], unit_of(problem.used.y))
-    return searched(Evidence(problem, vector, threads, options), starts)
+    vector = FreeFactors(names, groups, starts[0], unit_of(problem.used.y))
+    return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job)
 
 
-def searched(evidence, starts):
+def maximise_evidence(evidence, starts, job):
     """Maximise a log evidence over the free settings of its vector; `starts` are the likelihoods to begin with."""
     vector, problem = evidence.vector, evidence.problem
     if vector.size == 0:
-        return Found(problem)
-    objective, bounds = Objective(evidence, vector, problem.used.n), vector.bounds(*starts)
-    job = evidence.asked
-    start = _start(objective, vector, starts, bounds, job.stage(STARTS))
-    x, value, status = start, np.inf, STOPPED if job.stopped else NOT_LEARNT
-    if objective.values:
-        best = climb(objective, start, bounds, job=job.stage("search"))
-        value, x, slope = leave_plateaus(objective, best, bounds, job.stage("plateaus"))
-        status = status_at_bounds(ended(objective, value, slope, job), objective, x, bounds)
-    else:
-        warn_without_start(len(starts))
-    settings, sites = vector.unpack(x), evidence.start
-    names, values, slopes_of = vector.described(settings, problem)
-    sd, note = [None] * len(x), f"no standard errors: {status}"
-    if status == CONVERGED:
-        sd, note = _errors(evidence, vector, x, bounds, value, names, slopes_of, job.stage("standard errors"))
-    evidence.remember()
+        return SearchResult(problem)
+    objective = Objective(evidence, vector, problem.used.n, evidence.job)
+    bounds = vector.bounds(*map(vector.free.pack, starts))
+    start = _choose_start(objective, starts, bounds, job.stage(STARTS))
+    value, x, status = maximise(objective, [start], bounds, job, len(starts))
+    settings, sites = vector.unpack(start if x is None else x), evidence.start
+    names, values, jacobian = vector.describe(settings, problem)
+    sd, note = [None] * len(start), f"no standard errors: {status}"
+    if status == CONVERGED and len(x) > MOST_ERRORS:
+        note = f"no standard errors of more than {MOST_ERRORS} numbers"
+    elif status == CONVERGED:
+        is_flat, stage = partial(_is_flat, objective.evaluations, x, bounds, value), job.stage("standard errors")
+        sd, note = standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
+    objective.evaluations.keep()
     learnt = Learnt(tuple(names), tuple(values), tuple(sd), note)
     status = STOPPED if job.stopped else status
-    return Found(evidence.best(settings), sites, learnt, status, objective.trace)
+    return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites)
 
 
 # ------------------------------------------------------------------------------------------ starts
 
 
-def starting_likelihoods(problem, names):
+def choose_likelihoods(problem, names):
     """Return the likelihoods to start from: open parameters as the data suggest, and then all that are learnt."""
     likelihood, rows = problem.model.likelihood, problem.used
     wanted = [name for name in names if name != PRIOR]
@@ -172,7 +136,7 @@ def starting_likelihoods(problem, names):
         if likelihood.parameters[name] in ("scale", "positive") and getattr(likelihood, name) == 0:
             raise ValueError(f"{name} of {type(likelihood).__name__} is 0, from where no search leads on; give None")
     starts = []
-    for fitted in _fitted(problem):
+    for fitted in _fit_roughly(problem):
         suggested = likelihood.starting_values(rows.y, fitted)
         given = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
         other = {name: suggested[name] for name in wanted if np.size(suggested[name]) == np.size(getattr(given, name))}
@@ -181,7 +145,7 @@ def starting_likelihoods(problem, names):
     return starts
 
 
-def _fitted(problem):
+def _fit_roughly(problem):
     """Return rough values of f, a list: of the least-squares regression, or of a constant where there are few rows.
 
     Both where the regression has followed outliers: then the rows are OUTLIERS_SPREAD times as far from it as from
@@ -208,57 +172,36 @@ def _fitted(problem):
     return [offset + linear, *([offset + centre] if follows_outliers else [])]
 
 
-def _start(objective, vector, likelihoods, bounds, job):
+def _choose_start(objective, likelihoods, bounds, job):
     """Return where to begin: the likelihood, and then the common factor, of the largest evidence.
 
     Far from the maximum the evidence is flat.
     """
+    vector = objective.vector
 
     def best_of(places, job):
-        return int(np.argmin(values_of(objective, places, job, before=objective.evidence.forget)))
+        return int(np.argmin(evaluate_starts(objective, places, job, afresh=True)))
 
-    tried = [np.clip(vector.pack(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
+    tried = [np.clip(vector.start(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
     several = len(tried) > 1 or not vector.n_prior
     best = best_of(tried, job) if several else 0
     if job.stopped or not vector.n_prior:
         return tried[best]
-    scan = [np.clip(vector.pack(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
+    scan = [np.clip(vector.start(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
     return scan[best_of(scan, job.going_on(several * len(tried)))]
 
 
 # ------------------------------------------------------------------------------------------ the end of a search
 
 
-def _errors(evidence, vector, x, bounds, value, names, slopes_of, job):
-    """Return the standard errors of what the free numbers stand for, None where there are none, and why.
-
-    `slopes_of` are the derivatives of that, (n, n). The errors come from the curvature of the log evidence. Where it
-    has no maximum, a warning says so.
-    """
-    none = [None] * len(x)
-    if len(x) > MOST_ERRORS:
-        return none, f"no standard errors of more than {MOST_ERRORS} numbers"
-    stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
-    free = np.flatnonzero(~stopped)
-    bent = curvature(evidence, vector, x, free, job)
-    if job.stopped:
-        return none, f"no standard errors: {STOPPED}"
-    if bent is not None:
-        stopped[free[np.diagonal(bent) < CLEAR]] = True
-    flat = [i for i in np.flatnonzero(stopped) if _has_no_maximum(evidence, vector, x, i, bounds, value)]
-    if bent is None:
-        return none, NO_FIXED_POINT
-    inside = ~np.isin(free, flat)
-    return errors_of(bent[np.ix_(inside, inside)], free[inside], slopes_of, names)
-
-
-def _has_no_maximum(evidence, vector, x, i, bounds, value):
+def _is_flat(evaluations, x, bounds, value, i):
     """Whether the evidence does not fall far out in a free number; a warning says so, if the vector wants one."""
+    vector = evaluations.vector
     for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()
         further[i] = np.clip(x[i] + way * FARTHER, *bounds[i])
         try:
-            point = evidence.at(vector.unpack(further), tol=SEARCH_TOL, double_loop=0)
+            point = evaluations.at(further, tol=SEARCH_TOL, double_loop=0)
         except (ArithmeticError, np.linalg.LinAlgError):
             continue
         if point.converged and -point.log_evidence <= value + FLAT:

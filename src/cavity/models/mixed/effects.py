@@ -1,11 +1,12 @@
 """The joint Gaussian posterior of all effects, and what it says about rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from cavity.base.lazy import sparse
+from cavity.base.records import Array, saved
 from cavity.base.rows import check_moments
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import Threads, single_blas
@@ -17,11 +18,11 @@ TOGETHER = 1 << 20  # numbers of the dense rows that are solved for at a time
 class Effects:
     """N(mean, Q^-1), Q by the columns of its lower triangle."""
 
-    mean: np.ndarray  # (n,)
-    indptr: np.ndarray
-    indices: np.ndarray
-    entries: np.ndarray  # (E,): of Q
-    order: np.ndarray  # (n,): of elimination
+    mean: np.ndarray = field(metadata=saved(Array("n")))
+    indptr: np.ndarray = field(metadata=saved(Array("m", "nonnegative", "i")))
+    indices: np.ndarray = field(metadata=saved(Array("e", "nonnegative", "i")))
+    entries: np.ndarray = field(metadata=saved(Array("e")))  # of Q
+    order: np.ndarray = field(metadata=saved(Array("n", "nonnegative", "i")))  # of elimination
 
     @classmethod
     def of(cls, geometry, belief):

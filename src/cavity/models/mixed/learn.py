@@ -4,28 +4,21 @@ A covariance matrix is V = C C' with C = U diag(exp(l)) B: U the units of the ef
 numbers are l and the entries of B below the diagonal: whatever they are V is proper, and its scale is in l alone.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cavity.base.errors import within_range
-from cavity.likelihoods.parameters import PARAMETER_RANGE, FreeParameters, unit_of
+from cavity.likelihoods.parameters import PARAMETER_RANGE, unit_of
 from cavity.models.defaults import location_and_spread
-from cavity.models.linear.evidence import Evidence, FreeSettings
-from cavity.models.linear.learn import searched, starting_likelihoods
+from cavity.models.free_settings import FreeSettings, block_diagonal
+from cavity.models.linear.evidence import FactorSettings, LinearEvidence
+from cavity.models.linear.learn import choose_likelihoods, maximise_evidence
 from cavity.models.mixed.layout import inverse
 
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
 DEPENDS = 1e-2  # share of its sd that an effect has of its own where it counts as determined by others
 FLAT, AVOID_ZERO = "flat", "avoid-zero"
-
-
-@dataclass(frozen=True, slots=True)
-class MixedSettings:
-    """What is searched: the covariances of all terms, and the likelihood."""
-
-    covariances: tuple
-    likelihood: object
 
 
 class Root:
@@ -54,7 +47,7 @@ class Root:
         by_factor = 2.0 * by_covariance @ factor  # tr(G (dC C' + C dC')) = 2 tr(C' G dC)
         return np.append(np.sum(by_factor * factor, axis=1), (scale[:, None] * by_factor)[self.below])
 
-    def described(self, x):
+    def describe(self, x):
         """Standard deviations and then correlations, and their derivatives in the free numbers."""
         covariance = self.covariance(x)
         sd = np.sqrt(np.diagonal(covariance))
@@ -76,8 +69,8 @@ def _unit(k, i, j):
     return out
 
 
-class MixedVector(FreeSettings):
-    """The free settings as one vector: numbers of open covariances, then free numbers of the likelihood."""
+class FreeCovariances(FreeSettings):
+    """Numbers of open covariances, then free numbers of the likelihood."""
 
     scan = (0.0,)
     warns_of_flat = True
@@ -85,19 +78,19 @@ class MixedVector(FreeSettings):
     def __init__(self, terms, given, names, likelihood, rows, prior):
         """`given` are the covariances, None where they are open; `names` those of open parameters."""
         unit = location_and_spread(likelihood, rows)[1]
-        self.terms, self.given, self.prior = terms, given, prior
-        pairs = list(zip(terms, given, strict=True))
-        self.roots = [Root(_units(term, unit)) if each is None else None for term, each in pairs]
+        self.given, self.prior = given, prior
+        self.roots = [
+            Root(_units(term, unit)) if each is None else None for term, each in zip(terms, given, strict=True)
+        ]
         self.open = [(term, root) for term, root in zip(terms, self.roots, strict=True) if root is not None]
-        self.n_prior = sum(root.size for _, root in self.open)
-        self.likelihood, self.free = likelihood, FreeParameters(likelihood, names, unit_of(rows.y))
+        super().__init__(sum(root.size for _, root in self.open), likelihood, names, unit_of(rows.y))
 
     def parts(self, x):
         """The free numbers of each open covariance."""
         ends = np.cumsum([root.size for _, root in self.open])
         return np.split(x[: self.n_prior], ends[:-1]) if self.open else []
 
-    def pack(self, log_factor, likelihood):
+    def start(self, log_factor, likelihood):
         """The vector of a factor on the variances that the search begins with."""
         start = np.log(FIRST_SHARE) + 0.5 * log_factor
         parts = [np.append(np.full(root.k, start), np.zeros(root.size - root.k)) for _, root in self.open]
@@ -108,36 +101,37 @@ class MixedVector(FreeSettings):
         parts = iter(self.parts(x))
         both = zip(self.roots, self.given, strict=True)
         covariances = tuple(given if root is None else root.covariance(next(parts)) for root, given in both)
-        return MixedSettings(covariances, self.free.unpack(x[self.n_prior :], self.likelihood))
+        return FactorSettings(covariances, self.likelihood_at(x))
 
-    def bounds(self, *others):
-        """(low, high) of every entry."""
+    def prior_bounds(self):
+        """(low, high) of every number of a covariance."""
         far = 0.5 * np.log(PARAMETER_RANGE)
-        prior = [[(-far, far)] * root.k + [(-np.inf, np.inf)] * (root.size - root.k) for _, root in self.open]
-        likelihood = self.free.bounds(self.likelihood, *map(self.free.pack, others))
-        return np.concatenate([np.reshape([pair for part in prior for pair in part], (-1, 2)), likelihood])
+        counts = [[root.k, root.size - root.k] for _, root in self.open]
+        highest = np.repeat([far, np.inf] * len(counts), np.ravel(counts).astype(np.intp))
+        return np.column_stack([-highest, highest])
 
-    def described(self, settings, _):
-        """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
-        x = self.vector(settings)
-        names, values, slopes_of, first = [], [], np.zeros((self.size, self.size)), 0
-        for (term, root), part in zip(self.open, self.parts(x), strict=True):
-            found, own = root.described(part)
+    def describe_prior(self, settings, _):
+        """Standard deviations and correlations of open covariances, and their derivatives in the free numbers."""
+        names, values, blocks = [], [], []
+        for (term, root), part in zip(self.open, self.parts(self.pack(settings)), strict=True):
+            components, jacobian = root.describe(part)
             names += component_names(term)
-            values += found
-            slopes_of[first : first + root.size, first : first + root.size] = own
-            first += root.size
-        slopes_of[first:, first:] = self.free.jacobian(settings.likelihood)
-        return [*names, *self.free.labels()], [*values, *self.free.values(settings.likelihood)], slopes_of
+            values += components
+            blocks.append(jacobian)
+        return names, values, block_diagonal(*blocks)
 
-    def vector(self, settings):
+    def opened(self, settings):
+        """Roots and values of the open covariances."""
+        pairs = zip(self.roots, settings.prior, strict=True)
+        return [(root, covariance) for root, covariance in pairs if root is not None]
+
+    def pack(self, settings):
         """The vector of some settings."""
         parts = []
-        for root, covariance in zip(self.roots, settings.covariances, strict=True):
-            if root is not None:
-                factor = np.linalg.cholesky(covariance / root.units / root.units[:, None])
-                diagonal = np.diagonal(factor)
-                parts.append(np.append(np.log(diagonal), (factor / diagonal[:, None])[root.below]))
+        for root, covariance in self.opened(settings):
+            factor = np.linalg.cholesky(covariance / root.units / root.units[:, None])
+            diagonal = np.diagonal(factor)
+            parts.append(np.append(np.log(diagonal), (factor / diagonal[:, None])[root.below]))
         return np.concatenate([*parts, self.free.pack(settings.likelihood)])
 
     def flat(self, x, i, way):
@@ -145,7 +139,7 @@ class MixedVector(FreeSettings):
 
         `way` is positive where that is towards larger ones.
         """
-        names, values, _ = self.described(self.unpack(x), None)
+        names, values, _ = self.describe(self.unpack(x))
         firsts = np.cumsum([0, *(root.size for _, root in self.open)])
         which = int(np.searchsorted(firsts, i, side="right")) - 1
         first, root = firsts[which], self.open[which][1]
@@ -160,8 +154,7 @@ class MixedVector(FreeSettings):
         """That of the open covariances, and its slopes: log |V|/2 of each to keep away from zero, or nothing."""
         if self.prior == FLAT:
             return 0.0, np.zeros(0)
-        opened = [each for root, each in zip(self.roots, settings.covariances, strict=True) if root is not None]
-        value = sum(0.5 * np.linalg.slogdet(covariance)[1] for covariance in opened)
+        value = sum(0.5 * np.linalg.slogdet(covariance)[1] for _, covariance in self.opened(settings))
         parts = [np.append(np.ones(root.k), np.zeros(root.size - root.k)) for _, root in self.open]
         return float(value), np.concatenate([np.zeros(0), *parts])
 
@@ -182,12 +175,12 @@ def component_names(term):
     ]
 
 
-class MixedEvidence(Evidence):
+class MixedEvidence(LinearEvidence):
     """The log evidence of a mixed model at given covariances and parameters of the likelihood."""
 
     def problem_at(self, settings):
         """The problem with these covariances."""
-        return self.problem.with_covariances(settings.covariances)
+        return self.problem.with_covariances(settings.prior)
 
     def best(self, settings):
         """The problem of a model with these settings."""
@@ -203,21 +196,20 @@ class MixedEvidence(Evidence):
         layout, belief, pattern = point.problem.layout, point.fit.belief, point.geometry.pattern
         rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
         moments = layout.second_moments(belief.inverse[pattern.prior] + belief.step[rows] * belief.step[columns])
-        x, found, first = vector.vector(point.settings), [], 0
+        parts, found = iter(vector.parts(vector.pack(point.settings))), []
         for root, covariance, sums, (levels, _) in zip(
-            vector.roots, point.settings.covariances, moments, layout.shapes, strict=True
+            vector.roots, point.settings.prior, moments, layout.shapes, strict=True
         ):
             if root is not None:
                 precision = inverse(covariance)
                 slopes_of = 0.5 * (precision @ sums @ precision - levels * precision)
-                found.append(root.slopes(x[first : first + root.size], slopes_of))
-                first += root.size
+                found.append(root.slopes(next(parts), slopes_of))
         return np.concatenate(found)
 
 
-def learned(problem, names, threads, options):
-    """Maximise the log evidence over open covariances and what is named of the likelihood; return what was `Found`."""
-    starts = starting_likelihoods(problem, names)
+def learn_settings(problem, names, threads, options):
+    """Maximise the log evidence over open covariances and what is named of the likelihood; return a `SearchResult`."""
+    starts = choose_likelihoods(problem, names)
     given, prior = problem.covariances, problem.model.effects_prior
-    vector = MixedVector(problem.terms, given, names, starts[0], problem.used, prior)
-    return searched(MixedEvidence(problem, vector, threads, options), starts)
+    vector = FreeCovariances(problem.terms, given, names, starts[0], problem.used, prior)
+    return maximise_evidence(MixedEvidence(problem, vector, threads, options), starts, options.job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,18 +11,19 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.labels import recoded
-from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
+from cavity.base.records import FLAG, NUMBER, Array, Part, names, saved
 from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
-from cavity.models.latent import LatentPosterior, SitesPosterior, log_density, outcome
+from cavity.models.latent import ROW_WEIGHTS, LatentPosterior, SitesPosterior, log_density, outcome
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import group_log_densities
 from cavity.models.mixed.named import NamedEffects
 from cavity.models.mixed.readers import Reader
-from cavity.models.mixed.saved import RECORD
+from cavity.models.mixed.saved import MODEL, RECORD
 from cavity.models.mixed.solution import updated
 from cavity.models.observations import Observations
 
@@ -109,17 +110,17 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         As of `GLMPosterior`.
     """
 
-    model: MixedGLM
-    mean: FloatArray
-    variance: FloatArray
-    covariance: FloatArray
-    effective_parameters: float
-    _effects: Effects
+    model: MixedGLM = field(metadata=saved(Part(MODEL)))
+    mean: FloatArray = field(metadata=saved(Array("d")))
+    variance: FloatArray = field(metadata=saved(Array("d", "nonnegative")))
+    covariance: FloatArray = field(metadata=saved(Array("d d", "symmetric")))
+    effective_parameters: float = field(metadata=saved(NUMBER))
+    _effects: Effects = field(metadata=saved(Part(Effects, "effects_")))
     _reader: Reader
-    has_offset: bool = False
-    chosen: tuple[Any, ...] | None = None
-    _row_weights: FloatArray | None = None
-    observation_digest: ObservationDigest | None = None
+    has_offset: bool = field(default=False, metadata=saved(FLAG))
+    chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
+    _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
     kind: ClassVar[str] = "mixed"
     record: ClassVar[Any] = RECORD

@@ -3,26 +3,9 @@
 import numpy as np
 
 from cavity.base import arrays as arrays_of
-from cavity.base.observation_digest import DIGEST_FIELD
-from cavity.base.records import (
-    FLAG,
-    NUMBER,
-    NUMBERS,
-    TABLE,
-    TEXT,
-    Array,
-    Made,
-    Nullable,
-    Record,
-    Setting,
-    check_settings,
-    integer,
-    names,
-    one_of,
-    together,
-)
-from cavity.models.latent import EP_TRACE, FITTED, ROW_WEIGHTS
-from cavity.models.learnt import LEARNT
+from cavity.base import records
+from cavity.base.kept import ROLES
+from cavity.models.latent import IN_FRONT, LIKELIHOOD
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.formula import Coding
 from cavity.models.mixed.learn import AVOID_ZERO, FLAT
@@ -31,18 +14,20 @@ from cavity.models.mixed.readers import FormulaReader, Reader
 from cavity.models.mixed.terms import CONSTANT, RandomEffects, Term, term_name
 
 LABEL = str | int | float
-LABELS = Setting(
+LABELS = records.Setting(
     "lists of strings and numbers",
     lambda value: (
         isinstance(value, list | tuple)
         and all(isinstance(each, list | tuple) and all(isinstance(one, LABEL) for one in each) for each in value)
     ),
+    convert=lambda value: tuple(map(tuple, value)),
 )
-LIST = Setting("a list", lambda value: isinstance(value, list | tuple))
-TERM = {"group": names(), "columns": names(), "index": Nullable(NUMBERS), "labels": LABELS}
-CODING = {"formula": TEXT, "columns": names(), "labels": TABLE}
+INDEX = records.Setting(records.NUMBERS.words, records.NUMBERS.test, convert=lambda value: tuple(map(int, value)))
+LIST = records.Setting("a list", lambda value: isinstance(value, list | tuple))
+TERM = {"group": records.names(), "columns": records.names(), "index": records.Nullable(INDEX), "labels": LABELS}
+CODING = {"formula": records.TEXT, "columns": records.names(), "labels": records.TABLE}
 OF_READER = ("columns", "roles", "intercept", "centre", "spread")  # its fields that are saved as they are
-EFFECTS = {"group": names(), "slopes": LIST, "intercept": FLAG, "correlated": FLAG}
+EFFECTS = {"group": records.names(), "slopes": LIST, "intercept": records.FLAG, "correlated": records.FLAG}
 
 
 # ------------------------------------------------------------------------------------------ the reader of rows
@@ -68,8 +53,8 @@ def _coded(coding):
 def _reader(terms, n_features, coding=None, **parts):
     """The Reader of these parts."""
     found = []
-    for i, (columns, term) in enumerate(terms):
-        levels = Levels(columns, term["labels"], np.asarray(parts.pop(f"levels_{i}")))
+    for i, term in enumerate(terms):
+        levels = Levels(term["group"], term["labels"], np.asarray(parts.pop(f"levels_{i}")))
         codes, Z = np.zeros(0, dtype=np.intp), np.zeros((0, len(term["columns"])))
         found.append(Term(levels, term["columns"], term["index"], codes, Z))
     known = {"terms": tuple(found), "n_features": n_features} | {name: parts.pop(name, None) for name in OF_READER}
@@ -81,20 +66,6 @@ def _reader(terms, n_features, coding=None, **parts):
     codes = {name: column.astype(np.intp) for name, column in columns.items() if name in labels}
     made = Coding(coding["formula"], numbers, codes, labels)
     return FormulaReader(**known, coding=made)
-
-
-def _terms(value):
-    """Groups and settings of terms, as a file has them."""
-    checked = [check_settings(TERM, each) for each in value]
-    return [
-        (
-            term["group"],
-            term
-            | {"labels": tuple(map(tuple, term["labels"]))}
-            | {"index": None if term["index"] is None else tuple(map(int, term["index"]))},
-        )
-        for term in checked
-    ]
 
 
 def _terms_apart(terms):
@@ -126,7 +97,7 @@ def _effects(value):
     """The effects of a model: a formula, or RandomEffects."""
     if isinstance(value, str):
         return value
-    return tuple(RandomEffects(**check_settings(EFFECTS, each)) for each in value)
+    return tuple(RandomEffects(**records.check_settings(EFFECTS, each)) for each in value)
 
 
 def _effects_apart(effects):
@@ -136,48 +107,21 @@ def _effects_apart(effects):
 
 
 def _arrays_of(settings):
-    arrays = {
-        "mean": Array("d"),
-        "variance": Array("d", "nonnegative"),
-        "covariance": Array("d d", "symmetric"),
-        "prior_mean": Array("() | d"),
-        "prior_variance": Array("() | d | d d"),
-        "effects_mean": Array("n"),
-        "effects_indptr": Array("m", "nonnegative", "i"),
-        "effects_indices": Array("e", "nonnegative", "i"),
-        "effects_entries": Array("e"),
-        "effects_order": Array("n", "nonnegative", "i"),
-        **dict.fromkeys(("_loo?", "_tau?", "_rho?"), Array("N", "any")),
-        "_influence?": Array("N", "known"),
-        "_row_weights?": ROW_WEIGHTS,
-        "reader_centre?": Array("f"),
-        "reader_spread?": Array("f", "positive"),
-        **EP_TRACE,
-    }
-    for i, _ in enumerate(settings["reader_terms"]):
-        arrays[f"reader_levels_{i}"] = Array(f"l{i} g{i}", "nonnegative", "i")
-    for i, _ in enumerate(settings.get("reader_coding", {}).get("columns", ())):
-        arrays[f"reader_coded_{i}"] = Array("r", "any", "fi")
-    return arrays
+    arrays = {"reader_centre?": records.Array("f"), "reader_spread?": records.Array("f", "positive")}
+    n_terms, n_coded = len(settings["reader_terms"]), len(settings.get("reader_coding", {}).get("columns", ()))
+    arrays |= {f"reader_levels_{i}": records.Array(f"l{i} g{i}", "nonnegative", "i") for i in range(n_terms)}
+    return arrays | dict.fromkeys((f"reader_coded_{i}" for i in range(n_coded)), records.Array("r", "any", "fi"))
 
 
 def _fits(arrays, settings, sizes):
-    """Whether effects, terms and sites are as many as there should be, as a rule of the record."""
-    if sizes["m"] != sizes["n"] + 1 or arrays["effects_indptr"][-1] != sizes["e"]:
-        return "array 'effects_indptr' must have an entry more than there are effects, and end at the number of entries"
-    words = _pattern(arrays, settings, sizes)
-    if words is not None:
-        return words
-    columns = {
-        term_name(":".join(group), term["columns"]): len(term["columns"]) for group, term in settings["reader_terms"]
-    }
-    if {name: each.shape for name, each in settings["covariances"].items()} != {
-        name: (k, k) for name, k in columns.items()
-    }:
-        return f"setting 'covariances' must have matrices of the terms {', '.join(columns)}"
+    """Whether effects and terms are as many as there should be, as a rule of the record."""
+    terms = settings["reader_terms"]
+    shapes = {term_name(":".join(term["group"]), term["columns"]): 2 * (len(term["columns"]),) for term in terms}
+    if {name: each.shape for name, each in settings["covariances"].items()} != shapes:
+        return f"setting 'covariances' must have matrices of the terms {', '.join(shapes)}"
     for name, each in settings["covariances"].items():
         arrays_of.cholesky(arrays_of.symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
-    random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, (_, term) in enumerate(settings["reader_terms"]))
+    random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, term in enumerate(terms))
     if sizes["d"] + random != sizes["n"]:
         return f"there must be {sizes['d'] + random} effects, as the terms say, got {sizes['n']}"
     found = {name: arrays[f"effects_{name}"] for name in ("mean", "indptr", "indices", "entries", "order")}
@@ -189,7 +133,9 @@ def _fits(arrays, settings, sizes):
 
 
 def _pattern(arrays, settings, sizes):
-    """Whether the effects have a pattern and an order, and levels are combinations of labels; words if not."""
+    """Whether the effects have a pattern and an order, and levels are combinations of labels, as a rule."""
+    if sizes["m"] != sizes["n"] + 1 or arrays["effects_indptr"][-1] != sizes["e"]:
+        return "array 'effects_indptr' must have an entry more than there are effects, and end at the number of entries"
     indptr, indices, n = arrays["effects_indptr"], arrays["effects_indices"], sizes["n"]
     columns = np.repeat(np.arange(n), np.maximum(np.diff(indptr), 0))
     if np.any(np.diff(indptr) < 1) or indptr[0] or len(columns) != sizes["e"]:
@@ -199,7 +145,7 @@ def _pattern(arrays, settings, sizes):
     if not np.array_equal(np.sort(arrays["effects_order"]), np.arange(n)):
         return "array 'effects_order' must have the number of each effect once"
     n_columns = settings["reader_n_features"]
-    for i, (group, term) in enumerate(settings["reader_terms"]):
+    for i, term in enumerate(settings["reader_terms"]):
         index = term["index"]
         if (index is None) != ("reader_coding" in settings):
             return "setting 'reader_terms' must number columns of X where there is no formula, and only there"
@@ -209,52 +155,61 @@ def _pattern(arrays, settings, sizes):
             return "setting 'reader_terms' must number columns of X"
         sizes_of = np.array([len(each) for each in term["labels"]])
         levels = arrays[f"reader_levels_{i}"]
-        if levels.shape[1] != len(group) or len(sizes_of) != len(group) or np.any(levels >= sizes_of):
+        if levels.shape[1] != len(term["group"]) or len(sizes_of) != len(term["group"]) or np.any(levels >= sizes_of):
             return f"array 'reader_levels_{i}' must have numbers of labels, a column for each of the group"
         if np.any(np.diff(np.ravel_multi_index(levels.T, tuple(sizes_of))) < 1):
             return f"array 'reader_levels_{i}' must be in order"
     return None
 
 
-COVARIANCES = Made(
+COVARIANCES = records.Made(
     lambda found: {name: np.array(value, dtype=np.float64) for name, value in found.items()},
-    Setting("an object of matrices", lambda value: isinstance(value, dict) and all(map(NUMBERS.test, value.values()))),
+    records.Setting(
+        "an object of matrices",
+        lambda value: isinstance(value, dict) and all(map(records.NUMBERS.test, value.values())),
+    ),
     lambda covariances: {name: np.asarray(value).tolist() for name, value in covariances.items()},
 )
-RECORD = Record(
+MODEL = {
+    "likelihood": LIKELIHOOD,
+    "effects": records.Made(
+        _effects, records.Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
+    ),
+    "effects_prior": records.one_of(FLAT, AVOID_ZERO),
+    "covariances": COVARIANCES,
+    "prior_mean": records.Array("() | d"),
+    "prior_variance": records.Array("() | d | d d"),
+}
+ORDER = (
+    *IN_FRONT,
+    *("effective_parameters", "has_offset", "chosen", "learnt", "observation_digest"),
+    *("mean", "variance", "covariance", "prior_", "", "_loo", "_tau", "_rho", "_influence", "_row_weights"),
+    *("reader_centre", "reader_spread", "trace_", "reader_levels_", "reader_coded_"),
+)
+RECORD = records.Record(
     _arrays_of,
-    FITTED
-    | {
-        "effective_parameters": NUMBER,
-        "has_offset?": FLAG,
-        "chosen?": names(),
-        "learnt?": LEARNT,
-        "observation_digest?": DIGEST_FIELD,
-        "effects": Made(
-            _effects, Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
-        ),
-        "effects_prior": one_of(FLAT, AVOID_ZERO),
-        "covariances": COVARIANCES,
-        "reader_terms": Made(_terms, LIST, _terms_apart),
-        "reader_n_features": integer(),
-        "reader_intercept": FLAG,
-        "intercept?": FLAG,
-        "reader_coding?": Made(lambda found: check_settings(CODING, found), TABLE, _coding_apart),
-    },
-    (*map(together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _fits),
     {
-        "effects_": "_effects.",
-        "effects_prior": "model.effects_prior",
-        "effects": "model.effects",
-        "covariances": "model.covariances",
+        "columns?": records.Nullable(records.names("C")),
+        "roles?": ROLES,
+        "reader_terms": records.Made(
+            lambda found: [records.check_settings(TERM, each) for each in found], LIST, _terms_apart
+        ),
+        "reader_n_features": records.integer(),
+        "reader_intercept": records.FLAG,
+        "intercept?": records.FLAG,
+        "reader_coding?": records.Made(
+            lambda found: records.check_settings(CODING, found), records.TABLE, _coding_apart
+        ),
+    },
+    (*map(records.together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _pattern, _fits),
+    {
         "reader_": "_reader.",
         "columns": "_reader.columns",
         "roles": "_reader.roles",
-        "likelihood": "model.likelihood",
         "intercept": "model.intercept",
         "reader_intercept": "_reader.intercept model.reader_intercept",
         "reader_centre": "_reader.centre model.centre",
-        "prior_": "model.prior_",
     },
     {"_reader": (_taken_apart, _reader)},
+    ORDER,
 )

@@ -5,18 +5,18 @@ from dataclasses import replace
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.sparse import Pattern, Precision, Sparse
-from cavity.models.linear.learn import Found
 from cavity.models.linear.solution import Solution
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.learn import learned
+from cavity.models.mixed.learn import learn_settings
+from cavity.models.search import SearchResult
 from cavity.runs.executors import Threads, single_blas
 
 
 def solve(problem, names, options, threads):
     """Solve a problem by EP; `names` are those of the open parameters of the likelihood."""
     is_open = bool(names) or any(each is None for each in problem.covariances)
-    found = learned(problem, names, threads, options) if is_open else Found(problem)
-    problem, rows = found.problem, found.problem.used
+    found = learn_settings(problem, names, threads, options) if is_open else SearchResult(problem)
+    problem, rows = found.optimum, found.optimum.used
     sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
     geometry = problem.geometry(threads)
     last = options.job.ending().within("last")

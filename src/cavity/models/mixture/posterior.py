@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import check_alike, coefficient_names
+from cavity.base.kept import ROLES
 from cavity.base.observation_digest import join_digests
+from cavity.base.records import NONNEGATIVE, Nullable, Part, names, saved
 from cavity.base.results import Summarized, VariationalPosterior, counted, freeze
 from cavity.base.summary import share, student
 from cavity.base.types import Data, FloatArray, IntArray, Seed
@@ -20,7 +22,7 @@ from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture import predictive
 from cavity.models.mixture.rows import open_rows
-from cavity.models.mixture.saved import RECORD
+from cavity.models.mixture.saved import MODEL, RECORD
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import MixtureState, merged
 from cavity.models.mixture.sweep import MixtureSweeps
@@ -71,14 +73,14 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         is. None where it is not known, as of an iterator seen once and in files of earlier versions.
     """
 
-    model: GaussianMixture
-    n_samples: float
+    n_samples: float = field(metadata=saved(NONNEGATIVE))
+    model: GaussianMixture = field(metadata=saved(MODEL))
     counts: FloatArray
-    columns: tuple[str, ...] | None = None
-    roles: dict[str, Any] | None = None
+    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
+    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
     _state: MixtureState
     _prior: MixtureState
-    _scaling: Scaling
+    _scaling: Scaling = field(metadata=saved(Part(Scaling)))
 
     kind: ClassVar[str] = "gaussian_mixture"
     record: ClassVar[Any] = RECORD

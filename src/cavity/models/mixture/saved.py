@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from cavity.base.kept import ROLES
-from cavity.base.records import NONNEGATIVE, NUMBERS, Array, Nullable, Record, integer, names, one_of
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE
+from cavity.base.records import NUMBERS, Array, Nullable, Record, integer, one_of
 from cavity.models.mixture.factors import is_full
 
 PRECISIONS = {  # axes of degrees of freedom and scatter
@@ -40,8 +38,7 @@ def _arrays_of(settings):
     if full:
         state |= {"factor": Array(scatter, "triangle"), "root": Array(scatter, "triangle")}
     table = {f"{label}_{name}": array for label in ("q", "prior") for name, array in state.items()}
-    table |= {"origin": Array("D"), "scale": Array("D", "positive")}
-    return table | VARIATIONAL_TRACE | {"trace_moves?": Array("moves", "nonnegative", "fi")}
+    return table | {"trace_moves?": Array("moves", "nonnegative", "fi")}
 
 
 def _proper(arrays, settings, sizes):
@@ -54,10 +51,11 @@ def _proper(arrays, settings, sizes):
 
 RECORD = Record(
     _arrays_of,
-    VARIATIONAL | {"n_samples": NONNEGATIVE, "model": MODEL, "columns?": Nullable(names("D")), "roles?": ROLES},
+    {},
     (_proper,),
-    {"q_counts": "_state.counts counts", "origin": "_scaling.origin", "scale": "_scaling.scale"}
+    {"q_counts": "_state.counts counts"}
     | {"q_concentration": "_state.weights.concentration", "q_": "_state.factors."}
     | {"prior_counts": "_prior.counts", "prior_concentration": "_prior.weights.concentration"}
     | {"prior_": "_prior.factors."},
+    order=("q_", "prior_", "", "trace_"),
 )

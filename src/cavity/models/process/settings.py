@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.likelihoods import Gaussian
-from cavity.likelihoods.parameters import FreeParameters
+from cavity.models.free_settings import FreeSettings
 from cavity.models.learnt import Learnt
 
 
@@ -53,20 +53,16 @@ class Settings:
         return replace(model, covariance=self.covariance, likelihood=self.likelihood, mean=mean)
 
 
-class Vector:
-    """The free settings as one vector: logs of covariance parameters, mean coefficients, those of the likelihood."""
+class FreeHyperparameters(FreeSettings):
+    """Logs of covariance parameters and coefficients of the mean, then free numbers of the likelihood."""
 
     def __init__(self, settings, covariance, names, unit=1.0):
-        self.settings, self.free = settings, FreeParameters(settings.likelihood, names, unit)
+        self.settings = settings
         self.exact = isinstance(settings.likelihood, Gaussian)
         self.n_covariance = len(settings.covariance.log_parameters) if covariance else 0
         # with Gaussian noise the best coefficients of the mean are known at any setting of the others
         self.n_mean = 0 if settings.coefficients is None or self.exact else len(settings.coefficients)
-
-    @property
-    def size(self):
-        """The number of free settings."""
-        return self.n_covariance + self.n_mean + self.free.size
+        super().__init__(self.n_covariance + self.n_mean, settings.likelihood, names, unit)
 
     def pack(self, settings):
         """The vector of some settings."""
@@ -74,26 +70,20 @@ class Vector:
         of_likelihood = self.free.pack(settings.likelihood)
         return np.concatenate([settings.covariance.log_parameters[: self.n_covariance], mean, of_likelihood])
 
-    def unpack(self, vector):
+    def unpack(self, x):
         """The settings of a vector."""
-        covariance, mean, rest = np.split(vector, [self.n_covariance, self.n_covariance + self.n_mean])
+        covariance, mean = np.split(x[: self.n_prior], [self.n_covariance])
         known = self.settings.covariance
         return replace(
             self.settings,
             covariance=known.with_log_parameters(covariance) if self.n_covariance else known,
-            likelihood=self.free.unpack(rest, self.settings.likelihood),
+            likelihood=self.likelihood_at(x),
             coefficients=mean if self.n_mean else self.settings.coefficients,
         )
 
-    def bounds(self, *others):
-        """(low, high) of every entry, for a start at the given settings, or at other vectors of the likelihood."""
-        return np.array(
-            [
-                *self.settings.covariance.log_bounds[: self.n_covariance],
-                *[(-np.inf, np.inf)] * self.n_mean,
-                *self.free.bounds(self.settings.likelihood, *others),
-            ]
-        ).reshape(-1, 2)
+    def prior_bounds(self):
+        """(low, high) of every log parameter of the covariance; coefficients of the mean have none."""
+        return [*self.settings.covariance.log_bounds[: self.n_covariance], *[(-np.inf, np.inf)] * self.n_mean]
 
     def gradient(self, evidence, point):
         """One vector of the parts of `Evidence.gradient`."""
@@ -105,15 +95,16 @@ class Vector:
         value, slopes = settings.covariance.log_prior()
         return value, slopes[: self.n_covariance]
 
+    def describe_prior(self, settings, _):
+        """Names and values of the free parameters of the covariance, and their derivatives; a mean counts as known."""
+        values = np.exp(settings.covariance.log_parameters[: self.n_covariance])
+        return settings.covariance.parameter_names[: self.n_covariance], values.tolist(), np.diag(values)
+
     def learnt(self, settings):
         """The record of what was found of the covariance and the likelihood, or None; a mean is in the model."""
-        covariance = settings.covariance
-        names = (*covariance.parameter_names[: self.n_covariance], *self.free.labels())
-        if not names:
-            return None
-        logs = covariance.log_parameters[: self.n_covariance]
-        values = (*np.exp(logs).tolist(), *self.free.values(settings.likelihood))
-        return Learnt(names, values, (None,) * len(names), "standard errors: see the method standard_errors")
+        names, values, _ = self.describe(settings)
+        note = "standard errors: see the method standard_errors"
+        return Learnt(tuple(names), tuple(values), (None,) * len(names), note) if names else None
 
 
 def gaussian_log_density(y, mean, variance):

@@ -18,7 +18,7 @@ NOISE_SHARES_TRIED = (NOISE, 0.01)  # shares of the variance of y that are noise
 SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own
 
 
-def starts(settings, rows, vector):
+def choose_starts(settings, rows, vector):
     """Return where a search may begin.
 
     Parameters
@@ -27,7 +27,7 @@ def starts(settings, rows, vector):
         As the model has them.
     rows : Rows
         To whose scale some starts are adapted.
-    vector : Vector
+    vector : FreeHyperparameters
         The free numbers.
 
     Returns

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,26 +18,22 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import check_positive
 from cavity.base.names import Public
-from cavity.base.observation_digest import ObservationDigest
-from cavity.base.records import POSITIVE, Made, Nullable
-from cavity.base.rows import Rows, row_vector
+from cavity.base.records import POSITIVE, Made, Nullable, saved
+from cavity.base.rows import Rows
 from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import coordinates, towards
-from cavity.jobs.job import QUIET, Event
+from cavity.jobs.job import Event
 from cavity.likelihoods import Gaussian
 from cavity.linalg import tiled
-from cavity.mean_field import engine
-from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import OF_REAL, location_and_spread
-from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
-from cavity.models.regression.rows import RegressionRows, opened, with_ones
-from cavity.runs.executors import Threads, single_blas
+from cavity.models.regression.fit import fit_weights
+from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior
+from cavity.models.regression.rows import with_ones
+from cavity.runs.executors import Threads
 from cavity.runs.runs import map_runs
-from cavity.sources.dataset import taken
-from cavity.sources.reading import is_elsewhere
 
 ROWS_OF_QR = 4096  # of a block
 UNIT_NOISE = Gaussian(1.0)  # a likelihood of real numbers, whatever their noise
@@ -187,37 +183,10 @@ class LinearRegression(Public):
         >>> posterior.mean.round(3).tolist(), round(posterior.elbo, 3)
         ([1.036], -15.466)
         """
-        X, (y,), roles = taken(X, {"y": y}, elsewhere=True)
-        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        options = AscentOptions.checked(
-            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, **watched
-        )
-        job = options.job
-        X = opened(X)
-        X.block_rows = ROWS_OF_QR
-        y = y if is_elsewhere(y) else row_vector(y, "y", X.n_rows)
-        rows = RegressionRows.of(X, y, self.intercept)
-        opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
-        with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
-            sweeps = LinearSweeps(self, rows, threads, job.within("rows"))
-            done = engine.ascend(sweeps, sweeps.start(), replace(options, job=job.within("passes")))
-            mean, root, _, _ = sweeps.weights(done.state)
-        if rows.intercept:
-            mean[0] += sweeps.prior.intercept[0]
-        alpha, noise = done.state
-        return LinearRegressionPosterior(
-            model=self,
-            mean=mean,
-            alpha=alpha,
-            noise_precision=noise,
-            n_samples=rows.n,
-            columns=rows.X.names,
-            observation_digest=ObservationDigest.of(rows.y.view(0, rows.n)),
-            roles=roles,
-            intercept_prior=sweeps.prior.intercept,
-            _root=np.ascontiguousarray(root),
-            **engine.outcome(done, rows.n, options),
-        )
+        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        found = fit_weights(self, X, y, LinearSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        return LinearRegressionPosterior(**found)
 
 
 def triangle_of(X, y, start, _):
@@ -264,9 +233,10 @@ def _triangle(rows, threads):
 class LinearSweeps:
     """The engine's view: states are (q(alpha), q(tau)), None for one that is known; q(w) follows from them."""
 
+    likelihood = UNIT_NOISE
     n_rows = None  # sweeps see their sums only
 
-    def __init__(self, model, rows, threads, job=QUIET):
+    def __init__(self, model, rows, threads, job):
         self._model, self._threads = model, threads
         self.n_samples, size = rows.n, rows.width
         triangle = job.resumed()  # R, R'R = [X y]'[X y]
@@ -281,6 +251,11 @@ class LinearSweeps:
             prior = WeightPrior.of_intercept(model, location, OF_REAL * spread, mean[1:size], sd[1:size], least)
             self._target = self._target - prior[0] * triangle[:, 0]
         self.prior = WeightPrior.of(model, rows.X.n_features, prior)
+
+    @staticmethod
+    def block_rows(n_features):
+        """Return the number of rows of a block."""
+        return ROWS_OF_QR
 
     def start(self):
         """Return where every column alone would explain y, and the noise as well."""
@@ -333,6 +308,14 @@ class LinearSweeps:
             noise = Gamma(model.noise_shape + 0.5 * self.n_samples, model.noise_rate + 0.5 * misfit)
         return (self.prior.update(second), noise), elbo
 
+    def describe(self, state):
+        """Return the fields of a posterior that a state stands for."""
+        alpha, noise = state
+        mean, root, _, _ = self.weights(state)
+        if self.prior.intercept is not None:
+            mean[0] += self.prior.intercept[0]
+        return {"mean": mean, "alpha": alpha, "noise_precision": noise, "_root": np.ascontiguousarray(root)}
+
     def coordinates(self, state):
         return coordinates(state)
 
@@ -349,6 +332,7 @@ def _one_noise(arrays, settings, sizes):
 
 MODEL = PRIOR | {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE}
 NOISE = Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE], lambda noise: [noise.shape, noise.rate])
+OF_WEIGHTS = WeightsPosterior.record
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -397,11 +381,13 @@ class LinearRegressionPosterior(WeightsPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     """
 
-    model: LinearRegression
+    model: LinearRegression = field(metadata=saved(MODEL))
     noise_precision: Gamma | Any
 
     kind: ClassVar[str] = "linear_regression"
-    record: ClassVar[Any] = record_of(MODEL, {"noise_precision?": NOISE}, (_one_noise,))
+    record: ClassVar[Any] = replace(
+        OF_WEIGHTS, settings=OF_WEIGHTS.settings | {"noise_precision?": NOISE}, rules=(*OF_WEIGHTS.rules, _one_noise)
+    )
 
     def _below(self, level):
         """The table of the noise, if that was learnt."""

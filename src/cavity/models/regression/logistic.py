@@ -11,37 +11,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from cavity.base.errors import within_range
-from cavity.base.labels import coded
 from cavity.base.names import Public
-from cavity.base.observation_digest import ObservationDigest
-from cavity.base.rows import observations
+from cavity.base.records import saved
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import coordinates, towards
 from cavity.distributions.multivariate import covariance_root
 from cavity.jobs.job import Event
 from cavity.likelihoods import Logit
-from cavity.mean_field import engine
-from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import OF_LOGIT
-from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior, record_of
-from cavity.models.regression.rows import RegressionRows, coded_elsewhere, opened
-from cavity.runs.executors import Threads, single_blas
-from cavity.sources.dataset import taken
-from cavity.sources.reading import is_elsewhere
+from cavity.models.regression.fit import fit_weights
+from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between
 MOST_NUMBERS = 1 << 20  # of the least rows: with thousands of columns these would take too long to be interrupted
 NEAR_ZERO = 1e-3  # below it tanh(x/2)/(2 x) is 1/4 - x^2/48 to double precision
-
-_likelihood = Logit()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,35 +161,10 @@ class LogisticRegression(Public):
         and is highest in expectation at xi_n^2 = E[(x_n'w)^2] (10.163), so a pass over the rows finds every xi_n, the
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
-        X, (y,), roles = taken(X, {"y": y}, elsewhere=True)
-        y, classes = coded_elsewhere(y, _likelihood) if is_elsewhere(y) else coded(y, _likelihood)
-        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        options = AscentOptions.checked(
-            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, **watched
-        )
-        job = options.job
-        X = opened(X)
-        least = max(1, min(LEAST_ROWS, MOST_NUMBERS // X.n_features))
-        X.block_rows = min(MOST_ROWS, max(least, BLOCK_NUMBERS // X.n_features))
-        y = y if is_elsewhere(y) else observations(_likelihood, y, X.n_rows)
-        rows = RegressionRows.of(X, y, self.intercept)
-        opened_job = job.opened(self, {"X": rows.X, "y": rows.y}, options=options)
-        with Threads(options.n_threads, job) as threads, single_blas(), job, opened_job:
-            sweeps = LogisticSweeps(self, rows, threads)
-            done = engine.ascend(sweeps, sweeps.start(), options)
-        return LogisticRegressionPosterior(
-            model=self,
-            mean=done.state.weights.mean,
-            alpha=done.state.alpha,
-            n_samples=rows.n,
-            columns=rows.X.names,
-            observation_digest=ObservationDigest.of(rows.y.view(0, rows.n), _likelihood),
-            classes=classes,
-            roles=roles,
-            intercept_prior=sweeps.prior.intercept,
-            _root=covariance_root(done.state.weights),
-            **engine.outcome(done, rows.n, options),
-        )
+        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        found = fit_weights(self, X, y, LogisticSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        return LogisticRegressionPosterior(**found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,7 +196,9 @@ def bound_sums(X, y, start, weights):
 class LogisticSweeps:
     """The engine's view, over `LogisticState`s."""
 
-    def __init__(self, model, rows, threads):
+    likelihood = Logit()
+
+    def __init__(self, model, rows, threads, job):
         self._rows, self._threads = rows, threads
         self.n_samples, self.n_rows, prior = rows.n, rows.n, None
         with np.errstate(over="ignore", invalid="ignore"):
@@ -241,6 +209,12 @@ class LogisticSweeps:
             sd = np.sqrt(np.maximum(square - mean**2, 0.0))
             prior = WeightPrior.of_intercept(model, 0.0, OF_LOGIT, mean, sd, least=1e-7)  # of a sum of squares
         self.prior = WeightPrior.of(model, rows.X.n_features, prior)
+
+    @staticmethod
+    def block_rows(n_features):
+        """Return the number of rows of a block."""
+        least = max(1, min(LEAST_ROWS, MOST_NUMBERS // n_features))
+        return min(MOST_ROWS, max(least, BLOCK_NUMBERS // n_features))
 
     def start(self):
         """Return the state of xi_n = 0, and of columns that reach a unit of log odds if alpha is not known."""
@@ -258,6 +232,10 @@ class LogisticSweeps:
         second = weights.mean**2 + np.diag(weights.covariance)
         elbo = float(bound) + self.prior.elbo(state.alpha, second) + weights.entropy()
         return self._state(0.5 * (data + data.T), self.prior.update(second)), elbo
+
+    def describe(self, state):
+        """Return the fields of a posterior that a state stands for."""
+        return {"mean": state.weights.mean, "alpha": state.alpha, "_root": covariance_root(state.weights)}
 
     def coordinates(self, state):
         """Return natural parameters and expected statistics of q(w), those of its prior apart, and of q(alpha)."""
@@ -333,11 +311,10 @@ class LogisticRegressionPosterior(WeightsPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     """
 
-    model: LogisticRegression
+    model: LogisticRegression = field(metadata=saved(PRIOR))
 
     kind: ClassVar[str] = "logistic_regression"
-    record: ClassVar[Any] = record_of(PRIOR)
 
     @property
     def _likelihood(self):
-        return _likelihood
+        return LogisticSweeps.likelihood

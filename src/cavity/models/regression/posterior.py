@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
-from cavity.base import arrays
+from cavity.base import arrays, records
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import within_range
 from cavity.base.frozen import check_positive, put
-from cavity.base.kept import CLASSES, kept
-from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nullable, Record, Setting, integer
-from cavity.base.results import VARIATIONAL, VARIATIONAL_TRACE, VariationalPosterior, counted
+from cavity.base.kept import CLASSES, ROLES
+from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nullable, integer, names, saved
+from cavity.base.results import VariationalPosterior, counted
 from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions import Gamma
@@ -23,7 +22,7 @@ from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.latent import Predictions
 from cavity.models.linear.defaults import Columns, checked_intercept, with_intercept
 from cavity.models.linear.prior import Prior
-from cavity.models.regression.rows import opened, with_ones
+from cavity.models.regression.rows import open_rows, with_ones
 from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, map_runs
 from cavity.sources.chunkwise import map_chunks
@@ -141,24 +140,12 @@ PRIOR = {
     "prior_shape": POSITIVE,
     "prior_rate": POSITIVE,
 }
-INTERCEPT = {
-    "intercept?": Setting("true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value)),
-    "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list),
-}
-
-
-def record_of(model, settings=MappingProxyType({}), rules=()):
-    """Return the record of posteriors of weights; `model` is the form of its model, `settings` others they have."""
-    own = {"model": model, "n_samples": integer(1), **kept("C"), "classes?": CLASSES}
-    places = {"root": "_root", "alpha_": "alpha.", "intercept": "model.intercept", "intercept_prior": "intercept_prior"}
-    return Record(_arrays_of, VARIATIONAL | own | INTERCEPT | settings, (_fits, *rules), places)
+INTERCEPT = records.Setting("true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value))
 
 
 def _arrays_of(settings):
-    learnt = {"alpha_shape": Array("C" if settings["model"]["ard"] else "()", "positive")}
-    learnt["alpha_rate"] = learnt["alpha_shape"]
-    known = settings["model"]["prior_variance"] is not None
-    return {"mean": Array("D"), "root": Array("D D"), **({} if known else learnt), **VARIATIONAL_TRACE}
+    alpha = Array("C" if settings["model"]["ard"] else "()", "positive")
+    return {} if settings["model"]["prior_variance"] is not None else {"alpha_shape": alpha, "alpha_rate": alpha}
 
 
 def moments_of(X, start, known):
@@ -184,14 +171,22 @@ def _fits(arrays, settings, sizes):
 class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
-    mean: FloatArray
+    mean: FloatArray = field(metadata=saved(Array("D")))
+    _root: FloatArray = field(metadata=saved(Array("D D"), "root"))
     alpha: Gamma | Any
-    n_samples: int
-    columns: tuple[str, ...] | None = None
-    classes: tuple[Any, ...] | None = None
-    roles: dict[str, str] | None = None
+    model: Any
+    n_samples: int = field(metadata=saved(integer(1)))
+    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("C"))))
+    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(CLASSES))
+    roles: dict[str, str] | None = field(default=None, metadata=saved(ROLES))
     intercept_prior: tuple[float, float] | None = None
-    _root: FloatArray
+
+    record: ClassVar[Any] = records.Record(
+        _arrays_of,
+        {"intercept?": INTERCEPT, "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list)},
+        (_fits,),
+        {"alpha_": "alpha.", "intercept": "model.intercept", "intercept_prior": "intercept_prior"},
+    )
 
     @property
     def intercept(self) -> bool:
@@ -274,7 +269,7 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     def _rows_of(self, X, offset, exposure):
         """Return new rows checked, in the order of the fit, and the known part of their f."""
         dataset = self._open(X, offset, exposure)
-        X = opened(dataset.X, PREDICT_ROWS)
+        X = open_rows(dataset, PREDICT_ROWS)
         check_n_features(X.shape[1], self.n_features)
         return X, self._known_offset(dataset)
 

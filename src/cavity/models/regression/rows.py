@@ -6,20 +6,20 @@ from functools import partial
 import numpy as np
 
 from cavity.base import arrays, scales
-from cavity.base.labels import coded
 from cavity.models.linear.defaults import adds_intercept, warn_of_intercepts
 from cavity.runs.executors import Threads
 from cavity.runs.runs import MOST_BLOCKS, by_blocks, reduce_runs
+from cavity.sources.features import SPARSE, kind_of
 from cavity.sources.sources import Source, open_source
 
-MOST_KINDS = 16  # of labels that are told apart: two of them are what there should be
 PRODUCTS = 1 << 28  # of two numbers that a thread adds up between two looks at whether the fit is interrupted
 
 
-def opened(X, block_rows=None):
-    """Return rows of X (N, D), of any kind, as a Source; those of a sparse matrix are filled in block by block."""
-    source = open_source(X, "X", ndim=(2,), block_rows=block_rows)
-    size, words = source.n_features, "the covariance of the weights" + (", which knows no zeros," * hasattr(X, "tocsr"))
+def open_rows(dataset, block_rows=None):
+    """Return the features of a dataset as a Source (N, D); those of a sparse matrix are filled in block by block."""
+    source = dataset.blocks(block_rows)
+    size, words = source.n_features, "the covariance of the weights"
+    words += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE)
     arrays.matrix((size, size), words, "; GLM(approximation='diagonal') takes many columns")
     return source
 
@@ -89,35 +89,3 @@ def constant_columns(X):
             low, high, _ = X.summary(thread)
         mask = (low == high) & (low != 0)
     return mask
-
-
-def coded_elsewhere(y, likelihood):
-    """Return labels in a collection as the likelihood takes them, and what their numbers stand for: `labels.coded`."""
-    with Threads(1) as thread:
-        y = open_source(y, "y")
-        y.summary(thread)
-        kinds = reduce_runs(by_blocks(kinds_of, add=joined), None, [y], thread, add=joined)
-    codes, classes = coded(kinds, likelihood)
-    numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
-    return Source([y.parts[0].changed(Codes(kinds, numbers))], "y"), classes
-
-
-def kinds_of(y, start, _):
-    """Return the different values of a block, in order; of many the first."""
-    return np.unique(y)[:MOST_KINDS]
-
-
-def joined(left, right):
-    """Return the different values of two."""
-    return np.union1d(left, right)[:MOST_KINDS]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Codes:
-    """The number that stands for each of a few values."""
-
-    kinds: np.ndarray
-    numbers: np.ndarray
-
-    def __call__(self, values):
-        return self.numbers[np.searchsorted(self.kinds, values)]

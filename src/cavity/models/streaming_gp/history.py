@@ -20,7 +20,7 @@ were known of f. If the settings hold, they are worth exp(t) times as much with 
 inequality, however they depend on each other.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -124,23 +124,11 @@ class History:
         rest = (information.n - self.own_weight) * np.log(noise_variance)
         return -0.5 * (float(rest) + self.own_log_noise + information.n * LOG_2PI)
 
-    def to_settings(self):
-        """Return it as JSON has it; None stands for what is not known or not finite."""
-        out = asdict(self)
-        out["own_log_noise"] = _finite(self.own_log_noise)
-        if self.worst is not None:
-            out["worst"]["change"] = _finite(self.worst.change)
-        return out
-
     @classmethod
     def from_settings(cls, settings):
-        """Return the history that `to_settings` took apart, once its settings are checked."""
+        """Return the history of checked settings, as files have them."""
         worst = settings["worst"]
         return cls(**settings | {"worst": None if worst is None else Unconverged(**worst)})
-
-
-def _finite(number):
-    return number if np.isfinite(number) else None
 
 
 # ---------------------------------------------------------------------------------------------- surprises

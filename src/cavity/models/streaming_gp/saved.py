@@ -1,86 +1,21 @@
-"""What a file of a streaming Gaussian process holds, and the posterior made of it again."""
+"""The posterior of a streaming Gaussian process made of what a file holds of it."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.kept import kept
-from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest
-from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Nullable, Record, integer, one_of
+from cavity.base.observation_digest import ObservationDigest
 from cavity.covariances.program import program_of
 from cavity.ep.options import Options
-from cavity.models.latent import OPEN_LIKELIHOOD
-from cavity.models.process.process import COVARIANCE, OPTIONS, check_columns
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.history import History, Watch
 from cavity.models.streaming_gp.inducing import Waiting
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.model import StreamingGP
-from cavity.models.streaming_gp.snapshot import EMPTY, FACTOR, TOTALS, Snapshot
+from cavity.models.streaming_gp.record import FACTOR
+from cavity.models.streaming_gp.snapshot import EMPTY, TOTALS, Snapshot
 from cavity.models.streaming_gp.state import made
-
-ARRAYS = {  # m and w may be 0
-    "Z": Array("m D"),
-    "nugget": Array("m", "nonnegative"),
-    "triangle": Array("m m", "triangle"),
-    "inducing_ids": Array("m", "nonnegative", "i"),
-    "A": Array("m m"),
-    "r": Array("m"),
-    "factor": Array("m m", "triangle"),
-    "c": Array("m"),
-    "waiting_X": Array("w D"),
-    "waiting_weight": Array("w", "nonnegative"),
-    "prior_mean": Array("() | P"),
-    **{f"trace_{name}": Array(f"{name[0]}", "any") for name in EMPTY},
-}
-SETTINGS = {
-    "information": {"constant": NUMBER, "n": NONNEGATIVE, "squares": NONNEGATIVE, "gap": NUMBER},
-    "n_features": integer(1, "D"),
-    "options": OPTIONS | {"schedule": one_of("auto", "sequential", "parallel")},
-    "parts": {
-        "_next_id": integer(),
-        "n_samples": integer(),
-        "_log_bound": NUMBER,
-        "last_increment": NUMBER,
-        "information_lost": NUMBER,
-        "last_information_lost": NUMBER,
-        "status": TEXT,
-        "n_iter": integer(),
-        "_uniform": FLAG,
-        "has_offset": FLAG,
-        "n_updates?": integer(),
-    },
-    "waiting": {"patience": NUMBER, "debt": NUMBER, "count": integer()},
-    "history?": {
-        "changed": FLAG,
-        "own_weight": NONNEGATIVE,
-        "own_log_noise": Nullable(NUMBER, np.nan),
-        "worst": Nullable(
-            {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE, np.inf)}
-        ),
-    },
-    **kept("D"),
-    "covariance": COVARIANCE,
-    "likelihood": OPEN_LIKELIHOOD,
-    "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
-    "given": FLAG,
-    "observation_digest?": DIGEST_FIELD,
-}
-
-
-def _fits(stored, settings, sizes):
-    """Whether model, inducing points and what is known of them fit together, as a rule of the record."""
-    check_columns(settings["covariance"], stored["prior_mean"], sizes["D"])
-    for name, rows in (("Z", stored["Z"]), ("inducing_ids", stored["inducing_ids"][:, None])):
-        if len(np.unique(rows, axis=0)) < len(rows):
-            return f"array {name!r} must not say anything twice"
-    if np.any(stored["inducing_ids"] >= settings["parts"]["_next_id"]):
-        return "setting 'parts._next_id' must be above all of 'inducing_ids'"
-    return None
-
-
-RECORD = Record(ARRAYS, SETTINGS, (_fits,))
 
 
 def rebuilt(stored, settings):

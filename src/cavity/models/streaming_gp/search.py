@@ -17,19 +17,18 @@ from itertools import pairwise
 import numpy as np
 
 from cavity.base.errors import SettingsWarning, warn
-from cavity.base.loop import CONVERGED, STOPPED
 from cavity.jobs.job import QUIET
-from cavity.models.process.settings import Settings, Vector
-from cavity.models.process.starts import starts
+from cavity.models.process.settings import FreeHyperparameters, Settings
+from cavity.models.process.starts import choose_starts
 from cavity.models.search import (
-    NOT_LEARNT,
     STARTS,
     Objective,
+    SearchResult,
+    check_end,
     climb,
-    ended,
+    evaluate_starts,
     free_slope,
     newton_root,
-    values_of,
     warn_without_start,
 )
 from cavity.models.streaming_gp.increment import Increment
@@ -46,14 +45,11 @@ CHANCE = 1e-4  # that so large a tension comes about by chance, under the law of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Learnt:
-    """What a search found."""
+class BatchResult(SearchResult):
+    """What a search ended with; its optimum is a StreamingGP with these settings, its trace that of the last search."""
 
-    model: object  # StreamingGP with these settings
-    Z: np.ndarray  # (M, D): inducing points that the search ended with
-    trace: dict  # "learning", increments plus log priors on the way, and "seconds" since the last search began
-    status: str  # of the search
-    tension: float  # nats that the new rows would gain at settings of their own
+    Z: np.ndarray | None = None  # (M, D): inducing points that the search ended with
+    tension: float = 0.0  # nats that the new rows would gain at settings of their own
 
 
 def learn_batch(
@@ -89,7 +85,7 @@ def learn_batch(
 
     Returns
     -------
-    Learnt
+    BatchResult
         The settings of the largest increment found, log priors included.
 
     Warns
@@ -100,9 +96,9 @@ def learn_batch(
         If the tension is larger than chance explains.
     """
     settings = Settings(model.covariance, model.likelihood)
-    vector = Vector(settings, covariance, scales)
+    vector = FreeHyperparameters(settings, covariance, scales)
     if vector.size == 0:
-        return Learnt(model, Z, {}, CONVERGED, 0.0)
+        return BatchResult(model, Z=Z)
     pooled = pooled and is_exact(model.likelihood) and model.alpha == 0.0 and len(scales) > 0
     search = _Search(vector, model, threads, options, choose, pooled, job)
     if old is None or old[1].n == 0.0:
@@ -126,19 +122,18 @@ class _Search:
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
         *some, rows = growing(rows)
         few = some[0] if some else rows
-        bounds, places, n_long = starts(settings, _data(few, self.model, self.threads), self.vector)
+        bounds, places, n_long = choose_starts(settings, _data(few, self.model, self.threads), self.vector)
         # a stream goes on beyond its first rows: short lengthscales would need inducing points without end
         found = places[:n_long]
         objectives = [self.objective(None, self.chosen(x, Z, few), few) for x in found]
         tried, job = [], self.job.stage(STARTS)
         for objective, x in zip(objectives, found, strict=True):
-            tried += values_of(objective, [x], job.going_on(len(tried), -min(tried, default=np.inf)))
+            tried += evaluate_starts(objective, [x], job.going_on(len(tried), -min(tried, default=np.inf)))
             if job.stopped:
                 break
         objective, x = objectives[int(np.argmin(tried))], found[int(np.argmin(tried))]
         if not objective.values:
-            warn_without_start(len(found))
-            return self.nothing(Z)
+            return BatchResult(self.model, warn_without_start(len(found), self.job), Z=Z)
         root = None
         for part, larger in pairwise([*some, rows]):
             job = self.job.stage(f"search of {part.n} rows")
@@ -170,10 +165,9 @@ class _Search:
         """From the settings as they are; and the tension between old rows and new ones at what was found."""
         bounds, objective = self.vector.bounds(), self.objective(old, Z, rows)
         start = np.clip(self.vector.pack(settings), *bounds.T)
-        values_of(objective, [start], self.job.stage(STARTS))
+        evaluate_starts(objective, [start], self.job.stage(STARTS))
         if not objective.values:
-            warn_without_start(1)
-            return self.nothing(Z)
+            return BatchResult(self.model, warn_without_start(1, self.job), Z=Z)
         near = self.near(start, bounds)
         value, x, slope, objective = self.rounds(old, objective, start, near, rows)
         if np.any((x == near[:, 0]) | (x == near[:, 1])):
@@ -212,12 +206,8 @@ class _Search:
 
     def learnt(self, value, x, slope, objective, tension):
         """What came out of a search."""
-        status = ended(objective, value, slope, self.job)
-        return Learnt(self.model_at(x), objective.evidence.Z, objective.trace, status, tension)
-
-    def nothing(self, Z):
-        """What came out where EP failed from the start."""
-        return Learnt(self.model, Z, {}, STOPPED if self.job.stopped else NOT_LEARNT, 0.0)
+        status = check_end(objective, value, slope, self.job)
+        return BatchResult(self.model_at(x), status, objective.trace, Z=objective.evidence.Z, tension=tension)
 
 
 def largest_tension(n):

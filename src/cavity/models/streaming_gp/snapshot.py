@@ -6,23 +6,15 @@ import numpy as np
 
 from cavity.base.arrays import read_only
 from cavity.base.errors import within_range
-from cavity.base.kept import written
 from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import ObservationDigest
-from cavity.models.latent import likelihood_settings
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.history import History, Watch
 from cavity.models.streaming_gp.inducing import Waiting
-from cavity.models.streaming_gp.information import SUMS, Information
+from cavity.models.streaming_gp.information import Information
 from cavity.runs.executors import Threads, single_blas
 
 EMPTY = {name: read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
-
-FACTOR = ("A", "r", "factor", "c")  # the arrays of an Information, in files
-NUMBERS = (  # fields of a snapshot, with the underscores that some have in files
-    *("_next_id", "n_samples", "_log_bound", "last_increment", "information_lost", "last_information_lost"),
-    *("status", "n_iter", "n_updates", "_uniform", "has_offset"),
-)
 TOTALS = ("n_samples", "n_updates", "log_bound", "last_increment")
 
 
@@ -114,22 +106,3 @@ class Snapshot:
         information, totals = self.information.copy(room), self.totals.copy()
         plain = {"last_information_lost": 0.0, "status": CONVERGED, "n_iter": 1, "trace": EMPTY}
         return replace(self, information=information, totals=totals, **plain, **changes)
-
-    def to_arrays(self):
-        """Return what a file holds of it: (arrays, settings)."""
-        model, basis, known, waiting = self.model, self.basis, self.information, self.waiting
-        stored = {"prior_mean": np.asarray(model.mean), "Z": basis.Z, "nugget": basis.nugget}
-        stored |= {"triangle": basis.factor, "inducing_ids": self.inducing_ids}
-        stored |= {name: getattr(known, name) for name in FACTOR}
-        stored |= {"waiting_X": waiting.X, "waiting_weight": waiting.weight}
-        stored |= {f"trace_{name}": self.trace[name] for name in EMPTY}
-        settings = {"information": {name: getattr(known, name) for name in SUMS}}
-        settings["history"] = self.history.to_settings()
-        settings["parts"] = {name: getattr(self, name.lstrip("_")) for name in NUMBERS}
-        settings["waiting"] = {name: getattr(waiting, name) for name in ("count", "debt", "patience")}
-        settings |= written(self)
-        settings["covariance"] = model.covariance.to_settings()
-        settings["likelihood"] = likelihood_settings(model.likelihood)
-        settings["model"] = {name: getattr(model, name) for name in ("n_inducing", "tolerance", "jitter", "alpha")}
-        settings["given"] = model.inducing is not None
-        return stored, settings

@@ -13,7 +13,7 @@ from cavity.base import arrays
 from cavity.base.frames import check_alike, names_of
 from cavity.base.labels import coded, recoded
 from cavity.base.loop import CONVERGED, warn_unconverged
-from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
+from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
 from cavity.base.rows import with_exposure
 from cavity.base.types import ArrayLike, Data, IntArray
@@ -22,6 +22,7 @@ from cavity.likelihoods.parameters import scales_of
 from cavity.models.process.process import check_columns, closed, what_to_learn
 from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
 from cavity.models.streaming_gp.posterior import SparsePosterior
+from cavity.models.streaming_gp.record import RECORD
 from cavity.models.streaming_gp.rows import by_name, checked_rows, is_exact
 from cavity.models.streaming_gp.single import SingleRows
 from cavity.models.streaming_gp.snapshot import Snapshot
@@ -65,6 +66,7 @@ class StreamingGPState(SparsePosterior):
 
     __slots__ = ("_now", "_options", "_singles", "n_features")
     kind: ClassVar[str] = "streaming_gp"
+    record: ClassVar[Any] = RECORD
 
     model: StreamingGP = _shown("model", "The `StreamingGP`: the settings, with what was learnt in them.")
     n_samples: int = _shown("n_samples", "Rows taken in, those of weight zero not counted.")
@@ -398,16 +400,6 @@ class StreamingGPState(SparsePosterior):
                 *worst,
             ],
         )
-
-    # ------------------------------------------------------------------------------------------ files
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return (arrays, settings) for `save`."""
-        stored, settings = self._now.to_arrays()
-        options = self._options.record("schedule", "damping", "max_iter", "tol")
-        digest = self.observation_digest
-        settings |= {} if digest is None else {"observation_digest": DIGEST_FIELD.apart(digest)}
-        return stored, settings | {"n_features": self.n_features, "options": options}
 
 
 def made(snapshot, options):

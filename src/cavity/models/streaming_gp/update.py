@@ -146,17 +146,17 @@ class Update:
             pooled=self.uniform, choose=choose_again, options=options, job=self.options.job,
         )  # fmt: skip
         self.learning = {name: read_only(values) for name, values in learnt.trace.items()}
-        self.model = learnt.model
-        self.basis = Basis.of(learnt.model.covariance, learnt.Z, model.jitter, self.threads)
+        self.model = learnt.optimum
+        self.basis = Basis.of(learnt.optimum.covariance, learnt.Z, model.jitter, self.threads)
         if fresh:
             self.information = Information.empty(self.basis.n)
         else:
             pooled = self.uniform and is_exact(model.likelihood) and model.alpha == 0.0
-            noise = learnt.model.likelihood
+            noise = learnt.optimum.likelihood
             log_t = float(np.log(noise.noise_variance / model.likelihood.noise_variance)) if pooled else 0.0
             carried_over = pooled or model.likelihood == noise
             self.uniform = self.uniform and carried_over
-            exact = carried_over and learnt.model.covariance == model.covariance
+            exact = carried_over and learnt.optimum.covariance == model.covariance
             self.history = replace(self.history, changed=self.history.changed or not exact)
             carried, loss = moved(self.information, basis, self.basis, model.alpha, self.threads, log_t)
             self.information, self.lost = carried.factorised(), self.lost + loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,10 +11,10 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.frames import in_order
 from cavity.base.lazy import special
+from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, integer, names, saved
 from cavity.base.results import Summarized, VariationalPosterior, counted
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
-from cavity.models.unit_mixture.saved import RECORD
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
 from cavity.runs import merge
 from cavity.sources.chunkwise import map_chunks
@@ -22,6 +22,15 @@ from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.unit_mixture.model import UnitMixture
+
+MODEL = {  # settings in files
+    "n_components": integer(1, "K"),
+    "prior_variance": NUMBERS,
+    "prior_mean": NUMBERS,
+    "noise_variance": POSITIVE,
+    "weights": Nullable(NUMBERS),
+    "learn": names(),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -66,18 +75,17 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         is. None where it is not known, as of an iterator seen once and in files of earlier versions.
     """
 
-    model: UnitMixture
-    mean: FloatArray
-    variance: FloatArray
-    weights: FloatArray
-    counts: FloatArray
-    noise_variance: float
-    prior_variance: FloatOrArray
-    n_samples: int
-    columns: tuple[str, ...] | None = None
+    mean: FloatArray = field(metadata=saved(Array("K")))
+    variance: FloatArray = field(metadata=saved(Array("K", "positive")))
+    weights: FloatArray = field(metadata=saved(Array("K", "shares")))
+    counts: FloatArray = field(metadata=saved(Array("K")))
+    noise_variance: float = field(metadata=saved(POSITIVE))
+    prior_variance: FloatOrArray = field(metadata=saved(Array("() | K", "positive")))
+    n_samples: int = field(metadata=saved(integer(1)))
+    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))
+    model: UnitMixture = field(metadata=saved(MODEL))
 
     kind: ClassVar[str] = "unit_mixture"
-    record: ClassVar[Any] = RECORD
 
     @map_chunks(lambda self: (len(self.mean),))
     def responsibilities(self, y: ArrayLike) -> FloatArray:

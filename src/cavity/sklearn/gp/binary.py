@@ -1,5 +1,8 @@
 """Gaussian process classification of two classes, what the classifier of several is made of."""
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from cavity.base.errors import warn
@@ -12,26 +15,31 @@ from cavity.models.latent import AUTO
 from cavity.models.process.process import checked_rows
 from cavity.models.process.settings import Settings
 from cavity.models.search import SEARCH_TOL, climb, is_flat, search_tol
-from cavity.runs.executors import Threads
+from cavity.runs.executors import Threads, single_blas
 from cavity.sklearn.checks import UnfinishedWarning, log_probabilities
 from cavity.sklearn.faces import Classifier
 from cavity.sklearn.gp import kernels
-from cavity.sklearn.gp.learner import Learner, single_threaded
+from cavity.sklearn.gp.learner import Learner
 
 LIKELIHOODS = {"logit": Logit(), "probit": Probit()}
 GAIN = 2.2e-9  # of the evidence, by a step, at which the search ends, as scikit-learn's does
 TOL = 1e-8  # stopping rule of EP, see `GaussianProcess.fit`
 
 
+@dataclass(eq=False, repr=False)
 class BinaryClassifier(Classifier, Learner):
     """A Gaussian process for two classes, on checked data; `GaussianProcessClassifier` describes what it does."""
 
-    def __init__(
-        self, kernel, likelihood, optimizer, n_restarts_optimizer, max_iter_predict, warm_start, random_state, verbose
-    ):
-        self._keep(locals())
+    kernel: Any
+    likelihood: Any
+    optimizer: Any
+    n_restarts_optimizer: Any
+    max_iter_predict: Any
+    warm_start: Any
+    random_state: Any
+    verbose: Any
 
-    @single_threaded
+    @single_blas()
     def fit(self, X, y, sample_weight=None):
         """Learn the kernel's parameters, and the posterior that goes with them."""
         self.kernel_ = self._own_kernel(fixed=True)

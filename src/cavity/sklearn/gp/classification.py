@@ -10,6 +10,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from inspect import signature
 from typing import Any, Literal, Self
 
@@ -21,11 +22,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
+from cavity.runs.executors import single_blas
 from cavity.sklearn.checks import counted_rows, log_probabilities, loo_log_density
 from cavity.sklearn.faces import Classifier, Face
 from cavity.sklearn.gp.binary import LIKELIHOODS, BinaryClassifier
 from cavity.sklearn.gp.kernels import joined, theta_of
-from cavity.sklearn.gp.learner import check_settings, single_threaded
+from cavity.sklearn.gp.learner import check_settings
 
 BINARY_SETTINGS = tuple(signature(BinaryClassifier).parameters)
 MULTI_CLASS = {"one_vs_rest": OneVsRestClassifier, "one_vs_one": OneVsOneClassifier}
@@ -38,6 +40,7 @@ def _has_probabilities(estimator):
     return True
 
 
+@dataclass(eq=False, repr=False)
 class GaussianProcessClassifier(Classifier, Face):
     """Gaussian process classification by expectation propagation, with scikit-learn's settings and attributes.
 
@@ -126,28 +129,22 @@ class GaussianProcessClassifier(Classifier, Face):
     (0.99, -0.09)
     """
 
-    converged_: bool
-
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        likelihood: Literal["logit", "probit"] = "logit",
-        optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b",
-        n_restarts_optimizer: int = 0,
-        max_iter_predict: int = 100,
-        warm_start: bool = False,
-        copy_X_train: bool = True,
-        random_state: Any = None,
-        multi_class: Literal["one_vs_rest", "one_vs_one"] = "one_vs_rest",
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    kernel: Any = None
+    _: KW_ONLY
+    likelihood: Literal["logit", "probit"] = "logit"
+    optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b"
+    n_restarts_optimizer: int = 0
+    max_iter_predict: int = 100
+    warm_start: bool = False
+    copy_X_train: bool = True
+    random_state: Any = None
+    multi_class: Literal["one_vs_rest", "one_vs_one"] = "one_vs_rest"
+    n_jobs: int | None = None
+    verbose: int = 0
 
     # ------------------------------------------------------------------------------------------ fitting
 
-    @single_threaded
+    @single_blas()
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the kernel's parameters, and find the posterior.
 
@@ -196,7 +193,7 @@ class GaussianProcessClassifier(Classifier, Face):
         values = [each.log_marginal_likelihood_value_ for each in self._models()]
         self.log_marginal_likelihood_value_, self.log_evidence_ = np.mean(values), float(np.sum(values))
         self.posteriors_ = [each.posterior_ for each in self._models()]
-        self.converged_ = all(posterior.converged for posterior in self.posteriors_)
+        self.converged_: bool = all(posterior.converged for posterior in self.posteriors_)
         return self
 
     def _check_settings(self):
@@ -273,7 +270,7 @@ class GaussianProcessClassifier(Classifier, Face):
 
     # ------------------------------------------------------------------------------------------ predicting
 
-    @single_threaded
+    @single_blas()
     def predict(self, X: ArrayLike) -> Any:
         """Most probable class of each row.
 
@@ -295,12 +292,12 @@ class GaussianProcessClassifier(Classifier, Face):
     predict_proba = available_if(_has_probabilities)(Classifier.predict_proba)
     predict_log_proba = available_if(_has_probabilities)(Classifier.predict_log_proba)
 
-    @single_threaded
+    @single_blas()
     def _log_probabilities(self, X):
         X = self._new_rows(X)
         return log_probabilities(self.posteriors_, X)
 
-    @single_threaded
+    @single_blas()
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Posterior mean and variance of the latent function; of two classes only.
 

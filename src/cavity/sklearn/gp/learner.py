@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import wraps
 from itertools import count
 from operator import itemgetter
 
@@ -24,17 +23,6 @@ from cavity.sklearn.faces import Face, shows_progress
 from cavity.sklearn.gp import kernels as own_kernels
 
 OPTIMIZERS = ("fmin_l_bfgs_b",)
-
-
-def single_threaded(method):
-    """Let BLAS run on one thread in a method: the same bits on any machine."""
-
-    @wraps(method)
-    def wrapped(*arguments, **options):
-        with single_blas():
-            return method(*arguments, **options)
-
-    return wrapped
 
 
 def check_settings(estimator):
@@ -74,7 +62,7 @@ class Learner(Face):
             return kernels.ConstantKernel(1.0, bounds) * kernels.RBF(1.0, bounds)
         return self.kernel if isinstance(self.kernel, Covariance) else clone(self.kernel)
 
-    @single_threaded
+    @single_blas()
     def log_marginal_likelihood(
         self, theta: ArrayLike | None = None, eval_gradient: bool = False, clone_kernel: bool = True
     ) -> tuple[float, FloatArray]:

@@ -8,6 +8,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -21,14 +22,16 @@ from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
 from cavity.base.types import ArrayLike
 from cavity.covariances.base import gram_of
 from cavity.runs import merge
+from cavity.runs.executors import single_blas
 from cavity.sklearn.checks import validate_data
 from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels
-from cavity.sklearn.gp.learner import Fitted, Learner, centre_and_scale, check_settings, single_threaded
+from cavity.sklearn.gp.learner import Fitted, Learner, centre_and_scale, check_settings
 
 BLOCK_ROWS = 1024  # rows predicted at a time
 
 
+@dataclass(eq=False, repr=False)
 class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
     """Gaussian process regression, with scikit-learn's settings, attributes and numbers.
 
@@ -106,20 +109,16 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
     ([0.2, 0.2], [0.1, 0.8])
     """
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        alpha: ArrayLike = 1e-10,
-        optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b",
-        n_restarts_optimizer: int = 0,
-        normalize_y: bool = False,
-        copy_X_train: bool = True,
-        n_targets: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    kernel: Any = None
+    _: KW_ONLY
+    alpha: ArrayLike = 1e-10
+    optimizer: str | Callable[..., Any] | None = "fmin_l_bfgs_b"
+    n_restarts_optimizer: int = 0
+    normalize_y: bool = False
+    copy_X_train: bool = True
+    n_targets: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -128,7 +127,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
 
     # ------------------------------------------------------------------------------------------ fitting
 
-    @single_threaded
+    @single_blas()
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the kernel's parameters, and condition on the data.
 
@@ -242,7 +241,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
 
     # ------------------------------------------------------------------------------------------ predicting
 
-    @single_threaded
+    @single_blas()
     def _moments(self, X, with_std, with_cov):
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if not hasattr(self, "X_train_"):
@@ -276,16 +275,15 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
             if with_variances:
                 known = exact.explained(self.L_, cross)
                 variances[start:stop] -= np.einsum("ij,ij->i", known, known)
-        return means, self._not_negative(variances, X) if with_variances else None
-
-    def _not_negative(self, variances, X):
+        if not with_variances:
+            return means, None
         if np.any(variances < 0):
             warn(
                 f"rounding made {np.sum(variances < 0)} of {len(X)} predicted variances negative, down to "
                 f"{variances.min():.2g}; they are set to 0. A larger alpha prevents that",
                 NumericalWarning,
             )
-        return np.maximum(variances, 0.0)
+        return means, np.maximum(variances, 0.0)
 
     def _per_target(self, values):
         """Return (co)variances of scaled targets in the units of every target, along a last axis if there are more."""

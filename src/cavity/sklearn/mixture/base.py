@@ -87,9 +87,7 @@ class Mixture(DensityMixin, Face):
         ConvergenceWarning
             If the stopping rule was not met; both scikit-learn's and `cavity.ConvergenceWarning`.
         """
-        self._check_settings()
-        X = validate_data(self, X, dtype=FLOATS, ensure_min_samples=2, **self._finite())
-        X, weight = self._weighted_rows(X, sample_weight)
+        X, weight = self._checked_rows(X, sample_weight, least=self.n_components, ensure_min_samples=2)
         with Threads(threads_of(self.n_threads)) as threads:
             reason = self._fit_rows(X, weight, check_random_state(self.random_state), threads)
         if not self.converged_ and self.max_iter > 0:
@@ -115,9 +113,9 @@ class Mixture(DensityMixin, Face):
         """
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
-    def _finite(self):
-        """Return which rows are good, in words of scikit-learn: complete ones, unless a subclass takes others."""
-        return {"ensure_all_finite": True}
+    def _takes_gaps(self):
+        """Return whether rows may hold nan."""
+        return False
 
     def _check_settings(self):
         """Raise ValueError or TypeError for a setting outside its domain."""
@@ -129,10 +127,12 @@ class Mixture(DensityMixin, Face):
         for name in ("tol", "reg_covar"):
             arrays.number(getattr(self, name), name, low=0, closed_low=True)
 
-    def _weighted_rows(self, X, sample_weight, least=None):
-        """Return X and weights (or None) without the rows of weight zero; at least K rows, if not said otherwise."""
-        X, weight = counted(sample_weight, X)
-        if len(X) < (self.n_components if least is None else least):
+    def _checked_rows(self, X, sample_weight, least, **options):
+        """Return X and weights (or None) without the rows of weight zero, after the settings; `least` rows or more."""
+        self._check_settings()
+        gaps = "allow-nan" if self._takes_gaps() else True
+        X, weight = counted(sample_weight, validate_data(self, X, dtype=FLOATS, ensure_all_finite=gaps, **options))
+        if len(X) < least:
             raise ValueError(
                 f"Expected n_samples >= n_components but got n_components = {self.n_components}, n_samples = {len(X)}"
             )
@@ -248,7 +248,7 @@ class Mixture(DensityMixin, Face):
 
     def _judged(self, X, what):
         """Return what a subclass says about new rows, checked, in their precision."""
-        X = self._new_rows(X, FLOATS, **self._finite())
+        X = self._new_rows(X, FLOATS, ensure_all_finite="allow-nan" if self._takes_gaps() else True)
         values = self._judge(X, what)
         return values.astype(X.dtype, copy=False) if values.dtype.kind == "f" else values
 

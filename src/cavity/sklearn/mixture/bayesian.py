@@ -10,7 +10,7 @@ References
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -28,8 +28,6 @@ from cavity.models.mixture.posterior import draw, factors_of, posterior_of
 from cavity.models.mixture.prior import state_of
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.sweep import MixtureSweeps
-from cavity.sklearn.checks import validate_data
-from cavity.sklearn.faces import FLOATS
 from cavity.sklearn.mixture import priors
 from cavity.sklearn.mixture.base import Mixture
 from cavity.sklearn.mixture.em import roots, warn_unfinished
@@ -38,6 +36,7 @@ from cavity.sklearn.mixture.responsibilities import responsibilities, sums_of
 WEIGHTS = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BayesianGaussianMixture(Mixture):
     """A Gaussian mixture with priors, by variational inference [B]_, with scikit-learn's settings and attributes.
 
@@ -152,29 +151,24 @@ class BayesianGaussianMixture(Mixture):
     [1, 0]
     """
 
-    def __init__(
-        self,
-        *,
-        n_components: int = 1,
-        covariance_type: Literal["full", "tied", "diag", "spherical"] = "full",
-        tol: float = 1e-3,
-        reg_covar: float = 1e-6,
-        max_iter: int = 100,
-        n_init: int = 1,
-        init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans",
-        weight_concentration_prior_type: Literal["dirichlet_process", "dirichlet_distribution"] = "dirichlet_process",
-        weight_concentration_prior: float | None = None,
-        mean_precision_prior: float | None = None,
-        mean_prior: ArrayLike | None = None,
-        degrees_of_freedom_prior: float | None = None,
-        covariance_prior: ArrayLike | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-        verbose_interval: int = 10,
-        n_threads: int | None = None,
-    ) -> None:
-        self._keep(locals())
+    n_components: int = 1
+    covariance_type: Literal["full", "tied", "diag", "spherical"] = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 100
+    n_init: int = 1
+    init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans"
+    weight_concentration_prior_type: Literal["dirichlet_process", "dirichlet_distribution"] = "dirichlet_process"
+    weight_concentration_prior: float | None = None
+    mean_precision_prior: float | None = None
+    mean_prior: ArrayLike | None = None
+    degrees_of_freedom_prior: float | None = None
+    covariance_prior: ArrayLike | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
+    verbose_interval: int = 10
+    n_threads: int | None = None
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -183,9 +177,6 @@ class BayesianGaussianMixture(Mixture):
 
     def _takes_gaps(self):
         return self.covariance_type in ("diag", "spherical")
-
-    def _finite(self):
-        return {"ensure_all_finite": "allow-nan" if self._takes_gaps() else True}
 
     def _check_settings(self):
         super()._check_settings()
@@ -314,9 +305,7 @@ class BayesianGaussianMixture(Mixture):
         """
         if not hasattr(self, "posterior_"):
             return self.fit(X, sample_weight=sample_weight)
-        self._check_settings()
-        X = validate_data(self, X, dtype=FLOATS, reset=False, **self._finite())
-        X, weight = self._weighted_rows(X, sample_weight, least=1)
+        X, weight = self._checked_rows(X, sample_weight, least=1, reset=False)
         total = float(len(X) if weight is None else np.sum(weight))
         options = dict(max_iter=max(self.max_iter, 1), tol=self.tol / total, n_threads=self.n_threads)
         with warnings.catch_warnings():

@@ -7,6 +7,7 @@ References
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,16 +18,8 @@ from cavity.models.mixture.predictive import log_sum, shares
 from cavity.models.mixture.scaling import Scaling
 from cavity.runs import merge
 from cavity.sklearn import checks
+from cavity.sklearn.mixture import em
 from cavity.sklearn.mixture.base import Mixture
-from cavity.sklearn.mixture.em import (
-    Estimates,
-    covariances_of,
-    maximise,
-    moments,
-    open_unscaled,
-    roots,
-    roots_of_precisions,
-)
 from cavity.sklearn.mixture.responsibilities import responsibilities, sums_of, unclaimed
 from cavity.sources import sources
 
@@ -38,6 +31,7 @@ JUDGEMENTS = {  # of log weights (rows, K)
 }
 
 
+@dataclass(eq=False, repr=False)
 class GaussianMixture(Mixture):
     """A Gaussian mixture by maximum likelihood, by expectation maximisation [B]_: scikit-learn's, faster.
 
@@ -127,36 +121,32 @@ class GaussianMixture(Mixture):
     [1, 0]
     """
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        covariance_type: Literal["full", "tied", "diag", "spherical"] = "full",
-        tol: float = 1e-3,
-        reg_covar: float = 1e-6,
-        max_iter: int = 100,
-        n_init: int = 1,
-        init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans",
-        weights_init: ArrayLike | None = None,
-        means_init: ArrayLike | None = None,
-        precisions_init: ArrayLike | None = None,
-        random_state: Any = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-        verbose_interval: int = 10,
-        n_threads: int | None = None,
-    ) -> None:
-        self._keep(locals())
+    n_components: int = 1
+    _: KW_ONLY
+    covariance_type: Literal["full", "tied", "diag", "spherical"] = "full"
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 100
+    n_init: int = 1
+    init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans"
+    weights_init: ArrayLike | None = None
+    means_init: ArrayLike | None = None
+    precisions_init: ArrayLike | None = None
+    random_state: Any = None
+    warm_start: bool = False
+    verbose: int = 0
+    verbose_interval: int = 10
+    n_threads: int | None = None
 
     def _fit_rows(self, X, weight, random_state, threads):
-        data = open_unscaled(X, weight, threads, self.n_components, self.covariance_type)
+        data = em.open_unscaled(X, weight, threads, self.n_components, self.covariance_type)
         origin, started = data.scaling.origin, self._started()
         options = dict(reg_covar=self.reg_covar, max_iter=self.max_iter, tol=self.tol)
 
         def climb(report):
             start = self._estimates(origin) if started else self._first(data, X, weight, random_state)
             before = self.lower_bound_ if started else -np.inf
-            done = maximise(data, threads, start, **options, before=before, report=report)
+            done = em.maximise(data, threads, start, **options, before=before, report=report)
             return done.bound, done.converged, done
 
         bound, converged, done = self._best_start(climb, started)
@@ -169,17 +159,17 @@ class GaussianMixture(Mixture):
     def _first(self, data, X, weight, random_state):
         """Return the first estimates: what was given, the rest from initial responsibilities."""
         weights, mean, root = self._given(data.scaling.origin)
-        covariance = None if root is None else covariances_of(root, self.covariance_type)
+        covariance = None if root is None else em.covariances_of(root, self.covariance_type)
         if any(each is None for each in (weights, mean, root)):
             given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
             around, found = sums_of(data, given, is_full(self.covariance_type))
             rest = unclaimed(data, given) if self.covariance_type == "tied" else 0.0
-            held = moments(found, around, self.covariance_type, self.reg_covar, rest)
+            held = em.moments(found, around, self.covariance_type, self.reg_covar, rest)
             weights = held.count / data.n_samples if weights is None else weights
             mean = held.mean if mean is None else mean
             if root is None:
-                covariance, root = held.covariance, roots(held.covariance, self.covariance_type)
-        return Estimates(self.covariance_type, weights, mean, covariance, root)
+                covariance, root = held.covariance, em.roots(held.covariance, self.covariance_type)
+        return em.Estimates(self.covariance_type, weights, mean, covariance, root)
 
     def _given(self, origin):
         """Return the given weights, means (from the origin) and factors of precisions, each None if it is not."""
@@ -199,7 +189,7 @@ class GaussianMixture(Mixture):
             mean = checks.shaped(mean, "means_init", (self.n_components, self.n_features_in_), "means") - origin
         if root is not None:
             given = checks.precision(root, self.covariance_type, self._shapes(), "precision")
-            root = roots_of_precisions(given, self.covariance_type)
+            root = em.roots_of_precisions(given, self.covariance_type)
         return weights, mean, root
 
     def _estimates(self, origin):
@@ -207,7 +197,7 @@ class GaussianMixture(Mixture):
         weights, means, root = (
             each.astype(np.float64) for each in (self.weights_, self.means_, self.precisions_cholesky_)
         )
-        return Estimates(self.covariance_type, weights, means - origin, self.covariances_, root)
+        return em.Estimates(self.covariance_type, weights, means - origin, self.covariances_, root)
 
     def _judge(self, X, what):
         scaling = Scaling(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))

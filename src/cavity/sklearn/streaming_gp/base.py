@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -12,7 +11,7 @@ from cavity.base import arrays
 from cavity.covariances import Covariance
 from cavity.models.streaming_gp.model import StreamingGP
 from cavity.sklearn.checks import counted_rows
-from cavity.sklearn.faces import Face, shows_progress
+from cavity.sklearn.faces import Face
 from cavity.sklearn.gp import kernels as own_kernels
 from cavity.sklearn.gp.noise import taken_apart
 
@@ -42,11 +41,6 @@ class Batch:
 class Streaming(Face):
     """An estimator made of streaming Gaussian processes; a subclass sets its `_default` kernel and `_least_power`."""
 
-    n_samples_seen_: int
-    converged_: bool
-    log_bound_: float
-    inducing_points_: Any
-
     def _checked(self, X, y, sample_weight, *, reset, **options):
         """Return checked rows, targets and weights, after the settings that the model does not check."""
         if reset and self.kernel is not None:
@@ -66,8 +60,7 @@ class Streaming(Face):
 
         Without one (None) the batch is the first of such a kernel and likelihood. `learn` is that of `StreamingGP.fit`.
         """
-        options = dict(sample_weight=batch.weight, learn=learn, n_threads=self.n_threads)
-        options["progress"] = shows_progress(self)
+        options = self._options("n_threads") | {"sample_weight": batch.weight, "learn": learn}
         if state is not None:
             return state.copy().update(batch.X, y, **options)
         settings = self._settings("inducing", "n_inducing", "tolerance", "jitter")
@@ -80,6 +73,6 @@ class Streaming(Face):
         if learnt:
             for kernel in kernels:
                 own_kernels.warn_at_bounds(kernel)
-        self.n_samples_seen_ = batch.n + (0 if first else self.n_samples_seen_)
+        self.n_samples_seen_: int = batch.n + (0 if first else self.n_samples_seen_)
         self.information_lost_ = float(arrays.added(state.information_lost for state in states))
-        self.converged_ = all(state.converged for state in states)
+        self.converged_: bool = all(state.converged for state in states)

@@ -7,6 +7,7 @@ References
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from cavity.sklearn.gp.binary import LIKELIHOODS
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 
 
+@dataclass(eq=False, repr=False)
 class StreamingGPClassifier(Classifier, Streaming):
     """Gaussian process classification of any number of rows, batch by batch, in memory that does not grow [BNT]_.
 
@@ -104,21 +106,17 @@ class StreamingGPClassifier(Classifier, Streaming):
 
     _default, _least_power = ConstantKernel() * RBF(), 1e-6
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        likelihood: Literal["logit", "probit"] = "logit",
-        power: float = 1.0,
-        inducing: ArrayLike | None = None,
-        n_inducing: int = 200,
-        tolerance: float = 1e-3,
-        jitter: float = 1e-8,
-        learn: Literal["first", True, False] = "first",
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    kernel: Any = None
+    _: KW_ONLY
+    likelihood: Literal["logit", "probit"] = "logit"
+    power: float = 1.0
+    inducing: ArrayLike | None = None
+    n_inducing: int = 200
+    tolerance: float = 1e-3
+    jitter: float = 1e-8
+    learn: Literal["first", True, False] = "first"
+    n_threads: int | None = None
+    verbose: int = 0
 
     # ------------------------------------------------------------------------------------------ fitting
 
@@ -217,7 +215,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         if learn.any():
             kernels = [parts.with_values(state.model.covariance) for state in found]
         self._set_states(found, batch, not states, kernels, learn.any())
-        self.log_bound_ = float(arrays.added(state.log_bound for state in found))
+        self.log_bound_: float = float(arrays.added(state.log_bound for state in found))
 
     def _log_probabilities(self, X):
         X = self._new_rows(X)

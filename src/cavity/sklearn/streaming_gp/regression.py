@@ -8,6 +8,7 @@ References
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ from cavity.sklearn.gp.learner import centre_and_scale
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 
 
+@dataclass(eq=False, repr=False)
 class StreamingGPRegressor(Regressor, Streaming):
     """Gaussian process regression of any number of rows, batch by batch, in memory that does not grow [BNT]_.
 
@@ -114,22 +116,18 @@ class StreamingGPRegressor(Regressor, Streaming):
 
     _default, _least_power = ConstantKernel() * RBF() + WhiteKernel(), 0.0
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        *,
-        alpha: float = 1e-10,
-        power: float = 0.0,
-        inducing: ArrayLike | None = None,
-        n_inducing: int = 200,
-        tolerance: float = 1e-3,
-        jitter: float = 1e-8,
-        learn: Literal["first", True, False] = "first",
-        normalize_y: bool = False,
-        n_threads: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self._keep(locals())
+    kernel: Any = None
+    _: KW_ONLY
+    alpha: float = 1e-10
+    power: float = 0.0
+    inducing: ArrayLike | None = None
+    n_inducing: int = 200
+    tolerance: float = 1e-3
+    jitter: float = 1e-8
+    learn: Literal["first", True, False] = "first"
+    normalize_y: bool = False
+    n_threads: int | None = None
+    verbose: int = 0
 
     # ------------------------------------------------------------------------------------------ fitting
 
@@ -225,8 +223,9 @@ class StreamingGPRegressor(Regressor, Streaming):
         self.state_, self._parts_now, self._centre, self._spread = after, parts, centre, spread
         self._total_weight = batch.total + (0.0 if first else self._total_weight)
         self._set_states([after], batch, first, kernels, learn)
-        self.inducing_points_, self.noise_variance_ = after.inducing, noise * spread**2
-        self.log_bound_ = after.log_bound - self._total_weight * float(np.log(spread))
+        self.inducing_points_: Any = after.inducing
+        self.noise_variance_ = noise * spread**2
+        self.log_bound_: float = after.log_bound - self._total_weight * float(np.log(spread))
 
     def _begun(self, batch):
         """Return the kernel to begin with, taken apart, and what targets are measured from and in."""

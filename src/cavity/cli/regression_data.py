@@ -1,16 +1,33 @@
-"""What the commands that predict a column share: the columns, the likelihoods and their settings, and the scores."""
+"""What commands that predict a column fit: target, features, offset and weights; the likelihood; scores."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.cli import derived, readers
-from cavity.cli import table as cli_table
-from cavity.cli.options import POSITIVE, Number, given, typed
+from cavity.cli.fits import collect_typed
+from cavity.cli.options import KEYWORDS, POSITIVE, Group, Number, Option, flag, typed
+from cavity.cli.table import Columns, coded, complete, some, with_categories
 from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
 
 ORDERED = "ordered-probit"
 LIKELIHOODS = tuple(name for name in NAMED if name not in SHARES)
+LIKELIHOOD_HELP = "default probit for a target of two values, else gaussian"
+TARGET = Option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
+FEATURES_HELP = "what to predict it from (default all numeric columns)"
+FEATURES = Option("--features", "A,B,C", FEATURES_HELP, alias=["--x"])
+ROW_OPTIONS = (
+    Option("--offset", "COLUMN", "added to the linear predictor, for example a log exposure"),
+    Option("--weights", "COLUMN", "how often each row counts"),
+)
+CATEGORICAL_HELP = "columns of text to turn into columns of 0 and 1, one for each value but the first"
+CATEGORICAL = Option("--categorical", "A,B", CATEGORICAL_HELP)
+NO_INTERCEPT = flag("--no-intercept", "add no column of ones")
+
+
+def columns(*of_rows, others=()):
+    """Return the group of options that say what the columns are."""
+    options = (TARGET, FEATURES, *of_rows, CATEGORICAL, *others)
+    return Group("columns", *options, description="by name, or by number from 1")
 
 
 def settings(dispersion):
@@ -27,8 +44,8 @@ def settings(dispersion):
 class RegressionTable:
     """What is fitted: the columns that the options choose."""
 
-    title: str  # of the table
-    units: dict  # of its columns, as far as they are known
+    table: Columns
+    explicit: bool  # whether the features were named
     X: object  # an array, or a Source where rows stay in a file
     names: list
     y: np.ndarray
@@ -39,38 +56,46 @@ class RegressionTable:
     notes: list  # what was left out, and why
     roles: dict  # columns by what they are taken for, as posteriors keep them
     likelihood: str
-    low: np.ndarray  # smallest value of each column, and the largest
-    high: np.ndarray
+    varied: np.ndarray  # which columns have more than one value
     spread: np.ndarray | None = None  # standard deviation of each column
     size: float = 1.0  # variance of a target of real numbers
 
-    def without_constants(self, source, explicit, way_out=""):
-        """Leave out columns of one value; ValueError if they were chosen explicitly."""
-        varied = np.array(self.high > self.low, dtype=bool)
-        constant = [name for name, varies in zip(self.names, varied, strict=True) if not varies]
-        if constant and explicit:
-            raise ValueError(
-                f"{source}: column {constant[0]!r} is constant and says no more than the intercept; leave it out of "
-                f"--features{way_out}"
-            )
-        names = [name for name in self.names if name not in constant]
-        notes = [*self.notes, *(f"{column} (constant)" for column in constant)]
+    @property
+    def title(self):
+        """What the table is called."""
+        return self.table.about.get("title", self.table.source)
+
+    def without_constants(self, way_out=""):
+        """Leave out columns of one value; ValueError if they were named."""
+        constant = [name for name, varies in zip(self.names, self.varied, strict=True) if not varies]
         if not constant:
             return self
-        index = np.flatnonzero(varied)
-        X = np.ascontiguousarray(self.X[:, varied]) if isinstance(self.X, np.ndarray) else self.X.columns(index)
-        return replace(self, X=X, names=names, notes=notes)
+        if self.explicit:
+            raise ValueError(
+                f"{self.table.source}: column {constant[0]!r} is constant and says no more than the intercept; leave "
+                f"it out of --features{way_out}"
+            )
+        names = [name for name in self.names if name not in constant]
+        index = np.flatnonzero(self.varied)
+        X = np.ascontiguousarray(self.X[:, index]) if isinstance(self.X, np.ndarray) else self.X.columns(index)
+        return replace(self, X=X, names=names, notes=[*self.notes, *(f"{column} (constant)" for column in constant)])
 
-    def with_columns(self, source):
+    def with_columns(self):
         """Return the problem; ValueError if there are no columns."""
         if not self.names:
-            raise ValueError(f"{source}: no columns to predict {self.target!r} from")
+            raise ValueError(f"{self.table.source}: no columns to predict {self.target!r} from")
         return self
 
+    def label(self, posterior):
+        """Return the posterior with the names of columns, of classes and of what columns are taken for."""
+        classes = {"classes": self.classes} if self.classes else {}
+        return replace(posterior, columns=tuple(self.names), roles=self.roles, **classes)
+
     def labels(self):
-        """Return the names of the columns and that of the target, with their units."""
-        named = [f"{name} [{self.units[name]}]" if name in self.units else name for name in (*self.names, self.target)]
-        return named[:-1], named[-1]
+        """Return the names of the columns and that of the target, with their units, and the title, for a picture."""
+        units = self.table.about.get("units", {})
+        *names, target = (f"{name} [{units[name]}]" if name in units else name for name in (*self.names, self.target))
+        return {"names": names, "target": target, "title": self.title}
 
     def data(self):
         """Return the rows as the keyword arguments of `fit`."""
@@ -86,23 +111,9 @@ class RegressionTable:
         return replace(self, **{name: None if value is None else value[rows] for name, value in several.items()})
 
 
-def add_columns(command, others=True):
-    """Add the options that say what the columns are, with `others` those of rows; return their group."""
-    columns = command.add_argument_group("columns", "by name, or by number from 1")
-    columns.add_argument("--target", "--y", metavar="COLUMN", help="what to predict (of a shipped table its own)")
-    words = "what to predict it from (default all numeric columns)"
-    columns.add_argument("--features", "--x", metavar="A,B,C", help=words)
-    if others:
-        words = "added to the linear predictor, for example a log exposure"
-        columns.add_argument("--offset", metavar="COLUMN", help=words)
-        columns.add_argument("--weights", metavar="COLUMN", help="how often each row counts")
-    readers.add_categories(columns)
-    return columns
-
-
 def likelihood_of(options, likelihood, numbers):
     """Return the likelihood of a name with the settings that were given; ValueError if it does not know one of them."""
-    found, kind = given(options, numbers), named(likelihood)
+    found, kind = collect_typed(options, numbers), named(likelihood)
     for name in found:
         if name not in kind.parameters:
             raise ValueError(f"{typed(name)} has no meaning for --likelihood {likelihood}")
@@ -118,37 +129,35 @@ def default_likelihood(table, options, classes=None):
         return "probit" if len(classes) == 2 else ORDERED
     target = target_of(table, options)
     if table.is_text(target):
-        kinds = [each for each in cli_table.coded(table.text(target))[0].tolist() if each]
+        kinds = [each for each in coded(table.text(target))[0].tolist() if each]
     else:
         values = table.matrix([target])[:, 0]
         kinds = np.unique(values[~np.isnan(values)]).tolist()
     if len(kinds) != 2 and table.is_text(target):
         raise ValueError(
-            f"{table.source}: column {target!r} has {len(kinds)} classes ({cli_table.some(kinds)}); if they have an "
+            f"{table.source}: column {target!r} has {len(kinds)} classes ({some(kinds)}); if they have an "
             f"order, say --likelihood {ORDERED}"
         )
     return "probit" if len(kinds) == 2 and (len(table) > 2 or table.is_text(target)) else "gaussian"
 
 
-def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=False):
+def choose_columns(table, options, likelihood, classes=None, fitted=None, *, stored=False):
     """Return the columns that the options choose; the target as the likelihood wants it.
 
     `classes` are those of the target, if they are known; else they are its values in sorted order. `fitted` are the
     columns of a fit that goes on. With `stored`, rows of X of more than one block stay where they are.
     """
-    table, left = derived.with_categories(table, options.categorical, fitted)
+    table, left = with_categories(table, options.categorical, fitted)
     target = target_of(table, options)
-    offset, weights, trials = (
-        None if name is None else table.select([name])[0]
-        for name in (getattr(options, role, None) for role in ("offset", "weights", "trials"))
-    )
-    others = [name for name in (offset, weights, trials) if name is not None]
-    for name in {target, *others} & {origin for origin, _ in table.made.values()}:
+    typed_names = {role: getattr(options, role, None) for role in ("offset", "weights", "trials")}
+    names = {role: table.select([name])[0] for role, name in typed_names.items() if name is not None}
+    others = [target, *names.values()]
+    for name in {*others} & {origin for origin, _ in table.made.values()}:
         raise ValueError(
             f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
         )
-    features, notes = table.chosen(options.features, "--features", {target, *others})
-    table, dropped = derived.complete(table, [target, *features, *others], options)
+    features, notes = table.chosen(options.features, "--features", {*others})
+    table, dropped = complete(table, [target, *features, *names.values()], options)
     if likelihood in (*BINARY, ORDERED):
         y, classes = classes_of(table, target, likelihood in BINARY, classes)
     else:
@@ -156,31 +165,31 @@ def chosen(table, options, likelihood, classes=None, fitted=None, *, stored=Fals
     if likelihood in COUNTS:
         check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
     if likelihood in SHARES:
-        if trials is None:
+        if "trials" not in names:
             raise ValueError(f"--likelihood {likelihood} needs --trials, the column of the numbers of trials")
-        y = np.column_stack([y, table.numbers(trials)])
+        y = np.column_stack([y, table.numbers(names["trials"])])
         check(table, target, (y[:, 0] >= 0) & (y[:, 0] <= y[:, 1]), "successes are from 0 to the number of trials")
-    elif trials is not None:
+    elif "trials" in names:
         raise ValueError(f"--trials has no meaning for --likelihood {likelihood}")
+    offset, weights = (table.numbers(names[role]) if role in names else None for role in ("offset", "weights"))
     if weights is not None:
-        check(table, weights, table.numbers(weights) >= 0, "--weights needs numbers that are not negative")
+        check(table, names["weights"], weights >= 0, "--weights needs numbers that are not negative")
     low, high = table.ranges(features)
     X = table.of(features) if stored and len(table) > table.of(features).block_rows else table.matrix(features)
     return RegressionTable(
-        title=table.about.get("title", table.source),
-        units=table.about.get("units", {}),
+        table=table,
+        explicit=options.features is not None,
         X=X,
         names=features,
         y=y,
         target=target,
         classes=classes,
-        offset=None if offset is None else table.numbers(offset),
-        weights=None if weights is None else table.numbers(weights),
+        offset=offset,
+        weights=weights,
         notes=[*notes, *left, *dropped],
-        roles={role: name for role, name in (("y", target), ("offset", offset), ("sample_weight", weights)) if name},
+        roles={"y": target} | {KEYWORDS.get(role, role): name for role, name in names.items() if role != "trials"},
         likelihood=likelihood,
-        low=low,
-        high=high,
+        varied=low < high,
     )
 
 
@@ -198,7 +207,7 @@ def target_of(table, options):
 def kinds_of(table, target):
     """Return the different values of a target, numbers or text, in sorted order, and for each row the index of its."""
     if table.is_text(target):
-        kinds, y = cli_table.coded(table.text(target))
+        kinds, y = coded(table.text(target))
         return kinds.tolist(), y
     kinds, y = np.unique(table.numbers(target), return_inverse=True)
     return [f"{kind:g}" for kind in kinds], y
@@ -216,7 +225,7 @@ def classes_of(table, target, binary, known=None):
     if binary and len(kinds) != 2:
         raise ValueError(
             f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "
-            f"has {len(kinds)} ({cli_table.some(kinds)}); for counts and real numbers choose another --likelihood"
+            f"has {len(kinds)} ({some(kinds)}); for counts and real numbers choose another --likelihood"
         )
     return y.astype(np.float64), tuple(kinds)
 

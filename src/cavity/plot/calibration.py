@@ -165,8 +165,7 @@ class CalibrationDisplay(Display):
         ValueError, TypeError
             For numbers that are no probabilities, and for y other than 0 and 1.
         """
-        y, probability = arrays.real_array(y, "y"), arrays.real_array(probability, "probability")
-        check_pair(y, probability, "probability")
+        y, probability = checked_pair(y, probability, "probability")
         if not np.all((y == 0) | (y == 1)):
             raise arrays.wrong("y", "must be 1 where the event was seen and 0 elsewhere")
         if np.nanmin(probability) < 0 or np.nanmax(probability) > 1:
@@ -356,12 +355,14 @@ class PITDisplay(Display):
         legend(axes)
 
 
-def check_pair(y, other, name):
-    """Raise ValueError unless two arrays are vectors of one length."""
+def checked_pair(y, other, name):
+    """Return two arrays of real numbers; ValueError unless they are vectors of one length."""
+    y, other = arrays.real_array(y, "y"), arrays.real_array(other, name)
     if y.ndim != 1 or y.shape != other.shape:
         raise arrays.wrong(name, f"must be a vector like y, of shape {y.shape}, got {other.shape}")
     if not len(y):
         raise arrays.wrong("y", "must hold at least one row")
+    return y, other
 
 
 def loo_or_none(posterior):
@@ -378,9 +379,8 @@ def left_out(posterior, y, X=None, offset=None):
     ValueError where these are not what the leave-one-out densities of the fit are of, as with weights of rows.
     """
     sites, density = posterior.sites, posterior.loo_log_density
-    mean, variance = (
-        posterior.predict(X, offset=offset) if not hasattr(posterior, "X") else (posterior.mean, posterior.variance)
-    )
+    of_fit = (posterior.mean, posterior.variance) if hasattr(posterior, "X") else None
+    mean, variance = of_fit or posterior.predict(X, offset=offset)
     if len(mean) != len(density):
         raise arrays.wrong("X", f"must be the {len(density)} rows of the fit for leave-one-out, got {len(mean)}")
     rho = 1.0 / variance - sites.rho

@@ -1,0 +1,95 @@
+"""Evaluations of a log evidence and its gradient in a search, which a checkpoint keeps."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cavity.jobs.job import QUIET
+
+
+@dataclass(slots=True, eq=False)
+class EvidencePoint:
+    """The posterior at some settings; its `geometry` may be valid only until the next evaluation."""
+
+    settings: object
+    log_evidence: float
+    belief: object
+    geometry: object
+    fit: object  # the Fit of EP; None if exact
+    problem: object = None  # with these settings, in families that have problems
+
+    @property
+    def converged(self):
+        """Whether it is the posterior, or a fixed point of EP."""
+        return self.fit is None or self.fit.converged
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a search needs of an evaluation before the process was killed."""
+
+    log_evidence: float = np.nan
+    converged: bool = False
+    gradient: np.ndarray | None = None
+    settings: object | None = None
+
+
+class Evaluations:
+    """The evaluations of a search, in order. A search that goes on makes the same again, up to where it was killed.
+
+    Parameters
+    ----------
+    evidence : object
+        `at(settings, **options)` returns a point: its `settings`, `log_evidence`, and whether it is `converged`. The
+        sites that the next fit starts from are `start`.
+    vector : FreeSettings
+        What is free.
+    job : Job, optional
+        Keeps the evaluations.
+    """
+
+    def __init__(self, evidence, vector, job=QUIET):
+        self.evidence, self.vector, self._job, self._next = evidence, vector, job, 0
+        state = job.resumed(Remembered)
+        self._points, self._sites = ([], None) if state is None else (state["points"], state["sites"])
+        self._last = None  # an evaluation that is not kept yet: its gradient may follow
+
+    def at(self, x, **options):
+        """Return the point of a vector, or what is remembered of it; `options` replace those of EP."""
+        settings = self.vector.unpack(x)
+        self.keep()
+        if self._next < len(self._points):
+            point = replace(self._points[self._next], settings=settings)
+            self._next += 1
+            if self._next == len(self._points):
+                self.evidence.start = self._sites
+            if np.isnan(point.log_evidence):
+                raise ArithmeticError("EP has failed here before")
+            return point
+        try:
+            point = self.evidence.at(settings, **options)
+        except (ArithmeticError, np.linalg.LinAlgError):
+            self._last = Remembered()
+            raise
+        self._last = Remembered(point.log_evidence, point.converged)
+        return point
+
+    def gradient(self, point):
+        """Return the gradient of the log evidence and the log prior at the last point, (n,)."""
+        if isinstance(point, Remembered):
+            gradient = point.gradient.copy()
+        else:
+            gradient = self.vector.gradient(self.evidence, point)
+            self._last = replace(self._last, gradient=gradient.copy())
+            self.keep()
+        slopes = self.vector.log_prior(point.settings)[1]
+        gradient[: len(slopes)] += slopes
+        return gradient
+
+    def keep(self):
+        """Keep the last evaluation."""
+        if self._last is not None and self._job.keeps:
+            self._points = [*self._points, self._last]
+            self._next, self._last = len(self._points), None
+            state = {"points": self._points, "sites": self.evidence.start}
+            self._job.keep(lambda: state)

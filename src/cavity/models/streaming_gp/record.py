@@ -1,0 +1,93 @@
+"""What a file of a streaming Gaussian process holds."""
+
+import numpy as np
+
+from cavity.base.kept import kept
+from cavity.base.observation_digest import DIGEST_FIELD
+from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Made, Nullable, Record, integer, one_of
+from cavity.models.latent import OPEN_LIKELIHOOD
+from cavity.models.process.process import COVARIANCE, OPTIONS, check_columns
+from cavity.models.streaming_gp.snapshot import EMPTY
+
+FACTOR = ("A", "r", "factor", "c")  # the arrays of an Information
+ARRAYS = {  # m and w may be 0
+    "prior_mean": Array("() | P"),
+    "Z": Array("m D"),
+    "nugget": Array("m", "nonnegative"),
+    "triangle": Array("m m", "triangle"),
+    "inducing_ids": Array("m", "nonnegative", "i"),
+    "A": Array("m m"),
+    "r": Array("m"),
+    "factor": Array("m m", "triangle"),
+    "c": Array("m"),
+    "waiting_X": Array("w D"),
+    "waiting_weight": Array("w", "nonnegative"),
+    **{f"trace_{name}": Array(f"{name[0]}", "any") for name in EMPTY},
+}
+PARTS = {  # of a snapshot, with the underscores that some have in files
+    "_next_id": integer(),
+    "n_samples": integer(),
+    "_log_bound": NUMBER,
+    "last_increment": NUMBER,
+    "information_lost": NUMBER,
+    "last_information_lost": NUMBER,
+    "status": TEXT,
+    "n_iter": integer(),
+    "n_updates?": integer(),
+    "_uniform": FLAG,
+    "has_offset": FLAG,
+}
+WAITING = {"patience": NUMBER, "debt": NUMBER, "count": integer()}
+SETTINGS = {
+    "information": {"constant": NUMBER, "n": NONNEGATIVE, "squares": NONNEGATIVE, "gap": NUMBER},
+    "history?": {
+        "changed": FLAG,
+        "own_weight": NONNEGATIVE,
+        "own_log_noise": Nullable(NUMBER, np.nan),
+        "worst": Nullable(
+            {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE, np.inf)}
+        ),
+    },
+    "parts": Made(dict, PARTS, lambda now: {name.strip("?"): getattr(now, name.strip("_?")) for name in PARTS}),
+    "waiting": Made(dict, WAITING, lambda now: {name: getattr(now, name) for name in reversed(WAITING)}),
+    **kept("D"),
+    "covariance": COVARIANCE,
+    "likelihood": OPEN_LIKELIHOOD,
+    "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
+    "given": Made(bool, FLAG, lambda model: model.inducing is not None),
+    "observation_digest?": DIGEST_FIELD,
+    "n_features": integer(1, "D"),
+    "options": Made(
+        dict,
+        OPTIONS | {"schedule": one_of("auto", "sequential", "parallel")},
+        lambda options: options.record("schedule", *OPTIONS),
+    ),
+}
+PLACES = {
+    "": "_now.",
+    **{name: f"_now.model.{name}" for name in ("covariance", "likelihood")},
+    **{name: f"_now.basis.{name}" for name in ("Z", "nugget")},
+    **{name: f"_now.information.{name}" for name in FACTOR},
+    **{name: name for name in ("n_features", "observation_digest")},
+    "prior_mean": "_now.model.mean",
+    "triangle": "_now.basis.factor",
+    "waiting_": "_now.waiting.",
+    "trace_": "_now.trace.",
+    "parts": "_now",
+    "given": "_now.model",
+    "options": "_options",
+}
+
+
+def _fits(stored, settings, sizes):
+    """Whether model, inducing points and what is known of them fit together, as a rule of the record."""
+    check_columns(settings["covariance"], stored["prior_mean"], sizes["D"])
+    for name, rows in (("Z", stored["Z"]), ("inducing_ids", stored["inducing_ids"][:, None])):
+        if len(np.unique(rows, axis=0)) < len(rows):
+            return f"array {name!r} must not say anything twice"
+    if np.any(stored["inducing_ids"] >= settings["parts"]["_next_id"]):
+        return "setting 'parts._next_id' must be above all of 'inducing_ids'"
+    return None
+
+
+RECORD = Record(ARRAYS, SETTINGS, (_fits,), PLACES)

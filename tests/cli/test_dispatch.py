@@ -1,0 +1,40 @@
+"""One command loads and runs no more than it needs."""
+
+import numpy as np
+from support.commands import runner, write
+from support.entered import files_entered
+
+from cavity.cli import COMMANDS, parser
+
+MOST_FILES = 63  # of which 54 are the reading of the table and the fit
+MOST_FILES_OF_CLI = 8
+
+
+def test_a_fit_enters_few_files(capsys, tmp_path):
+    rng, run = np.random.default_rng(0), runner(capsys, "fit", "glm")
+    a, b, noise = rng.normal(size=(3, 60))
+    path = write(tmp_path / "x.csv", {"a": a, "b": b, "y": np.where(a + noise > 0, "yes", "no").tolist()})
+    results = []
+    files = files_entered(lambda: results.append(run(path, "--target", "y")))
+    assert results[0][0] == 0
+    assert "models/glm/model.py" in files
+    assert len(files) <= MOST_FILES
+    assert len([file for file in files if file.startswith("cli/")]) <= MOST_FILES_OF_CLI
+
+
+def test_only_the_command_that_was_typed_has_its_options():
+    every = {tuple(name.split()) for name, *_ in COMMANDS}
+    assert set(parser().commands) == every
+    for words in every:
+        assert set(parser([*words, "--help"]).commands) == {words}
+    for words in ([], ["--help"], ["fit"], ["fit", "--help"], ["nonsense"]):
+        assert parser(words).commands == {}
+
+
+def test_help_lists_all_commands_and_models(capsys):
+    run = runner(capsys)
+    for name, _, help_line in COMMANDS:
+        *above, word = name.split()
+        status, text, _ = run(*above, "--help")
+        assert status == 0
+        assert f"{word} {help_line}" in " ".join(text.split())

@@ -1,0 +1,51 @@
+"""Runs: options are checked once, and opened by one context."""
+
+import numpy as np
+import pytest
+
+import cavity
+from cavity.ep.options import Options
+from cavity.jobs.job import QUIET
+from cavity.jobs.run import Run
+from cavity.mean_field.options import AscentOptions
+
+
+def test_a_run_without_arguments_is_quiet(monkeypatch):
+    monkeypatch.delenv("CAVITY_NUM_THREADS", raising=False)
+    run = Run.checked()
+    assert (run.n_threads, run.job) == (1, QUIET)
+    monkeypatch.setenv("CAVITY_NUM_THREADS", "3")
+    assert Run().n_threads == 3
+
+
+@pytest.mark.parametrize("kind", [Run, Options])
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"n_threads": 0}, ValueError, "n_threads must be at least 1"),
+        ({"callback": 3}, TypeError, "callback must be callable"),
+        ({"progress": "yes"}, TypeError, "progress"),
+        ({"checkpoint_every": -1.0}, ValueError, "checkpoint_every"),
+    ],
+)
+def test_arguments_are_checked_together(kind, arguments, error, message):
+    with pytest.raises(error, match=message):
+        kind.checked(**arguments)
+
+
+def test_a_run_is_open_with_threads_and_its_checkpoint(tmp_path):
+    path = tmp_path / "fit.checkpoint"
+    events = []
+    run = AscentOptions.checked(
+        accelerate=False, max_iter=3, tol=0.0, n_threads=2, checkpoint=path, callback=events.append
+    )
+    with run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=1) as threads:
+        assert threads.count == 2
+        run.job.stage("passes").keep(lambda: {"done": 1})
+        run.job.after(1, objective=2.0)
+    assert path.exists()
+    assert [event.objective for event in events] == [2.0]
+    with run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=1):
+        assert run.job.stage("passes").resumed() == {"done": 1}
+    with pytest.raises(ValueError, match="order was 1, is 2"), run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=2):
+        pass

@@ -1,0 +1,85 @@
+"""The structure of the package in numbers, which may fall; a commit that raises one says why."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from test_package import MODULES, imports_of, package_of, path_of
+
+import cavity
+
+SOURCE = Path(cavity.__file__).parent
+BEHIND_THE_ENTRY = ("models", "ep", "plot", "sklearn", "cli")  # where data have been opened
+MAX_QUESTIONS = 5  # of what kind data are
+MAX_FIT_LINES = 25  # code of a model's fit without signature and docstring
+MAX_SIBLING_IMPORTS = 1  # between families of models
+QUESTIONS = {"is_collection", "is_stored", "is_unopened", "is_elsewhere", "is_sliced", "is_file_name", "is_table"}
+SOURCES = {"Source", "StoredRows", "SparseRows"}
+DATA = {"X", "x", "y", "data", "rows", "sample_weight", "frame", "table"}  # names of data in calls of hasattr
+ENTRIES = {"fit", "fit_stochastic", "update", "merge", "forget"}
+SHARED = {"linear", "process"}  # what families share
+
+
+def questions(tree):
+    """The lines of a module that ask what kind data are."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            first, others = node.args[:1], node.args[1:2]
+            kinds = {getattr(each, "id", "") for other in others for each in ast.walk(other)}
+            thing = ast.unparse(first[0]).rpartition(".")[2].partition("[")[0] if first else ""
+            asks = (name == "isinstance" and kinds & SOURCES) or (name == "hasattr" and thing in DATA)
+            if asks or name in QUESTIONS:
+                yield node.lineno
+        elif isinstance(node, ast.Compare) and getattr(node.left, "attr", "") == "elsewhere":
+            yield node.lineno
+
+
+def test_data_are_opened_once():
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}"
+        for folder in BEHIND_THE_ENTRY
+        for path in sorted((SOURCE / folder).rglob("*.py"))
+        for line in questions(ast.parse(path.read_text()))
+    ]
+    assert len(found) <= MAX_QUESTIONS, found
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [("is_stored(X)", 1), ("isinstance(X, Source | np.memmap)", 1), ("hasattr(X, 'tocsr')", 1), ("hasattr(p, 'a')", 0)],
+)
+def test_questions_are_counted(code, count):
+    assert len([*questions(ast.parse(code))]) == count
+
+
+def entries():
+    """The functions by which models take in data, with the number of their lines of code."""
+    for path in sorted((SOURCE / "models").rglob("*.py")):
+        lines = path.read_text().splitlines()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name in ENTRIES:
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                span = range(body[0].lineno - 1, node.end_lineno) if body else ()
+                code = [lines[i] for i in span if lines[i].strip() and not lines[i].lstrip().startswith("#")]
+                yield f"{path.relative_to(SOURCE)}: {node.name}", len(code)
+
+
+def test_fits_fit_on_a_screen():
+    found = dict(entries())
+    assert len(found) > 10
+    assert {name: lines for name, lines in found.items() if lines > MAX_FIT_LINES} == {}
+
+
+def test_families_do_not_import_each_other():
+    found = []
+    for module in MODULES:
+        own = package_of(module)
+        if path_of(module).exists() and own.startswith("cavity.models."):
+            for target in imports_of(module):
+                there = package_of(target)
+                is_family = there.startswith("cavity.models.") and path_of(there).name == "__init__.py"
+                if is_family and there != own and there.rpartition(".")[2] not in SHARED:
+                    found.append(f"{module} imports {target}")
+    found = [each for each in found if not each.startswith("cavity.models.saved ")]
+    assert len(found) <= MAX_SIBLING_IMPORTS, found

@@ -36,9 +36,8 @@ def begun(covariance, dim, k, threads):
     """Return the sweeps of a fit and a state after the first of them."""
     model, X = cavity.GaussianMixture(k, covariance), problem(dim, k)
     data = open_rows(X, None, threads, k, covariance)
-    prior = state_of(settled(model, data, threads), data)
-    start, _ = next(first_states(data, prior, init="principal"))
-    sweeps = MixtureSweeps(prior, data, threads)
+    sweeps = MixtureSweeps(state_of(settled(model, data, threads), data), data, threads)
+    start, _ = next(first_states(sweeps, init="principal"))
     return sweeps, sweeps.sweep(start)[0]
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.events import writing
 
 from cavity.jobs.job import Job
-from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
+from cavity.mean_field.options import AscentOptions, StochasticOptions
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,8 @@ def test_what_follows_a_fit_has_the_passes_that_are_left_and_counts_on():
 
 
 def test_random_starts_need_a_source_of_randomness():
-    assert check_starts(1, None) == (1, None)
+    options = {"accelerate": True, "max_iter": 10, "tol": 1e-8}
+    assert (AscentOptions(**options).n_init, AscentOptions(**options).rng) == (1, None)
+    assert isinstance(AscentOptions(**options, n_init=2, rng=0).rng, np.random.Generator)
     with pytest.raises(ValueError, match="n_init > 1 draws starting points and needs rng"):
-        check_starts(2, None)
+        AscentOptions(**options, n_init=2)

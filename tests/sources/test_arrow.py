@@ -12,7 +12,7 @@ import pytest
 import cavity
 from cavity.base.labels import Labels
 from cavity.sources import arrow, sources
-from cavity.sources.dataset import taken
+from cavity.sources.dataset import Dataset
 from cavity.sources.sources import open_source, opened
 
 pa = pytest.importorskip("pyarrow")
@@ -226,9 +226,11 @@ def test_columns_by_name(tmp_path, store):
     path = store(tmp_path, table)
     given = {"y": "word", "offset": "size", "sample_weight": "count", "exposure": None}
     with pytest.raises(TypeError, match="X .*must hold real numbers, got categories in column 'code'.*get_dummies"):
-        taken(path, given)
+        Dataset.open(path, given)
     source = cavity.source(path).without(["code", "gaps"])
-    rows, (y, offset, weights, exposure), roles = taken(source, given)
+    dataset = Dataset.open(source, given)
+    rows, roles = dataset.X, dataset.roles
+    y, offset, weights, exposure = (dataset.column(name) for name in given)
     assert (rows.names, exposure) == (("flag", "small"), None)
     assert roles == {"y": "word", "offset": "size", "sample_weight": "count"}
     assert y.dtype.kind == "U"
@@ -241,7 +243,7 @@ def test_columns_by_name(tmp_path, store):
     assert whole.values("code").tolist() == y.tolist()
     assert whole.values("gaps")[:3].tolist() == ["b", None, "b"]
     with pytest.raises(ValueError, match="y='z': X has no column 'z'; it has 'size'"):
-        taken(path, {"y": "z"})
+        Dataset.open(path, {"y": "z"})
     with pytest.raises(ValueError, match="data has no column 'z'"):
         cavity.source(path, columns=["size", "z"])
     one = cavity.source(path, columns="size")
@@ -251,7 +253,7 @@ def test_columns_by_name(tmp_path, store):
 def test_ordered_categories_keep_their_order(tmp_path):
     grades = pa.DictionaryArray.from_arrays(pa.array([0, 2, 1] * 20), ["low", "mid", "high"], ordered=True)
     path = in_parquet(tmp_path, pa.table({"x": np.arange(60.0), "grade": grades}))
-    _, (y,), _ = taken(path, {"y": "grade"})
+    y = Dataset.open(path, {"y": "grade"}).column("y")
     labels = Labels.of(y)
     assert (labels.declared, labels.ordered, labels.values[:3]) == (
         ["low", "mid", "high"],
@@ -266,7 +268,7 @@ def test_a_file_of_one_column_is_a_vector(tmp_path):
     posterior = cavity.UnitMixture(2).fit(path, max_iter=3, tol=1e9)
     assert posterior.mean.tolist() == cavity.UnitMixture(2).fit(X[:, 0], max_iter=3, tol=1e9).mean.tolist()
     x = cavity.source(TABLE.select(["size", "count"]))
-    assert taken(x, {"y": path})[1][0].tolist() == X[:, 0].tolist()
+    assert Dataset.open(x, {"y": path}).column("y").tolist() == X[:, 0].tolist()
     with pytest.raises(ValueError, match="y must be one column, got 'size', 'count'; cavity.source.y, columns='size'"):
         open_source(in_parquet(tmp_path, TABLE.select(["size", "count"])), "y")
 

@@ -9,7 +9,7 @@ import pytest
 import cavity
 from cavity.runs.executors import Threads
 from cavity.sources import collections
-from cavity.sources.dataset import taken
+from cavity.sources.dataset import Dataset
 from cavity.sources.sources import open_source, opened
 
 dask = pytest.importorskip("dask")
@@ -75,7 +75,8 @@ def test_names_and_labels_of_frames():
     assert source.names == ("a", "b", "c", "kind")
     with pytest.raises(TypeError, match=r"got text in column 'kind'"):
         open_source(frame, "X", ndim=(2,))
-    left, (y,), roles = taken(frame[["a", "b", "c"]], {"y": "b"}, elsewhere=True)
+    dataset = Dataset.open(frame[["a", "b", "c"]], {"y": "b"}, remote=True)
+    left, y, roles = dataset.X, dataset.columns["y"], dataset.roles
     assert left.names == ("a", "c")
     assert roles == {"y": "b"}
     assert np.array_equal(y.rows(), X[:, 1])  # it was not read until now

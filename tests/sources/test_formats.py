@@ -8,7 +8,7 @@ import pytest
 
 import cavity
 from cavity.sources import formats
-from cavity.sources.dataset import taken
+from cavity.sources.dataset import Dataset
 from cavity.sources.sources import open_source
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
@@ -26,7 +26,8 @@ def test_text_files_are_tables(tmp_path):
     source = open_source(paths, "X", ndim=(2,))
     assert (source.shape, source.names) == ((40, 2), ("a", "b"))
     assert source.rows().tobytes() == ROWS.tobytes()
-    X, (y,), roles = taken(tmp_path, {"y": "b"})
+    dataset = Dataset.open(tmp_path, {"y": "b"})
+    X, y, roles = dataset.X, dataset.column("y"), dataset.roles
     assert (X.names, roles) == (("a",), {"y": "b"})
     np.testing.assert_array_equal(y, ROWS[:, 1])
     assert cavity.source(paths[0], columns="b").rows().tolist() == ROWS[:9, 1].tolist()
@@ -34,10 +35,11 @@ def test_text_files_are_tables(tmp_path):
 
 def test_labels_of_text(tmp_path):
     (tmp_path / "t.tsv").write_text("x\tkind\n1\tu\n2\tv\n3\tu\n")
-    X, (y,), _ = taken(str(tmp_path / "t.tsv"), {"y": "kind"})
+    dataset = Dataset.open(str(tmp_path / "t.tsv"), {"y": "kind"})
+    X, y = dataset.X, dataset.column("y")
     assert (X.rows().tolist(), y.tolist()) == ([[1.0], [2.0], [3.0]], ["u", "v", "u"])
     with pytest.raises(TypeError, match="X .*must hold real numbers, got text in column 'kind'"):
-        taken(str(tmp_path / "t.tsv"), {"y": "x"})
+        Dataset.open(str(tmp_path / "t.tsv"), {"y": "x"})
 
 
 def test_missing_labels_are_no_class(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cavity.runs.merge import starts
-from cavity.sources.reading import each_block, in_turn, is_stored
+from cavity.sources.reading import each_block, in_turn
 from cavity.sources.sources import open_source
 
 ROWS = np.random.default_rng(0).normal(size=(1000, 3))
@@ -19,8 +19,6 @@ def source(tmp_path):
 
 
 def test_files_give_the_rows_of_arrays(source):
-    assert is_stored(source)
-    assert not is_stored(ROWS)
     for spans in (starts(1000, 64), [(5, 17), (900, 1000)], []):
         pairs = zip(in_turn(ROWS, spans), in_turn(source, spans), strict=True)
         for (part, x), (other, y) in pairs:

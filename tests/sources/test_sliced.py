@@ -11,7 +11,7 @@ import scipy.sparse
 import cavity
 from cavity.base import arrays
 from cavity.sources import sliced, sources
-from cavity.sources.dataset import taken
+from cavity.sources.dataset import Dataset
 from cavity.sources.sources import open_source
 
 h5py = pytest.importorskip("h5py")
@@ -119,7 +119,8 @@ def test_nothing_is_loaded_as_a_whole_without_a_word(tmp_path, kind):
     assert arrays.is_sliced(data)
     with pytest.raises(TypeError, match=r"must be in memory here, got a .* of shape \(500, 4\); give numpy.asarray\(X"):
         arrays.data_array(data, "X", (2,))
-    rows, (y,), _ = taken(data, {"y": KINDS["slices"](tmp_path)})
+    dataset = Dataset.open(data, {"y": KINDS["slices"](tmp_path)})
+    rows, y = dataset.X, dataset.column("y")
     assert rows.shape == y.shape == (N, 4)
     assert type(y) is np.ndarray
 

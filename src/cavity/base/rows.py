@@ -182,12 +182,6 @@ def known_part(likelihood, offset, exposure, n, *, broadcast=False):
     return np.log(exposure) if offset is None else offset + np.log(exposure)
 
 
-def with_exposure(likelihood, offset, exposure, X):
-    """Return the offset of the rows of a fit with the log of their exposures, if they have any."""
-    n = np.shape(X)[:1]
-    return offset if exposure is None or not n else known_part(likelihood, offset, exposure, *n)
-
-
 def observations(likelihood, y, n):
     """Return n observations as the likelihood wants them."""
     if arrays.is_masked(y):

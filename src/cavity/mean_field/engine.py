@@ -43,8 +43,8 @@ class MeanFieldFit(Outcome):
     state: object
     image: object
     elbo: float
-    contraction: float
-    predicted_gap: float
+    contraction: float | None = None
+    predicted_gap: float = math.inf  # of steps, which no ascent follows
 
     def outcome(self):
         """Return the fields of a `VariationalPosterior` that are known here, by their names."""
@@ -99,40 +99,29 @@ def ascend(model, state, options):
                 "factor, or the ELBO is not that of the updates (or their rounding is as large)",
                 NumericalWarning,
             )
-    return MeanFieldFit(
-        state=climb.state,
-        image=climb.image,
-        elbo=climb.elbo,
-        status=status,
-        n_iter=climb.n_iter,
-        trace=climb.trace(),
-        contraction=climb.contraction,
-        predicted_gap=climb.predicted_gap(),
-    )
+    return climb.end(status)
 
 
-def best_of(starts, n, climb, job):
+def best_of(climb, starts, options):
     """Return the fit with the largest ELBO of those from several starts.
 
     Parameters
     ----------
+    climb : callable
+        climb(start, options) returns the `MeanFieldFit` from a start.
     starts : iterable
         The starts, in order.
-    n : int
-        Their number.
-    climb : callable
-        climb(start, job) returns the `MeanFieldFit` from a start.
-    job : Job
-        That of all of them. It keeps the best fit so far, and which starts led to it.
+    options : AscentOptions
+        Those of all of them, with their number. Their job keeps the best fit so far, and which starts led to it.
     """
-    best, done = None, 0
-    for number, (start, stage) in enumerate(job.through("start", starts, n)):
+    best, done, job = None, 0, options.job
+    for number, (start, stage) in enumerate(job.through("start", starts, options.n_init)):
         kept = job.resumed(MeanFieldFit, start) if number == 0 else None
         if kept is not None:
             best, done = kept["best"], kept["done"]
         if number < done:
             continue
-        fit = climb(start, stage.within("climb"))
+        fit = climb(start, replace(options, job=stage.within("climb")))
         best = fit if best is None or fit.elbo > best.elbo else best
         if job.stopped:
             break
@@ -261,6 +250,12 @@ class _Climb:
                 return self._model.sweep(proposal)
         except (ArithmeticError, ValueError):
             return None, np.nan
+
+    def end(self, status):
+        """Return the climb as a `MeanFieldFit`."""
+        names = "state", "image", "elbo", "n_iter", "contraction"
+        seen = {name: getattr(self, name) for name in names}
+        return MeanFieldFit(status=status, trace=self.trace(), predicted_gap=self.predicted_gap(), **seen)
 
     def trace(self):
         return {

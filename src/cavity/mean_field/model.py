@@ -322,7 +322,8 @@ def fit_stochastic(
     with options.job:
         state, lengths = stochastic.take_steps(sweeps, state, batches, options)
     n_passes = stochastic.passes(len(lengths), model.n_samples, options)
-    return MeanFieldPosterior(factors=state, **stochastic.outcome(sweeps.elbo(state), lengths, n_passes))
+    done = stochastic.end_steps(state, state, sweeps.elbo(state), lengths, n_passes)
+    return MeanFieldPosterior(factors=done.state, **done.outcome())
 
 
 def _minibatches(n, options, generator):

@@ -1,6 +1,7 @@
 """What may be asked of a mean-field fit, checked once, when it is put together."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +31,17 @@ class AscentOptions(Run):
         Most passes: sweeps, those of rejected proposals included.
     tol : float
         Predicted gain of the ELBO in nats per sample at which to stop.
+    n_init : int
+        Starts, of which those after the first are drawn by `rng`.
+    rng : numpy.random.Generator or None
+        Source of randomness; a seed becomes one.
     """
 
     accelerate: bool | str
     max_iter: int
     tol: float
+    n_init: int = 1
+    rng: Any = None
 
     def __post_init__(self):
         if isinstance(self.accelerate, bool | np.bool_):
@@ -42,7 +49,10 @@ class AscentOptions(Run):
         else:
             accelerate = arrays.choice(self.accelerate, "accelerate", ACCELERATORS)
         put(self, accelerate=accelerate, tol=arrays.number(self.tol, "tol", low=0, closed_low=True))
-        _check_counts(self, "max_iter")
+        _check_counts(self, "max_iter", "n_init")
+        if self.n_init > 1 and self.rng is None:
+            raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
+        put(self, rng=None if self.rng is None else arrays.generator(self.rng))
         Run.__post_init__(self)
 
     def after(self, *fits):
@@ -78,15 +88,10 @@ class StochasticOptions(Run):
         Run.__post_init__(self)
 
 
+TRIAL_OPTIONS = AscentOptions(accelerate=True, max_iter=TRIAL_PASSES + 1, tol=0.0)  # where no ascent follows
+
+
 def check_room(n_components, width):
     """Raise MemoryError if there is no room for what a fit of so many components holds, `width` numbers of each."""
     what = f"n_components={n_components}: {LEAST_ARRAYS} arrays of the components, each"
     arrays.matrices(LEAST_ARRAYS, (n_components, width), what, argument="n_components")
-
-
-def check_starts(n_init, rng):
-    """Return the number of starts and the Generator that draws those after the first, or None."""
-    n_init = arrays.integer(n_init, "n_init", low=1)
-    if n_init > 1 and rng is None:
-        raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
-    return n_init, None if rng is None else arrays.generator(rng)

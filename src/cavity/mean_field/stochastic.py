@@ -6,13 +6,15 @@ References
    Learning Research 14, 2013, eqs. (25) and (26).
 """
 
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
+from cavity.mean_field.engine import MeanFieldFit
+from cavity.sources.dataset import Dataset
 from cavity.sources.minibatches import OneShot, minibatches
 
-NOT_MEASURED = {"converged": False, "contraction": None, "predicted_gap": np.inf}  # of states that no ascent led to
 PASSES_DONE = "passes done"  # how stochastic fits end: they have no stopping rule
 
 
@@ -36,48 +38,78 @@ def take_steps(model, state, batches, options, before=0):
     return state, np.array(lengths)
 
 
-def stream_of(data, name, n_samples, options, check):
-    """Return data that are an iterator as a `OneShot`, None for others; these know how many rows they have."""
-    if hasattr(data, "__next__"):
-        return OneShot(data, name, n_samples, options.n_epochs, check)
-    if n_samples is not None:
-        raise ValueError(f"n_samples is for an iterator and must be left out for rows, got {n_samples!r}")
-    return None
+@dataclass(frozen=True, slots=True, eq=False)
+class StochasticRows:
+    """The rows of a stochastic fit.
 
-
-def fit_rows(sweeps, state, rows, options):
-    """Take steps on the minibatches of a source of rows, or of a `OneShot`.
-
-    Parameters
+    Attributes
     ----------
-    sweeps : object
-        The model as the engine sees it, see `cavity.mean_field.engine`.
-    state : object
-        Where to start.
-    rows : Source or OneShot
-        The data.
-    options : StochasticOptions
-        The options.
-
-    Returns
-    -------
-    state : object
-        The state after the last step.
-    image : object
-        Its image under a sweep over all data; the state itself for a stream, whose data are gone.
-    outcome : dict
-        The fields of a `VariationalPosterior`.
+    dataset : Dataset
+        All rows; of an iterator the first minibatch, from which a fit starts.
+    columns : tuple of str or None
+        The names of the columns.
+    stream : OneShot or None
+        The minibatches of an iterator; None for rows that can be read again.
     """
-    if isinstance(rows, OneShot):
-        state, lengths = take_steps(sweeps, state, rows, options)
-        rows.warn_surplus()
-        return state, state, outcome(None, lengths, 1)
-    kept, each = options.job.resumed(state), -(-rows.n_rows // options.batch_size)
-    seen = 0 if kept is None else len(kept["lengths"]) // each  # whole passes
-    batches = (batch for _ in range(seen, options.n_epochs) for batch in minibatches(rows, options.batch_size))
-    state, lengths = take_steps(sweeps, state, batches, options, before=seen * each)
-    image, elbo = sweeps.sweep(state)
-    return state, image, outcome(elbo, lengths, passes(len(lengths), rows.n_rows, options))
+
+    dataset: Dataset
+    columns: tuple | None
+    stream: OneShot | None = None
+
+    @classmethod
+    def open(cls, data, name, n_samples, options, check):
+        """Open what a user gave.
+
+        Parameters
+        ----------
+        data : rows as of `Dataset.open`, or iterator of arrays
+            The data.
+        name : str
+            What they are called in messages.
+        n_samples : int or None
+            How many rows an iterator holds.
+        options : StochasticOptions
+            The options.
+        check : callable
+            Checks a minibatch of an iterator, see `OneShot`.
+        """
+        if hasattr(data, "__next__"):
+            stream = OneShot(data, name, n_samples, options.n_epochs, check)
+            return cls(Dataset.open(stream.first, name=name), stream.columns, stream)
+        if n_samples is not None:
+            raise ValueError(f"n_samples is for an iterator and must be left out for rows, got {n_samples!r}")
+        dataset = Dataset.open(data, remote=True, name=name)
+        return cls(dataset, dataset.names)
+
+    def fit(self, sweeps, state, source, options):
+        """Take steps on all minibatches.
+
+        Parameters
+        ----------
+        sweeps : object
+            The model as the engine sees it, see `cavity.mean_field.engine`.
+        state : object
+            Where to start.
+        source : Source
+            The rows of the dataset.
+        options : StochasticOptions
+            The options.
+
+        Returns
+        -------
+        MeanFieldFit
+            Its image is that under a sweep over all data; of a stream, whose data are gone, it is the state itself.
+        """
+        if self.stream is not None:
+            state, lengths = take_steps(sweeps, state, self.stream, options)
+            self.stream.warn_surplus()
+            return end_steps(state, state, None, lengths, 1)
+        kept, each = options.job.resumed(state), -(-source.n_rows // options.batch_size)
+        seen = 0 if kept is None else len(kept["lengths"]) // each  # whole passes
+        batches = (batch for _ in range(seen, options.n_epochs) for batch in minibatches(source, options.batch_size))
+        state, lengths = take_steps(sweeps, state, batches, options, before=seen * each)
+        image, elbo = sweeps.sweep(state)
+        return end_steps(state, image, elbo, lengths, passes(len(lengths), source.n_rows, options))
 
 
 def passes(n_steps, n_samples, options):
@@ -85,6 +117,8 @@ def passes(n_steps, n_samples, options):
     return -(-n_steps // -(-n_samples // options.batch_size))
 
 
-def outcome(elbo, lengths, n_passes):
-    """Return the fields of a `VariationalPosterior` after steps, which have no stopping rule."""
-    return NOT_MEASURED | {"elbo": elbo, "status": PASSES_DONE, "n_iter": n_passes, "trace": {"step": lengths}}
+def end_steps(state, image, elbo, lengths, n_passes):
+    """Return the fit that steps of these lengths have led to."""
+    return MeanFieldFit(
+        state=state, image=image, elbo=elbo, status=PASSES_DONE, n_iter=n_passes, trace={"step": lengths}
+    )

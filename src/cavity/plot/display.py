@@ -10,9 +10,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import missing_extra
-from cavity.base.frames import coefficient_names, names_of, taken
+from cavity.base.frames import coefficient_names, names_of
 from cavity.base.labels import recoded
 from cavity.base.names import Public
+from cavity.sources.dataset import Dataset
 
 try:
     from matplotlib import colormaps
@@ -148,10 +149,10 @@ def rows_of(posterior, X, y, needs=False):
         if X is None:
             raise arrays.wrong("X", "must be given: the posterior keeps no rows, and pictures reach as far as they do")
         y = y if y is not None else None if known is None else known.y
-    elif y is not None or (posterior.roles or {}).get("y") in (names_of(X) or ()):
-        X, (y,), _ = taken(X, {"y": y}, posterior.columns, posterior.roles)
     else:
-        X = taken(X, {}, posterior.columns, posterior.roles)[0]
+        has_y = y is not None or (posterior.roles or {}).get("y") in (names_of(X) or ())
+        dataset = Dataset.open(X, {"y": y} if has_y else {}, posterior.columns, posterior.roles)
+        X, y = dataset.X, dataset.column("y") if has_y else None
     X = arrays.finite_array(X, "X", ndim=(2,))
     if needs and y is None:
         raise arrays.wrong("y", "must be given: the posterior keeps no observations")

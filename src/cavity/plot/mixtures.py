@@ -9,12 +9,12 @@ import numpy as np
 from scipy.linalg import eigh
 
 from cavity.base import arrays
-from cavity.base.frames import taken
 from cavity.base.special import log_gamma_ratio
 from cavity.base.types import Data, FloatArray
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.plot.display import COLORS, TINY, Display, Names, colormaps, column_names, legend, outlined, wrong_posterior
 from cavity.sources import sources
+from cavity.sources.dataset import Dataset
 
 GRAY = (0.6, 0.6, 0.6)
 POINTS = 20000  # most points drawn
@@ -350,7 +350,7 @@ def dimension(posterior):
 
 def sample_of(posterior, X):
     """Return the rows to draw, (n, D): those without missing values, of many some."""
-    X = taken(X, {}, posterior.columns, getattr(posterior, "roles", None))[0]
+    X = Dataset.open(X, {}, posterior.columns, getattr(posterior, "roles", None)).X
     sample, count = sources.open_source(X, "X", ndim=(1, 2)).sample(POINTS), dimension(posterior)
     sample = sample[:, None] if sample.ndim == 1 else sample
     if sample.shape[1] != count:

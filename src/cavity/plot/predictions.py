@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import taken
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.plot.calibration import checked_pair, loo_or_none
 from cavity.plot.display import COLORS, SIGNAL, Display, MaxNLocator, legend, rows_of, wrong_posterior
 from cavity.plot.effects import described_rows, observed_band
+from cavity.sources.dataset import Dataset
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -277,7 +277,7 @@ def predicted_before(state, X, y, batch):
     if not (hasattr(state, "update") and hasattr(state, "_likelihood")):
         raise wrong_posterior(state, "one that predicts observations and can be updated")
     rows, _ = rows_of(state, X, y, needs=True)
-    y = np.asarray(taken(X, {"y": y}, state.columns, state.roles)[1][0])
+    y = np.asarray(Dataset.open(X, {"y": y}, state.columns, state.roles).column("y"))
     state, found = state.copy() if hasattr(state, "copy") else state, []
     for start in range(0, len(rows), batch):
         part = rows[start : start + batch], y[start : start + batch]

@@ -37,7 +37,7 @@ class Dataset:
     name: str = "X"
 
     @classmethod
-    def open(cls, X, arguments=None, names=None, roles=None, *, remote=False, check_size=None, name="X"):
+    def open(cls, X, arguments=None, names=None, roles=None, *, remote=False, streamed=(), check_size=None, name="X"):
         """Open what a user gave.
 
         Parameters
@@ -52,6 +52,8 @@ class Dataset:
             from there again, see `frames.taken`.
         remote : bool, default False
             Whether the caller can work on remote collections; TypeError for them if not.
+        streamed : tuple of str, default ()
+            Arguments whose values stay in their files, as Sources.
         check_size : callable, optional
             Called with the number of rows of X in files, before any is read: it raises MemoryError for too many.
         name : str, default "X"
@@ -66,11 +68,15 @@ class Dataset:
         if check_size is not None and isinstance(X, Source):
             check_size(X.n_rows)
         known = frames.names_of(X) or ()
-        arguments = {argument: _read_column(argument, value, known) for argument, value in (arguments or {}).items()}
+        given = arguments or {}
+        unread = {
+            argument: opened(given[argument], argument) for argument in streamed if _is_stored(given[argument], known)
+        }
+        arguments = {name: None if name in unread else _read_column(name, given[name], known) for name in given}
         X, values, roles = frames.taken(X, arguments, names, roles)
-        dataset = cls(X, dict(zip(arguments, values, strict=True)), roles, name)
+        dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
         if not remote:
-            for value in (X, *values):
+            for value in (X, *dataset.columns.values()):
                 check_here(value if isinstance(value, Source) else None)
         if isinstance(X, Source):
             X.check_numbers(name)
@@ -120,6 +126,20 @@ class Dataset:
         """Return the features as a Source of blocks of float64."""
         return open_source(self.X, self.name, ndim=ndim, block_rows=block_rows)
 
+    def vector(self):
+        """Return the only column of X in memory, finite numbers."""
+        if not isinstance(self.X, Source):
+            return arrays.data_array(frames.only_column(self.X), self.name, ndim=(1,)).astype(np.float64)
+        source = self.blocks(ndim=(1,))
+        rows = source.rows()
+        source.check_finite(rows, 0)
+        return rows
+
+    def sources(self, ndim=(2,)):
+        """Return the features and the columns, of numbers, as Sources of blocks by the names of arguments, or None."""
+        columns = {name: None if value is None else open_source(value, name) for name, value in self.columns.items()}
+        return {self.name: self.blocks(ndim=ndim)} | columns
+
 
 def open_table(X, name):
     """Return what a user gave, opened if it is in files, remote or sliced; anything else as it is."""
@@ -139,22 +159,19 @@ def open_columns(X, name):
     return frames.data_frame({column: X.values(column) for column in X.names})
 
 
+def _is_stored(value, names):
+    """Whether a value is in files or remote, and not the name of a column."""
+    if value is None or type(value) is np.ndarray or (isinstance(value, str) and value in names):
+        return False
+    unread = isinstance(value, Source) or formats.is_file_name(value) or arrays.is_sliced(value)
+    return unread or formats.is_collection(value)
+
+
 def _read_column(argument, value, names):
     """Return the only column of a file, or an array that is not in memory; what is, or names a column, as it is."""
-    if value is None or type(value) is np.ndarray or (isinstance(value, str) and value in names):
-        return value
-    unread = isinstance(value, Source) or formats.is_file_name(value) or arrays.is_sliced(value)
-    if not (unread or formats.is_collection(value)):
+    if not _is_stored(value, names):
         return value
     source = opened(value, argument)
     if source.elsewhere is not None:
         return source
     return source.values(0) if source.names and source.n_features == 1 else source
-
-
-def taken(X, given, columns=None, roles=None, *, elsewhere=False):
-    """Open a dataset; return its features, its columns and its roles."""
-    dataset = Dataset.open(X, given, columns, roles, remote=elsewhere)
-    values = (dataset.columns[name] for name in given)
-    values = (v.rows() if isinstance(v, Source) and v.elsewhere is None else v for v in values)
-    return dataset.X, tuple(values), dataset.roles

@@ -178,6 +178,18 @@ class GaussianFactors:
         scatter = sum(share * (f.scatter + f.squares(f.beta, f.mean - mean)) for share, f in terms)
         return cls.of(mean, beta, nu, scatter)
 
+    def by_columns(self):
+        """Return these factors with a beta for each column, for data of which values may be missing."""
+        return replace(self, beta=np.array(np.broadcast_to(self.beta, self.mean.shape)))
+
+    def as_wide_as(self, other):
+        """Return these factors, with a beta for each column if `other` has that."""
+        return self.by_columns() if other.beta.shape[1] > self.beta.shape[1] else self
+
+    def take(self, order):
+        own = {name: part[order] for name in self.__slots__ if len(part := getattr(self, name)) == len(self.mean)}
+        return replace(self, **own)
+
     def contrasts(self, other):
         """Return tr(P C') + tr(P' C) + d'(P + P')d (K, K): expected precisions P, C their inverses, d between means."""
         (p, c), (p2, c2) = self.sides(), other.sides()
@@ -266,25 +278,11 @@ class WishartFactors(GaussianFactors):
         parts = pull, square, precision, self.expected_log_determinants()
         return np.concatenate([part.ravel() for part in parts])
 
-    def as_wide_as(self, other):
-        """Return these factors: no value can be missing where precisions are matrices."""
-        return self
-
-    def by_component(self):
-        """Return the arrays that have a row for each component."""
-        own = self.nu, self.scatter
-        return self.mean, self.beta, *(own if len(self.scatter) == len(self.mean) else ())
-
     def sides(self):
         k, dim = self.mean.shape
         factor = self._precision_factor()
         sides = np.swapaxes(factor, 1, 2) @ factor, self.scatter / self.nu[:, None, None]
         return [np.broadcast_to(side, (k, dim, dim)).reshape(k, -1) for side in sides]
-
-    def take(self, order):
-        if len(self.scatter) != len(self.mean):
-            return WishartFactors(self.mean[order], self.beta[order], self.nu, self.scatter, self.factor, self.root)
-        return WishartFactors(*(getattr(self, name)[order] for name in self.__slots__))
 
     def rescaled(self, shift, scale):
         """Return these factors in coordinates (z - shift) scale."""
@@ -312,14 +310,6 @@ class GammaFactors(GaussianFactors):
         if not (scatter > 0).all():
             raise NotPositiveDefiniteError("the scatter of the combined components must be positive")
         return cls(mean, beta, nu, scatter)
-
-    def by_columns(self):
-        """Return these factors with a beta for each column, for data of which values may be missing."""
-        return replace(self, beta=np.array(np.broadcast_to(self.beta, self.mean.shape)))
-
-    def as_wide_as(self, other):
-        """Return these factors, with a beta for each column if `other` has that."""
-        return self.by_columns() if other.beta.shape[1] > self.beta.shape[1] else self
 
     def expected_log_precisions(self):
         """E log l, (K, G)."""
@@ -360,15 +350,8 @@ class GammaFactors(GaussianFactors):
         parts = precision * self.mean, square, precision, self.expected_log_precisions()
         return np.concatenate([part.ravel() for part in parts])
 
-    def by_component(self):
-        """Return the arrays that have a row for each component."""
-        return self.mean, self.beta, self.nu, self.scatter
-
     def sides(self):
         return [np.broadcast_to(side, self.mean.shape) for side in (self.nu / self.scatter, self.scatter / self.nu)]
-
-    def take(self, order):
-        return GammaFactors(*(getattr(self, name)[order] for name in self.__slots__))
 
     def rescaled(self, shift, scale):
         """Return these factors in coordinates (z - shift) scale; it is one scale where columns share a precision."""

@@ -12,29 +12,29 @@ References
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
-from cavity.base.frames import in_order, names_of
 from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
-from cavity.mean_field import engine, stochastic
+from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
-from cavity.mean_field.options import AscentOptions, StochasticOptions, check_starts
+from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions
+from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.moves import climbed
 from cavity.models.mixture.posterior import posterior_of
 from cavity.models.mixture.prior import settled, state_of
-from cavity.models.mixture.rows import by_name, open_minibatch, open_rows
+from cavity.models.mixture.rows import open_minibatch, open_rows
 from cavity.models.mixture.start import checked_means, first_states
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.runs.executors import Threads, threads_of
+from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.mixture.posterior import GaussianMixturePosterior
@@ -140,9 +140,9 @@ class GaussianMixture(Public):
         if value is None:
             return
         array = arrays.finite_array(value, name)
-        sizes = {"K - 1": k - 1, "K": k, "2": 2}  # D is not known yet, but is not 0
+        sizes = {"K - 1": k - 1, "K": k, "2": 2, "D": -1}  # D is not known yet, but is not 0
         for shape in shapes:
-            axes = [sizes.get(axis, -1) for axis in _axes(shape)]
+            axes = [sizes[axis] for axis in shape.strip("(,)").split(", ") if axis in sizes]
             if array.ndim == len(axes) and all(b == a or b < 0 < a for a, b in zip(array.shape, axes, strict=True)):
                 break
         else:
@@ -150,9 +150,8 @@ class GaussianMixture(Public):
         if positive and (array <= 0).any():
             raise ValueError(f"{name} must be positive, got {array[array <= 0].flat[0]}")
         if positive and (outside := (array < LEAST_TO_INVERT) | (array > LARGEST_TO_INVERT)).any():
-            raise ValueError(
-                f"{name} must be within {LEAST_TO_INVERT:g} and {LARGEST_TO_INVERT:g}, got {array[outside].flat[0]}"
-            )
+            limits = f"within {LEAST_TO_INVERT:g} and {LARGEST_TO_INVERT:g}"
+            raise ValueError(f"{name} must be {limits}, got {array[outside].flat[0]}")
         put(self, **{name: arrays.as_tuple(array)})
 
     def fit(
@@ -259,32 +258,22 @@ class GaussianMixture(Public):
         >>> sorted(posterior.mean.round(1).tolist())
         [[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]]
         """
-        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        options = AscentOptions.checked(
-            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, **watched
-        )
-        job = options.job
-        n_init, generator = check_starts(n_init, rng)
-        init = arrays.choice(init, "init", INITS)
-        moves = arrays.flag(moves, "moves")
-        X, sample_weight, roles = by_name(X, sample_weight)
-        columns = names_of(X)
-        with Threads(options.n_threads, options.job) as threads, job:
-            data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
-            means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
-            given = {"X": data.source, "sample_weight": data.weights}
-            decide = {"options": options, "initial_means": means, "init": init, "moves": moves}
-            with job.opened(self, given, **decide, n_init=n_init, rng=generator):
-                model = settled(self, data, threads)
-                prior = state_of(model, data)
-                sweeps = MixtureSweeps(prior, data, threads)
-                chances = {"n_init": n_init, "generator": generator, "max_iter": options.max_iter, "job": job}
-                starts = first_states(data, prior, means, init, **chances)
-                climb = partial(climbed, sweeps, options, moves)
-                best = engine.best_of(starts, n_init, climb, job)
-        state = replace(best.state, counts=best.image.counts)
-        outcome = engine.outcome(best, data.n_samples, options) | {"observation_digest": data.digest}
-        return posterior_of(model, state, prior, data.scaling, data.n_samples, outcome, columns, roles)
+        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
+        run = AscentOptions.checked(**ascent, **watched)
+        init, moves = arrays.choice(init, "init", INITS), arrays.flag(moves, "moves")
+        dataset = Dataset.open(X, {"sample_weight": sample_weight}, remote=True, streamed=("sample_weight",))
+        data = dataset.sources()
+        means = checked_means(initial_means, dataset.names, self.n_components, data["X"].n_features)
+        with run.open(self, data, initial_means=means, init=init, moves=moves) as threads:
+            rows = open_rows(*data.values(), threads, self.n_components, self.covariance)
+            model = settled(self, rows, threads)
+            sweeps = MixtureSweeps(state_of(model, rows), rows, threads)
+            starts = first_states(sweeps, means, init, run)
+            done = engine.best_of(partial(climbed, sweeps, moves), starts, run)
+        outcome = engine.outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
+        return posterior_of(model, sweeps, done, dataset.names, dataset.roles, **outcome)
 
     def fit_stochastic(
         self,
@@ -371,30 +360,23 @@ class GaussianMixture(Public):
         >>> sorted(posterior.mean.round(1).tolist()), posterior.n_iter
         ([[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]], 1)
         """
-        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        steps = dict(batch_size=batch_size, n_epochs=n_epochs, delay=delay, forgetting=forgetting)
-        options = StochasticOptions.checked(n_threads=n_threads, **steps, **watched)
-        job = options.job
+        steps = {"batch_size": batch_size, "n_epochs": n_epochs, "delay": delay, "forgetting": forgetting}
+        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        run = StochasticOptions.checked(**steps, **watched)
         init = arrays.choice(init, "init", INITS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
-        with Threads(options.n_threads, options.job) as threads, options.job:
-            stream = stochastic.stream_of(X, "X", n_samples, options, check)
-            rows = X if stream is None else stream.first
-            data = open_rows(rows, None, threads, self.n_components, self.covariance)
-            columns = data.source.names if stream is None else stream.columns
-            means = checked_means(in_order(initial_means, columns, "initial_means"), self.n_components, data)
-            n = data.n_samples if stream is None else stream.n_samples
-            decide = {"options": options, "n_samples": n, "initial_means": means, "init": init}
-            with job.opened(self, {"X": data.source}, **decide):
-                model = settled(self, data, threads)
-                prior = state_of(model, data)
-                state, _ = next(first_states(data, prior, means, init, job=options.job))
-                sweeps = MixtureSweeps(prior, data, threads, n)
-                rows = data.source if stream is None else stream
-                state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
-        state = replace(state, counts=image.counts)
-        outcome["observation_digest"] = data.digest if stream is None else None
-        return posterior_of(model, state, prior, data.scaling, n, outcome, columns)
+        batches = StochasticRows.open(X, "X", n_samples, run, check)
+        source = batches.dataset.blocks()
+        means = checked_means(initial_means, batches.columns, self.n_components, source.n_features)
+        with run.open(self, {"X": source}, n_samples=n_samples, initial_means=means, init=init) as threads:
+            rows = open_rows(source, None, threads, self.n_components, self.covariance)
+            model = settled(self, rows, threads)
+            sweeps = MixtureSweeps(state_of(model, rows), rows, threads, n_samples)
+            state, _ = next(first_states(sweeps, means, init, replace(TRIAL_OPTIONS, job=run.job)))
+            done = batches.fit(sweeps, state, source, run)
+        outcome = done.outcome() | {"observation_digest": rows.digest if batches.stream is None else None}
+        return posterior_of(model, sweeps, done, batches.columns, **outcome)
 
     def settle(self, X: Data, *, sample_weight: Data | None = None, n_threads: int | None = None) -> GaussianMixture:
         """Return the model with the priors that depend on the data filled in, to use the same for several fits.
@@ -421,13 +403,7 @@ class GaussianMixture(Public):
         >>> model.mean_prior, model.degrees_of_freedom_prior, model.covariance_prior
         ((1.0, 2.0), 2.0, ((1.0, 0.0), (0.0, 3.0)))
         """
-        X, sample_weight, _ = by_name(X, sample_weight)
+        dataset = Dataset.open(X, {"sample_weight": sample_weight}, remote=True, streamed=("sample_weight",))
         with Threads(threads_of(n_threads)) as threads:
-            data = open_rows(X, sample_weight, threads, self.n_components, self.covariance)
-            return settled(self, data, threads)
-
-
-@cache
-def _axes(shape):
-    """Return the names of the axes in words for a shape."""
-    return re.findall("K - 1|K|2|D", shape)
+            rows = open_rows(*dataset.sources().values(), threads, self.n_components, self.covariance)
+            return settled(self, rows, threads)

@@ -12,6 +12,7 @@ References
 """
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -22,29 +23,28 @@ from cavity.models.mixture.state import RowSums
 
 OVERTAKING = 15  # passes that a move has to overtake the current optimum
 TRIED_OF_A_KIND = 5  # of each kind and round
+ELBO_ROUNDING = 1e-9  # relative difference of two ELBOs that rounding may make
 OCCUPIED = 0.5  # expected rows below which a component is empty
 
 
-def climbed(sweeps, options, moves, start, job):
+def climbed(sweeps, moves, start, options):
     """Return the fit from a start, with moves if they are wanted.
 
     Parameters
     ----------
     sweeps : MixtureSweeps
         The model.
-    options : AscentOptions
-        Of the fit; max_iter counts all passes.
     moves : bool
         Whether to try moves.
     start : tuple
         The first state, and the passes that led there or None, see `start.first_states`.
-    job : Job
-        That of the fit.
+    options : AscentOptions
+        Of the fit; max_iter counts all passes.
     """
-    state, trial = start
-    options = replace(options, job=job)
     if moves:
-        return improved(sweeps, lambda: climbed(sweeps, options, False, start, job.within("climb")), options, start)
+        inner = replace(options, job=options.job.within("climb"))
+        return improved(sweeps, lambda: climbed(sweeps, False, start, inner), options, start)
+    state, trial = start
     if trial is None:
         return engine.ascend(sweeps, state, options)
     return engine.joined(trial, engine.ascend(sweeps, state, options.after(trial)))
@@ -70,16 +70,14 @@ def improved(sweeps, climb, options, like=()):
         if before is None:
             fit, before = _revisited(fit), 0  # for the sums that candidates are made of
         better = False
-        for number, state in enumerate(_candidates(sweeps, fit.state)):
+        for number, state in islice(enumerate(_candidates(sweeps, fit.state), 1), before, None):
             left = options.max_iter - fit.n_iter
-            if number < before:
-                continue
             if left < 1:
                 break
             more = options.after(fit)
             more = replace(more, max_iter=min(OVERTAKING, left), job=more.job.stage("moves").within("trial"))
             trial = engine.ascend(sweeps, state, more)
-            better = trial.elbo > fit.elbo + _noise(fit.elbo)
+            better = trial.elbo > fit.elbo + ELBO_ROUNDING * max(1.0, abs(fit.elbo))
             if better and trial.status == MAX_ITER and left > trial.n_iter:
                 more = options.after(fit, trial)
                 rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").within("rest")))
@@ -90,7 +88,7 @@ def improved(sweeps, climb, options, like=()):
             if trial.status == STOPPED:
                 better = False
             else:
-                now = {"fit": fit, "accepted": accepted, "tried": None if better else number + 1}
+                now = {"fit": fit, "accepted": accepted, "tried": None if better else number}
                 options.job.keep(lambda now=now: now)
             if better or trial.status == STOPPED:
                 break
@@ -105,10 +103,6 @@ def _revisited(fit):
     last = {"elbo": fit.elbo, "change": fit.trace["change"][-1], "contraction": np.nan}
     trace = {name: np.append(fit.trace[name], value) for name, value in last.items()}
     return replace(fit, n_iter=fit.n_iter + 1, trace=trace)
-
-
-def _noise(elbo):
-    return 1e-9 * max(1.0, abs(elbo))
 
 
 def _candidates(sweeps, state):

@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import check_alike, coefficient_names, names_of
+from cavity.base.frames import check_alike, coefficient_names
 from cavity.base.kept import ROLES
 from cavity.base.observation_digest import join_digests
 from cavity.base.records import NONNEGATIVE, Nullable, Part, names, saved
@@ -20,21 +20,19 @@ from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
-from cavity.mean_field.stochastic import NOT_MEASURED
 from cavity.models.mixture import predictive
-from cavity.models.mixture.rows import by_name, open_rows
+from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.saved import MODEL, RECORD
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import MixtureState, merged
 from cavity.models.mixture.sweep import MixtureSweeps
-from cavity.runs.executors import Threads
 from cavity.sources.chunkwise import map_chunks
-from cavity.sources.dataset import taken
+from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.mixture.model import GaussianMixture
 
-UNKNOWN = NOT_MEASURED | {"elbo": None, "n_iter": 0}
+UNKNOWN = {"elbo": None, "n_iter": 0, "converged": False, "contraction": None, "predicted_gap": np.inf}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -322,22 +320,19 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> both.n_samples, both.counts.round(2).tolist()
         (9.0, [4.0, 5.0])
         """
-        options = AscentOptions.checked(
-            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, callback=callback, progress=progress
-        )
-        X, sample_weight, roles = by_name(X, sample_weight, self.columns, self.roles)
-        columns = names_of(X) if self.columns is None else self.columns
-        k, kind = self.model.n_components, self.model.covariance
-        with Threads(options.n_threads, options.job) as threads, options.job:
-            data = open_rows(X, sample_weight, threads, k, kind, scaling=self._scaling)
-            prior = self._state
-            if data.missing:
-                prior = replace(prior, factors=prior.factors.by_columns())
-            done = engine.ascend(MixtureSweeps(prior, data, threads), prior, options)
+        watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
+        run = AscentOptions.checked(accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        known = self.columns, self.roles
+        dataset = Dataset.open(X, {"sample_weight": sample_weight}, *known, remote=True, streamed=("sample_weight",))
+        data = dataset.sources()
+        with run.open(self.model, data) as threads:
+            rows = open_rows(*data.values(), threads, len(self.counts), self.model.covariance, scaling=self._scaling)
+            prior = replace(self._state, factors=self._state.factors.by_columns()) if rows.missing else self._state
+            done = engine.ascend(MixtureSweeps(prior, rows, threads), prior, run)
         state = replace(done.state, counts=prior.counts + done.image.counts)
-        outcome, total = engine.outcome(done, data.n_samples, options), self.n_samples + data.n_samples
-        outcome["observation_digest"] = data.digest
-        return posterior_of(self.model, state, self._prior, self._scaling, total, outcome, columns, roles)
+        outcome = engine.outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
+        outcome |= {"columns": self.columns or dataset.names, "roles": dataset.roles}
+        return self._changed(state, self.n_samples + rows.n_samples, **outcome)
 
     def merge(self, other: GaussianMixturePosterior) -> GaussianMixturePosterior:
         """Return the posterior that counts the data of two shards, fitted from one prior each.
@@ -362,7 +357,21 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         NotPositiveDefiniteError
             If what the shards have learnt contradicts each other so much that no distribution is left.
         """
-        return _merged(self, other)
+        if not isinstance(other, GaussianMixturePosterior):
+            raise TypeError(f"other must be a GaussianMixturePosterior, got {type(other).__name__}")
+        for name in ("n_components", "covariance", "weights"):
+            a, b = getattr(self.model, name), getattr(other.model, name)
+            if a != b:
+                raise ValueError(f"other must be of a model with the same {name}, got {b!r} instead of {a!r}")
+        a, b = self._state.factors.mean.shape[1], other._state.factors.mean.shape[1]
+        if a != b:
+            raise ValueError(f"other must be of data with {a} columns, got {b}")
+        columns = check_alike(self.columns, other.columns)
+        others = (state.rescaled(other._scaling, self._scaling) for state in (other._state, other._prior))
+        state = merged(self._state, self._prior, *others)
+        digest = join_digests(self.observation_digest, other.observation_digest)
+        known = {"columns": columns, "roles": self.roles or other.roles, "observation_digest": digest}
+        return self._changed(state, self.n_samples + other.n_samples, status="merged", trace={}, **known, **UNKNOWN)
 
     def forget(self, factor: float) -> GaussianMixturePosterior:
         """Return the posterior with all data counting less, for streams that change.
@@ -379,21 +388,16 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         """
         factor = arrays.number(factor, "factor", low=0, high=1, closed_high=True)
         state = MixtureState.combined([(factor, self._state), (1.0 - factor, self._prior)])
-        return self._changed(state, factor * self.n_samples, "forgotten in part", self.observation_digest)
+        return self._changed(state, factor * self.n_samples, status="forgotten in part", trace={}, **UNKNOWN)
 
-    def _changed(self, state, n_samples, status, digest, columns=None, roles=None):
-        """Return the posterior of a state that no fit led to."""
-        outcome = UNKNOWN | {"status": status, "trace": {}, "observation_digest": digest}
-        columns = self.columns if columns is None else columns
-        roles = roles or self.roles
-        return posterior_of(self.model, state, self._prior, self._scaling, n_samples, outcome, columns, roles)
+    def _changed(self, state, n_samples, **changes):
+        """Return the posterior of a state of other data, with other changes."""
+        return replace(self, counts=state.counts, n_samples=n_samples, _state=state, **changes)
 
     def _evaluate(self, X, logs_of, finish, shape=(), dtype=np.float64):
         """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
-        source = predictive.open_new(taken(X, {}, self.columns, self.roles)[0], self._state)
-        return predictive.by_blocks(
-            source, lambda rows: logs_of(self._state, self._scaling, rows), finish, shape, dtype, not self._state.full
-        )
+        X = Dataset.open(X, None, self.columns, self.roles).X
+        return predictive.by_blocks(X, self._state, self._scaling, logs_of, finish, shape, dtype)
 
     def __repr__(self) -> str:
         k, dim = self._state.factors.mean.shape
@@ -402,22 +406,32 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         return self._described(title, weights=self.weights, counts=self.counts)
 
 
-def posterior_of(model, state, prior, scaling, n_samples, outcome, columns=None, roles=None):
-    """Return the posterior of a state, whose counts are those of the posterior.
+def posterior_of(model, sweeps, done, columns=None, roles=None, **outcome):
+    """Return the posterior that a fit has led to.
 
-    `model` is settled, `state` and `prior` are `MixtureState`s in the coordinates of `scaling`, `n_samples` is the sum
-    of all weights, and `outcome` has the fields of a `VariationalPosterior`.
+    Parameters
+    ----------
+    model : GaussianMixture
+        The settled one.
+    sweeps : MixtureSweeps
+        The prior and the data.
+    done : MeanFieldFit
+        The fit; the counts are those of its image.
+    columns, roles : optional
+        Fields of the posterior.
+    **outcome
+        The fields of a `VariationalPosterior`.
     """
-    state = replace(state, counts=np.array(state.counts))
+    state = replace(done.state, counts=np.array(done.image.counts))
     return GaussianMixturePosterior(
         model=model,
-        n_samples=float(n_samples),
+        n_samples=float(sweeps.n_samples),
         counts=state.counts,
         columns=columns,
         roles=roles,
         _state=state,
-        _prior=prior,
-        _scaling=scaling,
+        _prior=sweeps.prior,
+        _scaling=sweeps.data.scaling,
         **outcome,
     )
 
@@ -430,22 +444,3 @@ def factors_of(posterior):
 def draw(posterior, n, generator):
     """Return n draws (n, D) from the predictive distribution, in the units of the data, and their components (n,)."""
     return predictive.sample(posterior._state, posterior._scaling, n, generator)
-
-
-def _merged(first, second):
-    """Return the posterior of the data of both."""
-    if not isinstance(second, GaussianMixturePosterior):
-        raise TypeError(f"other must be a GaussianMixturePosterior, got {type(second).__name__}")
-    for name in ("n_components", "covariance", "weights"):
-        a, b = getattr(first.model, name), getattr(second.model, name)
-        if a != b:
-            raise ValueError(f"other must be of a model with the same {name}, got {b!r} instead of {a!r}")
-    a, b = first._state.factors.mean.shape[1], second._state.factors.mean.shape[1]
-    if a != b:
-        raise ValueError(f"other must be of data with {a} columns, got {b}")
-    columns = check_alike(first.columns, second.columns)
-    other, other_prior = (state.rescaled(second._scaling, first._scaling) for state in (second._state, second._prior))
-    state = merged(first._state, first._prior, other, other_prior)
-    digest = join_digests(first.observation_digest, second.observation_digest)
-    known = digest, columns, first.roles or second.roles
-    return first._changed(state, first.n_samples + second.n_samples, "merged", *known)

@@ -10,21 +10,18 @@ import numpy as np
 from cavity.base.constants import LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.special import log_gamma_ratio
-from cavity.models.mixture.e_step import EStep, block_rows, out_of_reach
-from cavity.models.mixture.rows import check_rows, open_source
+from cavity.models.mixture.e_step import EStep, out_of_reach
+from cavity.models.mixture.rows import check_rows, open_blocks
 from cavity.runs.executors import Threads
 
 
-def open_new(X, state):
-    """Return rows to be judged by a state as a source, whose numbers `by_blocks` checks."""
-    (k, dim), full = state.factors.mean.shape, state.full
-    source = open_source(X, dim)
-    source.block_rows = block_rows(k, dim, full)
-    return source
+def by_blocks(X, state, scaling, logs_of, finish, shape, dtype):
+    """Return finish(logs_of(state, scaling, rows)) of all rows, (N, *shape); one at least of each row's logs is finite.
 
-
-def by_blocks(source, logs_of, finish, shape, dtype, missing):
-    """Return finish(logs_of(rows)) of all rows, (N, *shape), of whose logs, (n, K) or (n,), one at least is finite."""
+    The logs of rows are (n, K) or (n,).
+    """
+    k, dim = state.factors.mean.shape
+    source = open_blocks(X, k, state.full, dim)
     out = np.empty((source.n_rows, *shape), dtype=dtype)
     checked = False
     for index in range(source.block_count):
@@ -32,9 +29,9 @@ def by_blocks(source, logs_of, finish, shape, dtype, missing):
         rows = source.read(index)
         if not (checked or np.isfinite(rows).all()):
             with Threads(1) as thread:
-                check_rows(source, thread, missing)
+                check_rows(source, thread, not state.full)
             checked, rows = True, source.read(index)
-        logs = logs_of(rows)
+        logs = logs_of(state, scaling, rows)
         if not np.isfinite(logs).all():
             reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
             if not reached.all():

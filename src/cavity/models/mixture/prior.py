@@ -14,10 +14,8 @@ from cavity.models.mixture.rows import moments
 from cavity.models.mixture.state import MixtureState
 
 DEPENDENCE = 1e-12  # share of a column's variance that others leave; below, sweeps can lower the ELBO by rounding
-DEPENDENT = (
-    "covariance_prior defaults to the covariance of X, which is not positive definite: columns depend on each other or "
-    "rows are too few; give covariance_prior, or drop columns"
-)
+BY_DEFAULT = "covariance_prior defaults to the covariance of X"  # how messages begin
+DEPENDENT = "columns depend on each other or rows are too few; give covariance_prior, or drop columns"
 
 
 def settled(model, data, threads):
@@ -72,9 +70,8 @@ def _wishart_factors(model, mean, beta, scaling):
     try:
         return WishartFactors.of(mean, beta, nu, scaling.squares(scatter))
     except NotPositiveDefiniteError:
-        raise about(
-            NotPositiveDefiniteError("covariance_prior must be positive definite"), "covariance_prior"
-        ) from None
+        error = NotPositiveDefiniteError("covariance_prior must be positive definite")
+        raise about(error, "covariance_prior") from None
 
 
 def _gamma_factors(model, mean, beta, scaling):
@@ -101,9 +98,8 @@ def placed(means, name, scaling):
         placed = scaling.rows(means)
     far = ~(np.abs(placed) <= LARGEST_TO_SQUARE)
     if far.any():
-        raise ValueError(
-            f"{name} must be within {LARGEST_TO_SQUARE:g} ranges of X from its mean, got {means[far][0]:g}"
-        )
+        limit = f"within {LARGEST_TO_SQUARE:g} ranges of X from its mean"
+        raise ValueError(f"{name} must be {limit}, got {means[far][0]:g}")
     return placed
 
 
@@ -118,19 +114,13 @@ def _matrices(value, dim):
 def _usable(square, names):
     """Return the covariance of the data as a prior, or say why it cannot be one."""
     if not np.all(np.isfinite(square)):
-        raise ValueError(
-            "covariance_prior defaults to the covariance of X, which needs weights of more than 1 row in each column; "
-            "give covariance_prior"
-        )
+        raise ValueError(f"{BY_DEFAULT}, which needs weights of more than 1 row in each column; give covariance_prior")
     flat = np.diag(square) if square.ndim == 2 else np.atleast_1d(square)
     if np.any(flat <= 0):
         column = column_words(int(np.argmin(flat)), names)
-        raise ValueError(
-            f"covariance_prior defaults to the covariance of X, but {column} is constant; give covariance_prior, or "
-            "drop the column"
-        )
+        raise ValueError(f"{BY_DEFAULT}, but {column} is constant; give covariance_prior, or drop the column")
     if square.ndim == 2 and not _is_regular(square):
-        raise NotPositiveDefiniteError(DEPENDENT)
+        raise NotPositiveDefiniteError(f"{BY_DEFAULT}, which is not positive definite: {DEPENDENT}")
     return square
 
 

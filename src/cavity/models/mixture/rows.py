@@ -13,7 +13,7 @@ from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import RowSums
 from cavity.runs import runs
 from cavity.runs.executors import Threads
-from cavity.sources import dataset, formats, sources
+from cavity.sources import sources
 
 LEAST_TOTAL, MOST_TOTAL = 1e-100, 1e100  # weights of all rows: beyond, precisions leave float64
 
@@ -44,21 +44,16 @@ class MixtureRows:
         """Return rows at equal distances with their weights, as data of their own; all if they are few."""
         if self.source.n_rows <= sources.SAMPLE_ROWS:
             return self
-        rows = self.source.sample()
-        source = sources.open_source(rows, self.source.name, ndim=(2,), block_rows=self.source.block_rows)
-        weights, total = None, float(len(rows))
-        if self.weights is not None:
-            drawn = self.weights.sample()
-            if not np.any(drawn > 0):  # so few rows count that none of them was met
-                return self
-            weights = sources.open_source(drawn, "sample_weight", block_rows=self.source.block_rows)
-            total = float(np.sum(drawn))
-        return MixtureRows(source, weights, self.scaling, self.missing, self.one_unit, total, 0.0)
-
-    def points(self):
-        """Return all rows in coordinates (N, D) and their weights (N,) or None; for samples."""
-        rows = self.scaling.rows(self.source.rows())
-        return rows, None if self.weights is None else self.weights.rows()
+        rows, size = self.source.sample(), self.source.block_rows
+        source = sources.open_source(rows, self.source.name, ndim=(2,), block_rows=size)
+        part = replace(self, source=source, n_samples=float(len(rows)), log_scale=0.0, digest=None)
+        if self.weights is None:
+            return part
+        drawn = self.weights.sample()
+        if not np.any(drawn > 0):  # so few rows count that none of them was met
+            return self
+        weights = sources.open_source(drawn, "sample_weight", block_rows=size)
+        return replace(part, weights=weights, n_samples=float(np.sum(drawn)))
 
 
 def sums_of(run, e_step):
@@ -74,9 +69,9 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
 
     Parameters
     ----------
-    X : array_like (N, D), path, or list of paths
+    X : Source or array_like (N, D)
         The rows. A vector (N,) is refused: whether it is a row or a column is for the user to say.
-    sample_weight : array_like (N,), path or None
+    sample_weight : Source, array_like (N,) or None
         Weights of the rows.
     threads : Threads
         Who reads.
@@ -89,8 +84,7 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
         column.
     """
     full = is_full(covariance)
-    source = open_source(X, None if scaling is None else len(scaling.scale))
-    source.block_rows = block_rows(n_components, source.n_features, full)
+    source = open_blocks(X, n_components, full, None if scaling is None else len(scaling.scale))
     weights, total = _open_weights(sample_weight, source, threads)
     low, high, mean, seen, digest = check_rows(source, threads, not full, digested=True)
     gaps = bool(np.any(seen < source.n_rows))
@@ -109,21 +103,9 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     return replace(data, log_scale=float(np.sum(per_column * np.log(scaling.scale))))
 
 
-def by_name(X, sample_weight, columns=None, roles=None):
-    """Return `dataset.taken` of rows and their weights; weights in files of their own are left there."""
-    X = sources.opened(X, "X") if formats.is_unopened(X) else X
-    stored = isinstance(sample_weight, sources.Source) or formats.is_file_name(sample_weight)
-    stored = stored or formats.is_collection(sample_weight)
-    if stored and sample_weight not in (frames.names_of(X) or ()):
-        X, _, roles = dataset.taken(X, {"sample_weight": None}, columns, roles, elsewhere=True)
-        return X, sample_weight, roles
-    X, (weights,), roles = dataset.taken(X, {"sample_weight": sample_weight}, columns, roles, elsewhere=True)
-    return X, weights, roles
-
-
 def open_minibatch(rows, name, missing):
     """Return a minibatch as float64 rows, checked; where values may be missing, a column may be without any."""
-    source = open_source(rows, name=name)
+    source = sources.open_source(rows, name, ndim=(2,))
     source.block_rows = source.n_rows
     with Threads(1) as thread:
         low, high, *_ = check_rows(source, thread, missing)
@@ -142,11 +124,12 @@ def check_rows(source, threads, missing, digested=False):
         raise ValueError(f"{error}; values may be missing with covariance='diag' or 'spherical' only") from None
 
 
-def open_source(X, n_features=None, name="X"):
-    """Return X as a source of rows (n, D); a known D is checked."""
-    source = sources.open_source(X, name, ndim=(2,))
+def open_blocks(X, n_components, full, n_features=None):
+    """Return rows as a source whose blocks are the same work for any K and D; a known D is checked."""
+    source = sources.open_source(X, "X", ndim=(2,))
     if n_features is not None and source.n_features != n_features:
-        raise ValueError(f"{name} must have {n_features} columns, got shape {source.shape}")
+        raise ValueError(f"X must have {n_features} columns, got shape {source.shape}")
+    source.block_rows = block_rows(n_components, source.n_features, full)
     return source
 
 
@@ -156,17 +139,15 @@ def _open_weights(sample_weight, source, threads):
         return None, float(source.n_rows)
     weights = sources.open_source(sample_weight, "sample_weight", block_rows=source.block_rows)
     if weights.n_rows != source.n_rows:
-        raise ValueError(
-            f"sample_weight must have one weight for each of the {source.n_rows} rows of X, got shape {weights.shape}"
-        )
+        wanted = f"one weight for each of the {source.n_rows} rows of X"
+        raise ValueError(f"sample_weight must have {wanted}, got shape {weights.shape}")
     low, high, mean = weights.summary(threads)
     if low < 0 or high == 0:
         raise ValueError(f"sample_weight must not be negative and not all zero, got weights from {low:g} to {high:g}")
     total = mean * source.n_rows
     if not LEAST_TOTAL <= total <= MOST_TOTAL:
-        raise ValueError(
-            f"sample_weight must add up to between {LEAST_TOTAL:g} and {MOST_TOTAL:g} rows, got {total:g}; rescale it"
-        )
+        limits = f"between {LEAST_TOTAL:g} and {MOST_TOTAL:g} rows"
+        raise ValueError(f"sample_weight must add up to {limits}, got {total:g}; rescale it")
     return weights, total
 
 
@@ -183,10 +164,8 @@ def _check_range(low, high, names):
     narrow = (spread > 0) & (spread < LEAST_TO_SQUARE)
     if narrow.any():
         column = int(np.argmax(narrow))
-        raise ValueError(
-            f"X must have ranges above {LEAST_TO_SQUARE:g}, got {spread[column]:g} in "
-            f"{frames.column_words(column, names)}; rescale it"
-        )
+        found = f"{spread[column]:g} in {frames.column_words(column, names)}"
+        raise ValueError(f"X must have ranges above {LEAST_TO_SQUARE:g}, got {found}; rescale it")
 
 
 def moments(data, threads, full):
@@ -195,10 +174,8 @@ def moments(data, threads, full):
     _, first, second, seen = found.parts()
     if not np.all(seen > 0.0):
         column = frames.column_words(int(np.argmin(seen[0])), data.source.names)
-        raise ValueError(
-            f"X must have a value of positive weight in every column, got none in {column}; or give mean_prior and "
-            "covariance_prior"
-        )
+        instead = "or give mean_prior and covariance_prior"
+        raise ValueError(f"X must have a value of positive weight in every column, got none in {column}; {instead}")
     mean = (first / seen)[0]
     with np.errstate(divide="ignore", invalid="ignore"):
         square = (second[0] - seen[0] * (np.outer(mean, mean) if full else mean**2)) / (seen[0] - 1.0)

@@ -22,11 +22,11 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.frozen import Frozen
 from cavity.base.results import drawn, freeze
 from cavity.base.types import Data, FloatArray
-from cavity.jobs.job import Event, Job
+from cavity.jobs.job import Event
+from cavity.jobs.run import Run
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
-from cavity.sources.formats import is_unopened
-from cavity.sources.sources import open_source, opened
+from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,23 +121,25 @@ def select_components(
     candidates = _check_candidates(n_components)
     if fit_options.get("initial_means") is not None:
         raise ValueError("initial_means would fit one number of components only; leave them out")
-    known = {name: fit_options[name] for name in ("sample_weight", "n_threads") if name in fit_options}
+    watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+    watched |= {"checkpoint_every": checkpoint_every, "n_threads": fit_options.pop("n_threads", None)}
+    run = Run.checked(**watched)
+    dataset = Dataset.open(X, remote=True)  # once for all
     posteriors, seconds, failures = [], [], []
-    X = opened(X, "X") if is_unopened(X) else X  # once for all
-    data, tried = {"X": open_source(X, "X", ndim=(2,))}, {"n_components": candidates, "options": fit_options}
-    with Job.checked(callback, progress, checkpoint, checkpoint_every) as job, job.opened(model, data, **tried):
-        settled = model.settle(X, **known)
+    with run.open(model, dataset.sources(), n_components=candidates, **fit_options):
+        options = fit_options | {"n_threads": run.n_threads}
+        settled = model.settle(dataset.X, sample_weight=options.get("sample_weight"), n_threads=run.n_threads)
         for k in candidates:
             started = time.perf_counter()
             try:
                 one = replace(settled, n_components=k, weight_concentration_prior=model.weight_concentration_prior)
-                posterior, failure = one.fit(X, **fit_options, callback=job.stage(f"K = {k}")), None
+                posterior, failure = one.fit(dataset.X, **options, callback=run.job.stage(f"K = {k}")), None
             except (ArithmeticError, NotPositiveDefiniteError) as error:
                 posterior, failure = None, error
             posteriors.append(posterior)
             failures.append(failure)
             seconds.append(time.perf_counter() - started)
-            if job.stopped:
+            if run.job.stopped:
                 break
     if all(posterior is None for posterior in posteriors):
         raise failures[0]

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.frames import in_order
 from cavity.base.lazy import linalg, sparse
-from cavity.jobs.job import QUIET
 from cavity.mean_field import engine
-from cavity.mean_field.options import TRIAL_PASSES
+from cavity.mean_field.options import TRIAL_OPTIONS, TRIAL_PASSES
 from cavity.models.mixture.prior import placed
 from cavity.models.mixture.state import MixtureState
 from cavity.models.mixture.sweep import MixtureSweeps
@@ -244,58 +244,51 @@ def _nearest(cloud, centres):
     return labels, float(cloud.weight @ (cloud.squares + 2.0 * least))
 
 
-def first_states(
-    data, prior, means=None, init="auto", *, n_init=1, generator=None, max_iter=TRIAL_PASSES + 1, job=QUIET
-):
+def first_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
     """Yield the first state of every start, and the passes over all data that led there, a `MeanFieldFit` or None.
 
     Parameters
     ----------
-    data : MixtureRows
-        The data, of which a sample is looked at.
-    prior : MixtureState
-        The prior.
+    sweeps : MixtureSweeps
+        The prior, and the data, of which a sample is looked at.
     means : array_like (K, D), optional
-        Where the first start is, in coordinates.
+        Where the first start is, in the units of the data.
     init : str
         How to start without them: "auto", or a method of `initial_labels`.
-    n_init : int
-        How many starts; those after the first are drawn by `generator`.
-    generator : numpy.random.Generator, optional
-        Source of randomness.
-    max_iter : int
-        Most passes over all data of a fit, of which trials leave one at least.
-    job : Job
-        Who hears of trials.
+    options : AscentOptions
+        How many starts, and who draws those after the first; most passes over all data, of which trials leave one at
+        least; the job hears of trials.
     """
+    prior, data = sweeps.prior, sweeps.data
     sample, k = data.sample(), len(prior.counts)
-    points, weight = sample.points()
+    points = data.scaling.rows(sample.source.rows())
+    weight = np.ones(len(points)) if sample.weights is None else sample.weights.rows()
     spread = 1.0 if data.one_unit else _spread(points, weight)
-    standard, options = points / spread, {"missing": data.missing}
+    standard, missing = points / spread, data.missing
     if means is not None:
-        labels = [_nearest_given(standard, means / spread)]
+        labels = [_nearest_given(standard, placed(means, "initial_means", data.scaling) / spread)]
     elif init == "auto":
-        labels = candidates(standard, weight, k, **options)
+        labels = candidates(standard, weight, k, missing=missing)
     else:
-        labels = [initial_labels(standard, weight, k, init, **options)]
+        labels = [initial_labels(standard, weight, k, init, missing=missing)]
     states = [state_of_labels(prior, points, weight, each) for each in labels]
-    passes = min(TRIAL_PASSES, max_iter - 1) if sample is data else TRIAL_PASSES
-    state, trial = _best(sample, prior, states, passes, job)
+    passes = min(TRIAL_PASSES, options.max_iter - 1) if sample is data else TRIAL_PASSES
+    state, trial = _best(sample, prior, states, passes, options.job)
     yield state, trial if sample is data else None
-    for _ in range(n_init - 1):
-        drawn = initial_labels(standard, weight, k, "random", generator, **options)
+    for _ in range(options.n_init - 1):
+        drawn = initial_labels(standard, weight, k, "random", options.rng, missing=missing)
         yield state_of_labels(prior, points, weight, drawn), None
 
 
-def checked_means(means, n_components, data):
-    """Return initial means in coordinates, or None."""
+def checked_means(means, columns, n_components, n_features):
+    """Return initial means in the order of the columns, as an array (K, D), or None."""
     if means is None:
         return None
-    array = arrays.finite_array(means, "initial_means", ndim=(2,))
-    shape = (n_components, data.source.n_features)
+    array = arrays.finite_array(in_order(means, columns, "initial_means"), "initial_means", ndim=(2,))
+    shape = (n_components, n_features)
     if array.shape != shape:
         raise ValueError(f"initial_means must have shape (K, D) = {shape}, got {array.shape}")
-    return placed(array, "initial_means", data.scaling)
+    return array
 
 
 def _best(sample, prior, states, passes, job):
@@ -317,14 +310,13 @@ def state_of_labels(prior, points, weight, labels):
         The prior.
     points : ndarray (n, D)
         In coordinates; nan where a value was not seen.
-    weight : ndarray (n,) or None
+    weight : ndarray (n,)
         Their weights.
     labels : ndarray of int (n,)
         Their components.
     """
     k, dim = prior.factors.mean.shape
     full = prior.full
-    weight = np.ones(len(points)) if weight is None else weight
     seen = ~np.isnan(points)
     values = np.where(seen, points, 0.0)
     member = np.zeros((k, len(points)))
@@ -346,8 +338,7 @@ def state_of_labels(prior, points, weight, labels):
 
 def _spread(points, weight):
     """Return the standard deviations of the columns, 1 where they are constant, so that units do not matter."""
-    weight = np.ones(len(points)) if weight is None else weight / np.max(weight)
-    share = np.where(np.isnan(points), 0.0, weight[:, None])
+    share = np.where(np.isnan(points), 0.0, (weight / np.max(weight))[:, None])
     share /= np.maximum(np.sum(share, axis=0), np.finfo(float).tiny)
     mean = np.sum(share * np.nan_to_num(points), axis=0)
     spread = np.sqrt(np.sum(share * np.nan_to_num(points - mean) ** 2, axis=0))

@@ -63,8 +63,9 @@ class MixtureState:
 
     def exchangeable(self):
         """Whether all components have the same factors, as a prior may have."""
-        alike = all(np.all(part[:1] == part) for part in self.factors.by_component())
-        return alike and bool(np.all(self.weights.concentration[:1] == self.weights.concentration))
+        factors = self.factors
+        parts = factors.mean, factors.beta, factors.nu, factors.scatter, self.weights.concentration
+        return all(np.array_equal(np.broadcast_to(part[:1], part.shape), part) for part in parts)
 
     def matched(self, target, prior):
         """Return the state with its components in the order in which they resemble those of `target` most."""

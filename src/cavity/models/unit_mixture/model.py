@@ -24,21 +24,14 @@ from cavity.base.frozen import put
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
-from cavity.mean_field import engine, stochastic
+from cavity.mean_field import engine
 from cavity.mean_field.limits import LEAST_TO_INVERT
-from cavity.mean_field.options import AscentOptions, StochasticOptions, check_room, check_starts
+from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
+from cavity.mean_field.stochastic import StochasticRows
+from cavity.models.unit_mixture import start
 from cavity.models.unit_mixture.posterior import posterior_of
-from cavity.models.unit_mixture.start import (
-    checked_extent,
-    checked_means,
-    checked_minibatch,
-    first_state,
-    start_means,
-    warn_of_units,
-)
-from cavity.models.unit_mixture.sweep import EPS, LEARNABLE, SMALLEST_WEIGHT, UnitMixtureSweeps
-from cavity.runs.executors import Threads
-from cavity.sources import sources
+from cavity.models.unit_mixture.sweep import EPS, LEARNABLE, SMALLEST_WEIGHT, Extent, UnitMixtureSweeps
+from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.unit_mixture.posterior import UnitMixturePosterior
@@ -205,28 +198,22 @@ class UnitMixture(Public):
         >>> posterior.mean.round(2).tolist(), posterior.weights.round(3).tolist(), posterior.converged
         ([9.82, 21.4, 32.75], [0.086, 0.877, 0.037], True)
         """
-        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        options = AscentOptions.checked(
-            accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, **watched
-        )
-        job = options.job
-        n_init, generator = check_starts(n_init, rng)
-        given = checked_means(initial_means, self)
-        source = sources.open_source(y, "y")
-        decide = {"options": options, "initial_means": given, "n_init": n_init, "rng": generator}
-        with Threads(options.n_threads, options.job) as threads, job, job.opened(self, {"y": source}, **decide):
-            extent = checked_extent(self, source, threads, given)
+        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
+        run = AscentOptions.checked(**ascent, **watched)
+        means = start.checked_means(initial_means, self)
+        dataset = Dataset.open(y, remote=True, name="y")
+        source = dataset.blocks(ndim=(1,))
+        with run.open(self, {"y": source}, initial_means=means) as threads:
+            extent = start.checked_extent(self, source, threads, means)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
             sample = source.sample()
-            means = start_means(self, given, sample, n_init, generator, job)
-            starts = (first_state(self, each, source.n_rows) for each in means)
-            best = engine.best_of(
-                starts, n_init, lambda start, job: engine.ascend(sweeps, start, replace(options, job=job)), job
-            )
-        outcome = engine.outcome(best, source.n_rows, options) | {"observation_digest": extent.digest}
-        names = source.names or name_of(y)
-        posterior = posterior_of(self, best.state, best.image.counts, source.n_rows, outcome, names)
-        warn_of_units(sample, posterior)
+            states = start.first_states(self, means, sample, source.n_rows, run)
+            done = engine.best_of(partial(engine.ascend, sweeps), states, run)
+        outcome = engine.outcome(done, source.n_rows, run) | {"observation_digest": extent.digest}
+        posterior = posterior_of(self, done, source.n_rows, source.names or name_of(dataset.X), **outcome)
+        start.warn_of_units(sample, posterior)
         return posterior
 
     def fit_stochastic(
@@ -313,28 +300,24 @@ class UnitMixture(Public):
         >>> posterior.mean.round(1).tolist(), posterior.n_iter
         ([-4.0, 0.0, 5.0], 1)
         """
-        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        steps = dict(batch_size=batch_size, n_epochs=n_epochs, delay=delay, forgetting=forgetting)
-        options = StochasticOptions.checked(n_threads=n_threads, **steps, **watched)
-        job = options.job
-        given = checked_means(initial_means, self)
-        check = partial(checked_minibatch, model=self, given=given)
-        stream = stochastic.stream_of(y, "y", n_samples, options, check)
-        with Threads(options.n_threads, options.job) as threads, options.job:
-            if stream is None:
-                rows = sources.open_source(y, "y")
-                n, extent = rows.n_rows, checked_extent(self, rows, threads, given)
-                sample, sweeps = rows.sample(), UnitMixtureSweeps(n, self.learn, rows, threads, extent)
-            else:
-                rows, n, sample = stream, stream.n_samples, stream.first
-                sweeps = UnitMixtureSweeps(n, self.learn)
-            data = sources.open_source(sample, "y") if stream is not None else rows
-            with job.opened(self, {"y": data}, options=options, n_samples=n, initial_means=given):
-                state = first_state(self, next(start_means(self, given, sample, job=job)), n)
-                state, image, outcome = stochastic.fit_rows(sweeps, state, rows, options)
-        outcome["observation_digest"] = extent.digest if stream is None else None
-        posterior = posterior_of(self, state, image.counts, n, outcome, name_of(y))
-        warn_of_units(sample, posterior)
+        steps = {"batch_size": batch_size, "n_epochs": n_epochs, "delay": delay, "forgetting": forgetting}
+        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        run = StochasticOptions.checked(**steps, **watched)
+        means = start.checked_means(initial_means, self)
+        check = partial(start.checked_minibatch, model=self, given=means)
+        batches = StochasticRows.open(y, "y", n_samples, run, check)
+        source = batches.dataset.blocks(ndim=(1,))
+        with run.open(self, {"y": source}, n_samples=n_samples, initial_means=means) as threads:
+            sample, n, extent = source.sample(), source.n_rows, start.checked_extent(self, source, threads, means)
+            if batches.stream is not None:
+                sample, n, extent = batches.stream.first, batches.stream.n_samples, Extent()
+            sweeps = UnitMixtureSweeps(n, self.learn, source, threads, extent)
+            state = next(start.first_states(self, means, sample, n, replace(TRIAL_OPTIONS, job=run.job)))
+            done = batches.fit(sweeps, state, source, run)
+        outcome = done.outcome() | {"observation_digest": extent.digest}
+        posterior = posterior_of(self, done, n, name_of(y), **outcome)
+        start.warn_of_units(sample, posterior)
         return posterior
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import within_range
-from cavity.base.frames import in_order, only_column
+from cavity.base.frames import in_order
 from cavity.base.lazy import special
 from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, integer, names, saved
 from cavity.base.results import Summarized, VariationalPosterior, counted
@@ -17,8 +17,8 @@ from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
 from cavity.runs import merge
-from cavity.sources import formats, sources
 from cavity.sources.chunkwise import map_chunks
+from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.unit_mixture.model import UnitMixture
@@ -207,20 +207,12 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         >>> both.mean.round(2).tolist(), both.variance.round(3).tolist()
         ([-2.92, 2.24], [0.332, 0.249])
         """
-        model = type(self.model)(
-            len(self.mean),
-            prior_variance=self.variance,
-            prior_mean=self.mean,
-            noise_variance=self.noise_variance,
-            weights=np.maximum(self.weights, SMALLEST_WEIGHT),  # learnt ones fall to zero
-        )
+        weights = np.maximum(self.weights, SMALLEST_WEIGHT)  # learnt ones fall to zero
+        known = {"prior_mean": self.mean, "prior_variance": self.variance, "noise_variance": self.noise_variance}
+        model = replace(self.model, weights=weights, learn=(), **known)
         found = model.fit(in_order(y, self.columns, "y"), **{"initial_means": self.mean, **options})
-        return replace(
-            found,
-            n_samples=self.n_samples + found.n_samples,
-            counts=self.counts + found.counts,
-            columns=found.columns if self.columns is None else self.columns,
-        )
+        n_samples, counts = self.n_samples + found.n_samples, self.counts + found.counts
+        return replace(found, n_samples=n_samples, counts=counts, columns=self.columns or found.columns)
 
     def _marginals(self):
         """Those of the means of the components."""
@@ -234,10 +226,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
-        if isinstance(y, sources.Source) or formats.is_unopened(y):
-            return sources.open_source(y, "y").rows()
-        y = only_column(in_order(y, self.columns, "y"))
-        return arrays.data_array(y, "y", ndim=(1,)).astype(np.float64)
+        return Dataset.open(in_order(y, self.columns, "y"), name="y").vector()
 
     def __repr__(self) -> str:
         title = f"UnitMixturePosterior: {self.n_samples} points, {counted(len(self.mean), 'component')}"
@@ -245,15 +234,16 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return self._described(title, mean=self.mean, weights=self.weights, noise_variance=noise)
 
 
-def posterior_of(model, state, counts, n_samples, outcome, columns=None):
-    """Return the posterior of a state with other counts, of so many points, and the outcome of its fit."""
+def posterior_of(model, done, n_samples, columns=None, **outcome):
+    """Return the posterior that a fit of so many points has led to, with the fields of a `VariationalPosterior`."""
+    state = done.state
     shared = "prior_variance" in model.learn or np.ndim(model.prior_variance) == 0
     return UnitMixturePosterior(
         model=model,
         mean=state.mean.copy(),
         variance=1.0 / state.precision,
         weights=state.weights.copy(),
-        counts=counts.copy(),
+        counts=done.image.counts.copy(),
         noise_variance=state.noise_variance,
         prior_variance=float(state.prior_variance[0]) if shared else state.prior_variance.copy(),
         n_samples=n_samples,

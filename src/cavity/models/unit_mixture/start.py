@@ -3,7 +3,6 @@
 import numpy as np
 
 from cavity.base import arrays
-from cavity.jobs.job import QUIET
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.mean_field.options import TRIAL_PASSES
@@ -23,9 +22,8 @@ def checked_means(means, model):
         return None
     given = np.atleast_1d(arrays.finite_array(means, "initial_means", ndim=(0, 1)))
     if given.shape != (model.n_components,):
-        raise ValueError(
-            f"initial_means must be {model.n_components} number(s), one for each component, got shape {given.shape}"
-        )
+        wanted = f"{model.n_components} number(s), one for each component"
+        raise ValueError(f"initial_means must be {wanted}, got shape {given.shape}")
     return apart(given, model.noise_variance)
 
 
@@ -34,10 +32,8 @@ def checked_extent(model, source, threads, given):
     extent = Extent(*source.summary(threads, digested=True))
     check_reach(model, extent.low, extent.high, given)
     if "noise_variance" in model.learn and 0 < extent.high - extent.low < LEAST_TO_SQUARE:
-        raise ValueError(
-            f"y must have a range above {LEAST_TO_SQUARE:g} to learn noise_variance from, got values from "
-            f"{extent.low:g} to {extent.high:g}; rescale the data"
-        )
+        found = f"values from {extent.low:g} to {extent.high:g}; rescale the data"
+        raise ValueError(f"y must have a range above {LEAST_TO_SQUARE:g} to learn noise_variance from, got {found}")
     return extent
 
 
@@ -52,19 +48,15 @@ def check_reach(model, low, high, given):
     """Raise ValueError if a squared distance to a mean, in units of a variance, may leave float64."""
     means = np.append(model.prior_mean, [] if given is None else given)
     if max(-low, high, np.max(np.abs(means))) > LARGEST_TO_SQUARE:
-        raise ValueError(
-            f"y, prior_mean and initial_means must be within {LARGEST_TO_SQUARE:g} of zero, got y from {low:g} to "
-            f"{high:g} and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
-        )
+        found = f"y from {low:g} to {high:g} and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
+        raise ValueError(f"y, prior_mean and initial_means must be within {LARGEST_TO_SQUARE:g} of zero, got {found}")
     distance = max(high, np.max(means)) - min(low, np.min(means))
+    least = distance**2 / MOST_SQUARED
     for name in ("noise_variance", "prior_variance"):
         variance = np.min(getattr(model, name))
-        if distance**2 / MOST_SQUARED > variance:
-            raise arrays.wrong(
-                name,
-                f"must be above {distance**2 / MOST_SQUARED:g} for data and means that span {distance:g}, "
-                f"got {variance:g}",
-            )
+        if least > variance:
+            message = f"must be above {least:g} for data and means that span {distance:g}, got {variance:g}"
+            raise arrays.wrong(name, message)
 
 
 def warn_of_units(sample, posterior):
@@ -77,13 +69,27 @@ def warn_of_units(sample, posterior):
         warn_of_far_points(far, f"{len(sample)} points", 1, what, remedy)
 
 
-def start_means(model, given, sample, n_init=1, generator=None, job=QUIET):
-    """Yield the initial means of every start; the job hears of the trials that choose the first one."""
+def first_states(model, means, sample, n, options):
+    """Yield the first state of every start, for n points; the job hears of the trials that choose where the first is.
+
+    Parameters
+    ----------
+    model : UnitMixture
+        The settings.
+    means : ndarray (K,) or None
+        Where the first one is.
+    sample : ndarray (m,)
+        Some of the points.
+    n : int
+        How many points.
+    options : AscentOptions
+        How many starts, and who draws those after the first; the job.
+    """
     k = model.n_components
-    yield _deterministic(model, sample, job) if given is None else given
-    for _ in range(n_init - 1):
-        drawn = generator.choice(sample, size=k, replace=len(sample) < k)
-        yield apart(np.sort(drawn), model.noise_variance)
+    yield first_state(model, _deterministic(model, sample, options.job) if means is None else means, n)
+    for _ in range(options.n_init - 1):
+        drawn = options.rng.choice(sample, size=k, replace=len(sample) < k)
+        yield first_state(model, apart(np.sort(drawn), model.noise_variance), n)
 
 
 def _deterministic(model, sample, job):
@@ -105,16 +111,11 @@ def first_state(model, means, n):
     """Return the first state: every component with its share of the data."""
     k = model.n_components
     weights = np.full(k, 1.0 / k) if model.weights is None else np.array(model.weights)
+    prior_mean = np.broadcast_to(model.prior_mean, k).astype(float)
     prior_variance = np.broadcast_to(model.prior_variance, k).astype(float)
-    return UnitMixtureState(
-        mean=means,
-        precision=1.0 / prior_variance + n * weights / model.noise_variance,
-        prior_mean=np.broadcast_to(model.prior_mean, k).astype(float),
-        prior_variance=prior_variance,
-        weights=weights,
-        noise_variance=model.noise_variance,
-        counts=n * weights,
-    )
+    counts = n * weights
+    precision = 1.0 / prior_variance + counts / model.noise_variance
+    return UnitMixtureState(means, precision, prior_mean, prior_variance, weights, model.noise_variance, counts)
 
 
 def apart(means, noise_variance):

@@ -66,9 +66,9 @@ def constants(precision, weights, noise_variance):
 class Extent:
     """Where the data lie."""
 
-    low: float
-    high: float
-    mean: float
+    low: float = 0.0
+    high: float = 0.0
+    mean: float = 0.0
     digest: ObservationDigest | None = None
 
     def finest(self):
@@ -79,7 +79,7 @@ class Extent:
 class UnitMixtureSweeps:
     """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
 
-    def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent(0.0, 0.0, 0.0)):
+    def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent()):
         self.n_samples, self.n_rows, self._learn = n_samples, n_samples, learn
         self._source, self._threads = source, threads  # not needed for minibatches
         self._origin = extent.mean  # coordinates are measured from here: far from zero they would lose digits
@@ -166,15 +166,10 @@ class UnitMixtureSweeps:
         mean, variance = state.mean - self._origin, 1.0 / state.precision
         natural = [state.precision * mean, state.precision]
         statistics = [mean, -0.5 * (mean**2 + variance)]
-        if "prior_variance" in self._learn:
-            natural.append(-0.5 / state.prior_variance[:1])
-            statistics.append(len(mean) * state.prior_variance[:1])
-        if "weights" in self._learn:
-            natural.append(np.log(np.maximum(state.weights, SMALLEST_WEIGHT)))
-            statistics.append(self.n_samples * state.weights)
-        if "noise_variance" in self._learn:
-            natural.append(np.array([-0.5 / state.noise_variance]))
-            statistics.append(np.array([self.n_samples * state.noise_variance]))
+        for name in self._learn:
+            value = state.weights if name == "weights" else np.atleast_1d(getattr(state, name))[:1]
+            natural.append(np.log(np.maximum(value, SMALLEST_WEIGHT)) if name == "weights" else -0.5 / value)
+            statistics.append((len(mean) if name == "prior_variance" else self.n_samples) * value)
         return np.concatenate(natural), np.concatenate(statistics)
 
     def at(self, natural, state):

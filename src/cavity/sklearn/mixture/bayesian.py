@@ -224,8 +224,7 @@ class BayesianGaussianMixture(Mixture):
 
         _, converged, best = self._best_start(climb, started)
         last = self.lower_bound_ if started else -np.inf
-        state = replace(best.state, counts=best.image.counts)
-        posterior = posterior_of(model, state, prior, data.scaling, data.n_samples, best.outcome())
+        posterior = posterior_of(model, sweeps, best, **best.outcome())
         self._keep_posterior(posterior, X.dtype)
         self._next = best.image, data.scaling
         self.converged_ = converged or 0.0 <= self.lower_bound_ - last < self.tol

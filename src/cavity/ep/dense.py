@@ -22,9 +22,9 @@ from cavity.runs.merge import merge, starts
 from cavity.runs.runs import map_runs
 from cavity.sources.dataset import FILES, REMOTE
 from cavity.sources.features import kind_of
-from cavity.sources.reading import in_turn
+from cavity.sources.reading import in_turn, rows
 from cavity.sources.scratch import is_beyond, vector
-from cavity.sources.sources import Source, rows
+from cavity.sources.sources import Source
 
 tiles, small = _core.best("dense"), _core.best("belief")
 
@@ -211,6 +211,8 @@ class Dense(Geometry):
 
     def vector(self):
         """A number for each row, zeros; of many rows in files in a file as well."""
+        if not self.stored:
+            return np.zeros(self.n_rows)
         return vector(self.n_rows, is_beyond(self.features, self.n_rows), self.folder)
 
     def values(self, belief, part, x):

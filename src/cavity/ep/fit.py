@@ -45,3 +45,17 @@ class Fit(Outcome):
         change = self.trace.get("change", ())
         last = change[-1] if len(change) else np.inf
         warn_unconverged(self.status, last, options.tol, options.max_iter)
+
+    def outcome(self, search_status=CONVERGED, before=None):
+        """Return how the fit ended, by the names of a posterior's fields.
+
+        Parameters
+        ----------
+        search_status : str
+            The status of the search for settings that the fit is the last of.
+        before : posterior, optional
+            Of the rows before an update, whose status stays if there was nothing to search for.
+        """
+        status = (self if before is None else before).status
+        status = status if search_status == CONVERGED or not self.converged else search_status
+        return {"converged": status == CONVERGED, "status": status, "n_iter": self.n_iter, "residual": self.residual}

@@ -13,7 +13,6 @@ from cavity.base.labels import HOW_TO_ORDER, has_classes, target_kind
 from cavity.base.scales import robust_spread, weighted_median
 from cavity.likelihoods.named import named
 from cavity.likelihoods.parameters import check_declared
-from cavity.models.latent import check_kind
 
 BY_TARGET = {"binary": "probit", "ordered": "ordered-probit", "numbers": "gaussian"}  # names of likelihoods
 LOGITS_PER_PROBIT = 1.7  # Phi(f) is within .0095 of 1/(1 + exp(-1.7 f)) for every f, and no factor comes much closer
@@ -37,6 +36,15 @@ PRIOR_SCALES = {
     likelihoods.Interval: OF_REAL,  # f and the bounds have one unit
     likelihoods.Likelihood: OF_REAL,  # one of the user's own, of spreads of y or, for classes and counts, of units of f
 }
+
+
+def check_kind(value, name, kind, module):
+    """Raise TypeError unless a setting of a model is of a kind of cavity's."""
+    if not isinstance(value, kind):
+        hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
+        if type(value).__module__.startswith("sklearn."):
+            hint = " of scikit-learn; the estimators in cavity.sklearn take its kernels"
+        raise TypeError(f"{name} must be an instance of cavity.{module}.{kind.__name__}, got {value!r}{hint}")
 
 
 def checked_likelihood(likelihood):

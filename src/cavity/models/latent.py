@@ -12,7 +12,6 @@ from cavity.base import arrays, records
 from cavity.base.frames import data_frame
 from cavity.base.kept import CLASSES
 from cavity.base.labels import recoded
-from cavity.base.loop import CONVERGED
 from cavity.base.records import FLAG, NUMBERS, TABLE, TEXT, Array, Made, Nullable, Part, integer, saved
 from cavity.base.results import Posterior, counted
 from cavity.base.rows import known_part, observations
@@ -416,16 +415,6 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
         return self._loo
 
 
-def outcome(fit, searched=CONVERGED, before=None):
-    """Return how a fit ended, by the names of a posterior's fields; `searched` is the status of the search in it.
-
-    The status of an update is that of the posterior before it, if there was nothing to search for.
-    """
-    ended = fit if before is None else before
-    status = ended.status if searched == CONVERGED or not fit.converged else searched
-    return {"converged": status == CONVERGED, "status": status, "n_iter": fit.n_iter, "residual": fit.residual}
-
-
 def check_observed(mean, variance):
     """Raise OverflowError naming the first row of X whose observation has moments that are not finite."""
     good = np.isfinite(mean) & np.isfinite(variance)
@@ -433,12 +422,3 @@ def check_observed(mean, variance):
         raise OverflowError(
             f"the moments of a new observation of row {int(np.argmin(good))} leave the range of float64"
         )
-
-
-def check_kind(value, name, kind, module):
-    """Raise TypeError unless a setting of a model is of a kind of cavity's."""
-    if not isinstance(value, kind):
-        hint = " (did you forget the brackets?)" if isinstance(value, type) else ""
-        if type(value).__module__.startswith("sklearn."):
-            hint = " of scikit-learn; the estimators in cavity.sklearn take its kernels"
-        raise TypeError(f"{name} must be an instance of cavity.{module}.{kind.__name__}, got {value!r}{hint}")

@@ -1,9 +1,16 @@
 """Rows of data in the order of a pass: those that are not in memory are read ahead while others are worked on."""
 
+import numpy as np
+
 from cavity.runs.executors import Threads
 from cavity.runs.merge import starts
 from cavity.runs.runs import Reader
-from cavity.sources.sources import Source, rows
+from cavity.sources.sources import Source
+
+
+def rows(data, index):
+    """Return data[index] as an aligned C-contiguous float64 array; a view where the data are that already."""
+    return np.require(data[index], dtype=np.float64, requirements="CA")
 
 
 def in_turn(data, spans):

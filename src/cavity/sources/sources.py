@@ -32,11 +32,6 @@ LEAST_BLOCK_ROWS = 1 << 10
 SAMPLE_ROWS = 1 << 14  # rows of a sample to choose starting points from
 
 
-def rows(data, index):
-    """Return data[index] as an aligned C-contiguous float64 array; a view where the data are that already."""
-    return np.require(data[index], dtype=np.float64, requirements="CA")
-
-
 def every(run, step):
     """A task: rows at equal distances, counted from the first of all."""
     return run.arrays[0][-run.start % step :: step]

@@ -19,7 +19,8 @@ from cavity.runs.merge import starts
 from cavity.sources.dataset import MEMORY, REMOTE, Dataset
 from cavity.sources.features import kind_of
 from cavity.sources.parts import ArrayRows
-from cavity.sources.sources import Source, open_source, rows
+from cavity.sources.reading import rows
+from cavity.sources.sources import Source, open_source
 
 NUMBERS_AT_ONCE = 32  # of blocks of SUMMED_ROWS, d + 1 for a point: some 20 ms of work
 SUMMED_ROWS = _core.best("clutter").chunk_rows  # rows of a partial sum

@@ -26,7 +26,7 @@ from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL, RECORD
 from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
-from cavity.models.latent import ROW_WEIGHTS, SitesPosterior, log_density, outcome
+from cavity.models.latent import ROW_WEIGHTS, SitesPosterior, log_density
 from cavity.models.learnt import learnt_table
 from cavity.models.linear.evidence import PRIOR, weight_gradient
 from cavity.models.linear.prior import Prior
@@ -77,7 +77,7 @@ def posterior_of(solution, method, before=None, **labels):
         _influence=moved,
         _row_weights=None if loo is None else rows.unequal_weights,
         observation_digest=digest if before is None else join_digests(before.observation_digest, digest),
-        **outcome(fit, solution.searched, before),
+        **fit.outcome(solution.searched, before),
         **labels,
     )
 

@@ -28,7 +28,7 @@ from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, ended, left_one_out, matrices
 from cavity.models.gp.saved import POWER, RECORD
 from cavity.models.gp.search import with_errors
-from cavity.models.latent import LIKELIHOOD, SitesPosterior, log_density, outcome
+from cavity.models.latent import LIKELIHOOD, SitesPosterior, log_density
 from cavity.models.learnt import Learnt
 from cavity.models.observations import Observations
 from cavity.models.process.model import prior_means
@@ -68,7 +68,7 @@ def posterior_of(model, evidence, point, found=None, learnt=None, **kept):
         log_evidence=point.log_evidence,
         n_samples=rows.n,
         trace=fit.trace | trace,
-        **outcome(fit, status),
+        **fit.outcome(status),
         **kept,
         _loo=None if fit.loo is None else rows.scattered(fit.loo, 0.0),
         _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),

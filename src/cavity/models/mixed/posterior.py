@@ -18,7 +18,7 @@ from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
-from cavity.models.latent import ROW_WEIGHTS, LatentPosterior, SitesPosterior, log_density, outcome
+from cavity.models.latent import ROW_WEIGHTS, LatentPosterior, SitesPosterior, log_density
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import group_log_densities
 from cavity.models.mixed.named import NamedEffects
@@ -59,7 +59,7 @@ def posterior_of(solution, reader, **labels):
         _row_weights=rows.unequal_weights,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
         **moments_of(effects, problem.layout.n_fixed),
-        **outcome(fit, solution.searched),
+        **fit.outcome(solution.searched),
         **labels,
     )
 
@@ -473,7 +473,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
             has_offset=self.has_offset or rows.has_offset,
             observation_digest=join_digests(self.observation_digest, digest),
             **moments_of(effects, len(self.mean)),
-            **outcome(fit, before=None if self.converged else self),
+            **fit.outcome(before=None if self.converged else self),
             **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_row_weights")),
         )
 

@@ -16,8 +16,7 @@ from cavity.covariances.slots import leaves
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.base import guessed
 from cavity.likelihoods.parameters import named_parameters, open_parameters, scales_of
-from cavity.models.defaults import checked_likelihood
-from cavity.models.latent import check_kind
+from cavity.models.defaults import check_kind, checked_likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -76,8 +76,8 @@ class Dataset:
         X, values, roles = frames.taken(X, arguments, names, roles)
         dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
         if not remote:
-            for value in (X, *dataset.columns.values()):
-                check_here(value if isinstance(value, Source) else None)
+            for source in (value for value in (X, *dataset.columns.values()) if isinstance(value, Source)):
+                check_here(source)
         if isinstance(X, Source):
             X.check_numbers(name)
         return dataset

@@ -7,24 +7,34 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.frames import coefficient_names
 from cavity.base.lazy import special
 from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
-from cavity.base.records import Array, Nullable, Part, integer, names, one_of, saved
+from cavity.base.records import (
+    NUMBERS,
+    POSITIVE,
+    Array,
+    Nullable,
+    Part,
+    Record,
+    integer,
+    names,
+    one_of,
+    saved,
+    together,
+)
 from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.ep.evidence import influence
 from cavity.jobs.run import Run
-from cavity.models.clutter import lost
-from cavity.models.clutter.evidence import densities
-from cavity.models.clutter.fit import adf
-from cavity.models.clutter.points import Points, WorkingUnits, open_points
-from cavity.models.clutter.saved import MODEL, RECORD, TRACE
-from cavity.models.clutter.sites import ClutterSites
+from cavity.models.clutter.cavities import find_cavities, find_densities
+from cavity.models.clutter.problem import ClutterSites, DataPoints, Points, WorkingUnits
+from cavity.models.clutter.solution import filter_points
 from cavity.models.clutter.sweeps import Visits
 from cavity.models.leave_one_out import LeavesOneOut
 
@@ -32,22 +42,72 @@ if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
 
 
-def posterior_of(model, units, sites, outcome, *, scalar, method, columns, digest, before=None):
-    """Turn sites in working units and what became of each problem into a posterior in units of the data."""
+MODEL = {  # settings
+    "clutter_weight": POSITIVE,
+    "clutter_variance": POSITIVE,
+    "noise_variance": POSITIVE,
+    "prior_mean": NUMBERS,
+    "prior_variance": POSITIVE,
+    "clutter_mean": NUMBERS,
+}
+TRACE = {  # a batch has the axis B
+    "change?": Array("c B?", "any"),
+    "improper?": Array("i B?", "nonnegative", kind="i"),
+    "double_loop?": Array("B?", "nonnegative", kind="i"),
+}
+BEFORE = {
+    "before_mean": Array("B? D | ()"),
+    "before_variance": Array("B?", "positive"),
+    "before_log_evidence": Array("B?"),
+}
+
+
+def _fits(stored, settings, sizes):
+    """Whether what is known of a posterior fits together, as a rule of its record."""
+    tau, mean, model = stored["state_site_tau"], stored["mean"], settings["model"]
+    d, n = tau.shape[-1], tau.shape[-2]
+    for name in ("clutter_mean", "prior_mean"):
+        arrays.vector(model[name], name, d)
+    if mean.ndim == 0 and tau.shape[1:] != (1,):
+        return f"array 'mean' must not be a number where array 'state_site_tau' has shape {tau.shape}"
+    if stored.get("before_mean", mean).shape != mean.shape:
+        return f"array 'before_mean' must have shape {mean.shape} like 'mean', got {stored['before_mean'].shape}"
+    many = settings["n_samples"]
+    if many < n or (many > n and "before_mean" not in stored):
+        return f"setting 'n_samples' must be {n}, the number of sites, or more after updates, got {many}"
+    return None
+
+
+RECORD = Record(
+    {f"{name}?": array for name, array in BEFORE.items()},
+    {},
+    (together(*BEFORE), _fits),
+    {name: f"before.{place}" for place, name in enumerate(BEFORE)},
+    order=("state_", "units_", "trace_", ""),
+)
+
+
+def posterior_of(model, points, sites, outcome, method, before=None):
+    """Turn sites in working units and what became of each problem into a posterior in units of the data.
+
+    `before` is the posterior that an update started from.
+    """
+    units, data, digest, columns = points.units, points.data, points.digest, points.data.columns
     scale, (mean, variance) = units.scale, sites.moments
     mean, variance = units.origin + mean / scale, variance / scale / scale
     n_samples = sites.site_rho.shape[-1]
     log_evidence = sites.log_evidence + n_samples * units.log_jacobian
     n_iter, status, trace = outcome.n_iter, outcome.status.astype(str), outcome.trace
-    if sites.site_rho.ndim == 1:
+    if not points.is_batch:
         variance, log_evidence, n_iter, status = float(variance), float(log_evidence), int(n_iter[0]), str(status[0])
         trace = {name: np.asarray(each[..., 0]) for name, each in trace.items()}
     if before is not None:
         digest = join_digests(before.observation_digest, digest)
         log_evidence, n_samples = log_evidence + before.log_evidence, n_samples + before.n_samples
+        columns = columns if before.columns is None else before.columns
     return ClutterPosterior(
         model=model,
-        mean=float(mean[0]) if scalar else mean,
+        mean=float(mean[0]) if data.is_scalar else mean,
         variance=variance,
         log_evidence=log_evidence,
         converged=status == CONVERGED,
@@ -223,7 +283,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         ADF does not look back: a site may be more precise than the posterior ends up. Power EP may allow it too, and EP
         that has not converged may end so.
         """
-        tau, rho = lost.cavities(self._sites, self._units)
+        tau, rho = find_cavities(self._sites, self._units)
         if np.all(rho > 0):
             return tau, rho
         if self._sites.loo is not None:
@@ -233,22 +293,18 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
     def _points(self, x, wanted, fitted=False):
-        """Return x as Points in the units of the fit, if they are `wanted`, the names of its columns, and its digest.
-
-        They are the fitted ones, or like them but for N.
-        """
+        """Return x as Points in the units of the fit, if they are `wanted`: the fitted ones, or like them but for N."""
         shape = self._sites.site_tau.shape
-        ndim = (1,) if isinstance(self.mean, float) else (len(shape),)
-        data, _, columns = open_points(x, ndim, self.columns)
+        data = DataPoints.open(x, (1,) if isinstance(self.mean, float) else (len(shape),), self.columns)
         if not (data.shape == shape if fitted else data.shape[:-2] + data.shape[-1:] == shape[:-2] + shape[-1:]):
             raise ValueError(f"x must {wanted.format(shape=shape, d=shape[-1])}, got shape {np.shape(x)}")
-        ends, digest = data.digest()
+        ends, digest = data.look()
         self._units.check_distance(ends, "the fitted data")
-        return Points(data, self._units), columns, digest
+        return Points(data, self._units, ends, digest)
 
     def _evaluate(self, x, fitted):
         wanted = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"
-        return densities(self._points(x, wanted, fitted)[0], self._sites, fitted)
+        return find_densities(self._points(x, wanted, fitted), self._sites, fitted)
 
     def update(self, x: ArrayLike, *, n_threads: int | None = None) -> ClutterPosterior:
         """Assimilate more points by ADF, on top of what is known.
@@ -266,15 +322,13 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             A new posterior; this one stays as it is. Its log evidence is that of all points so far, on whose order it
             depends; its sites and leave-one-out densities are those of the new points.
         """
-        points, columns, digest = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
-        units = replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho)
+        points = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
+        points = replace(points, units=replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho))
         with Run(n_threads=n_threads).open(self.model, {}) as threads:
-            sites, outcome = adf(Points(points.data, units), Visits(), threads)
+            sites, outcome = filter_points(points, Visits(), threads)
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))
-        columns = columns if self.columns is None else self.columns
-        labels = {"scalar": isinstance(self.mean, float), "method": "adf", "columns": columns, "digest": digest}
-        return posterior_of(self.model, units, sites, outcome, **labels, before=self)
+        return posterior_of(self.model, points, sites, outcome, "adf", before=self)
 
     def _marginals(self):
         """Those of the signal's location, of a batch those of each problem in turn."""

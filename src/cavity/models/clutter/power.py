@@ -30,9 +30,8 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.base.loop import STUCK
 from cavity.ep.visits import SMALLEST_SHARE
-from cavity.models.clutter import lost
-from cavity.models.clutter.evidence import evaluate
-from cavity.models.clutter.points import SUMMED_ROWS
+from cavity.models.clutter.cavities import evaluate, find_cavities
+from cavity.models.clutter.problem import SUMMED_ROWS
 from cavity.models.clutter.sweeps import Sweeper
 from cavity.runs.executors import spans
 from cavity.runs.merge import starts
@@ -344,7 +343,7 @@ class PowerSweeper(Sweeper):
         """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""
         sites, units = self.sites, self.points.units
         sites.loo = evaluate(self.points, sites, self.threads)[0]
-        sites.loo[lost.cavities(sites, units)[1] <= 0] = np.nan
+        sites.loo[find_cavities(sites, units)[1] <= 0] = np.nan
         sites.site_value = np.empty(len(sites.site_rho))
         mean, d = sites.tau / sites.rho, len(sites.tau)
         for part in (slice(*each) for each in starts(len(sites.site_rho), SITES_AT_ONCE)):

@@ -48,7 +48,7 @@ def strangers(points, model, mean, variance):
     limit = far_sd(d) ** 2
     if not points.is_batch:
         with Threads(1) as thread:
-            return reduce_runs(_far_of, (model, mean, variance, limit), [points.source], thread, grain=1)
+            return reduce_runs(_far_of, (model, mean, variance, limit), [points.data.source], thread, grain=1)
     mean, variance = np.asarray(mean)[:, None], np.asarray(variance)[:, None]
     parts = (slice(*part) for part in starts(len(mean), max(1, JUDGED_ROWS // n)))
     return np.concatenate([_far(points.data.rows(b), model, mean[b], variance[b], limit) for b in parts])
@@ -69,11 +69,13 @@ def _far(x, model, mean, variance, limit):
     return np.count_nonzero(far, axis=-1)
 
 
-def warn_strangers(points, model, posterior):
+def warn_of_strangers(points, model, posterior):
     """Warn if many points, or those of some problem of a batch, are neither signal nor clutter by the settings."""
     n, d = points.shape
     centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND_SD) * model.clutter_variance**0.5
-    if points.data.within(limit, centre):  # where not even the extremes are far from the clutter
+    if (
+        d == 1 and max(np.max(points.ends[0]) - centre, centre - np.min(points.ends[1])) <= limit
+    ):  # where not even the extremes are far from the clutter
         return
     found = np.atleast_1d(strangers(points, model, posterior.mean, posterior.variance))
     against = are_many(found, n, STRANGE_SHARE)

@@ -11,27 +11,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate
+from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate, warn_unconverged
 from cavity.jobs.job import QUIET
 from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.power import PowerSweeper
-from cavity.models.clutter.remote import RemoteSweeper
-from cavity.models.clutter.sites import ClutterSites
-from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
+from cavity.models.clutter.problem import ClutterSites
+from cavity.models.clutter.sweeps import RemoteSweeper, Sweeper, Visits, assimilate
+from cavity.sources.dataset import REMOTE
 
 
-def ep(points, options, visits, threads):
-    """EP on one problem or each of a batch: in SIMD lanes if that applies, else one after the other on threads.
+def solve(points, method, options, visits, threads):
+    """Fit one problem or each of a batch: in SIMD lanes if that applies, else one after the other on threads.
 
     Returns
     -------
     ClutterSites, Outcome
         With an axis for the problems in all of the outcome, but in the sites only for a batch.
     """
-    lanes = points.is_batch and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1
-    if lanes:
+    if method == "adf":
+        return filter_points(points, visits, threads, options.job)
+    if points.is_batch and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1:
         return settled(LaneSweeper(points, options, visits, threads))
-    kind, problems = sweeper_of(points, options), points.problems
+    kind = Sweeper if options.power == 1 else PowerSweeper
+    kind = RemoteSweeper if points.data.kind == REMOTE else kind
+    problems = points.problems
     orders, n = visits.of_problems(len(problems)), len(problems)
     owns = [replace(options, job=options.job.numbered("problem", b, n)) for b in range(1, n + 1)]
     results = threads.run(
@@ -41,15 +44,8 @@ def ep(points, options, visits, threads):
     return ClutterSites.together(points, sites), beside(outcomes)
 
 
-def sweeper_of(points, options):
-    """Return the class of what sweeps over the points of one problem: here, or where remote points are."""
-    if points.data.is_remote:
-        return RemoteSweeper
-    return Sweeper if options.power == 1 else PowerSweeper
-
-
-def adf(points, visits, threads, job=QUIET):
-    """ADF on one problem or each of a batch, all in the same order; returns as `ep` does."""
+def filter_points(points, visits, threads, job=QUIET):
+    """ADF on one problem or each of a batch, all in the same order; returns as `solve` does."""
     order = visits.of_pass(points.shape[0])
     sites = threads.run(lambda one: assimilate(one, order, job), zip(points.problems))
     job.after(1, rows=points.shape[0])
@@ -71,8 +67,7 @@ def settled(sweeper):
         sites, rest = settled(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
         trace = {"change": loop.changes, "improper": np.array(sweeper.improper)}
         trace = {name: np.concatenate([first, rest.trace[name]]) for name, first in trace.items()}
-        trace["double_loop"] = rest.trace["double_loop"]
-        return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=trace)
+        return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=rest.trace | trace)
     status, steps = loop.status, {}
     onward = options.job.going_on(swept)
     for b in np.flatnonzero(status == STUCK):
@@ -89,9 +84,7 @@ def settled(sweeper):
 
 def _outcome(status, loop, improper, steps):
     """Return the Outcome. A column of the trace holds a problem's sweeps and then its steps of the double loop."""
-    n_steps = np.zeros(len(status), dtype=int)
-    for b, changes in steps.items():
-        n_steps[b] = len(changes)
+    n_steps = np.array([len(steps.get(b, ())) for b in range(len(status))])
     n_iter = loop.n_iter + n_steps
     trace = {"change": _padded(loop.changes, n_iter.max()), "improper": _padded(improper, n_iter.max())}
     for b, changes in steps.items():
@@ -99,9 +92,10 @@ def _outcome(status, loop, improper, steps):
     return Outcome(status=status, n_iter=n_iter, trace=trace | {"double_loop": n_steps})
 
 
-def _padded(columns, length):
-    more = length - len(columns)
-    return np.concatenate([columns, np.zeros((more, columns.shape[1]), dtype=columns.dtype)]) if more else columns
+def _padded(values, length):
+    """Return columns of numbers filled up with zeros; one number for each problem as it is."""
+    more = length - len(values) if values.ndim > 1 else 0
+    return np.concatenate([values, np.zeros((more, values.shape[1]), dtype=values.dtype)]) if more else values
 
 
 def beside(outcomes):
@@ -109,10 +103,16 @@ def beside(outcomes):
     if len(outcomes) == 1:
         return outcomes[0]
     longest = max(len(outcome.trace["change"]) for outcome in outcomes)
-    trace = {
-        name: np.concatenate([_padded(outcome.trace[name], longest) for outcome in outcomes], axis=1)
-        for name in ("change", "improper")
-    }
-    trace["double_loop"] = np.concatenate([outcome.trace["double_loop"] for outcome in outcomes])
-    status, n_iter = (np.concatenate([getattr(outcome, name) for outcome in outcomes]) for name in ("status", "n_iter"))
-    return Outcome(status=status, n_iter=n_iter, trace=trace)
+    trace = {name: [_padded(each.trace[name], longest) for each in outcomes] for name in outcomes[0].trace}
+    return Outcome(
+        status=np.concatenate([each.status for each in outcomes]),
+        n_iter=np.concatenate([each.n_iter for each in outcomes]),
+        trace={name: np.concatenate(columns, axis=-1) for name, columns in trace.items()},
+    )
+
+
+def warn_of_outcome(outcome, options):
+    """Issue the ConvergenceWarning for problems that have not converged."""
+    if "change" in outcome.trace:
+        last = outcome.trace["change"][outcome.n_iter - 1, np.arange(len(outcome.n_iter))]
+        warn_unconverged(outcome.status, last, options.tol, options.max_iter)

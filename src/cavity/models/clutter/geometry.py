@@ -13,7 +13,7 @@ from cavity import _core
 from cavity.base.loop import CONVERGED, STOPPED, STUCK
 from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
 from cavity.ep.geometry import Whitened
-from cavity.models.clutter.sites import moment_change
+from cavity.models.clutter.problem import moment_change
 from cavity.runs.merge import starts
 
 kernel = _core.load("clutter_cavities", _core.BASELINE)
@@ -53,7 +53,7 @@ class Spherical(Whitened):
     def start(self):
         """The prior, but no wider than the points are away: a flat one is far from all fixed points."""
         units, prior = self.points.units, self.prior()
-        corners = (self.points.data.extremes() - units.origin) * units.scale - prior.mean
+        corners = (self.points.ends - units.origin) * units.scale - prior.mean
         reach = units.noise + np.mean(np.max(np.abs(corners), axis=0) ** 2)
         return self.sharpened(prior, max(1.0, prior.variance / reach))
 

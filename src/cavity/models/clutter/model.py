@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cavity.base import arrays
 from cavity.base.errors import about
@@ -21,14 +21,11 @@ from cavity.base.types import ArrayLike, Seed
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.models.clutter import settings
-from cavity.models.clutter.posterior import posterior_of
+from cavity.models.clutter.posterior import ClutterPosterior, posterior_of
 from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.solution import solve, warn_of_outcome
 from cavity.models.clutter.sweeps import Visits
 from cavity.sources.dataset import MEMORY
-
-if TYPE_CHECKING:
-    from cavity.models.clutter.posterior import ClutterPosterior
 
 LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_power=0.0)  # of the options
 
@@ -122,7 +119,7 @@ class Clutter(Public):
         data, names = DataPoints.open(x, (1, 2)), [field.name for field in fields(self)]
         for name in keep:
             arrays.choice(name, "keep", names)
-        points = data.dense()
+        points = data.rows(slice(0, data.shape[0]))
         arrays.check_finite(points, "x")
         given = {name: getattr(self, name) for name in keep}
         return replace(self, **settings.scaled(points, given))

@@ -7,25 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from cavity.base import arrays
+from cavity.base import arrays, records
 from cavity.base.constants import LOG_2PI
 from cavity.base.frames import coefficient_names
 from cavity.base.lazy import special
 from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
-from cavity.base.records import (
-    NUMBERS,
-    POSITIVE,
-    Array,
-    Nullable,
-    Part,
-    Record,
-    integer,
-    names,
-    one_of,
-    saved,
-    together,
-)
+from cavity.base.records import Array, Nullable, Part, Record, integer, names, one_of, saved
 from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
@@ -43,12 +31,12 @@ if TYPE_CHECKING:
 
 
 MODEL = {  # settings
-    "clutter_weight": POSITIVE,
-    "clutter_variance": POSITIVE,
-    "noise_variance": POSITIVE,
-    "prior_mean": NUMBERS,
-    "prior_variance": POSITIVE,
-    "clutter_mean": NUMBERS,
+    "clutter_weight": records.POSITIVE,
+    "clutter_variance": records.POSITIVE,
+    "noise_variance": records.POSITIVE,
+    "prior_mean": records.NUMBERS,
+    "prior_variance": records.POSITIVE,
+    "clutter_mean": records.NUMBERS,
 }
 TRACE = {  # a batch has the axis B
     "change?": Array("c B?", "any"),
@@ -81,7 +69,7 @@ def _fits(stored, settings, sizes):
 RECORD = Record(
     {f"{name}?": array for name, array in BEFORE.items()},
     {},
-    (together(*BEFORE), _fits),
+    (records.together(*BEFORE), _fits),
     {name: f"before.{place}" for place, name in enumerate(BEFORE)},
     order=("state_", "units_", "trace_", ""),
 )
@@ -184,16 +172,18 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     @property
     def prior(self) -> Any:
         """The Gaussian(s) these points were combined with: the model's prior, or the posterior before `update`."""
-        mean, variance, log_evidence = self.before or (self.model.prior_mean, self.model.prior_variance, 0.0)
-        if isinstance(self.mean, float):
-            return Gaussian.from_moments(mean, variance, log_evidence)
-        return SphericalGaussian.from_moments(np.broadcast_to(mean, self.mean.shape), variance, log_evidence)
+        return self._gaussian(*(self.before or (self.model.prior_mean, self.model.prior_variance, 0.0)))
 
     @property
     def posterior(self) -> Any:
         """The posterior as a Gaussian or SphericalGaussian whose log scale is the log evidence."""
-        kind = Gaussian if isinstance(self.mean, float) else SphericalGaussian
-        return kind.from_moments(self.mean, self.variance, self.log_evidence)
+        return self._gaussian(self.mean, self.variance, self.log_evidence)
+
+    def _gaussian(self, mean, variance, log_scale):
+        """The Gaussian, or Gaussians, of these moments, of as many dimensions as the posterior has."""
+        if isinstance(self.mean, float):
+            return Gaussian.from_moments(mean, variance, log_scale)
+        return SphericalGaussian.from_moments(np.broadcast_to(mean, self.mean.shape), variance, log_scale)
 
     @property
     def sites(self) -> Any:
@@ -340,10 +330,9 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         return gaussian(names, mean.ravel(), sd.ravel())
 
     def __repr__(self) -> str:
-        shape = self._sites.site_tau.shape
-        batch = len(shape) == 3
-        problems = f"{shape[0]} problems of " if batch else ""
-        kept = f"{np.sum(self.converged)} of {shape[0]}" if batch else self.converged
+        shape, problems, kept = self._sites.site_tau.shape, "", self.converged
+        if len(shape) == 3:
+            problems, kept = f"{shape[0]} problems of ", f"{np.sum(self.converged)} of {shape[0]}"
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             return table(
                 f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)",

@@ -78,10 +78,6 @@ class DataPoints:
         """
         return rows(self.values, index) if self.kind == MEMORY else self.values.rows(index.start, index.stop)
 
-    def dense(self):
-        """Return the points as float64."""
-        return np.asarray(self.values, dtype=np.float64) if self.kind == MEMORY else self.values.rows()
-
     def look(self):
         """Return the largest and the least coordinates, (2, d) or (2, B, d), and the digest, None for a batch."""
         if self.kind == MEMORY:

@@ -73,9 +73,8 @@ def warn_of_strangers(points, model, posterior):
     """Warn if many points, or those of some problem of a batch, are neither signal nor clutter by the settings."""
     n, d = points.shape
     centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND_SD) * model.clutter_variance**0.5
-    if (
-        d == 1 and max(np.max(points.ends[0]) - centre, centre - np.min(points.ends[1])) <= limit
-    ):  # where not even the extremes are far from the clutter
+    farthest = max(np.max(points.ends[0]) - centre, centre - np.min(points.ends[1]))
+    if d == 1 and farthest <= limit:  # not even the extremes are far from the clutter
         return
     found = np.atleast_1d(strangers(points, model, posterior.mean, posterior.variance))
     against = are_many(found, n, STRANGE_SHARE)

@@ -55,8 +55,7 @@ def filter_points(points, visits, threads, job=QUIET):
 
 def settled(sweeper):
     """Sweep until the posteriors settle, find those that do not by the double loop; return sites and Outcome."""
-    options = sweeper.options
-    n_problems = sweeper.n_problems
+    options, n_problems = sweeper.options, sweeper.n_problems
     n_rows = n_problems * sweeper.points.shape[0]
     loop = iterate(sweeper.step, options, sweeper.patience, n_problems, n_rows, sweeper)
     swept = len(loop.changes)

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.loop import CONVERGED, STOPPED, STUCK
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
+from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
 from cavity.jobs.job import QUIET
 from cavity.models.clutter import cavities
 from cavity.models.clutter.cavities import kernel
-from cavity.models.clutter.geometry import minimise
+from cavity.models.clutter.geometry import Spherical
 from cavity.models.clutter.problem import SUMMED_ROWS, ClutterSites, moment_change
 from cavity.runs.merge import merge, merge_runs, starts
 from cavity.runs.remote import Runs
@@ -77,10 +79,8 @@ def assimilate(points, order, job=QUIET):
         tau, rho = sites.part(slice(start, stop))
         sites.site_value[start:stop] += tau @ mean - 0.5 * rho * (mean @ mean)
     if order is not None:
-        for name in ("site_tau", "site_rho", "site_value"):
-            by_row = np.empty_like(getattr(sites, name))
-            by_row[order] = getattr(sites, name)
-            setattr(sites, name, by_row)
+        by_row = np.argsort(order)
+        (sites.site_tau, sites.site_rho), sites.site_value = sites.part(by_row), sites.site_value[by_row]
     return sites
 
 
@@ -108,10 +108,10 @@ class Sweeper:
 
     n_problems = 1
     patience = 3  # sweeps without halving the change until the double loop: slower ones would outlast max_iter
-    power = 1.0  # of the sites that cavities lack
 
     def __init__(self, points, options, visits, threads):
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
+        self.power = options.power  # of the sites that cavities lack
         self.sites, self.improper = ClutterSites.empty(points), []
         self.damping = Damping(options.damping, IN_TURN if options.schedule == "sequential" else TOGETHER)
 
@@ -231,10 +231,19 @@ class Sweeper:
         return [0]
 
     def rescue(self, job):
-        """Find the fixed point by the double loop where sweeps do not; return the status and its changes."""
-        status, changes = minimise(self.points, self.sites, self.options, job)
+        """Find the fixed point by the double loop where sweeps do not; return the status and its changes.
+
+        It starts from `Spherical.start`, then from where that has led.
+        """
+        geometry, sites, options = Spherical(self.points), self.sites, self.options
+        most = STEPS_A_SWEEP * options.max_iter
+        loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
+        status = loop.descend(geometry.start(), job.within("double loop"))
+        if status not in (CONVERGED, STOPPED):
+            status = loop.run(job)
+        sites.site_tau, sites.site_rho = loop.tau, loop.rho
         self.refresh()
-        return status, changes
+        return status if status in (CONVERGED, STOPPED) else STUCK, loop.changes
 
     def finished(self):
         """Return the sites, with their values and the log evidence."""

@@ -14,7 +14,7 @@ import cavity
 from cavity import Clutter, ConvergenceWarning
 from cavity.models.clutter import power as power_ep
 from cavity.models.clutter.problem import DataPoints, Points
-from cavity.models.clutter.solution import settled
+from cavity.models.clutter.solution import find_posteriors
 
 
 def moments(log_z, pull, rho_f, x, m, v):
@@ -206,7 +206,7 @@ def test_schedules_orders_and_dampings_share_the_fixed_point():
 def test_power_one_through_the_quadrature_is_ordinary_ep(schedule, d):
     x = draw((40, d), seed=1)
     base = Clutter().fit(x, schedule=schedule)
-    state, outcome = settled(sweeper_of(points_of(x), power_ep.PowerSweeper, schedule=schedule))
+    state, outcome = find_posteriors(sweeper_of(points_of(x), power_ep.PowerSweeper, schedule=schedule))
     assert outcome.converged
     assert state.rho == pytest.approx(base._sites.rho, rel=1e-9)
     np.testing.assert_allclose(state.tau, base._sites.tau, rtol=1e-9, atol=1e-9)

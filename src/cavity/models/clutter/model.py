@@ -122,7 +122,7 @@ class Clutter(Public):
         points = data.rows(slice(0, data.shape[0]))
         arrays.check_finite(points, "x")
         given = {name: getattr(self, name) for name in keep}
-        return replace(self, **settings.scaled(points, given))
+        return replace(self, **settings.scale_settings(points, given))
 
     def fit(
         self,

@@ -31,17 +31,18 @@ def solve(points, method, options, visits, threads):
     if method == "adf":
         return filter_points(points, visits, threads, options.job)
     if points.is_batch and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1:
-        return settled(LaneSweeper(points, options, visits, threads))
+        return find_posteriors(LaneSweeper(points, options, visits, threads))
     kind = Sweeper if options.power == 1 else PowerSweeper
     kind = RemoteSweeper if points.data.kind == REMOTE else kind
     problems = points.problems
     orders, n = visits.of_problems(len(problems)), len(problems)
     owns = [replace(options, job=options.job.numbered("problem", b, n)) for b in range(1, n + 1)]
-    results = threads.run(
-        lambda one, order, own: settled(kind(one, own, order, threads)), zip(problems, orders, owns, strict=True)
-    )
-    sites, outcomes = zip(*results, strict=True)
-    return ClutterSites.together(points, sites), beside(outcomes)
+
+    def fit_one(one, order, own):
+        return find_posteriors(kind(one, own, order, threads))
+
+    sites, outcomes = zip(*threads.run(fit_one, zip(problems, orders, owns, strict=True)), strict=True)
+    return ClutterSites.together(points, sites), put_beside(outcomes)
 
 
 def filter_points(points, visits, threads, job=QUIET):
@@ -53,7 +54,7 @@ def filter_points(points, visits, threads, job=QUIET):
     return ClutterSites.together(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
 
 
-def settled(sweeper):
+def find_posteriors(sweeper):
     """Sweep until the posteriors settle, find those that do not by the double loop; return sites and Outcome."""
     options, n_problems = sweeper.options, sweeper.n_problems
     n_rows = n_problems * sweeper.points.shape[0]
@@ -63,7 +64,7 @@ def settled(sweeper):
         # where it has gone is no place to continue from
         left, job = options.max_iter - swept, options.job.going_on(swept).within("one by one")
         later = replace(options, schedule="sequential", max_iter=left, job=job)
-        sites, rest = settled(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
+        sites, rest = find_posteriors(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
         trace = {"change": loop.changes, "improper": np.array(sweeper.improper)}
         trace = {name: np.concatenate([first, rest.trace[name]]) for name, first in trace.items()}
         return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=rest.trace | trace)
@@ -78,31 +79,31 @@ def settled(sweeper):
         if single.settle() and status[b] == CONVERGED:
             status[b] = STUCK
         sweeper.replace(b, single.sites)
-    return sweeper.finished(), _outcome(status, loop, np.array(sweeper.improper), steps)
+    return sweeper.finished(), _make_outcome(status, loop, np.array(sweeper.improper), steps)
 
 
-def _outcome(status, loop, improper, steps):
+def _make_outcome(status, loop, improper, steps):
     """Return the Outcome. A column of the trace holds a problem's sweeps and then its steps of the double loop."""
     n_steps = np.array([len(steps.get(b, ())) for b in range(len(status))])
     n_iter = loop.n_iter + n_steps
-    trace = {"change": _padded(loop.changes, n_iter.max()), "improper": _padded(improper, n_iter.max())}
+    trace = {"change": _pad(loop.changes, n_iter.max()), "improper": _pad(improper, n_iter.max())}
     for b, changes in steps.items():
         trace["change"][loop.n_iter[b] : n_iter[b], b] = changes
     return Outcome(status=status, n_iter=n_iter, trace=trace | {"double_loop": n_steps})
 
 
-def _padded(values, length):
+def _pad(values, length):
     """Return columns of numbers filled up with zeros; one number for each problem as it is."""
     more = length - len(values) if values.ndim > 1 else 0
     return np.concatenate([values, np.zeros((more, values.shape[1]), dtype=values.dtype)]) if more else values
 
 
-def beside(outcomes):
+def put_beside(outcomes):
     """Put the outcomes of problems fitted one by one side by side."""
     if len(outcomes) == 1:
         return outcomes[0]
     longest = max(len(outcome.trace["change"]) for outcome in outcomes)
-    trace = {name: [_padded(each.trace[name], longest) for each in outcomes] for name in outcomes[0].trace}
+    trace = {name: [_pad(each.trace[name], longest) for each in outcomes] for name in outcomes[0].trace}
     return Outcome(
         status=np.concatenate([each.status for each in outcomes]),
         n_iter=np.concatenate([each.n_iter for each in outcomes]),

@@ -116,7 +116,7 @@ class Clutter(Public):
         >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
         (27.73, 0.59)
         """
-        data, names = DataPoints.open(x, (1, 2)), [field.name for field in fields(self)]
+        data, names = DataPoints.open(x, (1, 2)), [each.name for each in fields(self)]
         for name in keep:
             arrays.choice(name, "keep", names)
         points = data.rows(slice(0, data.shape[0]))

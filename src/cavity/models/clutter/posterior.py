@@ -197,9 +197,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         origin, mean = np.expand_dims(units.origin, -2), np.expand_dims(sites.moments[0], -2)
         safe = np.where(rho == 0, 1.0, rho)
         miss = sites.site_tau - rho[..., None] * mean
-        log_scale = (
-            sites.site_value - 0.5 * d * (np.log(np.abs(safe)) - LOG_2PI) + 0.5 * np.sum(miss * miss, axis=-1) / safe
-        )
+        height = 0.5 * d * (np.log(np.abs(safe)) - LOG_2PI)
+        log_scale = sites.site_value - height + 0.5 * np.sum(miss * miss, axis=-1) / safe
         tau, rho = scale * sites.site_tau + (scale * (scale * rho))[..., None] * origin, scale * (scale * rho)
         at_zero = sites.site_value + units.log_jacobian - np.sum(tau * (origin + mean / scale), axis=-1)
         log_scale = np.where(rho == 0, at_zero, log_scale)
@@ -226,9 +225,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         """The influences of the points, and the effective number of parameters."""
         tau, rho = self._cavities("loo")
         mean, variance = self._sites.moments
-        means = np.expand_dims(mean, -2), tau / rho[..., None]
-        variances = np.asarray(variance)[..., None, None], 1.0 / rho[..., None]
-        each = influence(means[0], variances[0], means[1], variances[1])  # of each coordinate, (..., N, d)
+        ours = np.expand_dims(mean, -2), np.asarray(variance)[..., None, None]
+        each = influence(*ours, tau / rho[..., None], 1.0 / rho[..., None])  # of each coordinate, (..., N, d)
         used = np.sum(self._sites.site_rho, axis=-1) * variance
         return np.sum(each, axis=-1), each.shape[-1] * used
 
@@ -334,13 +332,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         if len(shape) == 3:
             problems, kept = f"{shape[0]} problems of ", f"{np.sum(self.converged)} of {shape[0]}"
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            return table(
-                f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)",
-                [
-                    *name_lines(self),
-                    ("mean", np.array2string(np.asarray(self.mean))),
-                    ("variance", np.array2string(np.asarray(self.variance))),
-                    ("log_evidence", np.array2string(np.asarray(self.log_evidence))),
-                    ("converged", f"{kept} ({self.method}, {np.max(self.n_iter)} iterations)"),
-                ],
-            )
+            values = {name: np.asarray(getattr(self, name)) for name in ("mean", "variance", "log_evidence")}
+            rows = [(name, np.array2string(value)) for name, value in values.items()]
+        title = f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)"
+        end = f"{kept} ({self.method}, {np.max(self.n_iter)} iterations)"
+        return table(title, [*name_lines(self), *rows, ("converged", end)])

@@ -329,7 +329,7 @@ SWITCHES = [
         few=True,
     ),
     Switch("sources.extents.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
-    Switch("models.clutter.points.MEDIAN_POINTS", (N, 7), clutter(), RULES),
+    Switch("models.clutter.problem.MEDIAN_POINTS", (N, 7), clutter(), RULES),
     Switch("models.clutter.power.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
     Switch("likelihoods.quadrature.SITES_TOGETHER", (N, 7), own_likelihood(), ROUNDING, few=True),
     Switch("likelihoods.quadrature.PANELS_TOGETHER", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),

@@ -12,9 +12,9 @@ from rivals import clutter as reference
 
 import cavity
 from cavity.ep.options import Options
-from cavity.models.clutter.evidence import evaluate
+from cavity.models.clutter.cavities import evaluate
 from cavity.models.clutter.lanes import LaneSweeper
-from cavity.models.clutter.points import ArrayPoints, Points, WorkingUnits
+from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
 from cavity.runs.executors import Threads
 
@@ -44,7 +44,7 @@ def assert_close(actual, desired, atol=0.0):
 
 def points_of(x):
     """Return data in working units."""
-    return Points(ArrayPoints(x), WorkingUnits.of(ArrayPoints(x), cavity.Clutter()))
+    return Points.of(DataPoints(x), cavity.Clutter())
 
 
 def in_data_units(units, state):

@@ -4,7 +4,7 @@ import numpy as np
 
 from cavity import Clutter
 from cavity.ep.options import Options
-from cavity.models.clutter.points import ArrayPoints, Points, WorkingUnits
+from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.sweeps import Sweeper, Visits
 from cavity.runs.executors import Threads
 
@@ -47,7 +47,7 @@ def finite(posterior):
 
 def points_of(x):
     """Data in the working units of Minka's setting."""
-    return Points(ArrayPoints(x), WorkingUnits.of(ArrayPoints(x), Clutter()))
+    return Points.of(DataPoints(x), Clutter())
 
 
 def sweeper_of(points, kind=Sweeper, **options):

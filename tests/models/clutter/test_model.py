@@ -15,8 +15,7 @@ from support.events import writing
 
 import cavity
 from cavity import Clutter, ConvergenceWarning, _core
-from cavity.models.clutter import evidence, lanes, lost, sweeps
-from cavity.models.clutter.points import ArrayPoints, Points
+from cavity.models.clutter import cavities, lanes, sweeps
 
 GOLDEN_X = np.array([0.1, 2.3])
 
@@ -186,7 +185,7 @@ def test_every_draw_of_minkas_setting_converges(n):
     # each is a fixed point: one more sweep from the sites found moves nothing
     sites = posterior._sites
     for b in np.flatnonzero(posterior.trace["double_loop"] > 0)[:5]:
-        sweeper = sweeper_of(Points(ArrayPoints(x[b]), posterior._units.problem(b)))
+        sweeper = sweeper_of(points_of(x[b]))
         sweeper.sites.site_tau[:], sweeper.sites.site_rho[:] = sites.site_tau[b], sites.site_rho[b]
         sweeper.refresh()
         change, complete = sweeper.step(None)
@@ -306,7 +305,7 @@ def test_variants_return_the_same_bits(variant, monkeypatch):
     options = {}, dict(schedule="parallel"), {}, dict(schedule="parallel")
     base = [bits(Clutter().fit(x, **o)) for x, o in zip(data, options, strict=True)]
     adf = [bits(Clutter().fit(x, method="adf"))[:3] for x in data]
-    for module in (lost, evidence, sweeps):
+    for module in (cavities, sweeps):
         monkeypatch.setattr(module, "kernel", _core.load("clutter", variant))
     monkeypatch.setattr(lanes, "kernel", _core.load("clutter_lanes", variant))
     for x, o, expected, filtered in zip(data, options, base, adf, strict=True):

@@ -8,13 +8,13 @@ import pytest
 from reference import clutter as ordinary
 from reference import power as reference
 from scipy.special import expit
-from support.clutters import assert_same_bits, bits, draw, finite, sweeper_of
+from support.clutters import assert_same_bits, bits, draw, finite, points_of, sweeper_of
 
 import cavity
 from cavity import Clutter, ConvergenceWarning
 from cavity.models.clutter import power as power_ep
-from cavity.models.clutter.fit import settled
-from cavity.models.clutter.points import ArrayPoints, Points, WorkingUnits
+from cavity.models.clutter.problem import DataPoints, Points
+from cavity.models.clutter.solution import find_posteriors
 
 
 def moments(log_z, pull, rho_f, x, m, v):
@@ -26,7 +26,7 @@ def moments(log_z, pull, rho_f, x, m, v):
 def match(x, m, v, alpha, w=0.5, c=10.0, s=1.0, centre=0.0):
     """`power.match` for one point and a cavity."""
     x, m = np.atleast_1d(x), np.atleast_1d(m)
-    model = WorkingUnits.of(ArrayPoints(np.zeros((1, 1))), Clutter(clutter_weight=w, clutter_variance=c)).model
+    model = Points.of(DataPoints(np.zeros((1, 1))), Clutter(clutter_weight=w, clutter_variance=c)).units.model
     d = x.size
     base = model[4] - d * model[2] - np.sum((x - centre) ** 2) * model[1]
     delta = np.sqrt(np.sum((x - m) ** 2))
@@ -206,7 +206,7 @@ def test_schedules_orders_and_dampings_share_the_fixed_point():
 def test_power_one_through_the_quadrature_is_ordinary_ep(schedule, d):
     x = draw((40, d), seed=1)
     base = Clutter().fit(x, schedule=schedule)
-    state, outcome = settled(sweeper_of(Points(ArrayPoints(x), base._units), power_ep.PowerSweeper, schedule=schedule))
+    state, outcome = find_posteriors(sweeper_of(points_of(x), power_ep.PowerSweeper, schedule=schedule))
     assert outcome.converged
     assert state.rho == pytest.approx(base._sites.rho, rel=1e-9)
     np.testing.assert_allclose(state.tau, base._sites.tau, rtol=1e-9, atol=1e-9)

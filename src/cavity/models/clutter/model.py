@@ -11,26 +11,21 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal
-
-import numpy as np
+from typing import Literal
 
 from cavity.base import arrays
 from cavity.base.errors import about
 from cavity.base.frozen import check_positive, put
-from cavity.base.loop import warn_unconverged
 from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.models.clutter import settings
-from cavity.models.clutter.fit import adf, ep
-from cavity.models.clutter.points import Points, WorkingUnits, open_points
-from cavity.models.clutter.posterior import posterior_of
+from cavity.models.clutter.posterior import ClutterPosterior, posterior_of
+from cavity.models.clutter.problem import DataPoints, Points
+from cavity.models.clutter.solution import solve, warn_of_outcome
 from cavity.models.clutter.sweeps import Visits
-
-if TYPE_CHECKING:
-    from cavity.models.clutter.posterior import ClutterPosterior
+from cavity.sources.dataset import MEMORY
 
 LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_power=0.0)  # of the options
 
@@ -121,14 +116,13 @@ class Clutter(Public):
         >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
         (27.73, 0.59)
         """
-        data, _, _ = open_points(x, (1, 2))
-        names = [field.name for field in fields(self)]
+        data, names = DataPoints.open(x, (1, 2)), [each.name for each in fields(self)]
         for name in keep:
             arrays.choice(name, "keep", names)
-        points = data.dense()
+        points = data.rows(slice(0, data.shape[0]))
         arrays.check_finite(points, "x")
         given = {name: getattr(self, name) for name in keep}
-        return replace(self, **settings.scaled(points, given))
+        return replace(self, **settings.scale_settings(points, given))
 
     def fit(
         self,
@@ -240,38 +234,50 @@ class Clutter(Public):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [1.97, 2.21])
         """
-        data, scalar, columns = open_points(x, (1, 2, 3), remote=(method, schedule) == ("ep", "parallel"))
-        arrays.choice(method, "method", ("ep", "adf"))
-        iteration = dict(schedule=schedule, damping=damping, power=power, max_iter=max_iter, tol=tol)
-        watched = dict(callback=callback, progress=progress, checkpoint=checkpoint, checkpoint_every=checkpoint_every)
-        run = Options.checked(**LIMITS, **iteration, **watched, n_threads=n_threads)
+        data = DataPoints.open(x, (1, 2, 3), remote=(method, schedule) == ("ep", "parallel"))
+        iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
+        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
+        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        run = Options.checked(**LIMITS, **iteration, **watched)
         visits = Visits.checked(order, rng, data.shape[-2])
-        _check_combination(method, run, order)
-        data.check_options(run, order)
+        check_method(method, run, order, data.kind)
         arrays.matrix((math.prod(data.shape[:-1]), data.shape[-1] + 1), "x has so many points: their sites,")
-        ends, digest = data.digest()
-        points = Points(data, WorkingUnits.of(data, self, ends))
+        points = Points.of(data, self)
         with run.open(self, {"x": data.values}, order=order, rng=visits.rng) as threads:
-            if method == "ep":
-                sites, outcome = ep(points, run, visits, threads)
-            else:
-                sites, outcome = adf(points, visits, threads, run.job)
-        if method == "ep":
-            last = outcome.trace["change"][outcome.n_iter - 1, np.arange(len(outcome.n_iter))]
-            warn_unconverged(outcome.status, last, run.tol, run.max_iter)
-        labels = {"scalar": scalar, "method": method, "columns": columns, "digest": digest}
-        posterior = posterior_of(self, points.units, sites, outcome, **labels)
-        settings.warn_strangers(points, self, posterior)
+            sites, outcome = solve(points, method, run, visits, threads)
+        warn_of_outcome(outcome, run)
+        posterior = posterior_of(self, points, sites, outcome, method)
+        settings.warn_of_strangers(points, self, posterior)
         return posterior
 
 
-def _check_combination(method, options, order):
-    if order is not None and options.schedule == "parallel":
+def check_method(method, run, order, kind):
+    """Raise ValueError for methods, schedules and orders that cannot be had together, or not with that kind of points.
+
+    Parameters
+    ----------
+    method : str
+        As `Clutter.fit` takes it.
+    run : Options
+        With the schedule, the damping and the power.
+    order : str, array_like or None
+        As `Clutter.fit` takes it.
+    kind : str
+        That of the `Dataset`.
+    """
+    arrays.choice(method, "method", ("ep", "adf"))
+    if order is not None and run.schedule == "parallel":
         words = "order has no meaning for schedule='parallel', which renews all sites at once"
         raise about(ValueError(words), "schedule")
-    if method == "adf" and options.power != 1:
-        words = f"power must be 1 for method='adf', which has no power EP, got {options.power!r}"
+    if method == "adf" and run.power != 1:
+        words = f"power must be 1 for method='adf', which has no power EP, got {run.power!r}"
         raise about(ValueError(words), "power", "method")
-    if method == "adf" and (options.schedule == "parallel" or options.damping != 1):
+    if method == "adf" and (run.schedule == "parallel" or run.damping != 1):
         words = "method='adf' sees each point once: schedule='parallel' and damping have no meaning"
         raise about(ValueError(words), "method", "schedule")
+    if order is not None and kind != MEMORY:
+        words = "order needs all points in memory, as an array: those of files are visited in the order of their rows"
+        raise about(ValueError(words), "order")
+    if run.power != 1 and kind != MEMORY:
+        words = f"power must be 1 for points in files, got {run.power!r}; others need an array"
+        raise about(ValueError(words), "power")

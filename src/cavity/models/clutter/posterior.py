@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from cavity.base import arrays, records
 from cavity.base.constants import LOG_2PI
 from cavity.base.frames import coefficient_names
 from cavity.base.lazy import special
 from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
-from cavity.base.records import Array, Nullable, Part, integer, names, one_of, saved
+from cavity.base.records import Array, Nullable, Part, Record, integer, names, one_of, saved
 from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.ep.evidence import influence
 from cavity.jobs.run import Run
-from cavity.models.clutter import lost
-from cavity.models.clutter.evidence import densities
-from cavity.models.clutter.fit import adf
-from cavity.models.clutter.points import Points, WorkingUnits, open_points
-from cavity.models.clutter.saved import MODEL, RECORD, TRACE
-from cavity.models.clutter.sites import ClutterSites
+from cavity.models.clutter.cavities import find_cavities, find_densities
+from cavity.models.clutter.problem import ClutterSites, DataPoints, Points, WorkingUnits
+from cavity.models.clutter.solution import filter_points
 from cavity.models.clutter.sweeps import Visits
 from cavity.models.leave_one_out import LeavesOneOut
 
@@ -32,22 +30,72 @@ if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
 
 
-def posterior_of(model, units, sites, outcome, *, scalar, method, columns, digest, before=None):
-    """Turn sites in working units and what became of each problem into a posterior in units of the data."""
+MODEL = {  # settings
+    "clutter_weight": records.POSITIVE,
+    "clutter_variance": records.POSITIVE,
+    "noise_variance": records.POSITIVE,
+    "prior_mean": records.NUMBERS,
+    "prior_variance": records.POSITIVE,
+    "clutter_mean": records.NUMBERS,
+}
+TRACE = {  # a batch has the axis B
+    "change?": Array("c B?", "any"),
+    "improper?": Array("i B?", "nonnegative", kind="i"),
+    "double_loop?": Array("B?", "nonnegative", kind="i"),
+}
+BEFORE = {
+    "before_mean": Array("B? D | ()"),
+    "before_variance": Array("B?", "positive"),
+    "before_log_evidence": Array("B?"),
+}
+
+
+def _fits(stored, settings, sizes):
+    """Whether what is known of a posterior fits together, as a rule of its record."""
+    tau, mean, model = stored["state_site_tau"], stored["mean"], settings["model"]
+    d, n = tau.shape[-1], tau.shape[-2]
+    for name in ("clutter_mean", "prior_mean"):
+        arrays.vector(model[name], name, d)
+    if mean.ndim == 0 and tau.shape[1:] != (1,):
+        return f"array 'mean' must not be a number where array 'state_site_tau' has shape {tau.shape}"
+    if stored.get("before_mean", mean).shape != mean.shape:
+        return f"array 'before_mean' must have shape {mean.shape} like 'mean', got {stored['before_mean'].shape}"
+    many = settings["n_samples"]
+    if many < n or (many > n and "before_mean" not in stored):
+        return f"setting 'n_samples' must be {n}, the number of sites, or more after updates, got {many}"
+    return None
+
+
+RECORD = Record(
+    {f"{name}?": array for name, array in BEFORE.items()},
+    {},
+    (records.together(*BEFORE), _fits),
+    {name: f"before.{place}" for place, name in enumerate(BEFORE)},
+    order=("state_", "units_", "trace_", ""),
+)
+
+
+def posterior_of(model, points, sites, outcome, method, before=None):
+    """Turn sites in working units and what became of each problem into a posterior in units of the data.
+
+    `before` is the posterior that an update started from.
+    """
+    units, data, digest, columns = points.units, points.data, points.digest, points.data.columns
     scale, (mean, variance) = units.scale, sites.moments
     mean, variance = units.origin + mean / scale, variance / scale / scale
     n_samples = sites.site_rho.shape[-1]
     log_evidence = sites.log_evidence + n_samples * units.log_jacobian
     n_iter, status, trace = outcome.n_iter, outcome.status.astype(str), outcome.trace
-    if sites.site_rho.ndim == 1:
+    if not points.is_batch:
         variance, log_evidence, n_iter, status = float(variance), float(log_evidence), int(n_iter[0]), str(status[0])
         trace = {name: np.asarray(each[..., 0]) for name, each in trace.items()}
     if before is not None:
         digest = join_digests(before.observation_digest, digest)
         log_evidence, n_samples = log_evidence + before.log_evidence, n_samples + before.n_samples
+        columns = columns if before.columns is None else before.columns
     return ClutterPosterior(
         model=model,
-        mean=float(mean[0]) if scalar else mean,
+        mean=float(mean[0]) if data.is_scalar else mean,
         variance=variance,
         log_evidence=log_evidence,
         converged=status == CONVERGED,
@@ -124,16 +172,18 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     @property
     def prior(self) -> Any:
         """The Gaussian(s) these points were combined with: the model's prior, or the posterior before `update`."""
-        mean, variance, log_evidence = self.before or (self.model.prior_mean, self.model.prior_variance, 0.0)
-        if isinstance(self.mean, float):
-            return Gaussian.from_moments(mean, variance, log_evidence)
-        return SphericalGaussian.from_moments(np.broadcast_to(mean, self.mean.shape), variance, log_evidence)
+        return self._gaussian(*(self.before or (self.model.prior_mean, self.model.prior_variance, 0.0)))
 
     @property
     def posterior(self) -> Any:
         """The posterior as a Gaussian or SphericalGaussian whose log scale is the log evidence."""
-        kind = Gaussian if isinstance(self.mean, float) else SphericalGaussian
-        return kind.from_moments(self.mean, self.variance, self.log_evidence)
+        return self._gaussian(self.mean, self.variance, self.log_evidence)
+
+    def _gaussian(self, mean, variance, log_scale):
+        """The Gaussian, or Gaussians, of these moments, of as many dimensions as the posterior has."""
+        if isinstance(self.mean, float):
+            return Gaussian.from_moments(mean, variance, log_scale)
+        return SphericalGaussian.from_moments(np.broadcast_to(mean, self.mean.shape), variance, log_scale)
 
     @property
     def sites(self) -> Any:
@@ -147,9 +197,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         origin, mean = np.expand_dims(units.origin, -2), np.expand_dims(sites.moments[0], -2)
         safe = np.where(rho == 0, 1.0, rho)
         miss = sites.site_tau - rho[..., None] * mean
-        log_scale = (
-            sites.site_value - 0.5 * d * (np.log(np.abs(safe)) - LOG_2PI) + 0.5 * np.sum(miss * miss, axis=-1) / safe
-        )
+        height = 0.5 * d * (np.log(np.abs(safe)) - LOG_2PI)
+        log_scale = sites.site_value - height + 0.5 * np.sum(miss * miss, axis=-1) / safe
         tau, rho = scale * sites.site_tau + (scale * (scale * rho))[..., None] * origin, scale * (scale * rho)
         at_zero = sites.site_value + units.log_jacobian - np.sum(tau * (origin + mean / scale), axis=-1)
         log_scale = np.where(rho == 0, at_zero, log_scale)
@@ -176,9 +225,8 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         """The influences of the points, and the effective number of parameters."""
         tau, rho = self._cavities("loo")
         mean, variance = self._sites.moments
-        means = np.expand_dims(mean, -2), tau / rho[..., None]
-        variances = np.asarray(variance)[..., None, None], 1.0 / rho[..., None]
-        each = influence(means[0], variances[0], means[1], variances[1])  # of each coordinate, (..., N, d)
+        ours = np.expand_dims(mean, -2), np.asarray(variance)[..., None, None]
+        each = influence(*ours, tau / rho[..., None], 1.0 / rho[..., None])  # of each coordinate, (..., N, d)
         used = np.sum(self._sites.site_rho, axis=-1) * variance
         return np.sum(each, axis=-1), each.shape[-1] * used
 
@@ -223,7 +271,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         ADF does not look back: a site may be more precise than the posterior ends up. Power EP may allow it too, and EP
         that has not converged may end so.
         """
-        tau, rho = lost.cavities(self._sites, self._units)
+        tau, rho = find_cavities(self._sites, self._units)
         if np.all(rho > 0):
             return tau, rho
         if self._sites.loo is not None:
@@ -233,22 +281,18 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
     def _points(self, x, wanted, fitted=False):
-        """Return x as Points in the units of the fit, if they are `wanted`, the names of its columns, and its digest.
-
-        They are the fitted ones, or like them but for N.
-        """
+        """Return x as Points in the units of the fit, if they are `wanted`: the fitted ones, or like them but for N."""
         shape = self._sites.site_tau.shape
-        ndim = (1,) if isinstance(self.mean, float) else (len(shape),)
-        data, _, columns = open_points(x, ndim, self.columns)
+        data = DataPoints.open(x, (1,) if isinstance(self.mean, float) else (len(shape),), self.columns)
         if not (data.shape == shape if fitted else data.shape[:-2] + data.shape[-1:] == shape[:-2] + shape[-1:]):
             raise ValueError(f"x must {wanted.format(shape=shape, d=shape[-1])}, got shape {np.shape(x)}")
-        ends, digest = data.digest()
+        ends, digest = data.look()
         self._units.check_distance(ends, "the fitted data")
-        return Points(data, self._units), columns, digest
+        return Points(data, self._units, ends, digest)
 
     def _evaluate(self, x, fitted):
         wanted = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"
-        return densities(self._points(x, wanted, fitted)[0], self._sites, fitted)
+        return find_densities(self._points(x, wanted, fitted), self._sites, fitted)
 
     def update(self, x: ArrayLike, *, n_threads: int | None = None) -> ClutterPosterior:
         """Assimilate more points by ADF, on top of what is known.
@@ -266,15 +310,13 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             A new posterior; this one stays as it is. Its log evidence is that of all points so far, on whose order it
             depends; its sites and leave-one-out densities are those of the new points.
         """
-        points, columns, digest = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
-        units = replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho)
+        points = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
+        points = replace(points, units=replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho))
         with Run(n_threads=n_threads).open(self.model, {}) as threads:
-            sites, outcome = adf(Points(points.data, units), Visits(), threads)
+            sites, outcome = filter_points(points, Visits(), threads)
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))
-        columns = columns if self.columns is None else self.columns
-        labels = {"scalar": isinstance(self.mean, float), "method": "adf", "columns": columns, "digest": digest}
-        return posterior_of(self.model, units, sites, outcome, **labels, before=self)
+        return posterior_of(self.model, points, sites, outcome, "adf", before=self)
 
     def _marginals(self):
         """Those of the signal's location, of a batch those of each problem in turn."""
@@ -286,18 +328,12 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         return gaussian(names, mean.ravel(), sd.ravel())
 
     def __repr__(self) -> str:
-        shape = self._sites.site_tau.shape
-        batch = len(shape) == 3
-        problems = f"{shape[0]} problems of " if batch else ""
-        kept = f"{np.sum(self.converged)} of {shape[0]}" if batch else self.converged
+        shape, problems, kept = self._sites.site_tau.shape, "", self.converged
+        if len(shape) == 3:
+            problems, kept = f"{shape[0]} problems of ", f"{np.sum(self.converged)} of {shape[0]}"
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            return table(
-                f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)",
-                [
-                    *name_lines(self),
-                    ("mean", np.array2string(np.asarray(self.mean))),
-                    ("variance", np.array2string(np.asarray(self.variance))),
-                    ("log_evidence", np.array2string(np.asarray(self.log_evidence))),
-                    ("converged", f"{kept} ({self.method}, {np.max(self.n_iter)} iterations)"),
-                ],
-            )
+            values = {name: np.asarray(getattr(self, name)) for name in ("mean", "variance", "log_evidence")}
+            rows = [(name, np.array2string(value)) for name, value in values.items()]
+        title = f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)"
+        end = f"{kept} ({self.method}, {np.max(self.n_iter)} iterations)"
+        return table(title, [*name_lines(self), *rows, ("converged", end)])

@@ -30,11 +30,9 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.base.loop import STUCK
 from cavity.ep.visits import SMALLEST_SHARE
-from cavity.models.clutter import lost
-from cavity.models.clutter.evidence import evaluate
-from cavity.models.clutter.points import SUMMED_ROWS
+from cavity.models.clutter.cavities import evaluate, find_cavities
+from cavity.models.clutter.problem import SUMMED_ROWS
 from cavity.models.clutter.sweeps import Sweeper
-from cavity.runs.executors import spans
 from cavity.runs.merge import starts
 
 SITES_AT_ONCE = 128  # enough to outweigh the overhead of calls, few enough for the cache
@@ -271,7 +269,6 @@ class PowerSweeper(Sweeper):
 
     def __init__(self, points, options, *arguments):
         super().__init__(points, options, *arguments)
-        self.power = options.power
         # where ordinary EP has a double loop to turn to, these sweeps are all there is, but for parallel ones
         self.patience = 20 if options.schedule == "sequential" else 8
 
@@ -322,19 +319,14 @@ class PowerSweeper(Sweeper):
     def all_at_once(self):
         """Renew all sites from one posterior; return how many were skipped."""
 
-        def task(start, stop):
-            total = 0
-            for low in range(start, stop, SITES_AT_ONCE):
-                part = slice(low, min(low + SITES_AT_ONCE, stop))
-                tau, rho, skipped = self.changes(part)
-                site_tau, site_rho = self.sites.part(part)
-                site_tau += self.damping.step * tau
-                site_rho += self.damping.step * rho
-                total += skipped
-            return total
+        def renew(start, stop):
+            tau, rho, skipped = self.changes(slice(start, stop))
+            site_tau, site_rho = self.sites.part(slice(start, stop))
+            site_tau += self.damping.step * tau
+            site_rho += self.damping.step * rho
+            return skipped
 
-        n = self.points.shape[0]
-        return sum(self.threads.run(task, spans(n, self.threads.count, SITES_AT_ONCE))) + self.settle()
+        return sum(self.threads.run(renew, starts(self.points.shape[0], SITES_AT_ONCE))) + self.settle()
 
     def rescue(self, _):
         """Power EP has no double loop: what is stuck stays so."""
@@ -344,7 +336,7 @@ class PowerSweeper(Sweeper):
         """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""
         sites, units = self.sites, self.points.units
         sites.loo = evaluate(self.points, sites, self.threads)[0]
-        sites.loo[lost.cavities(sites, units)[1] <= 0] = np.nan
+        sites.loo[find_cavities(sites, units)[1] <= 0] = np.nan
         sites.site_value = np.empty(len(sites.site_rho))
         mean, d = sites.tau / sites.rho, len(sites.tau)
         for part in (slice(*each) for each in starts(len(sites.site_rho), SITES_AT_ONCE)):

@@ -14,7 +14,7 @@ JUDGED_ROWS = 8192  # rows of batches judged together
 STRANGE_SHARE = 0.05  # of the points, which are too many to be gross errors
 
 
-def scaled(values, given):
+def scale_settings(values, given):
     """Return the settings, by name, that points (N, d) suggest where `given` does not name them.
 
     The signal lies around the median with the spread of the median absolute deviation; the clutter reaches to the
@@ -39,7 +39,7 @@ def scaled(values, given):
     return {name: float(np.ravel(value)[0]) if values.shape[1] == 1 else value for name, value in found.items()}
 
 
-def strangers(points, model, mean, variance):
+def count_strangers(points, model, mean, variance):
     """Return how many points of one problem, or of each of a batch, lie far from both signal and clutter.
 
     The signal lies around `mean`, (d,) or (B, d), with the noise and `variance`, a number or (B,).
@@ -48,19 +48,19 @@ def strangers(points, model, mean, variance):
     limit = far_sd(d) ** 2
     if not points.is_batch:
         with Threads(1) as thread:
-            return reduce_runs(_far_of, (model, mean, variance, limit), [points.source], thread, grain=1)
+            return reduce_runs(_count_far_in, (model, mean, variance, limit), [points.data.source], thread, grain=1)
     mean, variance = np.asarray(mean)[:, None], np.asarray(variance)[:, None]
     parts = (slice(*part) for part in starts(len(mean), max(1, JUDGED_ROWS // n)))
-    return np.concatenate([_far(points.data.rows(b), model, mean[b], variance[b], limit) for b in parts])
+    return np.concatenate([_count_far(points.data.rows(b), model, mean[b], variance[b], limit) for b in parts])
 
 
-def _far_of(run, known):
-    """How many of the points of a run are far from both."""
-    return _far(*run.arrays, *known)
+def _count_far_in(run, known):
+    """Return how many of the points of a run are far from both."""
+    return _count_far(*run.arrays, *known)
 
 
-def _far(x, model, mean, variance, limit):
-    """How many of the points x (..., n, d) are further from both, squared and in units of variances, than the limit."""
+def _count_far(x, model, mean, variance, limit):
+    """Return how many of the points x (..., n, d) are further from both than the limit: squared, over variances."""
     with np.errstate(over="ignore"):
         apart = x - mean
         far = np.einsum("...i,...i->...", apart, apart) > limit * (model.noise_variance + variance)
@@ -69,13 +69,14 @@ def _far(x, model, mean, variance, limit):
     return np.count_nonzero(far, axis=-1)
 
 
-def warn_strangers(points, model, posterior):
+def warn_of_strangers(points, model, posterior):
     """Warn if many points, or those of some problem of a batch, are neither signal nor clutter by the settings."""
     n, d = points.shape
     centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND_SD) * model.clutter_variance**0.5
-    if points.data.within(limit, centre):  # where not even the extremes are far from the clutter
+    farthest = max(np.max(points.ends[0]) - centre, centre - np.min(points.ends[1]))
+    if d == 1 and farthest <= limit:  # not even the extremes are far from the clutter
         return
-    found = np.atleast_1d(strangers(points, model, posterior.mean, posterior.variance))
+    found = np.atleast_1d(count_strangers(points, model, posterior.mean, posterior.variance))
     against = are_many(found, n, STRANGE_SHARE)
     if np.any(against):
         where = f" in {np.sum(against)} of {len(found)} problems" if points.is_batch else ""

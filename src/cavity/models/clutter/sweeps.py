@@ -1,19 +1,24 @@
-"""Passes over the points of one clutter problem by compiled kernels: ADF, and the sweeps of EP."""
+"""Passes over the points of one clutter problem by compiled kernels: ADF, and the sweeps of EP.
 
+Points that dask has stay where they are, and their sites come back after every sweep all at once.
+"""
+
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.loop import CONVERGED, STOPPED, STUCK
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
+from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
 from cavity.jobs.job import QUIET
-from cavity.models.clutter import lost
-from cavity.models.clutter.double_loop import minimise
-from cavity.models.clutter.evidence import set_evidence
-from cavity.models.clutter.lost import kernel
-from cavity.models.clutter.points import SUMMED_ROWS
-from cavity.models.clutter.sites import ClutterSites, moment_change
-from cavity.runs.merge import merge, starts
+from cavity.models.clutter import cavities
+from cavity.models.clutter.cavities import kernel
+from cavity.models.clutter.geometry import Spherical
+from cavity.models.clutter.problem import SUMMED_ROWS, ClutterSites, moment_change
+from cavity.runs.merge import merge, merge_runs, starts
+from cavity.runs.remote import Runs
 from cavity.runs.runs import reduce_runs
 
 MOST_SHRINKINGS = 10  # of all sites of a problem, until all cavities are proper: one does, but for rounding
@@ -74,25 +79,28 @@ def assimilate(points, order, job=QUIET):
         tau, rho = sites.part(slice(start, stop))
         sites.site_value[start:stop] += tau @ mean - 0.5 * rho * (mean @ mean)
     if order is not None:
-        for name in ("site_tau", "site_rho", "site_value"):
-            by_row = np.empty_like(getattr(sites, name))
-            by_row[order] = getattr(sites, name)
-            setattr(sites, name, by_row)
+        by_row = np.argsort(order)
+        (sites.site_tau, sites.site_rho), sites.site_value = sites.part(by_row), sites.site_value[by_row]
     return sites
 
 
-def renewed(run, known):
-    """Renew the sites of a run of points from one posterior; return how many were skipped, and the sum of the sites."""
+def _renew_here(run, known):
+    """A task: renew the sites of a run of points in place."""
     units, sites, damping = known
-    (x,), part = run.arrays, slice(run.start, run.stop)
+    return _renew_rows(units, *run.arrays, *sites.part(slice(run.start, run.stop)), sites.tau, sites.rho, damping)
+
+
+def _renew_there(run, known, own):
+    """A task of dask: renew the sites of a run, which stay with it."""
+    units, tau, rho, damping = known
+    site_tau, site_rho = (each.copy() for each in own)
+    return _renew_rows(units, *run.arrays, site_tau, site_rho, tau, rho, damping), (site_tau, site_rho)
+
+
+def _renew_rows(units, x, site_tau, site_rho, tau, rho, damping):
+    """Renew sites from one posterior; return how many were skipped, and the sum of the sites."""
     sums = np.empty((-(-len(x) // SUMMED_ROWS), x.shape[1] + 1))
-    arguments = *units.arguments(x), *sites.part(part), sites.tau, sites.rho
-    return kernel.sweep_parallel(*arguments, damping, sums), merge(sums)
-
-
-def copied(named):
-    """Return a dictionary with copies of its arrays."""
-    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in named.items()}
+    return kernel.sweep_parallel(*units.arguments(x), site_tau, site_rho, tau, rho, damping, sums), merge(sums)
 
 
 class Sweeper:
@@ -100,22 +108,21 @@ class Sweeper:
 
     n_problems = 1
     patience = 3  # sweeps without halving the change until the double loop: slower ones would outlast max_iter
-    power = 1.0  # of the sites that cavities lack
-    remote = False  # whether workers of dask have the points
 
     def __init__(self, points, options, visits, threads):
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
+        self.power = options.power  # of the sites that cavities lack
         self.sites, self.improper = ClutterSites.empty(points), []
         self.damping = Damping(options.damping, IN_TURN if options.schedule == "sequential" else TOGETHER)
 
     def kept(self):
         """Return what decides how sweeps go on, for `resume`: copies."""
-        kept = {"sites": ClutterSites(**copied(self.sites.present())), "improper": np.array(self.improper)}
+        kept = {"sites": deepcopy(self.sites), "improper": np.array(self.improper)}
         return kept | {"damping": self.damping.kept(), "visits": self.visits.kept()}
 
     def resume(self, kept):
         """Be the sweeper that `kept` was asked of."""
-        self.sites, self.improper = ClutterSites(**copied(kept["sites"].present())), kept["improper"].tolist()
+        self.sites, self.improper = deepcopy(kept["sites"]), kept["improper"].tolist()
         self.damping.resume(kept["damping"])
         self.visits.resume(kept["visits"])
 
@@ -155,20 +162,21 @@ class Sweeper:
     def all_at_once(self):
         """Renew all sites from one posterior; return how many were skipped."""
         sites, units, d = self.sites, self.points.units, self.points.shape[1]
-        skipped, total = self.renew((units, sites, self.damping.step))
+        skipped, total = self.renew()
         sites.tau, sites.rho = units.prior_tau + total[:d], units.prior_rho + total[d]
         left = self.visit_lost(skipped)
-        return left + self.settle() if lost.possible(sites.rho, units) else left
+        return left + self.settle() if cavities.can_lose(sites.rho, units) else left
 
-    def renew(self, known):
+    def renew(self):
         """Renew all sites from the posterior of now; return how many were skipped, and the sum of the sites."""
-        return reduce_runs(renewed, known, [self.points.source], self.threads, grain=self.points.most_blocks)
+        points, known = self.points, (self.points.units, self.sites, self.damping.step)
+        return reduce_runs(_renew_here, known, [points.data.source], self.threads, grain=points.most_blocks)
 
     def visit_lost(self, skipped):
         """Visit the sites that kernels leave alone because their cavities are lost; return how many stay skipped."""
         if not skipped:
             return 0
-        moved = lost.visit(self.points, self.sites, self.damping.step)
+        moved = cavities.visit_lost(self.points, self.sites, self.damping.step)
         if moved:
             self.refresh()
         return max(skipped - moved, 0)
@@ -205,8 +213,8 @@ class Sweeper:
         """Sum the posterior; return the least precision of the cavities and of the posterior itself."""
         sites, top = self.sites, max(self.power * self.refresh(), 0.0)
         tightest = sites.rho - top
-        if top > 0 and abs(tightest) <= lost.LOST_SHARE * abs(sites.rho):
-            tightest = lost.cavity(sites, self.points.units, int(np.argmax(sites.site_rho)), self.power)[1]
+        if top > 0 and abs(tightest) <= cavities.LOST_SHARE * abs(sites.rho):
+            tightest = cavities.sum_cavity(sites, self.points.units, int(np.argmax(sites.site_rho)), self.power)[1]
         return tightest
 
     # ------------------------------------------------------------------ problems by number, of which this has one
@@ -223,12 +231,48 @@ class Sweeper:
         return [0]
 
     def rescue(self, job):
-        """Find the fixed point by the double loop where sweeps do not; return the status and its changes."""
-        status, changes = minimise(self.points, self.sites, self.options, job)
+        """Find the fixed point by the double loop where sweeps do not; return the status and its changes.
+
+        It starts from `Spherical.start`, then from where that has led.
+        """
+        geometry, sites, options = Spherical(self.points), self.sites, self.options
+        most = STEPS_A_SWEEP * options.max_iter
+        loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
+        status = loop.descend(geometry.start(), job.within("double loop"))
+        if status not in (CONVERGED, STOPPED):
+            status = loop.run(job)
+        sites.site_tau, sites.site_rho = loop.tau, loop.rho
         self.refresh()
-        return status, changes
+        return status if status in (CONVERGED, STOPPED) else STUCK, loop.changes
 
     def finished(self):
         """Return the sites, with their values and the log evidence."""
-        set_evidence(self.points, self.sites, self.threads, self.remote)
+        cavities.set_evidence(self.points, self.sites, self.threads)
         return self.sites
+
+
+class RemoteSweeper(Sweeper):
+    """A sweeper whose points are worked on by dask, and whose sites are here between sweeps, bit by bit the same.
+
+    Sites go out only where something else has changed them.
+    """
+
+    def __init__(self, points, options, visits, threads):
+        super().__init__(points, options, visits, threads)
+        self._runs = Runs(points.data.source)
+        self._held = None  # handles of the sites of each run, while they are those that are here
+
+    def renew(self):
+        sites, spans = self.sites, self._runs.spans
+        if self._held is None:
+            self._held = self._runs.put(sites.cut(spans))
+        known = self.points.units, sites.tau, sites.rho, self.damping.step
+        found, self._held = self._runs.each(_renew_there, known, self._held)
+        for span, new in zip(spans, self._runs.fetch(self._held), strict=True):
+            sites.site_tau[slice(*span)], sites.site_rho[slice(*span)] = new
+        counts = [-(-(stop - start) // SUMMED_ROWS) for start, stop in spans]
+        return merge_runs(zip(counts, found, strict=True))
+
+    def refresh(self):
+        self._held = None  # whoever asks for this has changed them
+        return super().refresh()

@@ -7,7 +7,7 @@ from support.clutters import draw, points_of, sweeper_of
 
 from cavity import Clutter
 from cavity.jobs.job import QUIET
-from cavity.models.clutter import double_loop
+from cavity.models.clutter.geometry import Spherical
 
 
 def test_double_loop_agrees_with_sweeps_where_they_settle():
@@ -41,7 +41,7 @@ def test_cavities_of_the_double_loop(n, d):
     x = draw((n, d), seed=10 * n + d)
     x[-1] = 2.0 + 0.1 * np.arange(d)
     points = points_of(x)
-    geometry, origin = double_loop.Spherical(points), points.units.origin
+    geometry, origin = Spherical(points), points.units.origin
     fixed, v = np.linspace(0.5, 1.0, d), 0.7
 
     def at(mean, v):

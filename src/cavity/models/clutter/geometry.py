@@ -1,4 +1,4 @@
-"""The double loop of EP on a clutter problem: its free energy over spherical posteriors.
+"""The geometry of a clutter problem for the double loop of EP: its free energy over spherical posteriors.
 
 A posterior is prior times sites; `h` and `g` are the sums of the sites' rho and tau. The free energy is
 F = sum_i A_i*(mu) - (N - 1) A_q*(mu) - lambda_prior'mu over the mean parameters mu, see
@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity import _core
-from cavity.base.loop import CONVERGED, STOPPED, STUCK
-from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
 from cavity.ep.geometry import Geometry
-from cavity.models.clutter.sites import moment_change
+from cavity.models.clutter.problem import moment_change
 from cavity.runs.merge import starts
 
 kernel = _core.load("clutter_cavities", _core.BASELINE)
@@ -53,7 +51,7 @@ class Spherical(Geometry):
     def start(self):
         """The prior, but no wider than the points are away: a flat one is far from all fixed points."""
         units, prior = self.points.units, self.prior()
-        corners = (self.points.data.extremes() - units.origin) * units.scale - prior.mean
+        corners = (self.points.ends - units.origin) * units.scale - prior.mean
         reach = units.noise + np.mean(np.max(np.abs(corners), axis=0) ** 2)
         return self.sharpened(prior, max(1.0, prior.variance / reach))
 
@@ -82,21 +80,3 @@ class Spherical(Geometry):
         entropy = 0.5 * d * (n - 1) * (1.0 + np.log(2 * np.pi * v))
         prior = self.tau @ mean - 0.5 * self.rho * (mean @ mean + d * v)
         return np.inf if failed else total + entropy - prior, mean / v - tau, 1.0 / v - rho, (tau, rho)
-
-
-def minimise(points, sites, options, job):
-    """Find the fixed point that sweeps do not find, from `start`, then from where that has led, and put it in place.
-
-    Returns
-    -------
-    status, changes
-        CONVERGED, STOPPED or STUCK, and the change of the posterior in each step.
-    """
-    geometry = Spherical(points)
-    most = STEPS_A_SWEEP * options.max_iter
-    loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
-    status = loop.descend(geometry.start(), job.within("double loop"))
-    if status not in (CONVERGED, STOPPED):
-        status = loop.run(job)
-    sites.site_tau, sites.site_rho = loop.tau, loop.rho
-    return status if status in (CONVERGED, STOPPED) else STUCK, loop.changes

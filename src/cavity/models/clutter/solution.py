@@ -11,45 +11,42 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate
+from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate, warn_unconverged
 from cavity.jobs.job import QUIET
 from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.power import PowerSweeper
-from cavity.models.clutter.remote import RemoteSweeper
-from cavity.models.clutter.sites import ClutterSites
-from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
+from cavity.models.clutter.problem import ClutterSites
+from cavity.models.clutter.sweeps import RemoteSweeper, Sweeper, Visits, assimilate
+from cavity.sources.dataset import REMOTE
 
 
-def ep(points, options, visits, threads):
-    """EP on one problem or each of a batch: in SIMD lanes if that applies, else one after the other on threads.
+def solve(points, method, options, visits, threads):
+    """Fit one problem or each of a batch: in SIMD lanes if that applies, else one after the other on threads.
 
     Returns
     -------
     ClutterSites, Outcome
         With an axis for the problems in all of the outcome, but in the sites only for a batch.
     """
-    lanes = points.is_batch and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1
-    if lanes:
-        return settled(LaneSweeper(points, options, visits, threads))
-    kind, problems = sweeper_of(points, options), points.problems
+    if method == "adf":
+        return filter_points(points, visits, threads, options.job)
+    if points.is_batch and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1:
+        return find_posteriors(LaneSweeper(points, options, visits, threads))
+    kind = Sweeper if options.power == 1 else PowerSweeper
+    kind = RemoteSweeper if points.data.kind == REMOTE else kind
+    problems = points.problems
     orders, n = visits.of_problems(len(problems)), len(problems)
     owns = [replace(options, job=options.job.numbered("problem", b, n)) for b in range(1, n + 1)]
-    results = threads.run(
-        lambda one, order, own: settled(kind(one, own, order, threads)), zip(problems, orders, owns, strict=True)
-    )
-    sites, outcomes = zip(*results, strict=True)
-    return ClutterSites.together(points, sites), beside(outcomes)
+
+    def fit_one(one, order, own):
+        return find_posteriors(kind(one, own, order, threads))
+
+    sites, outcomes = zip(*threads.run(fit_one, zip(problems, orders, owns, strict=True)), strict=True)
+    return ClutterSites.together(points, sites), put_beside(outcomes)
 
 
-def sweeper_of(points, options):
-    """Return the class of what sweeps over the points of one problem: here, or where remote points are."""
-    if points.data.is_remote:
-        return RemoteSweeper
-    return Sweeper if options.power == 1 else PowerSweeper
-
-
-def adf(points, visits, threads, job=QUIET):
-    """ADF on one problem or each of a batch, all in the same order; returns as `ep` does."""
+def filter_points(points, visits, threads, job=QUIET):
+    """ADF on one problem or each of a batch, all in the same order; returns as `solve` does."""
     order = visits.of_pass(points.shape[0])
     sites = threads.run(lambda one: assimilate(one, order, job), zip(points.problems))
     job.after(1, rows=points.shape[0])
@@ -57,10 +54,9 @@ def adf(points, visits, threads, job=QUIET):
     return ClutterSites.together(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
 
 
-def settled(sweeper):
+def find_posteriors(sweeper):
     """Sweep until the posteriors settle, find those that do not by the double loop; return sites and Outcome."""
-    options = sweeper.options
-    n_problems = sweeper.n_problems
+    options, n_problems = sweeper.options, sweeper.n_problems
     n_rows = n_problems * sweeper.points.shape[0]
     loop = iterate(sweeper.step, options, sweeper.patience, n_problems, n_rows, sweeper)
     swept = len(loop.changes)
@@ -68,11 +64,10 @@ def settled(sweeper):
         # where it has gone is no place to continue from
         left, job = options.max_iter - swept, options.job.going_on(swept).within("one by one")
         later = replace(options, schedule="sequential", max_iter=left, job=job)
-        sites, rest = settled(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
+        sites, rest = find_posteriors(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
         trace = {"change": loop.changes, "improper": np.array(sweeper.improper)}
         trace = {name: np.concatenate([first, rest.trace[name]]) for name, first in trace.items()}
-        trace["double_loop"] = rest.trace["double_loop"]
-        return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=trace)
+        return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=rest.trace | trace)
     status, steps = loop.status, {}
     onward = options.job.going_on(swept)
     for b in np.flatnonzero(status == STUCK):
@@ -84,35 +79,40 @@ def settled(sweeper):
         if single.settle() and status[b] == CONVERGED:
             status[b] = STUCK
         sweeper.replace(b, single.sites)
-    return sweeper.finished(), _outcome(status, loop, np.array(sweeper.improper), steps)
+    return sweeper.finished(), _make_outcome(status, loop, np.array(sweeper.improper), steps)
 
 
-def _outcome(status, loop, improper, steps):
+def _make_outcome(status, loop, improper, steps):
     """Return the Outcome. A column of the trace holds a problem's sweeps and then its steps of the double loop."""
-    n_steps = np.zeros(len(status), dtype=int)
-    for b, changes in steps.items():
-        n_steps[b] = len(changes)
+    n_steps = np.array([len(steps.get(b, ())) for b in range(len(status))])
     n_iter = loop.n_iter + n_steps
-    trace = {"change": _padded(loop.changes, n_iter.max()), "improper": _padded(improper, n_iter.max())}
+    trace = {"change": _pad(loop.changes, n_iter.max()), "improper": _pad(improper, n_iter.max())}
     for b, changes in steps.items():
         trace["change"][loop.n_iter[b] : n_iter[b], b] = changes
     return Outcome(status=status, n_iter=n_iter, trace=trace | {"double_loop": n_steps})
 
 
-def _padded(columns, length):
-    more = length - len(columns)
-    return np.concatenate([columns, np.zeros((more, columns.shape[1]), dtype=columns.dtype)]) if more else columns
+def _pad(values, length):
+    """Return columns of numbers filled up with zeros; one number for each problem as it is."""
+    more = length - len(values) if values.ndim > 1 else 0
+    return np.concatenate([values, np.zeros((more, values.shape[1]), dtype=values.dtype)]) if more else values
 
 
-def beside(outcomes):
+def put_beside(outcomes):
     """Put the outcomes of problems fitted one by one side by side."""
     if len(outcomes) == 1:
         return outcomes[0]
     longest = max(len(outcome.trace["change"]) for outcome in outcomes)
-    trace = {
-        name: np.concatenate([_padded(outcome.trace[name], longest) for outcome in outcomes], axis=1)
-        for name in ("change", "improper")
-    }
-    trace["double_loop"] = np.concatenate([outcome.trace["double_loop"] for outcome in outcomes])
-    status, n_iter = (np.concatenate([getattr(outcome, name) for outcome in outcomes]) for name in ("status", "n_iter"))
-    return Outcome(status=status, n_iter=n_iter, trace=trace)
+    trace = {name: [_pad(each.trace[name], longest) for each in outcomes] for name in outcomes[0].trace}
+    return Outcome(
+        status=np.concatenate([each.status for each in outcomes]),
+        n_iter=np.concatenate([each.n_iter for each in outcomes]),
+        trace={name: np.concatenate(columns, axis=-1) for name, columns in trace.items()},
+    )
+
+
+def warn_of_outcome(outcome, options):
+    """Issue the ConvergenceWarning for problems that have not converged."""
+    if "change" in outcome.trace:
+        last = outcome.trace["change"][outcome.n_iter - 1, np.arange(len(outcome.n_iter))]
+        warn_unconverged(outcome.status, last, options.tol, options.max_iter)

@@ -5,12 +5,12 @@ import pytest
 from support.clutters import draw
 
 from cavity import Clutter
-from cavity.models.clutter.points import ArrayPoints, Points, WorkingUnits
+from cavity.models.clutter.problem import DataPoints, Points
 
 
 def test_working_units():
     x = draw((50, 2), seed=1) + 7.0
-    units = WorkingUnits.of(ArrayPoints(x), Clutter(noise_variance=20.0, clutter_variance=90.0, prior_mean=[1.0, 2.0]))
+    units = Points.of(DataPoints(x), Clutter(noise_variance=20.0, clutter_variance=90.0, prior_mean=[1.0, 2.0])).units
     assert all(any(x[:, j] == units.origin[j]) for j in range(2))
     assert units.scale == 0.25
     assert units.noise == 20.0 / 16
@@ -21,16 +21,16 @@ def test_working_units():
 
 def test_problems():
     x = draw((3, 10, 1), seed=2)
-    batch = Points(ArrayPoints(x), WorkingUnits.of(ArrayPoints(x), Clutter()))
+    batch = Points.of(DataPoints(x), Clutter())
     assert batch.shape == (10, 1)
     for one, data in zip(batch.problems, x, strict=True):
-        alone = Points(ArrayPoints(data), WorkingUnits.of(ArrayPoints(data), Clutter()))
+        alone = Points.of(DataPoints(data), Clutter())
         assert alone.problems == [alone]
         for a, b in zip(one.arguments(slice(2, 5)), alone.arguments(slice(2, 5)), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_points_too_far_away_are_refused():
-    units = WorkingUnits.of(ArrayPoints(np.zeros((3, 1))), Clutter())
+    units = Points.of(DataPoints(np.zeros((3, 1))), Clutter()).units
     with pytest.raises(ValueError, match="x must be within 1e.100 noise standard deviations of what is known"):
         units.check_distance(np.array([[1e101], [1e101]]), "what is known")

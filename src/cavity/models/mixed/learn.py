@@ -12,7 +12,7 @@ from cavity.base.errors import within_range
 from cavity.likelihoods.parameters import PARAMETER_RANGE, unit_of
 from cavity.models.defaults import location_and_spread
 from cavity.models.free_settings import FreeSettings, block_diagonal
-from cavity.models.linear.evidence import LinearEvidence, FactorSettings
+from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.learn import choose_likelihoods, maximise_evidence
 from cavity.models.mixed.layout import inverse
 

@@ -18,7 +18,6 @@ from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.ep.evidence import influence
-from cavity.jobs.run import Run
 from cavity.models.clutter import lost
 from cavity.models.clutter.evidence import densities
 from cavity.models.clutter.fit import adf
@@ -27,6 +26,7 @@ from cavity.models.clutter.saved import MODEL, RECORD, TRACE
 from cavity.models.clutter.sites import ClutterSites
 from cavity.models.clutter.sweeps import Visits
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.runs.executors import Threads, threads_of
 
 if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
@@ -268,7 +268,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         """
         points, columns, digest = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
         units = replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho)
-        with Run(n_threads=n_threads).open(self.model, {}) as threads:
+        with Threads(threads_of(n_threads)) as threads:
             sites, outcome = adf(Points(points.data, units), Visits(), threads)
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))

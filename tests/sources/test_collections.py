@@ -174,6 +174,17 @@ def test_predictions_of_weights_are_lazy():
         glm.predict(array, offset=np.zeros(N))
 
 
+def test_wrong_arguments_are_named_with_their_method():
+    posterior = cavity.GLM("probit", prior_variance=1.0, intercept=False).fit(X, X[:, 0] > 0)
+    calls = (lambda rows: posterior.predict(rows, 0.0), lambda rows: posterior.predict(rows, bias=0.0))
+    for call in (*calls, posterior.log_density):
+        with pytest.raises(TypeError) as at_hand:
+            call(X)
+        with pytest.raises(TypeError) as remote:
+            call(da.from_array(X, chunks=(70, 3)))
+        assert str(remote.value) == str(at_hand.value)
+
+
 @pytest.mark.parametrize("n", [30, 20_000])
 def test_chunks_of_another_width_than_dask_knows_are_named(n):
     array = pytest.importorskip("dask.array")

@@ -29,7 +29,11 @@ def map_chunks(tail=lambda self, **settings: (), dtype=lambda self: np.float64, 
         def call(self, X, *values, **settings):
             if not formats.is_collection(X):
                 return method(self, X, *values, **settings)
-            settings = dict([*signature(method).bind(self, X, *values, **settings).arguments.items()][2:])
+            try:
+                bound = signature(method).bind(self, X, *values, **settings)
+            except TypeError:
+                return method(self, X, *values, **settings)  # whose message has its name
+            settings = dict([*bound.arguments.items()][2:])
             shape = tail(self, **settings)
             if shape is None:
                 return method(self, X, **settings)

@@ -101,10 +101,10 @@ class Dataset:
 
     @property
     def n_rows(self):
-        """N; ValueError if X is a number."""
-        if not (self.shape or isinstance(self.X, list | tuple)):
-            arrays.check_ndim(np.asarray(self.X), self.name, (2,))
-        return self.shape[0] if self.shape else len(self.X)
+        """N; ValueError or TypeError if X is no table."""
+        if self.shape:
+            return self.shape[0]
+        return len(self.X if isinstance(self.X, list | tuple) else arrays.unread_array(self.X, self.name, (2,)))
 
     def is_remote(self, argument):
         """Return whether workers of dask have the value of an argument."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import cavity
 
 LIBRARY = str(Path(cavity.__file__).parent)
-GUARDS = tuple(str(Path("blocks", name)) for name in ("executors.py", "job.py"))  # what they end must end
+GUARDS = tuple(map(str, (Path("runs", "executors.py"), Path("jobs", "job.py"), Path("jobs", "run.py"))))  # what they end must end
 
 
 def interrupted(call, after):

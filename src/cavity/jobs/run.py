@@ -1,6 +1,6 @@
 """How a fit runs, checked once: threads, callback, progress and checkpoint; with the options of an algorithm beside."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from cavity.base.frozen import put
@@ -46,14 +46,17 @@ class Run:
         return cls(**arguments, **({"job": Job.checked(**watched)} if watched else {}))
 
     @contextmanager
-    def open(self, model, data, **decisive):
-        """A context of the work, with its `Threads`: BLAS has one thread, displays end with it.
+    def open(self, model, data, *, uses_blas=True, **decisive):
+        """A context of the work, with its `Threads`; displays end with it.
 
         Parameters
         ----------
         model, data, **decisive
             What decides the bits of the result beside these options; see `Checkpoint.opened`.
+        uses_blas : bool, default True
+            Whether BLAS is called: it has one thread then, which takes some microseconds.
         """
         opened = self.job.opened(model, data, options=self, **decisive)
-        with self.job, opened, Threads(self.n_threads, self.job) as threads, single_blas():
+        limit = single_blas() if uses_blas else nullcontext()
+        with self.job, opened, Threads(self.n_threads, self.job) as threads, limit:
             yield threads

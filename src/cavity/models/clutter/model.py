@@ -243,7 +243,7 @@ class Clutter(Public):
         check_method(method, run, order, data.kind)
         arrays.matrix((math.prod(data.shape[:-1]), data.shape[-1] + 1), "x has so many points: their sites,")
         points = Points.of(data, self)
-        with run.open(self, {"x": data.values}, order=order, rng=visits.rng) as threads:
+        with run.open(self, {"x": data.values}, uses_blas=False, order=order, rng=visits.rng) as threads:
             sites, outcome = solve(points, method, run, visits, threads)
         warn_of_outcome(outcome, run)
         posterior = posterior_of(self, points, sites, outcome, method)

@@ -205,7 +205,7 @@ class UnitMixture(Public):
         means = start.checked_means(initial_means, self)
         dataset = Dataset.open(y, remote=True, name="y")
         source = dataset.blocks(ndim=(1,))
-        with run.open(self, {"y": source}, initial_means=means) as threads:
+        with run.open(self, {"y": source}, uses_blas=False, initial_means=means) as threads:
             extent = start.checked_extent(self, source, threads, means)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
             sample = source.sample()

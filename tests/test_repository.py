@@ -10,7 +10,7 @@ CHECKOUT = Path(__file__).parent.parent
 HIDDEN_NAMES = {".ci", ".github", ".gitignore"}  # every other hidden file or folder is a tool's
 MAX_BYTES = 2**20
 LARGER_FILES = set()  # paths that may be above it
-MAX_CODE_LINES = 30_242
+MAX_CODE_LINES = 30_254
 
 
 def list_tracked(*options):

@@ -27,12 +27,15 @@ class Belief:
 
     def prior_gap(self) -> float:
         """Return log of the posterior's density over the prior's, at the posterior mean."""
+        raise NotImplementedError
 
     def divergence(self) -> float:
         """Return KL(q || prior)."""
+        raise NotImplementedError
 
     def change_from(self, old: "Belief") -> float:
         """Return the largest change of a marginal: means in sd of this belief, variances relative."""
+        raise NotImplementedError
 
 
 class Geometry:
@@ -51,9 +54,11 @@ class Geometry:
 
     def prior(self) -> Belief:
         """Return the belief without sites."""
+        raise NotImplementedError
 
     def belief(self, h: np.ndarray, g: np.ndarray) -> Belief | None:
         """Return the belief whose sites sum to (h, g), or None if it is not proper."""
+        raise NotImplementedError
 
     def gather(self, tau: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums (h, g) of given sites, (N,) each."""
@@ -61,6 +66,7 @@ class Geometry:
 
     def sharpened(self, belief: Belief, factor: float) -> Belief | None:
         """Return a belief of the same mean that knows more: about `factor` times the precision."""
+        raise NotImplementedError
 
     def settled(self, belief: Belief) -> Belief | None:
         """Return the belief that a fit ends with: this one without rounding that sweeps carry on, if they do."""
@@ -68,6 +74,7 @@ class Geometry:
 
     def coordinates(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> np.ndarray:
         """Return a change of sums in coordinates in which the Fisher metric of the belief is the identity."""
+        raise NotImplementedError
 
     def slope(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> float:
         """Return the square of the length of a change of sums in the Fisher metric of the belief."""
@@ -84,6 +91,7 @@ class Geometry:
         The blocks are pairs (part, x) in order: a slice of rows, and what the geometry knows of them, for `values` and
         `add`; x is valid until the next one is asked for.
         """
+        raise NotImplementedError
 
     def in_groups(self, function, sites, at, *known, filled=False):
         """Call function(group, *known) for all groups of blocks, each a `Group`.
@@ -113,12 +121,14 @@ class Geometry:
 
     def values(self, belief: Belief, part: slice, x) -> tuple[np.ndarray, np.ndarray]:
         """Return the means and variances (n,) of f of a block."""
+        raise NotImplementedError
 
     def add(self, part: slice, x, tau: np.ndarray, rho: np.ndarray, h: np.ndarray, g: np.ndarray):
         """Return (h, g) with the sites (n,) of a block added, linear in these.
 
         h and g may be changed in place, and only `reduce` knows how to read them.
         """
+        raise NotImplementedError
 
     def renew(
         self, sites, belief: Belief, part: slice, x, tau, rho, up: float, down: float, h: np.ndarray, g: np.ndarray
@@ -135,6 +145,7 @@ class Geometry:
 
     def reduce(self, task) -> tuple[np.ndarray, np.ndarray, float]:
         """Run task(part, x, h, g) -> h, g, number over all blocks; return the sums, the same for any threads."""
+        raise NotImplementedError
 
     def sweep(self, sites, belief: Belief, part: slice, tau: np.ndarray, rho: np.ndarray, up: float, down: float):
         """Renew the sites of a slice of rows one after the other; tau, rho, of all rows, change in place.
@@ -145,6 +156,7 @@ class Geometry:
             The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
             normalisers of the others.
         """
+        raise NotImplementedError
 
 
 class Group:

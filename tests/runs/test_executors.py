@@ -20,7 +20,12 @@ THREADS = [1, 2, 3]
 
 
 def script(text, **options):
-    """Run Python in a process of its own, so that a deadlock is a failure and not the end of the tests."""
+    """Run Python in a process of its own, so that a deadlock is a failure and not the end of the tests.
+
+    Without the numbers of threads that clusters of dask leave in the environment.
+    """
+    clean = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    options = {"env": clean} | options
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -7,7 +7,8 @@ from pathlib import Path
 import cavity
 
 LIBRARY = str(Path(cavity.__file__).parent)
-GUARDS = tuple(map(str, (Path("runs", "executors.py"), Path("jobs", "job.py"), Path("jobs", "run.py"))))  # what they end must end
+GUARDED = ("runs", "executors.py"), ("jobs", "job.py"), ("jobs", "run.py")
+GUARDS = tuple(str(Path(*parts)) for parts in GUARDED)  # what they end must end
 
 
 def interrupted(call, after):

@@ -164,7 +164,7 @@ def test_batch_sweep(measure, name):
         for _ in range(SWEEPS):
             lanes.step(everything)
             batch.sweep()
-        tau, rho = lanes.tau.ravel()[:PROBLEMS], lanes.rho.ravel()[:PROBLEMS]
+        tau, rho = (sums.ravel()[:PROBLEMS] for sums in (lanes.sites.tau, lanes.sites.rho))
         units = points.units
         assert_close(batch.tau / batch.rho, units.origin[:, 0] + tau / rho / units.scale)
         assert_close(batch.rho, rho * units.scale**2)

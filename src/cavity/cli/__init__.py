@@ -18,7 +18,7 @@ from cavity import __version__
 from cavity.cli import standard_output
 from cavity.cli.options import OptionError, as_typed
 
-COMMANDS = (  # its words, the file and the name of its Command there, and one line of help
+COMMAND_TABLE = (  # its words, the file and the name of its Command there, and one line of help
     ("fit clutter", "clutter.fit", "the mean of a signal when some points are background clutter"),
     ("fit glm", "glm.fit", "regression and classification: coefficients with their uncertainty"),
     ("fit gp", "gp.fit", "regression and classification by smooth functions of the columns"),
@@ -67,7 +67,7 @@ def parser(arguments=None):
     models = fit.add_subparsers(dest="model", required=True, metavar="MODEL")
     typed = None if arguments is None else [word for word in arguments if not word.startswith("-")]
     top.commands = {}
-    for name, command_name, help_line in COMMANDS:
+    for name, command_name, help_line in COMMAND_TABLE:
         words = tuple(name.split())
         command = (models if len(words) > 1 else commands).add_parser(words[-1], help=help_line)
         if typed is None or words == tuple(typed[: len(words)]):

@@ -22,12 +22,14 @@ MODEL = (
 )
 COLUMN_HELP = "column name or number; repeat for points in several dimensions"
 COLUMN = Option("--column", "NAME", COLUMN_HELP, action="append")
-ORDER = Number("--random-order", INDEX, "SEED", "visit the points in random order")
-UPDATES = (*site_updates("(0, 1]", "sequential", "parallel"), ORDER)
-DRAWN = "data, posterior and clutter probabilities"
+VISIT_ORDER = Number("--random-order", INDEX, "SEED", "visit the points in random order")
+SITE_OPTIONS = (*site_updates("(0, 1]", "sequential", "parallel"), VISIT_ORDER)
+PLOT_CONTENT = "data, posterior and clutter probabilities"
 
 
-@fit_command("newcomb", DRAWN, COLUMN, *readers.READING, Group("model", *MODEL), max_iter=100, tol=1e-10, fit=UPDATES)
+@fit_command(
+    "newcomb", PLOT_CONTENT, COLUMN, *readers.READING, Group("model", *MODEL), max_iter=100, tol=1e-10, fit=SITE_OPTIONS
+)
 def fit(options):
     """Fit a mean to data of which some are clutter, by expectation propagation.
 

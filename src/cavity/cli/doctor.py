@@ -14,7 +14,7 @@ from cavity.cli.options import JOB, command
 from cavity.cli.standard_output import say
 from cavity.runs.executors import THREADS_VARIABLE, threads_of
 
-PACKAGES = {  # by the extra that brings them
+EXTRA_PACKAGES = {  # by the extra that brings them
     "needed": ("numpy", "scipy", "threadpoolctl"),
     "plot": ("matplotlib",),
     "sklearn": ("scikit-learn",),
@@ -63,7 +63,7 @@ def machine():
 def packages():
     """Return the versions of the packages that matter, or what installs them."""
     found = {}
-    for name, extra in ((name, extra) for extra, names in PACKAGES.items() for name in names):
+    for name, extra in ((name, extra) for extra, names in EXTRA_PACKAGES.items() for name in names):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -23,11 +23,11 @@ MODEL = Group(
 )
 COLUMNS = regression.columns(*regression.ROW_OPTIONS, others=(TRIALS, regression.NO_INTERCEPT))
 APPROXIMATION = Option("--approximation", ("full", "diagonal"), default="full")
-UPDATES = (*site_updates("[1e-6, 1]", "parallel", "sequential", "stochastic"), APPROXIMATION)
+SITE_OPTIONS = (*site_updates("[1e-6, 1]", "parallel", "sequential", "stochastic"), APPROXIMATION)
 READING = (COLUMNS, *readers.READING)
 
 
-@fit_command("pima", "coefficients and predictions", *READING, MODEL, max_iter=200, tol=1e-8, fit=UPDATES)
+@fit_command("pima", "coefficients and predictions", *READING, MODEL, max_iter=200, tol=1e-8, fit=SITE_OPTIONS)
 def fit(options):
     """Fit a generalised linear model by expectation propagation.
 

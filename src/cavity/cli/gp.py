@@ -6,7 +6,7 @@ from cavity.cli.fits import end_lines, fit_command, fit_options, format_numbers,
 from cavity.cli.options import COUNT, Group, Number, Option, flag
 
 MANY = 2000  # most rows fitted without being asked to
-ROWS = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
+FITTED_ROWS = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
 MODEL = Group(
     "model",
     *gaussian_processes.model_options(regression_data.LIKELIHOOD_HELP),
@@ -14,13 +14,13 @@ MODEL = Group(
     flag("--no-learn", "keep all hyperparameters at their first values"),
     *gaussian_processes.STARTS,
 )
-SEARCHES = Number("--starts", COUNT, "S", "starts of the search that are followed to the end (default 1)", 1)
-COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(ROWS,))
-GROUPS = (COLUMNS, *readers.TABLE, MODEL)
-DRAWN = "the function, of more than two columns along each of them"
+N_SEARCHES = Number("--starts", COUNT, "S", "starts of the search that are followed to the end (default 1)", 1)
+COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(FITTED_ROWS,))
+FIT_OPTIONS = (COLUMNS, *readers.TABLE, MODEL)
+PLOT_CONTENT = "the function, of more than two columns along each of them"
 
 
-@fit_command("motorcycle, banana, pima", DRAWN, *GROUPS, max_iter=200, tol=1e-8, fit=[SEARCHES])
+@fit_command("motorcycle, banana, pima", PLOT_CONTENT, *FIT_OPTIONS, max_iter=200, tol=1e-8, fit=[N_SEARCHES])
 def fit(options):
     """Fit a Gaussian process: exactly for Gaussian noise, else by expectation propagation.
 

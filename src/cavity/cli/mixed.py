@@ -16,10 +16,10 @@ MODEL = Group(
     Number("--prior-variance", POSITIVE, "V", PRIOR_HELP),
     Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
 )
-DRAWN = "fixed effects, and those of the groups"
+PLOT_CONTENT = "fixed effects, and those of the groups"
 
 
-@fit_command("cbpp", DRAWN, MODEL, readers.TEXT_FILES, CHECKPOINTS, max_iter=200, tol=1e-8)
+@fit_command("cbpp", PLOT_CONTENT, MODEL, readers.TEXT_FILES, CHECKPOINTS, max_iter=200, tol=1e-8)
 def fit(options):
     """Fit a mixed model by expectation propagation over a sparse posterior.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from cavity.cli import readers
 from cavity.cli.fits import ascent_lines, ascent_options, collect_typed, fit_command, timed
-from cavity.cli.options import ASCENT, CHECKPOINTS, FINITE, POSITIVE, Group, Number, Option, flag, typed
+from cavity.cli.options import ASCENT_OPTIONS, CHECKPOINTS, FINITE, POSITIVE, Group, Number, Option, flag, typed
 from cavity.cli.table import digits, some
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
@@ -70,10 +70,10 @@ MODEL = Group(
 MOVES = flag("--moves", "merge and empty components where that raises the ELBO")
 COLUMNS = Option("--columns", "A,B,C", "names or numbers (default all numeric columns)")
 READING = (COLUMNS, CHECKPOINTS, readers.MISSING_OR_KEPT, readers.TEXT_FILES)
-DRAWN = "points, components, responsibilities and ELBO"
+PLOT_CONTENT = "points, components, responsibilities and ELBO"
 
 
-@fit_command("faithful", DRAWN, *READING, MODEL, max_iter=1000, tol=1e-10, fit=[*ASCENT, MOVES])
+@fit_command("faithful", PLOT_CONTENT, *READING, MODEL, max_iter=1000, tol=1e-10, fit=[*ASCENT_OPTIONS, MOVES])
 def fit(options):
     """Fit a mixture of Gaussians by mean field.
 

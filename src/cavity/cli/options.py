@@ -170,7 +170,7 @@ CHECKPOINT_HELP = "keep in this file how far the fit is; the same command goes o
 INTERVAL_HELP = "seconds from one writing of the checkpoint to the next (default 60)"
 CHECKPOINT = Option("--checkpoint", "FILE", CHECKPOINT_HELP)
 CHECKPOINTS = Group("killed and resumed", CHECKPOINT, Number("--checkpoint-every", NONNEGATIVE, "S", INTERVAL_HELP))
-ASCENT = (  # options of coordinate ascent
+ASCENT_OPTIONS = (  # options of coordinate ascent
     Number("--starts", COUNT, "S", "starts for each K; more need --seed", 1),
     Number("--seed", INDEX, help="seed of the random starts"),
 )

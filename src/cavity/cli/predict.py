@@ -36,7 +36,7 @@ DESCRIPTION = (
     "clutter. Columns are those of the fit, found by their names among others; so are its offsets. Tables are "
     "read, and the output written, block by block: memory does not grow with their length."
 )
-ENDINGS = (".npy", ".csv", ".parquet")
+OUTPUT_ENDINGS = (".npy", ".csv", ".parquet")
 
 
 @command(
@@ -45,7 +45,7 @@ ENDINGS = (".npy", ".csv", ".parquet")
     Option("data", None, DATA.format("faithful") + "; with the columns of the fit"),
     Option("--columns", "A,B,C", "names or numbers (default those of the fit)"),
     Option("--offset", "COLUMN", "known part of the function (default that of the fit)"),
-    Option("--output", "FILE", f"the {' or '.join(ENDINGS)} file to write", required=True),
+    Option("--output", "FILE", f"the {' or '.join(OUTPUT_ENDINGS)} file to write", required=True),
     readers.MISSING_OR_KEPT,
     readers.TEXT_FILES,
     THREADS,
@@ -55,13 +55,13 @@ def run(options):
     """Predict block by block; the file appears whole or not at all."""
     check_paths(options)
     suffix = Path(options.output).suffix
-    if suffix not in ENDINGS:
-        raise ValueError(f"--output: {options.output} must be a {' or '.join(ENDINGS)} file")
+    if suffix not in OUTPUT_ENDINGS:
+        raise ValueError(f"--output: {options.output} must be a {' or '.join(OUTPUT_ENDINGS)} file")
     told = told_by(load(options.posterior), options.posterior)
     names, total = told.names, 0.0
     with Threads(threads_of(options.threads)) as threads:
         rows, dropped = open_rows(told, options, threads)
-        with whole_file(options.output) as file, WRITERS[suffix](file, rows.n_rows, names) as write:
+        with whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
             for found in map_runs(judged, told, [rows], threads, grain=1):
                 write(found)
                 total += float(np.sum(found[:, -1]))
@@ -209,4 +209,4 @@ def parquet_file(file, n_rows, names):
         yield lambda found: writer.write_table(Table.from_arrays(list(np.ascontiguousarray(found.T)), schema=form))
 
 
-WRITERS = dict(zip(ENDINGS, (npy_file, csv_file, parquet_file), strict=True))
+OUTPUT_WRITERS = dict(zip(OUTPUT_ENDINGS, (npy_file, csv_file, parquet_file), strict=True))

@@ -33,7 +33,7 @@ SPARSITY = (
     Number("--alpha", FROM_0_TO_1, "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
 )
 MODEL = (Number("--mean", FINITE, "M", MEAN, several=True, words=MEANS), *STARTS, *SPARSITY)
-STREAM = (
+STREAM_OPTIONS = (
     Number("--batch", COUNT, "N", f"rows in a batch (default {BATCH})", BATCH),
     Number("--first", COUNT, "N", "rows in the first one, which settings are learnt from (default --batch)"),
     Number("--skip", INDEX, "N", "rows at the beginning to leave out", 0),
@@ -47,12 +47,12 @@ RESUME = Option("--resume", "STATE", "go on with a state that --output saved; it
 LEARN_HELP = "the covariance and the noise from the first batch, from every one, or not at all (default first)"
 LEARN = Option("--learn", ("first", "always", "never"), LEARN_HELP, "first")
 COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(CLASSES,))
-PROCESS = Group("model", *gaussian_processes.model_options(LIKELIHOOD_HELP, without=("white",)), *MODEL)
-DRAWN = "the function with its inducing points, of more than two columns along each of them"
-GROUPS = (COLUMNS, PROCESS, *readers.TABLE, Group("stream", *STREAM, RESUME))
+GP_OPTIONS = Group("model", *gaussian_processes.model_options(LIKELIHOOD_HELP, without=("white",)), *MODEL)
+PLOT_CONTENT = "the function with its inducing points, of more than two columns along each of them"
+FIT_OPTIONS = (COLUMNS, GP_OPTIONS, *readers.TABLE, Group("stream", *STREAM_OPTIONS, RESUME))
 
 
-@fit_command("co2, banana", DRAWN, *GROUPS, max_iter=200, tol=1e-8, fit=[LEARN])
+@fit_command("co2, banana", PLOT_CONTENT, *FIT_OPTIONS, max_iter=200, tol=1e-8, fit=[LEARN])
 def fit(options):
     """Fit a sparse Gaussian process to a table in batches, in the order of its rows and in constant memory.
 

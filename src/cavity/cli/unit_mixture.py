@@ -7,14 +7,14 @@ import numpy as np
 
 from cavity.cli import readers
 from cavity.cli.fits import ascent_lines, ascent_options, collect_typed, fit_command, timed
-from cavity.cli.options import ASCENT, COUNT, POSITIVE, Group, Number, Option, flag
+from cavity.cli.options import ASCENT_OPTIONS, COUNT, POSITIVE, Group, Number, Option, flag
 from cavity.cli.table import complete, digits
 from cavity.jobs.job import Job
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 from cavity.runs.executors import Threads, threads_of
 from cavity.sources import sources
 
-VARIANCES = (
+VARIANCE_OPTIONS = (
     Number("--noise-variance", POSITIVE, "V", "around the component means (default learnt)"),
     Number("--prior-variance", POSITIVE, "V", "of the component means (default learnt)"),
 )
@@ -24,11 +24,11 @@ SEARCH = 200  # most passes while several numbers are compared: empty components
 COMPONENTS = Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)")
 EQUAL_WEIGHTS = flag("--equal-weights", "all components equally probable (default learnt)")
 COLUMN = Option("--column", "NAME", "column name or number", action="append")
-MODEL = Group("model", COMPONENTS, *VARIANCES, EQUAL_WEIGHTS)
-DRAWN = "histogram, components, responsibilities and ELBO"
+MODEL = Group("model", COMPONENTS, *VARIANCE_OPTIONS, EQUAL_WEIGHTS)
+PLOT_CONTENT = "histogram, components, responsibilities and ELBO"
 
 
-@fit_command("galaxies", DRAWN, COLUMN, *readers.READING, MODEL, max_iter=2000, tol=1e-10, fit=ASCENT)
+@fit_command("galaxies", PLOT_CONTENT, COLUMN, *readers.READING, MODEL, max_iter=2000, tol=1e-10, fit=ASCENT_OPTIONS)
 def fit(options):
     """Fit a mixture of Gaussians of equal variance by mean field.
 
@@ -104,7 +104,7 @@ def merged(posterior):
 def model_of(k, mean, sample, options):
     """Return the model: settings as given, the others learnt from starts scaled to a sample of the data."""
     variance = float(np.var(sample)) or 1.0
-    typed = collect_typed(options, VARIANCES)
+    typed = collect_typed(options, VARIANCE_OPTIONS)
     known = {*typed, *(["weights"] if options.equal_weights else [])}
     if k == 1:
         known.add("prior_variance")  # one mean cannot tell it

@@ -69,10 +69,8 @@ class Dataset:
             check_size(X.n_rows)
         known = frames.names_of(X) or ()
         given = arguments or {}
-        unread = {
-            argument: opened(given[argument], argument) for argument in streamed if _is_stored(given[argument], known)
-        }
-        arguments = {name: None if name in unread else _read_column(name, given[name], known) for name in given}
+        unread = {key: opened(given[key], key) for key in streamed if _is_stored(given[key], known)}
+        arguments = {key: None if key in unread else _read_column(key, given[key], known) for key in given}
         X, values, roles = frames.taken(X, arguments, names, roles)
         dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
         if not remote:

@@ -1,5 +1,6 @@
 """Rows of X in files: the same bits as from an array in memory, whoever reads them; what is kept for each row."""
 
+import os
 import re
 import subprocess
 import sys
@@ -211,6 +212,7 @@ print(model.fit(path, y, callback=lambda event: event.stage == 'fit' and event.n
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of the address space are those of Linux")
+@pytest.mark.skipif("CAVITY_SANITIZE" in os.environ, reason="sanitizers reserve terabytes of addresses")
 def test_memory_is_that_of_y_and_a_few_vectors(tmp_path):
     """The rows are 32 MB, their sites as vectors of the engine 6 MB; both stay in files."""
     n = 200_000

@@ -17,7 +17,7 @@ QUESTIONS = {"is_collection", "is_stored", "is_unopened", "is_elsewhere", "is_sl
 SOURCES = {"Source", "StoredRows", "SparseRows"}
 DATA = {"X", "x", "y", "data", "rows", "sample_weight", "frame", "table"}  # names of data in calls of hasattr
 ENTRIES = {"fit", "fit_stochastic", "update", "merge", "forget"}
-SHARED = {"linear", "process"}  # what families share
+SHARED = {"linear", "process", "formula"}  # what families share
 
 
 def questions(tree):

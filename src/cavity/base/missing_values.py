@@ -101,14 +101,6 @@ def complete_rows(columns, missing, argument="data"):
             f"{name!r} in {counts[name]} of {n} rows, the first is row {int(np.argmax(mask))}"
             for name, mask in list(masks.items())[:3]
         )
-        raise wrong(
-            argument,
-            f"must have a value in every row, got missing values of {rows}; missing='drop' leaves such rows out",
-        )
-    index = np.flatnonzero(~any_missing)
-    if not len(index):
-        raise wrong(
-            argument,
-            f"must have rows without missing values, got none: {some(list(counts))} have no value in some row each",
-        )
+        columns = some(list(counts))
+        raise wrong(argument, f"must have rows without missing values, got none: each has no value in one of {columns}")
     return index, DroppedRows(n - len(index), counts)

@@ -8,7 +8,7 @@ from cavity.base import arrays
 from cavity.base.arrays import wrong
 from cavity.base.frames import some
 
-RAISE, DROP, NAN = "raise", "drop", "nan"  # what is done about missing values: NAN in predictions only
+MISSING_CHOICES = ("raise", "drop")  # what fits do about rows without a value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ def complete_rows(columns, missing, argument="data"):
     ValueError
         If a row is without a value, and missing is "raise"; if none is left.
     """
-    arrays.choice(missing, "missing", (RAISE, DROP))
+    arrays.choice(missing, "missing", MISSING_CHOICES)
     masks = {
         name: missing_mask(column) for name, column in columns.items() if np.ndim(column) or hasattr(column, "__len__")
     }
@@ -96,7 +96,7 @@ def complete_rows(columns, missing, argument="data"):
         return None, None
     any_missing = np.any(list(masks.values()), axis=0)
     counts = {name: int(mask.sum()) for name, mask in masks.items()}
-    if missing == RAISE:
+    if missing == "raise":
         rows = "; ".join(
             f"{name!r} in {counts[name]} of {n} rows, the first is row {int(np.argmax(mask))}"
             for name, mask in list(masks.items())[:3]

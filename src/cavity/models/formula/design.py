@@ -24,9 +24,9 @@ from cavity.models.formula.evaluation import (
     has_memory,
     quote_term,
 )
-from cavity.models.formula.notation import NAME, FormulaParts, refuse, split
+from cavity.models.formula.notation import COLUMN_NAME, FormulaParts, refuse, split
 
-COUNTS = re.compile(r"\s*(p|prop|proportion|cbind)\s*\((.*)\)\s*", re.DOTALL)
+COUNT_PAIR = re.compile(r"\s*(p|prop|proportion|cbind)\s*\((.*)\)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,7 +229,7 @@ def _block_texts(group):
 
 def evaluate_observations(text, columns):
     """Return what stands before the ~ of a formula, for the rows of a table."""
-    name, counts = NAME.fullmatch(text), COUNTS.fullmatch(text)
+    name, counts = COLUMN_NAME.fullmatch(text), COUNT_PAIR.fullmatch(text)
     if name:
         return columns[name[1] or name[2]]
     if not counts:
@@ -248,7 +248,7 @@ def _count_texts(counts):
 
 def observation_variables(text):
     """Return the names of the columns before the ~ of a formula."""
-    name, counts = NAME.fullmatch(text), COUNTS.fullmatch(text)
+    name, counts = COLUMN_NAME.fullmatch(text), COUNT_PAIR.fullmatch(text)
     if name:
         return {name[1] or name[2]}
     texts = _count_texts(counts) if counts else [text]

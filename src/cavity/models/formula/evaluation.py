@@ -16,15 +16,17 @@ from cavity.base.arrays import wrong
 from cavity.base.errors import missing_extra
 from cavity.base.types import FloatArray
 from cavity.models.formula.columns import plain_label
-from cavity.models.formula.notation import QUOTED, refuse
+from cavity.models.formula.notation import QUOTED_TEXT, refuse
 
-INTERCEPT = "intercept"
-FUNCTIONS = {name: getattr(np, name) for name in ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")} | {"np": np}
+INTERCEPT_NAME = "intercept"
+FORMULA_FUNCTIONS = {name: getattr(np, name) for name in ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")} | {
+    "np": np
+}
 CODING_NAMES = {"Treatment", "Sum", ""}  # names that are no columns: codings, and what numbers are to formulae
 CATEGORY_CALL = re.compile(r"[CTS]\(\s*`?([^`,()]+?)`?\s*(,.*)?\)", re.DOTALL)  # a column that is made categorical
-CALL = re.compile(r"(?<![\w.])([^\W\d][\w.]*)\s*\(")
-COMPARISON = re.compile(r"[<>]|[=!]=")
-BRACKETED = re.compile(r"[({][^(){}]*[)}]")
+FUNCTION_CALL = re.compile(r"(?<![\w.])([^\W\d][\w.]*)\s*\(")
+COMPARISON_SIGN = re.compile(r"[<>]|[=!]=")
+BRACKET_PAIR = re.compile(r"[({][^(){}]*[)}]")
 OTHER_NAMES = {  # functions of other packages, and what to write here
     "factor": "C(x) makes categories of a column",
     "as.factor": "C(x) makes categories of a column",
@@ -45,19 +47,19 @@ def _import_formulae():
 
 def check_words(text):
     """Raise ValueError for what other packages write, with what to write in its place."""
-    bare = QUOTED.sub("", text)
+    bare = QUOTED_TEXT.sub("", text)
     if "^" in bare:
         raise refuse(text, "a power is written **: I(x**2) for the square, (a + b)**2 for effects and interactions")
-    known = {*FUNCTIONS, *_import_formulae()[-1].TRANSFORMS} - {"np"}
-    for name in CALL.findall(bare):
+    known = {*FORMULA_FUNCTIONS, *_import_formulae()[-1].TRANSFORMS} - {"np"}
+    for name in FUNCTION_CALL.findall(bare):
         if name not in known and not name.startswith("np."):
             hint = OTHER_NAMES.get(name)
             message = f"there is no function {name!r}, but {', '.join(sorted(known))}, and those of NumPy as np.tanh"
             raise refuse(text, message if hint is None else f"there is no function {name!r}: {hint}")
     inside = bare
-    while BRACKETED.search(inside):
-        inside = BRACKETED.sub("", inside)
-    if COMPARISON.search(inside):
+    while BRACKET_PAIR.search(inside):
+        inside = BRACKET_PAIR.sub("", inside)
+    if COMPARISON_SIGN.search(inside):
         raise refuse(text, "a comparison is written I(x > 3), a column of 0 and 1")
 
 
@@ -96,7 +98,7 @@ def evaluate(text, table):
     environment, matrices, *_ = _import_formulae()
     model = describe(text)
     try:
-        return matrices.DesignMatrices(model, table, environment.Environment([FUNCTIONS])).common
+        return matrices.DesignMatrices(model, table, environment.Environment([FORMULA_FUNCTIONS])).common
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise refuse(text, f"formulae cannot evaluate it ({type(error).__name__}: {error})") from error
 
@@ -134,7 +136,7 @@ def evaluate_columns(matrix, table, intercept=True):
     values = np.asarray(values, dtype=np.float64)
     names, kinds, base_levels = [], [], {}
     for term in matrix.terms.values():
-        labels = [INTERCEPT] if term.kind == "intercept" else term_labels(term)
+        labels = [INTERCEPT_NAME] if term.kind == "intercept" else term_labels(term)
         names += labels
         kinds += [term.kind] * len(labels)
         if len(getattr(term, "components", ())) == 1:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from cavity.base.arrays import wrong
 
-NOTATION = (
+NOTATION_HELP = (
     "a formula is like 'y ~ x * z + offset(w) + (1 + x | g) + (0 + x || h) + (1 | a/b) + (1 | a:b)', with y, log(y), "
     "y > 3, or p(successes, trials) before the ~"
 )
-NAME = re.compile(r"\s*(?:`([^`]+)`|([^\W\d_][\w.]*))\s*")
-QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+COLUMN_NAME = re.compile(r"\s*(?:`([^`]+)`|([^\W\d_][\w.]*))\s*")
+QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
 ALL_OTHER_COLUMNS = "."
 
@@ -42,7 +42,7 @@ class FormulaParts:
     def of(cls, formula):
         """Split a formula; ValueError naming the part that is not understood."""
         if not isinstance(formula, str):
-            raise wrong("formula", f"must be a string, got {formula!r}; {NOTATION}", TypeError)
+            raise wrong("formula", f"must be a string, got {formula!r}; {NOTATION_HELP}", TypeError)
         sides = [side.strip() for _, side in split(formula, "~")]
         if len(sides) != 2 or not all(sides):
             raise refuse(formula, "it must have observations before a ~, and effects after it")
@@ -56,7 +56,7 @@ class FormulaParts:
                 raise refuse(inner, "random effects cannot be subtracted")
             else:
                 random.append(_parse_group_effects(inner, bars))
-        if "|" in QUOTED.sub("", fixed):
+        if "|" in QUOTED_TEXT.sub("", fixed):
             raise refuse(fixed, "random effects stand in parentheses of their own")
         return cls(sides[0], fixed.strip() or "1", tuple(random))
 
@@ -86,7 +86,7 @@ class FormulaParts:
 
 def quote_name(name):
     """Return the name of a column as a formula has it."""
-    return name if NAME.fullmatch(name) and "`" not in name else f"`{name}`"
+    return name if COLUMN_NAME.fullmatch(name) and "`" not in name else f"`{name}`"
 
 
 def is_formula(value):
@@ -125,7 +125,7 @@ def _parse_group_effects(text, bars):
         raise refuse(text, "random effects are like (1 + x | g), or (1 + x || g) without correlations")
     nested, names = [], ()
     for part in groups.split("/"):
-        matches = [NAME.fullmatch(name) for name in part.split(":")]
+        matches = [COLUMN_NAME.fullmatch(name) for name in part.split(":")]
         if not all(matches):
             message = "groups are columns, g, or combinations of them, a:b or a/b for a and a:b"
             raise refuse(text, f"{message}; make a column of anything else")
@@ -136,4 +136,4 @@ def _parse_group_effects(text, bars):
 
 def refuse(text, message):
     """Return the ValueError for a part of a formula that is not understood."""
-    return wrong("formula", f"has a part that is not understood, {text.strip()!r}: {message}; {NOTATION}")
+    return wrong("formula", f"has a part that is not understood, {text.strip()!r}: {message}; {NOTATION_HELP}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cavity.base.missing_values import RAISE, complete_rows, take_rows
+from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.rows import row_vector
 from cavity.models.formula.columns import FormulaColumns
 from cavity.models.formula.design import build_design, formula_variables, with_all_others
@@ -35,7 +35,7 @@ class FormulaTable:
     dropped: Any
 
     @classmethod
-    def open(cls, formula, data, arguments, missing=RAISE):
+    def open(cls, formula, data, arguments, missing="raise"):
         """Open a table and take out the columns of arguments; `missing` says what is done about rows without a value.
 
         Raises

@@ -7,7 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import names_of
 from cavity.base.labels import is_ordered
-from cavity.base.missing_values import RAISE, DroppedRows
+from cavity.base.missing_values import DroppedRows
 from cavity.likelihoods import Binomial
 from cavity.models.defaults import likelihood_for
 from cavity.models.formula.table import FormulaTable
@@ -44,7 +44,7 @@ class Inputs:
     dropped: DroppedRows | None = None
 
     @classmethod
-    def of(cls, model, X, y, groups, others, missing=RAISE):
+    def of(cls, model, X, y, groups, others, missing="raise"):
         """Return the rows of a fit of a model; `others` are the arguments offset, exposure and sample_weight.
 
         Raises

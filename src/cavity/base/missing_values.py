@@ -94,13 +94,14 @@ def complete_rows(columns, missing, argument="data"):
     masks = {name: mask for name, mask in masks.items() if mask.any() and len(mask) == n}
     if not masks:
         return None, None
-    any_missing = np.any(list(masks.values()), axis=0)
     counts = {name: int(mask.sum()) for name, mask in masks.items()}
     if missing == "raise":
-        rows = "; ".join(
-            f"{name!r} in {counts[name]} of {n} rows, the first is row {int(np.argmax(mask))}"
-            for name, mask in list(masks.items())[:3]
-        )
-        columns = some(list(counts))
-        raise wrong(argument, f"must have rows without missing values, got none: each has no value in one of {columns}")
+        gaps = [(name, counts[name], int(np.argmax(mask))) for name, mask in list(masks.items())[:3]]
+        described = "; ".join(f"{name!r} in {count} of {n} rows, the first is row {row}" for name, count, row in gaps)
+        message = f"must have a value in every row, got missing values of {described}"
+        raise wrong(argument, f"{message}; missing='drop' leaves such rows out")
+    index = np.flatnonzero(~np.any(list(masks.values()), axis=0))
+    if not len(index):
+        names = some(list(counts))
+        raise wrong(argument, f"must have rows without missing values, got none: each has no value in one of {names}")
     return index, DroppedRows(n - len(index), counts)

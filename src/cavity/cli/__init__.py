@@ -36,7 +36,6 @@ COMMAND_TABLE = (  # its words, the file and the name of its Command there, and 
     ("info", "info.show", "say what is in a saved file"),
     ("data", "info.show_data", "the data sets that come with the package"),
     ("doctor", "doctor.examine", "what this installation uses, and whether it works"),
-    ("bench", "bench.run", "how fast this machine is, against NumPy"),
 )
 STATUSES = """exit status:
   0    all went well

@@ -248,7 +248,7 @@ def test_doctor(run, monkeypatch):
     told = result(run, "doctor")
     assert told["ok"] is True
     assert set(told["self_test"].values()) == {"ok"}
-    monkeypatch.setattr(doctor, "self_test", lambda: [("glm", "log evidence 1, by integration 2")])
+    monkeypatch.setattr(doctor, "run_self_test", lambda: [("glm", "log evidence 1, by integration 2")])
     status, out, _ = run("doctor")
     assert status == 1
     for words in ("instructions", "BLAS", "cores", "threads", "numpy", "pyarrow", "self-test"):

@@ -257,13 +257,13 @@ def test_predictions_block_by_block(run, tmp_path, monkeypatch, threads):
     posterior = cavity.GaussianMixture(3).fit(X[:, [2, 0]])
     posterior.save(tmp_path / "fit.npz")
     monkeypatch.setattr("cavity.sources.sources.rows_per_block", lambda width: 64)
-    sizes, mixture = [], predict.mixture
+    sizes, mixture = [], predict.mixture_predictor
 
     def counting(fitted):
         told = mixture(fitted)
         return replace(told, of=lambda rows: sizes.append(len(rows)) or told.of(rows))
 
-    monkeypatch.setattr(predict, "mixture", counting)
+    monkeypatch.setattr(predict, "mixture_predictor", counting)
     arguments = ["--columns", "3,1", "--output", tmp_path / "r.npy", "--threads", threads]
     assert run("predict", tmp_path / "fit.npz", tmp_path / "x.npy", *arguments)[0] == 0
     assert sorted(sizes) == [1000 % 64] + 15 * [64]

@@ -337,7 +337,7 @@ def test_what_cannot_be_predicted(run, tmp_path, faithful):
     output.write_bytes(b"as it was")
     cases = [
         ([other, "faithful"], "holds a FactorizedGaussianPosterior, which says nothing about new rows"),
-        ([target, "galaxies"], "the posterior is of 2 columns, got 1 (velocity)"),
+        ([target, "galaxies"], "the posterior has 2 columns, got 1 (velocity)"),
         ([target, "pima"], "got 7 (npreg, glu, bp, skin, bmi, ...); choose with --columns"),
         ([target, tmp_path / "bad.npy"], "missing values in column '2' in row 201"),
         ([target, "nothing.csv"], "no such file"),

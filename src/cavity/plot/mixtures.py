@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 from cavity.base import arrays
 from cavity.base.special import log_gamma_ratio
 from cavity.base.types import Data, FloatArray
-from cavity.models.mixture.moves import OCCUPIED
+from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.plot.display import COLORS, TINY, Display, Names, colormaps, column_names, legend, outlined, wrong_posterior
 from cavity.sources import sources
 from cavity.sources.dataset import Dataset
@@ -111,7 +111,7 @@ class DensityDisplay(Display):
             parts=weights * density(place),
             mean=mean,
             sd=np.sqrt(variance),
-            shown=_counts(posterior) >= OCCUPIED,  # the mean of one without data is where the prior says, anywhere
+            shown=_counts(posterior) >= OCCUPIED_ROWS,  # the mean of one without data is where the prior says, anywhere
             sample=sample,
             name=name,
         ).plot(ax=ax, title=title)
@@ -406,7 +406,7 @@ def _along(posterior, X, mean, spread, names):
 
 def _places(sample, counts, mean, sd):
     """Return points across the data, or the components, and a little beyond; closer where components are narrow."""
-    seen = counts >= OCCUPIED
+    seen = counts >= OCCUPIED_ROWS
     if sample is None:
         sample = np.concatenate([mean[seen] - 3 * sd[seen], mean[seen] + 3 * sd[seen]])
     margin = 0.05 * np.ptp(sample) or 4.0 * np.max(sd)
@@ -424,7 +424,7 @@ def _bins(sample, places, n_components):
 
 def _visible(posterior):
     """Return which components have points and weight enough to be drawn."""
-    return (posterior.counts > OCCUPIED) & (posterior.weights > LEAST_WEIGHT)
+    return (posterior.counts > OCCUPIED_ROWS) & (posterior.weights > LEAST_WEIGHT)
 
 
 def _colors(visible):

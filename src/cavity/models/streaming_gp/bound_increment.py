@@ -35,11 +35,11 @@ from cavity.jobs.job import QUIET
 from cavity.likelihoods.parameters import FreeParameters, slopes
 from cavity.linalg import tiled
 from cavity.models.process.settings import Settings
-from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
-from cavity.models.streaming_gp.basis import ROWS_AT_ONCE, Basis
-from cavity.models.streaming_gp.carrier import Carried, Carrier
-from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import KEPT_NUMBERS, fractions, is_exact
+from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK, InducingBasis
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.new_data_factor import RowSites, add_rows_by_ep, compute_block_sums
+from cavity.models.streaming_gp.old_data_factor import MappedFactor, OldFactorMap
+from cavity.models.streaming_gp.rows import MAX_KEPT_NUMBERS, compute_fractions, is_exact
 
 
 @dataclass(slots=True, eq=False)
@@ -47,10 +47,10 @@ class IncrementPoint:
     """The posterior of w at some settings, and what led there."""
 
     settings: Settings
-    basis: Basis
+    basis: InducingBasis
     sites: RowSites
     information: Information
-    carried: Carried | None
+    carried: MappedFactor | None
     log_evidence: float  # the increment
     fit: object = None  # of EP
     by_rows: np.ndarray | None = None  # (M, M), lower triangle: what the rows add to A
@@ -70,7 +70,7 @@ class IncrementPoint:
             self.inverse = full(lapack.dpotri(factor, lower=1)[0]) if factor.size else np.zeros((0, 0))
 
 
-class Increment:
+class BoundIncrement:
     """The increment of the log bound by a batch as a function of the settings, at fixed inducing points.
 
     Parameters
@@ -97,12 +97,12 @@ class Increment:
         self.options = Options(tol=0.0) if options is None else replace(options, job=QUIET)
         self.alpha, self.jitter, self.pooled = model.alpha, model.jitter, pooled
         self.Z = np.ascontiguousarray(Z, dtype=np.float64)
-        self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)
+        self.carrier = None if old is None or old[0].n == 0 else OldFactorMap(old, self.Z, self.alpha)
         self.before = (0.0, 0.0) if old is None else (old[1].constant, old[1].log_bound)
         blocks = rows.spans()
         self.base = rows.bases(model, threads)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
-        room = min(len(blocks), KEPT_NUMBERS // max(1, len(self.Z) * ROWS_AT_ONCE))
+        room = min(len(blocks), MAX_KEPT_NUMBERS // max(1, len(self.Z) * ROWS_PER_BLOCK))
         self.kept = [np.empty((stop - start, len(self.Z))) for start, stop in blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
@@ -113,7 +113,7 @@ class Increment:
 
         `sites` are those on f if they are given; `ep` are options of EP that replace those of this object.
         """
-        basis = Basis.of(settings.covariance, self.Z, self.jitter, self.threads)
+        basis = InducingBasis.of(settings.covariance, self.Z, self.jitter, self.threads)
         carried, fit, log_t = None, None, 0.0  # of the noise variance over that which the factor of the old rows has
         if self.pooled:
             log_t = float(np.log(settings.likelihood.noise_variance / self.model.likelihood.noise_variance))
@@ -135,17 +135,17 @@ class Increment:
         """Sites on f, and what EP found, from the sites of the last settings at which it came to rest."""
         model = replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
         options = replace(self.options, **options)
-        fit = assimilated(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
+        fit = add_rows_by_ep(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
         if fit.status == CONVERGED:
             self.start = fit.tau, fit.rho
-        return RowSites(fit.tau, fit.rho, fractions(self.rows.weight(), self.alpha)), fit
+        return RowSites(fit.tau, fit.rho, compute_fractions(self.rows.weight(), self.alpha)), fit
 
     def _solved(self, settings, basis, sites, information, carried, fit):
         """The IncrementPoint with the rows' sites on top of the old factor."""
 
         def task(X, start):
             W, residual = self._features(basis, X, start)
-            return block_sums(
+            return compute_block_sums(
                 W, residual, sites.part(slice(start, start + len(X))), self._scratch(1, len(W)), self.threads
             )
 
@@ -171,12 +171,12 @@ class Increment:
         # R of S = E - I + R, with which -L^-T S L^-1/2 is the gradient in K_bb
         R, slope = 0.0, 0.0
         if self.rows.n:
-            rule = self._titsias_rows if _titsias(solution) else self._power_rows
+            rule = self._titsias_rows if _is_variational(solution) else self._power_rows
             rule = rule if basis.n else self._rows_alone
             known, self.latest = self.latest is solution, solution
             task = rule(solution, known)
             total, R, slope = self.rows.total(task, self.threads)
-        if _titsias(solution):
+        if _is_variational(solution):
             R = solution.by_rows
             slope += 0.5 * float(np.sum(solution.inverse * full(R)))
         S = full(R) + np.outer(solution.mean, solution.mean) + solution.inverse
@@ -197,12 +197,12 @@ class Increment:
     def _scratch(self, index, n):
         """One of three matrices (n, M) of this thread."""
         if not hasattr(self.local, "matrices"):
-            self.local.matrices = np.empty((3, min(ROWS_AT_ONCE, self.rows.n), len(self.Z)))
+            self.local.matrices = np.empty((3, min(ROWS_PER_BLOCK, self.rows.n), len(self.Z)))
         return self.local.matrices[index, :n]
 
     def _features(self, basis, X, start):
         """W and residuals of a block X under a basis; W belongs to this object."""
-        index = start // ROWS_AT_ONCE
+        index = start // ROWS_PER_BLOCK
         W = self.kept[index] if index < len(self.kept) else self._scratch(0, len(X))
         W, residual = basis.features(X, self.threads, out=W)
         if index < len(self.kept):
@@ -211,7 +211,7 @@ class Increment:
 
     def _read(self, solution, known, X, start):
         """Return W and residuals of a block X for a solution, and its sites on g; `known` says whether W was kept."""
-        index, block = start // ROWS_AT_ONCE, slice(start, start + len(X))
+        index, block = start // ROWS_PER_BLOCK, slice(start, start + len(X))
         if known and index < len(self.kept):
             W, residual = self.kept[index], self.residuals[index]
         else:
@@ -333,6 +333,6 @@ class Increment:
         return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
 
-def _titsias(solution):
+def _is_variational(solution):
     """Whether the rows have alpha = 0."""
     return not np.any(solution.sites.fraction)

@@ -30,13 +30,13 @@ from cavity.base.loop import CONVERGED
 from cavity.ep.sites import Sites
 from cavity.likelihoods.base import ONE
 from cavity.models.latent import KNOWN_VARIANCE
-from cavity.models.process.settings import gaussian_log_density
-from cavity.models.streaming_gp.rows import INLINE, is_exact
+from cavity.models.process.settings import compute_gaussian_log_density
+from cavity.models.streaming_gp.rows import CALLING_THREAD, is_exact
 
-ENOUGH = 50  # rows to judge by
-TWICE = 2.0  # as large as announced may squared distances be on average
-RARE = 15.0  # what a chi-squared of one degree of freedom exceeds with probability 1e-4
-CHANCE = 1e-4  # of rows that are worth so much more alone
+MIN_CHECKED_ROWS = 50  # rows to judge by
+SURPRISE_RATIO = 2.0  # as large as announced may squared distances be on average
+CHI_SQUARED_1_QUANTILE = 15.0  # what a chi-squared of one degree of freedom exceeds with probability 1e-4
+SURPRISE_PROBABILITY = 1e-4  # of rows that are worth so much more alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class PredictiveCheck:
     """The sums of a factor when its last rows began to be judged."""
 
     distance: float  # squares - c'c
@@ -153,21 +153,21 @@ class Watch:
             return self
         old, new = self.of(before), self.of(after)
         change = new.distance - old.distance, new.n - old.n, new.gap - old.gap
-        return Watch(self.distance + change[0], self.n + change[1], self.gap + change[2])
+        return PredictiveCheck(self.distance + change[0], self.n + change[1], self.gap + change[2])
 
     def judged(self, information):
         """Words about the rows since then, or None, and the next Watch; rows that are few are left for later."""
         now = self.of(information)
         n, distance, gap = now.n - self.n, now.distance - self.distance, now.gap - self.gap
-        if n < ENOUGH:
+        if n < MIN_CHECKED_ROWS:
             return None, self
-        if not distance > TWICE * n + RARE * gap:
+        if not distance > SURPRISE_RATIO * n + CHI_SQUARED_1_QUANTILE * gap:
             return None, now
         ratio = np.sqrt(distance / n)
         return f"the last {n:.6g} rows are {ratio:.3g} times as far from what was predicted as the settings say", now
 
 
-def surprise_of(rows, model, program, increment):
+def find_surprise(rows, model, program, increment):
     """Words about rows of any noise that brought `increment` nats, or None if that is no less than chance allows."""
     if model.alpha < 1.0:  # what a batch brings is then no log density
         return None
@@ -180,20 +180,22 @@ def surprise_of(rows, model, program, increment):
         mean = np.ascontiguousarray(np.broadcast_to(rows.base(model, X, part), len(X)))
         variance = np.maximum(program.diagonal(X), KNOWN_VARIANCE)
         if sites is None:
-            log_z = gaussian_log_density(rows.y[part], mean, variance + rows.noise_variance(model.likelihood, part))
+            log_z = compute_gaussian_log_density(
+                rows.y[part], mean, variance + rows.noise_variance(model.likelihood, part)
+            )
         else:
             log_z = sites.match(part, mean, variance, ONE, strict=False)[0]
         return float(np.sum(rows.weight(part) * log_z))
 
-    alone = sum(rows.each(nats, INLINE), 0.0)
-    if not alone - increment > -np.log(CHANCE):
+    alone = sum(rows.each(nats, CALLING_THREAD), 0.0)
+    if not alone - increment > -np.log(SURPRISE_PROBABILITY):
         return None
     return (
         f"the {rows.n} new rows bring {increment:.6g} nats, but would be worth {alone:.6g} if nothing were known of f"
     )
 
 
-def warn_of(surprise):
+def warn_of_surprise(surprise):
     """Warn of a surprise, if there is one."""
     if surprise is not None:
         way_out = "update(X, y, learn=True) learns them again, forget(factor) makes older rows count less"

@@ -21,11 +21,11 @@ from scipy.linalg import blas, lapack
 
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.triangles import full, solved
-from cavity.models.streaming_gp.basis import gram_with_nugget, same_rows
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.inducing_basis import compute_gram_with_nugget, match_equal_rows
+from cavity.models.streaming_gp.information_form import Information
 
 
-class Carrier:
+class OldFactorMap:
     """What an old factor says about new inducing variables under any covariance, and how that depends on it.
 
     With Y the columns of L_a^-1 of the variables that are not kept, P = X X' with X = Y R, R R' = D among them, and
@@ -36,28 +36,30 @@ class Carrier:
         basis, information = old
         self.basis, self.alpha, self.A, self.r = basis, alpha, full(information.A), information.r
         self.information = information
-        self.own, self.kept = same_rows(Z, basis.Z)
+        self.own, self.kept = match_equal_rows(Z, basis.Z)
         self.rest = np.setdiff1d(np.arange(basis.n), self.kept)
         self.rows = np.ascontiguousarray(basis.Z[self.rest])
         columns = np.zeros((basis.n, len(self.rest)), order="F")
         columns[self.rest, np.arange(len(self.rest))] = 1.0
-        self.columns = _solve(basis.factor, columns)
+        self.columns = _solve_triangle(basis.factor, columns)
 
     def at(self, basis, threads, log_t=0.0):
         """What it says about the variables of a basis, if the noise of all its rows were exp(log_t) times as large."""
         old, shrink = self.basis, float(np.exp(-log_t))
-        constant = self.information.constant - scaling_cost(self.information, 0.0, log_t)
+        constant = self.information.constant - compute_scaling_cost(self.information, 0.0, log_t)
         T = np.empty((old.n, basis.n), order="F")
         T[self.kept] = basis.factor[self.own]
         T[self.rest] = across = solved(basis.factor, basis.cross(self.rows, threads))
-        out = Carried(T, across, _solve(old.factor, T), self.A * shrink, self.r * shrink, constant, shrink)
+        out = MappedFactor(
+            T, across, _solve_triangle(old.factor, T), self.A * shrink, self.r * shrink, constant, shrink
+        )
         if len(self.rest):
             self._lose(out, self._spread(basis, across, threads))
         return out
 
     def _spread(self, basis, across, threads):
         """X of P = X X'."""
-        left, _ = gram_with_nugget(basis.program, self.rows, basis.jitter, threads)
+        left, _ = compute_gram_with_nugget(basis.program, self.rows, basis.jitter, threads)
         left -= across @ across.T
         triangle, failed = lapack.dpotrf(np.asfortranarray(left), lower=1, clean=1)  # D = R R', (n, n)
         if failed:  # something of them is known from the new ones, to the last digit
@@ -78,8 +80,8 @@ class Carrier:
         triangle, failed = lapack.dpotrf(np.asfortranarray(system), lower=1, overwrite_a=1, clean=1)
         if failed:
             raise NotPositiveDefiniteError("what the old rows say cannot be carried over to the new inducing points")
-        reached = _solve(triangle, np.asfortranarray(X.T @ out.A))
-        shift = _solve(triangle, (X.T @ out.r)[:, None])[:, 0]
+        reached = _solve_triangle(triangle, np.asfortranarray(X.T @ out.A))
+        shift = _solve_triangle(triangle, (X.T @ out.r)[:, None])[:, 0]
         out.loss = float(np.sum(np.log(np.diagonal(triangle)))) / self.alpha
         out.constant += 0.5 * self.alpha * float(shift @ shift) - out.loss
         out.A = out.A - self.alpha * (reached.T @ reached)
@@ -90,7 +92,7 @@ class Carrier:
         inverse, mu = solution.inverse, solution.mean
         apart = carried.r - carried.A @ (carried.V @ mu)
         pulled = carried.A @ carried.V @ inverse
-        across = _solve(self.basis.factor, np.asfortranarray(np.outer(apart, mu) - pulled), trans=1)
+        across = _solve_triangle(self.basis.factor, np.asfortranarray(np.outer(apart, mu) - pulled), trans=1)
         seen = carried.A @ self.columns
         left = -0.5 * (self.columns.T @ seen)
         if self.alpha > 0.0:
@@ -109,7 +111,7 @@ class Carrier:
 
 
 @dataclass(slots=True, eq=False)
-class Carried:
+class MappedFactor:
     """The old factor on the new variables, before V: A is V' A V there, with V transposed like all rows."""
 
     T: np.ndarray  # (M_a, M): K_ab L^-T
@@ -133,7 +135,7 @@ class Carried:
         )
 
 
-def moved(information, old, new, alpha, threads, log_t=0.0):
+def map_old_factor(information, old, new, alpha, threads, log_t=0.0):
     """Carry a factor of old inducing variables a over to new ones b, whose covariance may differ [B]_ (section 3.1).
 
     With alpha = 0 it is replaced by exp E log of it under p(a|b), with alpha = 1 by its expectation, in between by the
@@ -144,17 +146,17 @@ def moved(information, old, new, alpha, threads, log_t=0.0):
     Information, float
         B not factorised, and the nats that the factor loses.
     """
-    carried = Carrier((old, information), new.Z, alpha).at(new, threads, log_t)
+    carried = OldFactorMap((old, information), new.Z, alpha).at(new, threads, log_t)
     return carried.information(information), carried.loss
 
 
-def scaling_cost(information, log_s, log_t):
+def compute_scaling_cost(information, log_s, log_t):
     """Nats that the constant of a factor loses at exp(log_s) times the covariance and exp(log_t) times the noise."""
     known, change = information, np.expm1(-log_t)
     return 0.5 * float(known.n * log_t + known.squares * change + known.gap * np.expm1(log_s - log_t))
 
 
-def _solve(factor, matrix, trans=0):
+def _solve_triangle(factor, matrix, trans=0):
     """L^-1 or L^-T applied to a matrix in Fortran order."""
     # L (m, m), matrix (m, k)
     return blas.dtrsm(1.0, factor, matrix, lower=1, trans_a=trans) if matrix.size else matrix

@@ -18,7 +18,7 @@ from cavity.models.streaming_gp.state import wrap_snapshot
 from cavity.models.streaming_gp.update_history import History, PredictiveCheck
 
 
-def rebuild_state(stored, settings):
+def rebuilt(stored, settings):
     """Return the posterior of checked arrays and settings."""
     covariance, Z = settings["covariance"], stored["Z"]
     model = StreamingGP(

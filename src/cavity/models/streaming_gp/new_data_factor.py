@@ -14,7 +14,7 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
-from cavity.models.latent import KNOWN_VARIANCE
+from cavity.models.latent_posterior import KNOWN_VARIANCE
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_fractions

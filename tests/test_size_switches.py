@@ -433,7 +433,7 @@ def test_layouts_of_vectors(layout, candidates, monkeypatch, tmp_path):
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize(("name", "sides"), [("PANEL", (30, 7)), ("DENSE", (30, 29))])
+@pytest.mark.parametrize(("name", "sides"), [("PANEL_ROWS", (30, 7)), ("MAX_SIZE_FOR_ALL_EIGENVALUES", (30, 29))])
 def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     root = rng.integers(-2, 3, (30, 30)).astype(np.float64)

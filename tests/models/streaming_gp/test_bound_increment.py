@@ -183,4 +183,4 @@ def test_points_that_others_know_to_the_last_digit_lose_nothing(alpha):
     known = add_gaussian_rows(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)
     carried, loss = map_old_factor(known, *bases, alpha, THREADS)
     assert loss == pytest.approx(0.0, abs=1e-12)
-    assert carried.factorised().log_bound == pytest.approx(known.log_bound, rel=1e-13)
+    assert carried.factorise().log_bound == pytest.approx(known.log_bound, rel=1e-13)

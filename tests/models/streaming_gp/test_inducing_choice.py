@@ -214,7 +214,7 @@ def taken_in(of, information, X, weight, y=0.5):
     """The factor with Gaussian rows of precision 2 weight."""
     W = features(of, X)
     A, r = information.A + np.tril((W * (2 * weight)[:, None]).T @ W), information.r + W.T @ (2 * weight * y)
-    return Information.of(np.asfortranarray(A), r, information.constant).factorised()
+    return Information.of(np.asfortranarray(A), r, information.constant).factorise()
 
 
 def choose(of, information, X, weight, budget, waiting=None, residual=None):
@@ -341,7 +341,7 @@ def test_rows_that_wait_are_thinned_out():
     waiting, rng = inducing_choice.WaitingRows.none(2), np.random.default_rng(0)
     for n in (1, 1, 40, 300, 3, 120, 1, 700):
         weight, loss = np.full(n, 2.0), np.where(rng.random(n) < 0.7, rng.random(n), 0.0)
-        waiting = waiting.after(rng.standard_normal((n, 2)), weight, loss)
+        waiting = waiting.add_rows(rng.standard_normal((n, 2)), weight, loss)
         assert len(waiting.X) == len(waiting.weight) <= 128
     assert waiting.count == 1166
     assert waiting.weight.sum() == pytest.approx(2 * 0.7 * 1166, rel=0.1)
@@ -378,12 +378,12 @@ def test_single_rows_do_not_try_again_and_again():
 
 def test_after_a_failure_rows_have_to_lose_twice_as_much():
     X, weight = np.arange(12.0)[:, None], np.ones(12)
-    waiting = inducing_choice.WaitingRows.none(1).after(X, weight, np.full(12, 0.5)).failed()
+    waiting = inducing_choice.WaitingRows.none(1).after(X, weight, np.full(12, 0.5)).record_failure()
     assert (waiting.count, waiting.debt, waiting.patience) == (0, 6.0, 12.0)
-    assert waiting.unless_needed(X, weight, np.full(12, 0.5), 0.1, 12, 12).count == 12
-    assert waiting.unless_needed(X, weight, np.full(12, 0.6), 0.1, 12, 12) is None
-    assert waiting.times(0.5).unless_needed(X, weight, np.full(12, 0.3), 0.1, 12, 12) is None
-    assert waiting.unless_needed(X, weight, np.full(12, 0.5), 0.1, 11, 12) is None  # there is room
+    assert waiting.add_unless_needed(X, weight, np.full(12, 0.5), 0.1, 12, 12).count == 12
+    assert waiting.add_unless_needed(X, weight, np.full(12, 0.6), 0.1, 12, 12) is None
+    assert waiting.scale_weights(0.5).add_unless_needed(X, weight, np.full(12, 0.3), 0.1, 12, 12) is None
+    assert waiting.add_unless_needed(X, weight, np.full(12, 0.5), 0.1, 11, 12) is None  # there is room
 
 
 def test_what_nuggets_hide_is_no_reason():

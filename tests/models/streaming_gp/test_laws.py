@@ -186,7 +186,7 @@ def moved(state, covariance, Z, jitter, alpha):
         information, loss = old_data_factor.map_old_factor(
             state._now.information, state._now.basis, basis, alpha, threads
         )
-    return basis, information.factorised(), loss
+    return basis, information.factorise(), loss
 
 
 def moments(basis, information):

@@ -17,8 +17,9 @@ from cavity import StreamingGP, likelihoods
 from cavity.base import trees
 from cavity.base.records import Record, check_settings
 from cavity.covariances import RBF
+from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck
 from cavity.models.streaming_gp.record import SETTINGS
-from cavity.models.streaming_gp.update_history import MIN_CHECKED_ROWS, History, PredictiveCheck, Unconverged
+from cavity.models.streaming_gp.update_history import History, Unconverged
 from cavity.runs.executors import Threads
 
 seeds = st.integers(0, 10**6)

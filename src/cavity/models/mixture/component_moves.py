@@ -37,7 +37,7 @@ def ascend_with_moves(sweeps, moves, start, options):
     moves : bool
         Whether to try moves.
     start : tuple
-        The first state, and the passes that led there or None, see `start.first_states`.
+        The first state, and the passes that led there or None, see `start.generate_states`.
     options : AscentOptions
         Of the fit; max_iter counts all passes.
     """

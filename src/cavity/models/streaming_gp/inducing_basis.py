@@ -76,7 +76,7 @@ class InducingBasis:
             self._target = self.program.against(self.Z)
         return self._target
 
-    def extended(self, rows, threads):
+    def extend(self, rows, threads):
         """The basis with more rows after its own, whose part of the triangle stays as it is."""
         if len(rows) == 0:
             return self

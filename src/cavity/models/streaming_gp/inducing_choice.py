@@ -20,7 +20,7 @@ factor on the old variables a has the precision D_a^-1 = L^-T A L^-1, and of the
 
     J(b) = tr(D_a^-1 cov(a|b))/2 + sum_n weight_n var(f_n|b),
 
-the first term being `carrier.moved`'s with alpha = 0. So a few points too many are chosen among the new
+the first term being `map_old_factor`'s with alpha = 0. So a few points too many are chosen among the new
 rows, and those that cost least are taken out again, be they old or new. Without u_i covariances grow by h h'/Q_ii,
 where Q = K_bb^-1 and h has the coefficients of u_i in the regression of a and f on b, so that the cost is
 T_ii/(2 Q_ii), with T = H'D H the precision of all that old and new rows say about b; it is exact for the next one too
@@ -117,7 +117,7 @@ def choose_greedily(basis, X, weight, budget, tolerance, threads):
             return chosen, left
         if len(more) == 0:
             break
-        basis = basis.extended(X[pool[more]], threads)
+        basis = basis.extend(X[pool[more]], threads)
         residual = compute_residuals(basis, X, threads)
     return chosen, residual
 
@@ -137,13 +137,13 @@ class WaitingRows:
         """Return what has no rows."""
         return cls(0, 0.0, 0.0, np.zeros((0, n_features)), np.zeros(0))
 
-    def times(self, factor):
+    def scale_weights(self, factor):
         """Return the rows with so much less weight."""
         if factor == 0.0:
             return self.none(self.X.shape[1])
         return replace(self, debt=factor * self.debt, patience=factor * self.patience, weight=factor * self.weight)
 
-    def after(self, X, weight, loss):
+    def add_rows(self, X, weight, loss):
         """Return all with further rows; of too many every other one goes, and those that stay count twice."""
         chosen = loss > 0.0
         X, weight = np.concatenate([self.X, X[chosen]]), np.append(self.weight, weight[chosen])
@@ -152,11 +152,11 @@ class WaitingRows:
         debt = min(self.debt + float(np.sum(loss)), MAX_COUNTED_LOSS)
         return replace(self, count=self.count + len(loss), debt=debt, X=X, weight=weight)
 
-    def failed(self):
+    def record_failure(self):
         """Return all after a try that changed nothing: the next one comes when twice as much has been lost."""
         return replace(self, count=0, patience=min(2.0 * self.debt, MAX_COUNTED_LOSS))
 
-    def unless_needed(self, X, weight, loss, goal, n_inducing, budget):
+    def add_unless_needed(self, X, weight, loss, goal, n_inducing, budget):
         """Return all with rows that lose `loss`, `goal` nats of it tolerated; None if points are to be chosen."""
         lost = float(np.sum(loss))
         if lost <= goal:
@@ -164,7 +164,7 @@ class WaitingRows:
         rested = self.count + len(loss) >= MIN_REST_PER_POINT * n_inducing and self.debt + lost > self.patience
         if n_inducing < budget or rested:
             return None
-        return self.after(X, weight, loss)
+        return self.add_rows(X, weight, loss)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +210,7 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     residual = compute_residuals(basis, X, threads) if residual is None else residual
     loss = compute_avoidable_loss(basis, basis.program.diagonal(X), weight, residual)
     goal = tolerance * np.count_nonzero(weight)
-    left = waiting.unless_needed(X, weight, loss, goal, basis.n, budget)
+    left = waiting.add_unless_needed(X, weight, loss, goal, basis.n, budget)
     if left is not None:
         return Choice(basis, information, 0.0, left)
     everyone = np.concatenate([waiting.X, X]), np.append(waiting.weight, weight)
@@ -218,13 +218,13 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     more, _ = choose_greedily(basis, *everyone, most, tolerance, threads)
     rows = everyone[0][more] + 0.0  # -0.0 is 0.0
     room = max(0, budget - basis.n)
-    larger = basis.extended(rows[:room], threads)
+    larger = basis.extend(rows[:room], threads)
     if len(rows) > room:
         exchanged = _exchange(basis, information, larger, rows, *everyone, budget, alpha, threads)
         if exchanged is not None:
             return exchanged
-        waiting = waiting.after(X, weight, loss).failed()
-    return Choice(larger, information.extended(larger.n) if larger.n > basis.n else information, 0.0, waiting)
+        waiting = waiting.add_rows(X, weight, loss).record_failure()
+    return Choice(larger, information.extend(larger.n) if larger.n > basis.n else information, 0.0, waiting)
 
 
 def compute_avoidable_loss(basis, prior, weight, residual):
@@ -235,11 +235,11 @@ def compute_avoidable_loss(basis, prior, weight, residual):
 
 def _exchange(basis, information, larger, rows, X, weight, budget, alpha, threads):
     """Return the choice with some points for others, of a basis and new rows; None if `larger` loses no more."""
-    union = basis.extended(rows, threads)
+    union = basis.extend(rows, threads)
     W, residual = union.features(X, threads)
     scaled = W * np.sqrt(2.0 * weight)[:, None]
     # (M, M): what all rows say of the variables of both
-    precision = full(information.extended(union.n).A) + scaled.T @ scaled
+    precision = full(information.extend(union.n).A) + scaled.T @ scaled
     kept, lost = prune(*compute_precisions(union, precision), union.n - budget)
     if kept[-1] < larger.n or not lost + weight @ residual < weight @ compute_residuals(larger, X, threads):
         return None
@@ -255,10 +255,10 @@ def reduce_to_budget(basis, information, budget, alpha, threads):
 
 
 def _reduce(basis, kept, old, information, alpha, threads):
-    """Return some points of a basis, the factor of an old basis carried over to them, and the nats it loses."""
+    """Return some points of a basis, the factor of an old basis on them, and the nats it loses."""
     new = InducingBasis.of(basis.covariance, basis.Z[kept], basis.jitter, threads)
-    carried, loss = map_old_factor(information, old, new, alpha, threads)
-    return new, carried.factorised(), loss
+    mapped, loss = map_old_factor(information, old, new, alpha, threads)
+    return new, mapped.factorise(), loss
 
 
 def compute_precisions(basis, A):

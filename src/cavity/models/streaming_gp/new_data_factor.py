@@ -105,7 +105,7 @@ def add_gaussian_rows(basis, information, rows, model, alpha, threads, known=Non
         squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
         return A, r, np.array([constant + sites.constant, np.sum(weight), squares, gap, 0.0])
 
-    return information.plus(Information(*rows.total(statistics, threads))).factorised()
+    return information.plus(Information(*rows.sum_blocks(statistics, threads))).factorise()
 
 
 def compute_block_sums(W, residual, sites, scratch, threads=CALLING_THREAD):
@@ -134,7 +134,7 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, kno
     `start` are sites on f, tau less the prior mean, to start from.
     """
     W, residual = _collect_features(basis, rows, model.likelihood, threads, known)
-    mean = rows.bases(model, threads)
+    mean = rows.compute_prior_means(model, threads)
     tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
     explained = np.einsum("ij,ij->i", W, W)
     seen = (explained > MIN_EXPLAINED_SHARE * residual) & (explained > KNOWN_VARIANCE)
@@ -158,7 +158,7 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, kno
         more = Information.of(A, W.T @ (fit.tau - fit.rho * mean[seen]))
     else:
         more = Information.empty(basis.n)
-    out = information.plus(more).factorised()
+    out = information.plus(more).factorise()
     weight = float(np.sum(np.broadcast_to(rows.weight(), (rows.n,))))
     out.sums[:2] = information.log_bound + total - out.log_z, information.n + weight
     if fit is None:
@@ -180,7 +180,7 @@ def _collect_features(basis, rows, likelihood, threads, known):
         else:
             W[part], residual[part] = known[start // ROWS_PER_BLOCK]
 
-    deque(rows.each(features, threads), maxlen=0)
+    deque(rows.map_blocks(features, threads), maxlen=0)
     return W, residual
 
 

@@ -129,4 +129,4 @@ def rescale_information(information, log_s, log_t):
         information.squares / t,
         information.gap * s / t,
     )
-    return out.factorised()
+    return out.factorise()

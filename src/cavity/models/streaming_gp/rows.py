@@ -28,29 +28,29 @@ from cavity.runs.runs import by_blocks, map_runs, reduce_runs
 from cavity.sources.dense_rows import in_blocks, open_dense
 
 CALLING_THREAD = Threads(1)  # for tasks, which run on threads themselves
-BLOCKS_PER_TASK = 4  # of ROWS_AT_ONCE, which take some 10 ms with 200 inducing points
+BLOCKS_PER_TASK = 4  # of ROWS_PER_BLOCK, which take some 10 ms with 200 inducing points
 MAX_KEPT_NUMBERS = 1 << 22  # of W that are kept rather than computed again
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchRows(Rows):
-    """Checked rows of a batch, none of weight zero: X is an array in C order, or a Source of blocks of ROWS_AT_ONCE."""
+    """Checked rows of a batch, none of weight zero: X is an array in C order or a Source."""
 
     def spans(self):
         """Return the (start, stop) of the blocks."""
         return merge.starts(self.n, ROWS_PER_BLOCK)
 
-    def each(self, function, threads):
+    def map_blocks(self, function, threads):
         """Yield function(X, start) for each block of X, finite, float64 in C order, that begins with row `start`."""
         blocks = in_blocks(self.X, ROWS_PER_BLOCK)
         return map_runs(by_blocks(_call_on_block), (blocks, function), [blocks], threads, grain=1)
 
-    def total(self, function, threads):
+    def sum_blocks(self, function, threads):
         """Return the sum of `each`."""
         blocks = in_blocks(self.X, ROWS_PER_BLOCK)
         return reduce_runs(by_blocks(_call_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_PER_TASK)
 
-    def candidates(self, most):
+    def sample_rows(self, most):
         """Return at most that many rows of X, at equal distances, in C order, and their indices."""
         step = max(1, -(-self.n // most))
         X = np.ascontiguousarray(self.X[::step]) if isinstance(self.X, np.ndarray) else self.X.sample(most)
@@ -65,7 +65,7 @@ class BatchRows(Rows):
         base = compute_prior_means(model, X)
         return base if self.offset is None else base + self.offset[part]
 
-    def bases(self, model, threads):
+    def compute_prior_means(self, model, threads):
         """Return prior means of f of all rows, (N,)."""
         if np.ndim(model.mean) == 0:  # X does not matter
             return self.base(model, np.empty((self.n, 0)), slice(None))
@@ -73,7 +73,7 @@ class BatchRows(Rows):
         def base(X, start):
             return self.base(model, X, slice(start, start + len(X)))
 
-        return np.concatenate(list(self.each(base, threads)))
+        return np.concatenate(list(self.map_blocks(base, threads)))
 
 
 def _call_on_block(X, start, known):
@@ -92,7 +92,7 @@ def compute_features(basis, rows, threads):
     """W and residuals of every block, kept if that takes little memory; else None."""
     if rows.n * max(basis.n, 1) > MAX_KEPT_NUMBERS:
         return None
-    return list(rows.each(lambda X, start: basis.features(X, threads), threads))
+    return list(rows.map_blocks(lambda X, start: basis.features(X, threads), threads))
 
 
 def is_exact(likelihood):

@@ -12,10 +12,11 @@ from cavity.models.streaming_gp.inducing_basis import InducingBasis
 from cavity.models.streaming_gp.inducing_choice import WaitingRows
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.model import StreamingGP
+from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
 from cavity.models.streaming_gp.record import FACTOR
 from cavity.models.streaming_gp.snapshot import EMPTY_TRACE, TOTAL_NAMES, StreamSnapshot
 from cavity.models.streaming_gp.state import wrap_snapshot
-from cavity.models.streaming_gp.update_history import History, PredictiveCheck
+from cavity.models.streaming_gp.update_history import History
 
 
 def rebuilt(stored, settings):
@@ -39,7 +40,7 @@ def rebuilt(stored, settings):
     parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
     parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY_TRACE}
     ids, watch = arrays.read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
-    now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, watch=watch, **parts)
+    now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=watch, **parts)
     history = settings.get("history")
     history = make_unknown_history(now) if history is None else History.from_settings(history)
     digest = settings.get("observation_digest") if now.n_samples else ObservationDigest()

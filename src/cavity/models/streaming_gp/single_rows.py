@@ -71,7 +71,7 @@ class SingleRows:
         if model.inducing is None:
             prior, rate = residual[0] + W[0] @ W[0], compute_loss_rates(model, rows.X, rows, slice(None))
             loss = compute_avoidable_loss(basis, prior, rate, residual)
-            waiting = now.waiting.unless_needed(rows.X, rate, loss, model.tolerance, basis.n, model.n_inducing)
+            waiting = now.waiting.add_unless_needed(rows.X, rate, loss, model.tolerance, basis.n, model.n_inducing)
             if waiting is None:
                 return None
             changes = changes if waiting is now.waiting else changes | {"waiting": waiting}
@@ -87,7 +87,7 @@ class SingleRows:
 
         Parameters
         ----------
-        now : Snapshot
+        now : StreamSnapshot
             What is known.
         W : ndarray (1, M)
             What the row sees of the inducing variables.
@@ -114,7 +114,7 @@ class SingleRows:
         if not max(square, spread) <= LARGEST_RATIO:
             return None
         constant = now.information.constant + rest - 0.5 * rho * target * target
-        return self._added(now, W, rho * target, rho, (constant, weight, square, spread, rest, False), changes)
+        return self._add_site(now, W, rho * target, rho, (constant, weight, square, spread, rest, False), changes)
 
     def match(self, now, W, residual, rows, base, changes):
         """Add a row of another likelihood: its site matches the moments at once; None if it takes EP."""
@@ -125,9 +125,9 @@ class SingleRows:
         found = sites.match(slice(None), base + mean, variance)
         (log_z,), (tau,), (rho,) = (each.tolist() for each in found)
         numbers = now.information.log_bound + log_z, 1.0, 0.0, 0.0, log_z, True
-        return self._added(now, W, tau - rho * base.item(), rho, numbers, changes)
+        return self._add_site(now, W, tau - rho * base.item(), rho, numbers, changes)
 
-    def _added(self, now, W, tau, rho, numbers, changes):
+    def _add_site(self, now, W, tau, rho, numbers, changes):
         """Add a site on g and numbers, in place if `now` is this object's own and nothing else changes."""
         new = now
         if changes or now.totals is not self.own:

@@ -11,7 +11,8 @@ from cavity.base.observation_digest import ObservationDigest
 from cavity.models.streaming_gp.inducing_basis import InducingBasis, match_equal_rows
 from cavity.models.streaming_gp.inducing_choice import WaitingRows
 from cavity.models.streaming_gp.information_form import Information
-from cavity.models.streaming_gp.update_history import History, PredictiveCheck
+from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
+from cavity.models.streaming_gp.update_history import History
 from cavity.runs.executors import Threads, single_blas
 
 EMPTY_TRACE = {name: read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
@@ -29,7 +30,7 @@ class StreamSnapshot:
     inducing_ids: np.ndarray  # (M,)
     next_id: int
     waiting: WaitingRows
-    watch: PredictiveCheck  # since when rows are judged
+    predictive_check: PredictiveCheck  # of the rows since the last warning or check
     history: History = field(default_factory=History)
     digest: ObservationDigest | None = field(default_factory=ObservationDigest)  # of the rows that came in batches
     uniform: bool = True  # whether all rows have the noise variance of the model

@@ -20,12 +20,12 @@ from cavity.likelihoods.parameters import scales_of
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns, choose_learnt, fill_open_parameters
 from cavity.models.streaming_gp.posterior import SparsePosterior
+from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck, warn_of_surprise
 from cavity.models.streaming_gp.record import RECORD
 from cavity.models.streaming_gp.rows import BatchRows, is_exact, open_rows
 from cavity.models.streaming_gp.single_rows import SingleRows
 from cavity.models.streaming_gp.snapshot import StreamSnapshot
 from cavity.models.streaming_gp.update import Update, collect_names, forget, merge, relearn_scales
-from cavity.models.streaming_gp.update_history import MIN_CHECKED_ROWS, PredictiveCheck, warn_of_surprise
 from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -195,9 +195,9 @@ class StreamingGPState(SparsePosterior):
         """
         plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None
         if plain and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
-            new = self._single_rows().from_arrays(self._now, X, y)
+            new = self._get_single_rows().from_arrays(self._now, X, y)
             if new is not None:
-                return self._took_one(new)
+                return self._finish_single_row(new)
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
         columns = {"y": y, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
@@ -216,21 +216,23 @@ class StreamingGPState(SparsePosterior):
         digest = self._now.digest
         return digest if digest is not None and digest.n_rows == self.n_samples else None
 
-    def _single_rows(self):
+    def _get_single_rows(self):
         """What takes in single rows at this basis, in these settings."""
         now, singles = self._now, self._singles
         if singles is None or singles.basis is not now.basis or singles.model is not now.model:
             singles = self._singles = SingleRows(now.model, now.basis)
         return singles
 
-    def _took_one(self, new):
+    def _finish_single_row(self, new):
         """Become the snapshot with one more row; compare rows with what was announced for them if they are enough."""
         self._now = new
-        if new.information.n - new.watch.n < MIN_CHECKED_ROWS:
+        if new.information.n - new.predictive_check.n < MIN_CHECKED_ROWS:
             return self
         exact = is_exact(new.model.likelihood) and new.model.alpha == 0.0
-        surprise, watch = new.watch.judged(new.information) if exact else (None, PredictiveCheck.of(new.information))
-        self._now = replace(new, watch=watch)
+        surprise, watch = (
+            new.predictive_check.compare(new.information) if exact else (None, PredictiveCheck.of(new.information))
+        )
+        self._now = replace(new, predictive_check=watch)
         warn_of_surprise(surprise)
         return self
 
@@ -441,16 +443,16 @@ def take_rows_in(state, X, observations, learn, run):
             changes = collect_names(now, rows, kept)
             if rows.noise is not None:
                 changes |= {"uniform": False, "history": now.history.with_rows(rows)}
-            new = state._single_rows().from_rows(now, rows, changes)
+            new = state._get_single_rows().from_rows(now, rows, changes)
             if new is not None:
-                return state._took_one(new)
+                return state._finish_single_row(new)
         with run.open(now.model, rows.named()) as threads:
             update = Update(now, rows, run, threads)
             new, surprise = update.run(learn, scales, kept)
     digest = join_digests(now.digest, ObservationDigest.of(rows.y, new.model.likelihood))
     state._now = replace(new, digest=digest)
     warn_of_surprise(surprise)
-    if new.status not in (CONVERGED, update.searched):  # the search has warned
+    if new.status not in (CONVERGED, update.search_status):  # the search has warned
         change = np.append(np.inf, new.trace["change"])[-1]
         warn_unconverged(new.status, change, run.tol, run.max_iter)
     return state

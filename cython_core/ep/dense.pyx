@@ -14,7 +14,7 @@ from cavity._core.lanes cimport CV_STEP, cv8, cv8_add, cv8_load, cv8_mul, cv8_se
 from cavity._core.lane_sums cimport aligned
 from cavity._core.simd cimport CV_LANES
 from cavity._core.site_calls cimport connect
-from cavity._core.site_rows cimport SITE_ROWS, Rows, renew_tile, unpack_rows
+from cavity._core.site_rows cimport SITE_ROWS, Rows, renew_tile, spread_out, unpack_rows
 from cavity._core.tiles cimport (
     CV_STRIP, CV_TILE, CV_TILE_SUMS, cv_coordinates, cv_distance, cv_first_tile, cv_moments,
 )
@@ -88,7 +88,6 @@ cdef void project(const Design *design, const double *a, Py_ssize_t at, Py_ssize
     cdef cv8 total[CV_STEP]
     cdef cv8 factor
     cdef Py_ssize_t step, i, j, u
-    cdef double base = design.base[0]
     for step in range((n + CV_STEP * CV_LANES - 1) // (CV_STEP * CV_LANES)):
         i = step * CV_STEP * CV_LANES
         for u in range(CV_STEP):
@@ -99,12 +98,9 @@ cdef void project(const Design *design, const double *a, Py_ssize_t at, Py_ssize
                 total[u] = cv8_add(total[u], cv8_mul(factor, cv8_load(design.z + j * SITE_ROWS + i + u * CV_LANES)))
         for u in range(CV_STEP):
             cv8_store(out + i + u * CV_LANES, total[u])
-    if design.bases:
-        for i in range(n):
-            out[i] += design.base[at + i]
-    else:
-        for i in range(n):
-            out[i] += base
+    spread_out(design.base + at * design.bases, design.bases, n, design.rest)
+    for i in range(n):
+        out[i] += design.rest[i]
 
 
 cdef void find_moments(const Design *design, const double *mean, const double *triangle, Py_ssize_t at,
@@ -123,12 +119,8 @@ cdef void add_sites(const Design *design, const double *prior_mean, const double
     cdef Py_ssize_t i
     if prior_mean != NULL:
         project(design, prior_mean, at, n, design.prior)
-    elif design.bases:
-        for i in range(n):
-            design.prior[i] = design.base[at + i]
     else:
-        for i in range(n):
-            design.prior[i] = design.base[0]
+        spread_out(design.base + at * design.bases, design.bases, n, design.prior)
     for i in range(n):
         design.weight[i], design.pull[i] = rho[i], tau[i] - rho[i] * design.prior[i]
     for i in range(n, SITE_ROWS):

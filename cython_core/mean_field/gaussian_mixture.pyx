@@ -237,20 +237,18 @@ cdef inline template add_moments(const Mixture *mix, Kind kind) noexcept nogil:
     """Add the sums over the group to those of each component: N_k, s_k, S_k of (10.51) to (10.53)."""
     cdef double *r
     cdef double *sums
-    cdef double *counts
     cdef const double *mean
-    cdef Py_ssize_t k, i, d = mix.n_features
+    cdef Py_ssize_t k, i, d = mix.n_features, counts = mix.n_sums - CV_LANES
     for k in range(mix.n_components):
         r, sums, mean = mix.weight + k * GROUP_ROWS, mix.sums + k * mix.n_sums, mix.mean + k * d
-        counts = sums + mix.n_sums - CV_LANES
         for i in range(GROUP_ROWS):
             r[i] *= mix.inverse[i]                                      # r_nk = rho_nk / sum_j rho_nj (10.49)
         if kind == FULL:
             cv_moments(False, d, mix.z, GROUP_ROWS, mean, r, r, GROUP_ROWS, mix.rest, mix.rest + d * GROUP_ROWS, sums)
         elif kind == DIAGONAL:
-            cv_moments_by_coordinate(False, d, mix.z, NULL, GROUP_ROWS, mean, r, GROUP_ROWS, sums, counts)
+            cv_moments_by_coordinate(False, d, mix.z, NULL, GROUP_ROWS, mean, r, GROUP_ROWS, sums, sums + counts)
         else:
-            cv_moments_by_coordinate(True, d, mix.z, mix.seen, GROUP_ROWS, mean, r, GROUP_ROWS, sums, counts)
+            cv_moments_by_coordinate(True, d, mix.z, mix.seen, GROUP_ROWS, mean, r, GROUP_ROWS, sums, sums + counts)
 
 
 cdef inline void unpack_full(const double *sums, Py_ssize_t d, double *out) noexcept nogil:
@@ -432,6 +430,34 @@ cdef Mixture mixture_of(const double[::1] origin, const double[::1] scale, const
     return mix
 
 
+cdef Py_ssize_t find_statistics(Mixture *mix, const double[:, ::1] rows, const double[::1] weight,
+                                const double[::1] height, Kind kind, double[:, ::1] out, double[::1] totals,
+                                Py_ssize_t block_rows) except -2:
+    """The body of `full` and `diagonal`."""
+    cdef Py_ssize_t bad, n = rows.shape[0], size = n if block_rows == 0 else block_rows
+    cdef void *memory = prepare(mix, height, kind, room_for(n, size, out.shape[0] * out.shape[1]))
+    if memory == NULL:
+        raise MemoryError
+    with nogil:
+        bad = statistics(mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, n, size, kind, &out[0, 0],
+                         out.shape[1], &totals[0])
+        free(memory)
+    return bad
+
+
+cdef Py_ssize_t find_distances(Mixture *mix, const double[:, ::1] rows, const double[::1] none, Kind kind,
+                               double[:, ::1] out) except -2:
+    """The body of `distances` and `distances_diagonal`."""
+    cdef Py_ssize_t bad
+    cdef void *memory = prepare(mix, none, kind, 0)
+    if memory == NULL:
+        raise MemoryError
+    with nogil:
+        bad = all_distances(mix, &rows[0, 0], rows.shape[0], kind, &out[0, 0])
+        free(memory)
+    return bad
+
+
 def full(const double[:, ::1] rows,         # in  (N, D), N > 0
          const double[::1] weight,          # in  (N,) sample weights >= 0, or (0,) for ones
          const double[::1] origin,          # in  (D,)
@@ -448,15 +474,7 @@ def full(const double[:, ::1] rows,         # in  (N, D), N > 0
     distances to all components overflow; out and totals mean nothing then. Sums of blocks are added up along a tree.
     """
     cdef Mixture mix = mixture_of(origin, scale, mean, &factor[0, 0, 0], NULL)
-    cdef Py_ssize_t bad, n = rows.shape[0], size = n if block_rows == 0 else block_rows
-    cdef void *memory = prepare(&mix, height, FULL, room_for(n, size, out.shape[0] * out.shape[1]))
-    if memory == NULL:
-        raise MemoryError
-    with nogil:
-        bad = statistics(&mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, n, size, FULL,
-                         &out[0, 0], out.shape[1], &totals[0])
-        free(memory)
-    return bad
+    return find_statistics(&mix, rows, weight, height, FULL, out, totals, block_rows)
 
 
 def diagonal(const double[:, ::1] rows,         # in  (N, D), N > 0
@@ -477,17 +495,8 @@ def diagonal(const double[:, ::1] rows,         # in  (N, D), N > 0
     not nan, and D more numbers N_kd are the sums of w_n r_nk over the rows where d is not nan.
     """
     cdef bint seen = gain.shape[0] > 0
-    cdef Kind kind = WITH_MISSING if seen else DIAGONAL
     cdef Mixture mix = mixture_of(origin, scale, mean, &precision[0, 0], &gain[0, 0] if seen else NULL)
-    cdef Py_ssize_t bad, n = rows.shape[0], size = n if block_rows == 0 else block_rows
-    cdef void *memory = prepare(&mix, height, kind, room_for(n, size, out.shape[0] * out.shape[1]))
-    if memory == NULL:
-        raise MemoryError
-    with nogil:
-        bad = statistics(&mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, n, size, kind,
-                         &out[0, 0], out.shape[1], &totals[0])
-        free(memory)
-    return bad
+    return find_statistics(&mix, rows, weight, height, WITH_MISSING if seen else DIAGONAL, out, totals, block_rows)
 
 
 def distances(const double[:, ::1] rows,        # in  (N, D), N > 0
@@ -498,14 +507,7 @@ def distances(const double[:, ::1] rows,        # in  (N, D), N > 0
               double[:, ::1] out):              # out (N, K): |F_k (z_n - m_k)|^2, inf where it overflows
     """Return the index of the first row whose distances are all infinite or nan, or -1."""
     cdef Mixture mix = mixture_of(origin, scale, mean, &factor[0, 0, 0], NULL)
-    cdef Py_ssize_t bad
-    cdef void *memory = prepare(&mix, origin[:0], FULL, 0)
-    if memory == NULL:
-        raise MemoryError
-    with nogil:
-        bad = all_distances(&mix, &rows[0, 0], rows.shape[0], FULL, &out[0, 0])
-        free(memory)
-    return bad
+    return find_distances(&mix, rows, origin[:0], FULL, out)
 
 
 def distances_diagonal(const double[:, ::1] rows,       # in  (N, D), N > 0; nan where not seen
@@ -516,11 +518,4 @@ def distances_diagonal(const double[:, ::1] rows,       # in  (N, D), N > 0; nan
                        double[:, ::1] out):             # out (N, K): sum over d seen of precision_kd (z_nd - m_kd)^2
     """Return as `distances` does."""
     cdef Mixture mix = mixture_of(origin, scale, mean, &precision[0, 0], NULL)
-    cdef Py_ssize_t bad
-    cdef void *memory = prepare(&mix, origin[:0], WITH_MISSING, 0)
-    if memory == NULL:
-        raise MemoryError
-    with nogil:
-        bad = all_distances(&mix, &rows[0, 0], rows.shape[0], WITH_MISSING, &out[0, 0])
-        free(memory)
-    return bad
+    return find_distances(&mix, rows, origin[:0], WITH_MISSING, out)

@@ -34,6 +34,8 @@ cdef enum:
 
 TILE = TILE_ROWS
 
+cdef double PLUS_1 = 1.0, TIMES_0 = 0.0, MINUS_1 = -1.0
+
 
 cdef struct Tree:                            # pointers into the arrays of `Supernodes`
     const int *first
@@ -179,7 +181,6 @@ cdef void update_by_tiles(double *panel, Py_ssize_t w, double *low, Py_ssize_t w
     """Subtract low[top:bottom] @ low[start:stop].T where these rows stand in the panel; below its diagonal."""
     cdef Py_ssize_t left, at, end, i, j
     cdef int columns, rows, inner = <int> width
-    cdef double one = 1.0, zero = 0.0
     cdef double *row
     left = start
     while left < stop:
@@ -190,11 +191,11 @@ cdef void update_by_tiles(double *panel, Py_ssize_t w, double *low, Py_ssize_t w
             rows = <int> (end - at)
             if at == left and rows == columns:
                 # tile = np.tril(low[left:left + columns] @ low[left:left + columns].T)
-                dsyrk("U", "T", &columns, &inner, &one, low + left * width, &inner, &zero, tile, &columns)
+                dsyrk("U", "T", &columns, &inner, &PLUS_1, low + left * width, &inner, &TIMES_0, tile, &columns)
             else:
                 # tile = low[at:end] @ low[left:left + columns].T
-                dgemm("T", "N", &columns, &rows, &inner, &one, low + left * width, &inner, low + at * width, &inner,
-                      &zero, tile, &columns)
+                dgemm("T", "N", &columns, &rows, &inner, &PLUS_1, low + left * width, &inner, low + at * width, &inner,
+                      &TIMES_0, tile, &columns)
             for i in range(at, end):
                 row = panel + places[i] * w
                 for j in range(left, min(i + 1, left + columns)):
@@ -210,7 +211,6 @@ cdef int eliminate(double *panel, Py_ssize_t w, Py_ssize_t b) noexcept nogil:
     cdef double *row
     cdef double *other
     cdef int width = <int> w, rows = <int> b, info
-    cdef double one = 1.0
     if w * w * (w + b) < MIN_PRODUCTS_FOR_BLAS or w == 1:
         for i in range(w + b):
             row = panel + i * w
@@ -233,7 +233,7 @@ cdef int eliminate(double *panel, Py_ssize_t w, Py_ssize_t b) noexcept nogil:
                 return <int> j + 1
         if b:
             # panel[w:] = panel[w:] @ inv(L).T
-            dtrsm("L", "U", "T", "N", &width, &rows, &one, panel, &width, panel + w * w, &width)
+            dtrsm("L", "U", "T", "N", &width, &rows, &PLUS_1, panel, &width, panel + w * w, &width)
     return info
 
 
@@ -413,18 +413,17 @@ cdef void invert_panel(const Tree *tree, double *values, Py_ssize_t s, int *plac
     cdef double *strip = work + b * b
     cdef double *corner = strip + b * w
     cdef int width = <int> w, rows = <int> b, info
-    cdef double one = 1.0, zero = 0.0
     gather(tree, values, s, 0, b, False, places, work)
     if w * (w + b) * (w + b) < MIN_PRODUCTS_FOR_BLAS:
         invert_few(panel, w, b, work, strip)
         return
     if b:
         # low = low @ inv(L): Y
-        dtrsm("L", "U", "N", "N", &width, &rows, &one, panel, &width, low, &width)
+        dtrsm("L", "U", "N", "N", &width, &rows, &PLUS_1, panel, &width, low, &width)
         # strip = Z22 @ low
-        dsymm("R", "U", &width, &rows, &one, work, &rows, low, &width, &zero, strip, &width)
+        dsymm("R", "U", &width, &rows, &PLUS_1, work, &rows, low, &width, &TIMES_0, strip, &width)
         # corner = low.T @ strip: Y' Z22 Y
-        dgemm("N", "T", &width, &width, &rows, &one, strip, &width, low, &width, &zero, corner, &width)
+        dgemm("N", "T", &width, &width, &rows, &PLUS_1, strip, &width, low, &width, &TIMES_0, corner, &width)
     # panel[:w] = inv(L @ L.T)
     dpotri("U", &width, panel, &width, &info)
     if b:
@@ -476,7 +475,6 @@ def inverse_strips(Supernodes nodes,
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t w = width_of(tree, s), b = below_of(tree, s), top
     cdef int width = <int> w, inner = <int> b, rows
-    cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
             top = size * take(&counter[0], stop, &most)
@@ -485,8 +483,8 @@ def inverse_strips(Supernodes nodes,
             rows = <int> min(size, b - top)
             gather(tree, &values[0], s, top, top + rows, True, &places[0], &work[0])
             # strips[top:top + rows] = work @ Y, work = Z22[top:top + rows]
-            dgemm("N", "N", &width, &rows, &inner, &one, &values[tree.starts[s] + w * w], &width, &work[0], &inner,
-                  &zero, &strips[top, 0], &width)
+            dgemm("N", "N", &width, &rows, &inner, &PLUS_1, &values[tree.starts[s] + w * w], &width, &work[0], &inner,
+                  &TIMES_0, &strips[top, 0], &width)
 
 
 def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then Z11; the lower triangle
@@ -500,7 +498,6 @@ def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then 
     """A round for a large supernode: tasks are rows of its own."""
     cdef Py_ssize_t w = corner.shape[0], top, i, j
     cdef int width = <int> w, inner = <int> low.shape[0], rows, columns
-    cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
             top = size * take(&counter[0], stop, &most)
@@ -509,10 +506,10 @@ def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then 
             rows, columns = <int> min(size, w - top), <int> top
             if columns:
                 # corner[top:top + rows, :top] += low[:, top:top + rows].T @ strips[:, :top]
-                dgemm("N", "T", &columns, &rows, &inner, &one, &strips[0, 0], &width, &low[0, top], &width, &one,
+                dgemm("N", "T", &columns, &rows, &inner, &PLUS_1, &strips[0, 0], &width, &low[0, top], &width, &PLUS_1,
                       &corner[top, 0], &width)
             # tile = low[:, top:top + rows].T @ strips[:, top:top + rows]
-            dgemm("N", "T", &rows, &rows, &inner, &one, &strips[0, top], &width, &low[0, top], &width, &zero,
+            dgemm("N", "T", &rows, &rows, &inner, &PLUS_1, &strips[0, top], &width, &low[0, top], &width, &TIMES_0,
                   &tile[0], &rows)
             for i in range(rows):
                 for j in range(i + 1):
@@ -532,7 +529,7 @@ def forward(Supernodes nodes,
     cdef double *other
     cdef const int *below
     cdef int width, rows, several = <int> k, inc = 1
-    cdef double one = 1.0, zero = 0.0, entry
+    cdef double entry
     with nogil:
         for s in range(start, stop):
             w, b = width_of(tree, s), below_of(tree, s)
@@ -554,14 +551,14 @@ def forward(Supernodes nodes,
                 dtrsv("U", "T", "N", &width, panel, &width, own, &inc)
             else:
                 # own = inv(L) @ own
-                dtrsm("R", "U", "N", "N", &several, &width, &one, panel, &width, own, &several)
+                dtrsm("R", "U", "N", "N", &several, &width, &PLUS_1, panel, &width, own, &several)
             if b:
                 if k == 1:
                     # work = L21 @ own
-                    dgemv("T", &width, &rows, &one, panel + w * w, &width, own, &inc, &zero, &work[0], &inc)
+                    dgemv("T", &width, &rows, &PLUS_1, panel + w * w, &width, own, &inc, &TIMES_0, &work[0], &inc)
                 else:
                     # work = L21 @ own
-                    dgemm("N", "N", &several, &rows, &width, &one, own, &several, panel + w * w, &width, &zero,
+                    dgemm("N", "N", &several, &rows, &width, &PLUS_1, own, &several, panel + w * w, &width, &TIMES_0,
                           &work[0], &several)
             for i in range(b):
                 for r in range(k):
@@ -581,7 +578,7 @@ def backward(Supernodes nodes,
     cdef double *other
     cdef const int *below
     cdef int width, rows, several = <int> k, inc = 1
-    cdef double one = 1.0, minus = -1.0, entry
+    cdef double entry
     with nogil:
         for s in range(stop - 1, start - 1, -1):
             w, b = width_of(tree, s), below_of(tree, s)
@@ -604,13 +601,13 @@ def backward(Supernodes nodes,
             if k == 1:
                 if b:
                     # own -= L21.T @ work
-                    dgemv("N", &width, &rows, &minus, panel + w * w, &width, &work[0], &inc, &one, own, &inc)
+                    dgemv("N", &width, &rows, &MINUS_1, panel + w * w, &width, &work[0], &inc, &PLUS_1, own, &inc)
                 # own = inv(L).T @ own
                 dtrsv("U", "N", "N", &width, panel, &width, own, &inc)
             else:
                 if b:
                     # own -= L21.T @ work
-                    dgemm("N", "T", &several, &width, &rows, &minus, &work[0], &several, panel + w * w, &width, &one,
-                          own, &several)
+                    dgemm("N", "T", &several, &width, &rows, &MINUS_1, &work[0], &several, panel + w * w, &width,
+                          &PLUS_1, own, &several)
                 # own = inv(L).T @ own
-                dtrsm("R", "U", "T", "N", &several, &width, &one, panel, &width, own, &several)
+                dtrsm("R", "U", "T", "N", &several, &width, &PLUS_1, panel, &width, own, &several)

@@ -1,6 +1,6 @@
 """The table of deliberate mistakes fits the tree: each one is there to be made, and its tests to be run."""
 
-from read_mutants.table import find_faults, read_mutants
+from mutants.table import find_faults, read_mutants
 
 
 def test_every_mutant_can_be_made():

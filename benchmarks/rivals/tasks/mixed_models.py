@@ -48,7 +48,7 @@ def cavity(data, threads):
         return model.fit(data.X, data.y, groups={"first": data.first, "second": data.second}, n_threads=threads)
 
     def judge(fitted):
-        variances = [np.ravel(fitted.model.covariances[name])[0] for name in ("first", "second")]
+        variances = [np.ravel(fitted.model.effect_covariances[name])[0] for name in ("first", "second")]
         return score_fit(fitted.log_evidence, variances, fitted.mean[1], np.sqrt(fitted.variance[1]))
 
     return fit, judge

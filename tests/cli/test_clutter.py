@@ -329,7 +329,7 @@ def test_every_number_has_a_domain(run):
         start = ("predict", "a.npz", "b.csv", "--output", "c.npy") if command == "predict" else ("fit", command, "none")
         status, printed, errors = run(*start, f"{kind.option}={text}")
         assert (status, printed) == (2, "")
-        assert errors == f"cavity: error: {kind.option} must be {kind.domain.words}, got {text}\n"
+        assert errors == f"cavity: error: {kind.option} must be {kind.domain}, got {text}\n"
 
 
 def test_only_two_numbers_say_themselves_what_they_may_be():

@@ -10,7 +10,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.special import log_gamma_ratio
 from cavity.base.types import FloatArray
-from cavity.models.mixture.moves import OCCUPIED
+from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.plot.display import Display, Names, add_legend, colormaps, resolve_names
 from cavity.plot.mixtures import count_columns, sample_rows
 
@@ -103,7 +103,7 @@ class DensityDisplay(Display):
             parts=weights * density(grid),
             mean=mean,
             sd=np.sqrt(variance),
-            shown=counts_of(posterior) >= OCCUPIED,  # without data a mean is that of the prior
+            shown=counts_of(posterior) >= OCCUPIED_ROWS,  # without data a mean is that of the prior
             sample=sample,
             name=name,
         ).plot(ax=ax, title=title)
@@ -243,7 +243,7 @@ def sample_along(posterior, X, mean, spread, names):
 
 def _choose_grid(sample, counts, mean, sd):
     """Return points across the data, or the components, and a little beyond; closer where components are narrow."""
-    seen = counts >= OCCUPIED
+    seen = counts >= OCCUPIED_ROWS
     if sample is None:
         sample = np.concatenate([mean[seen] - 3 * sd[seen], mean[seen] + 3 * sd[seen]])
     margin = 0.05 * np.ptp(sample) or 4.0 * np.max(sd)

@@ -10,7 +10,7 @@ from scipy.linalg import eigh
 
 from cavity.base import arrays
 from cavity.base.types import Data, FloatArray
-from cavity.models.mixture.moves import OCCUPIED
+from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.plot.display import COLOR_CYCLE, Display, Names, colormaps, outline_text, posterior_error, resolve_names
 from cavity.sources import sources
 from cavity.sources.dataset import Dataset
@@ -177,7 +177,7 @@ def sample_rows(posterior, X):
 
 def find_visible(posterior):
     """Return which components have points and weight enough to be drawn."""
-    return (posterior.counts > OCCUPIED) & (posterior.weights > MIN_WEIGHT_DRAWN)
+    return (posterior.counts > OCCUPIED_ROWS) & (posterior.weights > MIN_WEIGHT_DRAWN)
 
 
 def _choose_colors(visible):

@@ -5,11 +5,12 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import factorized as reference
 from scipy import stats
 from support.events import writing
+from support.examples import examples
 
 import cavity
 from cavity import ConvergenceWarning, FactorizedGaussian, NotPositiveDefiniteError, _core
@@ -258,7 +259,7 @@ def test_contraction_of_many_coordinates_by_arnoldi(blocks, monkeypatch):
     got = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
     exact = (2 * np.cos(np.pi / 601) / 2.01) ** 2
     if blocks is not None:
-        monkeypatch.setattr(target, "DENSE", 600)
+        monkeypatch.setattr(target, "MAX_SIZE_FOR_ALL_EIGENVALUES", 600)
         exact = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
     assert got == pytest.approx(exact, rel=1e-9)
 
@@ -324,7 +325,7 @@ def test_single_coordinates_as_blocks_are_no_blocks():
     np.testing.assert_allclose(plain.variance, blocks.variance, rtol=1e-15)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.integers(-300, 300), min_size=4, max_size=4), st.booleans())
 def test_units_of_powers_of_two_change_no_bit(exponents, blocked):
     """z -> a z with a different a for every coordinate: entries of the precision from 2^-600 to 2^600."""

@@ -4,15 +4,16 @@ import contextlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import mean_field as ref
 from scipy import integrate, special
 from support.events import writing
+from support.examples import examples
 
 import cavity
 from cavity import data
-from cavity.models.unit_mixture.start import first_state
+from cavity.models.unit_mixture.start import build_state
 from cavity.models.unit_mixture.sweep import UnitMixtureSweeps
 
 ALL = ("prior_variance", "weights", "noise_variance")
@@ -94,7 +95,7 @@ def test_log_evidence_is_elbo_plus_divergence():
     assert post.elbo + kl == pytest.approx(exact, abs=1e-8)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     k=st.integers(1, 6),
@@ -484,7 +485,7 @@ def test_extrapolations_to_a_variance_without_bound_are_no_division_by_zero():
     with pytest.warns(cavity.ConvergenceWarning):
         model.fit([5.0])
     sweeps = UnitMixtureSweeps(1, ("prior_variance", "noise_variance"))
-    state = first_state(model, np.zeros(2), 1)
+    state = build_state(model, np.zeros(2), 1)
     for last in ([0.0, -1.0], [-1.0, 0.0], [-1.0, -1e-320]):
         assert sweeps.at(np.array([0.0, 0.0, 1.0, 1.0, *last]), state) is None
     assert sweeps.at(np.array([0.0, 0.0, 1.0, 1.0, -1.0, -0.25]), state).noise_variance == 2.0

@@ -585,7 +585,7 @@ def test_resuming_knows_columns_and_classes(run, tmp_path):
 BAD = {
     "batch": (["--batch", 0], "--batch must be at least 1, got 0"),
     "first": (["--first", 0], "--first must be at least 1, got 0"),
-    "skip": (["--skip", -1], "--skip must be at least 0, got -1"),
+    "skip": (["--skip", -1], "--skip must be a whole number from 0, got -1"),
     "all skipped": (["--skip", 90], "there are no rows after the first 90"),
     "forget": (["--forget", 1.5], "--forget must be between 0 and 1, got 1.5"),
     "noise": (["--noise-variance", 0], "--noise-variance must be positive, got 0"),

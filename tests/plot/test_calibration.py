@@ -32,7 +32,7 @@ def test_weighted_rows_have_no_rings():
     model = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Gaussian(0.1))
     posterior = model.fit(X[:, :1], Y, sample_weight=np.repeat([1.0, 3.0], 30), learn=False)
     assert plot.EffectDisplay.from_posterior(posterior).surprising is None
-    with pytest.raises(ValueError, match="leave-one-out predictions are drawn of rows as they were fitted, without"):
+    with pytest.raises(ValueError, match="leave-one-out predictions are drawn for the rows as they were fitted"):
         plot.PITDisplay.from_posterior(posterior)
 
 

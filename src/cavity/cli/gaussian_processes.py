@@ -12,10 +12,10 @@ from cavity.cli.fits import collect_typed, format_numbers
 from cavity.cli.options import FINITE, POSITIVE, Number, Option
 from cavity.cli.regression_data import ORDERED
 from cavity.cli.table import some
-from cavity.covariances.named import LEAVES, NOISE, named
-from cavity.likelihoods.named import REAL
-from cavity.likelihoods.named import named as named_likelihood
-from cavity.likelihoods.parameters import scales_of
+from cavity.covariances.strings import COVARIANCES_BY_NAME, INITIAL_NOISE_SHARE, make_covariance
+from cavity.likelihoods.names import REAL_LIKELIHOODS
+from cavity.likelihoods.names import make_likelihood as named_likelihood
+from cavity.likelihoods.parameters import list_scales
 from cavity.models.process.periods import strongest_periods
 
 MEANS = ("zero", "constant", "linear")
@@ -33,7 +33,7 @@ STARTS = (  # of the search for hyperparameters
 
 def model_options(default, without=()):
     """Return the options of likelihood and covariance; `default` says what likelihood it is by default."""
-    leaves = ", ".join(name for name in LEAVES if name not in without)
+    leaves = ", ".join(name for name in COVARIANCES_BY_NAME if name not in without)
     covariance = f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first "
     covariance += "variance, lengthscale and period or shape, as in rbf(2,0.5) (default rbf)"
     ard = "a lengthscale for each column, or one for columns of one unit (default --ard)"
@@ -47,7 +47,7 @@ def model_options(default, without=()):
 def scaled(problem, first=slice(None)):
     """Return the problem with how much columns and target vary in the slice `first` of its rows."""
     spread = problem.X[first].std(axis=0)
-    size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in REAL else 1.0
+    size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in REAL_LIKELIHOODS else 1.0
     return replace(problem, spread=np.where(spread > 0, spread, 1.0), size=size)
 
 
@@ -61,7 +61,7 @@ def likelihood_of(problem, options, **defaults):
     """Return the likelihood, and whether its scale was given; `defaults` are settings that are not left to the fit."""
     kind = type(named_likelihood(problem.likelihood))
     regression_data.likelihood_of(options, problem.likelihood, SETTINGS)  # which knows all settings that were given
-    known, scales = kind.parameters, scales_of(kind)
+    known, scales = kind.parameters, list_scales(kind)
     settings = {name: value for name, value in defaults.items() if name in known} | collect_typed(options, SETTINGS)
     fixed = any(name in settings for name in scales)
     if "thresholds" in known and "thresholds" not in settings:
@@ -70,7 +70,11 @@ def likelihood_of(problem, options, **defaults):
             below
         )  # f of variance 1 and noise of variance 1 give these shares
     for name in () if fixed else scales:
-        settings[name] = NOISE * problem.size if name == "noise_variance" else np.sqrt(NOISE * problem.size)
+        settings[name] = (
+            INITIAL_NOISE_SHARE * problem.size
+            if name == "noise_variance"
+            else np.sqrt(INITIAL_NOISE_SHARE * problem.size)
+        )
     return kind(**settings), fixed
 
 
@@ -82,7 +86,7 @@ def covariance_of(problem, options):
     if period is None and options.ard and problem.y.ndim == 1:
         period = strongest_periods(problem.X, problem.y, problem.spread)
     first = dict(ard=options.ard, lengthscale=start, period=period)
-    return named(options.covariance or "rbf", problem.spread, size, **first)
+    return make_covariance(options.covariance or "rbf", problem.spread, size, **first)
 
 
 def lengthscales(options, problem):
@@ -101,7 +105,7 @@ def model_lines(problem, model, mean, learn):
     yield f"  columns          {some(problem.names, 12)}"
     yield "model"
     settings = [f"{name} {format_numbers(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
-    learnt = " (learnt)" if learn is True and scales_of(model.likelihood) else ""
+    learnt = " (learnt)" if learn is True and list_scales(model.likelihood) else ""
     yield f"  likelihood       {', '.join((problem.likelihood, *settings))}{learnt}"
     yield f"  mean             {mean}"
     yield f"  covariance{'' if learn is False else ' (learnt)'}"

@@ -8,14 +8,14 @@ from cavity.cli import readers
 from cavity.cli import regression_data as regression
 from cavity.cli.fits import end_lines, fit_command, format_numbers, site_options, summary_lines, timed
 from cavity.cli.options import POSITIVE, Group, Number, Option, flag, site_updates
-from cavity.likelihoods.named import NAMED
+from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
 SETTINGS = regression.settings("learnt")
 PRIOR_HELP = "of each coefficient, per unit of its column (default in the scale of column and target)"
 TRIALS = Option("--trials", "COLUMN", "numbers of trials, of binomial successes")
 MODEL = Group(
     "model",
-    Option("--likelihood", NAMED, regression.LIKELIHOOD_HELP),
+    Option("--likelihood", LIKELIHOODS_BY_NAME, regression.LIKELIHOOD_HELP),
     *SETTINGS,
     Number("--prior-variance", POSITIVE, "V", PRIOR_HELP),
     flag("--standardize", "coefficients and their prior are per standard deviation of the column"),

@@ -16,7 +16,7 @@ from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSID
 from cavity.cli.prequential import Scores
 from cavity.cli.standard_output import complain, progress
 from cavity.cli.table import categories_of, complete, in_order_of, some, with_categories
-from cavity.likelihoods.named import REAL, named
+from cavity.likelihoods.names import REAL_LIKELIHOODS, make_likelihood
 
 BATCH = 1000
 FEWEST = 10  # rows in a first batch to learn from
@@ -119,7 +119,7 @@ class Stream:
                 names = fitted if options.features is None else known.chosen(options.features, "--features")[0]
                 options.features = in_order_of(fitted, names)
             self.kind = self.kind or regression_data.default_likelihood(table, options, self.classes)
-        if self.classes is None and self.kind in (*regression_data.BINARY, regression_data.ORDERED):
+        if self.classes is None and self.kind in (*regression_data.BINARY_LIKELIHOODS, regression_data.ORDERED):
             kinds, _ = regression_data.kinds_of(complete(table, [options.target], options)[0], options.target)
             if len(kinds) < 2:
                 raise ValueError(
@@ -240,7 +240,7 @@ def resumed(path):
 
 def name_of(likelihood):
     """The name of a likelihood on the command line."""
-    name = next((name for name in regression_data.LIKELIHOODS if type(likelihood) is type(named(name))), None)
+    name = next((name for name in regression_data.LIKELIHOODS if type(likelihood) is type(make_likelihood(name))), None)
     if name is None:
         raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
     return name
@@ -253,12 +253,14 @@ def mean_of(problem, options):
         return (mean[0] if len(mean) == 1 else mean), format_numbers(mean)
     if mean == "zero":
         return 0.0, mean
-    y = problem.y - (0.0 if problem.offset is None or problem.likelihood in regression_data.COUNTS else problem.offset)
+    y = problem.y - (
+        0.0 if problem.offset is None or problem.likelihood in regression_data.COUNT_LIKELIHOODS else problem.offset
+    )
     weights = np.ones(len(y)) if problem.weights is None else problem.weights
-    if problem.likelihood in regression_data.COUNTS and mean == "constant":
+    if problem.likelihood in regression_data.COUNT_LIKELIHOODS and mean == "constant":
         exposure = np.ones(len(y)) if problem.offset is None else np.exp(problem.offset)
         found = float(np.log(max(weights @ y, 0.5) / (weights @ exposure)))
-    elif problem.likelihood not in REAL:
+    elif problem.likelihood not in REAL_LIKELIHOODS:
         raise ValueError(f"--mean {mean} has no meaning for --likelihood {problem.likelihood}; give numbers")
     elif mean == "constant":
         found = float(np.average(y, weights=weights))

@@ -396,7 +396,7 @@ def left_out(posterior, y, X=None, offset=None):
 def pit(likelihood, y, mean, variance):
     """Return the probabilities of values below, and up to, each observation; they differ for counts only."""
     at = [y - 1.0, y] if likelihood.discrete else [y]
-    each = [predictive.expectation(lambda f, i, at=v: likelihood.cdf(at[i, None], f), mean, variance) for v in at]
+    each = [predictive.integrate(lambda f, i, at=v: likelihood.cdf(at[i, None], f), mean, variance) for v in at]
     return each[0], each[-1]
 
 

@@ -271,8 +271,8 @@ class GaussianMixture(Public):
             model = settled(self, rows, threads)
             sweeps = MixtureSweeps(state_of(model, rows), rows, threads)
             starts = first_states(sweeps, means, init, run)
-            done = engine.best_of(partial(climbed, sweeps, moves), starts, run)
-        outcome = engine.outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
+            done = engine.choose_best(partial(climbed, sweeps, moves), starts, run)
+        outcome = engine.report_outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
         return posterior_of(model, sweeps, done, dataset.names, dataset.roles, **outcome)
 
     def fit_stochastic(

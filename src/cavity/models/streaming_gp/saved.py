@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.observation_digest import ObservationDigest
-from cavity.covariances.program import program_of
+from cavity.covariances.program import get_program
 from cavity.ep.options import Options
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.history import History, Watch
@@ -28,7 +28,7 @@ def rebuilt(stored, settings):
         inducing=Z if settings["given"] else None,
         **settings["model"],
     )
-    program, jitter = program_of(covariance, Z.shape[1]), model.jitter
+    program, jitter = get_program(covariance, Z.shape[1]), model.jitter
     basis = Basis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
     A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)

@@ -9,7 +9,7 @@ from cavity.covariances.base import Covariance
 from cavity.covariances.program import get_program
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
-from cavity.models.latent import MIN_VARIANCE
+from cavity.models.latent_posterior import MIN_VARIANCE
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns, prior_means
 

@@ -14,7 +14,7 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
-from cavity.models.latent import MIN_VARIANCE
+from cavity.models.latent_posterior import MIN_VARIANCE
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import INLINE, fractions

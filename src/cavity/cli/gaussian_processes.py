@@ -16,7 +16,7 @@ from cavity.covariances.strings import COVARIANCES_BY_NAME, INITIAL_NOISE_SHARE,
 from cavity.likelihoods.names import REAL_LIKELIHOODS
 from cavity.likelihoods.names import make_likelihood as named_likelihood
 from cavity.likelihoods.parameters import list_scales
-from cavity.models.process.periods import strongest_periods
+from cavity.models.process.periods import find_strongest_periods
 
 MEAN_FUNCTIONS = ("zero", "constant", "linear")
 LIKELIHOOD_OPTIONS = (
@@ -92,7 +92,7 @@ def covariance_of(problem, options):
     start = None if options.lengthscale is None else resolve_lengthscales(options, problem)
     period = options.period
     if period is None and options.ard and problem.y.ndim == 1:
-        period = strongest_periods(problem.X, problem.y, problem.spread)
+        period = find_strongest_periods(problem.X, problem.y, problem.spread)
     first = dict(ard=options.ard, lengthscale=start, period=period)
     return make_covariance(options.covariance or "rbf", problem.spread, size, **first)
 

@@ -13,21 +13,10 @@ from cavity.cli import gaussian_processes, input_tables, regression_data
 from cavity.cli.data_table import add_categories, categories_of, drop_incomplete, list_first, reorder_as_fit
 from cavity.cli.fit_commands import collect_fit_options, collect_typed, fit_command, format_numbers, format_seconds
 from cavity.cli.gaussian_processes import MEAN_FUNCTIONS, START_OPTIONS
-from cavity.cli.options import (
-    BELOW_1,
-    BETWEEN_0_AND_1,
-    FINITE_NUMBER,
-    FROM_0,
-    FROM_0_TO_1,
-    FROM_1,
-    NONNEGATIVE_NUMBER,
-    Number,
-    Option,
-    OptionGroup,
-)
+from cavity.cli.options import Number, Option, OptionGroup
 from cavity.cli.prequential import Scores
 from cavity.cli.standard_output import print_error, show_progress
-from cavity.likelihoods.named import REAL, named
+from cavity.likelihoods.names import REAL_LIKELIHOODS, make_likelihood
 
 DEFAULT_BATCH_ROWS = 1000
 MIN_ROWS_TO_LEARN = 10  # rows in a first batch to learn from
@@ -38,21 +27,21 @@ MEAN_HELP = (
     "as in --mean=-3,0.2 (default constant, for classes zero)"
 )
 SPARSITY_OPTIONS = (
-    Number("--inducing", FROM_1, "M", "most inducing points (default 200)"),
-    Number("--tolerance", NONNEGATIVE_NUMBER, "T", "nats a row below which none is added (default 1e-3)"),
-    Number("--jitter", BELOW_1, "J", "relative nugget of inducing points (default 1e-8)"),
-    Number("--alpha", FROM_0_TO_1, "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
+    Number("--inducing", "at least 1", "M", "most inducing points (default 200)"),
+    Number("--tolerance", "at least 0", "T", "nats a row below which none is added (default 1e-3)"),
+    Number("--jitter", "at least 0 and below 1", "J", "relative nugget of inducing points (default 1e-8)"),
+    Number("--alpha", "from 0 to 1", "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
 )
 MODEL_OPTIONS = (
-    Number("--mean", FINITE_NUMBER, "M", MEAN_HELP, several=True, words=MEAN_FUNCTIONS),
+    Number("--mean", "finite", "M", MEAN_HELP, several=True, words=MEAN_FUNCTIONS),
     *START_OPTIONS,
     *SPARSITY_OPTIONS,
 )
 STREAM_OPTIONS = (
-    Number("--batch", FROM_1, "N", f"rows in a batch (default {DEFAULT_BATCH_ROWS})", DEFAULT_BATCH_ROWS),
-    Number("--first", FROM_1, "N", "rows in the first one, which settings are learnt from (default --batch)"),
-    Number("--skip", FROM_0, "N", "rows at the beginning to leave out", 0),
-    Number("--forget", BETWEEN_0_AND_1, "F", "multiply what is known by F in (0, 1) before each further batch"),
+    Number("--batch", "at least 1", "N", f"rows in a batch (default {DEFAULT_BATCH_ROWS})", DEFAULT_BATCH_ROWS),
+    Number("--first", "at least 1", "N", "rows in the first one, which settings are learnt from (default --batch)"),
+    Number("--skip", "a whole number from 0", "N", "rows at the beginning to leave out", 0),
+    Number("--forget", "between 0 and 1", "F", "multiply what is known by F in (0, 1) before each further batch"),
 )
 FIXED_BY_STATE = (
     "likelihood",
@@ -146,7 +135,7 @@ class Stream:
                 names = fitted if options.features is None else known.chosen(options.features, "--features")[0]
                 options.features = reorder_as_fit(fitted, names)
             self.kind = self.kind or regression_data.choose_likelihood(table, options, self.classes)
-        if self.classes is None and self.kind in (*regression_data.BINARY, regression_data.ORDERED_PROBIT):
+        if self.classes is None and self.kind in (*regression_data.BINARY_LIKELIHOODS, regression_data.ORDERED_PROBIT):
             kinds, _ = regression_data.list_classes(
                 drop_incomplete(table, [options.target], options)[0], options.target
             )
@@ -269,7 +258,9 @@ def load_state(path):
 
 def name_of(likelihood):
     """The name of a likelihood on the command line."""
-    name = next((name for name in regression_data.LIKELIHOOD_NAMES if type(likelihood) is type(named(name))), None)
+    name = next(
+        (name for name in regression_data.LIKELIHOOD_NAMES if type(likelihood) is type(make_likelihood(name))), None
+    )
     if name is None:
         raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
     return name
@@ -282,12 +273,14 @@ def mean_of(problem, options):
         return (mean[0] if len(mean) == 1 else mean), format_numbers(mean)
     if mean == "zero":
         return 0.0, mean
-    y = problem.y - (0.0 if problem.offset is None or problem.likelihood in regression_data.COUNTS else problem.offset)
+    y = problem.y - (
+        0.0 if problem.offset is None or problem.likelihood in regression_data.COUNT_LIKELIHOODS else problem.offset
+    )
     weights = np.ones(len(y)) if problem.weights is None else problem.weights
-    if problem.likelihood in regression_data.COUNTS and mean == "constant":
+    if problem.likelihood in regression_data.COUNT_LIKELIHOODS and mean == "constant":
         exposure = np.ones(len(y)) if problem.offset is None else np.exp(problem.offset)
         found = float(np.log(max(weights @ y, 0.5) / (weights @ exposure)))
-    elif problem.likelihood not in REAL:
+    elif problem.likelihood not in REAL_LIKELIHOODS:
         raise ValueError(f"--mean {mean} has no meaning for --likelihood {problem.likelihood}; give numbers")
     elif mean == "constant":
         found = float(np.average(y, weights=weights))

@@ -20,7 +20,7 @@ import numpy as np
 from cavity.base.arrays import read_only
 from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.observation_digest import ObservationDigest, join_digests
-from cavity.likelihoods.parameters import scales_of
+from cavity.likelihoods.parameters import list_scales
 from cavity.models.latent_posterior import choose_schedule
 from cavity.models.process.model import choose_learnt, fill_open_parameters
 from cavity.models.streaming_gp.inducing_basis import InducingBasis, match_equal_rows
@@ -190,7 +190,7 @@ class Update:
 def take_rows_in(state, X, observations, learn, run):
     """Update a StreamingGPState by rows, None if there are none; return it."""
     now = state._now
-    learn, scales = choose_learnt(now.model, learn, observations.noise is not None, scales_of(now.model.likelihood))
+    learn, scales = choose_learnt(now.model, learn, observations.noise is not None, list_scales(now.model.likelihood))
     rows = None if X is None else observations.rows(X, BatchRows)
     if rows is None or rows.left_out.all():
         return state

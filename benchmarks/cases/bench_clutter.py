@@ -15,7 +15,7 @@ from cavity.ep.options import Options
 from cavity.models.clutter.cavities import evaluate
 from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.problem import DataPoints, Points
-from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
+from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate_points
 from cavity.runs.executors import Threads
 
 SETTING = reference.Setting()
@@ -128,7 +128,7 @@ def test_adf(measure, name):
         return (*reference.sweep_naive(x, site_tau, site_rho, SETTING, *start), site_tau, site_rho)
 
     calls = {
-        "cavity": lambda: assimilate(data, None),
+        "cavity": lambda: assimilate_points(data, None),
         "floats": lambda: reference.adf_floats(points, base, SETTING),
         "expert": lambda: reference.adf_vectors(x, base, SETTING),
         "naive": naive,

@@ -7,8 +7,8 @@ import numpy as np
 from cavity.cli import readers
 from cavity.cli.fits import collect_typed, end_lines, fit_command, site_options, timed
 from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, Group, Number, Option, site_updates
+from cavity.models.clutter.defaults import DEFAULT_CLUTTER_WEIGHT as WEIGHT
 from cavity.models.clutter.model import Clutter
-from cavity.models.clutter.settings import WEIGHT
 
 POINTS_LISTED = 20  # most clutter points listed
 CLUTTER_VARIANCE = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"

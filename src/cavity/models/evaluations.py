@@ -25,7 +25,7 @@ class EvidencePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class SavedEvaluation:
     """What a search needs of an evaluation before the process was killed."""
 
     log_evidence: float = np.nan
@@ -50,7 +50,7 @@ class Evaluations:
 
     def __init__(self, evidence, vector, job=QUIET):
         self.evidence, self.vector, self._job, self._next = evidence, vector, job, 0
-        state = job.resumed(Remembered)
+        state = job.resumed(SavedEvaluation)
         self._points, self._sites = ([], None) if state is None else (state["points"], state["sites"])
         self._last = None  # an evaluation that is not kept yet: its gradient may follow
 
@@ -69,14 +69,14 @@ class Evaluations:
         try:
             point = self.evidence.at(settings, **options)
         except (ArithmeticError, np.linalg.LinAlgError):
-            self._last = Remembered()
+            self._last = SavedEvaluation()
             raise
-        self._last = Remembered(point.log_evidence, point.converged)
+        self._last = SavedEvaluation(point.log_evidence, point.converged)
         return point
 
     def gradient(self, point):
         """Return the gradient of the log evidence and the log prior at the last point, (n,)."""
-        if isinstance(point, Remembered):
+        if isinstance(point, SavedEvaluation):
             gradient = point.gradient.copy()
         else:
             gradient = self.vector.gradient(self.evidence, point)

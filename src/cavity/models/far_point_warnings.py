@@ -8,7 +8,7 @@ BEYOND_SD = 5.0  # beyond the norm of most points of a spherical normal, sqrt(d)
 MOST_FAR_POINTS = 4  # that any data may have
 
 
-def far_sd(d):
+def choose_far_sd(d):
     """Return how many standard deviations from its centre a point in d dimensions is far."""
     return np.sqrt(d) + BEYOND_SD
 
@@ -21,7 +21,7 @@ def are_many(far, n, share):
 def warn_of_far_points(far, points, d, what, remedy):
     """Warn that so many of the `points`, in words, are far from what the settings, in words, expect."""
     warn(
-        f"{far} of {points} lie more than {far_sd(d):.3g} standard deviations from {what}: the settings are not those "
-        f"of such data; give others, {remedy}",
+        f"{far} of {points} lie more than {choose_far_sd(d):.3g} standard deviations from {what}: the settings are not "
+        f"those of such data; give others, {remedy}",
         SettingsWarning,
     )

@@ -42,11 +42,11 @@ class FreeSettings:
     def describe(self, settings, problem=None):
         """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
         names, values, by_prior = self.describe_prior(settings, problem)
-        jacobian = block_diagonal(by_prior, self.free.jacobian(settings.likelihood))
+        jacobian = make_block_diagonal(by_prior, self.free.jacobian(settings.likelihood))
         return [*names, *self.free.labels()], [*values, *self.free.values(settings.likelihood)], jacobian
 
 
-def block_diagonal(*blocks):
+def make_block_diagonal(*blocks):
     """Return the matrix that has square blocks on its diagonal."""
     n, first = sum(map(len, blocks)), 0
     matrix = np.zeros((n, n))

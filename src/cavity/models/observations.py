@@ -15,7 +15,7 @@ from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, reduce_runs
 from cavity.sources.sources import Source, open_source
 
-MOST_KINDS = 16  # of labels that are told apart: two of them are what there should be
+MAX_LABEL_KINDS = 16  # of labels that are told apart: two of them are what there should be
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +81,7 @@ class Observations:
         y, chosen = columns["y"], () if likelihood is not None else ("likelihood",)
         likelihood = default(y) if likelihood is None else likelihood
         if remote:
-            y, classes = code_remotely(y, likelihood)
+            y, classes = code_remote_labels(y, likelihood)
         elif fitted is None:
             y, classes = coded(y, likelihood)
         else:
@@ -93,7 +93,7 @@ class Observations:
             y if remote else observations(likelihood, y, n),
             offset,
             None if weights is None else row_weights(weights, n, some=some),
-            row_noise(likelihood, noise, n),
+            check_row_noise(likelihood, noise, n),
             classes,
             dataset.names,
             dataset.roles,
@@ -115,7 +115,7 @@ class Observations:
         return {"columns": self.names, "classes": self.classes, "roles": self.roles}
 
 
-def row_noise(likelihood, value, n):
+def check_row_noise(likelihood, value, n):
     """Return n known variances of Gaussian noise, one per row of X: positive; None if there are none."""
     if value is None:
         return None
@@ -128,7 +128,7 @@ def row_noise(likelihood, value, n):
     return noise
 
 
-def code_remotely(y, likelihood):
+def code_remote_labels(y, likelihood):
     """Return the y of a remote collection as the likelihood takes it, and what its numbers stand for: `labels.coded`.
 
     Numbers that are no labels are checked where they are used.
@@ -138,22 +138,22 @@ def code_remotely(y, likelihood):
         return y, None
     with Threads(1) as thread:
         y.summary(thread)
-        kinds = reduce_runs(by_blocks(_kinds_of, add=_join_kinds), None, [y], thread, add=_join_kinds)
+        kinds = reduce_runs(by_blocks(_find_kinds, add=_join_kinds), None, [y], thread, add=_join_kinds)
     codes, classes = coded(kinds, likelihood)
     numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
-    return Source([y.parts[0].changed(partial(_numbers_of, kinds, numbers))], "y"), classes
+    return Source([y.parts[0].changed(partial(_code_values, kinds, numbers))], "y"), classes
 
 
-def _kinds_of(y, start, _):
+def _find_kinds(y, start, _):
     """Return the different values of a block, in order; of many the first."""
-    return np.unique(y)[:MOST_KINDS]
+    return np.unique(y)[:MAX_LABEL_KINDS]
 
 
 def _join_kinds(left, right):
     """Return the different values of two."""
-    return np.union1d(left, right)[:MOST_KINDS]
+    return np.union1d(left, right)[:MAX_LABEL_KINDS]
 
 
-def _numbers_of(kinds, numbers, values):
+def _code_values(kinds, numbers, values):
     """Return the number that stands for each value, of a few kinds in order."""
     return numbers[np.searchsorted(kinds, values)]

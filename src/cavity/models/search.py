@@ -30,13 +30,13 @@ MOST_ROUNDS = 5  # of the search from one start, while each gains more than GAIN
 GAIN_OF_A_ROUND = 1e-3
 ROUGH_STEPS = 8  # of L-BFGS-B from a start of another kind: by then it is within a few nats of where it ends
 CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
-FARTHER = float(np.log(100.0))  # free numbers that are less certain than this are not known at all
-NOT_LEARNT = "the search for hyperparameters did not come to rest"
+FAR_LOG_STEP = float(np.log(100.0))  # free numbers that are less certain than this are not known at all
+SEARCH_NOT_CONVERGED = "the search for hyperparameters did not come to rest"
 NO_MAXIMUM = "the log evidence has no maximum: it still rises at the end of the range that is searched"
 MAX_SWEEPS_ON_PLATEAU = 50  # of EP, at places that the search has not come near: where it fails it takes them all
 PLATEAU_SLOPE = 1e-2  # of the largest entry of a gradient, or nats if that is below 1: a plateau has smaller slopes
 FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
-STARTS = "starting points"  # the stage of a search before it climbs
+STARTING_STAGE = "starting points"  # the stage of a search before it climbs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class SearchResult:
     start: tuple | None = None  # sites for the last fit to start from
 
 
-def search_tol(slope, n_rows=FEW_ROWS):
+def choose_search_tol(slope, n_rows=FEW_ROWS):
     """The tolerance of a fit on the way, where the last gradient had this largest entry: their errors are small to it.
 
     Those of the gradient grow with the root of the number of rows.
@@ -85,7 +85,7 @@ class Objective:
         self.places, self.steepness = [], 0.0  # of all evaluations; see `unexplored_places`
 
     def _tol(self):
-        return max(search_tol(self.slope, self.n_rows), self.evidence.options.tol)
+        return max(choose_search_tol(self.slope, self.n_rows), self.evidence.options.tol)
 
     def _point(self, x, options=None):
         """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
@@ -137,7 +137,7 @@ class Objective:
         return value, slopes
 
 
-class _Stopped(Exception):
+class StoppedByCallback(Exception):
     """The callback has asked to stop."""
 
 
@@ -156,7 +156,7 @@ def evaluate_starts(objective, places, job, afresh=False):
 def warn_without_start(n, job):
     """Return the status of a search that EP failed in wherever it could have begun, and warn."""
     warn(f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning)
-    return STOPPED if job.stopped else NOT_LEARNT
+    return STOPPED if job.stopped else SEARCH_NOT_CONVERGED
 
 
 def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bounds=True):
@@ -217,7 +217,7 @@ def check_end(objective, value, slope, job):
         f"{slope:.2g} nats after {len(objective.values) + objective.failures} evaluations",
         ConvergenceWarning,
     )
-    return STOPPED if job.stopped else NOT_LEARNT
+    return STOPPED if job.stopped else SEARCH_NOT_CONVERGED
 
 
 def check_end_at_bounds(status, objective, x, bounds):
@@ -254,20 +254,20 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=
     best = place, *objective(place)
 
     def enough(best):
-        return job.after(next(number), objective=-best[1], change=lambda: free_slope(best, bounds))
+        return job.after(next(number), objective=-best[1], change=lambda: find_free_slope(best, bounds))
 
     enough(best)
     for first in (True, *[False] * (rounds - 1)):
         before = best[1]
         if not job.stopped:
             best = _descend(objective, best, bounds, gain, most, enough, root if first else None)
-        slope = free_slope(best, bounds, root)
+        slope = find_free_slope(best, bounds, root)
         if job.stopped or is_flat(slope, best[1]) or not best[1] < before - GAIN_OF_A_ROUND:
             break
     return best[1], best[0], slope
 
 
-def free_slope(best, bounds, root=None):
+def find_free_slope(best, bounds, root=None):
     """The largest entry of a gradient that no bound stops; see `climb` for the root."""
     (x, _, slope), (low, high) = best, bounds.T
     stopped = (slope > 0) & (x <= low) | (slope < 0) & (x >= high)
@@ -292,11 +292,11 @@ def _descend(objective, best, bounds, gain, most, enough, root=None):
         if value < best[1]:
             best = x.copy(), value, slope
         if before is None and enough(best):
-            raise _Stopped
+            raise StoppedByCallback
         return length * value, length * slope if root is None else root.T @ slope
 
     options = {"maxiter": most, "maxfun": EVALUATIONS_A_STEP * most, "ftol": gain, "gtol": least * length}
-    with suppress(_Stopped):
+    with suppress(StoppedByCallback):
         optimize.minimize(scaled, first, jac=True, method="L-BFGS-B", bounds=box, options=options)
     return best
 
@@ -335,7 +335,7 @@ def leave_plateaus(objective, best, bounds, job=QUIET):
 def _better_place(objective, best, bounds, job):
     """Return the first of the `unexplored_places` that is better than the best one, or None."""
     number = count(1)
-    for places in unexplored_places(objective, best[1], bounds):
+    for places in find_unexplored_points(objective, best[1], bounds):
         for place in places:
             failures = objective.failures
             value = objective.value(place, max_iter=MAX_SWEEPS_ON_PLATEAU)
@@ -348,7 +348,7 @@ def _better_place(objective, best, bounds, job):
     return None
 
 
-def unexplored_places(objective, x, bounds):
+def find_unexplored_points(objective, x, bounds):
     """Return places in the free numbers that have made no difference so far: lists of them, on either side of each.
 
     In these numbers every gradient of the search had an entry below PLATEAU_SLOPE. Their values are FARTHER apart, as
@@ -356,9 +356,9 @@ def unexplored_places(objective, x, bounds):
     """
     explored, lists = np.array(objective.places), []
     for i in np.flatnonzero((objective.steepness < PLATEAU_SLOPE) & np.all(np.isfinite(bounds), axis=1)):
-        for way, bound in zip((-FARTHER, FARTHER), bounds[i], strict=True):
+        for way, bound in zip((-FAR_LOG_STEP, FAR_LOG_STEP), bounds[i], strict=True):
             values = np.append(np.arange(x[i], bound, way)[1:], bound)
-            far = np.min(np.abs(values[:, None] - explored[:, i]), axis=1) > 0.5 * FARTHER
+            far = np.min(np.abs(values[:, None] - explored[:, i]), axis=1) > 0.5 * FAR_LOG_STEP
             lists.append([np.where(np.arange(len(x)) == i, value, x) for value in values[far]])
     return lists
 

@@ -4,15 +4,15 @@ import numpy as np
 
 from cavity.base.loop import STOPPED
 from cavity.jobs.job import QUIET
-from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FARTHER
+from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FAR_LOG_STEP
 
 CURVATURE_TOL = 1e-5  # of the fits for these: more changes the seventh digit
-CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
+MIN_STANDARD_CURVATURE = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
 NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
 
 
-def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: False, job=QUIET):
+def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: False, job=QUIET):
     """Return the standard errors of values at a maximum of the log evidence.
 
     Parameters
@@ -46,7 +46,7 @@ def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: F
     if job.stopped:
         return [None] * len(x), f"no standard errors: {STOPPED}"
     if matrix is not None:
-        doubtful[free[np.diagonal(matrix) < CLEAR]] = True
+        doubtful[free[np.diagonal(matrix) < MIN_STANDARD_CURVATURE]] = True
     flat = [i for i in np.flatnonzero(doubtful) if is_flat(i)]
     if matrix is None:
         return [None] * len(x), NO_FIXED_POINT
@@ -59,7 +59,7 @@ def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: F
     size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
     rows = jacobian / size[:, None]
     sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
-    known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FARTHER**2)
+    known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FAR_LOG_STEP**2)
     words = ", ".join(name for name, one in zip(names, known, strict=True) if not one)
     note = f"no standard error of {words}: the log evidence is flat there" if words else ""
     return [float(value) if one else None for value, one in zip(sd, known, strict=True)], note

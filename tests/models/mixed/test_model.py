@@ -9,7 +9,7 @@ from scipy import stats
 import cavity
 from cavity import likelihoods
 from cavity.models.mixed import solution
-from cavity.models.mixed.learn import FreeCovariances, MixedEvidence, Root
+from cavity.models.mixed.variance_search import FreeCovariances, MixedEvidence, Root
 
 RNG = np.random.default_rng(0)
 N = 150

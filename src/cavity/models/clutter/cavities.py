@@ -97,12 +97,13 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
     if points.data.kind == REMOTE:
         runs = Runs(source)
-        found, _ = runs.each(_evaluate_there, (points.units, sites.tau, sites.rho), runs.put(sites.cut(runs.spans)))
-        value, sums = (np.concatenate(each) for each in zip(*found, strict=True))
+        belief, remote_sites = (points.units, sites.tau, sites.rho), runs.put(sites.cut(runs.spans))
+        results, _ = runs.each(_evaluate_remote_run, belief, remote_sites)
+        value, sums = (np.concatenate(parts) for parts in zip(*results, strict=True))
     else:
         value = np.empty(n)
         known = points.units, sites, fitted, (log_z, odds, value)
-        sums = np.concatenate(list(map_runs(_evaluate_here, known, [source], threads, grain=points.most_blocks)))
+        sums = np.concatenate(list(map_runs(_evaluate_local_run, known, [source], threads, grain=points.most_blocks)))
     for i, *densities, value[i] in evaluate_lost(points, sites) if fitted else ():
         if not values_only:
             log_z[i], odds[i] = densities
@@ -111,7 +112,7 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     return log_z, odds, value, sums
 
 
-def _evaluate_here(run, known):
+def _evaluate_local_run(run, known):
     """A task: evaluate the points of a run into their places; return the sums of site values by chunk."""
     units, sites, fitted, (log_z, odds, value) = known
     part, (x,) = slice(run.start, run.stop), run.arrays
@@ -120,7 +121,7 @@ def _evaluate_here(run, known):
     return _evaluate_rows(units, x, own, sites.tau, sites.rho, (*densities, value[part]))
 
 
-def _evaluate_there(run, known, own):
+def _evaluate_remote_run(run, known, own):
     """A task of dask: the log site values of a run, and their sums by chunk; nothing is left behind."""
     (units, tau, rho), (x,) = known, run.arrays
     values = np.empty((3, len(x)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from cavity import _core
 from cavity.ep.geometry import Geometry
-from cavity.models.clutter.problem import moment_change
+from cavity.models.clutter.problem import find_moment_change
 from cavity.runs.merge import starts
 
 kernel = _core.load("clutter_cavities", _core.BASELINE)
@@ -28,7 +28,7 @@ class SphericalBelief:
 
     def change_from(self, old):
         """Change of the moments: means in standard deviations, variances relative."""
-        return float(moment_change((old.mean, old.variance), (self.mean, self.variance)))
+        return float(find_moment_change((old.mean, old.variance), (self.mean, self.variance)))
 
 
 class Spherical(Geometry):

@@ -5,7 +5,7 @@ import numpy as np
 from cavity import _core
 from cavity.ep.damping import IN_TURN, DampingOfEach
 from cavity.models.clutter import cavities
-from cavity.models.clutter.problem import ClutterSites, moment_change
+from cavity.models.clutter.problem import ClutterSites, find_moment_change
 from cavity.models.clutter.sweeps import Sweeper
 from cavity.runs.executors import spans
 
@@ -53,7 +53,7 @@ class LaneSweeper(Sweeper):
             skipped[b] = single.visit_lost(skipped[b])
             self.replace(b, single.sites)
         self.improper.append(skipped)
-        change = moment_change(old, self._moments()) / self.damping.step
+        change = find_moment_change(old, self._moments()) / self.damping.step
         self.damping.after(change)
         return change, skipped == 0
 

@@ -20,14 +20,14 @@ from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
-from cavity.models.clutter import settings
-from cavity.models.clutter.posterior import ClutterPosterior, posterior_of
+from cavity.models.clutter import defaults
+from cavity.models.clutter.posterior import ClutterPosterior, make_posterior
 from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.solution import solve, warn_of_outcome
 from cavity.models.clutter.sweeps import Visits
 from cavity.sources.dataset import MEMORY
 
-LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_power=0.0)  # of the options
+OPTION_LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_power=0.0)  # of the options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Clutter(Public):
         points = data.rows(slice(0, data.shape[0]))
         arrays.check_finite(points, "x")
         given = {name: getattr(self, name) for name in keep}
-        return replace(self, **settings.scale_settings(points, given))
+        return replace(self, **defaults.scale_settings(points, given))
 
     def fit(
         self,
@@ -238,7 +238,7 @@ class Clutter(Public):
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        run = Options.checked(**LIMITS, **iteration, **watched)
+        run = Options.checked(**OPTION_LIMITS, **iteration, **watched)
         visits = Visits.checked(order, rng, data.shape[-2])
         check_method(method, run, order, data.kind)
         arrays.matrix((math.prod(data.shape[:-1]), data.shape[-1] + 1), "x has so many points: their sites,")
@@ -246,8 +246,8 @@ class Clutter(Public):
         with run.open(self, {"x": data.values}, uses_blas=False, order=order, rng=visits.rng) as threads:
             sites, outcome = solve(points, method, run, visits, threads)
         warn_of_outcome(outcome, run)
-        posterior = posterior_of(self, points, sites, outcome, method)
-        settings.warn_of_strangers(points, self, posterior)
+        posterior = make_posterior(self, points, sites, outcome, method)
+        defaults.warn_of_far_data(points, self, posterior)
         return posterior
 
 

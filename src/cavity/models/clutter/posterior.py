@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
 
 
-MODEL = {  # settings
+MODEL_SETTINGS = {  # settings
     "clutter_weight": records.POSITIVE,
     "clutter_variance": records.POSITIVE,
     "noise_variance": records.POSITIVE,
@@ -38,19 +38,19 @@ MODEL = {  # settings
     "prior_variance": records.POSITIVE,
     "clutter_mean": records.NUMBERS,
 }
-TRACE = {  # a batch has the axis B
+TRACE_ARRAYS = {  # a batch has the axis B
     "change?": Array("c B?", "any"),
     "improper?": Array("i B?", "nonnegative", kind="i"),
     "double_loop?": Array("B?", "nonnegative", kind="i"),
 }
-BEFORE = {
+BEFORE_ARRAYS = {
     "before_mean": Array("B? D | ()"),
     "before_variance": Array("B?", "positive"),
     "before_log_evidence": Array("B?"),
 }
 
 
-def _fits(stored, settings, sizes):
+def _find_misfit(stored, settings, sizes):
     """Whether what is known of a posterior fits together, as a rule of its record."""
     tau, mean, model = stored["state_site_tau"], stored["mean"], settings["model"]
     d, n = tau.shape[-1], tau.shape[-2]
@@ -66,16 +66,16 @@ def _fits(stored, settings, sizes):
     return None
 
 
-RECORD = Record(
-    {f"{name}?": array for name, array in BEFORE.items()},
+CLUTTER_RECORD = Record(
+    {f"{name}?": array for name, array in BEFORE_ARRAYS.items()},
     {},
-    (records.together(*BEFORE), _fits),
-    {name: f"before.{place}" for place, name in enumerate(BEFORE)},
+    (records.together(*BEFORE_ARRAYS), _find_misfit),
+    {name: f"before.{place}" for place, name in enumerate(BEFORE_ARRAYS)},
     order=("state_", "units_", "trace_", ""),
 )
 
 
-def posterior_of(model, points, sites, outcome, method, before=None):
+def make_posterior(model, points, sites, outcome, method, before=None):
     """Turn sites in working units and what became of each problem into a posterior in units of the data.
 
     `before` is the posterior that an update started from.
@@ -150,7 +150,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         earlier versions.
     """
 
-    model: Clutter = field(metadata=saved(MODEL))
+    model: Clutter = field(metadata=saved(MODEL_SETTINGS))
     mean: FloatOrArray = field(metadata=saved(Array("B? D | ()")))
     variance: FloatOrArray = field(metadata=saved(Array("B?", "positive")))
     log_evidence: FloatOrArray = field(metadata=saved(Array("B?")))
@@ -159,7 +159,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     status: Any = field(metadata=saved(Array("B?", kind="U")))
     method: str = field(metadata=saved(one_of("ep", "adf")))
     n_samples: int = field(metadata=saved(integer(1)))
-    trace: dict[str, Any] = field(metadata=saved(Part(TRACE, "trace_")))
+    trace: dict[str, Any] = field(metadata=saved(Part(TRACE_ARRAYS, "trace_")))
     before: tuple[Any, ...] | None
     _sites: ClutterSites = field(metadata=saved(Part(ClutterSites, "state_")))
     _units: WorkingUnits = field(metadata=saved(Part(WorkingUnits, "units_")))
@@ -167,7 +167,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
     kind: ClassVar[str] = "clutter"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = CLUTTER_RECORD
 
     @property
     def prior(self) -> Any:
@@ -316,7 +316,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             sites, outcome = filter_points(points, Visits(), threads)
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))
-        return posterior_of(self.model, points, sites, outcome, "adf", before=self)
+        return make_posterior(self.model, points, sites, outcome, "adf", before=self)
 
     def _marginals(self):
         """Those of the signal's location, of a batch those of each problem in turn."""

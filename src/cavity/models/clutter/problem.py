@@ -19,7 +19,7 @@ from cavity.sources.parts import ArrayRows
 from cavity.sources.reading import rows
 from cavity.sources.sources import Source, open_source
 
-NUMBERS_AT_ONCE = 32  # of blocks of SUMMED_ROWS, d + 1 for a point: some 20 ms of work
+CHUNK_NUMBERS_PER_CHECK = 32  # of blocks of SUMMED_ROWS, d + 1 for a point: some 20 ms of work
 SUMMED_ROWS = _core.best("clutter").chunk_rows  # rows of a partial sum
 
 EXTREME_ROWS = 1 << 18  # whose extremes are found in one call
@@ -209,7 +209,7 @@ class Points:
     @property
     def most_blocks(self):
         """How many blocks of a source are worked on between two looks at whether the fit is interrupted."""
-        return max(1, NUMBERS_AT_ONCE // (self.shape[1] + 1))
+        return max(1, CHUNK_NUMBERS_PER_CHECK // (self.shape[1] + 1))
 
     def arguments(self, part):
         """What kernels read of a slice of the points of one problem, or of those in memory in any order."""
@@ -285,7 +285,7 @@ class ClutterSites:
         return total + 0.5 * (d * np.log(units.prior_rho / self.rho) - units.prior_rho * distance2)
 
 
-def moment_change(old, new):
+def find_moment_change(old, new):
     """Largest change of spherical posteriors given as (mean, variance): means in standard deviations, variances."""
     shift = np.max(np.abs(new[0] - old[0]), axis=-1) / np.sqrt(new[1])
     return np.maximum(shift, np.abs(new[1] / old[1] - 1.0))

@@ -14,9 +14,9 @@ import numpy as np
 from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate, warn_unconverged
 from cavity.jobs.job import QUIET
 from cavity.models.clutter.lanes import LaneSweeper
-from cavity.models.clutter.power import PowerSweeper
+from cavity.models.clutter.power_ep import PowerSweeper
 from cavity.models.clutter.problem import ClutterSites
-from cavity.models.clutter.sweeps import RemoteSweeper, Sweeper, Visits, assimilate
+from cavity.models.clutter.sweeps import RemoteSweeper, Sweeper, Visits, assimilate_points
 from cavity.sources.dataset import REMOTE
 
 
@@ -48,7 +48,7 @@ def solve(points, method, options, visits, threads):
 def filter_points(points, visits, threads, job=QUIET):
     """ADF on one problem or each of a batch, all in the same order; returns as `solve` does."""
     order = visits.of_pass(points.shape[0])
-    sites = threads.run(lambda one: assimilate(one, order, job), zip(points.problems))
+    sites = threads.run(lambda one: assimilate_points(one, order, job), zip(points.problems))
     job.after(1, rows=points.shape[0])
     status, n_iter = np.full(len(sites), CONVERGED, dtype=object), np.ones(len(sites), dtype=int)
     return ClutterSites.together(points, sites), Outcome(status=status, n_iter=n_iter, trace={})

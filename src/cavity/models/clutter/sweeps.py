@@ -16,7 +16,7 @@ from cavity.jobs.job import QUIET
 from cavity.models.clutter import cavities
 from cavity.models.clutter.cavities import kernel
 from cavity.models.clutter.geometry import Spherical
-from cavity.models.clutter.problem import SUMMED_ROWS, ClutterSites, moment_change
+from cavity.models.clutter.problem import SUMMED_ROWS, ClutterSites, find_moment_change
 from cavity.runs.merge import merge, merge_runs, starts
 from cavity.runs.remote import Runs
 from cavity.runs.runs import reduce_runs
@@ -62,7 +62,7 @@ class Visits:
         return [Visits(self.order, rng) for rng in self.rng.spawn(count)]
 
 
-def assimilate(points, order, job=QUIET):
+def assimilate_points(points, order, job=QUIET):
     """One ADF pass over the points of one problem; returns the sites."""
     sites = ClutterSites.empty(points)
     sites.site_value, sites.log_evidence = np.empty(len(sites.site_rho)), 0.0
@@ -84,13 +84,13 @@ def assimilate(points, order, job=QUIET):
     return sites
 
 
-def _renew_here(run, known):
+def _renew_local_run(run, known):
     """A task: renew the sites of a run of points in place."""
     units, sites, damping = known
     return _renew_rows(units, *run.arrays, *sites.part(slice(run.start, run.stop)), sites.tau, sites.rho, damping)
 
 
-def _renew_there(run, known, own):
+def _renew_remote_run(run, known, own):
     """A task of dask: renew the sites of a run, which stay with it."""
     units, tau, rho, damping = known
     site_tau, site_rho = (each.copy() for each in own)
@@ -138,7 +138,7 @@ class Sweeper:
             before.append(self.sites.moments)  # to and back is a change too
             skipped += self.all_at_once()
         self.improper.append([skipped])  # of each problem
-        change = max(moment_change(old, self.sites.moments) for old in before) / self.damping.step
+        change = max(find_moment_change(old, self.sites.moments) for old in before) / self.damping.step
         self.damping.after(change)
         return np.array([change]), np.array([skipped == 0])
 
@@ -170,7 +170,7 @@ class Sweeper:
     def renew(self):
         """Renew all sites from the posterior of now; return how many were skipped, and the sum of the sites."""
         points, known = self.points, (self.points.units, self.sites, self.damping.step)
-        return reduce_runs(_renew_here, known, [points.data.source], self.threads, grain=points.most_blocks)
+        return reduce_runs(_renew_local_run, known, [points.data.source], self.threads, grain=points.most_blocks)
 
     def visit_lost(self, skipped):
         """Visit the sites that kernels leave alone because their cavities are lost; return how many stay skipped."""
@@ -267,7 +267,7 @@ class RemoteSweeper(Sweeper):
         if self._held is None:
             self._held = self._runs.put(sites.cut(spans))
         known = self.points.units, sites.tau, sites.rho, self.damping.step
-        found, self._held = self._runs.each(_renew_there, known, self._held)
+        found, self._held = self._runs.each(_renew_remote_run, known, self._held)
         for span, new in zip(spans, self._runs.fetch(self._held), strict=True):
             sites.site_tau[slice(*span)], sites.site_rho[slice(*span)] = new
         counts = [-(-(stop - start) // SUMMED_ROWS) for start, stop in spans]

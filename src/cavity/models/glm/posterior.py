@@ -28,7 +28,7 @@ from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
 from cavity.models.hyperparameters import format_hyperparameters_table
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrate_log_density
-from cavity.models.linear.evidence import PRIOR, weight_gradient
+from cavity.models.linear.evidence import PRIOR_VARIANCE, find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
 from cavity.sources.chunkwise import map_chunks
@@ -185,8 +185,9 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         if "()" not in likelihood or "likelihood" in chosen:
             yield "likelihood", likelihood
         columns = variances[self.intercept :]
-        learnt = self.hyperparameters is not None and any(name.startswith(PRIOR) for name in self.hyperparameters.names)
-        if (learnt or PRIOR in chosen) and columns.size:
+        names = self.hyperparameters.names if self.hyperparameters else ()
+        learnt = any(name.startswith(PRIOR_VARIANCE) for name in names)
+        if (learnt or PRIOR_VARIANCE in chosen) and columns.size:
             ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
             yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
         if self.intercept:
@@ -252,7 +253,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
         apart = self.mean - prior.mean
         if prior.variance.ndim < 2:
-            slopes = weight_gradient(prior.variance, apart, self.variance)
+            slopes = find_weight_gradient(prior.variance, apart, self.variance)
             return slopes if prior.variance.ndim else float(np.sum(slopes))
         # (|C^-1 B|^2 + |C^-1 (mean - prior mean)|^2 - D)/2, C and B the roots of prior and posterior
         spread = linalg.solve_triangular(prior.root, self._covariance.full_root(), lower=True)

@@ -12,7 +12,7 @@ from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, weights_of
 from cavity.likelihoods.parameters import open_parameters
 from cavity.models.glm.weights import Weights
-from cavity.models.linear.learn import learn_settings
+from cavity.models.linear.evidence_search import learn_settings
 from cavity.models.linear.solution import Solution
 from cavity.models.search import SearchResult
 

@@ -9,15 +9,15 @@ from cavity.base.errors import SettingsWarning, warn, within_range
 from cavity.base.frozen import unchecked
 from cavity.base.labels import is_ordered
 from cavity.base.rows import Rows
-from cavity.models.defaults import location_and_spread, prior_scale
+from cavity.models.defaults import find_location_and_spread, find_prior_scale
 from cavity.models.linear.prior import Prior
 from cavity.sources.features import SPARSE, column_scales, constant_columns, kind_of, limits_of, prepared_rows
 
-WIDER = 100.0  # prior variance of an intercept over that of the effect of a column
+INTERCEPT_VARIANCE_RATIO = 100.0  # prior variance of an intercept over that of the effect of a column
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Resolved:
+class ResolvedModel:
     """A model whose settings are numbers, and rows as its weights take them."""
 
     model: object  # the GLM
@@ -44,18 +44,18 @@ def resolve_defaults(model, rows):
         If there is no intercept and nobody said that there should be none; if there are two.
     """
     given = {"prior_variance": model.prior_variance is not None, "intercept": model.intercept is not True}
-    added = adds_intercept(model.intercept)
-    constant = _checked_intercept(model, rows, added)
-    columns = Columns.of(model, rows, added)
+    added = has_added_intercept(model.intercept)
+    constant = _check_intercept_and_rows(model, rows, added)
+    columns = ColumnScales.of(model, rows, added)
     mean, variance = model.prior_mean, model.prior_variance
     if added or variance is None:
-        location, spread = location_and_spread(model.likelihood, rows)
-        size = prior_scale(model.likelihood) * spread
+        location, spread = find_location_and_spread(model.likelihood, rows)
+        size = find_prior_scale(model.likelihood) * spread
     if variance is None:
-        variance = 1.0 if model.approximation == "diagonal" else scaled_to(columns, constant, location, size)
+        variance = 1.0 if model.approximation == "diagonal" else scale_prior_variance(columns, constant, location, size)
     if added:
         wide = None if model.intercept is True else model.intercept
-        mean, variance = with_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
+        mean, variance = add_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
     if added or columns.scaled:
         rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
@@ -64,11 +64,11 @@ def resolve_defaults(model, rows):
     kept["chosen"] = tuple(name for name, known in given.items() if not known)
     if variance is not model.prior_variance:
         model = replace(model, prior_mean=mean, prior_variance=variance)
-    model = unchecked(model, intercept=False, **scaling_settings(columns.centre, columns.spread, added))
-    return Resolved(model, rows, kept)
+    model = unchecked(model, intercept=False, **make_scaling_settings(columns.centre, columns.spread, added))
+    return ResolvedModel(model, rows, kept)
 
 
-def scaling_settings(centre, spread, added):
+def make_scaling_settings(centre, spread, added):
     """Return the settings of a model in numbers that does to columns what was done to them, for rows as in the fit.
 
     Where an intercept was added the model is that of prepared rows, whose first column are the ones.
@@ -78,7 +78,7 @@ def scaling_settings(centre, spread, added):
     return {"standardize": bool(np.any(spread != 1.0)), "centre": centre}
 
 
-def _checked_intercept(model, rows, added):
+def _check_intercept_and_rows(model, rows, added):
     """Return which columns of X are constant, a mask; warn where there is no intercept, or one too many."""
     if added and learns_level(model.likelihood):
         raise arrays.wrong(
@@ -99,14 +99,14 @@ def warn_of_intercepts(intercept, constant, likelihood=None):
         )
     learns = has_thresholds and learns_level(likelihood)
     another = "open thresholds stand for the intercept" if learns else f"intercept={intercept!r} adds another one"
-    if constant.any() and (learns or adds_intercept(intercept)):
+    if constant.any() and (learns or has_added_intercept(intercept)):
         warn(
             f"X has a constant column and {another}: only the prior tells them apart; leave one of them out",
             SettingsWarning,
         )
 
 
-def checked_intercept(intercept):
+def check_intercept(intercept):
     """Return the setting of that name: None, True, False, or a prior variance."""
     if isinstance(intercept, bool | np.bool_):
         return bool(intercept)
@@ -115,7 +115,7 @@ def checked_intercept(intercept):
     return None if intercept is None else arrays.number(intercept, "intercept", low=0)
 
 
-def adds_intercept(intercept):
+def has_added_intercept(intercept):
     """Return whether the setting of that name, once checked, asks for a column of ones."""
     return intercept is not None and intercept is not False
 
@@ -126,7 +126,7 @@ def learns_level(likelihood):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class ColumnScales:
     """What is done to the columns of X, and their means and scales (`column_scales`) after it."""
 
     mean: np.ndarray | None  # (D,); None for sparse X, and where nobody asks
@@ -164,17 +164,17 @@ class Columns:
         return self.spread is not None
 
 
-def scaled_to(columns, constant, location, size):
+def scale_prior_variance(columns, constant, location, size):
     """Return prior variances of the weights of columns; that of a constant one is an intercept, wherever y is."""
     with np.errstate(over="ignore"):
         variance = (size / np.where(columns.scale > 0, columns.scale, 1.0)) ** 2
         if constant.any():
-            reach = WIDER * size**2 + location**2 + np.sum((variance * columns.mean**2)[~constant])
+            reach = INTERCEPT_VARIANCE_RATIO * size**2 + location**2 + np.sum((variance * columns.mean**2)[~constant])
             variance[constant] = reach / columns.mean[constant] ** 2
     return within_range(variance, "prior_variance=None: variances in the scale of the columns")
 
 
-def with_intercept(prior, columns, location, size, wide):
+def add_intercept(prior, columns, location, size, wide):
     """Return prior mean and variance with those of an intercept before them.
 
     Its mean is where the observations are. Its variance, if that is not given, is wide: f may be anywhere where columns
@@ -182,7 +182,7 @@ def with_intercept(prior, columns, location, size, wide):
     """
     at, variance = columns.mean, np.array(prior.variance)
     if wide is None:
-        wide = WIDER * size**2
+        wide = INTERCEPT_VARIANCE_RATIO * size**2
         if at is not None:
             wide += float(at @ (variance @ at if variance.ndim == 2 else variance * at) + (at @ prior.mean) ** 2)
     mean = np.append(location, prior.mean)

@@ -77,7 +77,7 @@ def separating_columns(likelihood, rows, has_intercept):
     if not isinstance(likelihood, SEARCHED_LIKELIHOODS):
         return np.arange(0)
     thresholds_are_open = is_ordered(likelihood) and likelihood.n_classes is None
-    kinds_of, below, above = _classes(rows.y) if thresholds_are_open else _sides(likelihood)
+    kinds_of, below, above = _separate_classes(rows.y) if thresholds_are_open else _separate_sides(likelihood)
     columns, counted = np.arange(rows.X.shape[1]), ~rows.left_out
     reach = np.full((2, below.shape[1], len(columns)), -np.inf)  # largest values of each kind, of x and of -x
     if not (has_intercept or thresholds_are_open):
@@ -100,7 +100,7 @@ def separating_columns(likelihood, rows, has_intercept):
     return columns[varies & np.all(on_both_sides, axis=0)]
 
 
-def _classes(y):
+def _separate_classes(y):
     """Return a function of y that numbers the kinds of rows, and for each cut which kinds are below it, and above it.
 
     Here kinds are classes, and cuts the open thresholds; masks (cuts, kinds).
@@ -110,7 +110,7 @@ def _classes(y):
     return (lambda y: y.astype(np.intp)), below, ~below
 
 
-def _sides(likelihood):
+def _separate_sides(likelihood):
     """Return the same for one cut, at f = 0: rows likely for any f (0), for high f (1), for low f (2), with a maximum.
 
     The last are both below and above the cut: they have to stay where they are.

@@ -12,9 +12,9 @@ from cavity.base.frames import coefficient_names, some
 from cavity.base.types import FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
-from cavity.models.hyperparameters import scale_of
+from cavity.models.hyperparameters import choose_scale
 from cavity.models.mixed.effect_layout import EffectLayout
-from cavity.models.mixed.learn import component_names
+from cavity.models.mixed.variance_search import component_names
 
 NOISE_PARAMETER = "noise_variance"
 
@@ -222,7 +222,7 @@ class NamedEffects(Coefficients):
             estimates["sd(residual)"] = sd, None if error is None else error / (2.0 * sd)
         estimates |= by_name
         values, errors = ([each[k] for each in estimates.values()] for k in (0, 1))
-        scales = [scale_of(name, self.model.likelihood) for name in estimates]
+        scales = [choose_scale(name, self.model.likelihood) for name in estimates]
         notes = (learnt.note,) if learnt is not None and learnt.note else ()
         return summary.values_table("Variance components", estimates, values, errors, notes, scales=scales, level=level)
 

@@ -23,16 +23,16 @@ from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.parameters import open_parameters
-from cavity.models.defaults import checked_likelihood
+from cavity.models.defaults import check_likelihood
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.mixed.inputs import Inputs, leaves_intercept_out
-from cavity.models.mixed.learn import AVOID_ZERO_PRIOR, FLAT_PRIOR
 from cavity.models.mixed.posterior import make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import RandomEffects, effects_of
+from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 
 if TYPE_CHECKING:
     from cavity.models.mixed.posterior import MixedGLMPosterior
@@ -107,7 +107,7 @@ class MixedGLM(Frozen):
     def __post_init__(self) -> None:
         if not self.formula:
             put(self, effects=effects_of(self.effects))
-        put(self, likelihood=checked_likelihood(self.likelihood))
+        put(self, likelihood=check_likelihood(self.likelihood))
         fixed = self._fixed_effects()
         put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):

@@ -8,10 +8,10 @@ from cavity.base.kept import ROLES
 from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.formula import Coding
-from cavity.models.mixed.learn import AVOID_ZERO_PRIOR, FLAT_PRIOR
 from cavity.models.mixed.levels import Levels
 from cavity.models.mixed.readers import FormulaReader, Reader
 from cavity.models.mixed.terms import CONSTANT, RandomEffects, Term, term_name
+from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 
 LABEL = str | int | float
 LABELS = records.Setting(

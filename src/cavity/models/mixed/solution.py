@@ -7,7 +7,7 @@ from cavity.ep.sites import Sites
 from cavity.ep.sparse import Pattern, Precision, Sparse
 from cavity.models.linear.solution import Solution
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.learn import learn_settings
+from cavity.models.mixed.variance_search import learn_settings
 from cavity.models.search import SearchResult
 from cavity.runs.executors import Threads, single_blas
 

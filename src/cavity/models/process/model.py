@@ -16,7 +16,7 @@ from cavity.covariances.slots import leaves
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.base import guessed
 from cavity.likelihoods.parameters import named_parameters, open_parameters, scales_of
-from cavity.models.defaults import check_kind, checked_likelihood
+from cavity.models.defaults import check_kind, check_likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,7 @@ class LatentProcess(Frozen):
     mean: FloatOrArray = None
 
     def __post_init__(self) -> None:
-        put(self, likelihood=checked_likelihood(self.likelihood))
+        put(self, likelihood=check_likelihood(self.likelihood))
         if isinstance(self.covariance, str):
             parsed(self.covariance)
         elif self.covariance is not None:

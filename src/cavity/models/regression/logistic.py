@@ -25,9 +25,9 @@ from cavity.distributions.factors import coordinates, towards
 from cavity.distributions.multivariate import covariance_root
 from cavity.jobs.job import Event
 from cavity.likelihoods import Logit
-from cavity.models.defaults import OF_LOGIT
-from cavity.models.regression.fit import fit_weights
-from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior
+from cavity.models.defaults import LOGIT_PRIOR_SCALE
+from cavity.models.regression.ascent import fit_weights
+from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between
@@ -179,18 +179,18 @@ class LogisticState:
     weights: MultivariateGaussian
 
 
-def first_sums(X, y, start, _):
+def sum_products(X, y, start, _):
     """Return X'X, and X'y/2 of labels -1 and 1, of a block."""
     return X.T @ X, 0.5 * y @ X
 
 
-def bound_sums(X, y, start, weights):
+def sum_bounds(X, y, start, weights):
     """Return the bound of a block at its best xi, and the sum of 2 lambda(xi_n) x_n x_n'; weights are (mean, root)."""
     mean, root = weights
     f, spread = X @ mean, X @ root
     xi = np.sqrt(f * f + np.einsum("ij,ij->i", spread, spread))
     bound = np.sum(0.5 * (y * f - xi) - np.log1p(np.exp(-xi)))
-    return bound, (X * curvature(xi)[:, None]).T @ X
+    return bound, (X * find_curvature(xi)[:, None]).T @ X
 
 
 class LogisticSweeps:
@@ -202,12 +202,12 @@ class LogisticSweeps:
         self._rows, self._threads = rows, threads
         self.n_samples, self.n_rows, prior = rows.n, rows.n, None
         with np.errstate(over="ignore", invalid="ignore"):
-            self._products, self._tau = rows.total(first_sums, None, threads)
+            self._products, self._tau = rows.total(sum_products, None, threads)
         within_range(self._products, "X: squares of the columns")
         if rows.intercept:
             mean, square = self._products[0, 1:] / rows.n, np.diag(self._products)[1:] / rows.n
             sd = np.sqrt(np.maximum(square - mean**2, 0.0))
-            prior = WeightPrior.of_intercept(model, 0.0, OF_LOGIT, mean, sd, least=1e-7)  # of a sum of squares
+            prior = WeightPrior.of_intercept(model, 0.0, LOGIT_PRIOR_SCALE, mean, sd, least=1e-7)  # of a sum of squares
         self.prior = WeightPrior.of(model, rows.X.n_features, prior)
 
     @staticmethod
@@ -228,7 +228,7 @@ class LogisticSweeps:
     def sweep(self, state):
         weights = state.weights
         known = weights.mean, covariance_root(weights)
-        bound, data = self._rows.total(bound_sums, known, self._threads)
+        bound, data = self._rows.total(sum_bounds, known, self._threads)
         second = weights.mean**2 + np.diag(weights.covariance)
         elbo = float(bound) + self.prior.elbo(state.alpha, second) + weights.entropy()
         return self._state(0.5 * (data + data.T), self.prior.update(second)), elbo
@@ -258,7 +258,7 @@ class LogisticSweeps:
             return None
 
 
-def curvature(xi):
+def find_curvature(xi):
     """Return 2 lambda(xi) = tanh(xi/2)/(2 xi), the expectation of a Polya-Gamma PG(1, xi) variable; 1/4 at 0."""
     near = xi < NEAR_ZERO
     safe = np.where(near, 1.0, xi)
@@ -311,7 +311,7 @@ class LogisticRegressionPosterior(WeightsPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     """
 
-    model: LogisticRegression = field(metadata=saved(PRIOR))
+    model: LogisticRegression = field(metadata=saved(PRIOR_SETTINGS))
 
     kind: ClassVar[str] = "logistic_regression"
 

@@ -20,9 +20,9 @@ from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.latent_posterior import Predictions
-from cavity.models.linear.defaults import Columns, checked_intercept, with_intercept
+from cavity.models.linear.defaults import ColumnScales, add_intercept, check_intercept
 from cavity.models.linear.prior import Prior
-from cavity.models.regression.rows import open_rows, with_ones
+from cavity.models.regression.rows import add_ones, open_rows
 from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, map_runs
 from cavity.sources.chunkwise import map_chunks
@@ -75,8 +75,8 @@ class WeightPrior:
         variance = model.prior_variance
         if variance is None:
             variance = (size / np.where(sd > least * np.abs(mean), sd, np.inf)) ** 2
-        wide, columns = None if model.intercept is True else model.intercept, Columns(mean, sd)
-        prior = with_intercept(Prior.of(0.0, variance, len(mean)), columns, location, size, wide)
+        wide, columns = None if model.intercept is True else model.intercept, ColumnScales(mean, sd)
+        prior = add_intercept(Prior.of(0.0, variance, len(mean)), columns, location, size, wide)
         return tuple(float(moments[0]) for moments in prior)
 
     @property
@@ -130,34 +130,36 @@ def check_prior(model):
         put(model, prior_variance=arrays.as_tuple(given))
         if model.ard:
             raise ValueError("ard=True learns the prior variances: leave prior_variance None")
-    put(model, ard=arrays.flag(model.ard, "ard"), intercept=checked_intercept(model.intercept))
+    put(model, ard=arrays.flag(model.ard, "ard"), intercept=check_intercept(model.intercept))
     check_positive(model, "prior_shape", "prior_rate")
 
 
-PRIOR = {
+PRIOR_SETTINGS = {
     "prior_variance": Nullable(NUMBERS),
     "ard": FLAG,
     "prior_shape": POSITIVE,
     "prior_rate": POSITIVE,
 }
-INTERCEPT = records.Setting("true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value))
+INTERCEPT_SETTING = records.Setting(
+    "true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value)
+)
 
 
-def _arrays_of(settings):
+def _list_arrays(settings):
     alpha = Array("C" if settings["model"]["ard"] else "()", "positive")
     return {} if settings["model"]["prior_variance"] is not None else {"alpha_shape": alpha, "alpha_rate": alpha}
 
 
-def moments_of(X, start, known):
+def find_block_moments(X, start, known):
     """Return means and variances of f at the rows of a block."""
     source, mean, root = known
     source.check_finite(X, start)
-    X = X if X.shape[1] == len(mean) else with_ones(X)
+    X = X if X.shape[1] == len(mean) else add_ones(X)
     spread = X @ root
     return X @ mean, np.einsum("ij,ij->i", spread, spread)
 
 
-def _fits(arrays, settings, sizes):
+def _find_misfit(arrays, settings, sizes):
     """Whether there is a prior for each weight, and a name for each column, as a rule of the record."""
     prior, columns = settings["model"]["prior_variance"], sizes["D"] - ("intercept_prior" in settings)
     if sizes.get("C", columns) != columns:
@@ -182,9 +184,9 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     intercept_prior: tuple[float, float] | None = None
 
     record: ClassVar[Any] = records.Record(
-        _arrays_of,
-        {"intercept?": INTERCEPT, "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list)},
-        (_fits,),
+        _list_arrays,
+        {"intercept?": INTERCEPT_SETTING, "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list)},
+        (_find_misfit,),
         {"alpha_": "alpha.", "intercept": "model.intercept", "intercept_prior": "intercept_prior"},
     )
 
@@ -278,14 +280,14 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             new = X.rows()
             X.check_finite(new, 0)
-            new = with_ones(new) if self.intercept else new
+            new = add_ones(new) if self.intercept else new
             f = self.sample(n, rng) @ new.T
             return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     def _latent(self, X, offset, exposure):
         X, known = self._rows_of(X, offset, exposure)
         with Threads(1) as thread, np.errstate(over="ignore", invalid="ignore"):
-            parts = map_runs(by_blocks(moments_of), (X, self.mean, self._root), [X], thread, grain=1)
+            parts = map_runs(by_blocks(find_block_moments), (X, self.mean, self._root), [X], thread, grain=1)
             mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
             mean = mean if known is None else mean + known
         check_moments(mean, variance)

@@ -10,10 +10,10 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.likelihoods.parameters import PARAMETER_RANGE, unit_of
-from cavity.models.defaults import location_and_spread
-from cavity.models.free_settings import FreeSettings, block_diagonal
+from cavity.models.defaults import find_location_and_spread
+from cavity.models.free_settings import FreeSettings, make_block_diagonal
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
-from cavity.models.linear.learn import choose_likelihoods, maximise_evidence
+from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
 from cavity.models.mixed.effect_layout import invert_covariance
 
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
@@ -77,7 +77,7 @@ class FreeCovariances(FreeSettings):
 
     def __init__(self, terms, given, names, likelihood, rows, prior):
         """`given` are the covariances, None where they are open; `names` those of open parameters."""
-        unit = location_and_spread(likelihood, rows)[1]
+        unit = find_location_and_spread(likelihood, rows)[1]
         self.given, self.prior = given, prior
         self.roots = [
             Root(_units(term, unit)) if each is None else None for term, each in zip(terms, given, strict=True)
@@ -118,7 +118,7 @@ class FreeCovariances(FreeSettings):
             names += component_names(term)
             values += components
             blocks.append(jacobian)
-        return names, values, block_diagonal(*blocks)
+        return names, values, make_block_diagonal(*blocks)
 
     def opened(self, settings):
         """Roots and values of the open covariances."""

@@ -10,26 +10,34 @@ from cavity.base.loop import CONVERGED, STOPPED
 from cavity.likelihoods.base import guessed, spread
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
 from cavity.models.hyperparameters import Hyperparameters
-from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
-from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, evaluate_starts, maximise
-from cavity.models.standard_errors import standard_errors
+from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
+from cavity.models.search import (
+    FAR_LOG_STEP,
+    SEARCH_TOL,
+    STARTING_STAGE,
+    Objective,
+    SearchResult,
+    evaluate_starts,
+    maximise,
+)
+from cavity.models.standard_errors import find_standard_errors
 from cavity.sources.features import constant_columns
 from cavity.sources.reading import each_block
 
 START_ROWS = 1 << 12  # most rows of the regression that says where to start
 BLOCK_ROWS = 1 << 13
 OUTLIERS_SPREAD = 3.0  # a regression leaves a smaller spread than a constant does, unless it follows outliers
-FLAT = 1e-3  # nats that it must fall: less makes no difference between models
-MOST_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
-LIMITS = {  # what likelihoods are at the far end of a parameter
+MIN_FALL_NATS = 1e-3  # nats that it must fall: less makes no difference between models
+MAX_STANDARD_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
+LIMIT_DESCRIPTIONS = {  # what likelihoods are at the far end of a parameter
     ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
     ("StudentT", "degrees_of_freedom"): "; as far as these data tell the noise is Gaussian",
 }
 
 
-def names_to_learn(likelihood, learn):
+def choose_names_to_learn(likelihood, learn):
     """Return the names of what is learnt: those asked for, and open parameters of the likelihood."""
-    known = (PRIOR, *likelihood.parameters)
+    known = (PRIOR_VARIANCE, *likelihood.parameters)
     if learn is None:
         learn = False
     asked = named_parameters(learn, known, known)
@@ -39,7 +47,7 @@ def names_to_learn(likelihood, learn):
 
 def check_can_learn(model, names, method, schedule):
     """Raise ValueError where parameters of a likelihood cannot be found, by their names."""
-    own = [name for name in names if name != PRIOR]
+    own = [name for name in names if name != PRIOR_VARIANCE]
     choices = {"method": method, "schedule": schedule, "approximation": model.approximation}
     unable = [f"{name}={value!r}" for name, value in choices.items() if value in ("adf", "stochastic", "diagonal")]
     if own and unable:
@@ -49,7 +57,7 @@ def check_can_learn(model, names, method, schedule):
         )
 
 
-def checked_groups(value, given, problem, names, added):
+def check_groups(value, given, problem, names, added):
     """Return the group of each weight, of those whose prior variances share a factor; None for one factor of all.
 
     Parameters
@@ -73,13 +81,13 @@ def checked_groups(value, given, problem, names, added):
     """
     variance, n = problem.prior.variance, len(problem.prior.mean) - added
     if value is None:
-        if variance.ndim != 1 or PRIOR not in names:
+        if variance.ndim != 1 or PRIOR_VARIANCE not in names:
             return None
         groups = np.zeros(n, dtype=np.intp) if np.ndim(given) == 0 else np.arange(n)
         if given is None:
             groups[constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
         return np.append(np.full(int(added), -1), groups)
-    if PRIOR not in names:
+    if PRIOR_VARIANCE not in names:
         raise ValueError("prior_groups needs learn='prior_variance': nothing else belongs to groups")
     if variance.ndim == 2:
         raise ValueError("prior_groups needs prior_variance as a number or a vector, got a matrix")
@@ -107,16 +115,16 @@ def maximise_evidence(evidence, starts, job):
         return SearchResult(problem)
     objective = Objective(evidence, vector, problem.used.n, evidence.job)
     bounds = vector.bounds(*map(vector.free.pack, starts))
-    start = _choose_start(objective, starts, bounds, job.stage(STARTS))
+    start = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
     value, x, status = maximise(objective, [start], bounds, job, len(starts))
     settings, sites = vector.unpack(start if x is None else x), evidence.start
     names, values, jacobian = vector.describe(settings, problem)
     sd, note = [None] * len(start), f"no standard errors: {status}"
-    if status == CONVERGED and len(x) > MOST_ERRORS:
-        note = f"no standard errors of more than {MOST_ERRORS} numbers"
+    if status == CONVERGED and len(x) > MAX_STANDARD_ERRORS:
+        note = f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
     elif status == CONVERGED:
         is_flat, stage = partial(_is_flat, objective.evaluations, x, bounds, value), job.stage("standard errors")
-        sd, note = standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
+        sd, note = find_standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
     objective.evaluations.keep()
     learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note)
     status = STOPPED if job.stopped else status
@@ -129,7 +137,7 @@ def maximise_evidence(evidence, starts, job):
 def choose_likelihoods(problem, names):
     """Return the likelihoods to start from: open parameters as the data suggest, and then all that are learnt."""
     likelihood, rows = problem.model.likelihood, problem.used
-    wanted = [name for name in names if name != PRIOR]
+    wanted = [name for name in names if name != PRIOR_VARIANCE]
     if not wanted:
         return [likelihood]
     for name in wanted:
@@ -199,12 +207,12 @@ def _is_flat(evaluations, x, bounds, value, i):
     vector = evaluations.vector
     for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()
-        further[i] = np.clip(x[i] + way * FARTHER, *bounds[i])
+        further[i] = np.clip(x[i] + way * FAR_LOG_STEP, *bounds[i])
         try:
             point = evaluations.at(further, tol=SEARCH_TOL, double_loop=0)
         except (ArithmeticError, np.linalg.LinAlgError):
             continue
-        if point.converged and -point.log_evidence <= value + FLAT:
+        if point.converged and -point.log_evidence <= value + MIN_FALL_NATS:
             if i >= vector.n_prior or vector.warns_of_flat:
                 _warn_flat(vector, x, i, way)
             return True
@@ -217,6 +225,6 @@ def _warn_flat(vector, x, i, way):
     else:
         likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
         name, place = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
-        limit = LIMITS.get((type(likelihood).__name__, name), "") if way > 0 else ""
+        limit = LIMIT_DESCRIPTIONS.get((type(likelihood).__name__, name), "") if way > 0 else ""
     words = f"the log evidence has no maximum in the {name}: it does not fall beyond {place}; the search ended there"
     warn(words + limit, NumericalWarning)

@@ -3,15 +3,15 @@
 import numpy as np
 
 from cavity.base.constants import MAD_TO_SD
-from cavity.models.far_point_warnings import BEYOND_SD, are_many, far_sd, warn_of_far_points
+from cavity.models.far_point_warnings import BEYOND_SD, are_many, choose_far_sd, warn_of_far_points
 from cavity.runs.executors import Threads
 from cavity.runs.merge import starts
 from cavity.runs.runs import reduce_runs
 
-WEIGHT = 0.1  # of clutter: gross errors are few
-VAGUE = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
-JUDGED_ROWS = 8192  # rows of batches judged together
-STRANGE_SHARE = 0.05  # of the points, which are too many to be gross errors
+DEFAULT_CLUTTER_WEIGHT = 0.1  # of clutter: gross errors are few
+VAGUE_VARIANCE_RATIO = 100.0  # noise variances: how vague the prior is, and how wide the clutter at least
+ROWS_PER_COUNT = 8192  # rows of batches judged together
+MIN_FAR_SHARE = 0.05  # of the points, which are too many to be gross errors
 
 
 def scale_settings(values, given):
@@ -26,35 +26,35 @@ def scale_settings(values, given):
         spread = spread or float(np.std(values)) or 1.0  # more than half the points equal; all of them equal
         noise = given.get("noise_variance", float(np.square(spread)))
         reach = float(np.square(np.max(np.abs(values - median))))
-    if not (noise > 0.0 and VAGUE * max(noise, reach) < np.inf):
+    if not (noise > 0.0 and VAGUE_VARIANCE_RATIO * max(noise, reach) < np.inf):
         raise OverflowError("x: squares of distances from the median leave the range of float64; rescale the data")
     found = {
-        "clutter_weight": WEIGHT,
+        "clutter_weight": DEFAULT_CLUTTER_WEIGHT,
         "noise_variance": noise,
-        "clutter_variance": max(VAGUE * noise, reach),
+        "clutter_variance": max(VAGUE_VARIANCE_RATIO * noise, reach),
         "clutter_mean": median,
         "prior_mean": median,
-        "prior_variance": VAGUE * noise,
+        "prior_variance": VAGUE_VARIANCE_RATIO * noise,
     } | given
     return {name: float(np.ravel(value)[0]) if values.shape[1] == 1 else value for name, value in found.items()}
 
 
-def count_strangers(points, model, mean, variance):
+def count_far_points(points, model, mean, variance):
     """Return how many points of one problem, or of each of a batch, lie far from both signal and clutter.
 
     The signal lies around `mean`, (d,) or (B, d), with the noise and `variance`, a number or (B,).
     """
     n, d = points.shape
-    limit = far_sd(d) ** 2
+    limit = choose_far_sd(d) ** 2
     if not points.is_batch:
         with Threads(1) as thread:
-            return reduce_runs(_count_far_in, (model, mean, variance, limit), [points.data.source], thread, grain=1)
+            return reduce_runs(_count_far_in_run, (model, mean, variance, limit), [points.data.source], thread, grain=1)
     mean, variance = np.asarray(mean)[:, None], np.asarray(variance)[:, None]
-    parts = (slice(*part) for part in starts(len(mean), max(1, JUDGED_ROWS // n)))
+    parts = (slice(*part) for part in starts(len(mean), max(1, ROWS_PER_COUNT // n)))
     return np.concatenate([_count_far(points.data.rows(b), model, mean[b], variance[b], limit) for b in parts])
 
 
-def _count_far_in(run, known):
+def _count_far_in_run(run, known):
     """Return how many of the points of a run are far from both."""
     return _count_far(*run.arrays, *known)
 
@@ -69,15 +69,15 @@ def _count_far(x, model, mean, variance, limit):
     return np.count_nonzero(far, axis=-1)
 
 
-def warn_of_strangers(points, model, posterior):
+def warn_of_far_data(points, model, posterior):
     """Warn if many points, or those of some problem of a batch, are neither signal nor clutter by the settings."""
     n, d = points.shape
     centre, limit = float(np.ravel(model.clutter_mean)[0]), (1.0 + BEYOND_SD) * model.clutter_variance**0.5
     farthest = max(np.max(points.ends[0]) - centre, centre - np.min(points.ends[1]))
     if d == 1 and farthest <= limit:  # not even the extremes are far from the clutter
         return
-    found = np.atleast_1d(count_strangers(points, model, posterior.mean, posterior.variance))
-    against = are_many(found, n, STRANGE_SHARE)
+    found = np.atleast_1d(count_far_points(points, model, posterior.mean, posterior.variance))
+    against = are_many(found, n, MIN_FAR_SHARE)
     if np.any(against):
         where = f" in {np.sum(against)} of {len(found)} problems" if points.is_batch else ""
         what = (

@@ -78,7 +78,7 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
     kinds, worth = zip(*(evidence_of(posterior) for posterior in posteriors.values()), strict=True)
     orders = _check_observations(posteriors)
     _warn_of_updates(posteriors)
-    worth = np.array([np.nan if each is None else each for each in worth])
+    worth = np.array([np.nan if value is None else value for value in worth])
     records, notes = [], []
     for name, posterior in posteriors.items():
         record, note = _find_leave_one_out(posterior)
@@ -118,10 +118,12 @@ def _check_posteriors(posteriors):
 
 def _check_observations(posteriors):
     """Return ordered digests of the observations, None where not known, if they are the same but for the order."""
-    digests = {name: getattr(each, "observation_digest", None) for name, each in posteriors.items()}
-    known = {name: each for name, each in digests.items() if each and evidence_of(posteriors[name])[1] is not None}
-    labels = {name: tuple(map(str, getattr(posteriors[name], "classes", None) or ())) for name in known}
-    for group in ({name: each.unordered for name, each in known.items()}, {k: v for k, v in labels.items() if v}):
+    digests = {name: getattr(posterior, "observation_digest", None) for name, posterior in posteriors.items()}
+    worth = {name: evidence_of(posterior)[1] for name, posterior in posteriors.items()}
+    comparable = {name: digest for name, digest in digests.items() if digest and worth[name] is not None}
+    labels = {name: tuple(map(str, getattr(posteriors[name], "classes", None) or ())) for name in comparable}
+    unordered = {name: digest.unordered for name, digest in comparable.items()}
+    for group in (unordered, {name: value for name, value in labels.items() if value}):
         names = [name for name in group if group[name] != next(iter(group.values()))]
         if names:
             raise ValueError(
@@ -130,15 +132,15 @@ def _check_observations(posteriors):
                 "to y, or add the log Jacobian, the sum of log|dg/dy| over the rows, to the log evidence of that of "
                 "g(y). Labels must be the same in all fits; the elbo of a mixture after update is that of the new rows"
             )
-    first = next(iter(known), None)
-    moved = [name for name in known if known[name].ordered != known[first].ordered]
+    first = next(iter(comparable), None)
+    moved = [name for name in comparable if comparable[name].ordered != comparable[first].ordered]
     if moved:
         warn(
             f"{', '.join(map(repr, moved))} has the observations of {first!r} in another order: rows do not correspond"
             ", so there is no difference_se; if y was sorted but X was not, nothing can be compared",
             NumericalWarning,
         )
-    return [known[name].ordered if name in known else None for name in posteriors]
+    return [comparable[name].ordered if name in comparable else None for name in posteriors]
 
 
 def _warn_of_updates(posteriors):

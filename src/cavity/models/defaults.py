@@ -1,4 +1,4 @@
-"""What models of latent values choose from the observations: a likelihood where none was named, and scales of f.
+"""Defaults from the observations: the likelihood, and scales of f.
 
 References
 ----------
@@ -25,7 +25,7 @@ PRIOR_SCALES = {
     likelihoods.Logit: LOGIT_PRIOR_SCALE,
     likelihoods.Probit: PROBIT_PRIOR_SCALE,
     likelihoods.OrderedProbit: PROBIT_PRIOR_SCALE,
-    likelihoods.Step: LOGIT_PRIOR_SCALE,  # which knows the sign of f only: any number gives the same probabilities
+    likelihoods.Step: LOGIT_PRIOR_SCALE,  # depends on the sign of f only: any number gives the same probabilities
     likelihoods.Binomial: {"logit": LOGIT_PRIOR_SCALE, "probit": PROBIT_PRIOR_SCALE},
     likelihoods.Poisson: LOGIT_PRIOR_SCALE,
     likelihoods.NegativeBinomial: LOGIT_PRIOR_SCALE,
@@ -48,7 +48,7 @@ def check_kind(value, name, kind, module):
 
 
 def check_likelihood(likelihood):
-    """Return a likelihood for what a model was given: itself, that of a name, or None, to be chosen from y."""
+    """Return the likelihood of an object or a name, or None, to be chosen from y."""
     if isinstance(likelihood, str):
         return named(likelihood)
     if likelihood is not None:
@@ -58,7 +58,7 @@ def check_likelihood(likelihood):
 
 
 def likelihood_for(y):
-    """Return the likelihood for observations of which nothing was said, its parameters open.
+    """Return the default likelihood for observations, its parameters open.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def likelihood_for(y):
 
 
 def _are_two_numbers(y):
-    """Whether there are two rows only, of numbers that stand for no classes: as a first small batch may have."""
+    """Whether y has two rows, of numbers other than -1, 0 and 1, as a small first batch may have."""
     y = np.asarray(y) if hasattr(y, "__len__") and len(y) == 2 else np.zeros(0)
     return y.shape == (2,) and y.dtype.kind in "iuf" and not np.all((np.abs(y) == 1) | (y == 0))
 
@@ -93,17 +93,17 @@ def find_prior_scale(likelihood):
 
 
 def find_location_and_spread(likelihood, rows):
-    """Return where observations beside their offsets are and how far they spread; 0 and 1 for labels and counts.
+    """Return the median of y - offset and its robust spread; 0 and 1 for labels and counts.
 
-    The median, and the median absolute deviation: outliers do not matter. Of bounds those count that are finite.
+    Bounds count if they are finite.
     """
     if not is_real(likelihood):
         return 0.0, 1.0
     y = rows.y.reshape(rows.n, -1)
     weights = None if rows.weights is None else np.repeat(rows.weights, y.shape[1])
     values = (y if rows.offset is None else y - rows.offset[:, None]).ravel()
-    known = np.isfinite(values) if weights is None else np.isfinite(values) & (weights > 0)
-    if not known.any():
+    usable = np.isfinite(values) if weights is None else np.isfinite(values) & (weights > 0)
+    if not usable.any():
         return 0.0, 1.0
-    values, weights = values[known], None if weights is None else weights[known]
+    values, weights = values[usable], None if weights is None else weights[usable]
     return weighted_median(values, weights), robust_spread(values, weights)

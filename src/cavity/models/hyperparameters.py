@@ -42,7 +42,9 @@ class Hyperparameters(Public):
 
 
 def format_hyperparameters_table(hyperparameters, likelihood, level):
-    """Return the table of `Hyperparameters`, with intervals of probability `level`."""
+    """Return the table of `Hyperparameters`, with intervals of probability `level`; None where there are none."""
+    if hyperparameters is None:
+        return None
     names, notes = hyperparameters.names, (hyperparameters.note,) if hyperparameters.note else ()
     columns = (names, hyperparameters.values, hyperparameters.sd, notes)
     scales = [choose_scale(name, likelihood) for name in names]
@@ -57,14 +59,14 @@ def choose_scale(name, likelihood):
 
 
 def _are_errors(value):
-    return isinstance(value, list | tuple) and all(each is None or NUMBERS.test(each) for each in value)
+    return isinstance(value, list | tuple) and all(error is None or NUMBERS.test(error) for error in value)
 
 
 def _make_hyperparameters(settings):
-    known, values, errors = settings["names"], settings["values"], settings["sd"]
-    if not isinstance(values, list | tuple) or not len(known) == len(values) == len(errors):
+    labels, values, errors = settings["names"], settings["values"], settings["sd"]
+    if not isinstance(values, list | tuple) or not len(labels) == len(values) == len(errors):
         raise ValueError("names, values and sd must be as many")
-    return Hyperparameters(known, tuple(map(float, values)), tuple(errors), settings["note"])
+    return Hyperparameters(labels, tuple(map(float, values)), tuple(errors), settings["note"])
 
 
 ERRORS_SETTING = Setting("a list of numbers and nulls", _are_errors)

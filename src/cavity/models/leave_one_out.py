@@ -65,14 +65,14 @@ class LeaveOneOut(Frozen):
         pandas.DataFrame
             Indexed by the numbers of the rows, from 0.
         """
-        known = {"log_density": self.log_density, "influence": self.influence, "doubtful": self.doubtful}
-        known["weight"] = self.weights
-        columns = {name: value for name, value in known.items() if value is not None}
+        values_by_name = {"log_density": self.log_density, "influence": self.influence, "doubtful": self.doubtful}
+        values_by_name["weight"] = self.weights
+        columns = {name: value for name, value in values_by_name.items() if value is not None}
         return Table("", range(len(self.log_density)), columns).to_frame()
 
     def __repr__(self) -> str:
         doubtful = self.doubtful
-        found = "not known" if doubtful is None else _format_rows(doubtful) or "none"
+        doubtful_rows = "not known" if doubtful is None else _format_rows(doubtful) or "none"
         n, width = self.log_density.shape[-1], {"precision": 2, "floatmode": "fixed", "threshold": 8}
         weights = "" if self.weights is None else f" of weight {np.sum(self.weights):g} in all"
         return table(
@@ -80,7 +80,7 @@ class LeaveOneOut(Frozen):
             [
                 ("sum", np.array2string(np.asarray(self.sum), **width)),
                 ("standard error", np.array2string(np.asarray(self.standard_error), **width)),
-                ("doubtful", found),
+                ("doubtful", doubtful_rows),
             ],
         )
 
@@ -169,6 +169,6 @@ def find_error_of_sum(values, weights=None):
 
 def _format_rows(chosen):
     """The numbers of the rows that are chosen, from 0, the first of them."""
-    found = [", ".join(map(str, each)) if len(each) > 1 else str(each[0]) for each in np.argwhere(chosen).tolist()]
-    words = "; ".join(found[:MAX_ROWS_IN_MESSAGE]) if chosen.ndim > 1 else ", ".join(found[:MAX_ROWS_IN_MESSAGE])
-    return words + (", ..." if len(found) > MAX_ROWS_IN_MESSAGE else "")
+    labels = [", ".join(map(str, index)) if len(index) > 1 else str(index[0]) for index in np.argwhere(chosen).tolist()]
+    message = "; ".join(labels[:MAX_ROWS_IN_MESSAGE]) if chosen.ndim > 1 else ", ".join(labels[:MAX_ROWS_IN_MESSAGE])
+    return message + (", ..." if len(labels) > MAX_ROWS_IN_MESSAGE else "")

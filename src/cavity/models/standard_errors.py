@@ -59,10 +59,10 @@ def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda
     size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
     rows = jacobian / size[:, None]
     sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
-    known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FAR_LOG_STEP**2)
-    words = ", ".join(name for name, one in zip(names, known, strict=True) if not one)
-    note = f"no standard error of {words}: the log evidence is flat there" if words else ""
-    return [float(value) if one else None for value, one in zip(sd, known, strict=True)], note
+    has_error = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FAR_LOG_STEP**2)
+    labels = ", ".join(name for name, known in zip(names, has_error, strict=True) if not known)
+    note = f"no standard error of {labels}: the log evidence is flat there" if labels else ""
+    return [float(value) if known else None for value, known in zip(sd, has_error, strict=True)], note
 
 
 def curvature(evaluations, x, free, job=QUIET):
@@ -99,6 +99,6 @@ def curvature(evaluations, x, free, job=QUIET):
 
 def _mirrored(sites, moved):
     """The sites to start from on the other side of a place: as far away, up to the square of the step."""
-    if sites is None or moved is None or not all(isinstance(each, np.ndarray) for each in (*sites, *moved)):
+    if sites is None or moved is None or not all(isinstance(values, np.ndarray) for values in (*sites, *moved)):
         return moved
-    return tuple(2.0 * here - there for here, there in zip(sites, moved, strict=True))
+    return tuple(2.0 * site - moved_site for site, moved_site in zip(sites, moved, strict=True))

@@ -116,13 +116,13 @@ class Clutter(Public):
         >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
         (27.73, 0.59)
         """
-        data, names = DataPoints.open(x, (1, 2)), [each.name for each in fields(self)]
+        data, names = DataPoints.open(x, (1, 2)), [setting.name for setting in fields(self)]
         for name in keep:
             arrays.choice(name, "keep", names)
         points = data.rows(slice(0, data.shape[0]))
         arrays.check_finite(points, "x")
-        given = {name: getattr(self, name) for name in keep}
-        return replace(self, **defaults.scale_settings(points, given))
+        fixed_settings = {name: getattr(self, name) for name in keep}
+        return replace(self, **defaults.scale_settings(points, fixed_settings))
 
     def fit(
         self,
@@ -267,17 +267,17 @@ def check_method(method, run, order, kind):
     """
     arrays.choice(method, "method", ("ep", "adf"))
     if order is not None and run.schedule == "parallel":
-        words = "order has no meaning for schedule='parallel', which renews all sites at once"
-        raise about(ValueError(words), "schedule")
+        message = "order has no meaning for schedule='parallel', which renews all sites at once"
+        raise about(ValueError(message), "schedule")
     if method == "adf" and run.power != 1:
-        words = f"power must be 1 for method='adf', which has no power EP, got {run.power!r}"
-        raise about(ValueError(words), "power", "method")
+        message = f"power must be 1 for method='adf', which has no power EP, got {run.power!r}"
+        raise about(ValueError(message), "power", "method")
     if method == "adf" and (run.schedule == "parallel" or run.damping != 1):
-        words = "method='adf' sees each point once: schedule='parallel' and damping have no meaning"
-        raise about(ValueError(words), "method", "schedule")
+        message = "method='adf' sees each point once: schedule='parallel' and damping have no meaning"
+        raise about(ValueError(message), "method", "schedule")
     if order is not None and kind != MEMORY:
-        words = "order needs all points in memory, as an array: those of files are visited in the order of their rows"
-        raise about(ValueError(words), "order")
+        message = "order needs all points in memory, as an array: those of files are visited in the order of their rows"
+        raise about(ValueError(message), "order")
     if run.power != 1 and kind != MEMORY:
-        words = f"power must be 1 for points in files, got {run.power!r}; others need an array"
-        raise about(ValueError(words), "power")
+        message = f"power must be 1 for points in files, got {run.power!r}; others need an array"
+        raise about(ValueError(message), "power")

@@ -144,7 +144,7 @@ class RadialCavities(NamedTuple):
 
     def take(self, index):
         """Return columns for the sites `index`."""
-        return RadialCavities(*(each[index, None] for each in self))
+        return RadialCavities(*(column[index, None] for column in self))
 
 
 def _make_radial_cavities(s, power, gap, rho, delta):
@@ -271,11 +271,11 @@ class PowerSweeper(Sweeper):
 
     def __init__(self, points, options, *arguments):
         super().__init__(points, options, *arguments)
-        # where ordinary EP has a double loop to turn to, these sweeps are all there is, but for parallel ones
+        # there is no double loop for power EP, so that sweeps go on for longer
         self.patience = 20 if options.schedule == "sequential" else 8
 
     def match(self, part):
-        """Return what the rows of a slice say: (points, cavity means, cavity precisions, proper, match of them)."""
+        """Return points, means and precisions of cavities, whether these are proper, and `match_sites`, of a slice."""
         model, data, origin, scale, centre = self.points.arguments(part)
         sites, (site_tau, site_rho) = self.sites, self.sites.part(part)
         x = (data - origin) * scale
@@ -295,7 +295,7 @@ class PowerSweeper(Sweeper):
         tau = (pull[:, None] * (x - mean) + rho[:, None] * mean) / self.power - site_tau
         return np.where(proper[:, None], tau, 0.0), np.where(proper, rho / self.power - site_rho, 0.0), np.sum(~proper)
 
-    def one_by_one(self, n):
+    def visit_one_by_one(self, n):
         """Visit the first n sites in order; return how many were skipped."""
         sites, damping, total = self.sites, self.damping.step, 0
         order = self.visits.of_pass(self.points.shape[0])
@@ -314,11 +314,11 @@ class PowerSweeper(Sweeper):
         self.refresh()
         return total
 
-    def first_rows(self):
-        """Go over the first rows by ordinary EP, which is compiled; it may leave cavities of this power improper."""
-        return super().one_by_one(min(SUMMED_ROWS, self.points.shape[0])) + self.settle()
+    def visit_first_rows(self):
+        """Visit the first rows by ordinary EP, which is compiled; cavities of this power may become improper."""
+        return super().visit_one_by_one(min(SUMMED_ROWS, self.points.shape[0])) + self.make_proper()
 
-    def all_at_once(self):
+    def renew_all(self):
         """Renew all sites from one posterior; return how many were skipped."""
 
         def renew(start, stop):
@@ -328,20 +328,20 @@ class PowerSweeper(Sweeper):
             site_rho += self.damping.step * rho
             return skipped
 
-        return sum(self.threads.run(renew, starts(self.points.shape[0], SITES_AT_ONCE))) + self.settle()
+        return sum(self.threads.run(renew, starts(self.points.shape[0], SITES_AT_ONCE))) + self.make_proper()
 
-    def rescue(self, _):
-        """Power EP has no double loop: what is stuck stays so."""
+    def run_double_loop(self, _):
+        """Return the status STUCK: power EP has no double loop."""
         return STUCK, []
 
-    def finished(self):
+    def finish(self):
         """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""
         sites, units = self.sites, self.points.units
         sites.loo = evaluate(self.points, sites, self.threads)[0]
         sites.loo[find_cavities(sites, units)[1] <= 0] = np.nan
         sites.site_value = np.empty(len(sites.site_rho))
         mean, d = sites.tau / sites.rho, len(sites.tau)
-        for part in (slice(*each) for each in starts(len(sites.site_rho), SITES_AT_ONCE)):
+        for part in (slice(*span) for span in starts(len(sites.site_rho), SITES_AT_ONCE)):
             _, cavity_mean, cavity_rho, _, (log_z, _, _) = self.match(part)
             distance2 = np.sum((mean - cavity_mean) ** 2, axis=1)
             scaled = log_z + 0.5 * (d * np.log(sites.rho / cavity_rho) + cavity_rho * distance2)

@@ -128,8 +128,8 @@ def predict(X, mean, variance, offset=None):
     check_width(X)
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:
-        for chunk, found in split_chunks(X):
-            compiled = make_kernel_rows(found, None if offset is None else offset[chunk])
+        for chunk, nonzeros in split_chunks(X):
+            compiled = make_kernel_rows(nonzeros, None if offset is None else offset[chunk])
             for part in split_calls(chunk.stop - chunk.start):
                 compiled.moments(*part, state, *results[:, chunk])
     elif offset is not None:
@@ -150,28 +150,28 @@ def _filter(data, prior_mean, prior_variance):
     if weights is not None:  # of the last time a row is taken; 0 for never
         exponent = np.where(weights % 1.0 == 0, np.sign(weights), weights % 1.0)
     for chunk in data.chunks():
-        some, found = chunk.of(weights), log_z[chunk.part]
+        row_weights, row_log_z = chunk.of(weights), log_z[chunk.part]
         for start, stop, fast in chunk.runs(chunk.of(exponent)):
             if fast:
-                row = chunk.rows.filter(start, stop, some, state, found)
+                row = chunk.rows.filter(start, stop, row_weights, state, row_log_z)
                 if row >= 0:
                     chunk.refuse(row, *chunk.rows.latent(row, state)[:2])
             else:
-                _filter_row(chunk, start, 1.0 if some is None else some[start], state, found)
-        found[chunk.empty] = _times(1.0 if some is None else some[chunk.empty], chunk.log_p_empty())
+                _filter_row(chunk, start, 1.0 if row_weights is None else row_weights[start], state, row_log_z)
+        row_log_z[chunk.empty] = _times(1.0 if row_weights is None else row_weights[chunk.empty], chunk.log_p_empty())
     belief = IndependentWeights(*np.ascontiguousarray(state.T))
     return Fit.of_one_pass(belief=belief, log_evidence=float(log_z.sum()), loo=log_z)
 
 
-def _filter_row(chunk, row, left, state, log_z):
-    while left > 0:
+def _filter_row(chunk, row, weight_left, state, log_z):
+    while weight_left > 0:
         mean, variance, usable = chunk.rows.latent(row, state)
         if not usable:
             chunk.refuse(row, mean, variance)
-        log_zi, *site = chunk.tilted(row, min(left, 1.0), mean, variance)
+        log_zi, *site = chunk.tilted(row, min(weight_left, 1.0), mean, variance)
         chunk.rows.absorb(row, variance, *site, state)
         log_z[row] += log_zi
-        left -= 1.0
+        weight_left -= 1.0
 
 
 def _times(weight, log_p):
@@ -279,8 +279,8 @@ class _Expectation:
     def _evaluate_chunk(self, chunk, fraction, exponent, log_z, excess, some):
         runs, sites = chunk.runs(exponent), self.sites[chunk.sites]
         if some is not None:
-            known = self.data.compiled and self.data.likelihood.any_power
-            runs = [(row, row + 1, known) for row in np.flatnonzero(some).tolist()]
+            is_compiled = self.data.compiled and self.data.likelihood.any_power
+            runs = [(row, row + 1, is_compiled) for row in np.flatnonzero(some).tolist()]
         for start, stop, fast in runs:
             if fast:
                 row = chunk.rows.evaluate(start, stop, fraction, exponent, self.state, sites, log_z, excess)

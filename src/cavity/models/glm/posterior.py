@@ -89,9 +89,8 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     Attributes
     ----------
     model : GLM
-        The settings in numbers, those that were learnt or left to the data included, with which a fit of the same rows
-        gives the same posterior. Where an intercept was added they are of the weights, that of the intercept first, and
-        rows are those that the weights apply to.
+        The settings in numbers, with which a fit of the same rows gives the same posterior. Where an intercept was
+        added they are of the weights, that of the intercept first, and rows are those that the weights apply to.
     mean : ndarray (D,)
         Posterior mean of the weights.
     variance : ndarray (D,)
@@ -112,15 +111,13 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     method : {"ep", "adf"}
         How the last rows were taken in.
     trace : dict of ndarray
-        "change" and "improper" for every sweep, "double_loop" the number of its steps; of a search for what is learnt
-        "learning", the log evidence of every fixed point on the way, and "seconds", when it was known, since the search
-        began. Files do not keep these two.
+        "change" and "improper" for every sweep, "double_loop" the number of its steps; of a search "learning", the log
+        evidence of every fixed point, and "seconds" since its begin, both not kept in files.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
         array data frames are taken by position.
     classes : tuple or None
-        The values that labels stand for, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, truth values, or
-        the numbers of classes.
+        The values of labels, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, bool, or numbers of classes.
     roles : dict or None
         The names of the columns that were y, offset, ..., by these words, where they were given by name.
     centre, spread : ndarray or None
@@ -135,13 +132,11 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     hyperparameters : Hyperparameters or None
         What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
     observation_digest : ObservationDigest or None
-        By which `compare` tells that posteriors are of the same y; None where it is not known, as in files of
-        earlier versions.
+        By which `compare` tells that posteriors are of the same y; None in files of earlier versions.
 
     Notes
     -----
-    `centre`, `spread` and `intercept` describe what was done to X before it was fitted: `predict`, `update` and all
-    else that takes rows want columns like those of X, and do the same to them.
+    `predict`, `update` and all other methods with rows take columns like those of X and scale them as the fit did.
     """
 
     model: GLM = field(metadata=saved(Part(MODEL)))
@@ -197,8 +192,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
 
     def _below(self, level):
-        values = self.hyperparameters
-        return None if values is None else format_hyperparameters_table(values, self.model.likelihood, level)
+        return format_hyperparameters_table(self.hyperparameters, self.model.likelihood, level)
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -227,7 +221,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         return self._proper_loo()
 
     def _influences(self):
-        """The influences of the rows, and the effective number of parameters unless leaving a site away is a refit."""
+        """The influences of the rows, and the effective number of parameters, None if the likelihood is Gaussian."""
         if self._covariance is None:
             return None, len(self.mean)
         if isinstance(self.model.likelihood, likelihoods.Gaussian):
@@ -235,8 +229,8 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
         if prior.variance.ndim < 2:
             return self._influence, len(self.mean) - float(np.sum(self.variance / prior.variance))
-        kept = linalg.solve_triangular(prior.root, self._covariance.full_root(), lower=True)
-        return self._influence, len(self.mean) - float(np.sum(kept**2))
+        root = linalg.solve_triangular(prior.root, self._covariance.full_root(), lower=True)
+        return self._influence, len(self.mean) - float(np.sum(root**2))
 
     @property
     def sites(self) -> Any:

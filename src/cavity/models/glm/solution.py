@@ -56,20 +56,20 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         covariance = WeightRoot(prior.root) if before is None else before
         return Solution(problem, _make_empty_fit(method), Weights.of(prior.mean, covariance))
     if run.schedule == "stochastic" and (run.power != 1 or np.any(rows.weight() < 1)):
-        words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
-        raise about(ValueError(words), "schedule", "power")
+        message = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
+        raise about(ValueError(message), "schedule", "power")
     if method == "adf":
-        found, (geometry, fit) = SearchResult(problem), _filter_rows(problem, threads)
+        search, (geometry, fit) = SearchResult(problem), _filter_rows(problem, threads)
     else:
-        found = learn_settings(problem, names, groups, threads, run) if names else SearchResult(problem)
-        problem = found.optimum
+        search = learn_settings(problem, names, groups, threads, run) if names else SearchResult(problem)
+        problem = search.optimum
         sites = Sites(problem.model.likelihood, rows.y, rows.weights, run.power)
         geometry = problem.geometry(threads, run.job)
         last = run.job.ending().within("last")
-        fit = make_engine(geometry, sites, replace(run, job=last), found.start).run()
+        fit = make_engine(geometry, sites, replace(run, job=last), search.start).run()
     weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
-    fit = replace(fit, trace=fit.trace | found.trace)
-    return Solution(problem, fit, weights, found.hyperparameters, found.status)
+    fit = replace(fit, trace=fit.trace | search.trace)
+    return Solution(problem, fit, weights, search.hyperparameters, search.status)
 
 
 def _refuse_open(likelihood):

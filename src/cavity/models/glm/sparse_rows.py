@@ -53,23 +53,23 @@ def split_chunks(X):
     size, width = max(1, min(KERNEL_ROWS, CHUNK_NUMBERS // max(X.shape[1], 1))), X.shape[1]
     indices = np.tile(np.arange(width, dtype=np.int32), min(size, X.shape[0]))  # of rows without zeros
     for part, x in each_block(X, size):
-        kept = x != 0
-        indptr = np.append(0, np.cumsum(np.count_nonzero(kept, axis=1)))
+        mask = x != 0
+        indptr = np.append(0, np.cumsum(np.count_nonzero(mask, axis=1)))
         if indptr[-1] == x.size:
             yield part, Nonzeros(indptr, indices[: x.size], x.reshape(-1))
         else:
-            yield part, Nonzeros(indptr, indices[: x.size][kept.reshape(-1)], x[kept])
+            yield part, Nonzeros(indptr, indices[: x.size][mask.reshape(-1)], x[mask])
 
 
-def make_kernel_rows(found, offset, *likelihood):
+def make_kernel_rows(nonzeros, offset, *likelihood):
     """Return rows as the kernel has them, with what it reads of a likelihood and its observations."""
-    indptr = found.indptr.astype(np.int64, copy=False)
+    indptr = nonzeros.indptr.astype(np.int64, copy=False)
     widest = int(np.diff(indptr).max()) if len(indptr) > 1 else 0
-    indices = found.indices.astype(np.int32, copy=False)
+    indices = nonzeros.indices.astype(np.int32, copy=False)
     work = np.zeros((2, max(widest, 1), 2))
     offset = None if offset is None or offset.size == 0 else offset
     return kernel.Rows(
-        indptr, np.ascontiguousarray(indices), np.ascontiguousarray(found.data), offset, work, *likelihood
+        indptr, np.ascontiguousarray(indices), np.ascontiguousarray(nonzeros.data), offset, work, *likelihood
     )
 
 
@@ -112,8 +112,8 @@ class ChunkedRows:
 
     def _made(self):
         first = 0
-        for part, found in split_chunks(self.X):
-            chunk = Chunk(self, part, found, first)
+        for part, nonzeros in split_chunks(self.X):
+            chunk = Chunk(self, part, nonzeros, first)
             first += chunk.nnz
             yield chunk
 
@@ -125,13 +125,13 @@ class ChunkedRows:
 class Chunk:
     """Some rows that follow each other; they are counted from the first of them."""
 
-    def __init__(self, data, part, found, first):
+    def __init__(self, data, part, nonzeros, first):
         self.data, self.start, self.part = data, part.start, part
-        self.n, self.nnz = part.stop - part.start, int(found.indptr[-1])
+        self.n, self.nnz = part.stop - part.start, int(nonzeros.indptr[-1])
         self.sites = slice(first, first + self.nnz)  # of the nonzeros of all chunks
-        self.empty = np.diff(found.indptr) == 0
-        read = (data.part(each, part) for each in data.read)
-        self.rows = make_kernel_rows(found, data.part(data.offset, part), *data.settings, *read)
+        self.empty = np.diff(nonzeros.indptr) == 0
+        read = (data.part(column, part) for column in data.read)
+        self.rows = make_kernel_rows(nonzeros, data.part(data.offset, part), *data.settings, *read)
 
     def of(self, values):
         """Return the rows of the chunk of values (N,) or (1,), or None."""

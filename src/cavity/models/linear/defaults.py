@@ -43,7 +43,7 @@ def resolve_defaults(model, rows):
     SettingsWarning
         If there is no intercept and nobody said that there should be none; if there are two.
     """
-    given = {"prior_variance": model.prior_variance is not None, "intercept": model.intercept is not True}
+    is_set = {"prior_variance": model.prior_variance is not None, "intercept": model.intercept is not True}
     added = has_added_intercept(model.intercept)
     constant = _check_intercept_and_rows(model, rows, added)
     columns = ColumnScales.of(model, rows, added)
@@ -60,12 +60,12 @@ def resolve_defaults(model, rows):
         rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
         within_range(limits_of(rows.X), "X: columns divided by their spread")
-    kept = {"centre": columns.centre, "spread": columns.spread, "intercept": added}
-    kept["chosen"] = tuple(name for name, known in given.items() if not known)
+    fields = {"centre": columns.centre, "spread": columns.spread, "intercept": added}
+    fields["chosen"] = tuple(name for name, was_set in is_set.items() if not was_set)
     if variance is not model.prior_variance:
         model = replace(model, prior_mean=mean, prior_variance=variance)
     model = unchecked(model, intercept=False, **make_scaling_settings(columns.centre, columns.spread, added))
-    return ResolvedModel(model, rows, kept)
+    return ResolvedModel(model, rows, fields)
 
 
 def make_scaling_settings(centre, spread, added):

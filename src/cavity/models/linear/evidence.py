@@ -70,11 +70,11 @@ class FreeFactors(FreeSettings):
         """Names and values of prior variances, or of factors on them, and their derivatives in the logs."""
         variance, names, units = problem.prior.variance, [], []
         for label in self.labels:
-            own = np.unique(variance if label is None else variance[self.groups == label])
-            same = own.size == 1 and variance.ndim < 2
+            variances = np.unique(variance if label is None else variance[self.groups == label])
+            same = variances.size == 1 and variance.ndim < 2
             name = PRIOR_VARIANCE if same else f"{PRIOR_VARIANCE} factor"
             names.append(name if self.n_prior == 1 else f"{name}[{label}]")
-            units.append(float(own[0]) if same else 1.0)
+            units.append(float(variances[0]) if same else 1.0)
         values = np.exp(settings.prior) * np.array(units)
         return names, values.tolist(), np.diag(values)
 

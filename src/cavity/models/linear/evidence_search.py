@@ -37,27 +37,27 @@ LIMIT_DESCRIPTIONS = {  # what likelihoods are at the far end of a parameter
 
 def choose_names_to_learn(likelihood, learn):
     """Return the names of what is learnt: those asked for, and open parameters of the likelihood."""
-    known = (PRIOR_VARIANCE, *likelihood.parameters)
+    allowed = (PRIOR_VARIANCE, *likelihood.parameters)
     if learn is None:
         learn = False
-    asked = named_parameters(learn, known, known)
+    requested = named_parameters(learn, allowed, allowed)
     needed = open_parameters(likelihood)
-    return tuple(name for name in known if name in asked or name in needed)
+    return tuple(name for name in allowed if name in requested or name in needed)
 
 
 def check_can_learn(model, names, method, schedule):
     """Raise ValueError where parameters of a likelihood cannot be found, by their names."""
-    own = [name for name in names if name != PRIOR_VARIANCE]
+    parameters = [name for name in names if name != PRIOR_VARIANCE]
     choices = {"method": method, "schedule": schedule, "approximation": model.approximation}
     unable = [f"{name}={value!r}" for name, value in choices.items() if value in ("adf", "stochastic", "diagonal")]
-    if own and unable:
+    if parameters and unable:
         kind = type(model.likelihood).__name__
         raise ValueError(
-            f"{unable[0]} cannot find {own[0]} of {kind}: give a number, or use EP with approximation='full'"
+            f"{unable[0]} cannot find {parameters[0]} of {kind}: give a number, or use EP with approximation='full'"
         )
 
 
-def check_groups(value, given, problem, names, added):
+def check_groups(value, prior_variance, problem, names, added):
     """Return the group of each weight, of those whose prior variances share a factor; None for one factor of all.
 
     Parameters
@@ -83,8 +83,8 @@ def check_groups(value, given, problem, names, added):
     if value is None:
         if variance.ndim != 1 or PRIOR_VARIANCE not in names:
             return None
-        groups = np.zeros(n, dtype=np.intp) if np.ndim(given) == 0 else np.arange(n)
-        if given is None:
+        groups = np.zeros(n, dtype=np.intp) if np.ndim(prior_variance) == 0 else np.arange(n)
+        if prior_variance is None:
             groups[constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
         return np.append(np.full(int(added), -1), groups)
     if PRIOR_VARIANCE not in names:
@@ -137,19 +137,20 @@ def maximise_evidence(evidence, starts, job):
 def choose_likelihoods(problem, names):
     """Return the likelihoods to start from: open parameters as the data suggest, and then all that are learnt."""
     likelihood, rows = problem.model.likelihood, problem.used
-    wanted = [name for name in names if name != PRIOR_VARIANCE]
-    if not wanted:
+    parameters = [name for name in names if name != PRIOR_VARIANCE]
+    if not parameters:
         return [likelihood]
-    for name in wanted:
+    for name in parameters:
         if likelihood.parameters[name] in ("scale", "positive") and getattr(likelihood, name) == 0:
             raise ValueError(f"{name} of {type(likelihood).__name__} is 0, from where no search leads on; give None")
     starts = []
     for fitted in _fit_roughly(problem):
         suggested = likelihood.starting_values(rows.y, fitted)
-        given = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
-        other = {name: suggested[name] for name in wanted if np.size(suggested[name]) == np.size(getattr(given, name))}
-        same = all(getattr(given, name) == value for name, value in other.items())
-        starts += [given] if same else [given, replace(given, **other)]
+        filled = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
+        fits = [name for name in parameters if np.size(suggested[name]) == np.size(getattr(filled, name))]
+        other = {name: suggested[name] for name in fits}
+        same = all(getattr(filled, name) == value for name, value in other.items())
+        starts += [filled] if same else [filled, replace(filled, **other)]
     return starts
 
 
@@ -187,16 +188,16 @@ def _choose_start(objective, likelihoods, bounds, job):
     """
     vector = objective.vector
 
-    def best_of(places, job):
-        return int(np.argmin(evaluate_starts(objective, places, job, afresh=True)))
+    def best_of(points, job):
+        return int(np.argmin(evaluate_starts(objective, points, job, afresh=True)))
 
     tried = [np.clip(vector.start(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
-    several = len(tried) > 1 or not vector.n_prior
-    best = best_of(tried, job) if several else 0
+    has_to_choose = len(tried) > 1 or not vector.n_prior
+    best = best_of(tried, job) if has_to_choose else 0
     if job.stopped or not vector.n_prior:
         return tried[best]
     scan = [np.clip(vector.start(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
-    return scan[best_of(scan, job.going_on(several * len(tried)))]
+    return scan[best_of(scan, job.going_on(has_to_choose * len(tried)))]
 
 
 # ------------------------------------------------------------------------------------------ the end of a search
@@ -221,10 +222,10 @@ def _is_flat(evaluations, x, bounds, value, i):
 
 def _warn_flat(vector, x, i, way):
     if i < vector.n_prior:
-        name, place, limit = vector.flat(x, i, way)
+        name, end, limit = vector.flat(x, i, way)
     else:
         likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
-        name, place = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
+        name, end = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
         limit = LIMIT_DESCRIPTIONS.get((type(likelihood).__name__, name), "") if way > 0 else ""
-    words = f"the log evidence has no maximum in the {name}: it does not fall beyond {place}; the search ended there"
-    warn(words + limit, NumericalWarning)
+    message = f"the log evidence has no maximum in the {name}: it does not fall beyond {end}; the search ended there"
+    warn(message + limit, NumericalWarning)

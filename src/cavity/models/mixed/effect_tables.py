@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.frames import coefficient_names, some
-from cavity.base.types import FloatArray
+from cavity.base.types import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
 from cavity.models.hyperparameters import choose_scale
@@ -104,8 +104,8 @@ class NamedEffects(Coefficients):
         levels : list of str
             The levels, those of several columns joined by ":".
         """
-        found = self._reader.terms[self._number(term)]
-        return found.columns, found.levels.names
+        named_term = self._reader.terms[self._number(term)]
+        return named_term.columns, named_term.levels.names
 
     def effect_moments(self, term: str) -> tuple[FloatArray, FloatArray]:
         """Return the posterior means and variances of the effects of a term.
@@ -129,8 +129,8 @@ class NamedEffects(Coefficients):
         if isinstance(key, str):
             return self.coefficient_names.index(arrays.choice(key, "effect", self.coefficient_names))
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
-            words = f"must be the name of a fixed effect, (term, level) or (term, level, column), got {key!r}"
-            raise arrays.wrong("effect", words, TypeError)
+            message = f"must be the name of a fixed effect, (term, level) or (term, level, column), got {key!r}"
+            raise arrays.wrong("effect", message, TypeError)
         number = self._number(key[0])
         term, k = self._reader.terms[number], 0
         if len(key) == 3:
@@ -159,7 +159,7 @@ class NamedEffects(Coefficients):
         ValueError, TypeError
             For an effect that is not there.
         """
-        index = np.array([self._place(each) for each in effects], dtype=np.intp)
+        index = np.array([self._place(effect) for effect in effects], dtype=np.intp)
         return self._effects.mean[index], self._effects.covariance(index)
 
     def contrast(self, weights: Mapping[Any, float]) -> Gaussian:
@@ -188,7 +188,7 @@ class NamedEffects(Coefficients):
         if not isinstance(weights, Mapping) or not weights:
             raise arrays.wrong("weights", f"must be a dict of weights by effects, got {weights!r}", TypeError)
         mean, covariance = self.joint(weights)
-        values = np.array([arrays.number(each, "weights") for each in weights.values()])
+        values = np.array([arrays.number(weight, "weights") for weight in weights.values()])
         return Gaussian(mean=float(values @ mean), variance=float(values @ covariance @ values))
 
     def variance_components(self, level: float = 0.95) -> summary.Table:
@@ -210,7 +210,7 @@ class NamedEffects(Coefficients):
         learnt = self.hyperparameters
         by_name, estimates = {}, {}
         if learnt is not None:
-            by_name = {name: each for name, *each in zip(learnt.names, learnt.values, learnt.sd, strict=True)}
+            by_name = {name: estimate for name, *estimate in zip(learnt.names, learnt.values, learnt.sd, strict=True)}
         for term in self._reader.terms:
             covariance = self.model.effect_covariances[term.name]
             sd = np.sqrt(np.diagonal(covariance))
@@ -221,10 +221,29 @@ class NamedEffects(Coefficients):
             error, sd = by_name.pop(NOISE_PARAMETER, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)
             estimates["sd(residual)"] = sd, None if error is None else error / (2.0 * sd)
         estimates |= by_name
-        values, errors = ([each[k] for each in estimates.values()] for k in (0, 1))
+        values, errors = ([estimate[k] for estimate in estimates.values()] for k in (0, 1))
         scales = [choose_scale(name, self.model.likelihood) for name in estimates]
         notes = (learnt.note,) if learnt is not None and learnt.note else ()
         return summary.values_table("Variance components", estimates, values, errors, notes, scales=scales, level=level)
 
     def _below(self, level):
         return self.variance_components(level)
+
+    def sample(self, n: int, rng: Seed) -> FloatArray:
+        """Draw fixed effects from the posterior.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray (n, D)
+            The draws.
+        """
+        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        factor = arrays.cholesky(np.asarray(self.covariance), "covariance")
+        return self.mean + rng.standard_normal((n, len(self.mean))) @ factor.T

@@ -38,7 +38,7 @@ def fit_weights(model, X, y, sweeps_of, **options):
     with run.open(model, {"X": rows.X, "y": rows.y}) as threads:
         sweeps = sweeps_of(model, rows, threads, run.job.within("rows"))
         done = engine.ascend(sweeps, sweeps.start(), replace(run, job=run.job.within("passes")))
-        found = sweeps.describe(done.state)
-    found |= {"model": model, "n_samples": rows.n, "intercept_prior": sweeps.prior.intercept}
-    found |= {"observation_digest": observations.digest, **observations.labels}
-    return found | engine.outcome(done, rows.n, run)
+        fields = sweeps.describe(done.state)
+    fields |= {"model": model, "n_samples": rows.n, "intercept_prior": sweeps.prior.intercept}
+    fields |= {"observation_digest": observations.digest, **observations.labels}
+    return fields | engine.outcome(done, rows.n, run)

@@ -185,8 +185,8 @@ class LinearRegression(Public):
         """
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        found = fit_weights(self, X, y, LinearSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
-        return LinearRegressionPosterior(**found)
+        fields = fit_weights(self, X, y, LinearSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        return LinearRegressionPosterior(**fields)
 
 
 def factor_block(X, y, start, _):

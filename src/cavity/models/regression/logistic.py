@@ -163,8 +163,8 @@ class LogisticRegression(Public):
         """
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        found = fit_weights(self, X, y, LogisticSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
-        return LogisticRegressionPosterior(**found)
+        fields = fit_weights(self, X, y, LogisticSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        return LogisticRegressionPosterior(**fields)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,8 +227,8 @@ class LogisticSweeps:
 
     def sweep(self, state):
         weights = state.weights
-        known = weights.mean, covariance_root(weights)
-        bound, data = self._rows.total(sum_bounds, known, self._threads)
+        moments = weights.mean, covariance_root(weights)
+        bound, data = self._rows.total(sum_bounds, moments, self._threads)
         second = weights.mean**2 + np.diag(weights.covariance)
         elbo = float(bound) + self.prior.elbo(state.alpha, second) + weights.entropy()
         return self._state(0.5 * (data + data.T), self.prior.update(second)), elbo
@@ -249,11 +249,11 @@ class LogisticSweeps:
 
     def at(self, natural, state):
         size = state.data.size
-        found = towards([state.alpha], natural[size + len(state.data) :])
-        if found is None:
+        factors = towards([state.alpha], natural[size + len(state.data) :])
+        if factors is None:
             return None
         try:
-            return self._state(natural[:size].reshape(state.data.shape), found[0])
+            return self._state(natural[:size].reshape(state.data.shape), factors[0])
         except (ValueError, OverflowError):  # beyond the domain
             return None
 

@@ -47,10 +47,10 @@ class WeightPrior:
     @classmethod
     def of(cls, model, size, intercept=None):
         """Return the prior that the settings of a model ask for, for `size` columns and an added intercept, if any."""
-        known = None
+        precisions = None
         if model.prior_variance is not None:
-            known = 1.0 / arrays.vector(model.prior_variance, "prior_variance", size)
-        return cls(known, model.ard, model.prior_shape, model.prior_rate, size, intercept)
+            precisions = 1.0 / arrays.vector(model.prior_variance, "prior_variance", size)
+        return cls(precisions, model.ard, model.prior_shape, model.prior_rate, size, intercept)
 
     @staticmethod
     def of_intercept(model, location, size, mean, sd, least):
@@ -125,9 +125,9 @@ class WeightPrior:
 def check_prior(model):
     """Check the settings of a model that `WeightPrior` is made of, while it is put together."""
     if model.prior_variance is not None:
-        given = arrays.positive_array(model.prior_variance, "prior_variance")
-        arrays.check_ndim(given, "prior_variance", (0, 1))
-        put(model, prior_variance=arrays.as_tuple(given))
+        variance = arrays.positive_array(model.prior_variance, "prior_variance")
+        arrays.check_ndim(variance, "prior_variance", (0, 1))
+        put(model, prior_variance=arrays.as_tuple(variance))
         if model.ard:
             raise ValueError("ard=True learns the prior variances: leave prior_variance None")
     put(model, ard=arrays.flag(model.ard, "ard"), intercept=check_intercept(model.intercept))
@@ -150,9 +150,9 @@ def _list_arrays(settings):
     return {} if settings["model"]["prior_variance"] is not None else {"alpha_shape": alpha, "alpha_rate": alpha}
 
 
-def find_block_moments(X, start, known):
+def find_block_moments(X, start, broadcast):
     """Return means and variances of f at the rows of a block."""
-    source, mean, root = known
+    source, mean, root = broadcast
     source.check_finite(X, start)
     X = X if X.shape[1] == len(mean) else add_ones(X)
     spread = X @ root
@@ -276,20 +276,20 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         return X, self._known_offset(dataset)
 
     def _drawn(self, X, n, rng, offset, exposure):
-        X, known = self._rows_of(X, offset, exposure)
+        X, offsets = self._rows_of(X, offset, exposure)
         with np.errstate(over="ignore", invalid="ignore"):
             new = X.rows()
             X.check_finite(new, 0)
             new = add_ones(new) if self.intercept else new
             f = self.sample(n, rng) @ new.T
-            return within_range(f if known is None else f + known, "sample_y: the draws of f")
+            return within_range(f if offsets is None else f + offsets, "sample_y: the draws of f")
 
     def _latent(self, X, offset, exposure):
-        X, known = self._rows_of(X, offset, exposure)
+        X, offsets = self._rows_of(X, offset, exposure)
         with Threads(1) as thread, np.errstate(over="ignore", invalid="ignore"):
             parts = map_runs(by_blocks(find_block_moments), (X, self.mean, self._root), [X], thread, grain=1)
-            mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
-            mean = mean if known is None else mean + known
+            mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+            mean = mean if offsets is None else mean + offsets
         check_moments(mean, variance)
         return mean, variance
 

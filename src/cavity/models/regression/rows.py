@@ -18,9 +18,9 @@ PRODUCTS_PER_CHECK = 1 << 28  # of two numbers that a thread adds up between two
 def open_rows(dataset, block_rows=None):
     """Return the features of a dataset as a Source (N, D); those of a sparse matrix are filled in block by block."""
     source = dataset.blocks(block_rows)
-    size, words = source.n_features, "the covariance of the weights"
-    words += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE)
-    arrays.matrix((size, size), words, "; GLM(approximation='diagonal') takes many columns")
+    size, what = source.n_features, "the covariance of the weights"
+    what += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE)
+    arrays.matrix((size, size), what, "; GLM(approximation='diagonal') takes many columns")
     return source
 
 
@@ -62,7 +62,7 @@ class RegressionRows:
         task = by_blocks(partial(apply_with_ones, function) if self.intercept else function, add=add)
         grain = min(MOST_BLOCKS, max(1, PRODUCTS_PER_CHECK // (self.X.block_rows * self.X.n_features**2)))
         out = reduce_runs(task, broadcast, (self.X, self.y), threads, grain=grain, add=add)
-        if not all(np.isfinite(each).all() for each in (out if isinstance(out, tuple) else (out,))):
+        if not all(np.isfinite(sums).all() for sums in (out if isinstance(out, tuple) else (out,))):
             self.X.summary(threads)
             self.y.summary(threads)
         return out

@@ -15,11 +15,7 @@ from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities, within_float64
 from cavity.jobs.job import QUIET
 
-FIRST_FIT_OPTIONS = {
-    "max_iter": 10,
-    "tol": 0.1,
-    "double_loop": 0,
-}  # of the dense fit: its sites change anyway
+FIRST_FIT_OPTIONS = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # of the dense fit: its sites change anyway
 
 
 def match_first_sites(problem, threads, sites, options):

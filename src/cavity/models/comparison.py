@@ -1,4 +1,4 @@
-"""Posteriors of the same data beside each other: what the models are worth, and how well they predict."""
+"""Comparison of posteriors of the same data: log evidences, and leave-one-out predictions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ RANK_COLUMNS = ("rank", "loo_rank")
 
 
 def compare(posteriors: Mapping[str, Any]) -> Table:
-    """Compare models by what their fits of the same rows are worth, and by how they predict each row from the others.
+    """Compare models of the same rows by log evidence, and by how well they predict each row from the others.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
     Warns
     -----
     NumericalWarning
-        If bounds are compared with log evidences: a bound is smaller than what it bounds, nobody knows by how much. If
+        If bounds are compared with log evidences: a bound is smaller by an unknown amount. If
         evidences after ADF or `update`, which depend on the order of the rows, are compared with those of all rows at
         once. If observations are the same but in another order, or with other sample weights. If leave-one-out
         densities are doubtful, see `LeaveOneOut`.

@@ -1,4 +1,4 @@
-"""How well each row is predicted from all others, how far its sum is known, and where EP cannot be trusted with it."""
+"""Leave-one-out log densities, the standard error of their sum, and rows for which EP's are doubtful."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +18,17 @@ MAX_ROWS_IN_MESSAGE = 8  # most rows in a message
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LeaveOneOut(Frozen):
-    """Leave-one-out log densities of the rows of a fit, and what they are worth.
+    """Leave-one-out log densities of the rows of a fit, and how reliable they are.
 
-    EP has them for free: it takes away what a row said and leaves what all others said as it is. A refit without the
-    row would move this too, the more the row has to say.
+    EP has them for free: it removes the site of a row and leaves the sites of all others as they are. A refit without
+    the row would change these, too, the more the larger the influence of the row.
 
     Parameters
     ----------
     log_density : ndarray (N,)
         log p(y_i | the other rows).
     influence : ndarray (N,) or None
-        How far the posterior moves without what a row said: KL(posterior without it || posterior with it), in nats.
+        How far the posterior moves without the site of a row: KL(posterior without it || posterior with it), in nats.
         None where it is not known: with approximation="diagonal", and from files of earlier versions.
     doubtful : ndarray of bool (N,) or None
         Rows whose influence is above 0.5 nats, in a fit in which others react to that: times the effective number of
@@ -96,7 +96,7 @@ class LeavesOneOut:
     _row_weights: Any = None  # sample weights of the rows, None where all are one
 
     def loo(self) -> LeaveOneOut:
-        """Return how well each row is predicted from all others: `loo_log_density`, its sum, and what it is worth.
+        """Return how well each row is predicted from all others: `loo_log_density`, its sum, and doubtful rows.
 
         Returns
         -------
@@ -119,7 +119,7 @@ class LeavesOneOut:
 
 
 def make_record(posterior):
-    """Return the record of a posterior that leaves rows out."""
+    """Return the `LeaveOneOut` of a posterior."""
     log_density, (influence, parameters) = posterior.loo_log_density, posterior._influences()
     weights = posterior._row_weights
     if parameters is None:
@@ -132,7 +132,7 @@ def make_record(posterior):
 
 
 def warn_of_doubtful_rows(record, whose=""):
-    """Warn if rows of a record are doubtful; `whose` it is goes into the message."""
+    """Warn if rows of a record are doubtful; `whose` names the posterior in the message."""
     if record.doubtful is not None and record.doubtful.any():
         count = int(record.doubtful.sum())
         warn(

@@ -1,4 +1,4 @@
-"""Standard errors of what a search found, from the curvature of the log evidence."""
+"""Standard errors of hyperparameters, from the curvature of the log evidence."""
 
 import numpy as np
 
@@ -6,8 +6,8 @@ from cavity.base.loop import STOPPED
 from cavity.jobs.job import QUIET
 from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FAR_LOG_STEP
 
-CURVATURE_TOL = 1e-5  # of the fits for these: more changes the seventh digit
-MIN_STANDARD_CURVATURE = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
+CURVATURE_TOL = 1e-5  # of fits: a larger one changes the seventh digit
+MIN_STANDARD_CURVATURE = 1e-2  # nats per square of a free number: less curvature may be no maximum
 NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
 
@@ -28,10 +28,10 @@ def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda
     jacobian : ndarray (n, n)
         Derivatives of the values in the free numbers.
     is_flat : callable, optional
-        is_flat(i) says of free numbers at a bound, or where there is little curvature, whether the evidence does
-        not fall far away; they count as known, too.
+        is_flat(i) returns whether the evidence does not fall far away from free number i, for those at a bound or with
+        little curvature; flat ones have no standard error.
     job : Job, optional
-        Hears of every number.
+        Gets an event after every free number.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def curvature(evaluations, x, free, job=QUIET):
     for number, (row, i) in enumerate(zip(rows, free, strict=True), 1):
         try:
             ahead = gradient(i, CURVATURE_STEP)
-            evidence.start = _mirrored(sites, evidence.start)
+            evidence.start = _mirror_sites(sites, evidence.start)
             behind = gradient(i, -CURVATURE_STEP)
             evidence.start = sites
         except (ArithmeticError, np.linalg.LinAlgError):
@@ -97,8 +97,8 @@ def curvature(evaluations, x, free, job=QUIET):
     return 0.5 * (rows + rows.T)
 
 
-def _mirrored(sites, moved):
-    """The sites to start from on the other side of a place: as far away, up to the square of the step."""
+def _mirror_sites(sites, moved):
+    """Return sites to start from on the other side of x, mirrored: correct up to the square of the step."""
     if sites is None or moved is None or not all(isinstance(values, np.ndarray) for values in (*sites, *moved)):
         return moved
     return tuple(2.0 * site - moved_site for site, moved_site in zip(sites, moved, strict=True))

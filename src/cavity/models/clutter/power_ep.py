@@ -40,8 +40,8 @@ NEGLIGIBLE_NATS = 50.0  # nats below the larger piece at which nothing is left t
 PANEL_EDGES = np.linspace(-10.0, 10.0, 6)  # panel edges around a piece, in its sd; 10 sd are NEGLIGIBLE_NATS nats
 PANEL_GROWTH = 3.0  # growth of the panels away from the kink of t^alpha: their ends see its poles at the same angle
 KINK_PANEL_EDGES = 0.75 * PANEL_GROWTH ** np.arange(14)  # and their edges in units of its distance from the real line
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)  # exact to 1e-15 for a normal density over 6 sd
-NODES, WEIGHTS = 0.5 + 0.5 * NODES, 0.5 * WEIGHTS  # on (0, 1)
+GAUSS_NODES, GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(20)  # exact to 1e-15 for a normal density over 6 sd
+GAUSS_NODES, GAUSS_WEIGHTS = 0.5 + 0.5 * GAUSS_NODES, 0.5 * GAUSS_WEIGHTS  # on (0, 1)
 LARGE_ORDER = 30.0  # sqrt(nu^2 + z^2) from which on the expansion for large orders or arguments holds to 1e-15 ...
 DEBYE_TERMS = 12  # ... with this many terms
 
@@ -213,14 +213,14 @@ def _integrate(c, d, s, power):
     """Return log Z less the factor at the anchors, E[pi r a]/delta, P and D, as in the head of this file."""
     site, left, width = _cut_panels(c, d, s, power)
     at, first = c.take(site), np.searchsorted(site, np.arange(len(c.v)))
-    offset = left[:, None] + width[:, None] * NODES
+    offset = left[:, None] + width[:, None] * GAUSS_NODES
     r = offset + at.anchor
     log_h, pulled, rest = _evaluate_radial(r, offset, at, d)
     log_inlier = at.inlier - offset * (r + at.anchor) / (2.0 * s)
     log_t = np.logaddexp(log_inlier, at.clutter)
     log_h += power * log_t
     top = np.maximum.reduceat(log_h.max(axis=1), first)
-    h = np.exp(log_h - top[site, None]) * (width[:, None] * WEIGHTS)
+    h = np.exp(log_h - top[site, None]) * (width[:, None] * GAUSS_WEIGHTS)
     norm = np.add.reduceat(h.sum(axis=1), first)
     signal, clutter = h * np.exp(log_inlier - log_t), h * np.exp(at.clutter - log_t)
 

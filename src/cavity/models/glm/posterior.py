@@ -44,7 +44,7 @@ FITS_WITHOUT_SITES = f"not ADF, not stochastic, not of more than {MOST_IN_MEMORY
 
 
 def make_posterior(solution, method, before=None, **labels):
-    """Return the posterior of a solution, which goes on from that before, if there was one."""
+    """Return the posterior of a solution; `before` is the posterior that an update started from."""
     problem, fit, weights = solution.problem, solution.fit, solution.weights
     rows, likelihood = problem.rows, problem.model.likelihood
     known, total = rows.log_p_known(likelihood)
@@ -171,7 +171,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         )
 
     def _settings(self):
-        """Return the lines of the repr about what was chosen from the data."""
+        """Yield the lines of the repr about settings."""
         likelihood, mean, variance = short(self.model.likelihood), self.model.prior_mean, self.model.prior_variance
         variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, self.mean.shape)
         chosen = self.chosen or ()
@@ -308,7 +308,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         X = self._features(dataset)
         known = self._known_offset(dataset)
         known = np.zeros(X.shape[0]) if known is None else known
-        return self._weights.predict(X, known, self._prepared if self._prepares else None)
+        return self._weights.predict(X, known, self._scale if self._scales_rows else None)
 
     def _drawn(self, X, n, rng, offset, exposure):
         dataset = self._open(X, offset, exposure)
@@ -316,7 +316,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         known = self._known_offset(dataset)
         weights = self.sample(n, rng)
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = [((self._prepared(x) if self._prepares else x) @ weights.T).T for _, x in large_blocks(X)]
+            parts = [((self._scale(x) if self._scales_rows else x) @ weights.T).T for _, x in large_blocks(X)]
             f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
             return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
@@ -326,17 +326,17 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         return Weights(self.mean, self.variance, self._covariance)
 
     @property
-    def _prepares(self):
+    def _scales_rows(self):
         """Whether new rows are scaled, or get a column of ones."""
         return self.intercept or self.centre is not None
 
     def _features(self, dataset):
-        """Return the features of new rows checked, not yet prepared."""
+        """Return the checked features of new rows, not yet scaled."""
         X = open_features(dataset, self.model.approximation)
         check_n_features(X.shape[1], self.n_features)
         return X
 
-    def _prepared(self, x):
+    def _scale(self, x):
         """Return rows as the weights take them."""
         return prepared_rows(x, self.centre, self.spread, self.intercept)
 
@@ -354,24 +354,24 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             mean, variance = mean[self.intercept :] / self.spread, variance[self.intercept :] / self.spread**2
         if not self.intercept:
             return names, mean, variance
-        at_zero = self._prepared(np.zeros((1, self.n_features)))
+        at_zero = self._scale(np.zeros((1, self.n_features)))
         first = self._weights.predict(at_zero, np.zeros(1))
-        moments = (np.append(one, rest) for one, rest in zip(first, (mean, variance), strict=True))
-        return names, *(within_range(each, "summary: coefficients") for each in moments)
+        moments = np.append(first[0], mean), np.append(first[1], variance)
+        return names, *(within_range(values, "summary: coefficients") for values in moments)
 
     def _covariance_per_column(self):
         """Return the covariance of these coefficients."""
-        return self.covariance if self.centre is None else self._back @ self.covariance @ self._back.T
+        return self.covariance if self.centre is None else self._unscaling @ self.covariance @ self._unscaling.T
 
     def _drawn_per_column(self, weights):
         """Return draws of these coefficients, of draws of the weights."""
-        return weights if self.centre is None else weights @ self._back.T
+        return weights if self.centre is None else weights @ self._unscaling.T
 
     @property
-    def _back(self):
+    def _unscaling(self):
         """The matrix that turns weights of scaled columns into these coefficients."""
         slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
-        return np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes]) if self.intercept else slopes
+        return np.vstack([self._scale(np.zeros((1, self.n_features))), slopes]) if self.intercept else slopes
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw weights from the posterior.
@@ -402,20 +402,20 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> GLMPosterior:
-        """Take in new rows by ADF, on top of what is known.
+        """Update the posterior with new rows by ADF.
 
         Parameters
         ----------
         X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
             New rows, as `predict` takes them.
         y : array_like (n,) or str
-            Their observations. What the fit took from columns of X is found there by its name, unless it is given.
+            Their observations. Columns that the fit took from X by name are found there, unless they are given.
         offset : array_like (n,) or str, optional
             Known part of f.
         exposure : array_like (n,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (n,) or str, optional
-            Weights; a row of weight 2 is taken in twice.
+            Weights; a row of weight 2 counts twice.
 
         Returns
         -------
@@ -433,9 +433,9 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         observations = Observations.of(self.model.likelihood, dataset, fitted=self)
         X = self._features(dataset)
         scan(X, None)
-        if self._prepares:
+        if self._scales_rows:
             with np.errstate(over="ignore", invalid="ignore"):
-                X = self._prepared(X)
+                X = self._scale(X)
             if self.centre is not None:
                 within_range(limits_of(X), "X: columns divided by spread")
         rows = observations.rows(X)

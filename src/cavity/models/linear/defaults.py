@@ -1,4 +1,4 @@
-"""What the settings that a GLM leaves to the data become for some rows: prior, intercept, scaled columns."""
+"""Default settings of a GLM for the rows of a fit: prior, intercept, scaled columns."""
 
 from dataclasses import dataclass, replace
 
@@ -18,20 +18,20 @@ INTERCEPT_VARIANCE_RATIO = 100.0  # prior variance of an intercept over that of 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResolvedModel:
-    """A model whose settings are numbers, and rows as its weights take them."""
+    """A model whose settings are numbers, and its scaled rows."""
 
     model: object  # the GLM
     rows: Rows
-    kept: dict  # centre, spread, intercept and chosen: what a posterior keeps of it
+    kept: dict  # fields of the posterior: centre, spread, intercept and chosen
 
     def described(self, observations):
-        """Return the fields of a posterior that say what its rows and settings were."""
+        """Return the fields of a posterior about rows and settings."""
         chosen = self.kept["chosen"] + observations.chosen
         return observations.labels | {"has_offset": self.rows.has_offset} | self.kept | {"chosen": chosen or None}
 
 
 def resolve_defaults(model, rows):
-    """Return what the settings of a model with a likelihood are for checked rows, as `Resolved`.
+    """Return a model with a likelihood and its checked rows as `ResolvedModel`, defaults filled in.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def resolve_defaults(model, rows):
     Warns
     -----
     SettingsWarning
-        If there is no intercept and nobody said that there should be none; if there are two.
+        If there is no intercept and the settings do not say so; if there are two.
     """
     is_set = {"prior_variance": model.prior_variance is not None, "intercept": model.intercept is not True}
     added = has_added_intercept(model.intercept)
@@ -69,9 +69,9 @@ def resolve_defaults(model, rows):
 
 
 def make_scaling_settings(centre, spread, added):
-    """Return the settings of a model in numbers that does to columns what was done to them, for rows as in the fit.
+    """Return the settings that scale columns as the fit did.
 
-    Where an intercept was added the model is that of prepared rows, whose first column are the ones.
+    Where an intercept was added there are none: the model is that of scaled rows, whose first column are the ones.
     """
     if added or centre is None:
         return {"standardize": False, "centre": None}
@@ -90,7 +90,7 @@ def _check_intercept_and_rows(model, rows, added):
 
 
 def warn_of_intercepts(intercept, constant, likelihood=None):
-    """Warn where nothing stands for an intercept, or two things do; `constant` is a mask of the columns of X."""
+    """Warn if there is no intercept, or more than one; `constant` is a mask of the columns of X."""
     has_thresholds = likelihood is not None and is_ordered(likelihood)
     if intercept is None and not (has_thresholds or constant.any()):
         warn(
@@ -107,7 +107,7 @@ def warn_of_intercepts(intercept, constant, likelihood=None):
 
 
 def check_intercept(intercept):
-    """Return the setting of that name: None, True, False, or a prior variance."""
+    """Return the setting `intercept` checked: None, True, False, or a prior variance."""
     if isinstance(intercept, bool | np.bool_):
         return bool(intercept)
     if isinstance(intercept, str):
@@ -116,29 +116,29 @@ def check_intercept(intercept):
 
 
 def has_added_intercept(intercept):
-    """Return whether the setting of that name, once checked, asks for a column of ones."""
+    """Return whether the checked setting `intercept` adds a column of ones."""
     return intercept is not None and intercept is not False
 
 
 def learns_level(likelihood):
-    """Whether open thresholds are there to say where f is."""
+    """Whether open thresholds determine the level of f."""
     return is_ordered(likelihood) and likelihood.n_classes is None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColumnScales:
-    """What is done to the columns of X, and their means and scales (`column_scales`) after it."""
+    """Centre and spread of the columns of X, and their means and scales (`column_scales`) after scaling."""
 
-    mean: np.ndarray | None  # (D,); None for sparse X, and where nobody asks
+    mean: np.ndarray | None  # (D,); None for sparse X, and where no default needs them
     scale: np.ndarray | None
     centre: np.ndarray | None = None
     spread: np.ndarray | None = None
 
     @classmethod
     def of(cls, model, rows, added):
-        """Return them for a model; columns are centred where an intercept takes up what that changes.
+        """Return the scales for a model. Columns are centred only if an intercept absorbs the shift.
 
-        So do open thresholds: they count as known once they are learnt, and would say where f is at x = 0.
+        Open thresholds centre columns, too: their fitted values would be about f at x = 0.
         """
         centres = learns_level(model.likelihood) and model.approximation == "full"
         scaled = model.standardize or model.centre is not None
@@ -160,12 +160,12 @@ class ColumnScales:
 
     @property
     def scaled(self):
-        """Whether something is done to them."""
+        """Whether columns are centred or divided."""
         return self.spread is not None
 
 
 def scale_prior_variance(columns, constant, location, size):
-    """Return prior variances of the weights of columns; that of a constant one is an intercept, wherever y is."""
+    """Return prior variances of the weights of columns; a constant column is a wide intercept."""
     with np.errstate(over="ignore"):
         variance = (size / np.where(columns.scale > 0, columns.scale, 1.0)) ** 2
         if constant.any():
@@ -177,8 +177,7 @@ def scale_prior_variance(columns, constant, location, size):
 def add_intercept(prior, columns, location, size, wide):
     """Return prior mean and variance with those of an intercept before them.
 
-    Its mean is where the observations are. Its variance, if that is not given, is wide: f may be anywhere where columns
-    are at their means, which need not be 0.
+    Its mean is the location of the observations. Its default variance is wide, and allows for the means of the columns.
     """
     at, variance = columns.mean, np.array(prior.variance)
     if wide is None:

@@ -25,7 +25,7 @@ LOG_FACTORS_TO_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -
 
 @dataclass(frozen=True, slots=True)
 class FactorSettings:
-    """What is searched."""
+    """Settings of a search."""
 
     prior: object  # logs of factors on prior variances, (n,); of mixed models the covariances of all terms, a tuple
     likelihood: object
@@ -42,7 +42,7 @@ class FreeFactors(FreeSettings):
             self.labels = ()
         else:
             self.labels = (None,) if groups is None else np.unique(groups[groups >= 0])
-        self.warns_of_flat = len(self.labels) == 1  # that one of several vanishes is what is asked for
+        self.warns_of_flat = len(self.labels) == 1  # ARD: that one of several vanishes is no surprise
         super().__init__(len(self.labels), likelihood, [name for name in names if name != PRIOR_VARIANCE], unit)
 
     def start(self, log_factor, likelihood):
@@ -84,9 +84,9 @@ class FreeFactors(FreeSettings):
 
 
 class LinearEvidence:
-    """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last.
+    """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last one.
 
-    Where that leads nowhere, as from settings that are far away, it starts without sites.
+    If that fails, as from settings far away, the fit is repeated without first sites.
     """
 
     def __init__(self, problem, vector, threads, options):
@@ -127,7 +127,7 @@ class LinearEvidence:
         return EvidencePoint(settings, value, fit.belief, geometry, fit, problem)
 
     def _fit(self, geometry, likelihood, options, name):
-        """Run the engine, which keeps what it keeps by that name; None where arithmetic fails."""
+        """Run the engine with a checkpoint of that name; None where arithmetic fails."""
         options = replace(options, job=self.job.within(name).unheard())
         try:
             return make_engine(geometry, self.sites(likelihood), options, self.start).run()

@@ -1,4 +1,4 @@
-"""What a GLM learns by the log evidence: factors on prior variances, and parameters of the likelihood."""
+"""Search for factors on prior variances and parameters of the likelihood of a GLM by the log evidence."""
 
 from dataclasses import replace
 from functools import partial
@@ -24,19 +24,19 @@ from cavity.models.standard_errors import find_standard_errors
 from cavity.sources.features import constant_columns
 from cavity.sources.reading import each_block
 
-START_ROWS = 1 << 12  # most rows of the regression that says where to start
+START_ROWS = 1 << 12  # most rows of the regression for first values
 BLOCK_ROWS = 1 << 13
-OUTLIERS_SPREAD = 3.0  # a regression leaves a smaller spread than a constant does, unless it follows outliers
-MIN_FALL_NATS = 1e-3  # nats that it must fall: less makes no difference between models
+OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
+MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
 MAX_STANDARD_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
-LIMIT_DESCRIPTIONS = {  # what likelihoods are at the far end of a parameter
+LIMIT_DESCRIPTIONS = {  # the limits of likelihoods in a parameter
     ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
     ("StudentT", "degrees_of_freedom"): "; as far as these data tell the noise is Gaussian",
 }
 
 
 def choose_names_to_learn(likelihood, learn):
-    """Return the names of what is learnt: those asked for, and open parameters of the likelihood."""
+    """Return the names of hyperparameters to learn: the requested ones, and open parameters of the likelihood."""
     allowed = (PRIOR_VARIANCE, *likelihood.parameters)
     if learn is None:
         learn = False
@@ -46,7 +46,7 @@ def choose_names_to_learn(likelihood, learn):
 
 
 def check_can_learn(model, names, method, schedule):
-    """Raise ValueError where parameters of a likelihood cannot be found, by their names."""
+    """Raise ValueError if parameters of the likelihood among `names` cannot be learnt by this method."""
     parameters = [name for name in names if name != PRIOR_VARIANCE]
     choices = {"method": method, "schedule": schedule, "approximation": model.approximation}
     unable = [f"{name}={value!r}" for name, value in choices.items() if value in ("adf", "stochastic", "diagonal")]
@@ -58,19 +58,19 @@ def check_can_learn(model, names, method, schedule):
 
 
 def check_groups(value, prior_variance, problem, names, added):
-    """Return the group of each weight, of those whose prior variances share a factor; None for one factor of all.
+    """Return the groups of weights whose prior variances share a factor; None for one factor of all.
 
     Parameters
     ----------
     value : array_like (D,) of int or None
-        Groups of the columns that a user asked for; weights of negative groups keep their prior variances.
-    given : float, ndarray or None
-        The prior variance as a user gave it. A vector has as many factors as columns; otherwise there is one factor,
-        which leaves constant columns alone where the variances were left to us.
+        Groups of the columns; weights of negative groups keep their prior variances.
+    prior_variance : float, ndarray or None
+        The setting. A vector has as many factors as columns; otherwise there is one factor, by default not on constant
+        columns.
     problem : GLMProblem
         The prior in numbers.
     names : tuple of str
-        What is learnt.
+        The hyperparameters to learn.
     added : bool
         Whether an intercept was put before the columns; its prior variance stays.
 
@@ -100,7 +100,7 @@ def check_groups(value, prior_variance, problem, names, added):
 
 
 def learn_settings(problem, names, groups, threads, options):
-    """Maximise the log evidence over what is named; return a `SearchResult`."""
+    """Maximise the log evidence over the named hyperparameters; return a `SearchResult`."""
     starts = choose_likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
@@ -135,7 +135,7 @@ def maximise_evidence(evidence, starts, job):
 
 
 def choose_likelihoods(problem, names):
-    """Return the likelihoods to start from: open parameters as the data suggest, and then all that are learnt."""
+    """Return likelihoods to start from: first values from the data for open parameters, and for all learnt ones."""
     likelihood, rows = problem.model.likelihood, problem.used
     parameters = [name for name in names if name != PRIOR_VARIANCE]
     if not parameters:
@@ -155,10 +155,8 @@ def choose_likelihoods(problem, names):
 
 
 def _fit_roughly(problem):
-    """Return rough values of f, a list: of the least-squares regression, or of a constant where there are few rows.
-
-    Both where the regression has followed outliers: then the rows are OUTLIERS_SPREAD times as far from it as from
-    their median.
+    """Return a list of rough values of f: of least squares, or of a constant if there are few rows; both if the
+    regression has followed outliers, which it has if residuals are OUTLIERS_SPREAD times those of the median.
     """
     rows, likelihood = problem.used, problem.model.likelihood
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
@@ -182,9 +180,9 @@ def _fit_roughly(problem):
 
 
 def _choose_start(objective, likelihoods, bounds, job):
-    """Return where to begin: the likelihood, and then the common factor, of the largest evidence.
+    """Return the start of largest evidence: first the likelihood, then the common factor.
 
-    Far from the maximum the evidence is flat.
+    A scan is needed as the evidence is flat far from the maximum.
     """
     vector = objective.vector
 
@@ -204,7 +202,7 @@ def _choose_start(objective, likelihoods, bounds, job):
 
 
 def _is_flat(evaluations, x, bounds, value, i):
-    """Whether the evidence does not fall far out in a free number; a warning says so, if the vector wants one."""
+    """Whether the evidence does not fall far out in a free number; warn, unless `vector.warns_of_flat` is false."""
     vector = evaluations.vector
     for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()

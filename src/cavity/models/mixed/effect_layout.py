@@ -1,4 +1,4 @@
-"""Where effects stand: the fixed ones, those of all rows, first, then for each term those of its levels in order."""
+"""The order of all effects: the fixed effects first, then for each term those of its levels in order."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The joint Gaussian posterior of all effects, and what it says about rows."""
+"""The joint Gaussian posterior of all effects, and predictions of rows."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +11,7 @@ from cavity.base.rows import check_moments
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import Threads, single_blas
 
-MAX_DENSE_NUMBERS = 1 << 20  # numbers of the dense rows that are solved for at a time
+MAX_DENSE_NUMBERS = 1 << 20  # of the dense rows in one solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Effects:
         pattern = geometry.pattern
         mean, entries = geometry.prior_mean + belief.step, geometry.prior_entries + belief.h
         result = cls(mean, pattern.indptr, pattern.rows, entries, pattern.order.astype(np.intp))
-        vars(result).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # known already
+        vars(result).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # cached properties
         return result
 
     @cached_property
@@ -89,7 +89,7 @@ class Effects:
     def predict(self, rows, offset=None):
         """Means and variances of rows (N, n), a CSR array, with an offset (N,) if there is one.
 
-        Where all pairs of effects of a row are on the pattern the covariances are at hand; other rows take a solve.
+        Covariances of pairs of effects on the pattern are entries of the inverse; rows with other pairs take a solve.
         """
         mean, variance = rows @ self.mean, np.zeros(rows.shape[0])
         if offset is not None:

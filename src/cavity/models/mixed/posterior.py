@@ -22,7 +22,7 @@ from cavity.models.latent_posterior import ROW_WEIGHTS, LatentPosterior, SitesPo
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
-from cavity.models.mixed.readers import Reader
+from cavity.models.mixed.row_readers import RowReader
 from cavity.models.mixed.saved import MODEL, RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
@@ -118,7 +118,7 @@ class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
     covariance: FloatArray = field(metadata=saved(Array("d d", "symmetric")))
     effective_parameters: float = field(metadata=saved(NUMBER))
     _effects: Effects = field(metadata=saved(Part(Effects, "effects_")))
-    _reader: Reader
+    _reader: RowReader
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))

@@ -36,8 +36,8 @@ from cavity.runs.executors import Threads
 from cavity.runs.runs import map_runs
 
 ROWS_OF_QR = 4096  # of a block
-UNIT_NOISE = Gaussian(1.0)  # a likelihood of real numbers, whatever their noise
-MIN_WIDE_COLUMNS = 512  # columns from which threads share the tiles of a block instead of blocks
+UNIT_NOISE = Gaussian(1.0)  # for the checks and defaults of real y
+MIN_WIDE_COLUMNS = 512  # columns from which threads share tiles of a block instead of blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ def factor_block(X, y, start, _):
 
 
 def stack_triangles(triangle, other):
-    """Return the triangle of rows of which it is known for those above and those below."""
+    """Return the triangle of two sets of rows from the triangles of each."""
     out = triangle.copy()
     tiled.stack(out, other.copy(), tiled.ALONE, triangular=True)
     return out
@@ -231,10 +231,10 @@ def _factor_rows(rows, threads):
 
 
 class LinearSweeps:
-    """The engine's view: states are (q(alpha), q(tau)), None for one that is known; q(w) follows from them."""
+    """Sweeps for the engine: states are (q(alpha), q(tau)), None for a known one; q(w) follows from them."""
 
     likelihood = UNIT_NOISE
-    n_rows = None  # sweeps see their sums only
+    n_rows = None  # sweeps use their sums only
 
     def __init__(self, model, rows, threads, job):
         self._model, self._threads = model, threads
@@ -244,7 +244,7 @@ class LinearSweeps:
             triangle = np.ascontiguousarray(_factor_rows(rows, threads).T)
             job.keep(lambda: triangle)
         self._factor, self._target, prior = triangle[:, :size], triangle[:, size], None
-        if rows.intercept:  # the first row is that of means, up to a factor; its weight is measured from its prior mean
+        if rows.intercept:  # row 0 has the column means, up to a factor; its weight is relative to its prior mean
             mean, sd = triangle[0] / triangle[0, 0], np.linalg.norm(triangle[1:], axis=0) / np.sqrt(rows.n)
             location, spread = find_location_and_spread(UNIT_NOISE, Rows(None, rows.y.rows()))
             least = np.finfo(float).eps * np.sqrt(rows.n)  # of a QR
@@ -259,7 +259,7 @@ class LinearSweeps:
         return ROWS_OF_QR
 
     def start(self):
-        """Return where every column alone would explain y, and the noise as well."""
+        """Return q(alpha) as if each column alone explained y, and q(tau) as if all of y were noise."""
         columns = np.einsum("ij,ij->j", self._factor, self._factor)
         power = float(self._target @ self._target) or float(self.n_samples)
         used = np.where(columns > 0, columns, 1.0)

@@ -31,7 +31,7 @@ from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, Weig
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between
-MOST_NUMBERS = 1 << 20  # of the least rows: with thousands of columns these would take too long to be interrupted
+MOST_NUMBERS = 1 << 20  # of the least rows: limits the time until an interrupt with thousands of columns
 NEAR_ZERO = 1e-3  # below it tanh(x/2)/(2 x) is 1/4 - x^2/48 to double precision
 
 
@@ -171,7 +171,7 @@ class LogisticRegression(Public):
 class LogisticState:
     """sum_n 2 lambda(xi_n) x_n x_n' and q(alpha), None if that is known; q(w), `weights`, follows from the two.
 
-    So what is extrapolated for the xi_n and for alpha always goes with one q(w).
+    Extrapolated sums and q(alpha) are thus consistent with one q(w).
     """
 
     data: FloatOrArray
@@ -194,7 +194,7 @@ def sum_bounds(X, y, start, weights):
 
 
 class LogisticSweeps:
-    """The engine's view, over `LogisticState`s."""
+    """Sweeps for the engine, over `LogisticState`s."""
 
     likelihood = Logit()
 

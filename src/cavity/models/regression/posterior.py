@@ -1,4 +1,4 @@
-"""What Bayesian regressions by mean field share: the precisions of the weights, and predictions from q(w)."""
+"""Base classes of Bayesian regressions by mean field: the precisions of the weights, and predictions from q(w)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WeightPrior:
 
     @classmethod
     def of(cls, model, size, intercept=None):
-        """Return the prior that the settings of a model ask for, for `size` columns and an added intercept, if any."""
+        """Return the prior of a model for `size` columns and an added intercept, if any."""
         precisions = None
         if model.prior_variance is not None:
             precisions = 1.0 / arrays.vector(model.prior_variance, "prior_variance", size)
@@ -59,7 +59,7 @@ class WeightPrior:
         Parameters
         ----------
         model : LinearRegression or LogisticRegression
-            The settings. What a learnt prior variance of a column counts for is the default of a GLM.
+            The settings. A learnt prior variance of a column counts as the default of a GLM.
         location, size : float
             Median of y, 0 for labels, and the default prior sd of the weight of a column of unit variance.
         mean, sd : ndarray (D,)
@@ -80,7 +80,7 @@ class WeightPrior:
         return tuple(float(moments[0]) for moments in prior)
 
     @property
-    def learnt(self):
+    def is_learnt(self):
         """Whether q has a factor for alpha."""
         return self.known is None
 
@@ -90,8 +90,8 @@ class WeightPrior:
         return np.array([] if self.intercept is None else [1.0 / self.intercept[1]])
 
     def around(self, precisions):
-        """Return q(alpha) with these means of all weights, as sure as one observation; None if alpha is known."""
-        if not self.learnt:
+        """Return q(alpha) with these means of all weights and shape 1; None if alpha is known."""
+        if not self.is_learnt:
             return None
         precisions = precisions[self.added.size :]
         mean = precisions if self.ard else float(np.exp(np.mean(np.log(precisions))))
@@ -99,7 +99,7 @@ class WeightPrior:
 
     def update(self, second):
         """Return the best q(alpha) given E[w_i^2]."""
-        if not self.learnt:
+        if not self.is_learnt:
             return None
         second = second[self.added.size :]
         if self.ard:
@@ -108,12 +108,12 @@ class WeightPrior:
 
     def mean(self, q):
         """Return E[alpha] of all weights."""
-        return np.append(self.added, np.broadcast_to(q.mean, self.size) if self.learnt else self.known)
+        return np.append(self.added, np.broadcast_to(q.mean, self.size) if self.is_learnt else self.known)
 
     def elbo(self, q, second):
         """Return E[log p(w | alpha)] - KL(q(alpha) || p(alpha)), given E[w_i^2]."""
         alpha = self.mean(q)
-        if self.learnt:
+        if self.is_learnt:
             statistics = q.statistics
             logs = np.append(np.log(self.added), np.broadcast_to(statistics[: statistics.size // 2], self.size))
             apart = float(np.sum(kl(q, Gamma(self.shape, self.rate))))
@@ -123,7 +123,7 @@ class WeightPrior:
 
 
 def check_prior(model):
-    """Check the settings of a model that `WeightPrior` is made of, while it is put together."""
+    """Check and store the settings of a model that `WeightPrior` uses."""
     if model.prior_variance is not None:
         variance = arrays.positive_array(model.prior_variance, "prior_variance")
         arrays.check_ndim(variance, "prior_variance", (0, 1))
@@ -134,12 +134,7 @@ def check_prior(model):
     check_positive(model, "prior_shape", "prior_rate")
 
 
-PRIOR_SETTINGS = {
-    "prior_variance": Nullable(NUMBERS),
-    "ard": FLAG,
-    "prior_shape": POSITIVE,
-    "prior_rate": POSITIVE,
-}
+PRIOR_SETTINGS = {"prior_variance": Nullable(NUMBERS), "ard": FLAG, "prior_shape": POSITIVE, "prior_rate": POSITIVE}
 INTERCEPT_SETTING = records.Setting(
     "true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value)
 )

@@ -1,4 +1,4 @@
-"""The rows of regressions whose passes add up statistics of blocks."""
+"""Rows of regressions, with sums of statistics over blocks."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from cavity.runs.runs import MOST_BLOCKS, by_blocks, reduce_runs
 from cavity.sources.features import SPARSE, kind_of
 from cavity.sources.sources import Source, open_source
 
-PRODUCTS_PER_CHECK = 1 << 28  # of two numbers that a thread adds up between two looks at whether the fit is interrupted
+PRODUCTS_PER_CHECK = 1 << 28  # products that a thread sums between two checks for an interrupt
 
 
 def open_rows(dataset, block_rows=None):
@@ -28,7 +28,7 @@ def open_rows(dataset, block_rows=None):
 class RegressionRows:
     """Rows X (N, D), whose numbers are checked in the first pass, and as many observations.
 
-    These are checked and in memory, or with X in a collection of dask.
+    Observations are checked and in memory, or remote with X.
     """
 
     X: Source
@@ -56,8 +56,8 @@ class RegressionRows:
         return self.X.n_features + self.intercept
 
     def total(self, function, broadcast, threads, add=None):
-        """Return the sum of what function(X, y, start, broadcast) finds in blocks, arrays; ValueError naming the first
-        number of X that is not finite.
+        """Return the sum of the arrays function(X, y, start, broadcast) over blocks; ValueError naming the first number
+        of X that is not finite.
         """
         task = by_blocks(partial(apply_with_ones, function) if self.intercept else function, add=add)
         grain = min(MOST_BLOCKS, max(1, PRODUCTS_PER_CHECK // (self.X.block_rows * self.X.n_features**2)))
@@ -74,7 +74,7 @@ def add_ones(X):
 
 
 def apply_with_ones(function, X, y, start, broadcast):
-    """Return what a function finds in a block with a column of ones before the others."""
+    """Return a function of a block with a column of ones before the others."""
     return function(add_ones(X), y, start, broadcast)
 
 

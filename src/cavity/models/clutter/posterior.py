@@ -18,7 +18,7 @@ from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
-from cavity.ep.evidence import influence
+from cavity.ep.evidence import measure_influence
 from cavity.models.clutter.cavities import find_cavities, find_densities
 from cavity.models.clutter.problem import ClutterSites, DataPoints, Points, WorkingUnits
 from cavity.models.clutter.solution import filter_points
@@ -226,7 +226,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         tau, rho = self._cavities("loo")
         mean, variance = self._sites.moments
         moments = np.expand_dims(mean, -2), np.asarray(variance)[..., None, None]
-        influences = influence(*moments, tau / rho[..., None], 1.0 / rho[..., None])  # of each coordinate, (..., N, d)
+        influences = measure_influence(*moments, tau / rho[..., None], 1.0 / rho[..., None])  # (..., N, d)
         determined = np.sum(self._sites.site_rho, axis=-1) * variance
         return np.sum(influences, axis=-1), influences.shape[-1] * determined
 

@@ -12,8 +12,8 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.loop import CONVERGED, STOPPED, STUCK
-from cavity.ep.damping import IN_TURN, TOGETHER, Damping, DampingOfEach
-from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
+from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, BatchDamping, Damping
+from cavity.ep.double_loop import STEPS_PER_SWEEP, DoubleLoop
 from cavity.jobs.job import QUIET
 from cavity.models.clutter import cavities
 from cavity.models.clutter.cavities import kernel
@@ -118,7 +118,9 @@ class Sweeper:
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
         self.power = options.power  # the fraction of a site that its cavity leaves out
         self.sites, self.improper = ClutterSites.empty(points), []
-        self.damping = Damping(options.damping, IN_TURN if options.schedule == "sequential" else TOGETHER)
+        self.damping = Damping(
+            options.damping, SEQUENTIAL_PATIENCE if options.schedule == "sequential" else PARALLEL_PATIENCE
+        )
 
     def checkpoint_state(self):
         """Return what decides how sweeps go on, for `restore`: copies."""
@@ -241,7 +243,7 @@ class Sweeper:
         It starts from `Spherical.start`, then from where that has led.
         """
         geometry, sites, options = Spherical(self.points), self.sites, self.options
-        most = STEPS_A_SWEEP * options.max_iter
+        most = STEPS_PER_SWEEP * options.max_iter
         loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
         status = loop.descend(geometry.start(), job.within("double loop"))
         if status not in (CONVERGED, STOPPED):
@@ -292,7 +294,7 @@ class LaneSweeper(Sweeper):
     def __init__(self, points, options, visits, threads):
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
         self.n_problems, self.improper = points.data.shape[0], []
-        self.damping = DampingOfEach(options.damping, IN_TURN, self.n_problems)
+        self.damping = BatchDamping(options.damping, SEQUENTIAL_PATIENCE, self.n_problems)
         (n, _), units = points.shape, points.units
         groups = -(-self.n_problems // lane_kernel.lanes)
         self.index = np.minimum(np.arange(groups * lane_kernel.lanes), self.n_problems - 1).reshape(groups, -1)

@@ -7,8 +7,8 @@ import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED, STOPPED
-from cavity.likelihoods.base import guessed, spread
-from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
+from cavity.likelihoods.base import estimate_spread, guess_latent_values
+from cavity.likelihoods.parameters import choose_parameters, find_unit, list_open_parameters
 from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
 from cavity.models.search import (
@@ -40,8 +40,8 @@ def choose_names_to_learn(likelihood, learn):
     allowed = (PRIOR_VARIANCE, *likelihood.parameters)
     if learn is None:
         learn = False
-    requested = named_parameters(learn, allowed, allowed)
-    needed = open_parameters(likelihood)
+    requested = choose_parameters(learn, allowed, allowed)
+    needed = list_open_parameters(likelihood)
     return tuple(name for name in allowed if name in requested or name in needed)
 
 
@@ -104,7 +104,7 @@ def learn_settings(problem, names, groups, threads, options):
     starts = choose_likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
-    vector = FreeFactors(names, groups, starts[0], unit_of(problem.used.y))
+    vector = FreeFactors(names, groups, starts[0], find_unit(problem.used.y))
     return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job)
 
 
@@ -146,7 +146,7 @@ def choose_likelihoods(problem, names):
     starts = []
     for fitted in _fit_roughly(problem):
         suggested = likelihood.starting_values(rows.y, fitted)
-        filled = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
+        filled = replace(likelihood, **{name: suggested[name] for name in list_open_parameters(likelihood)})
         fits = [name for name in parameters if np.size(suggested[name]) == np.size(getattr(filled, name))]
         other = {name: suggested[name] for name in fits}
         same = all(getattr(filled, name) == value for name, value in other.items())
@@ -160,7 +160,7 @@ def _fit_roughly(problem):
     """
     rows, likelihood = problem.used, problem.model.likelihood
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
-    guess = guessed(likelihood, rows.y)
+    guess = guess_latent_values(likelihood, rows.y)
     if guess is None:
         return [offset]
     rest, d = guess - offset, rows.X.shape[1]
@@ -175,7 +175,7 @@ def _fit_roughly(problem):
     unit = float(np.max(np.abs(target))) or 1.0
     weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
     linear = np.concatenate([x @ weights for _, x in each_block(rows.X, BLOCK_ROWS)])
-    follows_outliers = spread(rest, linear, True) > OUTLIERS_SPREAD * spread(rest, centre, True)
+    follows_outliers = estimate_spread(rest, linear, True) > OUTLIERS_SPREAD * estimate_spread(rest, centre, True)
     return [offset + linear, *([offset + centre] if follows_outliers else [])]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cavity.base.loop import CONVERGED
-from cavity.ep.fit import Fit
+from cavity.ep.fit_result import FitResult
 from cavity.models.hyperparameters import Hyperparameters
 
 
@@ -12,7 +12,7 @@ class Solution:
     """The outcome of a fit, and the posterior of the weights, or of all effects of a mixed model."""
 
     problem: object  # GLMProblem or MixedProblem at the learnt hyperparameters
-    fit: Fit
+    fit: FitResult
     weights: object  # Weights or Effects
     hyperparameters: Hyperparameters | None = None
     searched: str = CONVERGED  # status of the search for hyperparameters

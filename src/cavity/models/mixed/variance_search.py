@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base.errors import within_range
-from cavity.likelihoods.parameters import PARAMETER_RANGE, unit_of
+from cavity.likelihoods.parameters import PARAMETER_RANGE, find_unit
 from cavity.models.defaults import find_location_and_spread
 from cavity.models.free_settings import FreeSettings, make_block_diagonal
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
@@ -84,7 +84,7 @@ class FreeCovariances(FreeSettings):
             for term, covariance in zip(terms, covariances, strict=True)
         ]
         self.open = [(term, root) for term, root in zip(terms, self.roots, strict=True) if root is not None]
-        super().__init__(sum(root.size for _, root in self.open), likelihood, names, unit_of(rows.y))
+        super().__init__(sum(root.size for _, root in self.open), likelihood, names, find_unit(rows.y))
 
     def parts(self, x):
         """The free numbers of each open covariance."""

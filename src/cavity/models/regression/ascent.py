@@ -41,4 +41,4 @@ def fit_weights(model, X, y, sweeps_of, **options):
         fields = sweeps.describe(done.state)
     fields |= {"model": model, "n_samples": rows.n, "intercept_prior": sweeps.prior.intercept}
     fields |= {"observation_digest": observations.digest, **observations.labels}
-    return fields | engine.outcome(done, rows.n, run)
+    return fields | engine.report_outcome(done, rows.n, run)

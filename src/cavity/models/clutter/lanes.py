@@ -54,7 +54,7 @@ class LaneSweeper(Sweeper):
             self.replace(b, single.sites)
         self.improper.append(skipped)
         change = moment_change(old, self._moments()) / self.damping.step
-        self.damping.after(change)
+        self.damping.adapt(change)
         return change, skipped == 0
 
     def problem(self, b):

@@ -141,7 +141,7 @@ class Sweeper:
             skipped += self.all_at_once()
         self.improper.append([skipped])  # of each problem
         change = max(moment_change(old, self.sites.moments) for old in before) / self.damping.step
-        self.damping.after(change)
+        self.damping.adapt(change)
         return np.array([change]), np.array([skipped == 0])
 
     def first_rows(self):

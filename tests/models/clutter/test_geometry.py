@@ -70,5 +70,5 @@ def test_cavities_of_the_double_loop(n, d):
     assert np.isfinite(value)
     assert belief.change_from(belief) == 0
     assert geometry.belief(-2 * geometry.rho, np.zeros(d)) is None
-    sharp = geometry.sharpened(belief, 4.0)
+    sharp = geometry.sharpen(belief, 4.0)
     np.testing.assert_allclose([*sharp.mean, sharp.variance], [*fixed, v / 4], rtol=SOLVES)

@@ -53,13 +53,13 @@ class Spherical(Geometry):
         units, prior = self.points.units, self.prior()
         corners = (self.points.ends - units.origin) * units.scale - prior.mean
         reach = units.noise + np.mean(np.max(np.abs(corners), axis=0) ** 2)
-        return self.sharpened(prior, max(1.0, prior.variance / reach))
+        return self.sharpen(prior, max(1.0, prior.variance / reach))
 
     def gather(self, tau, rho):
         """(h, g) of given sites."""
         return float(np.sum(rho)), np.sum(tau, axis=0)
 
-    def sharpened(self, belief, factor):
+    def sharpen(self, belief, factor):
         """The belief with its variance divided by `factor` and the same mean."""
         more = factor - 1.0
         return self.belief(factor * belief.h + more * self.rho, factor * belief.g + more * self.tau)

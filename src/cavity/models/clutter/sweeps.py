@@ -146,7 +146,7 @@ class Sweeper:
             skipped += self.renew_all()
         self.improper.append([skipped])  # of each problem
         change = max(find_moment_change(old, self.sites.moments) for old in before) / self.damping.step
-        self.damping.after(change)
+        self.damping.adapt(change)
         return np.array([change]), np.array([skipped == 0])
 
     def visit_first_rows(self):
@@ -327,7 +327,7 @@ class LaneSweeper(Sweeper):
             self.replace_sites(b, single.sites)
         self.improper.append(skipped)
         change = find_moment_change(old, self._moments()) / self.damping.step
-        self.damping.after(change)
+        self.damping.adapt(change)
         return change, skipped == 0
 
     def problem(self, b):

@@ -233,7 +233,7 @@ class DiagonalEP:
                     skipped += not self._renew(chunk, start, fraction, exponent)
         change = kernel.largest_change(self.before, self.state) / self.damping.step
         self.skipped.append(skipped)
-        self.damping.after(change)
+        self.damping.adapt(change)
         return np.array([change]), np.array([skipped == 0])
 
     def _at(self, values, row):

@@ -37,7 +37,7 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     begun = ranked[:n_starts]
     others = [places[i] for i in ranked if all((i < n_long) != (j < n_long) for j in begun)]
     # elsewhere noise is at its bound where functions without noise are interpolated
-    is_constant = bool(vector.free.are_scales().any()) and np.ptp(evidence.rows.y - evidence.rows.offset) == 0
+    is_constant = bool(vector.free.mark_scales().any()) and np.ptp(evidence.rows.y - evidence.rows.offset) == 0
     _, x, status = maximise(objective, [places[i] for i in begun], bounds, job, len(places), others, is_constant)
     objective.evaluations.keep()
     if x is None:

@@ -211,7 +211,7 @@ def read(name):
     np.save(FILE / "rows.npy", X)
     lines = [f"{a!r},{b!r},{y:g}" for (a, b), y in zip(X.tolist(), LABELS, strict=True)]
     (FILE / "rows.csv").write_text("\n".join(["a,b,y", *lines, ""]))
-    return lambda: cavity.GLM("probit", 1.0).fit(
+    return lambda: cavity.GLM("probit", prior_mean=1.0).fit(
         FILE / name, "y" if name.endswith(".csv") else LABELS, n_threads=2, **PASSES
     )
 

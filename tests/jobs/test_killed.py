@@ -153,8 +153,8 @@ EVERY = {  # of fits; those that stand first are tested by default
     "clutter batch": lambda **k: cavity.Clutter().fit(BATCH, schedule="parallel", **k),
     "clutter power": lambda **k: cavity.Clutter().fit(X[:20, 0], power=0.5, **k),
     "parallel": lambda **k: cavity.GLM("probit").fit(X, Y, **k),
-    "dual": lambda **k: cavity.GLM("probit", 1.0).fit(X[:2].T, [0, 1], **k),
-    "averaged": lambda **k: cavity.GLM("probit", 1.0).fit(X, Y, schedule="stochastic", **k),
+    "dual": lambda **k: cavity.GLM("probit", prior_mean=1.0).fit(X[:2].T, [0, 1], **k),
+    "averaged": lambda **k: cavity.GLM("probit", prior_mean=1.0).fit(X, Y, schedule="stochastic", **k),
     "learnt": lambda **k: cavity.GLM(OPEN).fit(X[:80], X[:80, 1] ** 3, learn=True, **k),
     "linear": lambda **k: cavity.LinearRegression(intercept=False, prior_variance=None, ard=True).fit(
         X, X[:, 0] + Y, **k

@@ -137,7 +137,7 @@ def hard_generalised_linear(rng):
     variance = 10 ** rng.uniform(-4, 8, d)
     schedule = str(rng.choice(["parallel", "sequential"]))
     posterior = sure(
-        cavity.GLM(likelihood, prior_mean=0.0, prior_variance=variance, intercept=False).fit,
+        cavity.GLM(likelihood, prior_variance=variance, intercept=False).fit,
         X,
         y,
         schedule=schedule,

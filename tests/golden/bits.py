@@ -47,9 +47,9 @@ def problems():
     probit = likelihoods.Probit()
 
     def glm(likelihood, y, rows=slice(None), prior=2.0, approximation="full", **options):
-        return lambda: cavity.GLM(
-            likelihood, prior_mean=0.0, prior_variance=prior, approximation=approximation, intercept=False
-        ).fit(X[rows], y[rows], **options)
+        return lambda: cavity.GLM(likelihood, prior_variance=prior, approximation=approximation, intercept=False).fit(
+            X[rows], y[rows], **options
+        )
 
     yield "glm probit parallel", glm(probit, labels)
     yield "glm probit sequential", glm(probit, labels, schedule="sequential")

@@ -195,11 +195,9 @@ FAMILIES = {
     "linear regression": Family(
         cavity.GLM(GAUSSIAN, prior_mean=0.3, prior_variance=[2.0, 0.5], intercept=False), with_weights, of_weights, {}
     ),
-    "probit": Family(
-        cavity.GLM("probit", prior_mean=0.0, prior_variance=1.0, intercept=False), labelled, of_labels, {}
-    ),
+    "probit": Family(cavity.GLM("probit", prior_variance=1.0, intercept=False), labelled, of_labels, {}),
     "diagonal": Family(
-        cavity.GLM("probit", prior_mean=0.0, prior_variance=1.0, approximation="diagonal", intercept=False),
+        cavity.GLM("probit", prior_variance=1.0, approximation="diagonal", intercept=False),
         labelled,
         of_labels,
         {},

@@ -271,8 +271,7 @@ class GLM(LinearSettings):
         inputs = LinearInputs.of(self, X, columns, missing)
         dataset, observations = inputs.dataset, inputs.observations
         names = names_to_learn(observations.likelihood, learn)
-        check_method(self, method, run, names, dataset.kind)
-        check_memory(dataset, self.approximation, observations.weights)
+        check_method(self, method, run, names, inputs)
         rows = observations.rows(open_features(dataset, self.approximation))
         model = unchecked(self, formula=None, likelihood=observations.likelihood, intercept=inputs.intercept)
         with run.open(model, rows.named(), method=method, learn=names, prior_groups=prior_groups) as threads:
@@ -289,8 +288,10 @@ class GLM(LinearSettings):
         return make_posterior(solution, method, **resolved.described(observations), **inputs.labels())
 
 
-def check_method(model, method, run, names, kind):
+def check_method(model, method, run, names, inputs):
     """Raise ValueError or TypeError for methods, schedules and learning that cannot be had together.
+
+    Raise MemoryError where there is no room for what they need.
 
     Parameters
     ----------
@@ -302,9 +303,10 @@ def check_method(model, method, run, names, kind):
         With the schedule, the damping and the power.
     names : tuple of str
         What is learnt.
-    kind : str
-        That of the dataset.
+    inputs : LinearInputs
+        The rows.
     """
+    kind = inputs.dataset.kind
     arrays.choice(method, "method", ("ep", "adf"))
     check_can_learn(model, names, method, run.schedule)
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):
@@ -320,6 +322,7 @@ def check_method(model, method, run, names, kind):
         )
     if kind == REMOTE and model.approximation == "diagonal":
         raise ValueError("X is a collection of dask: approximation='diagonal' needs the rows in one process")
+    check_memory(inputs.dataset, model.approximation, inputs.observations.weights)
 
 
 def model_from_settings(centre=None, spread=None, intercept=False, **settings):

@@ -1,7 +1,6 @@
 """Formulas of a GLM that have random effects: fitted as a mixed model."""
 
 from cavity.base import arrays
-from cavity.models.mixed.model import MixedGLM
 
 MIXED_SETTINGS = ("likelihood", "prior_mean", "prior_variance", "centre")  # that mean the same in both models
 
@@ -14,6 +13,8 @@ def fit_mixed(model, X, columns, missing, options, method, learn, prior_groups):
     ValueError
         Naming a setting or an option that a mixed model does not have.
     """
+    from cavity.models.mixed.model import MixedGLM  # takes a while to load
+
     without = {"approximation": model.approximation != "full", "standardize": model.standardize}
     without |= {"intercept": model.intercept is not None, "method": method != "ep", "learn": learn not in (None, False)}
     without |= {"schedule": options["schedule"] != "parallel", "prior_groups": prior_groups is not None}

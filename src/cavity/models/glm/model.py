@@ -22,7 +22,7 @@ from cavity.base import arrays
 from cavity.base.errors import about
 from cavity.base.frozen import unchecked
 from cavity.base.types import ArrayLike, Data
-from cavity.ep.options import SCHEDULES, Options
+from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.models.formula.notation import has_random_effects
 from cavity.models.glm.posterior import make_posterior
@@ -267,7 +267,7 @@ class GLM(LinearSettings):
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         if self.formula is not None and has_random_effects(self.formula):
             return fit_mixed(self, X, columns, missing, iteration | watched, method, learn, prior_groups)
-        run = Options.checked(schedules=(*SCHEDULES, "stochastic"), **iteration, **watched)
+        run = Options.checked(schedules=(*EP_SCHEDULES, "stochastic"), **iteration, **watched)
         inputs = LinearInputs.of(self, X, columns, missing)
         dataset, observations = inputs.dataset, inputs.observations
         names = names_to_learn(observations.likelihood, learn)

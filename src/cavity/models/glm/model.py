@@ -29,9 +29,9 @@ from cavity.models.glm.posterior import make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
 from cavity.models.glm.random_effects import fit_mixed
 from cavity.models.glm.solution import solve
-from cavity.models.linear.defaults import resolve_defaults, scaling_settings
+from cavity.models.linear.defaults import make_scaling_settings, resolve_defaults
+from cavity.models.linear.evidence_search import check_can_learn, check_groups, choose_names_to_learn
 from cavity.models.linear.inputs import LinearInputs
-from cavity.models.linear.learn import check_can_learn, checked_groups, names_to_learn
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.sources.dataset import REMOTE
@@ -270,7 +270,7 @@ class GLM(LinearSettings):
         run = Options.checked(schedules=(*EP_SCHEDULES, "stochastic"), **iteration, **watched)
         inputs = LinearInputs.of(self, X, columns, missing)
         dataset, observations = inputs.dataset, inputs.observations
-        names = names_to_learn(observations.likelihood, learn)
+        names = choose_names_to_learn(observations.likelihood, learn)
         check_method(self, method, run, names, inputs)
         rows = observations.rows(open_features(dataset, self.approximation))
         model = unchecked(self, formula=None, likelihood=observations.likelihood, intercept=inputs.intercept)
@@ -278,7 +278,7 @@ class GLM(LinearSettings):
             scan(rows.X, rows.weights, run.job)
             resolved = resolve_defaults(model, rows)
             problem = GLMProblem.of(resolved.model, resolved.rows)
-            groups = checked_groups(prior_groups, self.prior_variance, problem, names, resolved.kept["intercept"])
+            groups = check_groups(prior_groups, self.prior_variance, problem, names, resolved.kept["intercept"])
             solution = solve(problem, method, run, threads, names, groups)
             if method == "adf":
                 run.job.after(1, rows=problem.used.n)
@@ -327,4 +327,4 @@ def check_method(model, method, run, names, inputs):
 
 def model_from_settings(centre=None, spread=None, intercept=False, **settings):
     """Return the model of a posterior, whose settings are numbers; centre, spread and intercept are the posterior's."""
-    return GLM(**settings, intercept=False, **scaling_settings(centre, spread, intercept))
+    return GLM(**settings, intercept=False, **make_scaling_settings(centre, spread, intercept))

@@ -11,9 +11,9 @@ from cavity.base import arrays
 from cavity.base.frozen import Frozen, put
 from cavity.base.types import FloatOrArray
 from cavity.likelihoods import Likelihood
-from cavity.models.defaults import checked_likelihood
+from cavity.models.defaults import check_likelihood
 from cavity.models.formula.notation import is_formula
-from cavity.models.linear.defaults import checked_intercept
+from cavity.models.linear.defaults import check_intercept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,8 +38,8 @@ class LinearSettings(Frozen):
             put(self, formula=None, likelihood=self.formula)
         put(
             self,
-            likelihood=checked_likelihood(self.likelihood),
-            intercept=checked_intercept(self.intercept),
+            likelihood=check_likelihood(self.likelihood),
+            intercept=check_intercept(self.intercept),
             standardize=arrays.flag(self.standardize, "standardize"),
         )
         if self.centre is not None:

@@ -17,13 +17,13 @@ DEFAULT = "rbf"  # the covariance of which nothing was said
 MAX_SPREADS_FROM_MEDIAN = 5.0  # spreads from the median beyond which y does not say where the search for a mean begins
 
 
-def choose_first_settings(model, rows, given):
+def choose_first_settings(model, rows, fixed_covariance):
     """Return the `Settings` where a search begins.
 
     Unless the covariance was given, coefficients of a mean fit y by least squares there, else they are 0.
     """
     settings = Settings.of(model, rows)
-    f = None if given or settings.basis is None else _estimate_latent_values(settings.likelihood, rows)
+    f = None if fixed_covariance or settings.basis is None else _estimate_latent_values(settings.likelihood, rows)
     if f is None:
         return settings
     location, spread = weighted_median(f, rows.weights), robust_spread(f, rows.weights)

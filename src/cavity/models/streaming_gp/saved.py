@@ -39,8 +39,8 @@ def rebuilt(stored, settings):
     totals = np.array([float(parts.pop(name)) for name in TOTAL_NAMES])
     parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
     parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY_TRACE}
-    ids, watch = arrays.read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
-    now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=watch, **parts)
+    ids, check = arrays.read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
+    now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=check, **parts)
     history = settings.get("history")
     history = make_unknown_history(now) if history is None else History.from_settings(history)
     digest = settings.get("observation_digest") if now.n_samples else ObservationDigest()

@@ -266,7 +266,7 @@ class StreamingGPState(SparsePosterior):
         TypeError, ValueError
             If `other` is no such state, or its settings differ.
         NotPositiveDefiniteError
-            If sites of negative precision, as outliers of StudentT have, together take away more than the prior knows;
+            If sites of negative precision, as outliers of StudentT have, together exceed the prior precision;
             the state is then what it was before.
 
         Notes

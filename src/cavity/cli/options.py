@@ -152,7 +152,7 @@ def name_arguments_as_typed(error, options):
         words = f"{before}{format_option(option)}{after}" if said else words
     for name in getattr(error, "advised", ()):  # what the library calls otherwise
         words = words.replace(f"{name}=", f"{format_option(OPTION_OF_KEYWORD.get(name, name))} ")
-    return words
+    return words.replace("missing='drop'", "--missing drop") if hasattr(options, "missing") else words
 
 
 # ------------------------------------------------------------------------------------------ options of a fit

@@ -170,7 +170,7 @@ def open_rows(told, options, threads):
     also = [] if offset is None else [offset]
     if options.missing == "keep" and not told.gaps:
         raise ValueError("--missing keep is for mixtures of diag or spherical covariances")
-    gaps = told.gaps and options.missing != "error"
+    gaps = told.gaps and options.missing != "raise"
     X, names, _, notes = input_tables.read_columns(options, gaps, told.way_out, fitted=told.columns, also=also)
     if len(names) != told.width:
         raise ValueError(

@@ -280,11 +280,11 @@ SWITCHES = [
     Switch("ep.latent.JOINT_SITES", (N, 7), process(probit, schedule="sequential"), RULES),
     Switch("ep.latent.JOINT_SITES", (N, 7), process(student), RULES, "-student"),
     Switch("ep.latent.SWEEPS_PER_REBUILD", (HUGE, 1), process(probit, schedule="sequential"), RULES),
-    Switch("linalg.tiled.MANY", (N + 1, N), process(student), ROUNDING),
-    Switch("linalg.tiled.MANY", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),
+    Switch("linalg.tiled.MIN_TILED_ROWS", (N + 1, N), process(student), ROUNDING),
+    Switch("linalg.tiled.MIN_TILED_ROWS", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),
     Switch("linalg.tiled.FEW_FLOPS", (np.inf, 0.0), process(student), BITS),
     Switch("linalg.tiled.MOST_FLOPS", (np.inf, 1.0), process(student), BITS),
-    Switch("linalg.tiled.ENTRIES", (N * N + 1, 100), process(student), BITS),
+    Switch("linalg.tiled.ENTRIES_PER_TASK", (N * N + 1, 100), process(student), BITS),
     Switch("ep.latent_solver.COLUMNS_PER_TASK", (N, 7), process(student), RULES),
     Switch(
         "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING

@@ -22,7 +22,7 @@ from cavity.sklearn.base import Estimator, is_verbose
 from cavity.sklearn.checks import UnfinishedWarning
 from cavity.sklearn.gp import kernels as own_kernels
 
-OPTIMIZERS = ("fmin_l_bfgs_b",)
+OPTIMIZER_NAMES = ("fmin_l_bfgs_b",)
 
 
 def check_settings(estimator):
@@ -30,7 +30,7 @@ def check_settings(estimator):
     if estimator.kernel is not None:
         own_kernels.check_kernel(estimator.kernel)
     if estimator.optimizer is not None and not callable(estimator.optimizer):
-        arrays.choice(estimator.optimizer, "optimizer", OPTIMIZERS)
+        arrays.choice(estimator.optimizer, "optimizer", OPTIMIZER_NAMES)
     arrays.integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
     arrays.flag(estimator.copy_X_train, "copy_X_train")
     is_verbose(estimator)

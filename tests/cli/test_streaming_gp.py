@@ -547,7 +547,7 @@ def test_resuming_wants_what_was_saved(run, tmp_path):
     assert run(path, "--x", "a", "--y", "real", "--no-learn", "--save", posterior, command=command)[0] == 0
     for more, message in (
         (["--resume", posterior], "holds a GaussianProcessPosterior, not a state of cavity fit streaming-gp"),
-        (["--resume", state, "--variance", 2], "goes on with the model that was saved; leave out --variance"),
+        (["--resume", state, "--variance", 2], "continues the saved model; leave out --variance"),
         (["--resume", state, "--x", "a,b"], "is of 1 column, got 2 (a, b); choose with --features"),
     ):
         status, _, errors = run(path, "--y", "real", *more)

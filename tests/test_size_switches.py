@@ -13,6 +13,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from support.glms import GLM
+from support.tolerances import EARLY, ROOT_EPS
 
 import cavity
 import cavity.sklearn
@@ -276,36 +277,36 @@ SWITCHES = [
     ),
     Switch("models.process.predictions.ROWS_PER_TASK", (N, 7), streaming()),
     Switch("ep.latent.MATCHED_ROWS", (N, 7), process(probit, schedule="parallel"), ROUNDING),
-    Switch("ep.latent.SWEEP", (N, 7), process(probit, schedule="sequential"), RULES),
-    Switch("ep.latent.SWEEP", (N, 7), process(student), RULES, "-student"),
-    Switch("ep.latent.EXACT_EVERY", (HUGE, 1), process(probit, schedule="sequential"), RULES),
+    Switch("ep.latent.JOINT_SITES", (N, 7), process(probit, schedule="sequential"), RULES),
+    Switch("ep.latent.JOINT_SITES", (N, 7), process(student), RULES, "-student"),
+    Switch("ep.latent.SWEEPS_PER_REBUILD", (HUGE, 1), process(probit, schedule="sequential"), RULES),
     Switch("linalg.tiled.MANY", (N + 1, N), process(student), ROUNDING),
     Switch("linalg.tiled.MANY", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),
     Switch("linalg.tiled.FEW_FLOPS", (np.inf, 0.0), process(student), BITS),
     Switch("linalg.tiled.MOST_FLOPS", (np.inf, 1.0), process(student), BITS),
     Switch("linalg.tiled.ENTRIES", (N * N + 1, 100), process(student), BITS),
-    Switch("ep.latent_solver.COLUMNS", (N, 7), process(student), RULES),
+    Switch("ep.latent_solver.COLUMNS_PER_TASK", (N, 7), process(student), RULES),
     Switch(
         "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING
     ),
     Switch("models.process.predictions.ROWS_PER_TASK", (N, 7), process(gaussian), ROUNDING),
-    Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
-    Switch("ep.engine.RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
-    Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), glm(), RULES, "-glm"),
-    Switch("ep.engine.RETREAT_ROWS", (N, N - 1), glm(), BITS, "-glm"),
+    Switch("ep.engine.FIRST_SWEEP_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
+    Switch("ep.engine.MAX_RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
+    Switch("ep.engine.FIRST_SWEEP_ROWS", (N, N - 1, 7), glm(), RULES, "-glm"),
+    Switch("ep.engine.MAX_RETREAT_ROWS", (N, N - 1), glm(), BITS, "-glm"),
     Switch("ep.dense.SWEEP_ROWS", (N, 7), glm(schedule="sequential"), RULES),
-    Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(schedule="sequential"), RULES),
-    Switch("ep.dense.FEW_COLUMNS", (D, D - 1), glm(method="adf"), RULES, "-adf"),
-    Switch("ep.dense.GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
-    Switch("ep.dense.TILED_COLUMNS", (D, D - 1), glm(schedule="parallel"), RULES),
-    Switch("ep.dense.SMALL", (D, D - 1), glm(schedule="parallel"), ROUNDING),
+    Switch("ep.dense.MAX_RANK_ONE_COLUMNS", (D, D - 1), glm(schedule="sequential"), RULES),
+    Switch("ep.dense.MAX_RANK_ONE_COLUMNS", (D, D - 1), glm(method="adf"), RULES, "-adf"),
+    Switch("ep.dense.ROW_GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
+    Switch("ep.dense.MAX_TILED_COLUMNS", (D, D - 1), glm(schedule="parallel"), RULES),
+    Switch("ep.dense.MAX_LOOP_COLUMNS", (D, D - 1), glm(schedule="parallel"), ROUNDING),
     Switch("sources.features.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
     Switch("sources.features.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.glm.sparse_rows.CHUNK_NUMBERS", (N * D, 7), glm(approximation="diagonal"), BITS),
     Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
-    Switch("models.regression.linear.WIDE", (D + 1, D), regression, BITS),
+    Switch("models.regression.linear.MIN_WIDE_COLUMNS", (D + 1, D), regression, BITS),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
     Switch("models.regression.logistic.LEAST_ROWS models.regression.logistic.MOST_ROWS", (N, 7), logistic, ROUNDING),
     Switch(
@@ -335,9 +336,9 @@ SWITCHES = [
     ),
     Switch("sources.extents.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
     Switch("models.clutter.problem.MEDIAN_POINTS", (N, 7), clutter(), RULES),
-    Switch("models.clutter.power.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
-    Switch("likelihoods.quadrature.SITES_TOGETHER", (N, 7), own_likelihood(), ROUNDING, few=True),
-    Switch("likelihoods.quadrature.PANELS_TOGETHER", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
+    Switch("models.clutter.power_ep.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
+    Switch("likelihoods.quadrature.SITES_PER_CHUNK", (N, 7), own_likelihood(), ROUNDING, few=True),
+    Switch("likelihoods.quadrature.PANELS_PER_CHUNK", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
     Switch("base.arrays.CHECK_NUMBERS", (HUGE, 7), regression),
     Switch("base.arrays.TILE", (N, 7), gram),
     Switch("sklearn.linear.BLOCK_ROWS", (N, 7), face("LogitClassifier", classes=True), BITS, few=True),
@@ -448,7 +449,7 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
         found.append(fit(mean, matrix))
         for layout, lay in LAYOUTS.items():
             np.testing.assert_array_equal(fit(lay(mean, tmp_path), lay(matrix, tmp_path)), found[-1], err_msg=layout)
-    np.testing.assert_allclose(*found, rtol=1e-8)
+    np.testing.assert_allclose(*found, rtol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("approximation", ["full", "diagonal"])
@@ -537,7 +538,7 @@ def test_chunks_of_the_clutter_problem(n, schedule, tmp_path):
         laid = model.fit(LAYOUTS[layout](x, tmp_path), schedule=schedule, n_threads=2)
         np.testing.assert_array_equal([laid.mean, laid.variance], [ordinary.mean, ordinary.variance])
     turned = model.fit(x[::-1], schedule=schedule)
-    assert turned.log_evidence == pytest.approx(ordinary.log_evidence, rel=1e-7)
+    assert turned.log_evidence == pytest.approx(ordinary.log_evidence, rel=EARLY)
 
 
 @pytest.mark.parametrize("n", [1023, 1024, 1025])

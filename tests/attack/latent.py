@@ -13,7 +13,7 @@ from support.glms import factors
 
 import cavity
 from cavity import likelihoods
-from cavity.models.mixed.terms import terms_of
+from cavity.models.mixed.terms import make_terms
 
 NAMES = (
     "Probit",
@@ -96,7 +96,7 @@ def generalised_linear(rng):
     given, exponent, fraction = options(rng, likelihood, n)
     prior_mean, variance = rng.normal(size=d) / 3, 10 ** rng.uniform(-2, 2, d)
     schedule = str(rng.choice(["parallel", "sequential"]))
-    model = cavity.GLM(likelihood, prior_mean, variance, intercept=False)
+    model = cavity.GLM(likelihood, prior_mean=prior_mean, prior_variance=variance, intercept=False)
     posterior = sure(model.fit, X, y, offset=offset, schedule=schedule, **given)
     found = check(posterior, (X * variance) @ X.T, X @ prior_mean, likelihood, y, exponent, fraction, offset)
     if found is not None:
@@ -136,7 +136,13 @@ def hard_generalised_linear(rng):
     likelihood, y = observed(rng, rng.choice([0.0, 1.0, 5.0]) * np.clip(X @ rng.normal(size=d), -1, 1))
     variance = 10 ** rng.uniform(-4, 8, d)
     schedule = str(rng.choice(["parallel", "sequential"]))
-    posterior = sure(cavity.GLM(likelihood, 0.0, variance, intercept=False).fit, X, y, schedule=schedule, tol=TOL)
+    posterior = sure(
+        cavity.GLM(likelihood, prior_variance=variance, intercept=False).fit,
+        X,
+        y,
+        schedule=schedule,
+        tol=TOL,
+    )
     finite("log_evidence", posterior.log_evidence)
     finite("mean", posterior.mean)
     finite("variance", posterior.variance)
@@ -162,7 +168,7 @@ def mixed(rng):
     slopes = cavity.RandomEffects("g", 1)
     effects = [["g"], ["g", "h"], [slopes], [slopes, "h"], ["h", cavity.RandomEffects(("g", "h"))]][rng.integers(5)]
     root = np.tril(rng.normal(size=(2, 2))) + np.diag([1.0, 1.0])
-    terms = terms_of(effects, X, None, groups)
+    terms = make_terms(effects, X, None, groups)
     covariances = [root @ root.T if each is slopes else positive(rng, -1.5, 1) for each in effects]
     likelihood, y = observed(rng, X @ rng.normal(size=2) + rng.normal(size=3)[groups["h"]])
     given, exponent, fraction = options(rng, likelihood, n)

@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from support.tolerances import AT_REST, SOLVES
 
 from cavity import likelihoods
 from cavity.ep import geometry as protocol
@@ -76,7 +77,7 @@ def values(geometry, belief):
 
 
 def same(a, b, rtol=1e-8):
-    np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-9)
+    np.testing.assert_allclose(a, b, rtol=rtol, atol=AT_REST)
 
 
 def test_the_protocol_is_kept(case):
@@ -113,7 +114,7 @@ def test_prior_gap_and_divergence(case):
     same(belief.prior_gap(), 0.5 * (distance2 + log_determinant))
     # tr(prior^-1 V) - rank = -tr(R V)
     same(belief.divergence(), 0.5 * (distance2 + log_determinant - rho @ np.diag(V)))
-    assert geometry.prior().divergence() == pytest.approx(0.0, abs=1e-12)
+    assert geometry.prior().divergence() == pytest.approx(0.0, abs=SOLVES)
 
 
 def test_sums_are_linear_in_the_sites_whoever_adds_them(case):
@@ -143,7 +144,7 @@ def test_blocks_are_in_order_and_cover_all_rows(case):
 @pytest.mark.parametrize("limit", [0, 48])
 def test_a_sweep_is_as_good_as_summing_its_sites(case, limit, monkeypatch):
     """Visits one after the other end in the belief of the sites that they leave, and see each other's changes."""
-    monkeypatch.setattr("cavity.ep.dense.FEW_COLUMNS", limit)
+    monkeypatch.setattr("cavity.ep.dense.MAX_RANK_ONE_COLUMNS", limit)
     geometry, mean, covariance, _, _ = case
     y = np.random.default_rng(5).normal(size=N)
     sites, tau, rho = Sites(likelihoods.Gaussian(0.5), y), np.zeros(N), np.zeros(N)
@@ -152,10 +153,10 @@ def test_a_sweep_is_as_good_as_summing_its_sites(case, limit, monkeypatch):
     same(tau, 2.0 * y)
     same(rho, np.full(N, 2.0))
     again = geometry.belief(*geometry.gather(tau, rho))
-    settled = geometry.settled(belief)
-    for mine, theirs in zip(values(geometry, settled), values(geometry, again), strict=True):
+    converged = geometry.converged_belief(belief)
+    for mine, theirs in zip(values(geometry, converged), values(geometry, again), strict=True):
         same(mine, theirs)
-    assert again.change_from(settled) < 1e-7
+    assert again.change_from(converged) < 1e-7
     # the normalisers of one pass over Gaussian noise are the predictive densities of the rows in turn
     noisy = covariance + 0.5 * np.eye(N)
     gap = np.linalg.solve(noisy, y - mean) @ (y - mean)
@@ -165,7 +166,7 @@ def test_a_sweep_is_as_good_as_summing_its_sites(case, limit, monkeypatch):
 def test_sharpened_beliefs_keep_their_mean(case):
     geometry, _, _, tau, rho = case
     belief = geometry.belief(*geometry.gather(tau, np.abs(rho)))
-    sharper = geometry.sharpened(belief, 10.0)
+    sharper = geometry.sharpen(belief, 10.0)
     before, after = values(geometry, belief), values(geometry, sharper)
     same(after[0], before[0], 1e-6)
     assert np.all(after[1] < before[1])

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from reference import dense as reference
 from scipy.special import log_ndtr
+from support.tolerances import AT_REST, EARLY, SOLVES, SUMS
 
 from cavity import _core, likelihoods
 from cavity.ep.dense import Dense
+from cavity.ep.site_updates import renew_sites
 from cavity.ep.sites import Sites
-from cavity.ep.visits import renewed
 from cavity.runs.executors import Threads
 
 VARIANTS = _core.variants("dense")
@@ -133,7 +134,7 @@ def test_a_pass_is_its_steps(case):
     new_tau, new_rho, skipped, h, g = same_bits([fused(kernel) for kernel in KERNELS.values()])
     kernel = KERNELS[VARIANTS[0]]
     m, v = moments(kernel, x, base, 0.1 * mean, triangle)
-    steps = renewed(sites, slice(0, 150), m, v, tau, rho, 0.9, 0.5)
+    steps = renew_sites(sites, slice(0, 150), m, v, tau, rho, 0.9, 0.5)
     for mine, theirs in zip((new_tau, new_rho, skipped), steps, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     for mine, theirs in zip((h, g), sums(kernel, x, base, prior_mean, new_tau, new_rho), strict=True):
@@ -155,7 +156,7 @@ def test_renewed_sites(likelihood, residual):
     y, m, v = np.array([1.0, -1.0, 1.0, -1.0, 1.0]), rng.normal(size=5), rng.uniform(0.2, 2.0, 5)
     tau, rho = rng.normal(size=5), np.array([0.1, -0.3, 5.0, 0.0, 1.0]) / v
     sites = settings(likelihood, y, 1.0, False, residual)
-    found = renewed(sites, slice(0, 5), m, v, tau, rho, 0.9, 0.4)
+    found = renew_sites(sites, slice(0, 5), m, v, tau, rho, 0.9, 0.4)
     log_p = [partial(lambda y, f: log_ndtr(y * f), each) for each in y]
     residuals = np.broadcast_to(sites.residual, 5)
     expected = zip(
@@ -164,7 +165,7 @@ def test_renewed_sites(likelihood, residual):
     )
     *expected, alone = map(np.array, expected)
     assert found[2] == np.sum(alone) == 2
-    np.testing.assert_allclose(found[:2], expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found[:2], expected, rtol=EARLY, atol=AT_REST)
     np.testing.assert_array_equal(found[0][alone], tau[alone])
 
 
@@ -179,7 +180,7 @@ def test_the_first_row_that_no_rule_resolves_is_named(variant):
     assert KERNELS[variant].renew(*arguments, x, base, *state, 1.0, 1.0, *new, h, g)[0] == 131
     m, v = moments(KERNELS[variant], x, base, *state[:2])
     with pytest.raises(ArithmeticError, match="row 131 cannot be integrated"):
-        renewed(sites, slice(0, 140), m, v, *state[3:], 1.0, 1.0)
+        renew_sites(sites, slice(0, 140), m, v, *state[3:], 1.0, 1.0)
 
 
 @pytest.mark.parametrize("prior", ["vector", "matrix"])
@@ -190,4 +191,4 @@ def test_the_triangle_of_a_belief_is_a_root_of_its_covariance(prior):
     geometry = Dense(X, None, np.zeros(6), root, Threads(1))
     belief = geometry.belief(*geometry.gather(np.ones(9), rng.uniform(0.1, 1.0, 9)))
     np.testing.assert_array_equal(belief.triangle, np.tril(belief.triangle))
-    np.testing.assert_allclose(belief.triangle.T @ belief.triangle, belief.root @ belief.root.T, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(belief.triangle.T @ belief.triangle, belief.root @ belief.root.T, rtol=SOLVES, atol=SUMS)

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from support.tolerances import ROOT_EPS, SUMS
 
 from cavity import GLM, GaussianProcess, covariances, likelihoods
-from cavity.likelihoods.parameters import DOMAINS, FreeParameters, check_declared, open_parameters
+from cavity.likelihoods.parameters import PARAMETER_DOMAINS, FreeParameters, check_declared, list_open_parameters
 
 VALUES = {"scale": 0.3, "positive": 40.0, "real": -2.5, "share": 0.07, "increasing": (-1.5, 0.25, 3.0)}
 OPEN = [
@@ -39,22 +40,22 @@ def test_free_numbers_stand_for_values(unit):
     free, likelihood = FreeParameters(Every(), tuple(VALUES), unit), Every()
     again = free.unpack(free.pack(likelihood), Every(1.0, 1.0, 1.0, 0.5, (0.0, 1.0, 2.0)))
     for name, value in VALUES.items():
-        assert np.allclose(getattr(again, name), value, rtol=1e-13, atol=0), name
+        assert np.allclose(getattr(again, name), value, rtol=SUMS, atol=0), name
 
 
 @pytest.mark.parametrize("domain", VALUES)
 @pytest.mark.parametrize("unit", [1.0, 30.0])
 def test_slopes_are_those_of_the_values(domain, unit):
-    domain, value = DOMAINS[domain], VALUES[domain]
+    domain, value = PARAMETER_DOMAINS[domain], VALUES[domain]
     vector = domain.pack(value, unit)
     for j in range(len(vector)):
         ahead, behind = (np.atleast_1d(domain.unpack(vector + h * np.eye(len(vector))[j], unit)) for h in (1e-5, -1e-5))
-        assert np.allclose(domain.slopes(value, unit)[:, j], (ahead - behind) / 2e-5, rtol=1e-8, atol=1e-8)
+        assert np.allclose(domain.slopes(value, unit)[:, j], (ahead - behind) / 2e-5, rtol=ROOT_EPS, atol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("likelihood", OPEN, ids=repr)
 def test_open_likelihoods_say_what_they_lack(likelihood):
-    (name,) = open_parameters(likelihood)
+    (name,) = list_open_parameters(likelihood)
     y = [[0.0, 1.0]] if isinstance(likelihood, likelihoods.Interval) else [1.0]
     words = f"{name} of {type(likelihood).__name__} is open .None.: give a number, or fit a model, which finds it"
     with pytest.raises(ValueError, match=words):

@@ -5,13 +5,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from support.events import writing
+from support.tolerances import EXPANSION, LAST_BIT, OPTIMUM, SUMS
 
 from cavity import NumericalWarning
 from cavity.distributions import Gamma, MultivariateGaussian
-from cavity.distributions.factors import coordinates, towards
+from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.jobs.job import Job
 from cavity.mean_field import engine
-from cavity.mean_field.acceleration import DIFFERENCES_KEPT, SweepHistory
+from cavity.mean_field.acceleration import MAX_DIFFERENCES, SweepHistory
 from cavity.mean_field.options import AscentOptions
 
 RATES = np.array([0.98, 0.9, 0.7, 0.3, 0.0])
@@ -63,7 +64,7 @@ def test_contraction_and_gap_are_the_true_ones(accelerate, seed):
     assert done.converged
     assert done.status == "converged"
     assert done.n_iter == len(model.visited) == len(done.trace["elbo"])
-    assert done.contraction == pytest.approx(0.98, rel=1e-3)
+    assert done.contraction == pytest.approx(0.98, rel=EXPANSION)
     assert model.gap(done.state) <= done.predicted_gap * (1 + 1e-3)
     assert done.predicted_gap <= 1e-10
     assert done.elbo == 7.0 - model.gap(done.state)
@@ -84,7 +85,7 @@ def test_predicted_gap_is_the_true_one_on_the_slow_direction():
     model = Linear()
     done = run(model, tol=1e-6)
     assert done.n_iter > 100  # the fast directions are gone
-    assert done.predicted_gap == pytest.approx(model.gap(done.state), rel=1e-6)
+    assert done.predicted_gap == pytest.approx(model.gap(done.state), rel=OPTIMUM)
 
 
 @pytest.mark.sample(2)
@@ -155,7 +156,7 @@ def test_growing_errors_do_not_converge(accelerate):
     model = Linear(np.array([1.05, 0.5, 0.0]))
     done = run(model, accelerate=accelerate, max_iter=300 if not accelerate else 40)
     assert done.status == "max_iter reached"
-    assert done.contraction == pytest.approx(1.05, abs=1e-3)
+    assert done.contraction == pytest.approx(1.05, abs=EXPANSION)
     assert done.predicted_gap == np.inf
     assert done.elbo > 10.0  # the saddle point has 7
 
@@ -222,7 +223,7 @@ def test_zero_tolerance_ends_at_rounding(accelerate):
     assert done.converged
     assert done.n_iter < 400
     assert done.predicted_gap < 1e-25
-    np.testing.assert_allclose(done.state, model.best, rtol=1e-13)
+    np.testing.assert_allclose(done.state, model.best, rtol=SUMS)
 
 
 def test_starting_at_the_optimum():
@@ -234,7 +235,7 @@ def test_starting_at_the_optimum():
 # ---- the history
 
 
-@pytest.mark.parametrize("n", range(1, DIFFERENCES_KEPT + 1))
+@pytest.mark.parametrize("n", range(1, MAX_DIFFERENCES + 1))
 def test_anderson_is_exact_after_n_plus_one_points(n):
     model = Linear(np.linspace(0.2, 0.95, n), seed=n)
     history, x = SweepHistory(), model.start
@@ -242,7 +243,7 @@ def test_anderson_is_exact_after_n_plus_one_points(n):
         image, _ = model.sweep(x)
         history.add(model.coordinates(x), model.coordinates(image), in_a_row=True)
         x = image
-    np.testing.assert_allclose(history.anderson(), model.best, rtol=1e-6)
+    np.testing.assert_allclose(history.anderson(), model.best, rtol=OPTIMUM)
 
 
 def test_squarem_is_the_formula_of_the_paper():
@@ -258,7 +259,7 @@ def test_squarem_is_the_formula_of_the_paper():
     vv = Fraction(1, 16) + 2 * Fraction(81, 64)
     a = -rv / vv  # the step length is -a
     wanted = [1 - 2 * a / 2 + a**2 / 4, 2 - 2 * a * Fraction(3, 2) + a**2 * Fraction(9, 8)]
-    np.testing.assert_allclose(history.squarem(), [float(each) for each in wanted], atol=1e-15)
+    np.testing.assert_allclose(history.squarem(), [float(each) for each in wanted], atol=LAST_BIT)
     assert history.squarem() is None  # it wants two sweeps in a row before the next
 
 
@@ -279,25 +280,25 @@ def test_an_empty_history_proposes_nothing_and_knows_no_rate():
 
 def test_factors_come_back_from_their_vector():
     factors = (Gamma([2.0, 3.0], [1.0, 4.0]), None, MultivariateGaussian([1.0, 2.0], np.eye(2)))
-    natural, statistics = coordinates(factors)
+    natural, statistics = join_coordinates(factors)
     assert natural.shape == statistics.shape == (10,)
-    gamma, nothing, gaussian = towards(factors, natural)
+    gamma, nothing, gaussian = step_towards(factors, natural)
     assert nothing is None
     np.testing.assert_array_equal(gamma.rate, [1.0, 4.0])
     np.testing.assert_array_equal(gaussian.mean, [1.0, 2.0])
-    assert [part.shape for part in coordinates([None, None])] == [(0,), (0,)]
-    assert towards([None], np.zeros(0)) == (None,)
+    assert [part.shape for part in join_coordinates([None, None])] == [(0,), (0,)]
+    assert step_towards([None], np.zeros(0)) == (None,)
 
 
 def test_what_leaves_the_domain_goes_part_of_the_way():
     q = Gamma([2.0, 3.0], [1.0, 4.0])
-    (half,) = towards([q], q.natural + [0.0, 0.0, 1.5, 1.0])  # a rate of -1/2
+    (half,) = step_towards([q], q.natural + [0.0, 0.0, 1.5, 1.0])  # a rate of -1/2
     np.testing.assert_allclose(half.rate, [0.25, 3.5])
-    (held,) = towards([q], q.natural + [0.0, 0.0, 1e6, 1.0])  # too far for that: each on its own
+    (held,) = step_towards([q], q.natural + [0.0, 0.0, 1e6, 1.0])  # too far for that: each on its own
     np.testing.assert_allclose(held.rate, [0.1, 3.0])
-    (held,) = towards([q], q.natural + [-1e6, 1.0, 0.0, 0.0])
+    (held,) = step_towards([q], q.natural + [-1e6, 1.0, 0.0, 0.0])
     np.testing.assert_allclose(held.shape, [0.2, 4.0])
-    assert towards([q], np.full(4, np.nan)) is None
+    assert step_towards([q], np.full(4, np.nan)) is None
     point = MultivariateGaussian([0.0], [[1.0]])
-    assert towards([point], np.array([0.0, -1e9])) is None
-    assert towards([Gamma(1.0, 1.0)], np.array([1e300, -1e-300])) is not None  # its mean overflows
+    assert step_towards([point], np.array([0.0, -1e9])) is None
+    assert step_towards([Gamma(1.0, 1.0)], np.array([1e300, -1e-300])) is not None  # its mean overflows

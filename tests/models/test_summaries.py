@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from support.tolerances import AT_REST, SOLVES
 
 import cavity
 from cavity import covariances, likelihoods
 from cavity.base import summary
 from cavity.base.summary import estimate_interval, values_table
-from cavity.models.hyperparameters import scale_of
+from cavity.models.hyperparameters import choose_scale
 
 RNG = np.random.default_rng(2)
 X = np.concatenate([RNG.normal(size=(40, 2)), RNG.normal(size=(25, 2)) + [4.0, 0.0]])
@@ -57,9 +58,9 @@ def test_weights_of_a_mixture():
     a = posterior.weight_concentration
     truth = stats.beta(a, a.sum() - a)
     frame = posterior.summary(level=0.9).to_frame().iloc[:3]
-    np.testing.assert_allclose(frame["mean"], truth.mean(), rtol=1e-12)
-    np.testing.assert_allclose(frame["sd"], truth.std(), rtol=1e-12)
-    np.testing.assert_allclose(frame[["5%", "95%"]], np.transpose(truth.interval(0.9)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(frame["mean"], truth.mean(), rtol=SOLVES)
+    np.testing.assert_allclose(frame["sd"], truth.std(), rtol=SOLVES)
+    np.testing.assert_allclose(frame[["5%", "95%"]], np.transpose(truth.interval(0.9)), rtol=AT_REST, atol=SOLVES)
     posterior = cavity.GaussianMixture(3, weights="stick_breaking").fit(X, rng=0)
     sticks = np.random.default_rng(0).beta(*posterior.weight_concentration.T, (DRAWS, 2))
     left = np.cumprod(np.column_stack([np.ones(DRAWS), 1.0 - sticks]), axis=1)
@@ -137,10 +138,10 @@ def test_intervals_of_what_was_learnt():
     learnt = cavity.Hyperparameters(
         ("scale", "clutter_weight", "thresholds[0]", "x"), (2.0, 0.9, -0.5, 3.0), (0.5, 0.05, 0.2, None)
     )
-    scales = [scale_of(name, likelihoods.Clutter(0.2, 9.0, 1.0)) for name in learnt.names[:2]]
+    scales = [choose_scale(name, likelihoods.Clutter(0.2, 9.0, 1.0)) for name in learnt.names[:2]]
     assert scales == ["log", "logit"]
-    assert scale_of("thresholds[0]", likelihoods.OrderedProbit()) == "as it is"
-    assert scale_of("corr(a, b | g)", likelihoods.Probit()) == "Fisher z"
+    assert choose_scale("thresholds[0]", likelihoods.OrderedProbit()) == "as it is"
+    assert choose_scale("corr(a, b | g)", likelihoods.Probit()) == "Fisher z"
     table = values_table("", learnt.names, learnt.values, learnt.sd, scales=[*scales, "as it is", "log"], level=0.8)
     assert list(table.columns) == ["value", "standard error", "10%", "90%"]
     logit = stats.norm(np.log(9.0), 0.05 / 0.09).ppf([0.1, 0.9])
@@ -150,7 +151,7 @@ def test_intervals_of_what_was_learnt():
         stats.norm(-0.5, 0.2).ppf([0.1, 0.9]),
         [np.nan, np.nan],
     ]
-    np.testing.assert_allclose(np.column_stack([table.columns["10%"], table.columns["90%"]]), wanted, rtol=1e-12)
+    np.testing.assert_allclose(np.column_stack([table.columns["10%"], table.columns["90%"]]), wanted, rtol=SOLVES)
     assert repr(table).splitlines()[-1].split() == ["x", "3"]
     assert np.isnan(estimate_interval(1.0, 0.1, "Fisher z", 0.95)).all()
 

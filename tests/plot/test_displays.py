@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.plots import COUNTS, RNG, TWO, X, Y, glm, process
+from support.tolerances import INTEGRAL, SOLVES
 
 import cavity
 from cavity import covariances, data, likelihoods, plot
@@ -148,10 +149,10 @@ def test_map_of_two_of_several_columns():
     display = plot.MapDisplay.from_posterior(posterior, ("x3", "x1"), wide, TWO)
     i, j = 10, 70
     point = [[display.sides[1][i], np.median(wide[:, 1]), display.sides[0][j]]]
-    assert display.values[i, j] == pytest.approx(posterior.predict_proba(point)[0, 1], rel=1e-12)
+    assert display.values[i, j] == pytest.approx(posterior.predict_proba(point)[0, 1], rel=SOLVES)
     assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("x3", "x1")
     spread = plot.MapDisplay.from_posterior(posterior, (2, 0), wide, kind="sd")
-    assert spread.values[i, j] == pytest.approx(np.sqrt(posterior.predict(point)[1][0]), rel=1e-12)
+    assert spread.values[i, j] == pytest.approx(np.sqrt(posterior.predict(point)[1][0]), rel=SOLVES)
 
 
 def test_predictions_are_what_is_expected():
@@ -199,7 +200,7 @@ def test_traces():
 def test_densities_and_responsibilities_along_a_column():
     posterior = cavity.UnitMixture(3).fit(Y)
     display = plot.DensityDisplay.from_posterior(posterior, Y)
-    np.testing.assert_allclose(display.parts.sum(axis=1), display.density, rtol=1e-10)
+    np.testing.assert_allclose(display.parts.sum(axis=1), display.density, rtol=INTEGRAL)
     shares = plot.ResponsibilityDisplay.from_posterior(posterior, Y)
     np.testing.assert_array_equal(shares.responsibilities, posterior.responsibilities(shares.grid))
     clutter = cavity.Clutter().fit(Y)

@@ -7,13 +7,14 @@ import numpy as np
 from cavity.cli import fit_commands, input_tables
 from cavity.cli.fit_commands import collect_site_options, collect_typed, fit_command, format_numbers
 from cavity.cli.options import Number, Option, OptionGroup, make_site_options
+from cavity.models.clutter.defaults import DEFAULT_CLUTTER_WEIGHT
 from cavity.models.clutter.model import Clutter
-from cavity.models.clutter.settings import WEIGHT
 
 MAX_POINTS_LISTED = 20
+WEIGHT_HELP = f"prior probability that a point is clutter (default {DEFAULT_CLUTTER_WEIGHT})"
 CLUTTER_VARIANCE = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"
 MODEL_OPTIONS = (
-    Number("--clutter-weight", "between 0 and 1", "W", f"prior probability of clutter (default {WEIGHT})", WEIGHT),
+    Number("--clutter-weight", "between 0 and 1", "W", WEIGHT_HELP, DEFAULT_CLUTTER_WEIGHT),
     Number("--noise-variance", "positive", "V", "variance of the signal around the mean (default (1.4826 MAD)^2)"),
     Number("--clutter-variance", "positive", "V", CLUTTER_VARIANCE),
     Number("--clutter-mean", "finite", "M", "centre of the clutter (default the median)"),

@@ -1,4 +1,4 @@
-"""What the engine of EP asks of a geometry: where sites act, and how they make up a posterior.
+"""Geometries: the interface between the engine of EP and the values that sites act on.
 
 A geometry holds N values f_i that are jointly Gaussian under the prior, and turns N sites (tau_i, rho_i) on them into a
 belief about all of them. Beliefs carry the sums (h, g) of the natural parameters of their sites, in coordinates that
@@ -8,10 +8,10 @@ the values themselves, `sparse.Sparse` the entries of a sparse precision.
 
 import numpy as np
 
-from cavity.ep.visits import renewed
+from cavity.ep.site_updates import renew_sites
 
-GROUPS = 16  # partial sums over rows, whatever the number of threads: the same bits for all
-SHORTEST_PART = 1e-100  # part of the way to other sums that is tried
+ROW_GROUPS = 16  # partial sums over rows, whatever the number of threads: the same bits for all
+MIN_STEP_SHARE = 1e-100  # part of the way to other sums that is tried
 
 
 class Belief:
@@ -39,7 +39,7 @@ class Belief:
 
 
 class Geometry:
-    """Where sites act, see the head of the file: base of all geometries.
+    """Base of all geometries; see the module docstring.
 
     Attributes
     ----------
@@ -62,14 +62,14 @@ class Geometry:
 
     def gather(self, tau: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums (h, g) of given sites, (N,) each."""
-        return self.sums(added, None, (tau, rho))[0][:2]
+        return self.sums(add_block, None, (tau, rho))[0][:2]
 
-    def sharpened(self, belief: Belief, factor: float) -> Belief | None:
-        """Return a belief of the same mean that knows more: about `factor` times the precision."""
+    def sharpen(self, belief: Belief, factor: float) -> Belief | None:
+        """Return a belief of the same mean with about `factor` times the precision."""
         raise NotImplementedError
 
-    def settled(self, belief: Belief) -> Belief | None:
-        """Return the belief that a fit ends with: this one without rounding that sweeps carry on, if they do."""
+    def converged_belief(self, belief: Belief) -> Belief | None:
+        """Return the final belief of a fit: this one without the accumulated rounding of sweeps."""
         return belief
 
     def coordinates(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -88,36 +88,36 @@ class Geometry:
     def each_group(self, function):
         """Yield function(blocks) for groups of blocks, in order; threads take groups.
 
-        The blocks are pairs (part, x) in order: a slice of rows, and what the geometry knows of them, for `values` and
-        `add`; x is valid until the next one is asked for.
+        The blocks are pairs (part, x) in order: a slice of rows, and the geometry's data of these rows, for `values`
+        and `add`; x is valid until the next pair is taken.
         """
         raise NotImplementedError
 
-    def in_groups(self, function, sites, at, *known, filled=False):
-        """Call function(group, *known) for all groups of blocks, each a `Group`.
+    def in_groups(self, function, sites, at, *arguments, filled=False):
+        """Call function(group, *known) for all groups of blocks, each a `BlockGroup`.
 
-        `at` are tau and rho of the sites, or None twice where none are kept. The functions, and those for `sums`, do
-        their work where the rows are, so that they stand in modules, not in other functions.
+        `at` are tau and rho of the sites, or None twice where none are kept. The functions, and those for `sums`, may
+        run in other processes, where the rows are: they are defined at the top level of modules.
 
         Returns
         -------
         found, new
-            What the function found in each group, in order, and the two vectors (N,) that it has filled in as
-            `Group.new` if they are `filled`; else, and where they do not fit into memory, None twice.
+            The result of each group, in order, and the two vectors (N,) that the function has written to
+            `BlockGroup.new` if `filled`; else, and where they do not fit into memory, None twice.
         """
         new = (np.empty(self.n_rows), np.empty(self.n_rows)) if filled else (None, None)
-        return list(self.each_group(lambda blocks: function(Group(self, sites, blocks, at, new), *known))), new
+        return list(self.each_group(lambda blocks: function(BlockGroup(self, sites, blocks, at, new), *arguments))), new
 
-    def sums(self, function, sites, at, *known, new=None):
+    def sums(self, function, sites, at, *arguments, new=None):
         """Return the sums of function(group, part, x, h, g, *known) -> h, g, number over all blocks, as of `reduce`.
 
         Returns
         -------
         sums, new
-            h, g and the number; and the vectors that the function has filled in as `Group.new`.
+            h, g and the number; and the vectors that the function has written to `BlockGroup.new`.
         """
-        group = Group(self, sites, None, at, new)
-        return self.reduce(lambda *block: function(group, *block, *known)), new
+        group = BlockGroup(self, sites, None, at, new)
+        return self.reduce(lambda *block: function(group, *block, *arguments)), new
 
     def values(self, belief: Belief, part: slice, x) -> tuple[np.ndarray, np.ndarray]:
         """Return the means and variances (n,) of f of a block."""
@@ -126,21 +126,21 @@ class Geometry:
     def add(self, part: slice, x, tau: np.ndarray, rho: np.ndarray, h: np.ndarray, g: np.ndarray):
         """Return (h, g) with the sites (n,) of a block added, linear in these.
 
-        h and g may be changed in place, and only `reduce` knows how to read them.
+        h and g may be changed in place, in a representation that `reduce` completes.
         """
         raise NotImplementedError
 
     def renew(
         self, sites, belief: Belief, part: slice, x, tau, rho, up: float, down: float, h: np.ndarray, g: np.ndarray
     ):
-        """Renew the sites (n,) of a block from one belief and add them to (h, g), see `visits.renewed`.
+        """Renew the sites (n,) of a block from one belief and add them to (h, g), see `site_updates.renew_sites`.
 
         Returns
         -------
         tau, rho, skipped, h, g
-            The new sites, the number of those left alone, and the sums.
+            The new sites, the number of those with improper cavities, which do not change, and the sums.
         """
-        new_tau, new_rho, skipped = renewed(sites, part, *self.values(belief, part, x), tau, rho, up, down)
+        new_tau, new_rho, skipped = renew_sites(sites, part, *self.values(belief, part, x), tau, rho, up, down)
         return new_tau, new_rho, skipped, *self.add(part, x, new_tau, new_rho, h, g)
 
     def reduce(self, task) -> tuple[np.ndarray, np.ndarray, float]:
@@ -153,33 +153,33 @@ class Geometry:
         Returns
         -------
         belief, skipped, log_z
-            The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
-            normalisers of the others.
+            The belief of all sites (None if it is not proper), the number of sites with improper cavities, and
+            the sum of log normalisers of the others.
         """
         raise NotImplementedError
 
 
-class Group:
-    """A group of blocks as functions for `Geometry.in_groups` see it; the slices are of its vectors."""
+class BlockGroup:
+    """A group of blocks, the argument of functions for `Geometry.in_groups`; slices refer to its vectors."""
 
     __slots__ = ("blocks", "geometry", "new", "rho", "sites", "tau")
 
     def __init__(self, geometry, sites, blocks, at, new):
         self.geometry, self.sites, self.blocks = geometry, sites, blocks
         self.tau, self.rho = at
-        self.new = new  # two vectors that may be filled in
+        self.new = new  # two vectors (N,) that results are written to, or None
 
 
-def added(group, part, x, h, g):
+def add_block(group, part, x, h, g):
     """Add the sites of a block to the sums; see `Geometry.sums`."""
     return *group.geometry.add(part, x, group.tau[part], group.rho[part], h, g), 0.0
 
 
-class RowByRow(Geometry):
-    """Base of geometries that keep h and g of the sites of each row, and sum them up when all are known.
+class RowwiseGeometry(Geometry):
+    """Base of geometries that collect h and g of the sites of each row and sum them at the end.
 
     A subclass has `n_rows`, `base`, the prior means of f (N,), `threads`, `groups`, the first and last rows of the
-    groups, `block`, how many rows are matched together, and `summed`. Its beliefs are `Marginals`.
+    groups, `block`, how many rows are matched together, and `sum_rows`. Its beliefs are `MarginalBelief`s.
     """
 
     def each_group(self, function):
@@ -205,14 +205,14 @@ class RowByRow(Geometry):
             return sum(task(part, x, h, g)[2] for part, x in blocks)
 
         total = sum(self.each_group(group))
-        return *self.summed(h, g), total
+        return *self.sum_rows(h, g), total
 
     def gather(self, tau, rho):
         """(h, g) of given sites."""
-        return self.summed(rho.copy(), tau - rho * self.base)
+        return self.sum_rows(rho.copy(), tau - rho * self.base)
 
 
-class Marginals(Belief):
+class MarginalBelief(Belief):
     """Base of beliefs that keep `mean` and `variance` of all f, (N,), the means up to a constant."""
 
     __slots__ = ()
@@ -223,12 +223,12 @@ class Marginals(Belief):
         return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
 
 
-def towards(geometry, start, h, g, length, accept=lambda belief: True):
+def step_towards(geometry, start, h, g, length, accept=lambda belief: True):
     """Go from a belief to sums (h, g), or part of the way, until the belief is proper and accepted: it and the length.
 
     The sums are linear in the step, so that shorter ones cost nothing.
     """
-    while length > SHORTEST_PART:
+    while length > MIN_STEP_SHARE:
         belief = geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
         if belief is not None and accept(belief):
             return belief, length

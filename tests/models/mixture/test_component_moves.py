@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.events import writing
 from support.mixtures import draws, every_covariance, model_of, with_gaps
+from support.tolerances import INTEGRAL, SOLVES
 
 import cavity
 from cavity.models.mixture import component_moves
@@ -23,7 +24,7 @@ def sums(z, r, mean, full):
 
 def assert_same(found, expected):
     for got, wanted in zip(found.parts(), expected.parts(), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(got, wanted, rtol=INTEGRAL, atol=INTEGRAL)
 
 
 @every_covariance
@@ -31,7 +32,7 @@ def test_statistics_move_and_merge_as_sums_over_rows_do(covariance):
     rng, full = np.random.default_rng(0), covariance in ("full", "tied")
     z, r, mean, step = rng.normal(size=(50, 2)), rng.dirichlet(np.ones(3), 50), *rng.normal(size=(2, 3, 2))
     z = z if full else with_gaps(z)
-    assert_same(sums(z, r, mean, full).moved(step), sums(z, r, mean - step, full))
+    assert_same(sums(z, r, mean, full).shift(step), sums(z, r, mean - step, full))
     together = r.copy()
     together[:, 1] += together[:, 2]
     together[:, 2] = 0.0
@@ -39,7 +40,7 @@ def test_statistics_move_and_merge_as_sums_over_rows_do(covariance):
     expected = sums(z, together, mean, full)
     assert_same(merged, expected)
     assert_same(component_moves._empty_component(expected, 1), sums(z, together * [1, 0, 1], mean, full))
-    assert_same(sums(z, r, mean, full).taken([2, 0, 1]), sums(z, r[:, [2, 0, 1]], mean[[2, 0, 1]], full))
+    assert_same(sums(z, r, mean, full).take([2, 0, 1]), sums(z, r[:, [2, 0, 1]], mean[[2, 0, 1]], full))
 
 
 @every_covariance
@@ -95,7 +96,7 @@ def test_sticks_are_put_in_order_of_size():
     assert right.counts[0] > right.counts[1]
     assert right.elbo > wrong.elbo
     other = model.fit(X, initial_means=[[-5.0], [5.0]])
-    assert right.elbo == pytest.approx(other.elbo, rel=1e-12)
+    assert right.elbo == pytest.approx(other.elbo, rel=SOLVES)
 
 
 def test_callback_counts_the_passes_of_moves_and_can_stop_them():

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 from support.streaming_gps import assert_same_bits, problem
+from support.tolerances import AT_REST, OPTIMUM
 
 import cavity
 from cavity import StreamingGP, likelihoods
@@ -19,7 +20,7 @@ from cavity.base import trees
 from cavity.base.records import Record, check_settings
 from cavity.covariances import RBF
 from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck
-from cavity.models.streaming_gp.record import SETTINGS
+from cavity.models.streaming_gp.record import STATE_SETTINGS
 from cavity.models.streaming_gp.update_history import History, Unconverged
 from cavity.runs.executors import Threads
 
@@ -96,7 +97,7 @@ def test_no_fit_at_the_settings_of_now_has_a_larger_bound(seed, alpha, own_noise
     sigma = np.full(30, state.model.likelihood.noise_variance) if noise is None else noise
     with mp.workdps(40):
         ceiling = sum(-mp.mpf(w) * mp.log(2 * mp.pi * mp.mpf(s)) / 2 for w, s in zip(weights, sigma, strict=True))
-    assert state.information_lost_bound == pytest.approx(float(ceiling) - state.log_bound, rel=1e-9)
+    assert state.information_lost_bound == pytest.approx(float(ceiling) - state.log_bound, rel=AT_REST)
 
 
 @quiet
@@ -113,7 +114,7 @@ def test_changes_that_are_exact_lose_nothing():
     ):
         assert learnt.model.likelihood.noise_variance != 0.5
         assert learnt.information_lost_bound == learnt.information_lost == 0.0
-        assert again(learnt, X, y).log_bound == pytest.approx(learnt.log_bound, rel=1e-9)
+        assert again(learnt, X, y).log_bound == pytest.approx(learnt.log_bound, rel=AT_REST)
     assert model.fit(X, y, learn=False).update(X, y, learn=True).information_lost_bound > 0.0  # the amplitude changed
 
 
@@ -162,10 +163,10 @@ def test_files_keep_the_history_and_those_without_it_load(tmp_path, own_noise):
 
 def test_a_history_that_is_not_finite_survives_json():
     history = History(True, 1.0, np.nan, Unconverged(2, 10, "max_iter reached", np.inf))
-    record = Record(settings={"history": SETTINGS["history?"]})
+    record = Record(settings={"history": STATE_SETTINGS["history?"]})
     _, stored = trees.taken_apart(record, SimpleNamespace(history=history))
     stored = json.loads(json.dumps(stored["history"], allow_nan=False))
-    back = History.from_settings(check_settings(SETTINGS["history?"], stored))
+    back = History.from_settings(check_settings(STATE_SETTINGS["history?"], stored))
     assert np.isnan(back.own_log_noise)
     assert (back.changed, back.own_weight, back.worst) == (True, 1.0, history.worst)
 
@@ -242,9 +243,9 @@ def test_the_distance_of_rows_is_that_from_what_was_predicted(seed):
     truth = (p.y[8:] - mean) @ np.linalg.solve(S, p.y[8:] - mean)
     state.update(p.X[8:], p.y[8:])
     now = PredictiveCheck.of(state._now.information)
-    assert now.distance - watch.distance == pytest.approx(truth, rel=1e-6)
+    assert now.distance - watch.distance == pytest.approx(truth, rel=OPTIMUM)
     assert now.n - watch.n == 12
-    assert now.gap - watch.gap == pytest.approx(np.sum(residual) / p.noise, rel=1e-6)
+    assert now.gap - watch.gap == pytest.approx(np.sum(residual) / p.noise, rel=OPTIMUM)
 
 
 @pytest.mark.parametrize("by", [1, 7, 300])

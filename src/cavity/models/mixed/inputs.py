@@ -8,15 +8,16 @@ from cavity.base import arrays
 from cavity.base.frames import names_of
 from cavity.base.labels import is_ordered
 from cavity.base.missing_values import DroppedRows
-from cavity.likelihoods import Binomial
-from cavity.models.defaults import likelihood_for
 from cavity.models.formula.table import FormulaTable
 from cavity.models.linear.defaults import learns_level
-from cavity.models.mixed.readers import GROUPS, FormulaReader, Reader
-from cavity.models.mixed.terms import INTERCEPT, terms_of, terms_of_blocks
+from cavity.models.linear.inputs import likelihood_for_formula, refuse_where_formula
+from cavity.models.mixed.levels import take_group_columns
+from cavity.models.mixed.row_readers import GROUP_ARGUMENT, FormulaRowReader, RowReader
+from cavity.models.mixed.terms import INTERCEPT_NAME, make_terms, make_terms_of_blocks
 from cavity.models.observations import Observations
 from cavity.sources.dataset import Dataset, open_table
 from cavity.sources.features import open_features
+from cavity.sources.missing_rows import drop_missing_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +32,7 @@ class Inputs:
         Columns of the fixed effects.
     terms : tuple of Term
         The random effects.
-    reader : Reader
+    reader : RowReader
         For rows to come.
     dropped : DroppedRows or None
         Rows left out because of missing values.
@@ -40,7 +41,7 @@ class Inputs:
     observations: Observations
     X: np.ndarray
     terms: tuple
-    reader: Reader
+    reader: RowReader
     dropped: DroppedRows | None = None
 
     @classmethod
@@ -54,48 +55,49 @@ class Inputs:
         """
         if model.formula:
             return cls._by_formula(model, X, y, groups, others, missing)
-        return cls._by_columns(model, X, y, groups, others)
+        return cls._by_columns(model, X, y, groups, others, missing)
 
     @classmethod
     def _by_formula(cls, model, frame, y, groups, others, missing):
-        for name, value in (("y", y), ("groups", groups)):
-            if value is not None:
-                words = f"must be None where there is a formula, which says it; got {type(value).__name__}"
-                raise arrays.wrong(name, words)
+        refuse_where_formula("y", y)
+        refuse_where_formula("groups", groups)
         table = FormulaTable.open(model.effects, frame, others, missing)
         design = table.design()
         dataset = table.with_features(design)
-        observations = Observations.of(model.likelihood, dataset, default=_likelihood_for)
-        intercept_left_out = leaves_intercept_out(model, observations.likelihood)
+        observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
+        intercept_left_out = is_intercept_left_out(model, observations.likelihood)
         if intercept_left_out:
             design = table.design(thresholds_for_intercept=True)
         if not (design.names or (intercept_left_out and design.blocks)):
             raise arrays.wrong("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
-        if model.intercept is False and INTERCEPT in design.names:
+        if model.intercept is False and INTERCEPT_NAME in design.names:
             raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
-        terms = terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
+        terms = make_terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
         bare = tuple(term.without_rows() for term in terms)
-        known = {"coding": design.coding, "base_levels": design.base_levels}
-        reader = FormulaReader(bare, design.names, len(design.names), observations.roles, **known)
+        reader = FormulaRowReader(bare, design.names, len(design.names), observations.roles, coding=design.coding)
         return cls(observations, design.X, tuple(terms), reader, table.dropped)
 
     @classmethod
-    def _by_columns(cls, model, X, y, groups, others):
+    def _by_columns(cls, model, X, y, groups, others, missing):
         X = open_table(X, "X")
         wanted = dict.fromkeys(each for one in model.effects for each in one.group)
         if groups is None and names_of(X) is None:
             words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
             raise arrays.wrong("groups", words, TypeError)
-        columns = {GROUPS.format(name): name for name in wanted} if groups is None else {}
+        columns = {GROUP_ARGUMENT.format(name): name for name in wanted} if groups is None else {}
         dataset = Dataset.open(X, {"y": y} | others | columns)
-        if groups is None:
-            groups = {name: dataset.column(argument) for argument, name in columns.items()}
+        if groups is not None:
+            table = take_group_columns(groups, wanted, dataset.n_rows)
+            columns = {GROUP_ARGUMENT.format(name): column for name, column in table.items()}
+            dataset = replace(dataset, columns=dataset.columns | columns)
+        dataset, dropped = drop_missing_rows(dataset, missing)
+        groups = {name: dataset.column(GROUP_ARGUMENT.format(name)) for name in wanted}
         names, X = dataset.names, open_features(dataset.in_memory(), "full")
-        terms = tuple(terms_of(model.effects, X, names, groups))
+        terms = tuple(make_terms(model.effects, X, names, groups))
         observed = replace(dataset, X=X, columns={name: dataset.columns[name] for name in ("y", *others)})
         observations = Observations.of(model.likelihood, observed)
         bare = tuple(term.without_rows() for term in terms)
-        return cls(observations, X, terms, Reader(bare, names, X.shape[1], observations.roles))
+        return cls(observations, X, terms, RowReader(bare, names, X.shape[1], observations.roles), dropped)
 
     def named(self, rows):
         """Return what decides the bits of a fit by the words of messages; `rows` are prepared."""
@@ -103,11 +105,6 @@ class Inputs:
         return rows.named() | levels | {f"columns of {term.name}": term.Z for term in self.terms}
 
 
-def leaves_intercept_out(model, likelihood):
+def is_intercept_left_out(model, likelihood):
     """Whether the intercept of a formula is left out, because thresholds stand for it."""
     return model.formula and is_ordered(likelihood) and (model.intercept is False or learns_level(likelihood))
-
-
-def _likelihood_for(y):
-    """Return the likelihood for the y of a formula, whose counts are pairs of successes and trials."""
-    return Binomial() if np.ndim(y) == 2 else likelihood_for(y)

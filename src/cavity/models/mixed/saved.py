@@ -8,10 +8,10 @@ from cavity.base.kept import ROLES
 from cavity.models.formula.design import Coding
 from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.learn import AVOID_ZERO_PRIOR, FLAT_PRIOR
 from cavity.models.mixed.levels import Levels
-from cavity.models.mixed.readers import FormulaReader, Reader
-from cavity.models.mixed.terms import CONSTANT, RandomEffects, Term, term_name
+from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
+from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
+from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 
 LABEL = str | int | float
 LABELS = records.Setting(
@@ -25,7 +25,7 @@ LABELS = records.Setting(
 INDEX = records.Setting(records.NUMBERS.words, records.NUMBERS.test, convert=lambda value: tuple(map(int, value)))
 LIST = records.Setting("a list", lambda value: isinstance(value, list | tuple))
 TERM = {"group": records.names(), "columns": records.names(), "index": records.Nullable(INDEX), "labels": LABELS}
-CODING = {"formula": records.TEXT, "columns": records.names(), "labels": records.TABLE}
+CODING = {"formula": records.TEXT, "columns": records.names(), "labels": records.TABLE, "base_levels?": records.TABLE}
 OF_READER = ("columns", "roles", "intercept", "centre", "spread")  # its fields that are saved as they are
 EFFECTS = {"group": records.names(), "slopes": LIST, "intercept": records.FLAG, "correlated": records.FLAG}
 
@@ -34,7 +34,7 @@ EFFECTS = {"group": records.names(), "slopes": LIST, "intercept": records.FLAG, 
 
 
 def _taken_apart(reader):
-    """The parts of a Reader by the names that files have for them."""
+    """The parts of a RowReader by the names that files have for them."""
     coding = getattr(reader, "coding", None)
     parts = {name: getattr(reader, name) for name in ("n_features", *OF_READER)}
     parts["terms"] = reader.terms
@@ -51,7 +51,7 @@ def _coded(coding):
 
 
 def _reader(terms, n_features, coding=None, **parts):
-    """The Reader of these parts."""
+    """The RowReader of these parts."""
     found = []
     for i, term in enumerate(terms):
         levels = Levels(term["group"], term["labels"], np.asarray(parts.pop(f"levels_{i}")))
@@ -59,13 +59,13 @@ def _reader(terms, n_features, coding=None, **parts):
         found.append(Term(levels, term["columns"], term["index"], codes, Z))
     known = {"terms": tuple(found), "n_features": n_features} | {name: parts.pop(name, None) for name in OF_READER}
     if coding is None:
-        return Reader(**known)
+        return RowReader(**known)
     columns = {name: np.asarray(parts.pop(f"coded_{i}")) for i, name in enumerate(coding["columns"])}
     labels = {name: tuple(each) for name, each in coding["labels"].items()}
     numbers = {name: column for name, column in columns.items() if name not in labels}
     codes = {name: column.astype(np.intp) for name, column in columns.items() if name in labels}
-    made = Coding(coding["formula"], numbers, codes, labels)
-    return FormulaReader(**known, coding=made)
+    made = Coding(coding["formula"], numbers, codes, labels, coding.get("base_levels") or {})
+    return FormulaRowReader(**known, coding=made)
 
 
 def _terms_apart(terms):
@@ -87,7 +87,12 @@ def _plain(label):
 
 def _coding_apart(coding):
     labels = {name: list(map(_plain, each)) for name, each in coding.labels.items()}
-    return {"formula": coding.formula, "columns": list(_coded(coding)), "labels": labels}
+    return {
+        "formula": coding.formula,
+        "columns": list(_coded(coding)),
+        "labels": labels,
+        "base_levels": coding.base_levels,
+    }
 
 
 # ------------------------------------------------------------------------------------------ the settings of the model
@@ -116,7 +121,7 @@ def _arrays_of(settings):
 def _fits(arrays, settings, sizes):
     """Whether effects and terms are as many as there should be, as a rule of the record."""
     terms = settings["reader_terms"]
-    shapes = {term_name(":".join(term["group"]), term["columns"]): 2 * (len(term["columns"]),) for term in terms}
+    shapes = {format_term_name(":".join(term["group"]), term["columns"]): 2 * (len(term["columns"]),) for term in terms}
     if {name: each.shape for name, each in settings["covariances"].items()} != shapes:
         return f"setting 'covariances' must have matrices of the terms {', '.join(shapes)}"
     for name, each in settings["covariances"].items():
@@ -150,7 +155,7 @@ def _pattern(arrays, settings, sizes):
         if (index is None) != ("reader_coding" in settings):
             return "setting 'reader_terms' must number columns of X where there is no formula, and only there"
         if index is not None and (
-            len(index) != len(term["columns"]) or any(not CONSTANT <= j < n_columns for j in index)
+            len(index) != len(term["columns"]) or any(not CONSTANT_COLUMN <= j < n_columns for j in index)
         ):
             return "setting 'reader_terms' must number columns of X"
         sizes_of = np.array([len(each) for each in term["labels"]])

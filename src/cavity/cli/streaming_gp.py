@@ -16,7 +16,7 @@ from cavity.cli.gaussian_processes import MEAN_FUNCTIONS, START_OPTIONS
 from cavity.cli.options import Number, Option, OptionGroup
 from cavity.cli.prequential import Scores
 from cavity.cli.standard_output import print_error, show_progress
-from cavity.likelihoods.names import make_likelihood
+from cavity.likelihoods.names import REAL_LIKELIHOODS, make_likelihood
 
 DEFAULT_BATCH_ROWS = 1000
 MIN_ROWS_TO_LEARN = 10  # rows in a first batch to learn from
@@ -245,9 +245,8 @@ def load_state(path):
 
 def name_of(likelihood):
     """Return the name of a likelihood on the command line."""
-    name = next(
-        (name for name in regression_data.LIKELIHOOD_NAMES if type(likelihood) is type(make_likelihood(name))), None
-    )
+    names = (name for name in regression_data.LIKELIHOOD_NAMES if type(make_likelihood(name)) is type(likelihood))
+    name = next(names, None)
     if name is None:
         raise ValueError(f"--resume: the command line has no likelihood {type(likelihood).__name__}")
     return name

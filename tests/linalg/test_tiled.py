@@ -155,7 +155,7 @@ def test_stacked_rows_keep_the_digits_of_nearly_dependent_columns(scale):
     left, right = np.linalg.qr(rng.normal(size=(400, n)))[0], np.linalg.qr(rng.normal(size=(n, n)))[0]
     values = np.logspace(0, -12, n)
     triangle = np.zeros((n, n))
-    tiled.stack(triangle, np.ascontiguousarray((scale * (left * values) @ right.T).T), tiled.SINGLE_THREAD)
+    tiled.stack(triangle, np.ascontiguousarray((scale * (left * values) @ right.T).T), tiled.ONE_THREAD)
     np.testing.assert_allclose(np.linalg.svd(triangle / scale, compute_uv=False), values, rtol=0, atol=LAST_BIT * 20)
 
 
@@ -216,5 +216,5 @@ def test_backward_errors_at_extreme_scales(scale):
 def test_ranges_of_rows_cover_all(n, entries, monkeypatch):
     monkeypatch.setattr(tiled, "ENTRIES_PER_TASK", entries)
     seen = []
-    tiled.by_rows(tiled.SINGLE_THREAD, lambda start, stop: seen.extend(range(start, stop)), n)
+    tiled.by_rows(tiled.ONE_THREAD, lambda start, stop: seen.extend(range(start, stop)), n)
     assert seen == list(range(n))

@@ -16,7 +16,7 @@ from typing import Any
 
 from cavity.base import arrays
 from cavity.jobs.checkpoint import Checkpoint, checked_path
-from cavity.jobs.progress import BAR_SECONDS, FIT_STAGE, Event, Lines, ProgressDisplay, bar_or_lines
+from cavity.jobs.progress import BAR_SECONDS, WHOLE_FIT_STAGE, Event, Lines, ProgressDisplay, bar_or_lines
 
 LOGGER = logging.getLogger("cavity")
 LOGGER.addHandler(logging.NullHandler())
@@ -152,7 +152,7 @@ class Job:
             return False
         seconds = perf_counter() - self._since
         event = Event(
-            stage=self.name or FIT_STAGE,
+            stage=self.name or WHOLE_FIT_STAGE,
             n_iter=self._before + n_iter,
             objective=None if objective is None or not isfinite(objective) else max(self._floor, float(objective)),
             change=_number(change),

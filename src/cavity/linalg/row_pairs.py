@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from cavity.base.lazy import Lazy, sparse
-from cavity.linalg.tiled import SINGLE_THREAD
+from cavity.linalg.tiled import ONE_THREAD
 from cavity.runs.executors import spans
 
 _kernel = Lazy("cavity._core.row_pairs")
@@ -83,7 +83,7 @@ class RowPairs:
         threads.run(self._with_pairs, self._ranges(_kernel.variances, (inverse[self._entries], out)))
         return out
 
-    def matvec(self, a, threads=SINGLE_THREAD):
+    def matvec(self, a, threads=ONE_THREAD):
         """Return X a, (N,)."""
         out = np.empty(self.shape[0])
         threads.run(self._with_columns, self._ranges(_kernel.matvec, (a, out)))

@@ -24,7 +24,7 @@ MODEL_MAKERS = {  # what makes the model of a posterior, or, where that is no da
     "streaming_gp": "models.streaming_gp.saved.rebuilt",
 }
 SAVED_KINDS = (*MODEL_MAKERS,)
-UNREADABLE_KINDS = {  # kinds that are not read, and what to do about them
+REFUSED_KINDS = {  # kinds that are not read, and what to do about them
     "univariate_gaussian": "the last version of cavity that reads it is 0.2.0",
     "checkpoint": "give its path as checkpoint to the fit that wrote it, which goes on where it was",
 }
@@ -51,7 +51,7 @@ def load(path: str | PathLike[str]) -> Any:
         If it is no regular file but a device or a pipe, not one of ours, damaged, from a newer format, or of a kind
         that is read no more; the message names it, and the part of it, or the last version that reads it.
     """
-    return of_file(path, *persistence.read(path, SAVED_KINDS, UNREADABLE_KINDS))
+    return of_file(path, *persistence.read(path, SAVED_KINDS, REFUSED_KINDS))
 
 
 def of_file(path, kind, arrays, settings):

@@ -296,7 +296,7 @@ def _choose_best_state(sample, prior, states, passes, job):
     if len(states) == 1 or passes < 1:
         return states[0], None
     with Threads(1) as thread:
-        trials = engine.trials(MixtureSweeps(prior, sample, thread), states, passes, job)
+        trials = engine.run_trials(MixtureSweeps(prior, sample, thread), states, passes, job)
     best = max(trials, key=lambda trial: trial.elbo)
     return best.state, best
 
@@ -332,8 +332,8 @@ def build_state_from_labels(prior, points, weight, labels):
     counts = np.sum(member, axis=1)
     per_column = prior.factors.beta.shape[1] > 1
     about = replace(prior.factors, mean=mean)
-    factors = about.renewed(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
-    return MixtureState(prior.weights.renewed(prior.weights, counts), factors, counts)
+    factors = about.update(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
+    return MixtureState(prior.weights.update(prior.weights, counts), factors, counts)
 
 
 def _compute_spread(points, weight):

@@ -25,7 +25,7 @@ from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
 from cavity.models.mixed.row_readers import RowReader
-from cavity.models.mixed.saved import MODEL, RECORD
+from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
 from cavity.models.term_bayes_factors import TermBayesFactors
@@ -115,7 +115,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         As of `GLMPosterior`.
     """
 
-    model: MixedGLM = field(metadata=saved(Part(MODEL)))
+    model: MixedGLM = field(metadata=saved(Part(MODEL_SETTINGS)))
     mean: FloatArray = field(metadata=saved(Array("d")))
     variance: FloatArray = field(metadata=saved(Array("d", "nonnegative")))
     covariance: FloatArray = field(metadata=saved(Array("d d", "symmetric")))
@@ -129,7 +129,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
     kind: ClassVar[str] = "mixed"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __repr__(self) -> str:
         lines = [("likelihood", short(self.model.likelihood))]

@@ -161,8 +161,8 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
     intercept: bool = field(default=False, metadata=saved(FLAG))
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
-    coding: Coding | None = field(default=None, metadata=saved(Nullable(CODING_SETTING)))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(Nullable(DROPPED_ROWS_SETTING)))
+    coding: Coding | None = field(default=None, metadata=saved(CODING_SETTING))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 

@@ -86,7 +86,9 @@ def test_options_that_do_not_go_with_a_formula(run, tmp_path, frame, words, mess
 def test_exposure_without_a_formula(run, tmp_path, frame):
     words = "--target", "claims", "--features", "age", "--likelihood", "poisson", "--exposure", "years"
     path = table_file(tmp_path, frame)
-    status, out, _ = run("fit", "glm", path, *words, "--missing", "drop", "--output", tmp_path / "a.npz")
+    status, out, _ = run(
+        "fit", "glm", path, *words, "--missing=drop", "--output", tmp_path / "a.npz", "--plot", tmp_path / "a.png"
+    )
     assert status == 0
     assert "exposure         years" in out
     frame = frame.dropna()

@@ -88,7 +88,7 @@ def report(problem, posterior, seconds):
     instead = "not available: it needs --method ep and another schedule than stochastic"
     if problem.y.ndim == 1:
         yield from regression.report_leave_one_out(posterior, problem, instead)
-    yield from report_end(posterior.method.upper(), posterior, seconds)
+    yield from fit_commands.report_end(posterior.method.upper(), posterior, seconds)
 
 
 def report_fit(posterior, likelihood_name):

@@ -1,6 +1,7 @@
 """Fits and predictions by a formula: the columns of a table as the library reads them, and the printed result."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from cavity.base.results import counted
 from cavity.cli.fit_commands import collect_site_options, collect_typed, report_end, time_call
@@ -42,8 +43,11 @@ def collect_rows(table, options):
     return names | {"missing": options.missing}
 
 
-def fit_formula(options, likelihood_options):
-    """Fit a GLM by formula; return the posterior, the lines of the printed result, and the arguments of a picture."""
+def fit_formula(options, likelihood_options, report_fit):
+    """Fit a GLM by formula; return the posterior, the lines of the printed result, and the arguments of a picture.
+
+    `report_fit` yields the lines of a GLM about its model and its coefficients.
+    """
     from cavity.models.formula.notation import has_random_effects
     from cavity.models.glm.model import GLM
 
@@ -64,13 +68,12 @@ def fit_formula(options, likelihood_options):
     rows = collect_rows(table, options) | collect_site_options(options)
     learn = "prior_variance" if options.learn_prior_variance else None
     posterior, seconds = time_call(model.fit, TableColumns(table), **rows, learn=learn)
-    return posterior, (report_mixed if is_mixed else report_glm)(table, posterior, seconds), {}
+    report = report_mixed if is_mixed else partial(report_glm, report_fit)
+    return posterior, report(table, posterior, seconds), {}
 
 
-def report_glm(table, posterior, seconds):
+def report_glm(report_fit, table, posterior, seconds):
     """Yield the lines of the printed result of a GLM."""
-    from cavity.cli.glm import report_fit
-
     yield from report_rows(table, posterior)
     yield f"  formula          {posterior.coding.formula}"
     likelihood = type(posterior.model.likelihood)

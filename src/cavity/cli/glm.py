@@ -42,7 +42,7 @@ def fit(options):
     if options.formula is not None:
         from cavity.cli.formulas import fit_formula
 
-        return fit_formula(options, LIKELIHOOD_OPTIONS)
+        return fit_formula(options, LIKELIHOOD_OPTIONS, report_fit)
     from cavity.models.glm.model import GLM
 
     problem = problem_of(input_tables.open_table(options), options)

@@ -189,7 +189,7 @@ def notes_of(posterior):
     """Return the lines below a table: for which class larger values speak, what the fit is worth, how it ended."""
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
-    base_levels = getattr(getattr(posterior, "coding", None), "base_levels", None)
+    base_levels = getattr(getattr(posterior, "_coding", None), "base_levels", None)
     if base_levels:
         worth = ("base levels: " + ", ".join(f"{column} {level}" for column, level in base_levels.items()), *worth)
     if getattr(posterior, "dropped", None) is not None:

@@ -38,11 +38,6 @@ class NamedEffects(Coefficients):
         return self._reader.columns
 
     @property
-    def coding(self) -> Any:
-        """The formula, if there was one, and the categories of its columns: how columns of new rows are made."""
-        return self._reader.coding
-
-    @property
     def centre(self) -> FloatArray | Any:
         """What is subtracted from each column of new rows before the fixed effects apply, (D,), or None."""
         return self._reader.centre

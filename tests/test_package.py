@@ -16,7 +16,7 @@ import pytest
 from numpydoc.validate import validate
 
 import cavity
-from cavity.base.names import Public
+from cavity.base.public_objects import Public
 from cavity.models import saved
 
 SOURCE = Path(cavity.__file__).parent
@@ -189,7 +189,7 @@ def test_imports_go_one_way():
 
 def test_kinds_of_files_are_read_above_the_models():
     """`cavity.models.saved` imports by name what it has in a table: every model, so only faces may import it."""
-    modules = [path.rpartition(".")[0] for path in saved.MAKERS.values()]
+    modules = [path.rpartition(".")[0] for path in saved.MODEL_MAKERS.values()]
     assert all(f"cavity.{module}" in PYTHON for module in modules)
     users = {module for module in PYTHON if "cavity.models.saved" in set(imports_of(module))}
     assert users <= {module for module in PYTHON if module.startswith(("cavity.cli", "cavity.sklearn", "cavity.plot"))}

@@ -18,7 +18,7 @@ from support.glms import GLM
 import cavity
 from cavity import covariances, distributions
 from cavity.base import persistence
-from cavity.base.frozen import _arrays_in
+from cavity.base.frozen_dataclasses import _arrays_in
 from cavity.likelihoods import labels, noise
 from cavity.models import saved
 
@@ -62,7 +62,7 @@ def test_the_file_is_plain(tmp_path):
         header = json.loads(bytes(file["header"]))
         assert all(file[name].dtype.kind in "fiubU" for name in file.files)
     assert header["kind"] == "clutter"
-    assert header["format"] == persistence.FORMAT
+    assert header["format"] == persistence.FILE_FORMAT_VERSION
     assert header["cavity"] == cavity.__version__
     assert header["settings"]["model"]["prior_mean"] == [0.1, 0.2]
     umask = os.umask(0)
@@ -178,16 +178,16 @@ def test_other_files_are_refused(tmp_path):
         cavity.load(tmp_path / "missing.npz")
 
 
-@pytest.mark.parametrize("kind", [*saved.LEFT])
+@pytest.mark.parametrize("kind", [*saved.REFUSED_KINDS])
 def test_kinds_that_are_not_read_say_what_to_do(kind, tmp_path):
     persistence.write(tmp_path / "file.npz", kind, {"a": np.zeros(1)}, {"n_samples": 1})
-    with pytest.raises(ValueError, match=f"holds a '{kind}'; {saved.LEFT[kind]}"):
+    with pytest.raises(ValueError, match=f"holds a '{kind}'; {saved.REFUSED_KINDS[kind]}"):
         cavity.load(tmp_path / "file.npz")
 
 
 def test_newer_formats_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "file.npz"
-    monkeypatch.setattr(persistence, "FORMAT", persistence.FORMAT + 1)
+    monkeypatch.setattr(persistence, "FILE_FORMAT_VERSION", persistence.FILE_FORMAT_VERSION + 1)
     POSTERIORS["adf"]().save(path)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="format 3; this version reads up to format 2"):
@@ -265,7 +265,7 @@ def test_archives_of_other_members_than_the_header_says_name_a_few(tmp_path):
     path = tmp_path / "other.npz"
     header = {
         "kind": "glm",
-        "format": persistence.FORMAT,
+        "format": persistence.FILE_FORMAT_VERSION,
         "cavity": "0",
         "arrays": [f"a{i}" for i in range(3000)],
         "settings": {},

@@ -12,7 +12,7 @@ from support.commands import runner
 
 import cavity
 from cavity import data
-from cavity.base.errors import about
+from cavity.base.errors import name_arguments
 from cavity.cli import options as shared
 
 SHIPPED = "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, motorcycle, newcomb, pima, sleepstudy"
@@ -349,5 +349,5 @@ def test_messages_speak_of_options():
         ("schedule must be known", ["schedule"], "schedule must be known"),
         ("model must be known", ["model"], "model must be known"),
     ):
-        assert shared.as_typed(about(ValueError(told), *arguments), given) == shown
+        assert shared.as_typed(name_arguments(ValueError(told), *arguments), given) == shown
     assert shared.as_typed(ValueError("n_threads"), given) == "n_threads"

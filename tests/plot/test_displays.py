@@ -98,9 +98,9 @@ def test_plot_of_every_posterior(name):
 
 
 def test_every_kind_of_posterior_has_a_picture():
-    from cavity.base.results import POSTERIORS
+    from cavity.base.results import POSTERIOR_CLASSES
 
-    assert set(POSTERIORS) == set(pictures.PLANS)
+    assert set(POSTERIOR_CLASSES) == set(pictures.PLANS)
 
 
 def test_intervals_are_those_of_the_summary():

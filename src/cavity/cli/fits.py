@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity.base.persistence import check_output
-from cavity.base.results import counted
+from cavity.base.results import format_count
 from cavity.cli.options import COUNT, DATA, JOB, KEYWORDS, NONNEGATIVE, THREADS, Command, Group, Number, Option
 from cavity.cli.standard_output import describe, say, shows
 from cavity.sources.formats import is_file_name, is_store
@@ -66,7 +66,7 @@ def end_lines(method, posterior, seconds, *reached, more=""):
     """Yield the lines that say how a fit ended: what was `reached`, and after how many passes."""
     done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
     yield from ("fit", *reached)
-    yield f"  {method:<16} {done}, {counted(posterior.n_iter, 'pass')}{more}, {elapsed(seconds)}"
+    yield f"  {method:<16} {done}, {format_count(posterior.n_iter, 'pass')}{more}, {elapsed(seconds)}"
 
 
 def summary_lines(posterior):

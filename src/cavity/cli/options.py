@@ -37,15 +37,17 @@ class Domain:
     kind: type = float
 
 
-POSITIVE = Domain("positive", partial(arrays.number, name="", low=0))
-NONNEGATIVE = Domain("at least 0", partial(arrays.number, name="", low=0, closed_low=True))
-INSIDE = Domain("between 0 and 1", partial(arrays.number, name="", low=0, high=1))
-SHARE = Domain("above 0 and at most 1", partial(arrays.number, name="", low=0, high=1, closed_high=True))
-FROM_0_TO_1 = Domain("from 0 to 1", partial(arrays.number, name="", low=0, high=1, closed_low=True, closed_high=True))
-BELOW_1 = Domain("at least 0 and below 1", partial(arrays.number, name="", low=0, high=1, closed_low=True))
-FINITE = Domain("finite", partial(arrays.number, name=""))
-COUNT = Domain("at least 1", partial(arrays.integer, name="", low=1), int)
-INDEX = Domain("at least 0", partial(arrays.integer, name="", low=0), int)
+POSITIVE = Domain("positive", partial(arrays.check_number, name="", low=0))
+NONNEGATIVE = Domain("at least 0", partial(arrays.check_number, name="", low=0, closed_low=True))
+INSIDE = Domain("between 0 and 1", partial(arrays.check_number, name="", low=0, high=1))
+SHARE = Domain("above 0 and at most 1", partial(arrays.check_number, name="", low=0, high=1, closed_high=True))
+FROM_0_TO_1 = Domain(
+    "from 0 to 1", partial(arrays.check_number, name="", low=0, high=1, closed_low=True, closed_high=True)
+)
+BELOW_1 = Domain("at least 0 and below 1", partial(arrays.check_number, name="", low=0, high=1, closed_low=True))
+FINITE = Domain("finite", partial(arrays.check_number, name=""))
+COUNT = Domain("at least 1", partial(arrays.check_integer, name="", low=1), int)
+INDEX = Domain("at least 0", partial(arrays.check_integer, name="", low=0), int)
 
 
 @dataclass(frozen=True, slots=True)

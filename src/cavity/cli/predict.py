@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from cavity.base.errors import missing_extra
-from cavity.base.persistence import whole_file
-from cavity.base.results import counted
+from cavity.base.errors import missing_extra_error
+from cavity.base.persistence import open_whole_file
+from cavity.base.results import format_count
 from cavity.cli import readers
 from cavity.cli.fits import check_paths
 from cavity.cli.options import DATA, JOB, THREADS, Option, command
@@ -61,12 +61,12 @@ def run(options):
     names, total = told.names, 0.0
     with Threads(threads_of(options.threads)) as threads:
         rows, dropped = open_rows(told, options, threads)
-        with whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
+        with open_whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
             for found in map_runs(judged, told, [rows], threads, grain=1):
                 write(found)
                 total += float(np.sum(found[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
-    lines = [f"{options.output}: {counted(rows.n_rows, 'row')}, columns {', '.join(shown)}"]
+    lines = [f"{options.output}: {format_count(rows.n_rows, 'row')}, columns {', '.join(shown)}"]
     lines += [f"  left out         {each}" for each in dropped]
     known = {"command": "predict", "output": options.output, "rows": rows.n_rows, "columns": names, "left_out": dropped}
     if names[-1] == LOG_DENSITY:
@@ -172,7 +172,7 @@ def open_rows(told, options, threads):
     X, names, _, notes = readers.read_columns(options, gaps, told.way_out, fitted=told.columns, also=also)
     if len(names) != told.width:
         raise ValueError(
-            f"{options.data}: the posterior is of {counted(told.width, 'column')}, got {len(names)} ({some(names)}); "
+            f"{options.data}: the posterior is of {format_count(told.width, 'column')}, got {len(names)} ({some(names)}); "
             "choose with --columns"
         )
     size = sources.rows_per_block(max(X.n_features, len(told.names)))
@@ -203,7 +203,7 @@ def parquet_file(file, n_rows, names):
     try:
         from pyarrow import Table, parquet, schema
     except ImportError as error:
-        raise missing_extra("pyarrow", "arrow") from error
+        raise missing_extra_error("pyarrow", "arrow") from error
     form = schema([(name, "float64") for name in names])
     with parquet.ParquetWriter(file, form) as writer:
         yield lambda found: writer.write_table(Table.from_arrays(list(np.ascontiguousarray(found.T)), schema=form))

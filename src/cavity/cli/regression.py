@@ -2,7 +2,7 @@
 
 from argparse import BooleanOptionalAction
 
-from cavity.base.results import counted
+from cavity.base.results import format_count
 from cavity.cli import readers, regression_data
 from cavity.cli.fits import collect_typed, end_lines, fit_command, fit_options, summary_lines, timed
 from cavity.cli.options import POSITIVE, Group, Number, Option
@@ -52,5 +52,5 @@ def report(problem, posterior, seconds):
     """Yield the lines of the printed result."""
     yield from regression_data.heading(problem)
     yield from summary_lines(posterior)
-    reached = f"  ELBO             {posterior.elbo:.6f} nats, of {counted(posterior.n_samples, 'row')}"
+    reached = f"  ELBO             {posterior.elbo:.6f} nats, of {format_count(posterior.n_samples, 'row')}"
     yield from end_lines("mean field", posterior, seconds, reached)

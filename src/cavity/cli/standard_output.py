@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 
 import numpy as np
 
-from cavity.base.errors import naming
+from cavity.base.errors import name_file_in_errors
 
 STDOUT_NAME = "standard output"  # where results go, for messages
 SAID = ("converged", "status", "n_iter", "log_evidence", "elbo", "log_bound", "n_samples", "n_inducing", "columns")
@@ -32,7 +32,7 @@ def write_out(text=""):
     Where its reader has closed it, as `head` does when it has seen enough, the text is thrown away.
     """
     try:
-        with naming(STDOUT_NAME):
+        with name_file_in_errors(STDOUT_NAME):
             print(text, end="", flush=True)
     except BrokenPipeError:
         discard(sys.stdout)

@@ -7,8 +7,8 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
-from cavity.base.loop import CONVERGED
-from cavity.base.results import counted
+from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.results import format_count
 from cavity.cli import gaussian_processes, readers, regression_data
 from cavity.cli.fits import collect_typed, elapsed, fit_command, fit_options, format_numbers
 from cavity.cli.gaussian_processes import MEANS, STARTS
@@ -104,7 +104,11 @@ class Stream:
         self.problem = gaussian_processes.scaled(self._rows(table))
         state = self._begin() if self.state is None else self._next(self.state.copy())
         self._keep()
-        counts = self.n_rows + len(self.problem.y), self.n_batches + 1, self.unconverged + (state.status != CONVERGED)
+        counts = (
+            self.n_rows + len(self.problem.y),
+            self.n_batches + 1,
+            self.unconverged + (state.status != CONVERGED_STATUS),
+        )
         # together, with no call between: Ctrl-C finds a state and the number of its rows
         self.state, (self.n_rows, self.n_batches, self.unconverged) = state, counts
 
@@ -129,7 +133,7 @@ class Stream:
         rows = regression_data.choose_columns(table, options, self.kind, self.classes, fitted).with_columns()
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
-                f"--resume: {options.resume} is of {counted(self.state.n_features, 'column')}, got {len(rows.names)} "
+                f"--resume: {options.resume} is of {format_count(self.state.n_features, 'column')}, got {len(rows.names)} "
                 f"({some(rows.names)}); choose with --features"
             )
         options.features, self.classes = rows.names, rows.classes or None
@@ -143,7 +147,7 @@ class Stream:
         options, problem = self.options, self.problem
         if options.learn != "never" and len(problem.y) < FEWEST:
             raise ValueError(
-                f"{options.data}: the first batch has {counted(len(problem.y), 'row')}, too few to learn from; say "
+                f"{options.data}: the first batch has {format_count(len(problem.y), 'row')}, too few to learn from; say "
                 "--first 200, for example, or --learn never"
             )
         likelihood, fixed = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
@@ -273,7 +277,7 @@ def mean_of(problem, options):
 def report(stream, seconds):
     """Yield the lines of the printed result."""
     state, problem, options = stream.state, stream.problem, stream.options
-    rows = f"{stream.n_rows} rows in {counted(stream.n_batches, 'batch')}"
+    rows = f"{stream.n_rows} rows in {format_count(stream.n_batches, 'batch')}"
     yield from regression_data.heading(problem, rows, stream.counts)
     yield from gaussian_processes.model_lines(problem, state.model, stream.mean, stream.learnt)
     yield "state"
@@ -287,7 +291,7 @@ def report(stream, seconds):
     if not (state.converged or stream.unconverged):
         yield f"  before           NOT CONVERGED: {state.worst_update}"
     if stream.against:
-        against = counted(stream.against, "batch")
+        against = format_count(stream.against, "batch")
         yield f"  settings         {against} spoke against what older rows hold them to; see --forget"
     yield "each batch as it was predicted before it was absorbed"
     yield from stream.scores.lines()
@@ -295,7 +299,7 @@ def report(stream, seconds):
         way_out = "" if options.learn == "always" else "; --learn always, or another covariance, may help"
         yield f"  more surprises than were announced: the settings do not fit{way_out}"
     yield "fit"
-    done = "converged" if not stream.unconverged else f"NOT CONVERGED in {counted(stream.unconverged, 'batch')}"
+    done = "converged" if not stream.unconverged else f"NOT CONVERGED in {format_count(stream.unconverged, 'batch')}"
     exact = isinstance(state.model.likelihood, likelihoods.Gaussian)
     method = ("VFE" if state.model.alpha == 0 else f"power {state.model.alpha:g}") if exact else "EP"
     yield f"  {method:<16} {done}, {elapsed(seconds)}, {stream.n_rows / seconds:.0f} rows a second"

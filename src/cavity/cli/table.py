@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cavity.base.results import counted
+from cavity.base.results import format_count
 from cavity.runs import merge
 from cavity.sources.lines import Column
 from cavity.sources.sources import Source
@@ -294,7 +294,7 @@ def complete(table, columns, options):
             raise ValueError(f"{table.source}: every row has a missing value in one of {', '.join(origins)}")
     if rows is None:
         return (_write_part(table, columns) if table.made else table), []
-    left = counted(len(table) - len(rows), "row")
+    left = format_count(len(table) - len(rows), "row")
     return _write_part(table, columns, rows), [f"{left} with missing values"]
 
 

@@ -19,7 +19,7 @@ KINDS = {}  # by name, every covariance of the library that is no base of others
 
 def _rows(value, name, like=None):
     """Return rows (N, D) as float64, as wide as others if given."""
-    rows = arrays.data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
+    rows = arrays.check_data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
     if like is not None and rows.shape[1] != like.shape[1]:
         raise ValueError(f"{name} must have {like.shape[1]} column(s) like X, got shape {rows.shape}")
     return rows
@@ -45,7 +45,11 @@ def gram_of(covariance, X, out=None, n_threads=None):
     X = _rows(X, "X")
     shape = (len(X), len(X))
     program, threads = program_of(covariance, X.shape[1]), Threads(threads_of(n_threads))
-    out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
+    out = (
+        arrays.allocate_matrix(shape, "the covariance matrix")
+        if out is None
+        else arrays.check_output_array(out, "out", shape)
+    )
     with threads:
         program.gram(X, out, threads)
     return out
@@ -135,7 +139,7 @@ class Covariance(Own):
         X = _rows(X, "X")
         Z = _rows(Z, "Z", like=X)
         program, threads = program_of(self, X.shape[1]), Threads(threads_of(n_threads))
-        out = arrays.matrix((len(X), len(Z)), "the matrix of covariances")
+        out = arrays.allocate_matrix((len(X), len(Z)), "the matrix of covariances")
         with threads:
             program.cross(X, Z, out, threads)
         return out
@@ -205,7 +209,7 @@ class Covariance(Own):
             In the order of `parameter_names`.
         """
         X = _rows(X, "X")
-        weights = arrays.shaped(weights, "weights", (len(X),))
+        weights = arrays.check_shaped(weights, "weights", (len(X),))
         return slots.free_gradient(self, program_of(self, X.shape[1]).diagonal_contract(X, weights), X.shape[1])
 
     def input_gradient(
@@ -286,7 +290,7 @@ class Covariance(Own):
         """
         layout = slots.layout_of(self)
         (low, high), logs = layout.bounds.T, layout.log_bounds.T
-        vector = arrays.shaped(vector, "vector", (len(layout.names),))
+        vector = arrays.check_shaped(vector, "vector", (len(layout.names),))
         outside = (vector < logs[0]) | (vector > logs[1])
         if outside.any():
             i = int(np.argmax(outside))
@@ -317,7 +321,7 @@ class Covariance(Own):
         if not layout.has_priors:
             return 0.0, np.zeros(len(layout.names))
         parts = [slots.log_prior(leaf) for leaf in slots.leaves(self)]
-        return float(arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
+        return float(arrays.add_in_order(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
 
     def fix(self, *names: Any) -> Self:
         """Return the covariance with some parameters fixed: they keep their values when parameters are learnt.
@@ -362,7 +366,7 @@ class Covariance(Own):
         n_features : int
             The number of columns D of X.
         """
-        n_features = arrays.integer(n_features, "n_features", low=1)
+        n_features = arrays.check_integer(n_features, "n_features", low=1)
         for label, leaf in slots.labelled(self):
             leaf._check_columns(label, n_features)
 
@@ -399,10 +403,10 @@ class Covariance(Own):
         X = _rows(X, "X")
         self.check_columns(X.shape[1])
         if Z is None:
-            weights = arrays.symmetric(weights, "weights", len(X), copy=False)
+            weights = arrays.check_symmetric(weights, "weights", len(X), copy=False)
         else:
             Z = _rows(Z, "Z", like=X)
-            weights = arrays.shaped(weights, "weights", (len(X), len(Z)))
+            weights = arrays.check_shaped(weights, "weights", (len(X), len(Z)))
         return X, Z, weights, Threads(threads_of(n_threads))
 
     def _refixed(self, names, chosen_of):

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from cavity.base.errors import about
+from cavity.base.errors import name_arguments
 from cavity.covariances import kinds
 
 LEAVES = {
@@ -67,7 +67,7 @@ def named(described, spread, size, *, ard=True, lengthscale=None, period=None):
 
 
 def _wrong(words):
-    return about(ValueError(f"covariance: {words}"), "covariance")
+    return name_arguments(ValueError(f"covariance: {words}"), "covariance")
 
 
 def _factor(factor):

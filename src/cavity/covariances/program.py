@@ -10,7 +10,7 @@ from math import isfinite
 import numpy as np
 
 from cavity import _core
-from cavity.base.frames import column_words
+from cavity.base.frames import describe_column
 from cavity.runs import merge
 from cavity.runs.executors import Threads
 
@@ -265,7 +265,7 @@ class Program:
         if len(size) and not size.max() <= LARGEST:
             c = int(np.argmax(size > LARGEST))
             raise OverflowError(
-                f"{column_words(self._columns[c])} of {name} leaves the range of float64 when it is scaled for "
+                f"{describe_column(self._columns[c])} of {name} leaves the range of float64 when it is scaled for "
                 f"{self._names[c]}; rescale it"
             )
         return out, origin, size

@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 from cavity.covariances import priors
 from cavity.covariances.program import program_of
 
@@ -175,7 +175,7 @@ def layout_of(covariance):
     if found is None:
         found = Layout(covariance)
         if is_compiled(covariance):
-            put(covariance, _layout=found)
+            set_fields(covariance, _layout=found)
     return found
 
 
@@ -195,7 +195,7 @@ def bounds(covariance):
 
 
 def _entries(numbers, size):
-    return arrays.read_only(np.array(list(islice(numbers, size))))
+    return arrays.make_read_only(np.array(list(islice(numbers, size))))
 
 
 def with_values(covariance, numbers):
@@ -206,7 +206,7 @@ def with_values(covariance, numbers):
         new.append(leaf._moved(**changes) if changes else leaf)
     other = rebuilt(covariance, iter(new))
     if hasattr(covariance, "_layout"):
-        put(other, _layout=layout)
+        set_fields(other, _layout=layout)
     return other
 
 

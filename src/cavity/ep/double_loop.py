@@ -19,7 +19,7 @@ from functools import partial
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED
+from cavity.base.loop import CONVERGED_STATUS, MAX_ITER_STATUS, STOPPED_STATUS
 from cavity.ep.free_energy import DECREASE
 
 STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
@@ -102,8 +102,8 @@ class DoubleLoop:
             job.keep(partial(self._kept, here, history, {"length": length, "best": best, "waited": waited}))
             if job.after(len(self.changes), change=change, rows=len(here.tau)):
                 self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
-                return STOPPED
-        return MAX_ITER
+                return STOPPED_STATUS
+        return MAX_ITER_STATUS
 
     def _kept(self, here, history, counters):
         """What the descent goes on with."""
@@ -126,7 +126,7 @@ class DoubleLoop:
         if target is None:  # of sites that are those of this belief, which is proper: all but rounding
             return LOST
         self.belief = target
-        return CONVERGED
+        return CONVERGED_STATUS
 
     def _extrapolate(self, here, history, h, g, slope):
         """The point that the history proposes, if F accepts it."""

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
+from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS, STUCK_STATUS, iterate
 from cavity.ep.damping import IN_TURN, TOGETHER, Damping
 from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
 from cavity.ep.evidence import assess
@@ -82,14 +82,14 @@ class Engine:
         status, changes = self._sweep_to_rest()
         self.spare = None
         steps = []
-        if status == STUCK and self.descends:
+        if status == STUCK_STATUS and self.descends:
             status, steps = self._descend(changes)
-        if status == CONVERGED:
+        if status == CONVERGED_STATUS:
             self.belief = self.geometry.settled(self.belief)
-        if status != CONVERGED or self.belief is None:
+        if status != CONVERGED_STATUS or self.belief is None:
             self._make_proper()
         log_evidence, loo, moved, residual = self._evaluate()
-        if status == CONVERGED and not residual <= max(WORST_RESIDUAL, LOOSE * self.options.tol):
+        if status == CONVERGED_STATUS and not residual <= max(WORST_RESIDUAL, LOOSE * self.options.tol):
             status = LOST
         trace = {
             "change": np.concatenate([changes, steps]),
@@ -133,7 +133,7 @@ class Engine:
         loop = DoubleLoop(self.geometry, energy, self.tau, self.rho, most, options.tol)
         status = loop.run(options.job.going_on(len(changes)))
         if loop.belief is not None and (
-            status in (CONVERGED, STOPPED) or self.improper[-1] or loop.changes[-1] < changes[-1]
+            status in (CONVERGED_STATUS, STOPPED_STATUS) or self.improper[-1] or loop.changes[-1] < changes[-1]
         ):
             self.belief, self.tau, self.rho = loop.belief, loop.tau, loop.rho
         return status, loop.changes

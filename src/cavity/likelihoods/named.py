@@ -18,5 +18,5 @@ LEFT_OPEN = ("noise_variance", "scale", "dispersion", "thresholds")  # parameter
 
 def named(name, argument="likelihood"):
     """Return the likelihood of a name, its scales, dispersion and thresholds open; ValueError with the known names."""
-    kind = NAMED[arrays.choice(name, argument, tuple(NAMED))]
+    kind = NAMED[arrays.check_choice(name, argument, tuple(NAMED))]
     return kind(**{parameter: None for parameter in LEFT_OPEN if parameter in getattr(kind, "parameters", ())})

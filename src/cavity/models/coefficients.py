@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.errors import missing_extra
-from cavity.base.frames import coefficient_names
-from cavity.base.results import Summarized
+from cavity.base.errors import missing_extra_error
+from cavity.base.frames import name_coefficients
+from cavity.base.results import SummaryMixin
 from cavity.base.types import FloatArray, Seed
 
 
-class Coefficients(Summarized):
+class Coefficients(SummaryMixin):
     """Base of posteriors N(mean, covariance) of weights that have `coefficient_names`."""
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class Coefficients(Summarized):
         ndarray (D, 2)
             Lower and upper ends, of the same weights as `mean`.
         """
-        return summary.gaussian(self.coefficient_names, self.mean, self.sd).interval(level)
+        return summary.make_gaussian_marginals(self.coefficient_names, self.mean, self.sd).interval(level)
 
     def to_scipy(self) -> Any:
         """Return the posterior of the weights as a frozen distribution of scipy.stats.
@@ -76,8 +76,8 @@ class Coefficients(Summarized):
         try:
             import arviz
         except ImportError as error:
-            raise missing_extra("ArviZ", "arviz") from error
-        values = self._drawn_per_column(self.sample(arrays.integer(draws, "draws", low=1), rng))
+            raise missing_extra_error("ArviZ", "arviz") from error
+        values = self._drawn_per_column(self.sample(arrays.check_integer(draws, "draws", low=1), rng))
         groups = {"posterior": {"coefficients": values[None]}}
         labels = {
             "coords": {"coefficient": list(self._per_column()[0])},
@@ -89,7 +89,7 @@ class Coefficients(Summarized):
     def _marginals(self):
         """Those of the coefficients, per unit of the columns as they were given."""
         names, mean, variance = self._per_column()
-        return summary.gaussian(names, mean, np.sqrt(variance))
+        return summary.make_gaussian_marginals(names, mean, np.sqrt(variance))
 
     def covariance_table(self, *, correlation: bool = False) -> summary.Table:
         """Return the posterior covariance of the coefficients of `summary`, as a table with their names.
@@ -139,4 +139,4 @@ class ColumnCoefficients(Coefficients):
     @property
     def coefficient_names(self) -> tuple[str, ...]:
         """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
-        return coefficient_names(self.columns, len(self.mean), self.intercept)
+        return name_coefficients(self.columns, len(self.mean), self.intercept)

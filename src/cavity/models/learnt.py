@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cavity.base.names import Public
+from cavity.base.public_objects import Public
 from cavity.base.records import NUMBERS, TEXT, Made, Setting, names
-from cavity.base.results import table
-from cavity.base.summary import values_table
+from cavity.base.results import format_table
+from cavity.base.summary import tabulate_estimates
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,7 +38,7 @@ class Learnt(Public):
             (name, f"{value:.6g}" + ("" if sd is None else f" (sd {sd:.2g})"))
             for name, value, sd in zip(self.names, self.values, self.sd, strict=True)
         ]
-        return table("Learnt", [*rows, *([("note", self.note)] if self.note else [])])
+        return format_table("Learnt", [*rows, *([("note", self.note)] if self.note else [])])
 
 
 def learnt_table(learnt, likelihood, level):
@@ -46,7 +46,7 @@ def learnt_table(learnt, likelihood, level):
     scales = [scale_of(name, likelihood) for name in learnt.names]
     notes = (learnt.note,) if learnt.note else ()
     title = "Learnt, with standard errors"
-    return values_table(title, learnt.names, learnt.values, learnt.sd, notes, scales=scales, level=level)
+    return tabulate_estimates(title, learnt.names, learnt.values, learnt.sd, notes, scales=scales, level=level)
 
 
 def scale_of(name, likelihood):

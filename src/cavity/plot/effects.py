@@ -137,11 +137,11 @@ class EffectDisplay(display.Display):
         ValueError, TypeError
             For a column that is not there, rows that do not fit, or a posterior that keeps none.
         """
-        level = arrays.number(level, "level", low=0, high=1)
+        level = arrays.check_number(level, "level", low=0, high=1)
         own = X is None
         X, y, words = described_rows(posterior, X, y, names, target, classes)
         if column is None and X.shape[1] > 1:
-            raise arrays.wrong("column", f"must be a name or a number below {X.shape[1]}, got None")
+            raise arrays.error_of("column", f"must be a name or a number below {X.shape[1]}, got None")
         d = display.column_index(0 if column is None else column, words.names, posterior)
         others = np.median(X, axis=0)
         place = display.grid(X[:, d], ALONG)
@@ -318,7 +318,7 @@ class MapDisplay(display.Display):
         ValueError, TypeError
             Unless there are two columns, and for rows that do not fit, or a posterior that keeps none.
         """
-        arrays.choice(kind, "kind", ("expected", "sd"))
+        arrays.check_choice(kind, "kind", ("expected", "sd"))
         X, y, words = described_rows(posterior, X, y, names, target, classes)
         a, b = _two_columns(columns, words.names, posterior)
         others = np.median(X, axis=0)
@@ -393,7 +393,7 @@ def described_rows(posterior, X, y, names=None, target=None, classes=None, needs
         raise display.wrong_posterior(posterior, "one that predicts observations from columns")
     if hasattr(posterior, "effect_names"):
         words = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
-        raise arrays.wrong("posterior", words, TypeError)
+        raise arrays.error_of("posterior", words, TypeError)
     X, y = display.rows_of(posterior, X, y, needs)
     return X, y, display.Words.of(posterior, X.shape[1], names, target, classes)
 
@@ -403,14 +403,14 @@ def _two_columns(columns, names, posterior):
     if len(names) < 2:
         raise ValueError(f"a map needs two columns, but X has one ({names[0]}): EffectDisplay draws along it")
     if columns is None and len(names) > 2:
-        raise arrays.wrong("columns", f"must say which two of the {len(names)} columns to draw over, got None")
+        raise arrays.error_of("columns", f"must say which two of the {len(names)} columns to draw over, got None")
     try:
         chosen = (0, 1) if columns is None else () if isinstance(columns, str) else tuple(columns)
     except TypeError:
         chosen = ()
     found = [display.column_index(each, names, posterior) for each in chosen]
     if len(found) != 2 or found[0] == found[1]:
-        raise arrays.wrong("columns", f"must be two different columns, got {columns!r}")
+        raise arrays.error_of("columns", f"must be two different columns, got {columns!r}")
     return found
 
 

@@ -102,7 +102,7 @@ class DensityDisplay(Display):
         """
         if dimension(posterior) != 1:
             words = f"must be of one column, got {dimension(posterior)}: MixtureDisplay and OutlierDisplay draw several"
-            raise arrays.wrong("posterior", words)
+            raise arrays.error_of("posterior", words)
         mean, variance, weights, spread, density = _line(posterior)
         sample, place, points, name = _along(posterior, X, mean, spread, names)
         return cls(
@@ -198,7 +198,7 @@ class ResponsibilityDisplay(Display):
             For posteriors of more columns or other models, and data that do not fit.
         """
         if not hasattr(posterior, "responsibilities") or dimension(posterior) != 1:
-            raise arrays.wrong("posterior", "must be of a mixture of one column; MixtureDisplay draws several")
+            raise arrays.error_of("posterior", "must be of a mixture of one column; MixtureDisplay draws several")
         mean, _, _, spread, _ = _line(posterior)
         _, place, points, name = _along(posterior, X, mean, spread, names)
         shares = posterior.responsibilities(points)
@@ -292,7 +292,7 @@ class MixtureDisplay(Display):
         if not hasattr(posterior, "component_covariances"):
             raise wrong_posterior(posterior, "a GaussianMixturePosterior")
         if dimension(posterior) < 2:
-            raise arrays.wrong("posterior", "must be of two columns or more: DensityDisplay draws one")
+            raise arrays.error_of("posterior", "must be of two columns or more: DensityDisplay draws one")
         names = column_names(posterior, dimension(posterior), names)
         directions, labels = _directions(posterior, names)
         sample = None if X is None else sample_of(posterior, X)
@@ -354,10 +354,10 @@ def sample_of(posterior, X):
     sample, count = sources.open_source(X, "X", ndim=(1, 2)).sample(POINTS), dimension(posterior)
     sample = sample[:, None] if sample.ndim == 1 else sample
     if sample.shape[1] != count:
-        raise arrays.wrong("X", f"must have {count} columns like the data of the fit, got {sample.shape[1]}")
+        raise arrays.error_of("X", f"must have {count} columns like the data of the fit, got {sample.shape[1]}")
     sample = sample[~np.isnan(sample).any(axis=1)]
     if not len(sample):
-        raise arrays.wrong("X", "must have a row without missing values to draw")
+        raise arrays.error_of("X", "must have a row without missing values to draw")
     return sample
 
 

@@ -94,14 +94,14 @@ class OutlierDisplay(Display):
         if not hasattr(posterior, "clutter_probability") or np.ndim(posterior.variance):
             raise wrong_posterior(posterior, "a ClutterPosterior of one problem")
         if x is None:
-            raise arrays.wrong("x", "must be given: the posterior keeps no points")
+            raise arrays.error_of("x", "must be given: the posterior keeps no points")
         points = sample_of(posterior, x)
         if fitted is None:
             fitted = posterior.method == "ep" and len(points) == posterior.n_samples
         known = points if np.ndim(posterior.mean) else points[:, 0]
         return cls(
             points=points,
-            probability=posterior.clutter_probability(known, fitted=arrays.flag(fitted, "fitted")),
+            probability=posterior.clutter_probability(known, fitted=arrays.check_flag(fitted, "fitted")),
             mean=np.atleast_1d(posterior.mean),
             sd=float(np.sqrt(posterior.variance)),
             names=column_names(posterior, points.shape[1], names),

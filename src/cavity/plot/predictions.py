@@ -220,7 +220,7 @@ class PrequentialDisplay(Display):
         ValueError, TypeError
             For rows that do not fit, and for a posterior that cannot be updated.
         """
-        batch = arrays.integer(batch, "batch", low=1)
+        batch = arrays.check_integer(batch, "batch", low=1)
         several = posterior if isinstance(posterior, Mapping) else {"": posterior}
         found = {name: predicted_before(each, X, y, batch) for name, each in several.items()}
         return cls.from_predictions(found, ax=ax, title=title)
@@ -251,8 +251,8 @@ class PrequentialDisplay(Display):
             For what is no dict of vectors of numbers.
         """
         if not isinstance(log_density, Mapping) or not log_density:
-            raise arrays.wrong("log_density", "must be a dict of log densities by the names of models", TypeError)
-        found = {str(k): arrays.finite_array(v, f"log_density[{k!r}]", ndim=(1,)) for k, v in log_density.items()}
+            raise arrays.error_of("log_density", "must be a dict of log densities by the names of models", TypeError)
+        found = {str(k): arrays.check_finite_array(v, f"log_density[{k!r}]", ndim=(1,)) for k, v in log_density.items()}
         return cls(log_density=found).plot(ax=ax, title=title)
 
     @property

@@ -71,7 +71,7 @@ class Dataset:
         given = arguments or {}
         unread = {key: opened(given[key], key) for key in streamed if _is_stored(given[key], known)}
         arguments = {key: None if key in unread else _read_column(key, given[key], known) for key in given}
-        X, values, roles = frames.taken(X, arguments, names, roles)
+        X, values, roles = frames.take_columns(X, arguments, names, roles)
         dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
         if not remote:
             for source in (value for value in (X, *dataset.columns.values()) if isinstance(value, Source)):
@@ -102,7 +102,7 @@ class Dataset:
         """N; ValueError or TypeError if X is no table."""
         if self.shape:
             return self.shape[0]
-        return len(self.X if isinstance(self.X, list | tuple) else arrays.unread_array(self.X, self.name, (2,)))
+        return len(self.X if isinstance(self.X, list | tuple) else arrays.check_data_shape(self.X, self.name, (2,)))
 
     def is_remote(self, argument):
         """Return whether workers of dask have the value of an argument."""
@@ -127,7 +127,7 @@ class Dataset:
     def vector(self):
         """Return the only column of X in memory, finite numbers."""
         if not isinstance(self.X, Source):
-            return arrays.data_array(frames.only_column(self.X), self.name, ndim=(1,)).astype(np.float64)
+            return arrays.check_data_array(frames.take_only_column(self.X), self.name, ndim=(1,)).astype(np.float64)
         source = self.blocks(ndim=(1,))
         rows = source.rows()
         source.check_finite(rows, 0)
@@ -154,7 +154,7 @@ def open_columns(X, name):
     check_here(X)
     if X.names is None:
         raise ValueError(f"{name} must have names of columns where there is a formula, got a file without names")
-    return frames.data_frame({column: X.values(column) for column in X.names})
+    return frames.make_data_frame({column: X.values(column) for column in X.names})
 
 
 def _is_stored(value, names):

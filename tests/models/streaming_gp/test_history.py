@@ -14,7 +14,7 @@ from support.streaming_gps import assert_same_bits, problem
 
 import cavity
 from cavity import StreamingGP, likelihoods
-from cavity.base import trees
+from cavity.base import serialization
 from cavity.base.records import Record, check_settings
 from cavity.covariances import RBF
 from cavity.models.streaming_gp.history import ENOUGH, History, Unconverged, Watch
@@ -161,7 +161,7 @@ def test_files_keep_the_history_and_those_without_it_load(tmp_path, own_noise):
 def test_a_history_that_is_not_finite_survives_json():
     history = History(True, 1.0, np.nan, Unconverged(2, 10, "max_iter reached", np.inf))
     record = Record(settings={"history": SETTINGS["history?"]})
-    _, stored = trees.taken_apart(record, SimpleNamespace(history=history))
+    _, stored = serialization.serialize(record, SimpleNamespace(history=history))
     stored = json.loads(json.dumps(stored["history"], allow_nan=False))
     back = History.from_settings(check_settings(SETTINGS["history?"], stored))
     assert np.isnan(back.own_log_noise)

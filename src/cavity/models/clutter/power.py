@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
-from cavity.base.loop import STUCK
+from cavity.base.loop import STUCK_STATUS
 from cavity.ep.visits import SMALLEST_SHARE
 from cavity.models.clutter.cavities import evaluate, find_cavities
 from cavity.models.clutter.problem import SUMMED_ROWS
@@ -330,7 +330,7 @@ class PowerSweeper(Sweeper):
 
     def rescue(self, _):
         """Power EP has no double loop: what is stuck stays so."""
-        return STUCK, []
+        return STUCK_STATUS, []
 
     def finished(self):
         """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate, warn_unconverged
+from cavity.base.loop import CONVERGED_STATUS, STUCK_STATUS, Outcome, iterate, warn_unconverged
 from cavity.jobs.job import QUIET
 from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.power import PowerSweeper
@@ -50,7 +50,7 @@ def filter_points(points, visits, threads, job=QUIET):
     order = visits.of_pass(points.shape[0])
     sites = threads.run(lambda one: assimilate(one, order, job), zip(points.problems))
     job.after(1, rows=points.shape[0])
-    status, n_iter = np.full(len(sites), CONVERGED, dtype=object), np.ones(len(sites), dtype=int)
+    status, n_iter = np.full(len(sites), CONVERGED_STATUS, dtype=object), np.ones(len(sites), dtype=int)
     return ClutterSites.together(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
 
 
@@ -60,7 +60,7 @@ def find_posteriors(sweeper):
     n_rows = n_problems * sweeper.points.shape[0]
     loop = iterate(sweeper.step, options, sweeper.patience, n_problems, n_rows, sweeper)
     swept = len(loop.changes)
-    if options.schedule == "parallel" and loop.status[0] == STUCK and swept < options.max_iter:
+    if options.schedule == "parallel" and loop.status[0] == STUCK_STATUS and swept < options.max_iter:
         # where it has gone is no place to continue from
         left, job = options.max_iter - swept, options.job.going_on(swept).within("one by one")
         later = replace(options, schedule="sequential", max_iter=left, job=job)
@@ -70,14 +70,14 @@ def find_posteriors(sweeper):
         return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=rest.trace | trace)
     status, steps = loop.status, {}
     onward = options.job.going_on(swept)
-    for b in np.flatnonzero(status == STUCK):
+    for b in np.flatnonzero(status == STUCK_STATUS):
         single = sweeper.problem(b)
         status[b], steps[b] = single.rescue(onward.numbered("problem", b + 1, n_problems))
         sweeper.replace(b, single.sites)
     for b in sweeper.tight():
         single = sweeper.problem(b)
-        if single.settle() and status[b] == CONVERGED:
-            status[b] = STUCK
+        if single.settle() and status[b] == CONVERGED_STATUS:
+            status[b] = STUCK_STATUS
         sweeper.replace(b, single.sites)
     return sweeper.finished(), _make_outcome(status, loop, np.array(sweeper.improper), steps)
 

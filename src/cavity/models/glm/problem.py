@@ -77,6 +77,8 @@ def check_room(dataset, approximation, weights):
         return  # `open_features` refuses the last two, or there is little data
     n, d = dataset.n_rows if weights is None else np.count_nonzero(weights), dataset.shape[1]
     words = "; approximation='diagonal' takes many columns", "approximation"
-    arrays.matrices(MATRICES, (min(n, d), min(n, d)), f"approximation='full': {MATRICES} matrices, each", *words)
+    arrays.allocate_matrices(
+        MATRICES, (min(n, d), min(n, d)), f"approximation='full': {MATRICES} matrices, each", *words
+    )
     if n < d:
-        arrays.matrices(COPIES, (n, d), f"approximation='full': {COPIES} copies of X, each", *words)
+        arrays.allocate_matrices(COPIES, (n, d), f"approximation='full': {COPIES} copies of X, each", *words)

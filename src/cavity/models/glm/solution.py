@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.errors import about
+from cavity.base.errors import name_arguments
 from cavity.ep.engine import filter_rows
 from cavity.ep.fit import Fit
 from cavity.ep.placement import make_engine
@@ -57,7 +57,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         return Solution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
     if run.schedule == "stochastic" and (run.power != 1 or np.any(rows.weight() < 1)):
         words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
-        raise about(ValueError(words), "schedule", "power")
+        raise name_arguments(ValueError(words), "schedule", "power")
     if method == "adf":
         found, (geometry, fit) = SearchResult(problem), _assimilated(problem, threads)
     else:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.ep.fit import Fit
 from cavity.models.learnt import Learnt
 
@@ -15,4 +15,4 @@ class Solution:
     fit: Fit
     weights: object  # Weights or Effects
     learnt: Learnt | None = None
-    searched: str = CONVERGED  # how the search for what was learnt ended
+    searched: str = CONVERGED_STATUS  # how the search for what was learnt ended

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.arrays import wrong
-from cavity.base.errors import missing_extra
-from cavity.base.frames import data_frame, numbers, some
+from cavity.base.arrays import error_of
+from cavity.base.errors import missing_extra_error
+from cavity.base.frames import join_names, make_data_frame, to_numbers
 from cavity.base.types import FloatArray
 from cavity.models.mixed.levels import column_in, labels_of, names_in, new_codes
 from cavity.models.mixed.notation import NAME, Parts, refused, split
@@ -142,7 +142,7 @@ class Coding:
             for name, codes in self.codes.items()
         }
         n = len(next(iter((self.numbers | self.codes).values()), [0]))
-        table = data_frame(self.numbers | table, index=range(n))
+        table = make_data_frame(self.numbers | table, index=range(n))
         return _matrices(self._parts, table)
 
     def rows(self, frame, terms, levels="known", n_features=np.inf):
@@ -179,9 +179,9 @@ def _names(frame):
     """The names of the columns of a data frame or a dictionary of columns."""
     names = names_in(frame)
     if names is None:
-        numbers(frame, "data")  # TypeError for a lazy frame
+        to_numbers(frame, "data")  # TypeError for a lazy frame
         kind = type(frame).__name__
-        raise wrong(
+        raise error_of(
             "data", f"must be a data frame or a dictionary of columns, where there is a formula; got {kind}", TypeError
         )
     return names
@@ -191,7 +191,7 @@ def _taken(frame, name):
     """A column of a frame by its name; ValueError if it is not there."""
     names = _names(frame)
     if name not in names:
-        raise wrong("data", f"must have the columns of the formula: {name!r} missing; there is {some(names)}")
+        raise error_of("data", f"must have the columns of the formula: {name!r} missing; there is {join_names(names)}")
     return column_in(frame, name)
 
 
@@ -201,7 +201,7 @@ def _first(frame):
 
 def _check_length(column, name, n):
     if len(column) != n:
-        raise wrong("data", f"must have columns of one length, got {n} rows of y and {len(column)} of {name}")
+        raise error_of("data", f"must have columns of one length, got {n} rows of y and {len(column)} of {name}")
 
 
 def _pandas(frame, wanted, n, labels=None):
@@ -216,8 +216,8 @@ def _pandas(frame, wanted, n, labels=None):
         elif column.kinds is not None and labels is None:
             columns[name] = _categorical(column.values, column.kinds)
         else:
-            columns[name] = arrays.real_array(column.values, f"data[{name!r}]")
-    return data_frame(columns, index=range(n))
+            columns[name] = arrays.check_real_array(column.values, f"data[{name!r}]")
+    return make_data_frame(columns, index=range(n))
 
 
 def _known(column, name, labels):
@@ -225,9 +225,9 @@ def _known(column, name, labels):
     values, known = list(column.values), set(labels)
     for row, value in enumerate(values):
         if value not in known:
-            raise wrong(
+            raise error_of(
                 "data",
-                f"must have categories of the fit, got {value!r} in row {row} of {name!r}; there is {some(labels)}",
+                f"must have categories of the fit, got {value!r} in row {row} of {name!r}; there is {join_names(labels)}",
             )
     return _categorical(values, labels)
 
@@ -246,7 +246,7 @@ def _formulae():
     try:
         from formulae import environment, matrices, parser, resolver, scanner, terms, transforms
     except ImportError as error:
-        raise missing_extra("formulae", "formula") from error
+        raise missing_extra_error("formulae", "formula") from error
     return environment, matrices, parser, resolver, scanner, terms, transforms
 
 
@@ -309,7 +309,7 @@ def _evaluated(text, table):
     try:
         return matrices.DesignMatrices(model, table, environment.Environment([FUNCTIONS])).common
     except KeyError as error:
-        words = f"there is no function {error.args[0]!r}, but {some(list(FUNCTIONS))}, and those of formulae"
+        words = f"there is no function {error.args[0]!r}, but {join_names(list(FUNCTIONS))}, and those of formulae"
         raise refused(text, words) from error
     except (TypeError, ValueError, AttributeError) as error:
         raise refused(text, f"formulae cannot evaluate it ({type(error).__name__}: {error})") from error
@@ -325,7 +325,7 @@ def _columns(matrix, table, intercept=True):
     try:
         values = matrix.evaluate_new_data(table).design_matrix
     except ValueError as error:
-        raise wrong("data", f"does not fit the formula: {error}") from error
+        raise error_of("data", f"does not fit the formula: {error}") from error
     values = np.asarray(values, dtype=np.float64)
     names, kinds = [], []
     for term in matrix.terms.values():

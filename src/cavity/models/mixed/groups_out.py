@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.ep.engine import Engine
 from cavity.ep.latent import Latent
 from cavity.ep.options import Options
@@ -66,6 +66,6 @@ def _log_evidence(likelihood, effects, tau, rho, rows, matrix, threads):
     mean += covariance @ (rho * mean - tau)
     geometry = Latent(np.ascontiguousarray(0.5 * (covariance + covariance.T)), mean, threads)
     fit = Engine(geometry, Sites(likelihood, rows.y, rows.weights), Options.checked()).run()
-    if fit.status != CONVERGED:
+    if fit.status != CONVERGED_STATUS:
         raise ArithmeticError(f"EP over its rows ended with: {fit.status}")
     return fit.log_evidence

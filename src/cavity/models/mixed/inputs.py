@@ -57,7 +57,7 @@ class Inputs:
         for name, value in (("y", y), ("groups", groups)):
             if value is not None:
                 words = f"must be None where there is a formula, which says it; got {type(value).__name__}"
-                raise arrays.wrong(name, words)
+                raise arrays.error_of(name, words)
         dataset = Dataset.open(open_columns(frame, "data"), others)
         made = design(model.effects, dataset.X)
         columns = dataset.columns | {"y": made.y, "offset": add_offsets(made.offset, dataset.column("offset"))}
@@ -67,9 +67,9 @@ class Inputs:
         if intercept_left_out:
             made = design(model.effects, dataset.X, intercept_left_out)
         if not (made.names or (intercept_left_out and made.terms)):
-            raise arrays.wrong("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
+            raise arrays.error_of("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
         if model.intercept is False and INTERCEPT in made.names:
-            raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
+            raise arrays.error_of("intercept", "must be None where there is a formula: write '0 +' in it; got False")
         terms = tuple(term.without_rows() for term in made.terms)
         reader = FormulaReader(terms, made.names, len(made.names), observations.roles, coding=made.coding)
         return cls(observations, made.X, tuple(made.terms), reader)
@@ -80,7 +80,7 @@ class Inputs:
         wanted = dict.fromkeys(each for one in model.effects for each in one.group)
         if groups is None and names_of(X) is None:
             words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
-            raise arrays.wrong("groups", words, TypeError)
+            raise arrays.error_of("groups", words, TypeError)
         columns = {GROUPS.format(name): name for name in wanted} if groups is None else {}
         dataset = Dataset.open(X, {"y": y} | others | columns)
         if groups is None:

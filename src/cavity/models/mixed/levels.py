@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.arrays import wrong
-from cavity.base.frames import column_at, names_of, only_column, some
+from cavity.base.arrays import error_of
+from cavity.base.frames import get_column, join_names, names_of, take_only_column
 from cavity.base.labels import Labels
 from cavity.base.types import IntArray
 
@@ -79,19 +79,19 @@ class Levels:
             code = int(self.codes({name: [each] for name, each in zip(self.columns, labels, strict=True)})[0])
             if code != NEW:
                 return code
-        raise ValueError(f"no level {level!r} of {self.group!r}; there is {some(self.names)}")
+        raise ValueError(f"no level {level!r} of {self.group!r}; there is {join_names(self.names)}")
 
 
 def labels_of(values, called):
     """Return the labels of a column that is `called` so in messages: texts or finite numbers, in every row."""
     if arrays.is_masked(values):
         raise TypeError(f"{called} must not be a masked array; drop the masked rows first")
-    column = Labels.of(only_column(values), called)
+    column = Labels.of(take_only_column(values), called)
     if column.kinds is None and not column.are_numbers:
-        raise wrong(called, f"must hold one label a row, got shape {np.shape(column.values)}")
+        raise error_of(called, f"must hold one label a row, got shape {np.shape(column.values)}")
     if column.kinds is None and not np.isfinite(column.values).all():
         row = int(np.argmin(np.isfinite(column.values)))
-        raise wrong(called, f"must have a value in every row, got {column.values[row]} in row {row}")
+        raise error_of(called, f"must have a value in every row, got {column.values[row]} in row {row}")
     other = next((each for each in column.kinds or () if not isinstance(each, str | float | int | np.generic)), None)
     if other is not None:
         raise TypeError(f"{called} must hold texts or numbers, got {other!r}; give str of them")
@@ -127,19 +127,21 @@ def group_columns(groups, wanted, n):
     there = names_in(groups)
     if there is None:  # one column
         if len(wanted) != 1:
-            raise wrong("groups", f"must have columns with the names {some(wanted)}, got {type(groups).__name__}")
+            raise error_of(
+                "groups", f"must have columns with the names {join_names(wanted)}, got {type(groups).__name__}"
+            )
         table = {wanted[0]: groups}
     else:
         missing = [each for each in wanted if each not in there]
         if missing:
-            words = f"must have the columns of the random effects: {some(missing)} missing; there is {some(there)}"
-            raise wrong("groups", words)
+            words = f"must have the columns of the random effects: {join_names(missing)} missing; there is {join_names(there)}"
+            raise error_of("groups", words)
         table = {name: column_in(groups, name) for name in wanted}
     for name, column in table.items():
         is_column = hasattr(column, "__len__") and not isinstance(column, str) and getattr(column, "ndim", 1)
         if not is_column or len(column) != n:
             got = f"{len(column)} of them" if is_column else repr(column)
-            raise wrong(f"groups[{name!r}]", f"must have one label per row of X, that is {n}, got {got}")
+            raise error_of(f"groups[{name!r}]", f"must have one label per row of X, that is {n}, got {got}")
     return table
 
 
@@ -150,12 +152,12 @@ def names_in(table):
 
 def column_in(table, name):
     """Return a column of a data frame or a dictionary of columns, which must be there."""
-    return table[name] if isinstance(table, Mapping) else column_at(table, names_of(table).index(name))
+    return table[name] if isinstance(table, Mapping) else get_column(table, names_of(table).index(name))
 
 
 def new_codes(terms, table, levels="known"):
     """Return the numbers of the levels of new rows for each term; see `new_rows`."""
-    arrays.choice(levels, "levels", ("known", "new"))
+    arrays.check_choice(levels, "levels", ("known", "new"))
     found = {}
     for term in terms:
         if term.group not in found:
@@ -172,5 +174,5 @@ def _check_known(levels, codes, table):
         return
     columns = [labels_of(table[each], each).values for each in levels.columns]
     names = list(dict.fromkeys(":".join(str(_plain(column[i])) for column in columns) for i in rows.tolist()))
-    words = f"must have levels of the fit, got {some(names)} of {levels.group!r} in row {rows[0]}"
-    raise wrong("groups", f"{words}; levels='new' takes unknown ones as new")
+    words = f"must have levels of the fit, got {join_names(names)} of {levels.group!r} in row {rows[0]}"
+    raise error_of("groups", f"{words}; levels='new' takes unknown ones as new")

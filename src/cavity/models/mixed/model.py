@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cavity.base import arrays
-from cavity.base.frozen import Frozen, put, unchecked
+from cavity.base.frozen_dataclasses import Frozen, replace_unchecked, set_fields
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
@@ -106,19 +106,21 @@ class MixedGLM(Frozen):
 
     def __post_init__(self) -> None:
         if not self.formula:
-            put(self, effects=effects_of(self.effects))
-        put(self, likelihood=checked_likelihood(self.likelihood))
+            set_fields(self, effects=effects_of(self.effects))
+        set_fields(self, likelihood=checked_likelihood(self.likelihood))
         fixed = self._fixed_effects()
-        put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
+        set_fields(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
-            raise arrays.wrong("intercept", words)
-        arrays.choice(self.effects_prior, "effects_prior", (FLAT, AVOID_ZERO))
+            raise arrays.error_of("intercept", words)
+        arrays.check_choice(self.effects_prior, "effects_prior", (FLAT, AVOID_ZERO))
         if self.covariances is not None:
             if not isinstance(self.covariances, Mapping):
                 words = f"must be a dict of variances by names of terms, got {self.covariances!r}"
-                raise arrays.wrong("covariances", words, TypeError)
-            put(self, covariances={str(name): _covariance(value, name) for name, value in self.covariances.items()})
+                raise arrays.error_of("covariances", words, TypeError)
+            set_fields(
+                self, covariances={str(name): _covariance(value, name) for name, value in self.covariances.items()}
+            )
 
     @property
     def formula(self) -> bool:
@@ -248,16 +250,16 @@ class MixedGLM(Frozen):
         """Return the model of the posterior, with the settings of its fixed effects."""
         numbers = {name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")}
         intercept = None if self.formula and not leaves_intercept_out(self, likelihood) else False
-        return unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
+        return replace_unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
 
 
 def _covariance(value, name):
     """A variance or a covariance matrix of a term, as a matrix."""
     name = f"covariances[{name!r}]"
-    value = arrays.finite_array(value, name, ndim=(0, 2))
-    value = value.reshape(1, 1) if value.ndim == 0 else arrays.symmetric(value, name)
+    value = arrays.check_finite_array(value, name, ndim=(0, 2))
+    value = value.reshape(1, 1) if value.ndim == 0 else arrays.check_symmetric(value, name)
     arrays.cholesky(value, name)
-    return arrays.owned(value)
+    return arrays.copy_read_only(value)
 
 
 def _covariances_of(terms, covariances):
@@ -265,12 +267,12 @@ def _covariances_of(terms, covariances):
     unknown = [name for name in covariances if name not in [term.name for term in terms]]
     if unknown:
         there = ", ".join(repr(term.name) for term in terms)
-        raise arrays.wrong("covariances", f"must be of the terms {there}, got {unknown[0]!r}")
+        raise arrays.error_of("covariances", f"must be of the terms {there}, got {unknown[0]!r}")
     for term in terms:
         k, given = len(term.columns), covariances.get(term.name)
         if given is not None and given.shape != (k, k):
             words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {given.shape}"
-            raise arrays.wrong(f"covariances[{term.name!r}]", words)
+            raise arrays.error_of(f"covariances[{term.name!r}]", words)
     return [covariances.get(term.name) for term in terms]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from cavity.base.arrays import wrong
+from cavity.base.arrays import error_of
 
 UNDERSTOOD = (
     "a formula is like 'y ~ x * z + offset(w) + (1 + x | g) + (0 + x || h) + (1 | a/b) + (1 | a:b)', with y, log(y), "
@@ -41,7 +41,7 @@ class Parts:
     def of(cls, formula):
         """Take a formula apart; ValueError naming what is not understood."""
         if not isinstance(formula, str):
-            raise wrong("formula", f"must be a string, got {formula!r}; {UNDERSTOOD}", TypeError)
+            raise error_of("formula", f"must be a string, got {formula!r}; {UNDERSTOOD}", TypeError)
         sides = [side.strip() for _, side in split(formula, "~")]
         if len(sides) != 2 or not all(sides):
             raise refused(formula, "it must have observations before a ~, and effects after it")
@@ -96,4 +96,4 @@ def _group(text, bars):
 
 
 def refused(text, words):
-    return wrong("formula", f"has a part that is not understood, {text.strip()!r}: {words}; {UNDERSTOOD}")
+    return error_of("formula", f"has a part that is not understood, {text.strip()!r}: {words}; {UNDERSTOOD}")

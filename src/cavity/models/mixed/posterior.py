@@ -9,12 +9,12 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.labels import recoded
-from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
+from cavity.base.errors import check_within_range
+from cavity.base.labels import encode_new_labels
+from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
 from cavity.base.records import FLAG, NUMBER, Array, Part, names, saved
-from cavity.base.results import counted, name_lines, short, table
-from cavity.base.rows import observations
+from cavity.base.results import format_count, format_table, list_name_rows, shorten_repr
+from cavity.base.rows import check_observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
@@ -42,7 +42,7 @@ def posterior_of(solution, reader, **labels):
         moments = effects.predict(problem.layout.rows(out.X, values), out.offset)
         loo[rows.left_out] = log_density(problem.model.likelihood, out.y, *moments)
     names = [term.name for term in problem.terms]
-    covariances = {name: arrays.read_only(each) for name, each in zip(names, problem.covariances, strict=True)}
+    covariances = {name: arrays.make_read_only(each) for name, each in zip(names, problem.covariances, strict=True)}
     return MixedGLMPosterior(
         model=replace(problem.model, covariances=covariances),
         log_evidence=fit.log_evidence,
@@ -122,23 +122,23 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     kind: ClassVar[str] = "mixed"
     record: ClassVar[Any] = RECORD
 
     def __repr__(self) -> str:
-        lines = [("likelihood", short(self.model.likelihood))]
+        lines = [("likelihood", shorten_repr(self.model.likelihood))]
         for term in self._reader.terms:
             sd = np.sqrt(np.diagonal(self.model.covariances[term.name]))
             each = ", ".join(f"{value:.4g}" for value in sd)
-            lines.append((term.name, f"{counted(len(term.levels), 'level')}, sd {each}"))
-        return table(
-            f"MixedGLMPosterior: {type(self.model.likelihood).__name__}, {counted(len(self.mean), 'fixed effect')}, "
+            lines.append((term.name, f"{format_count(len(term.levels), 'level')}, sd {each}"))
+        return format_table(
+            f"MixedGLMPosterior: {type(self.model.likelihood).__name__}, {format_count(len(self.mean), 'fixed effect')}, "
             f"{self._layout.size - len(self.mean)} random effects, {self.n_samples} rows",
             [
                 *lines,
-                *name_lines(self),
+                *list_name_rows(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(self.sd, precision=4, threshold=8)),
@@ -191,7 +191,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         NewRows
             For `predict`, `predict_proba`, `log_density`, `quantile`, `sample_y` and `expected`.
         """
-        return NewRows(X, groups, arrays.choice(levels, "levels", ("known", "new")))
+        return NewRows(X, groups, arrays.check_choice(levels, "levels", ("known", "new")))
 
     def predict(
         self,
@@ -303,7 +303,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
     def _drawn(self, X, n, rng, offset, exposure):
         rows, known, extra, _ = self._read(X, offset=offset, exposure=exposure)
         f = (rows @ self._effects.sample(n, rng).T).T + rng.standard_normal((n, len(extra))) * np.sqrt(extra)
-        return within_range(f if known is None else f + known, "sample_y: the draws of f")
+        return check_within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     def log_density(
         self,
@@ -333,8 +333,8 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         """
         *read, dataset = self._read(X, y=y, offset=offset, exposure=exposure)
         mean, variance = self._moments(*read)
-        y = recoded(dataset.column("y"), self.model.likelihood, self.classes)
-        y = observations(self.model.likelihood, y, len(mean))
+        y = encode_new_labels(dataset.column("y"), self.model.likelihood, self.classes)
+        y = check_observations(self.model.likelihood, y, len(mean))
         return log_density(self.model.likelihood, y, mean, variance)
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
@@ -352,7 +352,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         ndarray (n, D)
             The draws.
         """
-        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         factor = arrays.cholesky(np.asarray(self.covariance), "covariance")
         return self.mean + rng.standard_normal((n, len(self.mean))) @ factor.T
 
@@ -403,7 +403,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
             negative precisions, or if EP over its rows fails, naming the level and the reason.
         """
         names = [term.group for term in self._reader.terms]
-        number = names.index(arrays.choice(group, "group", tuple(dict.fromkeys(names))))
+        number = names.index(arrays.check_choice(group, "group", tuple(dict.fromkeys(names))))
         if self._tau is None:
             raise ValueError("leaving groups out needs the sites of the rows of one fit: an update has none")
         weights = self._row_weights if sample_weight is None else sample_weight

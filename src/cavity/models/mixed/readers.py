@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.rows import check_n_features, row_vector
+from cavity.base.rows import check_n_features, check_row_vector
 from cavity.models.mixed.terms import new_rows
 from cavity.sources.dataset import Dataset, open_columns
 from cavity.sources.features import open_features, prepared_rows
@@ -54,7 +54,9 @@ class FormulaReader(Reader):
     def read(self, X, groups, levels, others):
         """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""
         if groups is not None:
-            raise arrays.wrong("groups", "must be None where there is a formula, which names columns of the data frame")
+            raise arrays.error_of(
+                "groups", "must be None where there is a formula, which names columns of the data frame"
+            )
         asked = {name: value for name, value in others.items() if name != "y"}
         dataset = Dataset.open(open_columns(X, "data"), asked, None, self.roles)
         fixed, known, values = self.coding.rows(dataset.X, self.terms, levels, self.n_features)
@@ -68,4 +70,4 @@ def add_offsets(known, offset):
     """Return the sum of the offset of a formula and the argument of that name, None where there are none."""
     if known is None or offset is None:
         return offset if known is None else known
-    return known + row_vector(offset, "offset", len(known))
+    return known + check_row_vector(offset, "offset", len(known))

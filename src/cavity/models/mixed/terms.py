@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.arrays import wrong
-from cavity.base.frames import repeated, some
-from cavity.base.frozen import Frozen, put
+from cavity.base.arrays import error_of
+from cavity.base.frames import find_repeated, join_names
+from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.types import FloatArray, IntArray
 from cavity.models.mixed.levels import Levels, group_columns, new_codes
 
@@ -72,14 +72,14 @@ class RandomEffects(Frozen):
     correlated: bool = True
 
     def __post_init__(self) -> None:
-        put(self, group=_names(self.group, "group", str), slopes=_names(self.slopes, "slopes", str | int))
-        put(self, **{name: arrays.flag(getattr(self, name), name) for name in ("intercept", "correlated")})
+        set_fields(self, group=_names(self.group, "group", str), slopes=_names(self.slopes, "slopes", str | int))
+        set_fields(self, **{name: arrays.check_flag(getattr(self, name), name) for name in ("intercept", "correlated")})
         if not self.group:
-            raise wrong("group", "must name a column of groups, got none")
+            raise error_of("group", "must name a column of groups, got none")
         if any(isinstance(each, int) and each < 0 for each in self.slopes):
-            raise wrong("slopes", f"must count columns from 0, got {self.slopes!r}")
+            raise error_of("slopes", f"must count columns from 0, got {self.slopes!r}")
         if not (self.slopes or self.intercept):
-            raise wrong("slopes", f"must name a column where intercept=False, got {self.slopes!r}")
+            raise error_of("slopes", f"must name a column where intercept=False, got {self.slopes!r}")
 
     @property
     def blocks(self) -> list[tuple[str | int, ...]]:
@@ -92,9 +92,9 @@ def _names(value, name, kinds):
     """Names or numbers of columns as a tuple."""
     values = (value,) if isinstance(value, str | int) else tuple(value) if isinstance(value, Sequence) else None
     if values is None or any(not isinstance(each, kinds) or isinstance(each, bool) for each in values):
-        raise wrong(name, f"must be the name of a column or several, got {value!r}", TypeError)
-    if repeated(values) is not None:
-        raise wrong(name, f"must name each column once, got {repeated(values)!r} twice")
+        raise error_of(name, f"must be the name of a column or several, got {value!r}", TypeError)
+    if find_repeated(values) is not None:
+        raise error_of(name, f"must name each column once, got {find_repeated(values)!r} twice")
     return values
 
 
@@ -196,7 +196,7 @@ def effects_of(effects):
     several = (effects,) if isinstance(effects, str | RandomEffects) else effects
     if not isinstance(several, Sequence) or not all(isinstance(each, str | RandomEffects) for each in several):
         words = f"must be RandomEffects, the name of a column of groups, or several of these, got {effects!r}"
-        raise wrong("effects", words, TypeError)
+        raise error_of("effects", words, TypeError)
     return tuple(RandomEffects(each) if isinstance(each, str) else each for each in several)
 
 
@@ -206,8 +206,8 @@ def _column_of(column, X, names):
         return names.index(column)
     if isinstance(column, int) and 0 <= column < X.shape[1]:
         return column
-    there = some(names) if names else f"{X.shape[1]} without names, counted from 0"
-    raise wrong("slopes", f"must be columns of X, got {column!r}; there is {there}")
+    there = join_names(names) if names else f"{X.shape[1]} without names, counted from 0"
+    raise error_of("slopes", f"must be columns of X, got {column!r}; there is {there}")
 
 
 def _column_name(j, names):
@@ -227,10 +227,10 @@ def checked_terms(terms):
         for k, column in enumerate(term.columns):
             if column != INTERCEPT and np.all(term.Z[:, k] == term.Z[0, k]):
                 constant = f"{term.Z[0, k]:g} in every row: its effects are those of an intercept of {term.group!r}"
-                raise wrong("slopes", f"must differ between rows, got {column!r}, which is {constant}")
+                raise error_of("slopes", f"must differ between rows, got {column!r}, which is {constant}")
             if (term.group, column) in seen:
                 what = "an intercept" if column == INTERCEPT else f"a slope of {column!r}"
-                raise wrong("effects", f"must have each effect once, got {what} of {term.group!r} twice")
+                raise error_of("effects", f"must have each effect once, got {what} of {term.group!r} twice")
             seen.add((term.group, column))
     return terms
 

@@ -7,7 +7,7 @@ it stays below 1e-9 nats, which no ELBO shows; beyond, the sums of terms that ar
 import numpy as np
 
 from cavity.base import special as cavity_special
-from cavity.base.lazy import special
+from cavity.base.lazy_scipy import special
 from cavity.distributions import Dirichlet, Gamma
 from cavity.distributions.divergence import kl
 

@@ -16,7 +16,7 @@ from itertools import islice
 
 import numpy as np
 
-from cavity.base.loop import MAX_ITER, STOPPED
+from cavity.base.loop import MAX_ITER_STATUS, STOPPED_STATUS
 from cavity.mean_field import engine
 from cavity.mean_field.engine import MeanFieldFit
 from cavity.models.mixture.state import RowSums
@@ -66,7 +66,7 @@ def improved(sweeps, climb, options, like=()):
     """
     kept = options.job.resumed(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
     fit, accepted, before = kept["fit"], kept["accepted"], kept["tried"]  # trials of this round; None: it is to begin
-    while fit.n_iter < options.max_iter and fit.status != STOPPED:
+    while fit.n_iter < options.max_iter and fit.status != STOPPED_STATUS:
         if before is None:
             fit, before = _revisited(fit), 0  # for the sums that candidates are made of
         better = False
@@ -78,19 +78,19 @@ def improved(sweeps, climb, options, like=()):
             more = replace(more, max_iter=min(OVERTAKING, left), job=more.job.stage("moves").within("trial"))
             trial = engine.ascend(sweeps, state, more)
             better = trial.elbo > fit.elbo + ELBO_ROUNDING * max(1.0, abs(fit.elbo))
-            if better and trial.status == MAX_ITER and left > trial.n_iter:
+            if better and trial.status == MAX_ITER_STATUS and left > trial.n_iter:
                 more = options.after(fit, trial)
                 rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").within("rest")))
                 trial = engine.joined(trial, rest)
             fit = engine.joined(fit, trial, kept=better)
             if better:
                 accepted = [*accepted, fit.n_iter]
-            if trial.status == STOPPED:
+            if trial.status == STOPPED_STATUS:
                 better = False
             else:
                 now = {"fit": fit, "accepted": accepted, "tried": None if better else number}
                 options.job.keep(lambda now=now: now)
-            if better or trial.status == STOPPED:
+            if better or trial.status == STOPPED_STATUS:
                 break
         before = None
         if not better:

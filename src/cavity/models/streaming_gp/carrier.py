@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.base.triangles import full, solved
+from cavity.base.triangles import fill_symmetric, solve_rows
 from cavity.models.streaming_gp.basis import gram_with_nugget, same_rows
 from cavity.models.streaming_gp.information import Information
 
@@ -34,7 +34,7 @@ class Carrier:
 
     def __init__(self, old, Z, alpha):
         basis, information = old
-        self.basis, self.alpha, self.A, self.r = basis, alpha, full(information.A), information.r
+        self.basis, self.alpha, self.A, self.r = basis, alpha, fill_symmetric(information.A), information.r
         self.information = information
         self.own, self.kept = same_rows(Z, basis.Z)
         self.rest = np.setdiff1d(np.arange(basis.n), self.kept)
@@ -49,7 +49,7 @@ class Carrier:
         constant = self.information.constant - scaling_cost(self.information, 0.0, log_t)
         T = np.empty((old.n, basis.n), order="F")
         T[self.kept] = basis.factor[self.own]
-        T[self.rest] = across = solved(basis.factor, basis.cross(self.rows, threads))
+        T[self.rest] = across = solve_rows(basis.factor, basis.cross(self.rows, threads))
         out = Carried(T, across, _solve(old.factor, T), self.A * shrink, self.r * shrink, constant, shrink)
         if len(self.rest):
             self._lose(out, self._spread(basis, across, threads))

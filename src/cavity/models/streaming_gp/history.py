@@ -26,7 +26,7 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import SettingsWarning, warn
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.ep.sites import Sites
 from cavity.likelihoods.base import ONE
 from cavity.models.latent import KNOWN_VARIANCE
@@ -97,7 +97,7 @@ class History:
 
     def with_end(self, update, n_samples, status, change):
         """Return the history after an update that ended like that."""
-        return self if status == CONVERGED else self._with(Unconverged(update, n_samples, status, change))
+        return self if status == CONVERGED_STATUS else self._with(Unconverged(update, n_samples, status, change))
 
     def _with(self, other):
         worst = max((self.worst, other), key=lambda each: -1.0 if each is None else each.change)

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from cavity.base.errors import within_range
-from cavity.base.loop import CONVERGED
-from cavity.base.triangles import full, solved
+from cavity.base.errors import check_within_range
+from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.triangles import fill_symmetric, solve_rows
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import free_gradient, gradient
 from cavity.ep.options import Options
@@ -60,14 +60,14 @@ class IncrementPoint:
     @property
     def converged(self):
         """Whether EP did, if it was needed."""
-        return self.fit is None or self.fit.status == CONVERGED
+        return self.fit is None or self.fit.status == CONVERGED_STATUS
 
     def prepare(self):
         """Find mean and inverse of the posterior."""
         if self.inverse is None:
             self.mean = self.information.mean()
             factor = self.information.factor
-            self.inverse = full(lapack.dpotri(factor, lower=1)[0]) if factor.size else np.zeros((0, 0))
+            self.inverse = fill_symmetric(lapack.dpotri(factor, lower=1)[0]) if factor.size else np.zeros((0, 0))
 
 
 class Increment:
@@ -136,7 +136,7 @@ class Increment:
         model = replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
         options = replace(self.options, **options)
         fit = assimilated(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
-        if fit.status == CONVERGED:
+        if fit.status == CONVERGED_STATUS:
             self.start = fit.tau, fit.rho
         return RowSites(fit.tau, fit.rho, fractions(self.rows.weight(), self.alpha)), fit
 
@@ -156,7 +156,7 @@ class Increment:
             A, r, constant = A + by_rows, r + more, constant + extra
         out = Information.of(A, r, constant).factorised()
         value = (out if fit is None else fit.information).log_bound - self.before[1]
-        within_range(np.array([value]), "the increment of the log bound")
+        check_within_range(np.array([value]), "the increment of the log bound")
         self.latest = IncrementPoint(settings, basis, sites, out, carried, value, fit, by_rows)
         return self.latest
 
@@ -178,16 +178,16 @@ class Increment:
             total, R, slope = self.rows.total(task, self.threads)
         if _titsias(solution):
             R = solution.by_rows
-            slope += 0.5 * float(np.sum(solution.inverse * full(R)))
-        S = full(R) + np.outer(solution.mean, solution.mean) + solution.inverse
+            slope += 0.5 * float(np.sum(solution.inverse * fill_symmetric(R)))
+        S = fill_symmetric(R) + np.outer(solution.mean, solution.mean) + solution.inverse
         S[np.diag_indices_from(S)] -= 1.0
         across, left = None, None
         if solution.carried is not None:
             across, left = self.carrier.weights(solution.carried, solution)
             S -= 2.0 * solution.carried.across.T @ left @ solution.carried.across
-        weights = -0.5 * solved(basis.factor, solved(basis.factor, S, 1).T.copy(), 1)
+        weights = -0.5 * solve_rows(basis.factor, solve_rows(basis.factor, S, 1).T.copy(), 1)
         if across is not None:
-            across = solved(basis.factor, np.ascontiguousarray(across), 1)
+            across = solve_rows(basis.factor, np.ascontiguousarray(across), 1)
             weights[self.carrier.own] += across[self.carrier.kept]
             total = total + self._old_gradient(covariance, across[self.carrier.rest], left)
             slope += self.carrier.noise_slope(solution.carried, solution) if self.pooled else 0.0

@@ -48,7 +48,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import blas
 
-from cavity.base.triangles import full, inverse_lower
+from cavity.base.triangles import fill_symmetric, invert_lower
 from cavity.models.streaming_gp.basis import Basis
 from cavity.models.streaming_gp.carrier import moved
 from cavity.models.streaming_gp.information import Information
@@ -237,7 +237,7 @@ def _exchanged(basis, information, larger, rows, X, weight, budget, alpha, threa
     W, residual = union.features(X, threads)
     scaled = W * np.sqrt(2.0 * weight)[:, None]
     # (M, M): what all rows say of the variables of both
-    precision = full(information.extended(union.n).A) + scaled.T @ scaled
+    precision = fill_symmetric(information.extended(union.n).A) + scaled.T @ scaled
     kept, lost = pruned(*natural(union, precision), union.n - budget)
     if kept[-1] < larger.n or not lost + weight @ residual < weight @ residuals(larger, X, threads):
         return None
@@ -248,7 +248,7 @@ def within_budget(basis, information, budget, alpha, threads):
     """Give up the cheapest inducing variables beyond a budget: basis, factor and nats lost."""
     if basis.n <= budget:
         return basis, information, 0.0
-    kept, _ = pruned(*natural(basis, full(information.A)), basis.n - budget)
+    kept, _ = pruned(*natural(basis, fill_symmetric(information.A)), basis.n - budget)
     return _reduced(basis, kept, basis, information, alpha, threads)
 
 
@@ -261,7 +261,7 @@ def _reduced(basis, kept, old, information, alpha, threads):
 
 def natural(basis, A):
     """T = L^-T A L^-1 and Q = L^-T L^-1, in Fortran order: precisions of what is known of u, and of its prior."""
-    inverse = np.tril(inverse_lower(basis.factor))
+    inverse = np.tril(invert_lower(basis.factor))
     return np.asfortranarray(inverse.T @ A @ inverse), np.asfortranarray(inverse.T @ inverse)
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from cavity.base.kept import kept
-from cavity.base.observation_digest import DIGEST_FIELD
+from cavity.base.common_fields import kept
+from cavity.base.observation_digest import DIGEST_SETTING
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Made, Nullable, Record, integer, one_of
 from cavity.models.latent import OPEN_LIKELIHOOD
 from cavity.models.process.model import check_columns
@@ -56,7 +56,7 @@ SETTINGS = {
     "likelihood": OPEN_LIKELIHOOD,
     "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
     "given": Made(bool, FLAG, lambda model: model.inducing is not None),
-    "observation_digest?": DIGEST_FIELD,
+    "observation_digest?": DIGEST_SETTING,
     "n_features": integer(1, "D"),
     "options": Made(
         dict,

@@ -18,7 +18,7 @@ from cavity.models.streaming_gp.snapshot import EMPTY, TOTALS, Snapshot
 from cavity.models.streaming_gp.state import made
 
 
-def rebuilt(stored, settings):
+def rebuild(stored, settings):
     """Return the posterior of checked arrays and settings."""
     covariance, Z = settings["covariance"], stored["Z"]
     model = StreamingGP(
@@ -37,16 +37,16 @@ def rebuilt(stored, settings):
     parts = {name.lstrip("_"): value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTALS])
     parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
-    parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}
-    ids, watch = arrays.read_only(stored["inducing_ids"]), Watch.of(information)
+    parts["trace"] = {name: arrays.make_read_only(stored[f"trace_{name}"]) for name in EMPTY}
+    ids, watch = arrays.make_read_only(stored["inducing_ids"]), Watch.of(information)
     now = Snapshot(model, basis, information, totals, ids, waiting=waiting, watch=watch, **parts)
     history = settings.get("history")
-    history = _unknown_history(now) if history is None else History.from_settings(history)
+    history = _make_unknown_history(now) if history is None else History.from_settings(history)
     digest = settings.get("observation_digest") if now.n_samples else ObservationDigest()
     return made(replace(now, history=history, digest=digest), Options(**settings["options"]))
 
 
-def _unknown_history(now):
+def _make_unknown_history(now):
     """Return the history of a snapshot from a file that says nothing about it: settings may have changed."""
     own_log_noise = 0.0 if now.uniform else np.nan
     change = float(np.append(0.0, now.trace["change"])[-1])

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cavity.base.arrays import read_only
-from cavity.base.errors import within_range
-from cavity.base.loop import CONVERGED
+from cavity.base.arrays import make_read_only
+from cavity.base.errors import check_within_range
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.observation_digest import ObservationDigest
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.history import History, Watch
@@ -14,7 +14,7 @@ from cavity.models.streaming_gp.inducing import Waiting
 from cavity.models.streaming_gp.information import Information
 from cavity.runs.executors import Threads, single_blas
 
-EMPTY = {name: read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
+EMPTY = {name: make_read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
 TOTALS = ("n_samples", "n_updates", "log_bound", "last_increment")
 
 
@@ -39,7 +39,7 @@ class Snapshot:
     roles: dict[str, str] | None = None
     information_lost: float = 0.0
     last_information_lost: float = 0.0
-    status: str = CONVERGED
+    status: str = CONVERGED_STATUS
     n_iter: int = 0
     trace: dict = field(default_factory=lambda: EMPTY)
 
@@ -49,7 +49,7 @@ class Snapshot:
         Z = np.zeros((0, n_features)) if model.inducing is None else model.inducing
         with Threads(1) as threads, single_blas():
             basis = Basis.of(model.covariance, Z, model.jitter, threads)
-        known, ids = Information.empty(len(Z)), read_only(np.arange(len(Z)))
+        known, ids = Information.empty(len(Z)), make_read_only(np.arange(len(Z)))
         waiting = Waiting.none(n_features)
         return cls(
             model, basis, known, np.zeros(4), ids, len(Z), waiting, Watch.of(known), columns=columns, roles=roles
@@ -75,14 +75,14 @@ class Snapshot:
         """What the last update added to the log bound."""
         return self.totals.item(3)
 
-    def after(self, *, rows=0, updates=0, lost=0.0, status=CONVERGED, n_iter=1, trace=EMPTY, **changes):
+    def after(self, *, rows=0, updates=0, lost=0.0, status=CONVERGED_STATUS, n_iter=1, trace=EMPTY, **changes):
         """Return the snapshot after an update of so many rows, or what looks like one; finite or refused.
 
         `lost` are the nats that giving up inducing points cost; the other arguments are new values of fields.
         """
         new = replace(self, status=status, n_iter=n_iter, trace=trace, **changes)
         increment = new.information.log_bound - self.information.log_bound
-        within_range(np.append(new.information.c, increment), "the moments and the bound")
+        check_within_range(np.append(new.information.c, increment), "the moments and the bound")
         ids = np.full(new.basis.n, -1)
         places, old = same_rows(new.basis.Z, self.basis.Z)
         ids[places] = self.inducing_ids[old]
@@ -92,7 +92,7 @@ class Snapshot:
         return replace(
             new,
             totals=np.array(known, dtype=float),
-            inducing_ids=read_only(ids),
+            inducing_ids=make_read_only(ids),
             next_id=self.next_id + int(np.sum(fresh)),
             information_lost=self.information_lost + lost,
             last_information_lost=lost,
@@ -104,5 +104,5 @@ class Snapshot:
         `room` is an `Information` that nobody needs any more, or None; `changes` are new values of fields.
         """
         information, totals = self.information.copy(room), self.totals.copy()
-        plain = {"last_information_lost": 0.0, "status": CONVERGED, "n_iter": 1, "trace": EMPTY}
+        plain = {"last_information_lost": 0.0, "status": CONVERGED_STATUS, "n_iter": 1, "trace": EMPTY}
         return replace(self, information=information, totals=totals, **plain, **changes)

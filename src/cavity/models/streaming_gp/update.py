@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.arrays import read_only
-from cavity.base.loop import CONVERGED
+from cavity.base.arrays import make_read_only
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.models.latent import scheduled
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
 from cavity.models.streaming_gp.basis import Basis, same_rows
@@ -42,7 +42,7 @@ class Update:
         self.model, self.basis, self.information, self.waiting = now.model, now.basis, now.information, now.waiting
         self.uniform, self.history = now.uniform, now.history
         self.known = None  # W and residuals of the blocks of rows at the basis, if they are kept
-        self.searched = CONVERGED  # the status of the search for settings, if there is one
+        self.searched = CONVERGED_STATUS  # the status of the search for settings, if there is one
         self.lost = 0.0  # nats that the rows before lose by giving up inducing points
         self.learning = {}
         model = now.model
@@ -65,14 +65,14 @@ class Update:
         if is_exact(model.likelihood):
             self.information = absorbed(*arguments, self.threads, self.known)
             job.after(1, rows=rows.n)
-            status, n_iter, changes = CONVERGED, 1, EMPTY["change"]
+            status, n_iter, changes = CONVERGED_STATUS, 1, EMPTY["change"]
         else:
             done = assimilated(*arguments, replace(self.options, job=job), self.threads, self.known)
             self.information, status, n_iter = done.information, done.status, done.n_iter
-            changes = read_only(done.changes)
-        status = self.searched if status == CONVERGED else status
+            changes = make_read_only(done.changes)
+        status = self.searched if status == CONVERGED_STATUS else status
         surprise, watch = self._judged(before, learn or scales)
-        change = 0.0 if status == self.searched != CONVERGED else float(np.append(np.inf, changes)[-1])
+        change = 0.0 if status == self.searched != CONVERGED_STATUS else float(np.append(np.inf, changes)[-1])
         number, n = now.n_updates + 1, now.n_samples + rows.n
         new = now.after(
             rows=rows.n,
@@ -143,7 +143,7 @@ class Update:
             old, basis.Z, rows, model, covariance, scales, self.threads,
             pooled=self.uniform, choose=choose_again, options=options, job=self.options.job,
         )  # fmt: skip
-        self.learning = {name: read_only(values) for name, values in learnt.trace.items()}
+        self.learning = {name: make_read_only(values) for name, values in learnt.trace.items()}
         self.model = learnt.optimum
         self.basis = Basis.of(learnt.optimum.covariance, learnt.Z, model.jitter, self.threads)
         if fresh:

@@ -20,7 +20,7 @@ def checked_means(means, model):
     """Return initial means, equal ones set apart, or None."""
     if means is None:
         return None
-    given = np.atleast_1d(arrays.finite_array(means, "initial_means", ndim=(0, 1)))
+    given = np.atleast_1d(arrays.check_finite_array(means, "initial_means", ndim=(0, 1)))
     if given.shape != (model.n_components,):
         wanted = f"{model.n_components} number(s), one for each component"
         raise ValueError(f"initial_means must be {wanted}, got shape {given.shape}")
@@ -39,7 +39,7 @@ def checked_extent(model, source, threads, given):
 
 def checked_minibatch(batch, name, model, given):
     """Return a minibatch of a stream as float64, checked."""
-    array = arrays.data_array(batch, name, ndim=(1,)).astype(np.float64)
+    array = arrays.check_data_array(batch, name, ndim=(1,)).astype(np.float64)
     check_reach(model, np.min(array), np.max(array), given)
     return array
 
@@ -56,7 +56,7 @@ def check_reach(model, low, high, given):
         variance = np.min(getattr(model, name))
         if least > variance:
             message = f"must be above {least:g} for data and means that span {distance:g}, got {variance:g}"
-            raise arrays.wrong(name, message)
+            raise arrays.error_of(name, message)
 
 
 def warn_of_units(sample, posterior):

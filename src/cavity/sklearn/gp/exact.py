@@ -52,7 +52,7 @@ class Regression:
 
 def room(n):
     """Return the matrix of n rows that `regress` needs; MemoryError, which says where to turn, if there is no room."""
-    return arrays.matrix((n, n), "the covariance matrix", MANY_ROWS)
+    return arrays.allocate_matrix((n, n), "the covariance matrix", MANY_ROWS)
 
 
 def regress(covariance, X, noise, Y, buffer):

@@ -121,8 +121,8 @@ def test_long_names(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from cavity.base.persistence import whole_file
-with whole_file(sys.argv[1]) as file:
+from cavity.base.persistence import open_whole_file
+with open_whole_file(sys.argv[1]) as file:
     file.write(b"half")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -77,7 +77,7 @@ def open_whole_file(path):
 
 
 def check_output(path, prefix="", *, archive=False):
-    """Check, before any work, that `whole_file` can write a path: a temporary file is made beside it and removed.
+    """Check, before any work, that `open_whole_file` can write a path: a temporary file is made beside it and removed.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Tables of what a saved record holds, and the one check of a record against its table.
 
-A `Record` says what arrays and settings there are, and where in a posterior they are found (`cavity.base.serialization`). An
-array is an `Array`: its axes, its domain, its kind. Axes are written as
+A `Record` says what arrays and settings there are, and where in a posterior they are (`cavity.base.serialization`).
+An array is an `Array`: its axes, its domain, its kind. Axes are written as
 
     "N D"           two of them; a name stands for one size in all arrays of the record;
     "()"            none: a number;

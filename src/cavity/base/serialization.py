@@ -72,7 +72,7 @@ def _write_setting(value, form):
 
 
 def deserialize(record, cls, model, arrays, settings):
-    """Return what `taken_apart` took apart.
+    """Return what `serialize` returned.
 
     Parameters
     ----------

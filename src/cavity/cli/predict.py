@@ -172,8 +172,8 @@ def open_rows(told, options, threads):
     X, names, _, notes = readers.read_columns(options, gaps, told.way_out, fitted=told.columns, also=also)
     if len(names) != told.width:
         raise ValueError(
-            f"{options.data}: the posterior is of {format_count(told.width, 'column')}, got {len(names)} ({some(names)}); "
-            "choose with --columns"
+            f"{options.data}: the posterior is of {format_count(told.width, 'column')}, got {len(names)} "
+            f"({some(names)}); choose with --columns"
         )
     size = sources.rows_per_block(max(X.n_features, len(told.names)))
     rows = sources.open_source(X, options.data, ndim=(2,), block_rows=size)

@@ -133,8 +133,8 @@ class Stream:
         rows = regression_data.choose_columns(table, options, self.kind, self.classes, fitted).with_columns()
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
-                f"--resume: {options.resume} is of {format_count(self.state.n_features, 'column')}, got {len(rows.names)} "
-                f"({some(rows.names)}); choose with --features"
+                f"--resume: {options.resume} is of {format_count(self.state.n_features, 'column')}, got "
+                f"{len(rows.names)} ({some(rows.names)}); choose with --features"
             )
         options.features, self.classes = rows.names, rows.classes or None
         return rows
@@ -147,8 +147,8 @@ class Stream:
         options, problem = self.options, self.problem
         if options.learn != "never" and len(problem.y) < FEWEST:
             raise ValueError(
-                f"{options.data}: the first batch has {format_count(len(problem.y), 'row')}, too few to learn from; say "
-                "--first 200, for example, or --learn never"
+                f"{options.data}: the first batch has {format_count(len(problem.y), 'row')}, too few to learn from; "
+                "say --first 200, for example, or --learn never"
             )
         likelihood, fixed = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
         mean, self.mean = mean_of(problem, options)

@@ -21,7 +21,7 @@ from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed
 from cavity.likelihoods.predictive import KNOWN_VARIANCE
-from cavity.models.learnt import LEARNT, Learnt
+from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.dataset import Dataset
@@ -396,7 +396,7 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
     n_samples: int = field(metadata=saved(integer(1)))
     trace: dict[str, Any] = field(metadata=saved(Part(EP_TRACE, "trace_")))
     classes: tuple[Any, ...] | None = field(default=None, metadata=saved(Nullable(CLASSES)))
-    learnt: Learnt | Any = field(default=None, metadata=saved(LEARNT))
+    hyperparameters: Hyperparameters | Any = field(default=None, metadata=saved(HYPERPARAMETERS_SETTING, "learnt?"))
     _loo: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_loo?"))
     _tau: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_tau?"))
     _rho: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_rho?"))

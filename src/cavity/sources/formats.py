@@ -83,8 +83,9 @@ def open_stored(data, name):
     if hasattr(data, "get_fragments"):
         return arrow.open_dataset(data, name)
     if hasattr(data, "keys") and hasattr(data, "attrs") and not hasattr(data, "iloc"):
-        words = f"must be an array, got a {type(data).__name__} that holds {frames.join_names(sorted(data.keys()))}; give one"
-        raise arrays.error_of(name, words, TypeError)
+        members = frames.join_names(sorted(data.keys()))
+        message = f"must be an array, got a {type(data).__name__} that holds {members}; give one"
+        raise arrays.error_of(name, message, TypeError)
     if type(data).__name__ in ("Dataset", "Empty") and getattr(data, "shape", ()) is None:
         raise arrays.error_of(name, "must not be empty, got an HDF5 dataset without a shape (h5py.Empty)")
     if hasattr(data, "tocsr") or arrays.is_sliced(data):

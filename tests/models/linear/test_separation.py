@@ -135,7 +135,7 @@ def test_a_fit_names_the_column(tmp_path):
     FRAME.astype(float).to_csv(tmp_path / "rows.csv", index=False)
     with pytest.warns(NumericalWarning, match=SAID):
         model.fit(tmp_path / "rows.csv", Y)
-    mixed = cavity.MixedGLM("y ~ x + rare + (1 | g)", "probit", covariances={"g": 1.0})
+    mixed = cavity.MixedGLM("y ~ x + rare + (1 | g)", "probit", effect_covariances={"g": 1.0})
     with pytest.warns(NumericalWarning, match=r"y is separated by column 'rare"):
         mixed.fit(FRAME.assign(y=Y, g=np.arange(N) % 20, rare=FRAME["rare"] + 0.0))
 

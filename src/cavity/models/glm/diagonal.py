@@ -196,16 +196,16 @@ class _Expectation:
         state[:, 1] = self.prior_rho
         return state
 
-    def kept(self):
-        """Return what decides how passes go on, for `resume`."""
-        kept = {"state": self.state.copy(), "sites": self.sites.copy(), "damping": self.damping.kept()}
-        return kept | {"skipped": np.array(self.skipped, dtype=np.intp)}
+    def checkpoint_state(self):
+        """Return what decides how passes go on, for `restore`."""
+        state = {"state": self.state.copy(), "sites": self.sites.copy(), "damping": self.damping.checkpoint_state()}
+        return state | {"skipped": np.array(self.skipped, dtype=np.intp)}
 
-    def resume(self, kept):
-        """Be what `kept` was asked of."""
-        self.state[:], self.sites[:] = kept["state"], kept["sites"]
-        self.skipped = kept["skipped"].tolist()
-        self.damping.resume(kept["damping"])
+    def restore(self, state):
+        """Continue from a `checkpoint_state`."""
+        self.state[:], self.sites[:] = state["state"], state["sites"]
+        self.skipped = state["skipped"].tolist()
+        self.damping.restore(state["damping"])
 
     def step(self, active):
         """One pass; see `cavity.base.loop.iterate`."""

@@ -26,8 +26,8 @@ from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL, RECORD
 from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
+from cavity.models.hyperparameters import format_hyperparameters_table
 from cavity.models.latent import ROW_WEIGHTS, SitesPosterior, log_density
-from cavity.models.learnt import learnt_table
 from cavity.models.linear.evidence import PRIOR, weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
@@ -69,7 +69,7 @@ def posterior_of(solution, method, before=None, **labels):
         n_samples=rows.n + (0 if before is None else before.n_samples),
         method=method,
         trace=fit.trace,
-        learnt=solution.learnt if before is None else before.learnt,
+        hyperparameters=solution.hyperparameters if before is None else before.hyperparameters,
         _covariance=weights.covariance,
         _loo=loo,
         _tau=tau,
@@ -132,7 +132,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         Whether rows came with offsets, which predictions then want as well.
     chosen : tuple of str or None
         The settings that were left to the data, if any: some of "likelihood", "prior_variance" and "intercept".
-    learnt : Learnt or None
+    hyperparameters : Hyperparameters or None
         What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
     observation_digest : ObservationDigest or None
         By which `compare` tells that posteriors are of the same y; None where it is not known, as in files of
@@ -189,7 +189,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         if "()" not in likelihood or "likelihood" in chosen:
             yield "likelihood", likelihood
         columns = variances[self.intercept :]
-        learnt = self.learnt is not None and any(name.startswith(PRIOR) for name in self.learnt.names)
+        learnt = self.hyperparameters is not None and any(name.startswith(PRIOR) for name in self.hyperparameters.names)
         if (learnt or PRIOR in chosen) and columns.size:
             ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
             yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
@@ -200,7 +200,8 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
 
     def _below(self, level):
-        return None if self.learnt is None else learnt_table(self.learnt, self.model.likelihood, level)
+        values = self.hyperparameters
+        return None if values is None else format_hyperparameters_table(values, self.model.likelihood, level)
 
     @cached_property
     def covariance(self) -> FloatArray:

@@ -69,7 +69,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         fit = make_engine(geometry, sites, replace(run, job=last), found.start).run()
     weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
     fit = replace(fit, trace=fit.trace | found.trace)
-    return Solution(problem, fit, weights, found.learnt, found.status)
+    return Solution(problem, fit, weights, found.hyperparameters, found.status)
 
 
 def _refuse_open(likelihood):

@@ -225,10 +225,8 @@ def _known(column, name, labels):
     values, known = list(column.values), set(labels)
     for row, value in enumerate(values):
         if value not in known:
-            raise error_of(
-                "data",
-                f"must have categories of the fit, got {value!r} in row {row} of {name!r}; there is {join_names(labels)}",
-            )
+            there = f"there is {join_names(labels)}"
+            raise error_of("data", f"must have categories of the fit, got {value!r} in row {row} of {name!r}; {there}")
     return _categorical(values, labels)
 
 

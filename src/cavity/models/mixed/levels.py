@@ -134,8 +134,8 @@ def group_columns(groups, wanted, n):
     else:
         missing = [each for each in wanted if each not in there]
         if missing:
-            words = f"must have the columns of the random effects: {join_names(missing)} missing; there is {join_names(there)}"
-            raise error_of("groups", words)
+            message = f"{join_names(missing)} missing; there is {join_names(there)}"
+            raise error_of("groups", f"must have the columns of the random effects: {message}")
         table = {name: column_in(groups, name) for name in wanted}
     for name, column in table.items():
         is_column = hasattr(column, "__len__") and not isinstance(column, str) and getattr(column, "ndim", 1)

@@ -61,7 +61,7 @@ class MixedGLM(Frozen):
     prior_variance : float, array_like (D,) or (D, D), optional
         Variance of every fixed effect, of each, or the covariance matrix of all; by default in the scale of the data,
         as in `GLM` [GJ]_.
-    covariances : dict, optional
+    effect_covariances : dict, optional
         Variances, or covariance matrices (k, k), of terms by their names, as `MixedGLMPosterior.terms` has them: those
         given are not learnt.
     effects_prior : {"flat", "avoid-zero"}, default "flat"
@@ -91,7 +91,7 @@ class MixedGLM(Frozen):
     >>> y = f + rng.normal(size=600) > 0
     >>> model = cavity.MixedGLM("school", "probit")
     >>> posterior = model.fit(np.column_stack([np.ones(600), x]), y, groups={"school": school})
-    >>> posterior.converged, posterior.learnt.names
+    >>> posterior.converged, posterior.hyperparameters.names
     (True, ('sd(intercept | school)',))
     """
 
@@ -99,7 +99,7 @@ class MixedGLM(Frozen):
     likelihood: Likelihood | Any = None
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None
-    covariances: Mapping[str, Any] | None = None
+    effect_covariances: Mapping[str, Any] | None = None
     effects_prior: str = FLAT
     intercept: bool | float | None = None
     centre: FloatOrArray = None
@@ -114,13 +114,12 @@ class MixedGLM(Frozen):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
             raise arrays.error_of("intercept", words)
         arrays.check_choice(self.effects_prior, "effects_prior", (FLAT, AVOID_ZERO))
-        if self.covariances is not None:
-            if not isinstance(self.covariances, Mapping):
-                words = f"must be a dict of variances by names of terms, got {self.covariances!r}"
-                raise arrays.error_of("covariances", words, TypeError)
-            set_fields(
-                self, covariances={str(name): _covariance(value, name) for name, value in self.covariances.items()}
-            )
+        if self.effect_covariances is not None:
+            if not isinstance(self.effect_covariances, Mapping):
+                message = f"must be a dict of variances by names of terms, got {self.effect_covariances!r}"
+                raise arrays.error_of("effect_covariances", message, TypeError)
+            covariances = {str(name): _covariance(value, name) for name, value in self.effect_covariances.items()}
+            set_fields(self, effect_covariances=covariances)
 
     @property
     def formula(self) -> bool:
@@ -228,7 +227,7 @@ class MixedGLM(Frozen):
         iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         run = Options.checked(schedules=("parallel",), checkpoint_every=checkpoint_every, **iteration, **watched)
-        covariances = _covariances_of(inputs.terms, self.covariances or {})
+        covariances = _covariances_of(inputs.terms, self.effect_covariances or {})
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
         resolved = resolve_defaults(settings, rows)
         prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
@@ -255,7 +254,7 @@ class MixedGLM(Frozen):
 
 def _covariance(value, name):
     """A variance or a covariance matrix of a term, as a matrix."""
-    name = f"covariances[{name!r}]"
+    name = f"effect_covariances[{name!r}]"
     value = arrays.check_finite_array(value, name, ndim=(0, 2))
     value = value.reshape(1, 1) if value.ndim == 0 else arrays.check_symmetric(value, name)
     arrays.cholesky(value, name)
@@ -267,12 +266,12 @@ def _covariances_of(terms, covariances):
     unknown = [name for name in covariances if name not in [term.name for term in terms]]
     if unknown:
         there = ", ".join(repr(term.name) for term in terms)
-        raise arrays.error_of("covariances", f"must be of the terms {there}, got {unknown[0]!r}")
+        raise arrays.error_of("effect_covariances", f"must be of the terms {there}, got {unknown[0]!r}")
     for term in terms:
         k, given = len(term.columns), covariances.get(term.name)
         if given is not None and given.shape != (k, k):
             words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {given.shape}"
-            raise arrays.error_of(f"covariances[{term.name!r}]", words)
+            raise arrays.error_of(f"effect_covariances[{term.name!r}]", words)
     return [covariances.get(term.name) for term in terms]
 
 

@@ -44,12 +44,12 @@ def posterior_of(solution, reader, **labels):
     names = [term.name for term in problem.terms]
     covariances = {name: arrays.make_read_only(each) for name, each in zip(names, problem.covariances, strict=True)}
     return MixedGLMPosterior(
-        model=replace(problem.model, covariances=covariances),
+        model=replace(problem.model, effect_covariances=covariances),
         log_evidence=fit.log_evidence,
         n_samples=rows.n,
         effective_parameters=fit.belief.trace,
         trace=fit.trace,
-        learnt=solution.learnt,
+        hyperparameters=solution.hyperparameters,
         has_offset=rows.has_offset,
         _reader=reader,
         _loo=loo,
@@ -77,8 +77,8 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
     Attributes
     ----------
     model : MixedGLM
-        The settings in numbers, those that were learnt or left to the data included: `covariances` of all terms. As
-        that of `GLMPosterior`, it gives the same posterior of the same rows unless an intercept was added.
+        The settings in numbers, those that were learnt or left to the data included: `effect_covariances` of all terms.
+        As that of `GLMPosterior`, it gives the same posterior of the same rows unless an intercept was added.
     mean, variance : ndarray (D,)
         Posterior moments of the fixed effects.
     covariance : ndarray (D, D)
@@ -105,7 +105,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         "change" and "improper" for every pass of the last fit, "double_loop" the number of its steps, "learning" the
         log evidence plus log prior of every fixed point on the way of the search, and "seconds" when it was known,
         since the search began. Files do not keep the last two.
-    learnt : Learnt or None
+    hyperparameters : Hyperparameters or None
         Standard deviations, correlations and parameters of the likelihood that maximise the log evidence, with standard
         errors from its curvature; see `variance_components`.
     classes, has_offset, chosen, observation_digest
@@ -130,12 +130,12 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
     def __repr__(self) -> str:
         lines = [("likelihood", shorten_repr(self.model.likelihood))]
         for term in self._reader.terms:
-            sd = np.sqrt(np.diagonal(self.model.covariances[term.name]))
+            sd = np.sqrt(np.diagonal(self.model.effect_covariances[term.name]))
             each = ", ".join(f"{value:.4g}" for value in sd)
             lines.append((term.name, f"{format_count(len(term.levels), 'level')}, sd {each}"))
         return format_table(
-            f"MixedGLMPosterior: {type(self.model.likelihood).__name__}, {format_count(len(self.mean), 'fixed effect')}, "
-            f"{self._layout.size - len(self.mean)} random effects, {self.n_samples} rows",
+            f"MixedGLMPosterior: {type(self.model.likelihood).__name__}, {format_count(len(self.mean), 'fixed effect')}"
+            f", {self._layout.size - len(self.mean)} random effects, {self.n_samples} rows",
             [
                 *lines,
                 *list_name_rows(self),
@@ -289,7 +289,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         extra = np.zeros(dataset.n_rows)
         for term, (codes, Z) in zip(self._reader.terms, values, strict=True):
             new = codes < 0
-            extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.covariances[term.name], Z[new])
+            extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.effect_covariances[term.name], Z[new])
         return self._layout.rows(dataset.X, values), self._known_offset(dataset), extra, dataset
 
     def _latent(self, X, offset, exposure):
@@ -463,7 +463,8 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         fit, effects = updated(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
         fit.warn(Options.checked())
         digest, layout = ObservationDigest.of(rows.y, self.model.likelihood), self._layout
-        prior = layout.precision(self.model.prior_variance, [self.model.covariances[name] for name in self.terms])
+        covariances = [self.model.effect_covariances[name] for name in self.terms]
+        prior = layout.precision(self.model.prior_variance, covariances)
         return replace(
             self,
             log_evidence=self.log_evidence + fit.log_evidence,

@@ -203,6 +203,7 @@ RECORD = records.Record(
     },
     (*map(records.together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _pattern, _fits),
     {
+        "covariances": "model.effect_covariances",
         "reader_": "_reader.",
         "columns": "_reader.columns",
         "roles": "_reader.roles",

@@ -22,7 +22,7 @@ def solve(problem, names, options, threads):
     last = options.job.ending().within("last")
     fit = Engine(geometry, sites, replace(options, job=last), found.start).run()
     fit = replace(fit, trace=fit.trace | found.trace)
-    return Solution(problem, fit, Effects.of(geometry, fit.belief), found.learnt, found.status)
+    return Solution(problem, fit, Effects.of(geometry, fit.belief), found.hyperparameters, found.status)
 
 
 def updated(likelihood, rows, matrix, effects, options):

@@ -10,7 +10,7 @@ CHECKOUT = Path(__file__).parent.parent
 HIDDEN_NAMES = {".ci", ".github", ".gitignore"}  # every other hidden file or folder is a tool's
 MAX_BYTES = 2**20
 LARGER_FILES = set()  # paths that may be above it
-MAX_CODE_LINES = {"src": 30_254, "tests": 41_035}
+MAX_CODE_LINES = {"src": 30_254, "tests": 41_060}
 
 
 def list_tracked(*options):

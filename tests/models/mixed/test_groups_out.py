@@ -7,7 +7,8 @@ from scipy import integrate
 import cavity
 from cavity import likelihoods
 
-IMPROPER = (4, 11, 32, 65, 74, 116)  # of the first 120 problems below
+SLOW = pytest.mark.long
+IMPROPER = (4, 11, 32, pytest.param(65, marks=SLOW), 74, pytest.param(116, marks=SLOW))  # of the first 120 problems
 
 
 def problem(seed):

@@ -342,7 +342,8 @@ def test_files_are_as_the_same_data_frame(ending, tmp_path):
 def test_rows_in_several_files(tmp_path):
     for number, part in enumerate(np.split(X, 3)):
         np.save(tmp_path / f"{number}.npy", part)
-    model, parts = cavity.MixedGLM(EFFECTS, "probit"), sorted(tmp_path.iterdir())
+    model = cavity.MixedGLM(EFFECTS, "probit", effect_covariances=COVARIANCES)
+    parts = sorted(tmp_path.iterdir())
     wanted, found = (model.fit(rows, F > 0, groups=GROUPS) for rows in (X, parts))
     np.testing.assert_array_equal(found.covariance, wanted.covariance)
 

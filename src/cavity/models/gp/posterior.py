@@ -29,7 +29,7 @@ from cavity.models.gp.evidence import Evidence, ended, left_one_out, matrices
 from cavity.models.gp.saved import POWER, RECORD
 from cavity.models.gp.search import with_errors
 from cavity.models.hyperparameters import Hyperparameters
-from cavity.models.latent import LIKELIHOOD, SitesPosterior, log_density
+from cavity.models.latent_posterior import LIKELIHOOD_SETTING, SitesPosterior, integrate_log_density
 from cavity.models.observations import Observations
 from cavity.models.process.model import prior_means
 from cavity.models.process.predictions import ROWS_A_TASK, ProcessPosterior
@@ -149,7 +149,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     [0.88, 0.49]
     """
 
-    model: GaussianProcess = field(metadata=saved(Part({"likelihood": LIKELIHOOD, "covariance": COVARIANCE})))
+    model: GaussianProcess = field(metadata=saved(Part({"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE})))
     X: FloatArray = field(metadata=saved(Array("N D")))
     mean: FloatArray = field(metadata=saved(Array("N")))
     variance: FloatArray = field(metadata=saved(Array("N", "nonnegative")))
@@ -411,7 +411,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             given = new.offset - self.model.prior_mean(new.X)
             mean[out], variance[out] = moments = self.predict(new.X, offset=given)
             if rows.noise is None:
-                loo[out] = log_density(likelihood, new.y, *moments)
+                loo[out] = integrate_log_density(likelihood, new.y, *moments)
             else:
                 loo[out] = gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
         return replace(self, mean=mean, variance=variance, _loo=loo)

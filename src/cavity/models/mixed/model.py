@@ -28,8 +28,8 @@ from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.mixed.inputs import Inputs, leaves_intercept_out
-from cavity.models.mixed.learn import AVOID_ZERO, FLAT
-from cavity.models.mixed.posterior import posterior_of
+from cavity.models.mixed.learn import AVOID_ZERO_PRIOR, FLAT_PRIOR
+from cavity.models.mixed.posterior import make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import RandomEffects, effects_of
@@ -100,7 +100,7 @@ class MixedGLM(Frozen):
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None
     effect_covariances: Mapping[str, Any] | None = None
-    effects_prior: str = FLAT
+    effects_prior: str = FLAT_PRIOR
     intercept: bool | float | None = None
     centre: FloatOrArray = None
 
@@ -113,12 +113,12 @@ class MixedGLM(Frozen):
         if self.formula and self.intercept not in (None, False):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
             raise arrays.error_of("intercept", words)
-        arrays.check_choice(self.effects_prior, "effects_prior", (FLAT, AVOID_ZERO))
+        arrays.check_choice(self.effects_prior, "effects_prior", (FLAT_PRIOR, AVOID_ZERO_PRIOR))
         if self.effect_covariances is not None:
             if not isinstance(self.effect_covariances, Mapping):
                 message = f"must be a dict of variances by names of terms, got {self.effect_covariances!r}"
                 raise arrays.error_of("effect_covariances", message, TypeError)
-            covariances = {str(name): _covariance(value, name) for name, value in self.effect_covariances.items()}
+            covariances = {str(name): _check_covariance(value, name) for name, value in self.effect_covariances.items()}
             set_fields(self, effect_covariances=covariances)
 
     @property
@@ -227,7 +227,7 @@ class MixedGLM(Frozen):
         iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         run = Options.checked(schedules=("parallel",), checkpoint_every=checkpoint_every, **iteration, **watched)
-        covariances = _covariances_of(inputs.terms, self.effect_covariances or {})
+        covariances = _match_covariances(inputs.terms, self.effect_covariances or {})
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
         resolved = resolve_defaults(settings, rows)
         prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
@@ -238,7 +238,7 @@ class MixedGLM(Frozen):
         solution.fit.warn(run)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
         chosen = resolved.kept["chosen"] + observations.chosen
-        return posterior_of(solution, reader, classes=observations.classes, chosen=chosen or None)
+        return make_posterior(solution, reader, classes=observations.classes, chosen=chosen or None)
 
     def _fixed_effects(self, likelihood=None):
         """Return the settings of the fixed effects, checked."""
@@ -252,7 +252,7 @@ class MixedGLM(Frozen):
         return replace_unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
 
 
-def _covariance(value, name):
+def _check_covariance(value, name):
     """A variance or a covariance matrix of a term, as a matrix."""
     name = f"effect_covariances[{name!r}]"
     value = arrays.check_finite_array(value, name, ndim=(0, 2))
@@ -261,7 +261,7 @@ def _covariance(value, name):
     return arrays.copy_read_only(value)
 
 
-def _covariances_of(terms, covariances):
+def _match_covariances(terms, covariances):
     """The covariance of each term, None where it is open; ValueError for names and shapes that are none of theirs."""
     unknown = [name for name in covariances if name not in [term.name for term in terms]]
     if unknown:
@@ -275,7 +275,7 @@ def _covariances_of(terms, covariances):
     return [covariances.get(term.name) for term in terms]
 
 
-def settled(effects, intercept=None, centre=None, reader_intercept=False, **settings):
+def model_from_settings(effects, intercept=None, centre=None, reader_intercept=False, **settings):
     """Return the model of a posterior, whose settings are numbers; files of earlier versions have no `intercept`."""
     intercept = False if intercept is None and not isinstance(effects, str) else intercept
     return MixedGLM(effects, intercept=intercept, centre=None if reader_intercept else centre, **settings)

@@ -25,7 +25,7 @@ def solve(problem, names, options, threads):
     return Solution(problem, fit, Effects.of(geometry, fit.belief), found.hyperparameters, found.status)
 
 
-def updated(likelihood, rows, matrix, effects, options):
+def update_effects(likelihood, rows, matrix, effects, options):
     """Take in rows, of which `matrix` (N, n) are the effects, under a prior that is a posterior: fit and effects."""
     pattern = Pattern(matrix, effects.indices, effects.columns, effects.order)
     precision = Precision(effects.entries, effects.cholesky.log_determinant(effects.factor))

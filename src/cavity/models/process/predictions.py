@@ -16,7 +16,7 @@ from cavity.covariances import slots
 from cavity.covariances.program import program_of
 from cavity.ep.latent import half_of
 from cavity.models.hyperparameters import scale_of
-from cavity.models.latent import LatentPosterior
+from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.model import prior_means
 from cavity.runs.executors import Threads, single_blas, threads_of
 from cavity.runs.runs import by_blocks, map_runs

@@ -13,10 +13,10 @@ from cavity.base.types import FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
 from cavity.models.hyperparameters import scale_of
-from cavity.models.mixed.layout import Layout
+from cavity.models.mixed.effect_layout import EffectLayout
 from cavity.models.mixed.learn import component_names
 
-NOISE = "noise_variance"
+NOISE_PARAMETER = "noise_variance"
 
 
 class NamedEffects(Coefficients):
@@ -56,7 +56,7 @@ class NamedEffects(Coefficients):
     @property
     def _layout(self):
         """Where effects stand."""
-        return Layout(len(self.mean), tuple(term.shape for term in self._reader.terms))
+        return EffectLayout(len(self.mean), tuple(term.shape for term in self._reader.terms))
 
     def _number(self, term):
         """The number of a term by its name."""
@@ -219,8 +219,8 @@ class NamedEffects(Coefficients):
             correlations = (covariance / sd / sd[:, None])[np.tril_indices(len(sd), -1)]
             for name, value in zip(component_names(term), [*sd, *correlations], strict=True):
                 estimates[name] = value, by_name.pop(name, (None, None))[1]
-        if NOISE in self.model.likelihood.parameters:  # d sd = d variance / (2 sd)
-            error, sd = by_name.pop(NOISE, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)
+        if NOISE_PARAMETER in self.model.likelihood.parameters:  # d sd = d variance / (2 sd)
+            error, sd = by_name.pop(NOISE_PARAMETER, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)
             estimates["sd(residual)"] = sd, None if error is None else error / (2.0 * sd)
         estimates |= by_name
         values, errors = ([each[k] for each in estimates.values()] for k in (0, 1))

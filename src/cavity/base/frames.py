@@ -60,7 +60,7 @@ def take_only_column(table):
     """Return the column of a table that has only one; else the table."""
     if table is None or isinstance(table, np.ndarray | str):  # nearly always
         return table
-    return get_column(table, 0) if len(names_of(table) or ()) == 1 else table
+    return get_column_at(table, 0) if len(names_of(table) or ()) == 1 else table
 
 
 def name_of(column):
@@ -136,7 +136,7 @@ def take_columns(X, given, columns=None, roles=None):
             raise ValueError(f"{argument}={value!r}: X has {words}")
         if wanted:
             index = [names.index(each) for each in wanted]
-            values[argument] = pick_columns(X, index) if len(index) > 1 else get_column(X, *index)
+            values[argument] = pick_columns(X, index) if len(index) > 1 else get_column_at(X, *index)
             found[argument] = wanted[0] if len(wanted) == 1 else wanted
     out = {each for role in (found | roles).values() for each in ((role,) if isinstance(role, str) else role)}
     out -= set(columns or ())
@@ -356,7 +356,7 @@ def _convert_column(column, dtype):
     return array.astype(np.float64) if array.dtype.kind == "O" else array  # None is missing, a Decimal a number
 
 
-def get_column(table, j):
+def get_column_at(table, j):
     """Return a column of a table, by its number."""
     return next(columns_of(table, [j]))
 

@@ -19,12 +19,12 @@ class FrameRows(NamedRows):
         """The rows of the table with some of its columns, by their numbers; a vector of the only one."""
         if self.ndim == 1:
             return super().some(index, vector)
-        table = frames.get_column(self.table, *index) if vector else frames.pick_columns(self.table, index)
+        table = frames.get_column_at(self.table, *index) if vector else frames.pick_columns(self.table, index)
         return FrameRows(table, self.name, tuple(self.columns[j] for j in index))
 
     def labels(self, index):
         """A column of the table that does not hold numbers; None if it does."""
-        column = frames.get_column(self.table, index) if self.ndim > 1 else self.table
+        column = frames.get_column_at(self.table, index) if self.ndim > 1 else self.table
         return None if frames.has_numbers(column) else column
 
     def check_numbers(self, name):

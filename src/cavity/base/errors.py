@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-OVERFLOW_STATUS, POINT_MASS_STATUS = 1, 2  # cython_core/shared/types.pxd
+OVERFLOW_STATUS, POINT_MASS_STATUS = 1, 2  # cython_core/shared/status_codes.pxd
 
 
 PUBLIC_MODULE = "cavity.errors"  # where users import these from, and what tracebacks call them

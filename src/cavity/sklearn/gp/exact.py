@@ -19,7 +19,7 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.linalg import tiled
-from cavity.models.gp.evidence import MANY_ROWS
+from cavity.models.gp.evidence import MANY_ROWS_ADVICE
 from cavity.runs.executors import Threads, threads_of
 
 
@@ -52,7 +52,7 @@ class Regression:
 
 def allocate_matrix(n):
     """Return the matrix of n rows that `regress` needs; MemoryError, which says where to turn, if there is no room."""
-    return arrays.allocate_matrix((n, n), "the covariance matrix", MANY_ROWS)
+    return arrays.allocate_matrix((n, n), "the covariance matrix", MANY_ROWS_ADVICE)
 
 
 def regress(covariance, X, noise, Y, buffer):

@@ -10,7 +10,7 @@ from cavity.base import arrays
 from cavity.base.arrays import error_of
 from cavity.base.frames import join_names
 from cavity.base.types import IntArray
-from cavity.models.formula.columns import column_names, get_column_at, plain_label, read_labels
+from cavity.models.formula.columns import column_names, get_column, plain_label, read_labels
 
 NEW = -1  # the number of a level that no row of the fit has
 
@@ -114,7 +114,7 @@ def group_columns(groups, wanted, n):
         if missing:
             message = f"{join_names(missing)} missing; there is {join_names(there)}"
             raise error_of("groups", f"must have the columns of the random effects: {message}")
-        table = {name: get_column_at(groups, name) for name in wanted}
+        table = {name: get_column(groups, name) for name in wanted}
     for name, column in table.items():
         is_column = hasattr(column, "__len__") and not isinstance(column, str) and getattr(column, "ndim", 1)
         if not is_column or len(column) != n:

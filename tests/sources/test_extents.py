@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from support.tolerances import LAST_BIT, ROUNDING
 
 from cavity.sources import extents
 from cavity.sources.sources import open_source
@@ -20,7 +21,7 @@ def test_two_blocks_are_joined():
     np.testing.assert_array_equal(found[0], ROWS.min(axis=0))
     np.testing.assert_array_equal(found[1], ROWS.max(axis=0))
     np.testing.assert_array_equal(found[-1], [700.0] * 3)
-    np.testing.assert_allclose(extents.mean(*found), [math.fsum(column) / 700 for column in ROWS.T], rtol=1e-15)
+    np.testing.assert_allclose(extents.mean(*found), [math.fsum(column) / 700 for column in ROWS.T], rtol=LAST_BIT)
 
 
 def test_missing_and_huge_numbers():
@@ -28,6 +29,6 @@ def test_missing_and_huge_numbers():
     rows[::7, 1], rows[:, 2] = np.nan, 1.7e308
     found = extent_of(rows, missing=True)
     np.testing.assert_array_equal(found[-1], [700.0, 600.0, 700.0])
-    np.testing.assert_allclose(extents.mean(*found), [*np.nanmean(rows[:, :2], axis=0), 1.7e308], rtol=1e-14)
+    np.testing.assert_allclose(extents.mean(*found), [*np.nanmean(rows[:, :2], axis=0), 1.7e308], rtol=ROUNDING)
     with pytest.raises(ValueError, match=r"X must be finite, got X\[0, 1\] = nan"):
         extent_of(rows)

@@ -1,11 +1,22 @@
-"""EP's double loop: where sweeps do not settle, its free energy is minimised over the moments of q.
+"""EP's double loop: where sweeps do not converge, its free energy is minimised over the moments of q.
 
-The natural gradient of the free energy F (`free_energy`) at a belief points to the belief of the sites its moments
-imply: with their sums (h, g) and those of the belief, (h0, g0), the slope of F along (h, g) - (h0, g0) is minus the
-square of the length of that step in the Fisher metric of the belief. The fixed-point iteration on that map is
-accelerated by Anderson's method; a step that does not lower the free energy is replaced by one along the gradient, as
-short as it takes. So every step lowers it, and its stationary points with proper cavities are EP's fixed points [HZ]_
-[OW]_.
+The inner loop finds the cavities of given moments (`free_energy`, equations (2) and (3)), and with them F and the sites
+that the moments imply. The outer loop moves the belief. With the sums x = (h, g) of the sites of the belief and M(x) of
+the implied ones, the residual r = M(x) - x is the natural gradient of F up to its sign:
+
+    dF(x + s r)/ds = -|r|^2  at s = 0, in the Fisher metric of the belief.                                          (1)
+
+The fixed-point iteration x <- M(x) is accelerated by Anderson's method, with the differences dx_k and dr_k of the last
+points and residuals:
+
+    x <- x + r - sum_k gamma_k (dx_k + dr_k),    gamma = argmin |r - sum_k gamma_k dr_k|^2.                         (2)
+
+A step is accepted if it lowers F enough,
+
+    F(new) < F(x) - c s |r|^2,    c = SUFFICIENT_DECREASE, s the length of the step;                                (3)
+
+else it is replaced by one along r, halved until it is accepted. So F falls in every step, and its stationary points
+with proper cavities are EP's fixed points [HZ]_ [OW]_.
 
 References
 ----------
@@ -20,19 +31,21 @@ from functools import partial
 import numpy as np
 
 from cavity.base.loop import CONVERGED_STATUS, MAX_ITER_STATUS, STOPPED_STATUS
-from cavity.ep.free_energy import DECREASE
+from cavity.ep.free_energy import SUFFICIENT_DECREASE
 
-STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
-STEPS_A_SWEEP = 3  # steps of the double loop, from all starts together, for each sweep that max_iter allows
-STEPS_WITHOUT_PROGRESS = 60  # steps, F not seen to fall, without halving the change after which a start is given up
-EXTRAPOLATED_STEPS = 8  # steps that the double loop extrapolates from
-INDEPENDENT = 1e-10  # singular values, over the largest, of the steps that an extrapolation uses
-DROWNED_SHARE = 1e-11  # slopes over F below which the decrease, of second order in the change, drowns in rounding ...
-DROWNED_STEP = 1e-9  # ... of that size at most
-SHORTEST_STEP = 1e-8  # steps along the gradient that are tried
+# times the precision reached, from which the double loop starts until one succeeds
+START_PRECISION_FACTORS = 1.0, 10.0, 100.0, 1e4
+STEPS_PER_SWEEP = 3  # steps of the double loop, from all starts together, for each sweep that max_iter allows
+MAX_STEPS_WITHOUT_PROGRESS = 60  # with a fall of F below its rounding and without halving the change
+MAX_EXTRAPOLATED_STEPS = 8  # differences in (2)
+MIN_SINGULAR_VALUE_RATIO = 1e-10  # of the differences in (2): smaller singular values count as zero
+# slopes over F below which the decrease, of second order in the change, drowns in rounding ...
+ROUNDING_SLOPE_RATIO = 1e-11
+MAX_ROUNDING_RISE = 1e-9  # ... which is at most that large
+MIN_STEP = 1e-8  # along the gradient
 NO_FIXED_POINT = "no fixed point with proper cavities found"
 NO_PROGRESS = "the double loop makes no progress: data and model contradict each other, or their scales are far apart"
-LOST = (
+SITES_LOST_DIGITS = (
     "the sites lost their digits to rounding, as the scales of data, likelihood and prior are too far apart; rescale "
     "the columns of X or use a narrower prior"
 )
@@ -50,10 +63,10 @@ class EnergyPoint:
 
 
 class DoubleLoop:
-    """A descent of the free energy. It starts from sites, and ends in `belief`, `tau`, `rho` and its `changes`.
+    """A descent of the free energy from given sites; `belief`, `tau`, `rho` and `changes` hold its result.
 
-    It takes at most `max_iter` steps from all its starts together. `energy(belief, cavities)` gives F, the sites that
-    the moments imply, and the cavities they leave; the cavities it gets are nearby ones, or None.
+    It takes at most `max_iter` steps from all its starts together. `energy(belief, cavities)` returns F, the implied
+    sites and their cavities; its second argument are nearby cavities, or None.
     """
 
     def __init__(self, geometry, energy, tau, rho, max_iter, tol):
@@ -66,124 +79,126 @@ class DoubleLoop:
         """Descend from beliefs of growing precision until one start succeeds; return the status."""
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
         failed = NO_FIXED_POINT
-        for factor in STARTS:
-            status = self.descend(self.geometry.sharpened(start, factor), job.within(f"double loop {factor:g}"))
+        for factor in START_PRECISION_FACTORS:
+            status = self.descend(self.geometry.sharpen(start, factor), job.within(f"double loop {factor:g}"))
             if status not in (NO_FIXED_POINT, NO_PROGRESS):
                 return status
-            failed = NO_PROGRESS if status == NO_PROGRESS else failed  # which says why
+            failed = NO_PROGRESS if status == NO_PROGRESS else failed  # the more informative status
         return failed
 
     def descend(self, belief, job):
         """Go downhill from a belief, appending to the changes; return the status."""
-        here = self._point(belief, None)
+        here = self._evaluate(belief, None)
         if here is None or not np.isfinite(here.value):
             return NO_FIXED_POINT
         history, length, best, waited = Extrapolation(self.geometry), 1.0, np.inf, 0
-        kept = job.resumed(here)
-        if kept is not None:
-            here, length, best, waited = (kept[name] for name in ("here", "length", "best", "waited"))
-            self.changes, history.last, history.pairs = kept["changes"].tolist(), kept["last"], kept["pairs"]
+        state = job.resumed(here)
+        if state is not None:
+            here, length, best, waited = (state[name] for name in ("here", "length", "best", "waited"))
+            self.changes, history.last, history.pairs = state["changes"].tolist(), state["last"], state["pairs"]
         while len(self.changes) < self.max_iter:
             self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
             h, g = self.geometry.gather(here.tau, here.rho)
-            target, slope = self._towards(here, h, g)
+            target, slope = self._find_target(here, h, g)  # (1)
             change = self.changes[-1]
             if change <= self.tol:
-                return self._arrive(target)
-            best, waited = (change, 0) if change < 0.5 * best else (best, waited + drowned(here.value, slope))
-            if waited >= STEPS_WITHOUT_PROGRESS:
+                return self._finish(target)
+            best, waited = (change, 0) if change < 0.5 * best else (best, waited + is_below_rounding(here.value, slope))
+            if waited >= MAX_STEPS_WITHOUT_PROGRESS:
                 return NO_PROGRESS
-            moved = self._extrapolate(here, history, h, g, slope)
+            moved = self._extrapolate(here, history, h, g, slope)  # (2)
             if moved is None:
                 moved, length = self._line_search(here, h, g, slope, min(1.0, 2.0 * length))
             if moved is None:
-                return LOST  # F must fall along its gradient: all but rounding
+                return SITES_LOST_DIGITS  # without rounding F falls along its gradient
             here = moved
-            job.keep(partial(self._kept, here, history, {"length": length, "best": best, "waited": waited}))
+            counters = {"length": length, "best": best, "waited": waited}
+            job.keep(partial(self._checkpoint_state, here, history, counters))
             if job.after(len(self.changes), change=change, rows=len(here.tau)):
                 self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
                 return STOPPED_STATUS
         return MAX_ITER_STATUS
 
-    def _kept(self, here, history, counters):
-        """What the descent goes on with."""
-        kept = counters | {"here": here, "changes": np.array(self.changes)}
-        return kept | {"last": history.last, "pairs": list(history.pairs)}
+    def _checkpoint_state(self, here, history, counters):
+        """Return all that decides how the descent continues."""
+        state = counters | {"here": here, "changes": np.array(self.changes)}
+        return state | {"last": history.last, "pairs": list(history.pairs)}
 
-    def _point(self, belief, start):
-        """The EnergyPoint of a belief, None if it is not proper; `start` are cavities nearby."""
+    def _evaluate(self, belief, start):
+        """Return the EnergyPoint of a belief, None if it is not proper; `start` are nearby cavities."""
         return None if belief is None else EnergyPoint(belief, *self.energy(belief, start))
 
-    def _towards(self, here, h, g):
-        """The belief of the implied sites (None if it is not proper), and the slope of -F on the way there."""
+    def _find_target(self, here, h, g):
+        """Return the belief of the implied sites (None if it is not proper), and the slope (1) of -F towards it."""
         target = self.geometry.belief(h, g)
         slope = self.geometry.slope(here.belief, h - here.belief.h, g - here.belief.g)
         self.changes.append(target.change_from(here.belief) if target is not None else np.sqrt(slope))
         return target, slope
 
-    def _arrive(self, target):
-        """End in the belief of the implied sites; return the status."""
-        if target is None:  # of sites that are those of this belief, which is proper: all but rounding
-            return LOST
+    def _finish(self, target):
+        """Take the belief of the implied sites as the result; return the status."""
+        if target is None:  # by rounding only: the sites are those of the current belief, which is proper
+            return SITES_LOST_DIGITS
         self.belief = target
         return CONVERGED_STATUS
 
     def _extrapolate(self, here, history, h, g, slope):
-        """The point that the history proposes, if F accepts it."""
+        """Return the point that the history proposes if it is accepted, else None."""
         proposal = history.propose(here.belief, h, g)
-        moved = None if proposal is None else self._point(self.geometry.belief(*proposal), here.cavities)
-        if moved is None or accepts(here.value, moved.value, min(slope, 1.0), slope, DROWNED_STEP):
+        moved = None if proposal is None else self._evaluate(self.geometry.belief(*proposal), here.cavities)
+        if moved is None or is_accepted(here.value, moved.value, min(slope, 1.0), slope, MAX_ROUNDING_RISE):
             return moved
         history.forget()
         return None
 
     def _line_search(self, here, h, g, slope, length):
-        """The first point on the way to (h, g) that F accepts, in steps halved from `length` on, and its step."""
+        """Return the first accepted point on the way to (h, g), halving the step from `length`, and its step."""
         start = here.belief
-        while length >= SHORTEST_STEP:
+        while length >= MIN_STEP:
             belief = self.geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
-            moved = self._point(belief, here.cavities)
-            if moved is not None and accepts(here.value, moved.value, length * slope, slope, np.inf):
+            moved = self._evaluate(belief, here.cavities)
+            if moved is not None and is_accepted(here.value, moved.value, length * slope, slope, np.inf):
                 return moved, length
             length *= 0.5
         return None, length
 
 
-def accepts(old, new, promised, slope, rise):
-    """Whether F falls by enough of what was promised; where the slope drowns in rounding it may rise by `rise`."""
-    return new < old - DECREASE * promised or (drowned(old, slope) and new < old + rise)
+def is_accepted(old, new, promised, slope, rise):
+    """Return whether F falls as (3) demands, `promised` being s |r|^2; below its rounding it may rise by `rise`."""
+    return new < old - SUFFICIENT_DECREASE * promised or (is_below_rounding(old, slope) and new < old + rise)
 
 
-def drowned(value, slope):
-    """Whether the decrease of F along a slope drowns in the rounding of its value."""
-    return slope < DROWNED_SHARE * max(1.0, abs(value))
+def is_below_rounding(value, slope):
+    """Return whether the decrease of F along a slope is below the rounding of its value."""
+    return slope < ROUNDING_SLOPE_RATIO * max(1.0, abs(value))
 
 
 class Extrapolation:
-    """Anderson's method for the map from a belief to that of its implied sites, in the Fisher metric of the belief."""
+    """Anderson's method (2) for the map M, in the Fisher metric of the belief."""
 
     def __init__(self, geometry):
         self.geometry = geometry
         self.forget()
 
     def forget(self):
-        """Start anew."""
+        """Drop all points."""
         self.last, self.pairs = None, []
 
     def propose(self, belief, h, g):
-        """Sums (h, g) from which to go on, or None for want of history; h, g are those of the implied sites."""
+        """Return the next sums (h, g) by (2), or None without history; h, g are those of the implied sites."""
         point, residual = (belief.h, belief.g), (h - belief.h, g - belief.g)
         if self.last is not None:
             old_point, old_residual = self.last
             self.pairs.append(
                 tuple((new[0] - old[0], new[1] - old[1]) for new, old in ((point, old_point), (residual, old_residual)))
             )
-            self.pairs = self.pairs[-EXTRAPOLATED_STEPS:]
+            self.pairs = self.pairs[-MAX_EXTRAPOLATED_STEPS:]
         self.last = point, residual
         if not self.pairs:
             return None
         columns = np.column_stack([self.geometry.coordinates(belief, *r) for _, r in self.pairs])
-        gamma = np.linalg.lstsq(columns, self.geometry.coordinates(belief, *residual), rcond=INDEPENDENT)[0]
+        target = self.geometry.coordinates(belief, *residual)
+        gamma = np.linalg.lstsq(columns, target, rcond=MIN_SINGULAR_VALUE_RATIO)[0]
         h, g = point[0] + residual[0], point[1] + residual[1]
         for weight, (x, r) in zip(gamma, self.pairs, strict=True):
             h, g = h - weight * (x[0] + r[0]), g - weight * (x[1] + r[1])

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base.lazy_scipy import sparse
-from cavity.ep.geometry import GROUPS, Marginals, RowByRow
+from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
 from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import spans
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
-DIFFERENCE = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at
+DIFFERENCE_LENGTH = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at
 
 
 class Pattern:
@@ -71,7 +71,7 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseBelief(Marginals):
+class SparseBelief(MarginalBelief):
     """A Gaussian over a: its mean, its covariance on the pattern, and the marginals of all f."""
 
     h: np.ndarray  # (E,)
@@ -93,7 +93,7 @@ class SparseBelief(Marginals):
         return self.prior_gap() - 0.5 * self.trace
 
 
-class Sparse(RowByRow):
+class Sparse(RowwiseGeometry):
     """Rows on a `Pattern`, a prior and offsets; see the head of the file.
 
     `first(sites, options)` may know sites to begin with, tau and rho (N,), or None.
@@ -110,12 +110,12 @@ class Sparse(RowByRow):
             self.base += offset
         self.prior_entries = np.zeros(len(pattern.places))
         self.prior_entries[pattern.prior] = precision.entries
-        self.block, self.groups = MATCHED_ROWS, spans(self.n_rows, GROUPS, MATCHED_ROWS)
+        self.block, self.groups = MATCHED_ROWS, spans(self.n_rows, ROW_GROUPS, MATCHED_ROWS)
         self._values = np.zeros(pattern.cholesky.n_entries)
 
     # ------------------------------------------------------------------------------------------ beliefs
 
-    def factorised(self, h):
+    def factorise(self, h):
         """L of P + h in the storage of the pattern, until the next call of a method; None if there is none."""
         entries = self.prior_entries + h
         if not np.isfinite(entries).all():
@@ -128,7 +128,7 @@ class Sparse(RowByRow):
     def belief(self, h, g):
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
         pattern, cholesky = self.pattern, self.pattern.cholesky
-        factor = self.factorised(h)
+        factor = self.factorise(h)
         if factor is None or not np.isfinite(g).all():
             return None
         step, log_determinant = cholesky.solve(factor, g, self.threads), cholesky.log_determinant(factor)
@@ -145,12 +145,12 @@ class Sparse(RowByRow):
 
     def prior(self):
         """The prior as a SparseBelief; OverflowError where float64 has no such."""
-        found = self.belief(np.zeros(len(self.prior_entries)), np.zeros(self.pattern.n))
-        if found is None:
+        belief = self.belief(np.zeros(len(self.prior_entries)), np.zeros(self.pattern.n))
+        if belief is None:
             raise OverflowError("variances of rows under the prior leave the range of float64; rescale the columns")
-        return found
+        return belief
 
-    def sharpened(self, belief, factor):
+    def sharpen(self, belief, factor):
         """The belief with its covariance divided by `factor` and the same mean."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.belief(factor * belief.h + (factor - 1.0) * self.prior_entries, factor * belief.g)
@@ -173,7 +173,7 @@ class Sparse(RowByRow):
         length = float(np.linalg.norm(self.coordinates(belief, h, g)))
         if not 0.0 < length < np.inf:
             return length
-        part, ends = DIFFERENCE / max(length, DIFFERENCE), (None,)
+        part, ends = DIFFERENCE_LENGTH / max(length, DIFFERENCE_LENGTH), (None,)
         while None in ends:
             ends = [self.belief(belief.h + sign * part * h, belief.g + sign * part * g) for sign in (1.0, -1.0)]
             part = 0.1 * part if None in ends else part
@@ -190,7 +190,7 @@ class Sparse(RowByRow):
         """The means and variances of f of a block."""
         return belief.mean[part], belief.variance[part]
 
-    def summed(self, h, g):
+    def sum_rows(self, h, g):
         """X' diag(h) X on the pattern, and X' g."""
         values, pairs = self._values, self.pattern.pairs
         values.fill(0.0)

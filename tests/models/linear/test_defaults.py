@@ -147,7 +147,7 @@ def test_sparse_rows_have_an_intercept_and_stay_sparse():
     assert_same(posterior, dense)
     np.testing.assert_allclose(posterior.predict(S), dense.predict(S.toarray()), rtol=AT_REST)
     assert_same(posterior.update(S[:3], LABELS[:3]), dense.update(S[:3].toarray(), LABELS[:3]))
-    assert sparse.issparse(posterior._prepared(S))
+    assert sparse.issparse(posterior._scale(S))
     assert (
         GLM("probit", approximation="diagonal", intercept=True).fit(S, LABELS).model.prior_variance[0]
         == 100 * PROBIT**2
@@ -170,7 +170,7 @@ def test_what_was_chosen_is_said_and_saved(tmp_path):
     back = cavity.load(tmp_path / "p.npz")
     assert (back.chosen, repr(back)) == (posterior.chosen, repr(posterior))
     assert (back.model.intercept, back.model.standardize) == (False, False)
-    again = posterior.model.fit(posterior._prepared(X), LABELS)  # the model of a posterior is that of prepared rows
+    again = posterior.model.fit(posterior._scale(X), LABELS)  # the model of a posterior is that of prepared rows
     assert_same(again, posterior)
     spelt = GLM(likelihoods.Probit(), prior_variance=1.0, intercept=False).fit(X, LABELS)
     assert spelt.chosen is None

@@ -19,8 +19,8 @@ from cavity.base.results import format_table, freeze_arrays, list_name_rows, sho
 from cavity.base.rows import Rows
 from cavity.base.triangles import fill_symmetric
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.covariances.program import Compared, program_of
-from cavity.covariances.slots import gradient
+from cavity.covariances.program import ReferenceRows, get_program
+from cavity.covariances.slots import compute_gradient
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
@@ -51,12 +51,12 @@ LAZY_FIELDS = {  # fields that an exact fit leaves open until they are asked for
 PRIOR_MEAN_ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
-def build_posterior(model, evidence, point, found=None, hyperparameters=None, **kept):
-    """Return the posterior of the rows given at a point of their evidence, which a search `found` if there was one."""
+def build_posterior(model, evidence, point, search=None, hyperparameters=None, **names):
+    """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any."""
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
     fit = make_fit(evidence.rows, point)
     model = point.settings.put_in(model)
-    status, trace = (CONVERGED_STATUS, {"learning": np.zeros(0)}) if found is None else (found.status, found.trace)
+    status, trace = (CONVERGED_STATUS, {"learning": np.zeros(0)}) if search is None else (search.status, search.trace)
     solver = point.geometry.final_solver(belief)
     solver.clear()
     rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
@@ -69,7 +69,7 @@ def build_posterior(model, evidence, point, found=None, hyperparameters=None, **
         n_samples=rows.n,
         trace=fit.trace | trace,
         **fit.outcome(status),
-        **kept,
+        **names,
         _loo=None if fit.loo is None else rows.scattered(fit.loo, 0.0),
         _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),
         _tau=rows.scattered(fit.tau, 0.0),
@@ -78,7 +78,7 @@ def build_posterior(model, evidence, point, found=None, hyperparameters=None, **
         _rows=rows,
         _solver=solver,
         _options=evidence.options,
-        hyperparameters=hyperparameters if found is None else found.hyperparameters,
+        hyperparameters=hyperparameters if search is None else search.hyperparameters,
     )
     return out if rows.in_use.all() else out._completed()
 
@@ -176,7 +176,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         used, X = self._rows.used(), self._X_in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((len(X), len(X)))
-            program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
+            get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             keep = self._rows.in_use
             known = self._rho[keep], self.mean[keep], self._alpha
             found = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
@@ -252,11 +252,11 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         keep = self._rows.in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
-            program_of(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
+            get_program(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
             if keep.all():
-                found = fill_symmetric(latent_solver.covariance(gram, self._own_solver(), self._rho, threads))
+                found = fill_symmetric(latent_solver.find_covariance(gram, self._own_solver(), self._rho, threads))
             else:
-                found = self._solver.reduced(gram, gram[:, keep])
+                found = self._solver.find_covariance(gram, gram[:, keep])
             return arrays.make_read_only(check_within_range(found, "covariance: its entries"))
 
     def _own_solver(self):
@@ -270,8 +270,9 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
         """
         with Threads(1) as threads, single_blas():
-            weights = latent_solver.evidence_weights(self._own_solver(), self._alpha, threads)
-            return arrays.make_read_only(gradient(self.model.covariance, self._X_in_use, weights, None, threads))
+            weights = latent_solver.find_evidence_weights(self._own_solver(), self._alpha, threads)
+            gradient = compute_gradient(self.model.covariance, self._X_in_use, weights, None, threads)
+            return arrays.make_read_only(gradient)
 
     @cached_property
     def _X_in_use(self):
@@ -281,7 +282,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     @cached_property
     def _compared(self):
         """The rows with sites as new rows are compared with them."""
-        return Compared(program_of(self.model.covariance, self.n_features), self._X_in_use)
+        return ReferenceRows(get_program(self.model.covariance, self.n_features), self._X_in_use)
 
     def standard_errors(self) -> Hyperparameters:
         """Find how sure the data are of what was learnt, from the curvature of the log evidence at its maximum.
@@ -315,17 +316,17 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             evidence = Evidence(self.model.likelihood, self._rows, threads, self._options, start)
             return add_standard_errors(self.hyperparameters, self.model, evidence)
 
-    def _moments(self, X, threads, kept):
-        if len(getattr(kept, "cross", ())) < len(X):  # new memory would have to be cleared for every block
-            kept.cross = np.empty((len(X), len(self._alpha)))
-        cross, prior = kept.cross[: len(X)], self._compared.program.diagonal(X)
+    def _moments(self, X, threads, cache):
+        if len(getattr(cache, "cross", ())) < len(X):  # new memory would have to be cleared for every block
+            cache.cross = np.empty((len(X), len(self._alpha)))
+        cross, prior = cache.cross[: len(X)], self._compared.program.diagonal(X)
         self._compared.cross(X, cross)
-        return cross @ self._alpha, self._solver.spread(prior, cross)  # (n, U) (U,)
+        return cross @ self._alpha, self._solver.find_variances(prior, cross)  # (n, U) (U,)
 
     def _joint(self, X, gram, threads):
         cross = np.empty((len(X), len(self._alpha)))
         self._compared.cross(X, cross)
-        return cross @ self._alpha, self._solver.reduced(gram, cross)  # (n, U) (U,)
+        return cross @ self._alpha, self._solver.find_covariance(gram, cross)  # (n, U) (U,)
 
     def _check_noise_is_known(self, what):
         if self._rows.noise is not None:

@@ -8,13 +8,13 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import describe_column
 from cavity.covariances import Periodic
 from cavity.covariances.kinds import Stationary
-from cavity.covariances.slots import leaves
-from cavity.likelihoods.parameters import unit_of
+from cavity.covariances.slots import list_leaves
+from cavity.likelihoods.parameters import find_unit
 from cavity.models.evaluations import Evaluations
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import NOISE_SCALE_KINDS, choose_starts
-from cavity.models.search import STARTS, Objective, SearchResult, evaluate_starts, maximise
-from cavity.models.standard_errors import standard_errors
+from cavity.models.search import STARTING_STAGE, Objective, SearchResult, evaluate_starts, maximise
+from cavity.models.standard_errors import find_standard_errors
 
 MAX_LINE_DEPARTURE_SD = 0.1  # of a standard deviation, by which f may depart from what is called a line
 
@@ -27,17 +27,17 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     long lengthscales, or all short ones, the best start of the other kind is followed for some steps, and to the end
     where its evidence is then the largest.
     """
-    vector = FreeHyperparameters(settings, covariance, names, unit_of(evidence.rows.y))
+    vector = FreeHyperparameters(settings, covariance, names, find_unit(evidence.rows.y))
     if vector.size == 0:
         return SearchResult(settings, trace={"learning": np.zeros(0)})
     objective = Objective(evidence, vector, job=job.within("search"))
     bounds, places, n_long = choose_starts(settings, evidence.rows, vector)
-    tried = evaluate_starts(objective, places, job.stage(STARTS))
+    tried = evaluate_starts(objective, places, job.stage(STARTING_STAGE))
     ranked = [i for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]
     begun = ranked[:n_starts]
     others = [places[i] for i in ranked if all((i < n_long) != (j < n_long) for j in begun)]
     # elsewhere noise is at its bound where functions without noise are interpolated
-    is_constant = bool(vector.free.are_scales().any()) and np.ptp(evidence.rows.y - evidence.rows.offset) == 0
+    is_constant = bool(vector.free.mark_scales().any()) and np.ptp(evidence.rows.y - evidence.rows.offset) == 0
     _, x, status = maximise(objective, [places[i] for i in begun], bounds, job, len(places), others, is_constant)
     objective.evaluations.keep()
     if x is None:
@@ -54,7 +54,7 @@ def warn_if_line(point, rows, columns=None):
     one by less than a tenth of its own standard deviation, or of that of the noise, which is 1 for labels and counts.
     """
     ranges, longest = np.ptp(rows.X, axis=0), []
-    for leaf in leaves(point.settings.covariance):
+    for leaf in list_leaves(point.settings.covariance):
         if isinstance(leaf, Stationary) and not isinstance(leaf, Periodic):
             lengths = zip(leaf._chosen(len(ranges)), leaf._each("lengthscale", len(ranges)), strict=True)
             longest += [(ranges[j] / length, length, j) for j, length in lengths if ranges[j] > 0]
@@ -81,8 +81,8 @@ def add_standard_errors(learnt, model, evidence):
     likelihood, covariance = model.likelihood, model.covariance
     own = [name for name in likelihood.parameters if any(name == label.partition("[")[0] for label in learnt.names)]
     settings, covariance_is_free = Settings(covariance, likelihood), learnt.names[0] in covariance.parameter_names
-    vector = FreeHyperparameters(settings, covariance_is_free, own, unit_of(evidence.rows.y))
+    vector = FreeHyperparameters(settings, covariance_is_free, own, find_unit(evidence.rows.y))
     _, _, jacobian = vector.describe(settings)
     evaluations = Evaluations(evidence, vector)
-    sd, note = standard_errors(evaluations, vector.pack(settings), vector.bounds(), learnt.names, jacobian)
+    sd, note = find_standard_errors(evaluations, vector.pack(settings), vector.bounds(), learnt.names, jacobian)
     return replace(learnt, sd=tuple(sd), note=note)

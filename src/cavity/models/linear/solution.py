@@ -1,18 +1,18 @@
-"""How a fit of weights ended."""
+"""The solution of a fit of weights."""
 
 from dataclasses import dataclass
 
 from cavity.base.loop import CONVERGED_STATUS
-from cavity.ep.fit import Fit
+from cavity.ep.fit_result import FitResult
 from cavity.models.hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """How a fit ended, and what it knows of the weights, or of all effects of a mixed model."""
+    """The outcome of a fit, and the posterior of the weights, or of all effects of a mixed model."""
 
-    problem: object  # GLMProblem or MixedProblem, with what was learnt, if anything was
-    fit: Fit
+    problem: object  # GLMProblem or MixedProblem at the learnt hyperparameters
+    fit: FitResult
     weights: object  # Weights or Effects
     hyperparameters: Hyperparameters | None = None
-    searched: str = CONVERGED_STATUS  # how the search for what was learnt ended
+    searched: str = CONVERGED_STATUS  # status of the search for hyperparameters

@@ -47,7 +47,7 @@ def ascend_with_moves(sweeps, moves, start, options):
     state, trial = start
     if trial is None:
         return engine.ascend(sweeps, state, options)
-    return engine.joined(trial, engine.ascend(sweeps, state, options.after(trial)))
+    return engine.join_fits(trial, engine.ascend(sweeps, state, options.after(trial)))
 
 
 def improve_by_moves(sweeps, climb, options, like=()):
@@ -64,8 +64,12 @@ def improve_by_moves(sweeps, climb, options, like=()):
     like : object
         What the state is like that the fit begins with.
     """
-    kept = options.job.resumed(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
-    fit, accepted, before = kept["fit"], kept["accepted"], kept["tried"]  # trials of this round; None: it is to begin
+    saved = options.job.resumed(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
+    fit, accepted, before = (
+        saved["fit"],
+        saved["accepted"],
+        saved["tried"],
+    )  # None before a round
     while fit.n_iter < options.max_iter and fit.status != STOPPED_STATUS:
         if before is None:
             fit, before = _repeat_last_pass(fit), 0  # for the sums that candidates are made of
@@ -81,8 +85,8 @@ def improve_by_moves(sweeps, climb, options, like=()):
             if better and trial.status == MAX_ITER_STATUS and left > trial.n_iter:
                 more = options.after(fit, trial)
                 rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").within("rest")))
-                trial = engine.joined(trial, rest)
-            fit = engine.joined(fit, trial, kept=better)
+                trial = engine.join_fits(trial, rest)
+            fit = engine.join_fits(fit, trial, accepted=better)
             if better:
                 accepted = [*accepted, fit.n_iter]
             if trial.status == STOPPED_STATUS:
@@ -111,14 +115,14 @@ def _propose_moves(sweeps, state):
     counts = sums.counts
     by_size = np.argsort(-counts, kind="stable")
     if state.weights.sticks and np.any(np.diff(by_size) < 0):
-        yield replace(state, factors=state.factors.take(by_size)).renewed(sweeps.prior, sums.taken(by_size))
+        yield replace(state, factors=state.factors.take(by_size)).update(sweeps.prior, sums.take(by_size))
     occupied = np.flatnonzero(counts > OCCUPIED_ROWS)
     if len(occupied) < 2:
         return
     for large, small in _find_closest_pairs(state, counts, occupied):
-        yield state.renewed(sweeps.prior, _merge_components(sums, state.factors.mean, large, small))
+        yield state.update(sweeps.prior, _merge_components(sums, state.factors.mean, large, small))
     for k in occupied[np.argsort(counts[occupied], kind="stable")][:MAX_TRIALS_PER_KIND]:
-        yield state.renewed(sweeps.prior, _empty_component(sums, k))
+        yield state.update(sweeps.prior, _empty_component(sums, k))
 
 
 def _find_closest_pairs(state, counts, occupied):
@@ -133,7 +137,7 @@ def _merge_components(sums, mean, large, small):
     """Return the sums with the rows of component `small` given to `large`."""
     step = np.zeros_like(mean)
     step[small] = mean[small] - mean[large]
-    moved = sums.moved(step)
+    moved = sums.shift(step)
     parts = [part.copy() for part in moved.parts()]
     for part in parts:
         part[large] += part[small]

@@ -271,7 +271,7 @@ def generate_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
         labels = propose_labels(standard, weight, k, missing=missing)
     else:
         labels = [choose_labels(standard, weight, k, init, missing=missing)]
-    states = [build_state_from_labels(prior, points, weight, each) for each in labels]
+    states = [build_state_from_labels(prior, points, weight, partition) for partition in labels]
     passes = min(TRIAL_PASSES, options.max_iter - 1) if sample is data else TRIAL_PASSES
     state, trial = _choose_best_state(sample, prior, states, passes, options.job)
     yield state, trial if sample is data else None
@@ -296,7 +296,7 @@ def _choose_best_state(sample, prior, states, passes, job):
     if len(states) == 1 or passes < 1:
         return states[0], None
     with Threads(1) as thread:
-        trials = engine.trials(MixtureSweeps(prior, sample, thread), states, passes, job)
+        trials = engine.run_trials(MixtureSweeps(prior, sample, thread), states, passes, job)
     best = max(trials, key=lambda trial: trial.elbo)
     return best.state, best
 
@@ -332,8 +332,8 @@ def build_state_from_labels(prior, points, weight, labels):
     counts = np.sum(member, axis=1)
     per_column = prior.factors.beta.shape[1] > 1
     about = replace(prior.factors, mean=mean)
-    factors = about.renewed(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
-    return MixtureState(prior.weights.renewed(prior.weights, counts), factors, counts)
+    factors = about.update(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
+    return MixtureState(prior.weights.update(prior.weights, counts), factors, counts)
 
 
 def _compute_spread(points, weight):

@@ -13,9 +13,9 @@ from cavity.base.rows import check_moments
 from cavity.base.summary import Table, tabulate_estimates
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.covariances import slots
-from cavity.covariances.program import program_of
-from cavity.ep.latent import half_of
-from cavity.models.hyperparameters import scale_of
+from cavity.covariances.program import get_program
+from cavity.ep.latent import find_root
+from cavity.models.hyperparameters import choose_scale
 from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.model import compute_prior_means
 from cavity.runs.executors import Threads, single_blas, threads_of
@@ -27,7 +27,7 @@ ROWS_PER_TASK = 512  # of new rows: their covariances with the rows of a fit are
 
 def collect_hyperparameters(model, columns):
     """Return what a model has been given or has learnt, free numbers of its covariance, likelihood and mean: a dict."""
-    found = dict(zip(model.covariance.parameter_names, slots.values(model.covariance).tolist(), strict=True))
+    found = dict(zip(model.covariance.parameter_names, slots.get_values(model.covariance).tolist(), strict=True))
     for name in model.likelihood.parameters:
         values = getattr(model.likelihood, name)
         each = enumerate(values) if np.ndim(values) else [(None, values)]
@@ -40,9 +40,9 @@ def collect_hyperparameters(model, columns):
 class ProcessPosterior(LatentPosterior):
     """Base of posteriors of a latent process.
 
-    It reads model, columns and n_features, and calls ``_moments(X, threads, kept)`` for a few rows and
+    It reads model, columns and n_features, and calls ``_moments(X, threads, cache)`` for a few rows and
     ``_joint(X, gram, threads)``: what the posterior adds to prior means of f, and variances or, in place of prior
-    covariances, covariances of f. What is `kept` is there for further rows on the same thread.
+    covariances, covariances of f. `cache` is a namespace of the thread, for arrays of further rows.
     """
 
     __slots__ = ()
@@ -92,18 +92,18 @@ class ProcessPosterior(LatentPosterior):
     def _latent(self, X, offset, exposure, n_threads=None):
         dataset = self._open(X, offset, exposure)
         X = in_blocks(open_dense(dataset, ROWS_PER_TASK, self.n_features), ROWS_PER_TASK)
-        known, n_threads, kept = self._known_offset(dataset), threads_of(n_threads), local()
+        known, n_threads, cache = self._known_offset(dataset), threads_of(n_threads), local()
 
         def moments(x, start, _):
             X.check_finite(x, start)
             base = compute_prior_means(self.model, x)
             base = base if known is None else base + known[start : start + len(x)]
-            shift, variance = self._moments(x, threads, kept)
+            shift, variance = self._moments(x, threads, cache)
             return base + shift, variance
 
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             parts = map_runs(by_blocks(moments), None, [X], threads, grain=1)
-            mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
+            mean, variance = (np.concatenate(values) for values in zip(*parts, strict=True))
         check_moments(mean, variance)
         return mean, variance
 
@@ -138,7 +138,7 @@ class ProcessPosterior(LatentPosterior):
         base = compute_prior_means(self.model, X)
         gram = arrays.allocate_matrix((len(X), len(X)), "the covariance of X")
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
+            get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             shift, covariance = self._joint(X, gram, threads)
             mean = (base if known is None else base + known) + shift
         check_moments(mean, covariance)
@@ -170,7 +170,7 @@ class ProcessPosterior(LatentPosterior):
         n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         mean, covariance = self.predict_covariance(X, offset=offset, exposure=exposure)
         # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
-        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
+        return mean + rng.standard_normal((n, len(mean))) @ find_root(covariance).T
 
     def summary(self, level: float = 0.95) -> Table:
         """Return a table of the hyperparameters: free ones of the covariance, those of the likelihood, and the mean.
@@ -190,8 +190,8 @@ class ProcessPosterior(LatentPosterior):
         found, learnt = collect_hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
         by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
         errors = [by_name.get(name) for name in found]
-        scales = [scale_of(name, self.model.likelihood) for name in found]
-        shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.free_slots(self.model.covariance)}
+        scales = [choose_scale(name, self.model.likelihood) for name in found]
+        shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.list_free_slots(self.model.covariance)}
         names = [shown.get(name, name) for name in found]
         notes = list_notes(self)
         return tabulate_estimates(

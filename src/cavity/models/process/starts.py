@@ -8,13 +8,13 @@ from cavity.base.column_statistics import column_scales
 from cavity.base.errors import check_within_range
 from cavity.base.labels import has_classes
 from cavity.covariances import Periodic, Sum
-from cavity.covariances.named import NOISE
-from cavity.covariances.slots import free_slots, leaves
+from cavity.covariances.slots import list_free_slots, list_leaves
+from cavity.covariances.strings import INITIAL_NOISE_SHARE
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 
 NOISE_SCALE_KINDS = Gaussian | StudentT | Laplace  # likelihoods with a scale of noise in units of y
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
-NOISE_SHARES_TRIED = (NOISE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
+NOISE_SHARES_TRIED = (INITIAL_NOISE_SHARE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
 SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own
 
 
@@ -43,34 +43,34 @@ def choose_starts(settings, rows, vector):
         How many of them come before those with short lengthscales.
     """
     variance = _compute_variance(settings, rows) if isinstance(settings.likelihood, NOISE_SCALE_KINDS) else None
-    given, n = vector.pack(settings), vector.n_covariance
-    noise = slice(len(given) - vector.free.size, None)
+    first, n = vector.pack(settings), vector.n_covariance
+    noise = slice(len(first) - vector.free.size, None)
 
-    def scaled(lengths, share=NOISE):
-        start = given.copy()
+    def scaled(lengths, share=INITIAL_NOISE_SHARE):
+        start = first.copy()
         if n:
             start[:n] = scale_parameters(settings.covariance, rows.X.shape[1], lengths, variance)
         if variance is not None:
             size = (1.0 if vector.exact else 0.5) * np.log(share * variance)
-            start[noise] = np.where(vector.free.are_scales(), size, start[noise])
+            start[noise] = np.where(vector.free.mark_scales(), size, start[noise])
         return start
 
     spread = column_scales(rows.X)[1]
     spread = np.where(spread > 0, spread, 1.0)
     distances = cache(lambda index: compute_neighbour_distances(rows.X[:, index]))
-    places = [given, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
+    points = [first, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
     shares = () if has_classes(settings.likelihood) else NOISE_SHARES_TRIED[: 1 + vector.exact]
     short = [scaled(distances, share) for share in shares]
-    long, places = places, places + (short if short and np.any(short[0][:n] < places[-1][:n]) else [])
+    long, points = points, points + (short if short and np.any(short[0][:n] < points[-1][:n]) else [])
     bounds = vector.bounds(long[-1][noise])
     if n:
-        open_ends = [slot.name not in slot.leaf.bounds for slot in free_slots(settings.covariance)]
-        low, high = np.min(places, axis=0)[:n, None], np.max(places, axis=0)[:n, None]
+        open_ends = [slot.name not in slot.leaf.bounds for slot in list_free_slots(settings.covariance)]
+        low, high = np.min(points, axis=0)[:n, None], np.max(points, axis=0)[:n, None]
         reach = np.clip(bounds[:n], low - np.log(SEARCHED_FACTOR), high + np.log(SEARCHED_FACTOR))
         bounds[:n][open_ends] = reach[open_ends]
-    places = [np.clip(place, *bounds.T) for place in places]
-    first = sorted({place.tobytes(): i for i, place in reversed([*enumerate(places)])}.values())
-    return bounds, [places[i] for i in first], sum(i < len(long) for i in first)
+    points = [np.clip(point, *bounds.T) for point in points]
+    chosen = sorted({point.tobytes(): i for i, point in reversed([*enumerate(points)])}.values())
+    return bounds, [points[i] for i in chosen], sum(i < len(long) for i in chosen)
 
 
 def compute_neighbour_distances(X):
@@ -103,9 +103,9 @@ def scale_parameters(covariance, n_features, lengths, variance):
     """
     out = covariance.log_parameters.copy()
     terms = covariance.parts if isinstance(covariance, Sum) else (covariance,)
-    term_of = np.repeat(np.arange(len(terms)), [len(leaves(term)) for term in terms])
+    term_of = np.repeat(np.arange(len(terms)), [len(list_leaves(term)) for term in terms])
     scaled = set()  # a product takes the variance once
-    for i, slot in enumerate(free_slots(covariance)):
+    for i, slot in enumerate(list_free_slots(covariance)):
         if slot.role == "lengthscale":
             columns = lengths(tuple(slot.leaf._chosen(n_features)))
             mean = np.max(columns) * np.sqrt(np.mean((columns / np.max(columns)) ** 2))

@@ -1,13 +1,12 @@
-"""What a batch adds to the log bound of a streaming sparse Gaussian process, and its gradient in the settings.
+"""The increment F of the log bound by a batch, and its gradient in the settings, at given inducing points.
 
-The inducing variables of the new state are given, and so is what the old state says, see `old_data_factor`. With
-B = I + A, mu = B^-1 r, E = B^-1 + mu mu' and q_n the derivative in the variance left to row
-n by the inducing variables, q_n = fraction/2 ((tau_n - rho_n m_n)^2 + rho_n^2 v_n) - rho_n/2, the gradients are
+The old factor comes from `old_data_factor`. With B = I + A, mu = B^-1 r, E = B^-1 + mu mu' and q_n = dF/d residual_n
+= fraction/2 ((tau_n - rho_n m_n)^2 + rho_n^2 v_n) - rho_n/2, the gradients are ::
 
     dF/dk(x_n, x_n) = q_n,    dF/dW_n = -rho_n B^-1 W_n + (tau_n - rho_n m_n) mu - 2 q_n W_n,
     dF/dK_bb = -L^-T (E - I + R) L^-1/2,    R = -2 sum_n q_n W_n W_n' and the same of old variables,
 
-the last because nothing depends on which root of K_bb is taken. Rows come in blocks of a fixed size, whose statistics
+the last because F does not depend on which root of K_bb is taken. Rows come in blocks of a fixed size, whose statistics
 are added up in their order.
 
 References
@@ -26,13 +25,13 @@ from scipy.linalg import blas, lapack
 from cavity.base.errors import check_within_range
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.triangles import fill_symmetric, solve_rows
-from cavity.covariances.program import program_of
-from cavity.covariances.slots import free_gradient, gradient
+from cavity.covariances.program import get_program
+from cavity.covariances.slots import compute_gradient, gather_free_gradient
 from cavity.ep.options import Options
+from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
-from cavity.ep.visits import cavities
 from cavity.jobs.job import QUIET
-from cavity.likelihoods.parameters import FreeParameters, slopes
+from cavity.likelihoods.parameters import FreeParameters, differentiate
 from cavity.linalg import tiled
 from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK, InducingBasis
@@ -44,7 +43,7 @@ from cavity.models.streaming_gp.rows import MAX_KEPT_NUMBERS, compute_fractions,
 
 @dataclass(slots=True, eq=False)
 class IncrementPoint:
-    """The posterior of w at some settings, and what led there."""
+    """The posterior of w at some settings, and the factors that it is made of."""
 
     settings: Settings
     basis: InducingBasis
@@ -53,7 +52,7 @@ class IncrementPoint:
     mapped: MappedFactor | None
     log_evidence: float  # the increment
     fit: object = None  # of EP
-    by_rows: np.ndarray | None = None  # (M, M), lower triangle: what the rows add to A
+    by_rows: np.ndarray | None = None  # (M, M), lower triangle: the part of A that comes from the rows
     mean: np.ndarray | None = None  # mu
     inverse: np.ndarray | None = None  # B^-1
 
@@ -84,7 +83,7 @@ class BoundIncrement:
     model : StreamingGP
         Of which mean, alpha and jitter count here.
     threads : Threads
-        Who takes blocks.
+        Threads for blocks of rows.
     options : Options, optional
         Those of EP, for other likelihoods than Gaussian.
     pooled : bool, default False
@@ -103,7 +102,7 @@ class BoundIncrement:
         self.base = rows.compute_prior_means(model, threads)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
         room = min(len(blocks), MAX_KEPT_NUMBERS // max(1, len(self.Z) * ROWS_PER_BLOCK))
-        self.kept = [np.empty((stop - start, len(self.Z))) for start, stop in blocks[:room]]
+        self.kept_features = [np.empty((stop - start, len(self.Z))) for start, stop in blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
         self.start = None
@@ -188,8 +187,8 @@ class BoundIncrement:
         weights = -0.5 * solve_rows(basis.factor, solve_rows(basis.factor, S, 1).T.copy(), 1)
         if across is not None:
             across = solve_rows(basis.factor, np.ascontiguousarray(across), 1)
-            weights[self.old_map.own] += across[self.old_map.kept]
-            total = total + self._old_gradient(covariance, across[self.old_map.rest], by_residual)
+            weights[self.old_map.new_index] += across[self.old_map.kept_index]
+            total = total + self._old_gradient(covariance, across[self.old_map.lost_index], by_residual)
             slope += self.old_map.differentiate_by_noise(solution.mapped, solution) if self.pooled else 0.0
         total = total + self._among(covariance, self.Z, 0.5 * (weights + weights.T))
         return total, np.zeros(0), self._likelihood_gradient(solution, free, slope)
@@ -203,17 +202,17 @@ class BoundIncrement:
     def _compute_features(self, basis, X, start):
         """W and residuals of a block X under a basis; W belongs to this object."""
         index = start // ROWS_PER_BLOCK
-        W = self.kept[index] if index < len(self.kept) else self._get_scratch(0, len(X))
+        W = self.kept_features[index] if index < len(self.kept_features) else self._get_scratch(0, len(X))
         W, residual = basis.features(X, self.threads, out=W)
-        if index < len(self.kept):
+        if index < len(self.kept_features):
             self.residuals[index] = residual
         return W, residual
 
     def _read_block(self, solution, known, X, start):
         """Return W and residuals of a block X for a solution, and its sites on g; `known` says whether W was kept."""
         index, block = start // ROWS_PER_BLOCK, slice(start, start + len(X))
-        if known and index < len(self.kept):
-            W, residual = self.kept[index], self.residuals[index]
+        if known and index < len(self.kept_features):
+            W, residual = self.kept_features[index], self.residuals[index]
         else:
             W, residual = self._compute_features(solution.basis, X, start)
         sites = solution.sites.part(block)
@@ -228,7 +227,7 @@ class BoundIncrement:
             q = 0.5 * (sites.fraction * tau**2 - rho)
             slope = self._noise_slope(start, sites, 0.0, 0.0, residual, rho)
             by_prior = solution.basis.program.diagonal_contract(X, q)
-            return free_gradient(solution.settings.covariance, by_prior, X.shape[1]), np.zeros((0, 0)), slope
+            return gather_free_gradient(solution.settings.covariance, by_prior, X.shape[1]), np.zeros((0, 0)), slope
 
         return task
 
@@ -280,7 +279,9 @@ class BoundIncrement:
         """Gradient of weights (n, M) times covariances of rows with Z, and weights (n,) times their variances."""
         covariance = solution.settings.covariance
         by_prior = solution.basis.program.diagonal_contract(X, prior)
-        return gradient(covariance, X, weights, self.Z, self.threads) + free_gradient(covariance, by_prior, X.shape[1])
+        return compute_gradient(covariance, X, weights, self.Z, self.threads) + gather_free_gradient(
+            covariance, by_prior, X.shape[1]
+        )
 
     def _noise_slope(self, start, sites, m, v, residual, rho):
         """Return the derivative of the terms of a block in the log of the variance of Gaussian noise."""
@@ -295,14 +296,18 @@ class BoundIncrement:
         old = self.old_map.rows
         if not len(old):
             return 0.0
-        return gradient(covariance, old, across, self.Z, self.threads) + self._among(covariance, old, by_residual)
+        return compute_gradient(covariance, old, across, self.Z, self.threads) + self._among(
+            covariance, old, by_residual
+        )
 
     def _among(self, covariance, Z, weights):
         """Gradient of weights times the covariances of inducing variables, nuggets included."""
         if not len(Z):
             return np.zeros(len(covariance.log_parameters))
-        nuggets = program_of(covariance, Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
-        return gradient(covariance, Z, weights, None, self.threads) + free_gradient(covariance, nuggets, Z.shape[1])
+        nuggets = get_program(covariance, Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
+        return compute_gradient(covariance, Z, weights, None, self.threads) + gather_free_gradient(
+            covariance, nuggets, Z.shape[1]
+        )
 
     def _likelihood_gradient(self, solution, free, slope):
         """Derivatives in the free numbers of the likelihood."""
@@ -317,7 +322,7 @@ class BoundIncrement:
         def total(likelihood):
             return Sites(likelihood, self.rows.y, self.rows.weights, self.alpha).total(mean, variance)
 
-        return slopes(free, likelihood, total)
+        return differentiate(free, likelihood, total)
 
     def _compute_cavities(self, solution):
         """Means and variances of f under the cavities."""
@@ -326,7 +331,7 @@ class BoundIncrement:
             W, residual, sites, tau, rho = self._read_block(solution, True, X, start)
             part = slice(start, start + len(X))
             m, v = W @ solution.mean, np.einsum("ij,ij->i", W, W @ solution.inverse)
-            m, v, _ = cavities(self.base[part] + m, v, tau + rho * self.base[part], rho, sites.fraction)
+            m, v, _ = find_cavities(self.base[part] + m, v, tau + rho * self.base[part], rho, sites.fraction)
             return m, v + residual
 
         parts = self.rows.map_blocks(task, self.threads)

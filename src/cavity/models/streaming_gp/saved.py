@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.observation_digest import ObservationDigest
-from cavity.covariances.program import program_of
+from cavity.covariances.program import get_program
 from cavity.ep.options import Options
 from cavity.models.streaming_gp.inducing_basis import InducingBasis
 from cavity.models.streaming_gp.inducing_choice import WaitingRows
@@ -29,7 +29,7 @@ def rebuild(stored, settings):
         inducing=Z if settings["given"] else None,
         **settings["model"],
     )
-    program, jitter = program_of(covariance, Z.shape[1]), model.jitter
+    program, jitter = get_program(covariance, Z.shape[1]), model.jitter
     basis = InducingBasis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
     A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)
@@ -39,8 +39,8 @@ def rebuild(stored, settings):
     totals = np.array([float(parts.pop(name)) for name in TOTAL_NAMES])
     parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
     parts["trace"] = {name: arrays.make_read_only(stored[f"trace_{name}"]) for name in EMPTY_TRACE}
-    ids, watch = arrays.make_read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
-    now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=watch, **parts)
+    ids, check = arrays.make_read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
+    now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=check, **parts)
     history = settings.get("history")
     history = make_unknown_history(now) if history is None else History.from_settings(history)
     digest = settings.get("observation_digest") if now.n_samples else ObservationDigest()

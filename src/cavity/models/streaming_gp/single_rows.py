@@ -122,8 +122,8 @@ class SingleRows:
             return None
         mean, variance = now.information.marginals(W)
         sites = Sites(self.model.likelihood, rows.y, residual=residual)
-        found = sites.match(slice(None), base + mean, variance)
-        (log_z,), (tau,), (rho,) = (each.tolist() for each in found)
+        match = sites.match(slice(None), base + mean, variance)
+        (log_z,), (tau,), (rho,) = (values.tolist() for values in match)
         numbers = now.information.log_bound + log_z, 1.0, 0.0, 0.0, log_z, True
         return self._add_site(now, W, tau - rho * base.item(), rho, numbers, changes)
 

@@ -101,10 +101,10 @@ class UnitMixture(Public):
         k = arrays.check_integer(self.n_components, "n_components", low=1)
         check_room(k, 1)
         for name in ("prior_mean", "prior_variance"):
-            given = arrays.check_finite_array(getattr(self, name), name, ndim=(0, 1))
-            if given.ndim == 1 and given.shape != (k,):
-                raise ValueError(f"{name} must be a number or one for each of the {k} components, got {given.shape}")
-            set_fields(self, **{name: arrays.to_tuple(given)})
+            values = arrays.check_finite_array(getattr(self, name), name, ndim=(0, 1))
+            if values.ndim == 1 and values.shape != (k,):
+                raise ValueError(f"{name} must be a number or one for each of the {k} components, got {values.shape}")
+            set_fields(self, **{name: arrays.to_tuple(values)})
         if np.any(np.asarray(self.prior_variance) <= LEAST_TO_INVERT):
             what = f"must be positive, above {LEAST_TO_INVERT:g}, got {self.prior_variance}"
             raise arrays.error_of("prior_variance", what)
@@ -216,8 +216,8 @@ class UnitMixture(Public):
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
             sample = source.sample()
             states = start.generate_states(self, means, sample, source.n_rows, run)
-            done = engine.best_of(partial(engine.ascend, sweeps), states, run)
-        outcome = engine.outcome(done, source.n_rows, run) | {"observation_digest": extent.digest}
+            done = engine.choose_best(partial(engine.ascend, sweeps), states, run)
+        outcome = engine.report_outcome(done, source.n_rows, run) | {"observation_digest": extent.digest}
         posterior = build_posterior(self, done, source.n_rows, source.names or name_of(dataset.X), **outcome)
         start.warn_of_units(sample, posterior)
         return posterior
@@ -311,7 +311,7 @@ class UnitMixture(Public):
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         run = StochasticOptions.checked(**steps, **watched)
         means = start.check_means(initial_means, self)
-        check = partial(start.check_minibatch, model=self, given=means)
+        check = partial(start.check_minibatch, model=self, means=means)
         batches = StochasticRows.open(y, "y", n_samples, run, check)
         source = batches.dataset.blocks(ndim=(1,))
         with run.open(self, {"y": source}, n_samples=n_samples, initial_means=means) as threads:

@@ -13,7 +13,7 @@ from cavity.models.streaming_gp.inducing_choice import WaitingRows
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.model import StreamingGP
 from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
-from cavity.models.streaming_gp.record import FACTOR
+from cavity.models.streaming_gp.record import INFORMATION_ARRAYS
 from cavity.models.streaming_gp.snapshot import EMPTY_TRACE, TOTAL_NAMES, StreamSnapshot
 from cavity.models.streaming_gp.state import wrap_snapshot
 from cavity.models.streaming_gp.update_history import History
@@ -31,7 +31,7 @@ def rebuild(stored, settings):
     )
     program, jitter = get_program(covariance, Z.shape[1]), model.jitter
     basis = InducingBasis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
-    A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
+    A, r, factor, c = (np.asfortranarray(stored[name]) for name in INFORMATION_ARRAYS)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)
     waiting = WaitingRows(**settings["waiting"], X=stored["waiting_X"], weight=stored["waiting_weight"])
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]

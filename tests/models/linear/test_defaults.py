@@ -39,7 +39,7 @@ def test_an_intercept_is_a_column_of_ones_put_first():
         later = posterior.update(new, y[:3]), written.update(np.hstack([ONES[:3], new]), y[:3])
         assert_same(*later)
     matrix = np.array([[2.0, 0.3], [0.3, 1.0]])
-    posterior = GLM(likelihoods.Probit(), [0.1, 0.2], matrix, intercept=9.0).fit(X, LABELS)
+    posterior = GLM(likelihoods.Probit(), prior_mean=[0.1, 0.2], prior_variance=matrix, intercept=9.0).fit(X, LABELS)
     whole = np.block([[np.array([[9.0]]), np.zeros((1, 2))], [np.zeros((2, 1)), matrix]])
     assert_same(posterior, plain(likelihoods.Probit(), [0.0, 0.1, 0.2], whole).fit(np.hstack([ONES, X]), LABELS))
 

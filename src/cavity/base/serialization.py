@@ -72,7 +72,7 @@ def _write_setting(value, form):
 
 
 def deserialize(record, cls, model, arrays, settings):
-    """Return what `serialize` returned.
+    """Return the posterior that `serialize` turned into arrays and settings.
 
     Parameters
     ----------

@@ -108,7 +108,7 @@ def categorical(values, categories):
 
 
 def read_labels(values, argument):
-    """Return the `Labels` of a column: texts or finite to_numbers, in every row."""
+    """Return the `Labels` of a column: texts or finite numbers, in every row."""
     if arrays.is_masked(values):
         raise TypeError(f"{argument} must not be a masked array; drop the masked rows first")
     column = Labels.of(take_only_column(values), argument)
@@ -121,7 +121,7 @@ def read_labels(values, argument):
         raise error_of(argument, message + hint)
     other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
     if other is not None:
-        raise TypeError(f"{argument} must hold texts or to_numbers, got {other!r}; give str of them")
+        raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; give str of them")
     return column
 
 

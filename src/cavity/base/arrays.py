@@ -170,7 +170,7 @@ def check_data_array(value, name, ndim):
 
 
 def check_data_shape(value, name, ndim):
-    """Return data as `data_array` does, without having looked at the numbers."""
+    """Return data as `check_data_array` does, without having looked at the numbers."""
     if is_masked(value):
         raise error_of(
             name, "must not be a masked array; drop the masked points first, for example x.compressed()", TypeError

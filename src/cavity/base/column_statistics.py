@@ -74,7 +74,7 @@ def column_scales(X, weights=None, each_block=_iterate_blocks, sums=None):
     each_block : callable, optional
         each_block(X, step) yields (slice, rows) as float64 for rows that are no array.
     sums : callable, optional
-        sums(X, step, unit, middle, ends, weights) yields `block_sum` of the same blocks, for rows that are worked on
+        sums(X, step, unit, middle, ends, weights) yields `sum_block` of the same blocks, for rows that are worked on
         elsewhere.
 
     Returns

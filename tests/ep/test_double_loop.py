@@ -21,7 +21,7 @@ from cavity.ep.double_loop import (
 )
 from cavity.ep.free_energy import MatchedCavities, evaluate_free_energy
 from cavity.ep.sites import Sites
-from cavity.jobs.job import QUIET, Job
+from cavity.jobs.job import SILENT_JOB, Job
 from cavity.runs.executors import Threads
 
 SECONDS = 5.0  # a busy machine included; alone they take about one
@@ -69,7 +69,7 @@ def test_max_iter_bounds_the_double_loop():
         loop = DoubleLoop(
             geometry, partial(evaluate_free_energy, geometry, sites), np.zeros(30), np.zeros(30), 4, 1e-12
         )
-        assert loop.run(QUIET) == "max_iter reached"
+        assert loop.run(SILENT_JOB) == "max_iter reached"
         assert len(loop.changes) == 4
         seen = []
         loop = DoubleLoop(

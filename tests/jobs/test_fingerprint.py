@@ -7,7 +7,7 @@ import pytest
 
 import cavity
 from cavity.ep.options import Options
-from cavity.jobs.fingerprint import RUN_NUMBERS, RUNS, differences, fingerprint
+from cavity.jobs.fingerprint import MAX_COMPARED_RUNS, RUN_NUMBERS, differences, fingerprint
 from cavity.likelihoods import Likelihood
 from cavity.sources.sources import open_source
 
@@ -76,7 +76,7 @@ def test_data(tmp_path):
 
 
 def test_of_many_rows_the_first_the_last_and_some_between_are_compared():
-    many = np.zeros(RUNS * RUN_NUMBERS * 2)
+    many = np.zeros(MAX_COMPARED_RUNS * RUN_NUMBERS * 2)
     before = of(many)
     for row in (0, RUN_NUMBERS - 1, RUN_NUMBERS, len(many) - 1):
         many[row] += 1.0

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from cavity.jobs.job import QUIET, Job
+from cavity.jobs.job import SILENT_JOB, Job
 
 
 def listening(stop_at=None):
@@ -60,15 +60,15 @@ def test_a_true_result_stops_all_stages_for_good():
     assert list(items) == ["b", "c"]
     assert job.numbered("start", 2, 3).stopped
     assert [(event.stage, event.n_iter) for event in seen] == [("start 1 of 3", 1), ("start 1 of 3", 2)]
-    assert job.ending() is QUIET
+    assert job.ending() is SILENT_JOB
 
 
 def test_nobody_listens_to_quiet_jobs_and_copies():
     job, seen = listening()
     assert not Job().after(1, left=lambda: pytest.fail("nobody asked"))
     assert not seen
-    assert copy.deepcopy(job) is QUIET
-    assert pickle.loads(pickle.dumps(job)) is QUIET
+    assert copy.deepcopy(job) is SILENT_JOB
+    assert pickle.loads(pickle.dumps(job)) is SILENT_JOB
 
 
 def test_a_stage_is_the_job_of_an_inner_fit():

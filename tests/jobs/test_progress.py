@@ -8,7 +8,7 @@ import pytest
 
 import cavity
 from cavity.jobs.job import Job, Watch
-from cavity.jobs.progress import Bar, Display, Event, Lines, bar_or_lines, words
+from cavity.jobs.progress import Bar, Event, Lines, ProgressDisplay, bar_or_lines, words
 
 
 def event(n_iter, **known):
@@ -19,7 +19,7 @@ def event(n_iter, **known):
 
 def test_lines_are_rare_and_the_last_one_is_shown():
     lines = []
-    display = Display(Lines(lines.append))
+    display = ProgressDisplay(Lines(lines.append))
     for n in range(1, 1000):
         display.tell(event(n, objective=-2.0, passes_left=3.2))
     display.close()
@@ -32,7 +32,7 @@ def test_shares_of_a_long_pass_are_shown_and_callbacks_hear_of_its_end(monkeypat
     lines, seen, now = [], [], itertools.count(0.0, 2.0)  # seconds
     for module in ("job", "progress"):
         monkeypatch.setattr(f"cavity.jobs.{module}.perf_counter", lambda: next(now))
-    job = Job(Watch(seen.append, [Display(Lines(lines.append))]))
+    job = Job(Watch(seen.append, [ProgressDisplay(Lines(lines.append))]))
     job.within_pass(1, 4, 100)
     job.after(1, objective=-2.0)
     job.within_pass(3, 4, 100)

@@ -5,7 +5,7 @@ import pytest
 
 import cavity
 from cavity.ep.options import Options
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.jobs.run import Run
 from cavity.mean_field.options import AscentOptions
 
@@ -13,7 +13,7 @@ from cavity.mean_field.options import AscentOptions
 def test_a_run_without_arguments_is_quiet(monkeypatch):
     monkeypatch.delenv("CAVITY_NUM_THREADS", raising=False)
     run = Run.checked()
-    assert (run.n_threads, run.job) == (1, QUIET)
+    assert (run.n_threads, run.job) == (1, SILENT_JOB)
     monkeypatch.setenv("CAVITY_NUM_THREADS", "3")
     assert Run().n_threads == 3
 

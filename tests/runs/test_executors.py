@@ -14,7 +14,7 @@ import pytest
 
 import cavity
 from cavity.runs import executors
-from cavity.runs.executors import AHEAD, Threads, spans, threads_of
+from cavity.runs.executors import TASKS_AHEAD_PER_THREAD, Threads, spans, threads_of
 
 THREADS = [1, 2, 3]
 
@@ -106,7 +106,7 @@ def test_few_tasks_are_under_way(n_threads):
             fetched += 1
             most = max(most, last - fetched)
     assert fetched == 300
-    assert most <= AHEAD * n_threads
+    assert most <= TASKS_AHEAD_PER_THREAD * n_threads
 
 
 @pytest.mark.parametrize("n_threads", THREADS)
@@ -277,7 +277,7 @@ def test_results_are_not_kept():
         for _ in threads.imap(Result, 200 * [()]):
             gc.collect(0)
             most = max(most, Result.alive)
-    assert most <= 2 * AHEAD + 1
+    assert most <= 2 * TASKS_AHEAD_PER_THREAD + 1
 
 
 def test_spans_cover_the_range():

@@ -117,7 +117,7 @@ def test_arrays_belong_to_the_run(kind, tmp_path):
 
 def test_tasks_and_runs_can_be_sent():
     task = pickle.loads(pickle.dumps(MOMENTS))
-    run = pickle.loads(pickle.dumps(runs.Run(64, 128, 64, (np.ones((64, 3)), np.ones(64)))))
+    run = pickle.loads(pickle.dumps(runs.BlockRun(64, 128, 64, (np.ones((64, 3)), np.ones(64)))))
     assert task(run, 1.0)[1:] == (64.0, 64)
 
 

@@ -83,7 +83,7 @@ class DenseBelief:
     mean: np.ndarray  # (M,): a
     root: np.ndarray  # (M, M): the covariance of a is root root'
     triangle: np.ndarray | None  # (M, M) lower: the covariance is triangle' triangle; None where only the root is known
-    threads: Threads = field(default=tiled.ALONE, metadata={"kept": False})
+    threads: Threads = field(default=tiled.ONE_THREAD, metadata={"kept": False})
 
     @property
     def log_determinant(self):
@@ -92,7 +92,7 @@ class DenseBelief:
 
     def covariance(self):
         """The covariance of a, (M, M); of many columns in tiles, between which Ctrl-C interrupts."""
-        if self.triangle is None or len(self.u) < tiled.MANY:
+        if self.triangle is None or len(self.u) < tiled.MIN_TILED_ROWS:
             return self.root @ self.root.T
         triangle = self.triangle.copy()
         tiled.square(triangle, self.threads)
@@ -389,7 +389,7 @@ class Dense(Geometry):
             out[part] *= 0.5
 
         parts = [(slice(low, low + ROWS_PER_THREAD_TASK),) for low in range(0, len(out), ROWS_PER_THREAD_TASK)]
-        threads = self.threads or tiled.ALONE  # a worker of dask has none
+        threads = self.threads or tiled.ONE_THREAD  # a worker of dask has none
         threads.run(take, parts)
         threads.run(mean, parts)
         return out

@@ -50,14 +50,14 @@ class Solver:
     diagonal: np.ndarray | None = field(default=None, metadata=saved(Array("U", "nonnegative")))
     cleared: bool = False  # whether zeros are above the triangle
 
-    def forward(self, x, threads=tiled.ALONE, transposed=False):
+    def forward(self, x, threads=tiled.ONE_THREAD, transposed=False):
         """L^-1 applied to the rows of x (n, N), which is overwritten where it can be; L^-T if transposed."""
         if len(x) == 1:
             apply = blas.dtrmv if self.inverted else blas.dtrsv  # half the time of the others
             return apply(self.triangle.T, x[0], lower=0, trans=not transposed, overwrite_x=1)[None]
         return tiled.solve(self.triangle, x, threads, inverted=self.inverted, transposed=transposed)
 
-    def backward(self, x, threads=tiled.ALONE):
+    def backward(self, x, threads=tiled.ONE_THREAD):
         """L^-T applied to the rows of x (n, N), which is overwritten where it can be."""
         return self.forward(x, threads, transposed=True)
 

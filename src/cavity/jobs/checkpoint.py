@@ -26,7 +26,7 @@ from cavity.base.paths import decode_path
 from cavity.jobs.fingerprint import differences, digest_of, fingerprint
 from cavity.jobs.locks import Lock
 
-KIND, FORMAT = "checkpoint", 2
+FILE_KIND, FILE_FORMAT_VERSION = "checkpoint", 2
 WAY_OUT = "Give another path, or remove the file to start anew"
 
 
@@ -84,7 +84,7 @@ class Checkpoint:
                 holder = lock.take()
                 if holder is not None:
                     raise ValueError(f"checkpoint {self.path} is in use by {holder}: wait for it, or give another path")
-                self._about = {"format": FORMAT, "cavity": persistence.__version__}
+                self._about = {"format": FILE_FORMAT_VERSION, "cavity": persistence.__version__}
                 self._about["fit"] = fingerprint(model, data, **settings)
                 if self.path.exists():
                     self._stages = self._read()
@@ -138,7 +138,7 @@ class Checkpoint:
             stages = [[list(stage), encode(value, numbered, known)] for stage, value in self._stages.items()]
             content = self._about | {"stages": stages}
             try:
-                persistence.write(self.path, KIND, numbered, content | {"digest": _digest(content, numbered)})
+                persistence.write(self.path, FILE_KIND, numbered, content | {"digest": _digest(content, numbered)})
                 self._changed = False
             except OSError as error:
                 self._warn(error)
@@ -154,7 +154,7 @@ class Checkpoint:
     def _read(self):
         """Return the stages of the file, which must be of this fit."""
         try:
-            _, numbered, told = persistence.read(self.path, (KIND,))
+            _, numbered, told = persistence.read(self.path, (FILE_KIND,))
         except ValueError as error:
             raise ValueError(f"checkpoint {error}. {WAY_OUT}") from error
         ours = {name: self._about[name] for name in ("format", "cavity")}

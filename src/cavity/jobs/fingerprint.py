@@ -11,14 +11,14 @@ from hashlib import blake2b
 
 import numpy as np
 
-RUNS = 16  # of rows that are compared; each may cost the reading of a whole row group
+MAX_COMPARED_RUNS = 16  # of rows that are compared; each may cost the reading of a whole row group
 RUN_NUMBERS = 1 << 16  # in a run
 MOST_LISTED = 16  # numbers of a setting that are listed; of more the digest is compared
 DIGEST_BYTES = 16
 LONGEST_WORDS = 60  # of a value, in messages
 MOST_NAMED = 5  # differences that a message names
-WHOLES = (("model",), ("options",))  # what settings stand in, of which users know nothing
-IDLE = ("n_threads", "callback", "job")  # options that decide nothing
+ENCLOSING_PATHS = (("model",), ("options",))  # groups of settings that messages do not name
+OPTIONS_WITHOUT_EFFECT = ("n_threads", "callback", "job")  # options on which results do not depend
 
 
 def fingerprint(model, data, **settings):
@@ -63,13 +63,15 @@ def _told(value):
         case set() | frozenset():
             return sorted(map(str, value))
         case dict():
-            return {str(name): _told(each) for name, each in value.items() if name not in IDLE}
+            return {str(name): _told(each) for name, each in value.items() if name not in OPTIONS_WITHOUT_EFFECT}
     if hasattr(value, "__dask_tokenize__"):
         from dask.base import tokenize
 
         return {"kind": type(value).__qualname__, "numbers": tokenize(value)}
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in IDLE}
+        parts = {
+            each.name: getattr(value, each.name) for each in fields(value) if each.name not in OPTIONS_WITHOUT_EFFECT
+        }
     else:
         parts = getattr(value, "__dict__", {}) if not callable(value) else {}
     kind = value if hasattr(value, "__qualname__") else type(value)
@@ -84,10 +86,11 @@ def _described(data):
     n, width = data.shape[0], int(np.prod(data.shape[1:]))
     rows = getattr(data, "rows", lambda start, stop: data[start:stop])
     length = max(1, RUN_NUMBERS // max(width, 1))
-    if n <= RUNS * length:
+    if n <= MAX_COMPARED_RUNS * length:
         runs = [(0, n)]
     else:
-        runs = [(start, start + length) for start in ((n - length) * np.arange(RUNS) // (RUNS - 1)).tolist()]
+        starts = (n - length) * np.arange(MAX_COMPARED_RUNS) // (MAX_COMPARED_RUNS - 1)
+        runs = [(start, start + length) for start in starts.tolist()]
     told = {"shape": list(data.shape), "names": _told(getattr(data, "names", None))}
     return told | {"bytes": _file_sizes(data), "numbers": digest_of(np.asarray(rows(*run)) for run in runs)}
 
@@ -139,7 +142,7 @@ def _of_settings(before, now, path):
     """Yield the words for what differs in a setting, or in settings in it."""
     if before == now:
         return
-    name = ".".join(path[1:] if path[:1] in WHOLES and len(path) > 1 else path)
+    name = ".".join(path[1:] if path[:1] in ENCLOSING_PATHS and len(path) > 1 else path)
     if not (isinstance(before, dict) and isinstance(now, dict)) or before.get("kind") != now.get("kind"):
         yield _changed(name, *(each.get("kind", "given") if isinstance(each, dict) else each for each in (before, now)))
     elif "numbers" in before or "numbers" in now:

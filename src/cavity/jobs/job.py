@@ -16,7 +16,7 @@ from typing import Any
 
 from cavity.base import arrays
 from cavity.jobs.checkpoint import Checkpoint, checked_path
-from cavity.jobs.progress import BAR_SECONDS, WHOLE, Display, Event, Lines, bar_or_lines
+from cavity.jobs.progress import BAR_SECONDS, WHOLE_FIT_STAGE, Event, Lines, ProgressDisplay, bar_or_lines
 
 LOGGER = logging.getLogger("cavity")
 LOGGER.addHandler(logging.NullHandler())
@@ -59,9 +59,9 @@ class Job:
             return callback
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be callable, got {callback!r}")
-        displays = [Display(bar_or_lines())] if arrays.check_flag(progress, "progress") else []
+        displays = [ProgressDisplay(bar_or_lines())] if arrays.check_flag(progress, "progress") else []
         if LOGGER.isEnabledFor(logging.INFO):
-            displays.append(Display(Lines(LOGGER.info)))
+            displays.append(ProgressDisplay(Lines(LOGGER.info)))
         kept = None if path is None else Checkpoint(path, every)
         heard = displays or callback is not None or kept is not None
         return cls(Watch(callback, displays, kept) if heard else None)
@@ -132,7 +132,7 @@ class Job:
 
     def ending(self):
         """Return the job of what is done even after a stop, so that there is a result: nobody stops it again."""
-        return QUIET if self.stopped else self
+        return SILENT_JOB if self.stopped else self
 
     def after(self, n_iter, *, objective=None, change=None, rows=None, left=None):
         """Tell all who listen that a pass is done; return whether to stop and keep what is known.
@@ -152,7 +152,7 @@ class Job:
             return False
         seconds = perf_counter() - self._since
         event = Event(
-            stage=self.name or WHOLE,
+            stage=self.name or WHOLE_FIT_STAGE,
             n_iter=self._before + n_iter,
             objective=None if objective is None or not isfinite(objective) else max(self._floor, float(objective)),
             change=_number(change),
@@ -191,7 +191,7 @@ class Job:
     def unheard(self):
         """Return the job of inner fits that nobody wants to hear of, which go on after a kill all the same."""
         if not self.keeps or self.stopped:
-            return QUIET
+            return SILENT_JOB
         return Job(Watch(None, [], self._checkpoint), outermost=False, place=self._place)
 
     def resumed(self, *like):
@@ -219,16 +219,16 @@ def _number(value):
 
 
 def _quiet():
-    return QUIET
+    return SILENT_JOB
 
 
-QUIET = Job()
+SILENT_JOB = Job()
 
 
 class Watch:
     """What all stages of a job share: the callback, displays, and whether to stop."""
 
-    def __init__(self, callback: Callable[[Event], Any] | None, displays: list[Display], checkpoint=None):
+    def __init__(self, callback: Callable[[Event], Any] | None, displays: list[ProgressDisplay], checkpoint=None):
         self.callback, self.displays, self.checkpoint = callback, displays, checkpoint
         self.stopped, self._lock = False, RLock()
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from cavity.base.errors import name_file_in_errors
 from cavity.base.persistence import get_host_name, has_ended
 
-HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)  # who locks says so if somebody else has it
-WITHOUT = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)  # and so, if there are no locks
-FAR = 1 << 30  # the byte that is locked where bytes are: those before it can be read meanwhile
-LONGEST = 1000  # bytes of a process and its host
+# errors of a call that locks: another process holds the lock, or the file system has no locks
+LOCK_HELD_ERRORS = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+NO_LOCKS_ERRORS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+LOCKED_BYTE = 1 << 30  # the byte that is locked where bytes are: those before it can be read meanwhile
+MAX_OWNER_BYTES = 1000  # of the number of a process and its host
 
 
 class Lock:
@@ -80,7 +81,7 @@ class Lock:
 def _owner(handle):
     """Return the (process, host) that stand in the file of a lock, or None."""
     try:
-        process, where = os.read(handle, LONGEST).decode().split()
+        process, where = os.read(handle, MAX_OWNER_BYTES).decode().split()
         return int(process), where
     except (ValueError, PermissionError):  # not yet written, or not to be read while it is locked
         return None
@@ -94,14 +95,14 @@ def _granted(handle):
         except ImportError:
             import msvcrt
 
-            os.lseek(handle, FAR, os.SEEK_SET)
+            os.lseek(handle, LOCKED_BYTE, os.SEEK_SET)
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         else:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in HELD:
+        if error.errno in LOCK_HELD_ERRORS:
             return False
-        if error.errno in WITHOUT:
+        if error.errno in NO_LOCKS_ERRORS:
             return None
         raise
     return True

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from cavity.base.public_objects import Public
 
-WHOLE = "fit"  # the stage of a fit that has no others
+WHOLE_FIT_STAGE = "fit"  # the stage of a fit that has no others
 BAR_SECONDS, LINE_SECONDS = 0.1, 1.0  # between what is shown: as fast as one sees, as fast as one reads
 LINE_SHARE = 0.01  # of the time so far: lines of a long job become rare
 
@@ -64,10 +64,10 @@ EVENT_WORDS = {
     "rows_per_second": "{:.2g} rows/s",
     "passes_left": "about {:.0f} left",
 }
-NOTHING_YET = Event(WHOLE, 0, None, None, None, None)
+NOTHING_YET = Event(WHOLE_FIT_STAGE, 0, None, None, None, None)
 
 
-class Display:
+class ProgressDisplay:
     """Shows events by a writer, not more often than one can follow, and the last one in any case."""
 
     def __init__(self, writer):

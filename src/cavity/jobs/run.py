@@ -4,7 +4,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from cavity.base.frozen_dataclasses import set_fields
-from cavity.jobs.job import QUIET, Job
+from cavity.jobs.job import SILENT_JOB, Job
 from cavity.runs.executors import Threads, single_blas, threads_of
 
 JOB_ARGUMENTS = ("callback", "progress", "checkpoint", "checkpoint_every")
@@ -23,7 +23,7 @@ class Run:
     """
 
     n_threads: int | None = None
-    job: Job = QUIET
+    job: Job = SILENT_JOB
 
     def __post_init__(self):
         set_fields(self, n_threads=threads_of(self.n_threads))

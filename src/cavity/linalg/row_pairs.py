@@ -9,20 +9,20 @@ from itertools import pairwise
 import numpy as np
 
 from cavity.base.lazy_scipy import LazyModule, sparse
-from cavity.linalg.tiled import ALONE
+from cavity.linalg.tiled import ONE_THREAD
 from cavity.runs.executors import spans
 
 _kernel = LazyModule("cavity._core.row_pairs")
 
-ROWS = 1 << 15  # of a call of the kernel
-PARTS = 16  # at most; each has sums of its own
-TERMS = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
+ROWS_PER_CALL = 1 << 15  # of the kernel
+MAX_PARTS = 16  # each has sums of its own
+MIN_TERMS_PER_SUM = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
 
 
 def _parts(terms, sums, n_rows):
     """Ranges of rows that are summed on their own, a power of 2, so that two threads have equally many."""
-    several = min(PARTS, terms // (TERMS * max(sums, 1)))
-    return spans(n_rows, 1 << max(0, several.bit_length() - 1), ROWS)
+    several = min(MAX_PARTS, terms // (MIN_TERMS_PER_SUM * max(sums, 1)))
+    return spans(n_rows, 1 << max(0, several.bit_length() - 1), ROWS_PER_CALL)
 
 
 class RowPairs:
@@ -55,14 +55,14 @@ class RowPairs:
         """Find the entries of X'X and, for each pair of each row, which one it is."""
         N = self.shape[0]
         lengths = np.diff(self._indptr)
-        counts = np.add.reduceat(lengths * (lengths + 1) // 2, range(0, N, ROWS)) if N else []
+        counts = np.add.reduceat(lengths * (lengths + 1) // 2, range(0, N, ROWS_PER_CALL)) if N else []
         self._first_pair = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         total, count = int(self._first_pair[-1]), 0
         self._pairs = np.empty(total, np.int32)
         known, entries = np.zeros(cholesky.n_entries, np.int32), np.empty(min(total, cholesky.n_entries), np.int64)
-        for start, (pair, end) in zip(range(0, N, ROWS), pairwise(self._first_pair), strict=True):
+        for start, (pair, end) in zip(range(0, N, ROWS_PER_CALL), pairwise(self._first_pair), strict=True):
             left, right = np.empty((2, end - pair), np.int64)
-            _kernel.columns(self._indptr, self._indices, start, min(start + ROWS, N), left, right)
+            _kernel.columns(self._indptr, self._indices, start, min(start + ROWS_PER_CALL, N), left, right)
             count = _kernel.number(cholesky.positions(left, right), known, entries, count, self._pairs[pair:end])
         self._entries = entries[:count].copy()
         self._parts = _parts(total, count, N)
@@ -74,7 +74,8 @@ class RowPairs:
         sums = np.zeros((max(1, len(self._parts)), m))
         tasks = [(*part, _kernel.add, (rho, each)) for part, each in zip(self._parts, sums, strict=False)]
         threads.run(self._with_pairs, tasks)
-        threads.run(_kernel.combine, [(sums, self._entries, values, *span) for span in spans(m, -(-m // (8 * ROWS)))])
+        parts = spans(m, -(-m // (8 * ROWS_PER_CALL)))
+        threads.run(_kernel.combine, [(sums, self._entries, values, *part) for part in parts])
 
     def variances(self, inverse, threads):
         """Return x_i' Z x_i, (N,), from the selected inverse Z (n_entries,)."""
@@ -82,7 +83,7 @@ class RowPairs:
         threads.run(self._with_pairs, self._ranges(_kernel.variances, (inverse[self._entries], out)))
         return out
 
-    def matvec(self, a, threads=ALONE):
+    def matvec(self, a, threads=ONE_THREAD):
         """Return X a, (N,)."""
         out = np.empty(self.shape[0])
         threads.run(self._with_columns, self._ranges(_kernel.matvec, (a, out)))
@@ -100,15 +101,15 @@ class RowPairs:
     def _ranges(self, kernel, arguments):
         """Tasks of ROWS rows."""
         N = self.shape[0]
-        return [(at, min(at + ROWS, N), kernel, arguments) for at in range(0, N, ROWS)]
+        return [(at, min(at + ROWS_PER_CALL, N), kernel, arguments) for at in range(0, N, ROWS_PER_CALL)]
 
     def _with_pairs(self, start, stop, kernel, arguments):
         """Call a kernel for the pairs of a range of rows, ROWS at a time."""
-        for at in range(start, stop, ROWS):
-            pair = int(self._first_pair[at // ROWS])
-            kernel(self._indptr, self._data, self._pairs, pair, *arguments, at, min(at + ROWS, stop))
+        for at in range(start, stop, ROWS_PER_CALL):
+            pair = int(self._first_pair[at // ROWS_PER_CALL])
+            kernel(self._indptr, self._data, self._pairs, pair, *arguments, at, min(at + ROWS_PER_CALL, stop))
 
     def _with_columns(self, start, stop, kernel, arguments):
         """Call a kernel for the entries of a range of rows, ROWS at a time."""
-        for at in range(start, stop, ROWS):
-            kernel(self._indptr, self._indices, self._data, *arguments, at, min(at + ROWS, stop))
+        for at in range(start, stop, ROWS_PER_CALL):
+            kernel(self._indptr, self._indices, self._data, *arguments, at, min(at + ROWS_PER_CALL, stop))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,7 @@ class Evaluations:
         Its checkpoint keeps the evaluations.
     """
 
-    def __init__(self, evidence, vector, job=QUIET):
+    def __init__(self, evidence, vector, job=SILENT_JOB):
         self.evidence, self.vector, self._job, self._next = evidence, vector, job, 0
         state = job.resumed(SavedEvaluation)
         self._points, self._sites = ([], None) if state is None else (state["points"], state["sites"])

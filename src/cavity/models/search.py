@@ -10,7 +10,7 @@ import numpy as np
 from cavity.base.errors import ConvergenceWarning, warn
 from cavity.base.lazy_scipy import optimize
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.evaluations import Evaluations
 from cavity.models.hyperparameters import Hyperparameters
 
@@ -73,7 +73,7 @@ class Objective:
         Rows that decide on tolerances.
     """
 
-    def __init__(self, evidence, vector, n_rows=FEW_ROWS, job=QUIET):
+    def __init__(self, evidence, vector, n_rows=FEW_ROWS, job=SILENT_JOB):
         self.evidence, self.vector, self.n_rows = evidence, vector, n_rows
         self.evaluations = Evaluations(evidence, vector, job)
         self.values = []  # log evidence plus log prior of every evaluation
@@ -239,7 +239,7 @@ def is_flat(slope, value):
     return slope <= FLAT_SLOPE * max(1.0, abs(value) ** 0.5)
 
 
-def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS, job=QUIET, root=None):
+def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS, job=SILENT_JOB, root=None):
     """Minimise by L-BFGS-B: return the value, the point, and the largest slope there that no bound stops.
 
     The objective returns the value and its gradient; the search ends when a step gains less than `gain` of the value.
@@ -301,7 +301,7 @@ def _descend(objective, best, bounds, gain, most, has_stopped, root=None):
     return best
 
 
-def leave_plateaus(objective, best, bounds, job=QUIET):
+def leave_plateaus(objective, best, bounds, job=SILENT_JOB):
     """Continue from a point that may be on a plateau, where a small gradient does not make a maximum.
 
     The search goes on from the first of the `find_unexplored_points` that is better by GAIN_OF_A_ROUND, until there is
@@ -364,7 +364,7 @@ def find_unexplored_points(objective, x, bounds):
     return lists
 
 
-def newton_root(objective, x, bounds, job=QUIET):
+def newton_root(objective, x, bounds, job=SILENT_JOB):
     """Return a root of the inverse Hessian, from a difference of gradients per parameter; None where EP fails.
 
     Curvatures below one nat count as one: they are rounding, or of a parameter that the data do not determine. None,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity.base.loop import STOPPED_STATUS
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FAR_LOG_STEP
 
 CURVATURE_TOL = 1e-5  # of fits: a larger one changes the seventh digit
@@ -12,7 +12,7 @@ NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
 
 
-def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: False, job=QUIET):
+def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: False, job=SILENT_JOB):
     """Return the standard errors of values at a maximum of the log evidence.
 
     Parameters
@@ -65,7 +65,7 @@ def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda
     return [float(value) if known else None for value, known in zip(sd, has_error, strict=True)], note
 
 
-def curvature(evaluations, x, free, job=QUIET):
+def curvature(evaluations, x, free, job=SILENT_JOB):
     """Return minus the second derivatives of the log evidence and log prior in some free numbers; None where EP fails.
 
     By differences of the gradient; None, too, where the callback stops.

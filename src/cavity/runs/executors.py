@@ -19,7 +19,7 @@ from cavity.base import arrays
 from cavity.base.lazy_scipy import AFTER_LOADING
 
 THREADS_VARIABLE = "CAVITY_NUM_THREADS"  # of the environment: how many threads where n_threads is not given
-AHEAD = 3  # tasks under way per thread: one that runs, and two against waiting for one slow task to be fetched
+TASKS_AHEAD_PER_THREAD = 3  # under way: one that runs, and two against waiting for one slow task to be fetched
 
 _inside = ContextVar("cavity_inside_a_task", default=False)
 _limited = ContextVar("cavity_single_blas", default=False)
@@ -135,7 +135,7 @@ class Threads:
             return [function(*each) for each in arguments]
         return list(self.imap(function, arguments, ahead=math.inf))
 
-    def imap(self, function, arguments, *, ahead=AHEAD, grain=1):
+    def imap(self, function, arguments, *, ahead=TASKS_AHEAD_PER_THREAD, grain=1):
         """Yield function(*a) for a in arguments, in that order; the first error in that order is raised.
 
         At most `ahead` tasks per thread are under way or wait to be fetched, so memory does not grow with their number.

@@ -21,9 +21,10 @@ TASK_SECONDS = 0.2  # of work in a task: dask takes about a millisecond for each
 FIRST_BLOCKS = 16  # of a run, as long as it is not known how long a block takes
 TASK_BYTES = 1 << 26  # most bytes of a run, which a task may have to convert
 TASKS_A_THREAD = 2  # at least, where there are so many blocks
-FEW, FETCHED = 32, (2, 8)  # parts in which results are fetched, of few tasks and of more: so often progress is told
+# results are fetched, and progress is reported, in 2 parts for few tasks, in 8 for more
+MAX_FEW_TASKS, FETCH_COUNTS = 32, (2, 8)
 MOST_COPIED = 1 << 22  # bytes that are sent to tasks in copies
-MERGED, MOST_FETCHED = 8, 64  # tasks whose sums are added up on a worker, where there would be more to fetch
+TASKS_PER_MERGE, MOST_FETCHED = 8, 64  # tasks whose sums are added up on a worker, where there would be more to fetch
 WORKER_POLL_SECONDS = 5.0  # from one look at the workers to the next, while a result is waited for
 WITHOUT_WORKER = (
     "no worker is connected to the dask scheduler: the computation goes on when one is. Ctrl-C stops it; a checkpoint, "
@@ -233,7 +234,8 @@ def _spans(chunks, layout, most):
 def _merging(graph, keys, spans, add):
     """Add tasks that merge what a few others return; return their keys and rows."""
     name = f"cavity-sum-{uuid.uuid4().hex}"
-    groups = [(keys[low : low + MERGED], spans[low : low + MERGED]) for low in range(0, len(keys), MERGED)]
+    parts = [slice(low, low + TASKS_PER_MERGE) for low in range(0, len(keys), TASKS_PER_MERGE)]
+    groups = [(keys[part], spans[part]) for part in parts]
     for number, (some, _) in enumerate(groups):
         graph[name, number] = merged, add, *some
     return [(name, number) for number in range(len(groups))], [(some[0][0], some[-1][1]) for _, some in groups]
@@ -454,7 +456,7 @@ class Scheduler:
                 yield from self.held(graph, keys)
                 return
             futures = self.held(graph, keys) if futures is None else futures
-            step = -(-len(futures) // FETCHED[len(futures) > FEW])
+            step = -(-len(futures) // FETCH_COUNTS[len(futures) > MAX_FEW_TASKS])
             for low in range(0, len(futures), step):
                 yield from self.gathered(futures[low : low + step])
             futures = None

@@ -27,7 +27,7 @@ AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too fe
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BlockRun:
     """What a task works on: the rows [start, stop), whole blocks of `block_rows` but for the last row of all.
 
     `arrays` are these rows of each source, (n,) or (n, D), float64, C-contiguous, read-only, and valid until the task
@@ -129,7 +129,7 @@ def of_run(task, broadcast, start, stop, block_rows, arrays):
     for array in arrays:
         if array is not None:
             array.flags.writeable = False
-    return _apart(task(Run(start, stop, block_rows, tuple(arrays)), broadcast), arrays)
+    return _apart(task(BlockRun(start, stop, block_rows, tuple(arrays)), broadcast), arrays)
 
 
 def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):

@@ -10,7 +10,7 @@ import numpy as np
 from cavity.base import arrays, column_statistics
 from cavity.base.rows import check_design_matrix
 from cavity.base.sparse import to_csr
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.runs.executors import Threads
 from cavity.runs.merge import starts
 from cavity.runs.runs import map_runs
@@ -56,7 +56,7 @@ def kind_of(X):
     return SPARSE if hasattr(X, "tocsr") else MEMORY
 
 
-def scan(X, weights, job=QUIET):
+def scan(X, weights, job=SILENT_JOB):
     """Check the numbers of rows in files and find the limits of their columns; the job is told how far that is."""
     if isinstance(X, Source):
         X.look(weights, job)

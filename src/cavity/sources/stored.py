@@ -4,7 +4,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.runs.executors import Threads
 from cavity.runs.runs import by_blocks, reduce_runs
 from cavity.sources.parts import DerivedRows, Part
@@ -71,7 +71,7 @@ class StoredRows(Source):
         part = ChangedRows(self, function, n_features) if here else self.parts[0].changed(function, n_features)
         return _stored([part], self.name, low, high, least)
 
-    def look(self, weights=None, job=QUIET):
+    def look(self, weights=None, job=SILENT_JOB):
         """Check all numbers as `checked_blocks` does, and find out the ends of the columns; return the rows.
 
         Ends are those of rows of positive weight. The job hears how far that is.

@@ -7,7 +7,7 @@ from support.clutters import draw, points_of, sweeper_of
 from support.tolerances import AT_REST, EARLY, EXPANSION, LOSSES, ROOT_EPS, SLOPES, SOLVES
 
 from cavity import Clutter
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.clutter.geometry import Spherical
 
 
@@ -15,7 +15,7 @@ def test_double_loop_agrees_with_sweeps_where_they_settle():
     x = draw((60, 3), seed=8)
     swept, sweeper = Clutter().fit(x, tol=1e-12), sweeper_of(points_of(x), tol=1e-12)
     sweeper.visit_one_by_one(len(x))
-    status, changes = sweeper.run_double_loop(QUIET)
+    status, changes = sweeper.run_double_loop(SILENT_JOB)
     sites, units = sweeper.finish(), sweeper.points.units
     assert status == "converged"
     assert len(changes) < 30

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base.loop import CONVERGED_STATUS, STUCK_STATUS, Outcome, iterate, warn_unconverged
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.clutter.power_ep import PowerSweeper
 from cavity.models.clutter.problem import ClutterSites
 from cavity.models.clutter.sweeps import LaneSweeper, RemoteSweeper, Sweeper, Visits, assimilate_points
@@ -44,7 +44,7 @@ def solve(points, method, options, visits, threads):
     return ClutterSites.stack(points, sites), put_beside(outcomes)
 
 
-def filter_points(points, visits, threads, job=QUIET):
+def filter_points(points, visits, threads, job=SILENT_JOB):
     """ADF on one problem or each of a batch, all in the same order; returns as `solve` does."""
     order = visits.of_pass(points.shape[0])
     sites = threads.run(lambda problem: assimilate_points(problem, order, job), zip(points.problems))

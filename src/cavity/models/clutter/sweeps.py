@@ -14,7 +14,7 @@ from cavity.base import arrays
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS, STUCK_STATUS
 from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, BatchDamping, Damping
 from cavity.ep.double_loop import STEPS_PER_SWEEP, DoubleLoop
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.clutter import cavities
 from cavity.models.clutter.cavities import kernel
 from cavity.models.clutter.geometry import Spherical
@@ -67,7 +67,7 @@ class Visits:
         return [Visits(self.order, rng) for rng in self.rng.spawn(count)]
 
 
-def assimilate_points(points, order, job=QUIET):
+def assimilate_points(points, order, job=SILENT_JOB):
     """One ADF pass over the points of one problem; returns the sites."""
     sites = ClutterSites.empty(points)
     sites.site_value, sites.log_evidence = np.empty(len(sites.site_rho)), 0.0

@@ -139,7 +139,7 @@ def _whiten_blocks(r, order, edges):
     factors = []
     for start, stop in pairwise(edges.tolist()):
         part, before, after = slice(start, stop), slice(0, start), slice(stop, None)
-        factor = _cholesky(r[part, part].copy(), order[part], tiled.ALONE)
+        factor = _cholesky(r[part, part].copy(), order[part], tiled.ONE_THREAD)
         if stop - start > 1:  # the upper triangle only
             r[before, part] = _solve_right(r[before, part], factor, transposed=True)
             r[part, after] = _solve_right(r[part, after].T, factor, transposed=True).T

@@ -14,7 +14,7 @@ from cavity.base.frames import describe_column
 from cavity.base.loop import iterate
 from cavity.ep.damping import SEQUENTIAL_PATIENCE, Damping
 from cavity.ep.fit_result import FitResult
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.base import SHARED_ONE
 from cavity.models.glm.sparse_rows import (
     ChunkedRows,
@@ -99,7 +99,9 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     rows = replace(rows, X=to_canonical_csr(rows.X)) if sparse.issparse(rows.X) else rows
     variance = np.array(np.broadcast_to(prior.variance, prior.mean.shape))
     if method == "adf":
-        return _filter(ChunkedRows(likelihood, rows, QUIET if options is None else options.job), prior.mean, variance)
+        return _filter(
+            ChunkedRows(likelihood, rows, SILENT_JOB if options is None else options.job), prior.mean, variance
+        )
     ep = DiagonalEP(likelihood, rows, prior.mean, variance, options)
     outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS, n_rows=rows.n, holder=ep)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}

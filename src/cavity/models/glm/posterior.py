@@ -22,13 +22,14 @@ from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.ep.weights import WeightRoot
+from cavity.models.average_effects import AverageEffects
 from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.formula.design import Coding
 from cavity.models.formula.evaluation import INTERCEPT_NAME
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.formula.table import read_new_rows
 from cavity.models.glm.problem import GLMProblem
-from cavity.models.glm.saved import MODEL, RECORD
+from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
 from cavity.models.hyperparameters import format_hyperparameters_table
@@ -36,6 +37,7 @@ from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrat
 from cavity.models.linear.evidence import PRIOR_VARIANCE, find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
+from cavity.models.term_bayes_factors import TermBayesFactors
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.features import large_blocks, limits_of, open_features, prepared_rows, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
@@ -87,7 +89,7 @@ def make_posterior(solution, method, before=None, **labels):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(ColumnCoefficients, SitesPosterior):
+class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -147,7 +149,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     `predict`, `update` and all other methods with rows take columns like those of X and scale them as the fit did.
     """
 
-    model: GLM = field(metadata=saved(Part(MODEL)))
+    model: GLM = field(metadata=saved(Part(MODEL_SETTINGS)))
     mean: FloatArray = field(metadata=saved(Array("D")))
     variance: FloatArray = field(metadata=saved(Array("D", "nonnegative")))
     method: str = field(metadata=saved(one_of("ep", "adf")))
@@ -159,13 +161,13 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     intercept: bool = field(default=False, metadata=saved(FLAG))
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
-    coding: Coding | None = field(default=None, metadata=saved(Nullable(CODING_SETTING)))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(Nullable(DROPPED_ROWS_SETTING)))
+    coding: Coding | None = field(default=None, metadata=saved(CODING_SETTING))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     kind: ClassVar[str] = "glm"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __repr__(self) -> str:
         return format_table(
@@ -338,6 +340,22 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             return super()._open_arguments(X, arguments, **options)
         ones = {"intercept": INTERCEPT_NAME in self.columns, "n_features": self.n_features}
         return read_new_rows(self.coding, X, arguments, self.roles, **ones)[0]
+
+    @property
+    def _coding(self):
+        return self.coding
+
+    def _linear_rows(self, X):
+        dataset = self._open(X, None, None).in_memory()
+        features = self._features(dataset)
+        return self._scale(features) if self._scales_rows else features, self._known_offset(dataset)
+
+    def _effect_draws(self, n, rng):
+        return self.sample(n, rng)
+
+    def _average_moments(self, row):
+        mean, variance = self._weights.predict(row[None], np.zeros(1))
+        return float(mean[0]), float(variance[0])
 
     @property
     def _weights(self):

@@ -7,7 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.rows import Rows
 from cavity.ep.factories import make_geometry
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.prior import Prior
 from cavity.sources.features import ROWS_TOGETHER, SPARSE, kind_of, reach_of
 from cavity.sources.reading import each_block
@@ -42,7 +42,7 @@ class GLMProblem:
         prior = Prior.of(mean, variance, len(self.prior.mean)) if root is None else Prior(mean, variance, root)
         return replace(self, prior=prior)
 
-    def geometry(self, threads, job=QUIET):
+    def geometry(self, threads, job=SILENT_JOB):
         """Return where the sites of the rows in use act; scratch files are beside the checkpoint of a job."""
         return make_geometry(self.used.X, self.used.offset, *self.prior.moments, threads, job.folder)
 

@@ -10,14 +10,14 @@ from scipy import sparse
 
 from cavity import _core
 from cavity.ep.sites import find_tilted_moments
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.base import encode_observations, has_kernel, kernel_settings
 from cavity.runs.merge import starts
 from cavity.sources.dataset import MEMORY
 from cavity.sources.features import kind_of
 from cavity.sources.reading import each_block
 
-kernel = _core.load("diagonal", _core.BASELINE)
+kernel = _core.load("diagonal", _core.BASELINE_VARIANT)
 
 KERNEL_ROWS = 1 << 16  # rows per kernel call, between which there are checks for interrupts
 CHUNK_NUMBERS = 1 << 20  # most numbers of rows that are not sparse turned into CSR at a time
@@ -94,7 +94,7 @@ def is_small(X):
 class ChunkedRows:
     """Rows with their likelihood: compiled where the kernel has p^e, else in Python, one row at a time."""
 
-    def __init__(self, likelihood, rows, job=QUIET):
+    def __init__(self, likelihood, rows, job=SILENT_JOB):
         self.job = job
         self.likelihood, self.y, self.weights, self.offset = likelihood, rows.y, rows.weights, rows.offset
         self.X, (self.n, self.d) = rows.X, rows.X.shape

@@ -14,7 +14,7 @@ from cavity.ep.factories import make_engine
 from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
 from cavity.ep.weights import make_weights
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import PARAMETER_RANGE, differentiate
 from cavity.models.evaluations import EvidencePoint
 from cavity.models.free_settings import FreeSettings
@@ -91,7 +91,7 @@ class LinearEvidence:
 
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
-        self.options, self.start, self.job = replace(options, job=QUIET), None, options.job.within("search")
+        self.options, self.start, self.job = replace(options, job=SILENT_JOB), None, options.job.within("search")
 
     def problem_at(self, settings):
         """The problem with the prior of some settings."""

@@ -13,7 +13,7 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.site_updates import find_cavities, is_within_float64
 from cavity.ep.sites import Sites
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 
 FIRST_FIT_OPTIONS = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # of the dense fit: its sites change anyway
 
@@ -29,7 +29,7 @@ def match_first_sites(problem, threads, sites, options):
         spread += np.einsum("ij,jk,ik->i", Z, covariance, Z)
     noisy = Sites(sites.likelihood, rows.y, rows.weights, options.power, residual=spread)
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
-    fit = Engine(geometry, noisy, replace(options, job=QUIET, **FIRST_FIT_OPTIONS)).run()
+    fit = Engine(geometry, noisy, replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
     return geometry.in_groups(_match_group, noisy, (fit.tau, fit.rho), fit.belief, sites, filled=True)[1]
 
 

@@ -13,20 +13,22 @@ from cavity.base.errors import check_within_range
 from cavity.base.labels import encode_new_labels
 from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
 from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
-from cavity.base.records import FLAG, NUMBER, Array, Nullable, Part, names, saved
+from cavity.base.records import FLAG, NUMBER, Array, Part, names, saved
 from cavity.base.results import format_count, format_table, list_name_rows, shorten_repr
 from cavity.base.rows import check_observations
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
+from cavity.models.average_effects import AverageEffects
 from cavity.models.latent_posterior import ROW_WEIGHTS, LatentPosterior, SitesPosterior, integrate_log_density
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
 from cavity.models.mixed.row_readers import RowReader
-from cavity.models.mixed.saved import MODEL, RECORD
+from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
+from cavity.models.term_bayes_factors import TermBayesFactors
 
 if TYPE_CHECKING:
     from cavity.models.mixed.model import MixedGLM
@@ -72,7 +74,7 @@ def collect_moments(effects, d):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
+class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, NamedEffects, SitesPosterior):
     """The approximate posterior of all effects of a `MixedGLM`.
 
     Attributes
@@ -113,7 +115,7 @@ class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
         As of `GLMPosterior`.
     """
 
-    model: MixedGLM = field(metadata=saved(Part(MODEL)))
+    model: MixedGLM = field(metadata=saved(Part(MODEL_SETTINGS)))
     mean: FloatArray = field(metadata=saved(Array("d")))
     variance: FloatArray = field(metadata=saved(Array("d", "nonnegative")))
     covariance: FloatArray = field(metadata=saved(Array("d d", "symmetric")))
@@ -122,12 +124,12 @@ class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
     _reader: RowReader
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(Nullable(DROPPED_ROWS_SETTING)))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     kind: ClassVar[str] = "mixed"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __repr__(self) -> str:
         lines = [("likelihood", shorten_repr(self.model.likelihood))]
@@ -293,6 +295,26 @@ class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
             new = codes < 0
             extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.effect_covariances[term.name], Z[new])
         return self._layout.rows(dataset.X, values), self._known_offset(dataset), extra, dataset
+
+    @property
+    def _coding(self):
+        return getattr(self._reader, "coding", None)
+
+    @property
+    def _terms(self):
+        return self._reader.terms
+
+    def _linear_rows(self, X):
+        return self._read(X, offset=None, exposure=None)[:2]
+
+    def _effect_draws(self, n, rng):
+        return self._effects.sample(n, rng)
+
+    def _average_moments(self, row):
+        from scipy.sparse import csr_array  # takes a while to load
+
+        mean, variance = self._effects.predict(csr_array(row[None]))
+        return float(mean[0]), float(variance[0])
 
     def _latent(self, X, offset, exposure):
         return self._moments(*self._read(X, offset=offset, exposure=exposure)[:3])

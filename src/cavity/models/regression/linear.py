@@ -192,14 +192,14 @@ class LinearRegression(Public):
 def factor_block(X, y, start, _):
     """Return the triangle L of a block of [X y], L L' = [X y]'[X y]."""
     out = np.zeros((X.shape[1] + 1, X.shape[1] + 1))
-    tiled.stack(out, _transpose_columns(X, y), tiled.ALONE)
+    tiled.stack(out, _transpose_columns(X, y), tiled.ONE_THREAD)
     return out
 
 
 def stack_triangles(triangle, other):
     """Return the triangle of two sets of rows from the triangles of each."""
     out = triangle.copy()
-    tiled.stack(out, other.copy(), tiled.ALONE, triangular=True)
+    tiled.stack(out, other.copy(), tiled.ONE_THREAD, triangular=True)
     return out
 
 

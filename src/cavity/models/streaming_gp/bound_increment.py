@@ -30,7 +30,7 @@ from cavity.covariances.slots import compute_gradient, gather_free_gradient
 from cavity.ep.options import Options
 from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import FreeParameters, differentiate
 from cavity.linalg import tiled
 from cavity.models.process.settings import Settings
@@ -93,7 +93,7 @@ class BoundIncrement:
 
     def __init__(self, old, Z, rows, model, threads, options=None, pooled=False):
         self.rows, self.model, self.threads = rows, model, threads
-        self.options = Options(tol=0.0) if options is None else replace(options, job=QUIET)
+        self.options = Options(tol=0.0) if options is None else replace(options, job=SILENT_JOB)
         self.alpha, self.jitter, self.pooled = model.alpha, model.jitter, pooled
         self.Z = np.ascontiguousarray(Z, dtype=np.float64)
         self.old_map = None if old is None or old[0].n == 0 else OldFactorMap(old, self.Z, self.alpha)

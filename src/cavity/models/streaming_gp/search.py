@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from cavity.base.errors import SettingsWarning, warn
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import choose_starts
 from cavity.models.search import (
@@ -55,7 +55,7 @@ class BatchResult(SearchResult):
 
 
 def learn_batch(
-    old, Z, rows, model, covariance, scales, threads, *, pooled=False, choose=None, options=None, job=QUIET
+    old, Z, rows, model, covariance, scales, threads, *, pooled=False, choose=None, options=None, job=SILENT_JOB
 ):
     """Learn the settings from a batch, given what is known of the rows before.
 

@@ -15,7 +15,7 @@ from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import format_table, list_name_rows, shorten_repr
 from cavity.base.types import ArrayLike, Data, IntArray
-from cavity.jobs.job import QUIET, Event, Job
+from cavity.jobs.job import SILENT_JOB, Event, Job
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns
 from cavity.models.streaming_gp.posterior import SparsePosterior
@@ -425,7 +425,9 @@ def start_state(model, dataset, options):
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
     columns = dataset.names or model.inducing_columns
-    return wrap_snapshot(StreamSnapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=QUIET))
+    return wrap_snapshot(
+        StreamSnapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=SILENT_JOB)
+    )
 
 
 def rename_columns(state, columns, classes, roles=None):

@@ -1,7 +1,7 @@
 """Tables of what a saved record holds, and the one check of a record against its table.
 
-A `Record` says what arrays and settings there are, and where in a posterior they are found (`cavity.base.trees`). An
-array is an `Array`: its axes, its domain, its kind. Axes are written as
+A `Record` says what arrays and settings there are, and where in a posterior they are (`cavity.base.serialization`).
+An array is an `Array`: its axes, its domain, its kind. Axes are written as
 
     "N D"           two of them; a name stands for one size in all arrays of the record;
     "()"            none: a number;
@@ -44,7 +44,7 @@ REFUSALS = (  # of constructors
 
 
 def _finite(array):
-    return arrays.first_nonfinite(array if array.ndim else array.reshape(1)) is None
+    return arrays.find_nonfinite(array if array.ndim else array.reshape(1)) is None
 
 
 def _triangle(array):
@@ -56,7 +56,7 @@ def _symmetric(array):
     return _triangle(array) and bool(
         np.all(
             np.abs(array - np.swapaxes(array, -1, -2))
-            <= arrays.ASYMMETRY * np.maximum(np.abs(array), scale[..., :, None] * scale[..., None, :])
+            <= arrays.MAX_RELATIVE_ASYMMETRY * np.maximum(np.abs(array), scale[..., :, None] * scale[..., None, :])
         )
     )
 

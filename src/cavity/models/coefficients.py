@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.errors import missing_extra
-from cavity.base.frames import coefficient_names
-from cavity.base.results import Summarized
+from cavity.base.errors import missing_extra_error
+from cavity.base.frames import name_coefficients
+from cavity.base.results import SummaryMixin
 from cavity.base.types import FloatArray, Seed
 from cavity.models.contrasts import (
     describe_unknown,
@@ -18,7 +18,7 @@ from cavity.models.contrasts import (
 )
 
 
-class Coefficients(Summarized):
+class Coefficients(SummaryMixin):
     """Base of posteriors N(mean, covariance) of weights that have `coefficient_names`."""
 
     __slots__ = ()
@@ -42,7 +42,7 @@ class Coefficients(Summarized):
         ndarray (D, 2)
             Lower and upper ends, of the same weights as `mean`.
         """
-        return summary.gaussian(self.coefficient_names, self.mean, self.sd).interval(level)
+        return summary.make_gaussian_marginals(self.coefficient_names, self.mean, self.sd).interval(level)
 
     def to_scipy(self) -> Any:
         """Return the posterior of the weights as a frozen distribution of scipy.stats.
@@ -83,8 +83,8 @@ class Coefficients(Summarized):
         try:
             import arviz
         except ImportError as error:
-            raise missing_extra("ArviZ", "arviz") from error
-        values = self._drawn_per_column(self.sample(arrays.integer(draws, "draws", low=1), rng))
+            raise missing_extra_error("ArviZ", "arviz") from error
+        values = self._drawn_per_column(self.sample(arrays.check_integer(draws, "draws", low=1), rng))
         groups = {"posterior": {"coefficients": values[None]}}
         labels = {
             "coords": {"coefficient": list(self._per_column()[0])},
@@ -96,7 +96,7 @@ class Coefficients(Summarized):
     def _marginals(self):
         """Those of the coefficients, per unit of the columns as they were given."""
         names, mean, variance = self._per_column()
-        return summary.gaussian(names, mean, np.sqrt(variance))
+        return summary.make_gaussian_marginals(names, mean, np.sqrt(variance))
 
     def covariance_table(self, *, correlation: bool = False) -> summary.Table:
         """Return the posterior covariance of the coefficients of `summary`, as a table with their names.
@@ -156,7 +156,7 @@ class Coefficients(Summarized):
         """
         names = self._per_column()[0]
         if (combinations is None) == (pairs is None):
-            raise arrays.wrong("combinations", "must be given, or pairs, one of the two")
+            raise arrays.error_of("combinations", "must be given, or pairs, one of the two")
         if pairs is not None:
             rows, weights = level_pairs(pairs, names, getattr(self._coding, "base_levels", {}))
             mean, variance = self._combined(names, weights)
@@ -165,8 +165,8 @@ class Coefficients(Summarized):
             moments = [self._combination(combination, names) for combination in several]
             rows = tuple(map(name_combination, several))
             mean, variance = np.array(moments).T
-        marginals = summary.gaussian(rows, mean, np.sqrt(variance))
-        return summary.summarized("Linear combinations of coefficients", marginals, level)
+        marginals = summary.make_gaussian_marginals(rows, mean, np.sqrt(variance))
+        return summary.tabulate_marginals("Linear combinations of coefficients", marginals, level)
 
     _coding = None  # of a formula
 
@@ -177,8 +177,8 @@ class Coefficients(Summarized):
         else:
             unknown = next((name for name in combination if name not in names), None)
             if unknown is not None:
-                raise arrays.wrong("combinations", describe_unknown(unknown, names))
-            values = {name: arrays.number(value, "combinations") for name, value in combination.items()}
+                raise arrays.error_of("combinations", describe_unknown(unknown, names))
+            values = {name: arrays.check_number(value, "combinations") for name, value in combination.items()}
             weights = np.array([values.get(name, 0.0) for name in names])
         mean, variance = self._combined(names, weights[None])
         return mean[0], variance[0]
@@ -216,4 +216,4 @@ class ColumnCoefficients(Coefficients):
     @property
     def coefficient_names(self) -> tuple[str, ...]:
         """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
-        return coefficient_names(self.columns, len(self.mean), self.intercept)
+        return name_coefficients(self.columns, len(self.mean), self.intercept)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cavity.base.names import Public
+from cavity.base.public_objects import Public
 from cavity.base.records import NUMBERS, TEXT, Made, Setting, names
-from cavity.base.results import table
-from cavity.base.summary import values_table
+from cavity.base.results import format_table
+from cavity.base.summary import tabulate_estimates
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,7 +38,7 @@ class Hyperparameters(Public):
             (name, f"{value:.6g}" + ("" if sd is None else f" (sd {sd:.2g})"))
             for name, value, sd in zip(self.names, self.values, self.sd, strict=True)
         ]
-        return table("Hyperparameters", [*rows, *([("note", self.note)] if self.note else [])])
+        return format_table("Hyperparameters", [*rows, *([("note", self.note)] if self.note else [])])
 
 
 def format_hyperparameters_table(hyperparameters, likelihood, level):
@@ -48,7 +48,7 @@ def format_hyperparameters_table(hyperparameters, likelihood, level):
     names, notes = hyperparameters.names, (hyperparameters.note,) if hyperparameters.note else ()
     columns = (names, hyperparameters.values, hyperparameters.sd, notes)
     scales = [choose_scale(name, likelihood) for name in names]
-    return values_table("Hyperparameters, with standard errors", *columns, scales=scales, level=level)
+    return tabulate_estimates("Hyperparameters, with standard errors", *columns, scales=scales, level=level)
 
 
 def choose_scale(name, likelihood):

@@ -10,13 +10,13 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.kept import ROLES
-from cavity.base.lazy import linalg
+from cavity.base.common_fields import ROLES
+from cavity.base.errors import check_within_range
+from cavity.base.lazy_scipy import linalg
 from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
-from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
+from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
 from cavity.base.records import FLAG, Array, Nullable, Part, names, one_of, saved
-from cavity.base.results import name_lines, short, table
+from cavity.base.results import format_table, list_name_rows, shorten_repr
 from cavity.base.rows import check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
@@ -164,17 +164,17 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
     coding: Coding | None = field(default=None, metadata=saved(CODING_SETTING))
     dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     kind: ClassVar[str] = "glm"
     record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __repr__(self) -> str:
-        return table(
+        return format_table(
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
                 *self._settings(),
-                *name_lines(self),
+                *list_name_rows(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
@@ -184,7 +184,8 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
 
     def _settings(self):
         """Yield the lines of the repr about settings."""
-        likelihood, mean, variance = short(self.model.likelihood), self.model.prior_mean, self.model.prior_variance
+        likelihood = shorten_repr(self.model.likelihood)
+        mean, variance = self.model.prior_mean, self.model.prior_variance
         variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, self.mean.shape)
         chosen = self.chosen or ()
         if "likelihood" in chosen:
@@ -214,7 +215,7 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
         root = self._covariance.full_root()
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.diag(root**2) if root.ndim == 1 else root @ root.T
-        return arrays.read_only(within_range(squares, "covariance: its entries"))
+        return arrays.make_read_only(check_within_range(squares, "covariance: its entries"))
 
     @property
     def loo_log_density(self) -> FloatArray:
@@ -332,7 +333,7 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [((self._scale(x) if self._scales_rows else x) @ weights.T).T for _, x in large_blocks(X)]
             f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
-            return within_range(f if known is None else f + known, "sample_y: the draws of f")
+            return check_within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     def _open_arguments(self, X, arguments, **options):
         if self.coding is None:
@@ -393,7 +394,7 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
         at_zero = self._scale(np.zeros((1, self.n_features)))
         first = self._weights.predict(at_zero, np.zeros(1))
         moments = np.append(first[0], mean), np.append(first[1], variance)
-        return names, *(within_range(values, "summary: coefficients") for values in moments)
+        return names, *(check_within_range(values, "summary: coefficients") for values in moments)
 
     def _covariance_per_column(self):
         """Return the covariance of these coefficients."""
@@ -424,10 +425,10 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
         ndarray (n, D)
             The draws.
         """
-        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         z = rng.standard_normal((n, len(self.mean)))
         with np.errstate(over="ignore", invalid="ignore"):
-            return within_range(self.mean + self._weights.deviations(z), "sample: the draws")
+            return check_within_range(self.mean + self._weights.deviations(z), "sample: the draws")
 
     def update(
         self,
@@ -474,7 +475,7 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
             with np.errstate(over="ignore", invalid="ignore"):
                 X = self._scale(X)
             if self.centre is not None:
-                within_range(limits_of(X), "X: columns divided by spread")
+                check_within_range(limits_of(X), "X: columns divided by spread")
         rows = observations.rows(X)
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
         problem = GLMProblem.of(self.model, rows).with_prior(self.mean, self.variance, root)

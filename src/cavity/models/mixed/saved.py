@@ -4,7 +4,7 @@ import numpy as np
 
 from cavity.base import arrays as arrays_of
 from cavity.base import records
-from cavity.base.kept import ROLES
+from cavity.base.common_fields import ROLES
 from cavity.models.formula.design import Coding
 from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
@@ -142,7 +142,7 @@ def _fits(arrays, settings, sizes):
     if {name: each.shape for name, each in settings["covariances"].items()} != shapes:
         return f"setting 'covariances' must have matrices of the terms {', '.join(shapes)}"
     for name, each in settings["covariances"].items():
-        arrays_of.cholesky(arrays_of.symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
+        arrays_of.cholesky(arrays_of.check_symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
     random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, term in enumerate(terms))
     if sizes["d"] + random != sizes["n"]:
         return f"there must be {sizes['d'] + random} effects, as the terms say, got {sizes['n']}"

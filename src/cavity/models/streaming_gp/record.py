@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from cavity.base.kept import kept
-from cavity.base.observation_digest import DIGEST_FIELD
+from cavity.base.common_fields import kept
+from cavity.base.observation_digest import DIGEST_SETTING
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Made, Nullable, Record, integer, one_of
 from cavity.models.latent_posterior import OPEN_LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
@@ -60,7 +60,7 @@ STATE_SETTINGS = {
     "likelihood": OPEN_LIKELIHOOD_SETTING,
     "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
     "given": Made(bool, FLAG, lambda model: model.inducing is not None),
-    "observation_digest?": DIGEST_FIELD,
+    "observation_digest?": DIGEST_SETTING,
     "n_features": integer(1, "D"),
     "options": Made(
         dict,

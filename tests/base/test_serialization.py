@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cavity.base import records, trees
+from cavity.base import records, serialization
 from cavity.base.records import Array, Nullable, Part, Record, record_of, saved
 
 
@@ -54,11 +54,11 @@ def model_of(**settings):
 def test_trees_come_back(pair, leaf, gap):
     trace = {"a": np.arange(3.0)} if pair else {}
     tree = Tree(model_of(m=0.5, gap=gap), trace, pair, ("x", "y") if pair else None, leaf, None if pair else leaf)
-    arrays, settings = trees.taken_apart(TREE, tree)
+    arrays, settings = serialization.serialize(TREE, tree)
     assert settings["gap"] == (None if gap == np.inf else gap)
     assert ("leaf_y" in arrays) == (leaf.y is not None)
     arrays, settings = records.check(TREE, arrays, json.loads(json.dumps(settings)))
-    again = trees.put_together(TREE, Tree, model_of, arrays, settings)
+    again = serialization.deserialize(TREE, Tree, model_of, arrays, settings)
     assert (again.model, again.pair, again.names) == (tree.model, tree.pair, tree.names)
     assert again.trace.keys() == trace.keys()
     assert again._leaf.word == leaf.word
@@ -69,7 +69,7 @@ def test_trees_come_back(pair, leaf, gap):
 
 def test_a_part_is_of_the_class_that_has_its_fields():
     arrays = {"m": np.array(0.5), "leaf_x": np.ones(1), "leaf_z": np.zeros(1)}
-    again = trees.put_together(TREE, Tree, model_of, arrays, {"names": ["x"], "gap": 1.0})
+    again = serialization.deserialize(TREE, Tree, model_of, arrays, {"names": ["x"], "gap": 1.0})
     assert isinstance(again._leaf, Wide)
     assert isinstance(again.model.m, float)
     assert again.names == ("x",)
@@ -115,10 +115,10 @@ def test_what_fields_declare_comes_back(name):
     loo = None if name == "short" else np.array([np.nan, 1.0])
     tree = Declared(model_of(mean=0.5, jitter=0.1), Twig(np.ones(2), loo, np.zeros(2)), {}, np.eye(2), 3, name)
     record = record_of(Declared)
-    arrays, settings = trees.taken_apart(record, tree)
+    arrays, settings = serialization.serialize(record, tree)
     assert settings == {"jitter": 0.1, "count": 3, "name": name}
     arrays, settings = records.check(record, arrays, settings)
-    again = trees.put_together(record, Declared, model_of, arrays, settings)
+    again = serialization.deserialize(record, Declared, model_of, arrays, settings)
     assert (again.model, again.trace, again.count, again.name) == (tree.model, {}, 3, name)
     np.testing.assert_equal((again._twig.tau, again._twig.loo, again._twig.room), (np.ones(2), loo, np.zeros(2)))
     np.testing.assert_array_equal(again._root, np.eye(2))

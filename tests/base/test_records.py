@@ -612,9 +612,9 @@ def test_domains(domain, good, bad):
 def test_settings():
     form = {
         "n": records.integer(1, "N"),
-        "x?": Nullable(records.POSITIVE),
-        "pair": [records.NUMBER, records.one_of("a", "b")],
-        "inner": Made(lambda given: SimpleNamespace(**given), {"flag": records.FLAG}, vars),
+        "x?": Nullable(records.POSITIVE_REAL),
+        "pair": [records.FINITE_REAL, records.one_of("a", "b")],
+        "inner": Made(lambda given: SimpleNamespace(**given), {"flag": records.TRUTH_VALUE}, vars),
     }
     record = Record({"a": Array("N")}, form)
     good = {"n": 2, "x": 1, "pair": [1, "a"], "inner": {"flag": True}}

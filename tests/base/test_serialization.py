@@ -38,7 +38,11 @@ class Tree:
 TREE = Record(
     {"m": Array("()"), "leaf_x": Array("N"), "leaf_y?": Array("N"), "other_x?": Array("N")}
     | {"trace_a?": Array("a"), "pair_b?": Array("()"), "pair_c?": Array("()")},
-    {"names": Nullable(records.names()), "gap": Nullable(records.NUMBER, np.inf), "leaf?": {"word": records.TEXT}},
+    {
+        "names": Nullable(records.names()),
+        "gap": Nullable(records.FINITE_REAL, np.inf),
+        "leaf?": {"word": records.ANY_TEXT},
+    },
     places={"m": "model.m", "gap": "model.gap", "leaf_": "_leaf.", "leaf": "_leaf", "other_": "_other."}
     | {"pair_b": "pair.0", "pair_c": "pair.1"},
 )
@@ -84,17 +88,17 @@ class Twig:
 
 @dataclass
 class Declared:
-    model: Any = field(metadata=saved(Part({"mean": Array("()"), "jitter?": records.NUMBER})))
+    model: Any = field(metadata=saved(Part({"mean": Array("()"), "jitter?": records.FINITE_REAL})))
     _twig: Twig = field(metadata=saved(Part(Twig, "state_")))
     trace: dict = field(metadata=saved(Part({"change?": Array("c")}, "trace_")))
     _root: np.ndarray = field(metadata=saved(Array("N N"), "root"))
     count: int = field(default=0, metadata=saved(records.integer()))
-    name: str = field(default="", metadata=saved(records.TEXT, "name"))
+    name: str = field(default="", metadata=saved(records.ANY_TEXT, "name"))
     digest: str | None = None
 
     record: ClassVar[Any] = Record(
         lambda settings: {"extra": Array("N"), **({"state_loo?": None} if settings["name"] == "short" else {})},
-        {"digest?": records.TEXT},
+        {"digest?": records.ANY_TEXT},
         places={"extra": "_twig.room"},
         order=("state_", "root", "", "trace_"),
     )

@@ -7,7 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.arrays import error_of
 from cavity.base.frames import join_names
-from cavity.base.records import TABLE, Made, integer
+from cavity.base.records import JSON_OBJECT, Made, integer
 
 MISSING_CHOICES = ("raise", "drop")  # what fits do about rows without a value
 
@@ -34,7 +34,7 @@ class DroppedRows:
 
 DROPPED_ROWS_SETTING = Made(
     lambda settings: DroppedRows(settings["n_rows"], settings["columns"]),
-    {"n_rows": integer(1), "columns": TABLE},
+    {"n_rows": integer(1), "columns": JSON_OBJECT},
     lambda dropped: {"n_rows": dropped.n_rows, "columns": dropped.columns},
 )
 

@@ -26,12 +26,12 @@ FILE_FORMAT_VERSION = 2  # 2 may have names of columns, and what a GLM needs to 
 HEADER_NAME = "header"
 MAX_PREFIX_BYTES = 200  # bytes of the name of a temporary file before process and ending; file systems take 255
 HEADER_FORM = {
-    "kind": records.TEXT,
+    "kind": records.ANY_TEXT,
     "format": records.integer(1),
-    "cavity": records.TEXT,
-    "build?": records.TEXT,  # the process that wrote it: what decides the last bits
+    "cavity": records.ANY_TEXT,
+    "build?": records.ANY_TEXT,  # the process that wrote it: what decides the last bits
     "arrays?": records.names(),  # a damaged directory can leave some out; format 1 did not say
-    "settings": records.TABLE,
+    "settings": records.JSON_OBJECT,
 }
 NPY_MAGIC_BYTES = b"\x93NUMPY\x01\x00"  # of arrays whose headers are short, as ours are
 NPY_HEADER = re.compile(

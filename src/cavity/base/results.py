@@ -13,7 +13,18 @@ from cavity.base import persistence, serialization
 from cavity.base.frames import join_names
 from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest
-from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, Part, Record, integer, record_of, saved
+from cavity.base.records import (
+    ANY_TEXT,
+    FINITE_REAL,
+    TRUTH_VALUE,
+    Array,
+    Nullable,
+    Part,
+    Record,
+    integer,
+    record_of,
+    saved,
+)
 from cavity.base.summary import Table, tabulate_marginals
 
 VARIATIONAL_TRACE_ARRAYS = {f"{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
@@ -122,13 +133,13 @@ class VariationalPosterior(Posterior):
     observations that `elbo` is of.
     """
 
-    elbo: float | Any = field(metadata=saved(Nullable(NUMBER)))
-    converged: bool = field(metadata=saved(FLAG))
-    status: str = field(metadata=saved(TEXT))
+    elbo: float | Any = field(metadata=saved(Nullable(FINITE_REAL)))
+    converged: bool = field(metadata=saved(TRUTH_VALUE))
+    status: str = field(metadata=saved(ANY_TEXT))
     n_iter: int = field(metadata=saved(integer()))
     trace: dict[str, Any] = field(metadata=saved(Part(VARIATIONAL_TRACE_ARRAYS, "trace_")))
-    contraction: float | Any = field(metadata=saved(Nullable(NUMBER)))
-    predicted_gap: float = field(metadata=saved(Nullable(NUMBER, np.inf)))
+    contraction: float | Any = field(metadata=saved(Nullable(FINITE_REAL)))
+    predicted_gap: float = field(metadata=saved(Nullable(FINITE_REAL, np.inf)))
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     def __post_init__(self) -> None:

@@ -149,7 +149,7 @@ def _width(text):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Marginals:
+class MarginalTable:
     """What is known of some numbers, one by one.
 
     Attributes
@@ -181,7 +181,7 @@ def make_gaussian_marginals(names, mean, sd):
     with np.errstate(divide="ignore", invalid="ignore"):
         score = np.where(sd > 0, mean / sd, np.sign(mean) * np.inf)
     positive = np.where(np.isnan(score), 0.0, special.ndtr(score))
-    return Marginals(names, mean, sd, lambda p: mean + sd * special.ndtri(p), positive)
+    return MarginalTable(names, mean, sd, lambda p: mean + sd * special.ndtri(p), positive)
 
 
 def make_student_marginals(names, mean, scale, degrees):
@@ -189,7 +189,7 @@ def make_student_marginals(names, mean, scale, degrees):
     with np.errstate(divide="ignore", invalid="ignore"):
         sd = np.where(degrees > 2.0, scale * np.sqrt(degrees / (degrees - 2.0)), np.nan)
     positive = special.stdtr(degrees, mean / scale)
-    return Marginals(names, mean, sd, lambda p: mean + scale * special.stdtrit(degrees, p), positive)
+    return MarginalTable(names, mean, sd, lambda p: mean + scale * special.stdtrit(degrees, p), positive)
 
 
 def make_beta_marginals(names, mean, variance):
@@ -197,7 +197,7 @@ def make_beta_marginals(names, mean, variance):
     known = variance <= 0
     total = np.where(known, np.inf, mean * (1.0 - mean) / np.where(known, 1.0, variance)) - 1.0
     a, b = (np.where(known, 1.0, part * np.where(known, 1.0, total)) for part in (mean, 1.0 - mean))
-    return Marginals(names, mean, np.sqrt(variance), lambda p: np.where(known, mean, special.betaincinv(a, b, p)))
+    return MarginalTable(names, mean, np.sqrt(variance), lambda p: np.where(known, mean, special.betaincinv(a, b, p)))
 
 
 def make_inverse_gamma_marginals(names, shape, rate):
@@ -205,7 +205,7 @@ def make_inverse_gamma_marginals(names, shape, rate):
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(shape > 1.0, rate / (shape - 1.0), np.nan)
         sd = np.where(shape > 2.0, mean / np.sqrt(shape - 2.0), np.nan)
-    return Marginals(names, mean, sd, lambda p: rate / special.gammainccinv(shape, p))
+    return MarginalTable(names, mean, sd, lambda p: rate / special.gammainccinv(shape, p))
 
 
 NORMAL_SCALES = {  # on which estimates are about normal: to that scale, back, and the derivative of the way back

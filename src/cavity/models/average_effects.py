@@ -22,7 +22,7 @@ from cavity.likelihoods import Logit, Probit
 from cavity.models.formula.columns import FormulaColumns, column_names, read_labels
 from cavity.models.latent_posterior import predict_class_probabilities
 
-DRAWS = 1000  # of the coefficients, for standard deviations and intervals
+DEFAULT_DRAWS = 1000  # of the coefficients, for standard deviations and intervals
 BLOCK_ROWS = 256  # whose draws are made at a time: 2 MB
 SLOPE_STEP_SD = 1e-3  # half of the difference by which slopes are found, in standard deviations of the variable
 
@@ -154,8 +154,8 @@ class AverageEffects:
                 parts += [self._exact_average(name, rows, ends, step) for name, rows in groups]
                 continue
             if weights is None:
-                weights = self._effect_draws(DRAWS, rng)
-                notes = (f"sd and intervals of {DRAWS} draws",)
+                weights = self._effect_draws(DEFAULT_DRAWS, rng)
+                notes = (f"sd and intervals of {DEFAULT_DRAWS} draws",)
             moments = [self._latent(end, None, None) for end in (high, low) if end is not None]
             for outcome in outcomes:
                 mean = outcome.integrated(*moments[0]) - (outcome.integrated(*moments[1]) if low is not None else 0.0)

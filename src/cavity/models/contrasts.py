@@ -14,8 +14,8 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import join_names
 
-PLACEHOLDER = "coefficient_{}_"  # stands for a name while an expression is parsed
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+PLACEHOLDER_NAME = "coefficient_{}_"  # stands for a name while an expression is parsed
+AST_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 def parse_combination(text, names):
@@ -29,7 +29,7 @@ def parse_combination(text, names):
     forms = (rf"`{re.escape(name)}`|(?<![\w.]){re.escape(name)}(?![\w.\[])" for name in _longest_first(names))
     found = re.compile("|".join(forms))
     number = {form: k for k, name in enumerate(names) for form in (name, f"`{name}`")}
-    expression = found.sub(lambda match: PLACEHOLDER.format(number[match[0]]), text)
+    expression = found.sub(lambda match: PLACEHOLDER_NAME.format(number[match[0]]), text)
     try:
         value = _evaluate(ast.parse(expression.strip(), mode="eval").body, names)
     except SyntaxError:
@@ -54,17 +54,17 @@ def _evaluate(node, names):
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         inner = _evaluate(node.operand, names)
         return -inner if isinstance(node.op, ast.USub) else inner
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+    if isinstance(node, ast.BinOp) and type(node.op) in AST_OPERATORS:
         left, right = _evaluate(node.left, names), _evaluate(node.right, names)
         if isinstance(node.op, ast.Add | ast.Sub):
-            return OPERATORS[type(node.op)](left, right)
+            return AST_OPERATORS[type(node.op)](left, right)
         if not right[:-1].any():
-            return OPERATORS[type(node.op)](left, right[-1])
+            return AST_OPERATORS[type(node.op)](left, right[-1])
         if isinstance(node.op, ast.Mult) and not left[:-1].any():
             return left[-1] * right
         raise _NotLinearError("must be linear in the coefficients")
     if isinstance(node, ast.Name):
-        number = re.fullmatch(PLACEHOLDER.format(r"(\d+)"), node.id)
+        number = re.fullmatch(PLACEHOLDER_NAME.format(r"(\d+)"), node.id)
         if number:
             value[int(number[1])] = 1.0
             return value

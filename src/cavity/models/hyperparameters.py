@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cavity.base.public_objects import Public
-from cavity.base.records import NUMBERS, TEXT, Made, Setting, names
+from cavity.base.records import ANY_TEXT, REAL_LISTS, Made, Setting, names
 from cavity.base.results import format_table
 from cavity.base.summary import tabulate_estimates
 
@@ -59,7 +59,7 @@ def choose_scale(name, likelihood):
 
 
 def _are_errors(value):
-    return isinstance(value, list | tuple) and all(error is None or NUMBERS.test(error) for error in value)
+    return isinstance(value, list | tuple) and all(error is None or REAL_LISTS.test(error) for error in value)
 
 
 def _make_hyperparameters(settings):
@@ -71,5 +71,5 @@ def _make_hyperparameters(settings):
 
 ERRORS_SETTING = Setting("a list of numbers and nulls", _are_errors)
 HYPERPARAMETERS_SETTING = Made(
-    _make_hyperparameters, {"names": names(), "values": NUMBERS, "sd": ERRORS_SETTING, "note": TEXT}, asdict
+    _make_hyperparameters, {"names": names(), "values": REAL_LISTS, "sd": ERRORS_SETTING, "note": ANY_TEXT}, asdict
 )

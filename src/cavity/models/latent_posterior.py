@@ -9,10 +9,21 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays, records
-from cavity.base.common_fields import CLASSES
+from cavity.base.common_fields import CLASSES_SETTING
 from cavity.base.frames import make_data_frame
 from cavity.base.labels import encode_new_labels
-from cavity.base.records import FLAG, NUMBERS, TABLE, TEXT, Array, Made, Nullable, Part, integer, saved
+from cavity.base.records import (
+    ANY_TEXT,
+    JSON_OBJECT,
+    REAL_LISTS,
+    TRUTH_VALUE,
+    Array,
+    Made,
+    Nullable,
+    Part,
+    integer,
+    saved,
+)
 from cavity.base.results import Posterior, format_count
 from cavity.base.rows import check_observations, combine_known_parts
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -89,7 +100,7 @@ def _make_likelihood(settings):
     kind = getattr(likelihoods, name, None)
     if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
         raise ValueError(f"there is no likelihood {name!r}")
-    settings_of_fields = {f.name: TEXT if f.type in (str, "str") else NUMBERS for f in fields(kind)}
+    settings_of_fields = {f.name: ANY_TEXT if f.type in (str, "str") else REAL_LISTS for f in fields(kind)}
     forms = {name: Nullable(form) if name in kind.parameters else form for name, form in settings_of_fields.items()}
     return kind(**records.check_settings(forms, parameters))
 
@@ -109,8 +120,8 @@ def take_likelihood_apart(likelihood):
     return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
 
 
-LIKELIHOOD_SETTING = Made(_make_closed_likelihood, [TEXT, TABLE], take_likelihood_apart)
-OPEN_LIKELIHOOD_SETTING = Made(_make_likelihood, [TEXT, TABLE], take_likelihood_apart)
+LIKELIHOOD_SETTING = Made(_make_closed_likelihood, [ANY_TEXT, JSON_OBJECT], take_likelihood_apart)
+OPEN_LIKELIHOOD_SETTING = Made(_make_likelihood, [ANY_TEXT, JSON_OBJECT], take_likelihood_apart)
 LEADING_SETTINGS = (  # settings of every posterior of latent values, in the order of files
     *("log_evidence", "converged", "n_iter", "status", "residual", "n_samples"),
     *("likelihood", "columns", "classes", "roles"),
@@ -398,13 +409,13 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
 
     # -inf if an observation is impossible where f is known
     log_evidence: float = field(metadata=saved(records.LOG_DENSITY))
-    converged: bool = field(metadata=saved(FLAG))
+    converged: bool = field(metadata=saved(TRUTH_VALUE))
     n_iter: int = field(metadata=saved(integer()))
-    status: str = field(metadata=saved(TEXT))
+    status: str = field(metadata=saved(ANY_TEXT))
     residual: float = field(metadata=saved(records.ANY_NUMBER))
     n_samples: int = field(metadata=saved(integer(1)))
     trace: dict[str, Any] = field(metadata=saved(Part(EP_TRACE, "trace_")))
-    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(Nullable(CLASSES)))
+    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(Nullable(CLASSES_SETTING)))
     hyperparameters: Hyperparameters | Any = field(default=None, metadata=saved(HYPERPARAMETERS_SETTING, "learnt?"))
     _loo: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_loo?"))
     _tau: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_tau?"))

@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import predictive
 from cavity.models.latent_posterior import integrate_log_density
-from cavity.plot.display import SIGNAL_COLOR, Display, Labels, Names, add_legend, encode_observed, open_rows
+from cavity.plot.display import SIGNAL_COLOR, AxisLabels, Display, Names, add_legend, encode_observed, open_rows
 
 LOO_TOLERANCE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
 COUNT_STRIP_HEIGHT = 0.2  # height of the strip below a reliability diagram that shows how many rows there are
@@ -105,7 +105,7 @@ class CalibrationDisplay(Display):
         """
         if getattr(posterior, "_likelihood", None) is None or not posterior._likelihood.n_classes:
             raise arrays.error_of("posterior", "must be of a target with classes; PITDisplay is for numbers", TypeError)
-        labels = Labels.of(posterior, 0, (), target, classes)
+        labels = AxisLabels.of(posterior, 0, (), target, classes)
         count, method = len(labels.classes), "predicted"
         if X is None:
             if count > 2:

@@ -105,7 +105,7 @@ def resolve_names(posterior, count, names=None):
 
 
 @dataclass(frozen=True)
-class Labels:
+class AxisLabels:
     """Labels of the columns, the target and its classes."""
 
     names: tuple[str, ...]

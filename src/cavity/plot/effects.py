@@ -68,7 +68,7 @@ class EffectDisplay(display.Display):
     ('time [ms]', 8)
     """
 
-    labels: display.Labels
+    labels: display.AxisLabels
     column: int
     grid: FloatArray
     expected: FloatArray
@@ -255,7 +255,7 @@ class MapDisplay(display.Display):
     """
 
     size: ClassVar[tuple[float, float]] = (6.4, 5.0)
-    labels: display.Labels
+    labels: display.AxisLabels
     columns: tuple[int, int]
     sides: tuple[FloatArray, FloatArray]
     values: FloatArray

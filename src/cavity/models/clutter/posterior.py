@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 MODEL_SETTINGS = {  # settings
-    "clutter_weight": records.POSITIVE,
-    "clutter_variance": records.POSITIVE,
-    "noise_variance": records.POSITIVE,
-    "prior_mean": records.NUMBERS,
-    "prior_variance": records.POSITIVE,
-    "clutter_mean": records.NUMBERS,
+    "clutter_weight": records.POSITIVE_REAL,
+    "clutter_variance": records.POSITIVE_REAL,
+    "noise_variance": records.POSITIVE_REAL,
+    "prior_mean": records.REAL_LISTS,
+    "prior_variance": records.POSITIVE_REAL,
+    "clutter_mean": records.REAL_LISTS,
 }
 TRACE_ARRAYS = {  # a batch has the axis B
     "change?": Array("c B?", "any"),

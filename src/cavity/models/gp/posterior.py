@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.common_fields import ROLES
+from cavity.base.common_fields import ROLES_SETTING
 from cavity.base.errors import check_within_range
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.observation_digest import ObservationDigest
@@ -160,7 +160,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     _solver: Solver = field(metadata=saved(Part(Solver, "solver_")))
     _options: Options = field(metadata=saved(EP_OPTIONS | EP_SETTINGS))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
-    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
+    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES_SETTING))
 
     kind: ClassVar[str] = "gaussian_process"
     record: ClassVar[Any] = POSTERIOR_RECORD

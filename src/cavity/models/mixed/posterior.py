@@ -13,7 +13,7 @@ from cavity.base.errors import check_within_range
 from cavity.base.labels import encode_new_labels
 from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
 from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
-from cavity.base.records import FLAG, NUMBER, Array, Part, names, saved
+from cavity.base.records import FINITE_REAL, TRUTH_VALUE, Array, Part, names, saved
 from cavity.base.results import format_count, format_table, list_name_rows, shorten_repr
 from cavity.base.rows import check_observations
 from cavity.base.types import ArrayLike, Data, FloatArray
@@ -119,10 +119,10 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
     mean: FloatArray = field(metadata=saved(Array("d")))
     variance: FloatArray = field(metadata=saved(Array("d", "nonnegative")))
     covariance: FloatArray = field(metadata=saved(Array("d d", "symmetric")))
-    effective_parameters: float = field(metadata=saved(NUMBER))
+    effective_parameters: float = field(metadata=saved(FINITE_REAL))
     _effects: Effects = field(metadata=saved(Part(Effects, "effects_")))
     _reader: RowReader
-    has_offset: bool = field(default=False, metadata=saved(FLAG))
+    has_offset: bool = field(default=False, metadata=saved(TRUTH_VALUE))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
     dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))

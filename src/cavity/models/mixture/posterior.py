@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.common_fields import ROLES
+from cavity.base.common_fields import ROLES_SETTING
 from cavity.base.errors import check_within_range
 from cavity.base.frames import check_same_names, name_coefficients
 from cavity.base.observation_digest import join_digests
-from cavity.base.records import NONNEGATIVE, Nullable, Part, names, saved
+from cavity.base.records import NONNEGATIVE_REAL, Nullable, Part, names, saved
 from cavity.base.results import SummaryMixin, VariationalPosterior, format_count, freeze_arrays
 from cavity.base.summary import make_beta_marginals, make_student_marginals
 from cavity.base.types import Data, FloatArray, IntArray, Seed
@@ -73,11 +73,11 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         is. None where it is not known, as of an iterator seen once and in files of earlier versions.
     """
 
-    n_samples: float = field(metadata=saved(NONNEGATIVE))
+    n_samples: float = field(metadata=saved(NONNEGATIVE_REAL))
     model: GaussianMixture = field(metadata=saved(MODEL_SETTINGS))
     counts: FloatArray
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
-    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
+    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES_SETTING))
     _state: MixtureState
     _prior: MixtureState
     _scaling: Scaling = field(metadata=saved(Part(Scaling)))

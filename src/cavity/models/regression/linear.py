@@ -18,7 +18,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
 from cavity.base.frozen_dataclasses import check_positive
 from cavity.base.public_objects import Public
-from cavity.base.records import POSITIVE, Made, Nullable, saved
+from cavity.base.records import POSITIVE_REAL, Made, Nullable, saved
 from cavity.base.rows import Rows
 from cavity.base.summary import make_inverse_gamma_marginals, tabulate_marginals
 from cavity.base.types import ArrayLike, Data, FloatOrArray
@@ -331,8 +331,10 @@ def _find_noise_misfit(arrays, settings, sizes):
     return None
 
 
-NOISE_SETTINGS = {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE}
-NOISE_SETTING = Made(lambda values: Gamma(*values), [POSITIVE, POSITIVE], lambda noise: [noise.shape, noise.rate])
+NOISE_SETTINGS = {"noise_variance": Nullable(POSITIVE_REAL), "noise_shape": POSITIVE_REAL, "noise_rate": POSITIVE_REAL}
+NOISE_SETTING = Made(
+    lambda values: Gamma(*values), [POSITIVE_REAL, POSITIVE_REAL], lambda noise: [noise.shape, noise.rate]
+)
 WEIGHTS_RECORD = WeightsPosterior.record
 
 

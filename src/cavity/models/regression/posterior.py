@@ -8,11 +8,22 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays, records
-from cavity.base.common_fields import CLASSES, ROLES
+from cavity.base.common_fields import CLASSES_SETTING, ROLES_SETTING
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
 from cavity.base.frozen_dataclasses import check_positive, set_fields
-from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nullable, integer, names, saved
+from cavity.base.records import (
+    FINITE_REAL,
+    POSITIVE_REAL,
+    REAL_LISTS,
+    TRUTH_VALUE,
+    Array,
+    Made,
+    Nullable,
+    integer,
+    names,
+    saved,
+)
 from cavity.base.results import VariationalPosterior, format_count
 from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -134,9 +145,14 @@ def check_prior(model):
     check_positive(model, "prior_shape", "prior_rate")
 
 
-PRIOR_SETTINGS = {"prior_variance": Nullable(NUMBERS), "ard": FLAG, "prior_shape": POSITIVE, "prior_rate": POSITIVE}
+PRIOR_SETTINGS = {
+    "prior_variance": Nullable(REAL_LISTS),
+    "ard": TRUTH_VALUE,
+    "prior_shape": POSITIVE_REAL,
+    "prior_rate": POSITIVE_REAL,
+}
 INTERCEPT_SETTING = records.Setting(
-    "true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value)
+    "true, false or a number above 0", lambda value: TRUTH_VALUE.test(value) or POSITIVE_REAL.test(value)
 )
 
 
@@ -174,13 +190,13 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     model: Any
     n_samples: int = field(metadata=saved(integer(1)))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("C"))))
-    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(CLASSES))
-    roles: dict[str, str] | None = field(default=None, metadata=saved(ROLES))
+    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(CLASSES_SETTING))
+    roles: dict[str, str] | None = field(default=None, metadata=saved(ROLES_SETTING))
     intercept_prior: tuple[float, float] | None = None
 
     record: ClassVar[Any] = records.Record(
         _list_arrays,
-        {"intercept?": INTERCEPT_SETTING, "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list)},
+        {"intercept?": INTERCEPT_SETTING, "intercept_prior?": Made(tuple, [FINITE_REAL, POSITIVE_REAL], list)},
         (_find_misfit,),
         {"alpha_": "alpha.", "intercept": "model.intercept", "intercept_prior": "intercept_prior"},
     )

@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.errors import check_within_range
 from cavity.base.frames import order_columns
 from cavity.base.lazy_scipy import special
-from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, integer, names, saved
+from cavity.base.records import POSITIVE_REAL, REAL_LISTS, Array, Nullable, integer, names, saved
 from cavity.base.results import SummaryMixin, VariationalPosterior, format_count
 from cavity.base.summary import make_gaussian_marginals, tabulate_estimates
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 MODEL_SETTINGS = {  # settings in files
     "n_components": integer(1, "K"),
-    "prior_variance": NUMBERS,
-    "prior_mean": NUMBERS,
-    "noise_variance": POSITIVE,
-    "weights": Nullable(NUMBERS),
+    "prior_variance": REAL_LISTS,
+    "prior_mean": REAL_LISTS,
+    "noise_variance": POSITIVE_REAL,
+    "weights": Nullable(REAL_LISTS),
     "learn": names(),
 }
 
@@ -79,7 +79,7 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
     variance: FloatArray = field(metadata=saved(Array("K", "positive")))
     weights: FloatArray = field(metadata=saved(Array("K", "shares")))
     counts: FloatArray = field(metadata=saved(Array("K")))
-    noise_variance: float = field(metadata=saved(POSITIVE))
+    noise_variance: float = field(metadata=saved(POSITIVE_REAL))
     prior_variance: FloatOrArray = field(metadata=saved(Array("() | K", "positive")))
     n_samples: int = field(metadata=saved(integer(1)))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))

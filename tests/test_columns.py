@@ -145,7 +145,7 @@ def test_files_from_before_there_were_names():
         arrays, settings = posterior.to_arrays()
         for name in ("columns", "classes", "intercept", "has_offset"):
             settings.pop(name, None)
-        old = saved.rebuilt(posterior.kind, dict(arrays), settings)
+        old = saved.rebuild(posterior.kind, dict(arrays), settings)
         assert old.columns is None
         method = rows_of(model)[0]
         np.testing.assert_array_equal(method(old, NEW), method(posterior, NEW))

@@ -16,7 +16,7 @@ import pytest
 from numpydoc.validate import validate
 
 import cavity
-from cavity.base.names import Public
+from cavity.base.public_objects import Public
 from cavity.models import saved
 
 SOURCE = Path(cavity.__file__).parent

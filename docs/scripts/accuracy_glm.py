@@ -15,7 +15,7 @@ from scipy.stats import qmc
 
 import cavity
 from cavity import data
-from cavity.base.scales import robust_spread
+from cavity.base.column_statistics import robust_spread
 from cavity.models.linear.defaults import INTERCEPT_VARIANCE_RATIO
 
 REPLICATES, DRAWS = 16, 1 << 14

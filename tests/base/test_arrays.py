@@ -10,11 +10,11 @@ from cavity.base import arrays
 
 def test_checks_say_what_they_are_about():
     for check in (
-        lambda: arrays.number("a", "x"),
-        lambda: arrays.integer(0, "x", low=1),
-        lambda: arrays.choice("a", "x", ("b",)),
-        lambda: arrays.finite_array(np.nan, "x"),
-        lambda: arrays.generator(None, "x"),
+        lambda: arrays.check_number("a", "x"),
+        lambda: arrays.check_integer(0, "x", low=1),
+        lambda: arrays.check_choice("a", "x", ("b",)),
+        lambda: arrays.check_finite_array(np.nan, "x"),
+        lambda: arrays.make_generator(None, "x"),
     ):
         with pytest.raises((ValueError, TypeError), match="^x must") as caught:
             check()
@@ -23,11 +23,11 @@ def test_checks_say_what_they_are_about():
 
 
 def test_settings_are_kept_as_what_compares_or_cannot_change():
-    assert arrays.as_tuple(np.array(2.0)) == 2.0
-    assert arrays.as_tuple(np.array([[1.0, 2.0]])) == ((1.0, 2.0),)
-    assert type(arrays.owned(np.array(2.0))) is float
+    assert arrays.to_tuple(np.array(2.0)) == 2.0
+    assert arrays.to_tuple(np.array([[1.0, 2.0]])) == ((1.0, 2.0),)
+    assert type(arrays.copy_read_only(np.array(2.0))) is float
     given = np.ones(2)
-    kept = arrays.owned(given)
+    kept = arrays.copy_read_only(given)
     given[0] = 5.0
     assert kept.tolist() == [1.0, 1.0]
     assert not kept.flags.writeable

@@ -8,7 +8,7 @@ from support.glms import GLM
 
 import cavity
 from cavity.base import frames
-from cavity.base.arrays import finite_array
+from cavity.base.arrays import check_finite_array
 from cavity.likelihoods import labels, noise
 from cavity.runs.executors import Threads
 from cavity.sources.sources import open_source
@@ -49,10 +49,10 @@ def column(frame, name):
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_numbers_of_several_types_side_by_side(library):
     frame = mixed(library)
-    np.testing.assert_array_equal(finite_array(frame, "X"), TRUTH)
+    np.testing.assert_array_equal(check_finite_array(frame, "X"), TRUTH)
     assert frames.names_of(frame) == ("flag", "size", "count")
     for j, name in enumerate(("flag", "size", "count")):
-        np.testing.assert_array_equal(finite_array(column(frame, name), "y"), TRUTH[:, j])
+        np.testing.assert_array_equal(check_finite_array(column(frame, name), "y"), TRUTH[:, j])
     with Threads(1) as threads:
         assert open_source(frame, "X", ndim=(2,)).summary(threads)[1].tolist() == [1.0, 1.5, 5.0]
 
@@ -107,8 +107,8 @@ def test_missing_values_are_named_by_row_and_column(library):
 
 
 def test_names_of_coefficients():
-    assert frames.coefficient_names(("a", "b"), 3, True) == ("intercept", "a", "b")
-    assert frames.coefficient_names(None, 2) == ("x1", "x2")
+    assert frames.name_coefficients(("a", "b"), 3, True) == ("intercept", "a", "b")
+    assert frames.name_coefficients(None, 2) == ("x1", "x2")
     assert MODELS["glm"](mixed("pandas"), Y).coefficient_names == ("flag", "size", "count")
     assert MODELS["linear"](TRUTH, Y).coefficient_names == ("x1", "x2", "x3")
 
@@ -141,7 +141,7 @@ def test_categories_are_refused_by_name():
         arrow.table({"a": [1, 2, 3], "city": arrow.array(text).dictionary_encode()}),
     ):
         with pytest.raises(TypeError, match="got categories in column 'city' .*their codes if the order counts"):
-            finite_array(frame, "X")
+            check_finite_array(frame, "X")
     for values, what in (
         (pd.to_datetime(["2020-01-01"] * 3), "dates"),
         (pd.to_timedelta([1, 2, 3]), "dates"),
@@ -150,11 +150,11 @@ def test_categories_are_refused_by_name():
         ([1.0, [], 2.0], "other values"),
     ):
         with pytest.raises(TypeError, match=f"got {what}.* in column 'b'"):
-            finite_array(pd.DataFrame({"a": [1, 2, 3], "b": values}), "X")
+            check_finite_array(pd.DataFrame({"a": [1, 2, 3], "b": values}), "X")
     with pytest.raises(TypeError, match="got other values in column 'b'"):
-        finite_array(arrow.table({"a": [1, 2], "b": [{"c": 1.0}, {"c": 2.0}]}), "X")
+        check_finite_array(arrow.table({"a": [1, 2], "b": [{"c": 1.0}, {"c": 2.0}]}), "X")
     with pytest.raises(TypeError, match="X must be data, got a lazy frame .*collect"):
-        finite_array(polars.DataFrame({"a": [1.0]}).lazy(), "X")
+        check_finite_array(polars.DataFrame({"a": [1.0]}).lazy(), "X")
 
 
 def test_decimals_sparse_columns_and_layouts():
@@ -165,15 +165,15 @@ def test_decimals_sparse_columns_and_layouts():
         arrow.table({"p": prices, "q": [1, 2, 3]}),
         pd.DataFrame({"p": pd.array(prices, dtype=pd.ArrowDtype(arrow.decimal128(5, 2))), "q": [1, 2, 3]}),
     ):
-        np.testing.assert_array_equal(frames.numbers(frame, "X"), [[1.25, 1.0], [np.nan, 2.0], [3.5, 3.0]])
+        np.testing.assert_array_equal(frames.to_numbers(frame, "X"), [[1.25, 1.0], [np.nan, 2.0], [3.5, 3.0]])
     sparse = pd.DataFrame({"a": pd.arrays.SparseArray([0.0, 0.0, 2.0]), "b": [1, 2, 3]})
-    np.testing.assert_array_equal(finite_array(sparse, "X"), [[0, 1], [0, 2], [2, 3]])
+    np.testing.assert_array_equal(check_finite_array(sparse, "X"), [[0, 1], [0, 2], [2, 3]])
     chunks = arrow.chunked_array([[1.0, 2.0], [3.0]])
-    np.testing.assert_array_equal(finite_array(chunks, "y"), [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(check_finite_array(chunks, "y"), [1.0, 2.0, 3.0])
     single = pd.DataFrame(np.ones((4, 2), dtype=np.float32))
     assert open_source(single, "X", ndim=(2,)).parts[0].array.dtype == np.float32  # converted block by block
     whole = np.ones((4, 2))
-    assert np.shares_memory(frames.numbers(pd.DataFrame(whole, copy=False), "X"), whole)
+    assert np.shares_memory(frames.to_numbers(pd.DataFrame(whole, copy=False), "X"), whole)
 
 
 def test_vectors_in_place_of_rows_are_told_what_to_do():
@@ -206,9 +206,9 @@ def test_rows_in_another_order_are_refused():
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, 0.0]}, index=[7, 8, 9])
     y = pd.Series([1, 0, 1], index=[9, 8, 7])
     with pytest.raises(ValueError, match="y has the index of X in another order.*y.loc\\[X.index\\]"):
-        frames.taken(frame, {"y": y})
+        frames.take_columns(frame, {"y": y})
     for good in (y.loc[frame.index], y.to_numpy(), y.reset_index(drop=True)):
-        assert frames.taken(frame, {"y": good})[1][0] is good
+        assert frames.take_columns(frame, {"y": good})[1][0] is good
 
 
 @pytest.mark.parametrize("kind", ["pandas", "arrow"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity.base.labels import coded, recoded, target_kind
+from cavity.base.labels import encode_labels, encode_new_labels, infer_target_kind
 from cavity.likelihoods import Gaussian, Likelihood, Logit, OrderedProbit, Probit, Step
 
 pd = pytest.importorskip("pandas")
@@ -45,11 +45,11 @@ BINARY = {
 
 @pytest.mark.parametrize("kind", BINARY)
 def test_texts_and_categories_are_two_classes(kind):
-    y, classes = coded(BINARY[kind], Probit())
+    y, classes = encode_labels(BINARY[kind], Probit())
     assert y.tolist() == [1.0, 0.0, 0.0, 1.0]
     assert classes == ("no", "yes")
-    assert recoded(BINARY[kind], Probit(), classes).tolist() == y.tolist()
-    assert target_kind(BINARY[kind]) == "binary"
+    assert encode_new_labels(BINARY[kind], Probit(), classes).tolist() == y.tolist()
+    assert infer_target_kind(BINARY[kind]) == "binary"
 
 
 @pytest.mark.parametrize("likelihood", [Probit(), Logit(), Step(), Own()], ids=lambda each: type(each).__name__)
@@ -63,7 +63,7 @@ def test_the_order_of_classes(likelihood):
         (pd.Categorical(["lo", "lo"], categories=["lo", "hi"]), ("lo", "hi"), [0, 0]),
         (pa.array(["b", "a"]).dictionary_encode(), ("a", "b"), [1, 0]),
     ):
-        found, kept = coded(y, likelihood)
+        found, kept = encode_labels(y, likelihood)
         assert (found.tolist(), kept) == (codes, classes)
         assert all(type(each) in (int, float, str) for each in kept)
 
@@ -77,15 +77,17 @@ def test_codes_stay_what_they_are():
         np.array([0.0, 1.0]),
         pd.Series([True, False], dtype="boolean"),
     ):
-        found, classes = coded(y, Probit())
+        found, classes = encode_labels(y, Probit())
         assert classes is None
         np.testing.assert_array_equal(found, np.asarray(y, dtype=float))
     y = np.array([0.0, 1.0])
-    assert coded(y, Probit())[0] is y
-    assert coded(y, Gaussian()) == (y, None) or coded(y, Gaussian())[0] is y
-    np.testing.assert_array_equal(coded(np.array([True, False], dtype=object), Probit())[0], [1, 0])
-    np.testing.assert_array_equal(coded([0, 2, 1], OrderedProbit([0.0, 1.0]))[0], [0, 2, 1])
-    np.testing.assert_array_equal(recoded([0, 1], Probit(), ("no", "yes")), [0, 1])  # numbers of known classes
+    assert encode_labels(y, Probit())[0] is y
+    assert encode_labels(y, Gaussian()) == (y, None) or encode_labels(y, Gaussian())[0] is y
+    np.testing.assert_array_equal(encode_labels(np.array([True, False], dtype=object), Probit())[0], [1, 0])
+    np.testing.assert_array_equal(encode_labels([0, 2, 1], OrderedProbit([0.0, 1.0]))[0], [0, 2, 1])
+    np.testing.assert_array_equal(
+        encode_new_labels([0, 1], Probit(), ("no", "yes")), [0, 1]
+    )  # numbers of known classes
 
 
 BAD = [
@@ -107,16 +109,16 @@ BAD = [
 @pytest.mark.parametrize(("y", "message"), BAD)
 def test_what_is_refused(y, message):
     with pytest.raises((ValueError, TypeError), match=f"y must hold {message}"):
-        coded(y, Probit())
+        encode_labels(y, Probit())
 
 
 def test_later_labels_are_those_of_the_fit():
     with pytest.raises(ValueError, match="y must hold the classes 'no', 'yes', got 'maybe' in row 1"):
-        recoded(["no", "maybe"], Probit(), ("no", "yes"))
+        encode_new_labels(["no", "maybe"], Probit(), ("no", "yes"))
     with pytest.raises(ValueError, match="y must hold the classes 2, 5, got 1 in row 1"):
-        recoded([2, 1], Probit(), (2, 5))
+        encode_new_labels([2, 1], Probit(), (2, 5))
     with pytest.raises(ValueError, match="numbers of the classes as in the fit, got 'no' in row 0"):
-        recoded(["no", "yes"], Probit(), None)
+        encode_new_labels(["no", "yes"], Probit(), None)
 
 
 GRADES = ["lo", "hi", "mid", "lo"]
@@ -131,21 +133,21 @@ ORDERED = {
 @pytest.mark.parametrize("kind", ORDERED)
 @pytest.mark.parametrize("likelihood", [OrderedProbit([-1.0, 1.0]), OrderedProbit()], ids=["given", "open"])
 def test_ordered_categories(kind, likelihood):
-    y, classes = coded(ORDERED[kind], likelihood)
+    y, classes = encode_labels(ORDERED[kind], likelihood)
     assert (y.tolist(), classes) == ([0.0, 2.0, 1.0, 0.0], ("lo", "mid", "hi"))
-    assert target_kind(ORDERED[kind]) == "ordered"
+    assert infer_target_kind(ORDERED[kind]) == "ordered"
 
 
 def test_an_order_is_needed():
     for y in (GRADES, pd.Categorical(GRADES), pl.Series(GRADES, dtype=pl.Categorical)):
         with pytest.raises(ValueError, match="ordered classes, got .*ordered=True.*Enum"):
-            coded(y, OrderedProbit([-1.0, 1.0]))
-        assert target_kind(y) == "classes"
-    assert coded(ORDERED["unused"], OrderedProbit([-1.0, 0.0, 1.0]))[1] == ("lo", "mid", "hi", "top")
+            encode_labels(y, OrderedProbit([-1.0, 1.0]))
+        assert infer_target_kind(y) == "classes"
+    assert encode_labels(ORDERED["unused"], OrderedProbit([-1.0, 0.0, 1.0]))[1] == ("lo", "mid", "hi", "top")
     with pytest.raises(ValueError, match="the 5 classes of the likelihood, got 'lo', 'mid', 'hi'"):
-        coded(ORDERED["unused"], OrderedProbit([-1.0, 0.0, 1.0, 2.0]))
+        encode_labels(ORDERED["unused"], OrderedProbit([-1.0, 0.0, 1.0, 2.0]))
     with pytest.raises(ValueError, match="two classes or more, got 'lo'"):
-        coded(pd.Categorical(["lo"], categories=["lo"], ordered=True), OrderedProbit())
+        encode_labels(pd.Categorical(["lo"], categories=["lo"], ordered=True), OrderedProbit())
 
 
 def test_kinds_of_targets():
@@ -158,7 +160,7 @@ def test_kinds_of_targets():
         (pd.Categorical(["a"], categories=["a", "b"]), "binary"),
         (pd.Series([1.5, 2.5, None], dtype="Float64"), "numbers"),
     ):
-        assert target_kind(y) == kind
+        assert infer_target_kind(y) == kind
 
 
 def test_models_speak_in_labels(tmp_path):

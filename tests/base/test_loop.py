@@ -25,32 +25,32 @@ def run(changes, complete=True, **options):
 
 def test_converged():
     outcome, _ = run([1, 0.1, 1e-3, 1e-9])
-    assert outcome.status[0] == loop.CONVERGED
+    assert outcome.status[0] == loop.CONVERGED_STATUS
     assert outcome.n_iter[0] == 3
     assert outcome.changes[:, 0].tolist() == [1, 0.1, 1e-3]
 
 
 def test_max_iter():
     outcome, _ = run([1, 0.4, 0.1, 0.04], max_iter=4)
-    assert outcome.status[0] == loop.MAX_ITER
+    assert outcome.status[0] == loop.MAX_ITER_STATUS
     assert outcome.n_iter[0] == 4
 
 
 def test_stuck_when_the_best_change_has_not_halved():
     outcome, _ = run([1, 0.4, 0.3, 0.25, 0.21, 0.1])
-    assert outcome.status[0] == loop.STUCK
+    assert outcome.status[0] == loop.STUCK_STATUS
     assert outcome.n_iter[0] == 5
 
 
 def test_an_incomplete_sweep_is_neither_convergence_nor_progress():
     outcome, _ = run([0.0] * 6, complete=False)
-    assert outcome.status[0] == loop.STUCK
+    assert outcome.status[0] == loop.STUCK_STATUS
     assert outcome.n_iter[0] == 3
 
 
 def test_problems_end_one_by_one():
     outcome, seen = run([[1, 1, 1], [1e-4, 0.4, 0.9], [5, 1e-4, 0.9], [5, 5, 0.9], [5, 5, 0.9]])
-    assert outcome.status.tolist() == [loop.CONVERGED, loop.CONVERGED, loop.STUCK]
+    assert outcome.status.tolist() == [loop.CONVERGED_STATUS, loop.CONVERGED_STATUS, loop.STUCK_STATUS]
     assert outcome.n_iter.tolist() == [2, 3, 4]
     assert [s.tolist() for s in seen] == [[True] * 3] * 2 + [[False, True, True], [False, False, True]]
     assert (outcome.changes[2:, 0] == 0).all()
@@ -63,19 +63,19 @@ def test_callback_can_stop():
         job=Job.checked(writing(calls, "change", stop=2)),
     )
     assert calls == [(1, 2.0), (2, 1.5)]
-    assert outcome.status.tolist() == [loop.STOPPED] * 2
+    assert outcome.status.tolist() == [loop.STOPPED_STATUS] * 2
 
 
 def test_nan_never_converges():
     outcome, _ = run([np.nan] * 5)
-    assert outcome.status[0] == loop.STUCK
+    assert outcome.status[0] == loop.STUCK_STATUS
 
 
 def test_warning_names_the_numbers():
     with pytest.warns(
         ConvergenceWarning, match=r"not converged for 1 of 2 problems: no progress \(last change 0.5, tol 0.1"
     ):
-        loop.warn_unconverged(np.array([loop.CONVERGED, loop.STUCK]), np.array([0.0, 0.5]), 0.1, 10)
+        loop.warn_unconverged(np.array([loop.CONVERGED_STATUS, loop.STUCK_STATUS]), np.array([0.0, 0.5]), 0.1, 10)
 
 
 def test_sweeps_that_are_left_follow_from_how_fast_changes_shrink():
@@ -91,9 +91,9 @@ def test_sweeps_that_are_left_follow_from_how_fast_changes_shrink():
 
 
 def test_passes_that_are_left():
-    assert loop.passes_left(8.0, 1.0, 0.5, 100) == pytest.approx(3.0)
-    assert loop.passes_left(1.0, 1.0, 0.5, 100) == 0.0
-    assert loop.passes_left(8.0, 0.0, 0.5, 100) is None
-    assert loop.passes_left(8.0, 1.0, 0.5, 2) is None
-    assert [loop.passes_left(8.0, 1.0, rate, 9) for rate in (0.0, 1.0, 1.5, np.nan)] == [None] * 4
-    assert loop.passes_left(np.inf, 1.0, 0.5, 9) is None
+    assert loop.estimate_passes_left(8.0, 1.0, 0.5, 100) == pytest.approx(3.0)
+    assert loop.estimate_passes_left(1.0, 1.0, 0.5, 100) == 0.0
+    assert loop.estimate_passes_left(8.0, 0.0, 0.5, 100) is None
+    assert loop.estimate_passes_left(8.0, 1.0, 0.5, 2) is None
+    assert [loop.estimate_passes_left(8.0, 1.0, rate, 9) for rate in (0.0, 1.0, 1.5, np.nan)] == [None] * 4
+    assert loop.estimate_passes_left(np.inf, 1.0, 0.5, 9) is None

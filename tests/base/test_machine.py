@@ -71,7 +71,7 @@ class Writers(RuleBasedStateMachine):
     def begin(self, number):
         """A writer opens its file."""
         stack = ExitStack()
-        file = stack.enter_context(persistence.whole_file(self.path))
+        file = stack.enter_context(persistence.open_whole_file(self.path))
         self.open.add(stack)
         self.abandoned = 0
         return stack, file, number

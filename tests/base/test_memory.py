@@ -28,25 +28,25 @@ def test_the_least_limit_of_a_group_and_those_it_is_in(lines, limits, expected, 
     (tmp_path / "cgroup").write_text(lines)
     for name, limit in limits.items():
         group(tmp_path / "groups" / name, "memory.max", limit)
-    assert memory._of_groups(tmp_path / "cgroup", tmp_path / "groups") == expected
+    assert memory._get_cgroup_bytes(tmp_path / "cgroup", tmp_path / "groups") == expected
 
 
 def test_the_first_version_has_a_tree_for_each_resource(tmp_path):
     (tmp_path / "cgroup").write_text("5:cpu,cpuacct:/a\n4:memory:/docker/a:b\n1:name=systemd:/a\n")
     group(tmp_path / "memory", "memory.limit_in_bytes", 9223372036854771712)  # which means none
     group(tmp_path / "memory/docker/a:b", "memory.limit_in_bytes", 7000)
-    assert memory._of_groups(tmp_path / "cgroup", tmp_path) == 7000
+    assert memory._get_cgroup_bytes(tmp_path / "cgroup", tmp_path) == 7000
 
 
 def test_systems_without_groups_have_the_memory_of_the_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "OF_PROCESS", tmp_path / "none")
-    assert 2**28 < memory.allowed() == memory._of_machine()
+    monkeypatch.setattr(memory, "CGROUPS_OF_PROCESS", tmp_path / "none")
+    assert 2**28 < memory.get_allowed_bytes() == memory._get_machine_bytes()
 
 
 def test_a_matrix_beyond_the_limit_of_the_group_is_refused(tmp_path, monkeypatch):
     (tmp_path / "cgroup").write_text("0::/job\n")
     group(tmp_path / "job", "memory.max", 10_000)
-    monkeypatch.setattr(memory, "OF_PROCESS", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "GROUPS", tmp_path)
+    monkeypatch.setattr(memory, "CGROUPS_OF_PROCESS", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "CGROUP_ROOT", tmp_path)
     with pytest.raises(MemoryError, match=r"shape \(60, 60\) needs 57600 bytes"):
         cavity.GaussianProcess("rbf").fit([[float(i)] for i in range(60)], range(60))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity.base.persistence import FORMAT
+from cavity.base.persistence import FILE_FORMAT_VERSION
 from cavity.models.saved import SAVED_KINDS
 
 FILES = Path(__file__).resolve().parents[1] / "golden" / "files"
@@ -26,4 +26,4 @@ def test_every_bit_of_an_old_file_comes_back(path):
 
 
 def test_there_is_a_file_of_each_kind_in_the_format_of_today():
-    assert {path.stem for path in (FILES / str(FORMAT)).glob("*.npz")} == {*SAVED_KINDS}
+    assert {path.stem for path in (FILES / str(FILE_FORMAT_VERSION)).glob("*.npz")} == {*SAVED_KINDS}

@@ -95,7 +95,7 @@ def test_a_folder_where_nothing_can_be_made(tmp_path):
 
 def test_an_empty_path_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for use in (paths.path_text, paths.resolve_output, paths.open_regular):
+    for use in (paths.decode_path, paths.resolve_output, paths.open_regular):
         with pytest.raises(ValueError, match="path must be the path of a file, got an empty string"):
             use("")
     assert list(tmp_path.iterdir()) == []

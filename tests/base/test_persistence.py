@@ -18,7 +18,7 @@ from support.glms import GLM
 import cavity
 from cavity import covariances, distributions
 from cavity.base import persistence
-from cavity.base.frozen import _arrays_in
+from cavity.base.frozen_dataclasses import _arrays_in
 from cavity.likelihoods import labels, noise
 from cavity.models import saved
 
@@ -62,7 +62,7 @@ def test_the_file_is_plain(tmp_path):
         header = json.loads(bytes(file["header"]))
         assert all(file[name].dtype.kind in "fiubU" for name in file.files)
     assert header["kind"] == "clutter"
-    assert header["format"] == persistence.FORMAT
+    assert header["format"] == persistence.FILE_FORMAT_VERSION
     assert header["cavity"] == cavity.__version__
     assert header["settings"]["model"]["prior_mean"] == [0.1, 0.2]
     umask = os.umask(0)
@@ -121,8 +121,8 @@ def test_long_names(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from cavity.base.persistence import whole_file
-with whole_file(sys.argv[1]) as file:
+from cavity.base.persistence import open_whole_file
+with open_whole_file(sys.argv[1]) as file:
     file.write(b"half")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -187,7 +187,7 @@ def test_kinds_that_are_not_read_say_what_to_do(kind, tmp_path):
 
 def test_newer_formats_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "file.npz"
-    monkeypatch.setattr(persistence, "FORMAT", persistence.FORMAT + 1)
+    monkeypatch.setattr(persistence, "FILE_FORMAT_VERSION", persistence.FILE_FORMAT_VERSION + 1)
     POSTERIORS["adf"]().save(path)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="format 3; this version reads up to format 2"):
@@ -265,7 +265,7 @@ def test_archives_of_other_members_than_the_header_says_name_a_few(tmp_path):
     path = tmp_path / "other.npz"
     header = {
         "kind": "glm",
-        "format": persistence.FORMAT,
+        "format": persistence.FILE_FORMAT_VERSION,
         "cavity": "0",
         "arrays": [f"a{i}" for i in range(3000)],
         "settings": {},

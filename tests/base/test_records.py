@@ -17,7 +17,7 @@ from cavity import covariances, distributions
 from cavity.base import records
 from cavity.base.records import Array, Made, Nullable, Record
 from cavity.likelihoods import labels, noise
-from cavity.models.saved import SAVED_KINDS, rebuilt
+from cavity.models.saved import SAVED_KINDS, rebuild
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(7, 2))
@@ -270,7 +270,7 @@ def changed_settings(value):
 
 def from_memory(arrays, header):
     """Return the posterior of these arrays and this header, without a file."""
-    return rebuilt(header["kind"], arrays, header["settings"])
+    return rebuild(header["kind"], arrays, header["settings"])
 
 
 def through(path):
@@ -612,9 +612,9 @@ def test_domains(domain, good, bad):
 def test_settings():
     form = {
         "n": records.integer(1, "N"),
-        "x?": Nullable(records.POSITIVE),
-        "pair": [records.NUMBER, records.one_of("a", "b")],
-        "inner": Made(lambda given: SimpleNamespace(**given), {"flag": records.FLAG}, vars),
+        "x?": Nullable(records.POSITIVE_REAL),
+        "pair": [records.FINITE_REAL, records.one_of("a", "b")],
+        "inner": Made(lambda given: SimpleNamespace(**given), {"flag": records.TRUTH_VALUE}, vars),
     }
     record = Record({"a": Array("N")}, form)
     good = {"n": 2, "x": 1, "pair": [1, "a"], "inner": {"flag": True}}

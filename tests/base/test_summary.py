@@ -9,7 +9,7 @@ from scipy import stats
 from support.tolerances import SOLVES
 
 from cavity.base import summary
-from cavity.base.summary import Table, number
+from cavity.base.summary import Table, format_number
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from cavity.base.summary import Table, number
     ],
 )
 def test_digits_are_those_the_sd_leaves(value, sd, text):
-    assert number(value, sd) == text
+    assert format_number(value, sd) == text
 
 
 def some(names=("a", "größe", "日本")):
@@ -84,11 +84,11 @@ def test_long_tables_are_cut_in_the_middle():
 
 def test_intervals_and_signs_are_those_of_the_distributions():
     mean, sd = np.array([1.0, -2.0]), np.array([0.5, 3.0])
-    known = summary.gaussian(("a", "b"), mean, sd)
+    known = summary.make_gaussian_marginals(("a", "b"), mean, sd)
     truth = stats.norm(mean, sd)
     np.testing.assert_allclose(known.interval(0.9), np.transpose(truth.interval(0.9)), rtol=SOLVES)
     np.testing.assert_allclose(known.positive, truth.sf(0), rtol=SOLVES)
-    sure = summary.gaussian(("a", "b", "c"), np.array([1.0, 0.0, -1.0]), np.zeros(3))
+    sure = summary.make_gaussian_marginals(("a", "b", "c"), np.array([1.0, 0.0, -1.0]), np.zeros(3))
     assert sure.positive.tolist() == [1.0, 0.0, 0.0]
     for level in (0.0, 1.0, 95, "0.9", np.nan):
         with pytest.raises((ValueError, TypeError), match="level"):
@@ -96,7 +96,7 @@ def test_intervals_and_signs_are_those_of_the_distributions():
 
 
 def test_columns_are_called_after_the_level():
-    table = summary.summarized("t", summary.gaussian(("a",), np.ones(1), np.ones(1)), 0.99)
+    table = summary.tabulate_marginals("t", summary.make_gaussian_marginals(("a",), np.ones(1), np.ones(1)), 0.99)
     assert list(table.columns) == ["mean", "sd", "0.5%", "99.5%", "P(>0)"]
 
 

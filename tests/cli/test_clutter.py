@@ -13,7 +13,7 @@ from support.tolerances import SLOPES
 
 import cavity
 from cavity import data
-from cavity.base.errors import about
+from cavity.base.errors import name_arguments
 from cavity.cli import options as shared
 
 SHIPPED = "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, motorcycle, newcomb, pima, sleepstudy"
@@ -350,5 +350,5 @@ def test_messages_speak_of_options():
         ("schedule must be known", ["schedule"], "schedule must be known"),
         ("model must be known", ["model"], "model must be known"),
     ):
-        assert shared.name_arguments_as_typed(about(ValueError(told), *arguments), given) == shown
+        assert shared.name_arguments_as_typed(name_arguments(ValueError(told), *arguments), given) == shown
     assert shared.name_arguments_as_typed(ValueError("n_threads"), given) == "n_threads"

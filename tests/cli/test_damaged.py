@@ -122,13 +122,13 @@ def test_arrays_of_other_things(tmp_path, capsys, command, array):
 def test_an_array_cut_short_while_it_is_read(tmp_path, capsys, monkeypatch):
     """A map of the file would end the process."""
     path = tmp_path / "x.npy"
-    matrix = arrays.matrix
+    matrix = arrays.allocate_matrix
 
     def cut(*arguments):
         os.truncate(path, 200)
         return matrix(*arguments)
 
-    monkeypatch.setattr(arrays, "matrix", cut)
+    monkeypatch.setattr(arrays, "allocate_matrix", cut)
     for command in ("clutter", "glm", "gp", "streaming-gp"):
         np.save(path, np.zeros((50_000, 3)))
         assert main([str(path) if word == "DATA" else word for word in COMMANDS[command]]) == 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cavity.base.errors import ConvergenceWarning
-from cavity.base.loop import CONVERGED, MAX_ITER
+from cavity.base.loop import CONVERGED_STATUS, MAX_ITER_STATUS
 from cavity.ep.fit_result import FitResult
 from cavity.ep.options import Options
 
@@ -15,7 +15,7 @@ def fit(status, changes):
 
 
 def test_what_is_not_known_is_none():
-    done = fit(CONVERGED, [1.0, 1e-9])
+    done = fit(CONVERGED_STATUS, [1.0, 1e-9])
     assert done.converged
     assert (done.tau, done.rho, done.loo) == (None, None, None)
 
@@ -27,6 +27,6 @@ def test_one_pass_leaves_nothing_to_do():
 
 
 def test_only_fits_that_did_not_converge_warn():
-    fit(CONVERGED, [1e-9]).warn(Options())
+    fit(CONVERGED_STATUS, [1e-9]).warn(Options())
     with pytest.warns(ConvergenceWarning, match="max_iter reached .last change 0.5, tol 1e-08, max_iter 7"):
-        fit(MAX_ITER, [1.0, 0.5]).warn(Options(max_iter=7))
+        fit(MAX_ITER_STATUS, [1.0, 0.5]).warn(Options(max_iter=7))

@@ -26,7 +26,7 @@ import scipy
 import cavity
 from cavity import covariances, likelihoods
 from cavity._core import BASELINE_VARIANT, CPU_LEVELS, variants
-from cavity.base.builds import blas_words
+from cavity.base.build_description import describe_blas
 
 TABLE = Path(__file__).with_name("bits.json")
 OTHERS = (  # machines that this one can pretend to be
@@ -169,7 +169,7 @@ def elsewhere(**settings):
 
 def here():
     """Words for what the bits of linear algebra depend on."""
-    return f"NumPy {np.__version__}, SciPy {scipy.__version__}, {blas_words()}"
+    return f"NumPy {np.__version__}, SciPy {scipy.__version__}, {describe_blas()}"
 
 
 def check():

@@ -9,9 +9,9 @@ import numpy as np
 
 import cavity
 from cavity import distributions
-from cavity.base.persistence import FORMAT
+from cavity.base.persistence import FILE_FORMAT_VERSION
 
-FILES = Path(__file__).resolve().parent / "files" / str(FORMAT)
+FILES = Path(__file__).resolve().parent / "files" / str(FILE_FORMAT_VERSION)
 rng = np.random.default_rng(0)
 X = rng.normal(size=(12, 2))
 Y = X @ [1.0, -1.0] + rng.normal(size=12)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cavity.base.persistence import host
+from cavity.base.persistence import get_host_name
 from cavity.jobs import locks
 from cavity.jobs.locks import Lock
 
@@ -41,10 +41,10 @@ def test_a_lock_is_held_by_one_and_leaves_nothing(path):
 
 def test_a_process_that_has_ended_holds_nothing(path):
     lock = Lock(path)
-    for left in (f"{ended()} {host()}", "", "half a wor"):
+    for left in (f"{ended()} {get_host_name()}", "", "half a wor"):
         lock.path.write_text(left)
         assert lock.take() is None
-        assert lock.path.read_text() == f"{os.getpid()} {host()}"
+        assert lock.path.read_text() == f"{os.getpid()} {get_host_name()}"
         lock.drop()
 
 

@@ -10,7 +10,7 @@ from support.tolerances import AT_REST, EARLY
 import cavity
 from cavity import covariances, likelihoods
 from cavity.base.observation_digest import ObservationDigest
-from cavity.models.saved import rebuilt
+from cavity.models.saved import rebuild
 
 RNG = np.random.default_rng(0)
 X = np.column_stack([np.ones(60), RNG.normal(size=60)])
@@ -319,7 +319,7 @@ def test_files_keep_the_digest_and_those_without_one_are_compared_as_before(tmp_
 def test_a_digest_in_a_file_is_checked(entry):
     arrays, settings = NORMAL.to_arrays()
     with pytest.raises(ValueError, match="observation_digest"):
-        rebuilt("glm", arrays, settings | {"observation_digest": entry})
+        rebuild("glm", arrays, settings | {"observation_digest": entry})
 
 
 # ------------------------------------------------------------------------------------------ evidences of updates

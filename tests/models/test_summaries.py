@@ -11,7 +11,7 @@ from support.tolerances import AT_REST, SOLVES
 import cavity
 from cavity import covariances, likelihoods
 from cavity.base import summary
-from cavity.base.summary import estimate_interval, values_table
+from cavity.base.summary import estimate_interval, tabulate_estimates
 from cavity.models.hyperparameters import choose_scale
 
 RNG = np.random.default_rng(2)
@@ -98,7 +98,9 @@ def test_the_noise_of_a_regression():
     frame = posterior.summary(level=0.8).below.to_frame()
     assert frame.loc["noise_variance"].tolist() == pytest.approx([truth.mean(), truth.std(), *truth.interval(0.8)])
     assert cavity.LinearRegression(intercept=False, noise_variance=1.0).fit(X, X[:, 0]).summary().below is None
-    few = summary.summarized("", summary.inverse_gamma(("a",), np.array([1.5]), np.array([1.0])), 0.9)
+    few = summary.tabulate_marginals(
+        "", summary.make_inverse_gamma_marginals(("a",), np.array([1.5]), np.array([1.0])), 0.9
+    )
     assert few.columns["mean"].tolist() == pytest.approx([2.0])
     assert repr(few).splitlines()[2].split()[:2] == ["a", "2"]  # no sd
 
@@ -143,7 +145,8 @@ def test_intervals_of_what_was_learnt():
     assert scales == ["log", "logit"]
     assert choose_scale("thresholds[0]", likelihoods.OrderedProbit()) == "as it is"
     assert choose_scale("corr(a, b | g)", likelihoods.Probit()) == "Fisher z"
-    table = values_table("", learnt.names, learnt.values, learnt.sd, scales=[*scales, "as it is", "log"], level=0.8)
+    columns = learnt.names, learnt.values, learnt.sd
+    table = tabulate_estimates("", *columns, scales=[*scales, "as it is", "log"], level=0.8)
     assert list(table.columns) == ["value", "standard error", "10%", "90%"]
     logit = stats.norm(np.log(9.0), 0.05 / 0.09).ppf([0.1, 0.9])
     wanted = [

@@ -99,9 +99,10 @@ def test_plot_of_every_posterior(name):
 
 
 def test_every_kind_of_posterior_has_a_picture():
-    from cavity.base.results import POSTERIORS
 
-    assert set(POSTERIORS) == set(posterior_figures.PLAN_BY_KIND)
+    from cavity.base.results import POSTERIOR_CLASSES
+
+    assert set(POSTERIOR_CLASSES) == set(posterior_figures.PLAN_BY_KIND)
 
 
 def test_intervals_are_those_of_the_summary():

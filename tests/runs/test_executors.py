@@ -461,7 +461,7 @@ def test_the_limit_holds_for_libraries_that_are_loaded_under_it():
     out = script(
         BLAS.replace("import scipy.linalg\n", "import sys\n").replace("2, user", "3, user")
         + """
-from cavity.base.lazy import lapack
+from cavity.base.lazy_scipy import lapack
 with single_blas():
     print("scipy" in sys.modules, counts())
     lapack.dpotrf

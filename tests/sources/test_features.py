@@ -70,7 +70,7 @@ def test_files_give_the_bits_of_an_array(paths, settings, options, monkeypatch):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_columns_of_two_values_in_files_and_collections_have_their_own_scale(tmp_path, weighted, monkeypatch):
-    monkeypatch.setattr("cavity.base.scales.NUMBERS_TOGETHER", 4 * 7000)  # three blocks and a part of one
+    monkeypatch.setattr("cavity.base.column_statistics.NUMBERS_PER_BLOCK", 4 * 7000)  # three blocks and a part of one
     rng = np.random.default_rng(5)
     n = 24_000
     rows = np.column_stack([rng.normal(size=n), rng.random(n) < 0.001, rng.choice([-0.3, 2.0], n), np.zeros(n)])

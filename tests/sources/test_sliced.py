@@ -118,7 +118,7 @@ def test_nothing_is_loaded_as_a_whole_without_a_word(tmp_path, kind):
     data = KINDS[kind](tmp_path)
     assert arrays.is_sliced(data)
     with pytest.raises(TypeError, match=r"must be in memory here, got a .* of shape \(500, 4\); give numpy.asarray\(X"):
-        arrays.data_array(data, "X", (2,))
+        arrays.check_data_array(data, "X", (2,))
     dataset = Dataset.open(data, {"y": KINDS["slices"](tmp_path)})
     rows, y = dataset.X, dataset.column("y")
     assert rows.shape == y.shape == (N, 4)
@@ -143,9 +143,9 @@ def test_what_is_in_memory_is_not_sliced():
     ):
         assert not arrays.is_sliced(data)
     with pytest.raises(TypeError, match="must be dense here, got a sparse matrix .*; give X.toarray"):
-        arrays.data_array(scipy.sparse.csr_array(X), "X", (2,))
+        arrays.check_data_array(scipy.sparse.csr_array(X), "X", (2,))
     with pytest.raises(TypeError, match="must be in memory here, got a Source .*; give X.rows"):
-        arrays.data_array(cavity.source(X), "X", (2,))
+        arrays.check_data_array(cavity.source(X), "X", (2,))
 
 
 REFUSED = {

@@ -3,7 +3,7 @@
 import numpy as np
 
 import cavity
-from cavity.base.rows import Rows, design_matrix
+from cavity.base.rows import Rows, check_design_matrix
 from cavity.likelihoods import labels, noise
 from cavity.models.glm.problem import GLMProblem
 
@@ -16,7 +16,7 @@ def GLM(likelihood, prior_mean=0.0, prior_variance=1.0, approximation="full"):
 
 def problem_of(model, X, y, offset=None, sample_weight=None):
     """What a fit of these rows is given."""
-    rows = Rows.checked(model.likelihood, design_matrix(X, model.approximation), y, offset, sample_weight)
+    rows = Rows.checked(model.likelihood, check_design_matrix(X, model.approximation), y, offset, sample_weight)
     return GLMProblem.of(model, rows)
 
 

@@ -11,20 +11,20 @@ from operator import add
 import numpy as np
 
 from cavity.base.argument_names import suggest_names
-from cavity.base.errors import NotPositiveDefiniteError, about
-from cavity.base.frames import column_words, names_of
-from cavity.base.frames import numbers as frame_numbers
-from cavity.base.lazy import lapack
-from cavity.base.memory import allowed as _memory
+from cavity.base.errors import NotPositiveDefiniteError, name_arguments
+from cavity.base.frames import describe_column, names_of
+from cavity.base.frames import to_numbers as frame_numbers
+from cavity.base.lazy_scipy import lapack
+from cavity.base.memory import get_allowed_bytes as _memory
 
-CHECK_NUMBERS = 1 << 20  # per finiteness check, so that no mask of the size of the data is built
-TILE = 512  # rows and columns of a matrix looked at together with their mirror image
-ASYMMETRY = 1e-10  # of a matrix, relative to its diagonal, that passes for rounding
+NUMBERS_PER_FINITE_CHECK = 1 << 20  # per finiteness check, so that no mask of the size of the data is built
+SYMMETRY_TILE_ROWS = 512  # rows and columns of a matrix looked at together with their mirror image
+MAX_RELATIVE_ASYMMETRY = 1e-10  # of a matrix, relative to its diagonal, that passes for rounding
 
 
-def wrong(name, words, kind=ValueError):
+def error_of(name, words, kind=ValueError):
     """Return the error that says the words of an argument."""
-    return about(kind(f"{name} {words}"), name)
+    return name_arguments(kind(f"{name} {words}"), name)
 
 
 def is_masked(value):
@@ -42,7 +42,7 @@ def check_real(value, name):
     try:
         array = np.asarray(value)
     except ValueError as error:  # rows of different lengths
-        raise wrong(name, f"must be an array of real numbers ({error})") from error
+        raise error_of(name, f"must be an array of real numbers ({error})") from error
     check_dtype(array.dtype, name)
     return array
 
@@ -60,7 +60,7 @@ def _check_in_memory(value, name):
         words, cure = f"in memory here, got a {kind}", f"numpy.asarray({name})"
     else:
         return
-    raise wrong(name, f"must be {words} of shape {value.shape}; give {cure} if that fits into memory", TypeError)
+    raise error_of(name, f"must be {words} of shape {value.shape}; give {cure} if that fits into memory", TypeError)
 
 
 def is_sliced(value):
@@ -83,10 +83,10 @@ def is_sliced(value):
 def check_dtype(dtype, name):
     """Raise TypeError unless the dtype is one of real numbers."""
     if dtype.kind not in "biuf":
-        raise wrong(name, f"must hold real numbers, got dtype {dtype}", TypeError)
+        raise error_of(name, f"must hold real numbers, got dtype {dtype}", TypeError)
 
 
-def one_column(given, name="X"):
+def hint_one_column(given, name="X"):
     """Return words about what makes one column of a vector, which may be one of a data frame."""
     column = f"{name}.to_frame()" if hasattr(given, "to_frame") else f"{name}[:, None]"
     row = f"{name}.to_frame().T" if hasattr(given, "iloc") else f"numpy.reshape({name}, (1, -1))"
@@ -97,59 +97,61 @@ def check_ndim(array, name, ndim, given=None):
     """Raise ValueError unless the array that was `given` has one of the numbers of dimensions in `ndim`."""
     if array.ndim not in ndim:
         wanted = " or ".join(str(n) for n in ndim)
-        hint = f"; {one_column(given, name)}" if array.ndim == 1 and ndim == (2,) else ""
+        hint = f"; {hint_one_column(given, name)}" if array.ndim == 1 and ndim == (2,) else ""
         hint = hint if name.isidentifier() else ""
-        raise wrong(name, f"must have {wanted} dimension(s), got shape {array.shape}{hint}")
+        raise error_of(name, f"must have {wanted} dimension(s), got shape {array.shape}{hint}")
 
 
-def real_array(value, name):
+def check_real_array(value, name):
     """Return `value` as an aligned float64 ndarray (no copy if it is one); numbers of any real type are accepted."""
     array = check_real(value, name).astype(np.float64, copy=False)
     return array if array.flags.aligned else array.copy()
 
 
-def finite_array(value, name, ndim=None):
+def check_finite_array(value, name, ndim=None):
     """Return `value` as float64, free of nan and infinity and, if given, of a number of dimensions in `ndim`."""
-    array = real_array(value, name)
+    array = check_real_array(value, name)
     if ndim is not None:
         check_ndim(array, name, ndim)
     check_finite(array, name, names_of(value))
     return array
 
 
-def positive_array(value, name):
+def check_positive_array(value, name):
     """Return `value` as float64, all of it positive and finite."""
-    array = finite_array(value, name)
+    array = check_finite_array(value, name)
     if not np.all(array > 0):
-        raise wrong(name, f"must be positive, got {array[~(array > 0)][0]}")
+        raise error_of(name, f"must be positive, got {array[~(array > 0)][0]}")
     return array
 
 
 def check_finite(array, name, columns=None):
     """Raise ValueError naming the first entry of `array` that is nan or infinite, by the name of its column if any."""
     rows = array.reshape(1) if array.ndim == 0 else array
-    index = first_nonfinite(rows)
+    index = find_nonfinite(rows)
     if index is not None:
-        raise wrong(name, f"must be finite, got {found(rows[index], name, index if array.ndim else (), columns)}")
+        raise error_of(
+            name, f"must be finite, got {describe_bad_entry(rows[index], name, index if array.ndim else (), columns)}"
+        )
 
 
-def where(name, index, columns=None):
+def describe_entry(name, index, columns=None):
     """Return words for an entry of an array: X[3, 1], or row 3, column 'height' of X if the columns have names."""
     if columns is None:
         return f"{name}[{', '.join(map(str, index))}]" if index else name
     row, *rest = index
-    return f"{', '.join([f'row {row}', *(column_words(j, columns) for j in rest)])} of {name}"
+    return f"{', '.join([f'row {row}', *(describe_column(j, columns) for j in rest)])} of {name}"
 
 
-def found(value, name, index, columns=None):
+def describe_bad_entry(value, name, index, columns=None):
     """Return words for an entry that should not be there."""
-    place = where(name, index, columns)
+    place = describe_entry(name, index, columns)
     return f"{place} = {value}" if columns is None else f"{value} in {place}"
 
 
-def first_nonfinite(rows):
+def find_nonfinite(rows):
     """Return the index of the first entry of rows (N, ...) that is nan or infinite, as a tuple, or None."""
-    step = max(1, CHECK_NUMBERS * len(rows) // max(rows.size, 1))
+    step = max(1, NUMBERS_PER_FINITE_CHECK * len(rows) // max(rows.size, 1))
     for start in range(0, len(rows), step):
         bad = ~np.isfinite(rows[start : start + step])
         if bad.any():
@@ -158,20 +160,20 @@ def first_nonfinite(rows):
     return None
 
 
-def data_array(value, name, ndim):
+def check_data_array(value, name, ndim):
     """Return data as an array of real numbers in its own dtype: finite, not empty, `ndim` one of the given.
 
     float64 data are not copied, float32 and integers are converted block by block where they are used.
     """
-    array = unread_array(value, name, ndim)
+    array = check_data_shape(value, name, ndim)
     check_finite(array, name, names_of(value))
     return array
 
 
-def unread_array(value, name, ndim):
-    """Return data as `data_array` does, without having looked at the numbers."""
+def check_data_shape(value, name, ndim):
+    """Return data as `check_data_array` does, without having looked at the numbers."""
     if is_masked(value):
-        raise wrong(
+        raise error_of(
             name, "must not be a masked array; drop the masked points first, for example x.compressed()", TypeError
         )
     array = check_real(value, name)
@@ -183,7 +185,7 @@ def unread_array(value, name, ndim):
 def check_not_empty(shape, name):
     """Raise ValueError for the shape of an empty array."""
     if 0 in shape:
-        raise wrong(name, f"must not be empty, got shape {shape}")
+        raise error_of(name, f"must not be empty, got shape {shape}")
 
 
 def copy_real(array, out):
@@ -192,68 +194,68 @@ def copy_real(array, out):
         np.copyto(out, array, casting="same_kind")
 
 
-def number(value, name, *, low=-np.inf, high=np.inf, closed_low=False, closed_high=False):
+def check_number(value, name, *, low=-np.inf, high=np.inf, closed_low=False, closed_high=False):
     """Return `value` as a float inside the interval (low, high), ends included where said."""
     if not isinstance(value, numbers.Real | np.ndarray) or np.ndim(value) != 0:
-        raise wrong(name, f"must be a number, got {value!r}", TypeError)
+        raise error_of(name, f"must be a number, got {value!r}", TypeError)
     result = float(value)
     above = result >= low if closed_low else result > low
     below = result <= high if closed_high else result < high
     if not (above and below):
         left, right = "[" if closed_low else "(", "]" if closed_high else ")"
-        raise wrong(name, f"must be in {left}{low:g}, {high:g}{right}, got {result!r}")
+        raise error_of(name, f"must be in {left}{low:g}, {high:g}{right}, got {result!r}")
     return result
 
 
-def integer(value, name, *, low):
+def check_integer(value, name, *, low):
     """Return `value` as an int, at least `low`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise wrong(name, f"must be an integer, got {value!r}", TypeError)
+        raise error_of(name, f"must be an integer, got {value!r}", TypeError)
     if value < low:
-        raise wrong(name, f"must be at least {low}, got {value}")
+        raise error_of(name, f"must be at least {low}, got {value}")
     return int(value)
 
 
-def flag(value, name):
+def check_flag(value, name):
     """Return `value` as a bool."""
     if not isinstance(value, bool | np.bool_):
-        raise wrong(name, f"must be True or False, got {value!r}", TypeError)
+        raise error_of(name, f"must be True or False, got {value!r}", TypeError)
     return bool(value)
 
 
-def choice(value, name, options):
+def check_choice(value, name, options):
     """Return `value` if it is one of the strings in `options`."""
     if not isinstance(value, str) or value not in options:
         wanted = ", ".join(repr(option) for option in options)
-        raise wrong(name, f"must be one of {wanted}, got {value!r}{suggest_names(value, options)}")
+        raise error_of(name, f"must be one of {wanted}, got {value!r}{suggest_names(value, options)}")
     return value
 
 
-def vector(value, name, size):
+def check_vector(value, name, size):
     """Return a number or `size` numbers as a float64 vector of length `size`, finite."""
-    array = finite_array(value, name, ndim=(0, 1))
+    array = check_finite_array(value, name, ndim=(0, 1))
     if array.ndim == 1 and array.shape != (size,):
-        raise wrong(name, f"must be a number or have shape ({size},) like a data point, got {array.shape}")
+        raise error_of(name, f"must be a number or have shape ({size},) like a data point, got {array.shape}")
     return np.ascontiguousarray(np.broadcast_to(array, (size,)))
 
 
-def shaped(value, name, shape):
+def check_shaped(value, name, shape):
     """Return `value` as a finite float64 array in C order, of exactly that shape."""
-    array = finite_array(value, name)
+    array = check_finite_array(value, name)
     if array.shape != shape:
-        raise wrong(name, f"must have shape {shape}, got {array.shape}")
+        raise error_of(name, f"must have shape {shape}, got {array.shape}")
     return np.ascontiguousarray(array)
 
 
-def matrix(shape, what, way_out=""):
+def allocate_matrix(shape, what, way_out=""):
     """Return a float64 matrix to be filled, or raise MemoryError with the bytes it needs.
 
     `what` begins the message, `way_out` ends it.
     """
-    return matrices(1, shape, what, way_out)[0]
+    return allocate_matrices(1, shape, what, way_out)[0]
 
 
-def matrices(count, shape, what, way_out="", argument=""):
+def allocate_matrices(count, shape, what, way_out="", argument=""):
     """Return several such matrices, or raise MemoryError with the bytes they need together, by that argument."""
     needed = 8 * count * shape[0] * shape[1]
     try:
@@ -262,16 +264,16 @@ def matrices(count, shape, what, way_out="", argument=""):
         return [np.empty(shape) for _ in range(count)]
     except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
         words = f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}"
-        raise about(MemoryError(words), argument) from None
+        raise name_arguments(MemoryError(words), argument) from None
 
 
-def output(value, name, shape):
+def check_output_array(value, name, shape):
     """Return `value`, which has to be a writeable float64 array of that shape in C order."""
     if not isinstance(value, np.ndarray):
-        raise wrong(name, f"must be an array, got {type(value).__name__}", TypeError)
+        raise error_of(name, f"must be an array, got {type(value).__name__}", TypeError)
     good = value.shape == shape and value.dtype == np.float64 and value.flags.carray
     if not good:
-        raise wrong(
+        raise error_of(
             name,
             f"must be a writeable float64 array of shape {shape} in C order, got shape {value.shape}, "
             f"dtype {value.dtype}, writeable={value.flags.writeable}, C order={value.flags.c_contiguous}",
@@ -279,20 +281,20 @@ def output(value, name, shape):
     return value
 
 
-def symmetric(value, name, size=None, *, copy=True):
+def check_symmetric(value, name, size=None, *, copy=True):
     """Return `value` as a finite symmetric float64 matrix in C order, of `size` rows if given.
 
     One that is symmetric up to rounding is replaced by its symmetric part. With copy=False an aligned float64 matrix in
     C or Fortran order that is symmetric to the last bit is returned as it is, or as its transpose.
     """
     if len(shape := getattr(value, "shape", ())) == 2:  # MemoryError before the numbers are looked at
-        matrices(1, shape, f"{name} as a float64 matrix", argument=name)
-    matrix = data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
+        allocate_matrices(1, shape, f"{name} as a float64 matrix", argument=name)
+    matrix = check_data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
     wanted = matrix.shape[:1] * 2 if size is None else (size, size)
     if matrix.shape != wanted:
         rows = "n >= 1" if size is None else f"n = {size}"
-        raise wrong(name, f"must have shape (n, n) with {rows}, got {matrix.shape}")
-    tiles = [slice(start, start + TILE) for start in range(0, len(matrix), TILE)]
+        raise error_of(name, f"must have shape (n, n) with {rows}, got {matrix.shape}")
+    tiles = [slice(start, start + SYMMETRY_TILE_ROWS) for start in range(0, len(matrix), SYMMETRY_TILE_ROWS)]
     pairs = [(a, b) for i, a in enumerate(tiles) for b in tiles[i:]]
     if all(np.array_equal(matrix[a, b], matrix[b, a].T) for a, b in pairs):
         ordered = matrix.T if matrix.flags.f_contiguous else matrix
@@ -301,10 +303,12 @@ def symmetric(value, name, size=None, *, copy=True):
     for a, b in pairs:
         upper, lower = matrix[a, b], matrix[b, a].T
         with np.errstate(over="ignore"):
-            bad = np.abs(upper - lower) > ASYMMETRY * np.maximum(np.abs(upper), np.outer(scale[a], scale[b]))
+            bad = np.abs(upper - lower) > MAX_RELATIVE_ASYMMETRY * np.maximum(
+                np.abs(upper), np.outer(scale[a], scale[b])
+            )
         if bad.any():
             i, j = np.argwhere(bad)[0] + (a.start, b.start)
-            raise wrong(name, f"must be symmetric, got {name}[{i}, {j}] = {matrix[i, j]} and {matrix[j, i]}")
+            raise error_of(name, f"must be symmetric, got {name}[{i}, {j}] = {matrix[i, j]} and {matrix[j, i]}")
         mean[a, b] = 0.5 * upper + 0.5 * lower
         mean[b, a] = mean[a, b].T
     return mean
@@ -320,12 +324,12 @@ def cholesky(matrix, name):
     return factor
 
 
-def partition(value, name, size):
+def check_partition(value, name, size):
     """Return lists of indices as a tuple of index arrays that hold each of 0..size-1 once, none of them empty."""
     try:
         parts = [np.asarray(each) for each in value]
     except (TypeError, ValueError):
-        raise wrong(name, f"must be a sequence of lists of coordinates, got {value!r}", TypeError) from None
+        raise error_of(name, f"must be a sequence of lists of coordinates, got {value!r}", TypeError) from None
     owner = np.full(size, -1)
     for k, part in enumerate(parts):
         if part.ndim != 1 or part.size == 0 or part.dtype.kind not in "iu":
@@ -334,38 +338,40 @@ def partition(value, name, size):
             if not 0 <= index < size:
                 raise ValueError(f"{name}[{k}] must hold coordinates in 0..{size - 1}, got {index}")
             if owner[index] >= 0:
-                raise wrong(name, f"must not overlap: coordinate {index} is in {name}[{owner[index]}] and {name}[{k}]")
+                raise error_of(
+                    name, f"must not overlap: coordinate {index} is in {name}[{owner[index]}] and {name}[{k}]"
+                )
             owner[index] = k
     if np.any(owner < 0):
-        raise wrong(name, f"must cover every coordinate: {np.argmin(owner >= 0)} is missing")
+        raise error_of(name, f"must cover every coordinate: {np.argmin(owner >= 0)} is missing")
     return tuple(part.astype(np.intp) for part in parts)
 
 
-def permutation(value, name, size):
+def check_permutation(value, name, size):
     """Return `value` as an index array that holds each of 0..size-1 once."""
     array = np.asarray(value)
     if array.dtype.kind not in "iu" or array.shape != (size,):
-        raise wrong(name, f"must be a permutation of range({size}), got dtype {array.dtype} and shape {array.shape}")
+        raise error_of(name, f"must be a permutation of range({size}), got dtype {array.dtype} and shape {array.shape}")
     if size and not np.array_equal(np.sort(array), np.arange(size)):
-        raise wrong(name, f"must hold each of 0..{size - 1} once")
+        raise error_of(name, f"must hold each of 0..{size - 1} once")
     return np.ascontiguousarray(array, dtype=np.intp)
 
 
-def generator(rng, name="rng"):
+def make_generator(rng, name="rng"):
     """Return a numpy Generator from a seed or a Generator; randomness is never implicit."""
     if isinstance(rng, np.random.Generator):
         return rng
     if isinstance(rng, numbers.Integral) and not isinstance(rng, bool) and rng >= 0:
         return np.random.default_rng(int(rng))
-    raise wrong(name, f"must be a seed (a non-negative integer) or a numpy.random.Generator, got {rng!r}", TypeError)
+    raise error_of(name, f"must be a seed (a non-negative integer) or a numpy.random.Generator, got {rng!r}", TypeError)
 
 
-def added(values):
+def add_in_order(values):
     """Return the sum of numbers, from left to right; the built-in sum compensates for rounding from Python 3.12 on."""
     return reduce(add, values, 0.0)
 
 
-def as_tuple(array):
+def to_tuple(array):
     """Return an array as nested tuples of floats, which compare and hash; one without axes as the float."""
     return _as_tuples(np.asarray(array, dtype=float).tolist())
 
@@ -374,12 +380,12 @@ def _as_tuples(value):
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
-def owned(array):
+def copy_read_only(array):
     """Return a read-only copy of an array; one without axes as the float."""
-    return read_only(array.copy()) if array.ndim else float(array)
+    return make_read_only(array.copy()) if array.ndim else float(array)
 
 
-def read_only(array):
+def make_read_only(array):
     """Return `array` with its writeable flag cleared."""
     array = np.asarray(array)
     array.flags.writeable = False

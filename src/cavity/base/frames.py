@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 NUMBER_TYPES = re.compile(r"(sparse\[)?(u?int(?!128)\d|float|double|halffloat|bool|decimal|null)")
-REFUSED = (  # kinds of columns that are no numbers, and what to do about them
+REFUSED_COLUMN_TYPES = (  # kinds of columns that are no numbers, and what to do about them
     (
         re.compile("categor|dictionary|enum"),
         "categories",
@@ -33,10 +33,10 @@ SHOWN_AS_MISSING = ("None", "nan", "NaT", "<NA>")  # how missing entries are sho
 DATE_TYPE_NAMES = re.compile("date|timestamp")  # how types of dates begin
 DATE_AS_TEXT = re.compile(r"\d{4}-\d\d?-\d\d?")
 TURN_TEXT_INTO_DAYS = "turn them into numbers, as days since a first day; pandas.to_datetime makes dates of text"
-LABELS = "labels need a likelihood of classes, probit for two of them, ordered-probit for ordered ones"
-TURNED = 1 << 20  # most numbers of columns that are turned into rows together, 8 MB
-NAMES_SHOWN = 8  # most names in a message
-NEEDED = ("offset", "exposure")  # what predictions want again where a fit had it
+CLASSES_NEEDED_HINT = "labels need a likelihood of classes, probit for two of them, ordered-probit for ordered ones"
+MAX_NUMBERS_CONVERTED_AT_ONCE = 1 << 20  # most numbers of columns that are turned into rows together, 8 MB
+MAX_NAMES_SHOWN = 8  # most names in a message
+ROLES_NEEDED_AGAIN = ("offset", "exposure")  # what predictions want again where a fit had it
 
 
 def names_of(X):
@@ -50,17 +50,17 @@ def names_of(X):
     return None
 
 
-def repeated(names):
+def find_repeated(names):
     """The first of some names that is there twice, None if there is none."""
     seen = set()
     return next((each for each in names if each in seen or seen.add(each)), None)
 
 
-def only_column(table):
+def take_only_column(table):
     """Return the column of a table that has only one; else the table."""
     if table is None or isinstance(table, np.ndarray | str):  # nearly always
         return table
-    return column_at(table, 0) if len(names_of(table) or ()) == 1 else table
+    return get_column_at(table, 0) if len(names_of(table) or ()) == 1 else table
 
 
 def name_of(column):
@@ -72,7 +72,7 @@ def name_of(column):
     return None if name is None or name == "" else (str(name),)
 
 
-def taken(X, given, columns=None, roles=None):
+def take_columns(X, given, columns=None, roles=None):
     """Take out of a table the columns that arguments name; what is left is X.
 
     Parameters
@@ -106,11 +106,11 @@ def taken(X, given, columns=None, roles=None):
     if type(X) is np.ndarray and all(value is None or type(value) is np.ndarray for value in given.values()):
         return X, tuple(given.values()), roles  # nearly always
     names, roles = names_of(X), roles or {}
-    given = {argument: only_column(value) for argument, value in given.items()}
+    given = {argument: take_only_column(value) for argument, value in given.items()}
     if names is None:
         for argument, value in given.items():
             if isinstance(value, str):
-                numbers(X, "X")  # TypeError for a lazy frame
+                to_numbers(X, "X")  # TypeError for a lazy frame
                 raise ValueError(
                     f"{argument}={value!r} is the name of a column, but X ({type(X).__name__}) has none: give a data "
                     f"frame as X, or an array as {argument}"
@@ -120,27 +120,31 @@ def taken(X, given, columns=None, roles=None):
     for argument, value in given.items():
         _check_order(X, argument, value)
         remembered = value is None and argument in roles
-        wanted = _named(argument, roles[argument] if remembered else value, names, len(X))
+        wanted = _match_names(argument, roles[argument] if remembered else value, names, len(X))
         missing, twice = ([each for each in wanted if names.count(each) == n] for n in (0, 2))
-        if missing and remembered and argument in NEEDED:
+        if missing and remembered and argument in ROLES_NEEDED_AGAIN:
             words = f"the {argument} of the fit, or give {argument}"
-            raise ValueError(f"X must have the column {some(missing)}, {words}; it has {some(names)}")
+            raise ValueError(f"X must have the column {join_names(missing)}, {words}; it has {join_names(names)}")
         if missing and remembered:
             continue
         if missing or twice:
-            words = f"no column {some(missing)}; it has {some(names)}" if missing else f"two columns {some(twice)}"
+            words = (
+                f"no column {join_names(missing)}; it has {join_names(names)}"
+                if missing
+                else f"two columns {join_names(twice)}"
+            )
             raise ValueError(f"{argument}={value!r}: X has {words}")
         if wanted:
             index = [names.index(each) for each in wanted]
-            values[argument] = picked(X, index) if len(index) > 1 else column_at(X, *index)
+            values[argument] = pick_columns(X, index) if len(index) > 1 else get_column_at(X, *index)
             found[argument] = wanted[0] if len(wanted) == 1 else wanted
     out = {each for role in (found | roles).values() for each in ((role,) if isinstance(role, str) else role)}
     out -= set(columns or ())
     left = [j for j, each in enumerate(names) if each not in out]
     if out and not left:
-        raise ValueError(f"X must have columns beside {some(names)}, which other arguments take")
-    X = X if len(left) == len(names) else picked(X, left)
-    return in_order(X, columns), tuple(values.values()), found | roles or None
+        raise ValueError(f"X must have columns beside {join_names(names)}, which other arguments take")
+    X = X if len(left) == len(names) else pick_columns(X, left)
+    return order_columns(X, columns), tuple(values.values()), found | roles or None
 
 
 def _check_order(X, argument, value):
@@ -154,7 +158,7 @@ def _check_order(X, argument, value):
         )
 
 
-def _named(argument, value, names, n):
+def _match_names(argument, value, names, n):
     """Return the names of columns that the value of an argument is, as a tuple, empty if it is no name."""
     if isinstance(value, str):
         return (value,)
@@ -166,7 +170,7 @@ def _named(argument, value, names, n):
     return ()
 
 
-def in_order(X, columns, name="X"):
+def order_columns(X, columns, name="X"):
     """Return X with its columns in the order of those of a fit, if both have names; else as it is.
 
     Raises
@@ -178,37 +182,41 @@ def in_order(X, columns, name="X"):
     if names is None or columns is None or names == columns:
         return X
     for given, whose in ((names, name), (columns, "the fit")):
-        twice = repeated(given)
+        twice = find_repeated(given)
         if twice is not None:
             raise ValueError(f"{name} must have the columns of the fit, but {whose} has two that are called {twice!r}")
     missing = [each for each in columns if each not in names]
     if missing:
-        raise ValueError(f"{name} must have the columns of the fit: {some(missing)} missing; there is {some(names)}")
+        raise ValueError(
+            f"{name} must have the columns of the fit: {join_names(missing)} missing; there is {join_names(names)}"
+        )
     unknown = [each for each in names if each not in columns]
     if unknown:
-        raise ValueError(f"{name} must have the columns of the fit only, {some(columns)}, got {some(unknown)} too")
-    return picked(X, [names.index(each) for each in columns])
+        raise ValueError(
+            f"{name} must have the columns of the fit only, {join_names(columns)}, got {join_names(unknown)} too"
+        )
+    return pick_columns(X, [names.index(each) for each in columns])
 
 
-def check_alike(names, others, what="columns"):
+def check_same_names(names, others, what="columns"):
     """Return the names that two posteriors share, where one has any; ValueError if they differ, in names or order."""
     if names is not None and others is not None and names != others:
-        raise ValueError(f"other must be of the {what} {some(names)}, in this order, got {some(others)}")
+        raise ValueError(f"other must be of the {what} {join_names(names)}, in this order, got {join_names(others)}")
     return others if names is None else names
 
 
-def column_words(j, columns=None):
+def describe_column(j, columns=None):
     """Return words for a column of X: its name, or else its number, which counts from 0 like those of rows."""
     return f"column {columns[j]!r}" if columns else f"column {j} (counted from 0)"
 
 
-def coefficient_names(columns, n, intercept=False):
+def name_coefficients(columns, n, intercept=False):
     """Return the names of n weights: "intercept" for the first if there is one, then the columns, or x1, x2, ..."""
     first = ("intercept",) if intercept else ()
     return first + (tuple(f"x{j + 1}" for j in range(n - len(first))) if columns is None else columns)
 
 
-def data_frame(columns, index=None):
+def make_data_frame(columns, index=None):
     """Return columns by names as a pandas data frame; ImportError says how to install pandas."""
     try:
         import pandas
@@ -217,7 +225,7 @@ def data_frame(columns, index=None):
     return pandas.DataFrame(columns, index=index)
 
 
-def numbers(value, name):
+def to_numbers(value, name):
     """Return a table as an array (N, D) and a column as one (N,), nan for what is missing; other values as they are.
 
     Raises
@@ -233,11 +241,11 @@ def numbers(value, name):
     if not is_table(value):
         return value
     check_numbers(value, name)
-    out = own_array(value, copy=None)
-    return converted(value) if out is None else out
+    out = to_uniform_array(value, copy=None)
+    return convert_rows(value) if out is None else out
 
 
-def with_days(X):
+def convert_dates(X):
     """Return X with dates as days since 1970-01-01 in UTC, nan for missing ones; anything else as it is.
 
     Parameters
@@ -256,7 +264,7 @@ def with_days(X):
         For columns of neither dates nor numbers beside dates.
     """
     if isinstance(X, np.ndarray):
-        return _days(X) if X.dtype.kind == "M" else X
+        return _to_days(X) if X.dtype.kind == "M" else X
     names = names_of(X)
     if names is None or hasattr(X, "block_rows"):
         return X
@@ -266,14 +274,14 @@ def with_days(X):
         return X
     out = np.empty(shape_of(X))
     for j in np.flatnonzero(are_dates):
-        out[:, j] = _days(columns[j])
+        out[:, j] = _to_days(columns[j])
     if not are_dates.all():
         rest = np.flatnonzero(~are_dates).tolist()
-        out[:, rest] = numbers(picked(X, rest), "X")
+        out[:, rest] = to_numbers(pick_columns(X, rest), "X")
     return out
 
 
-def _days(dates):
+def _to_days(dates):
     """Days since 1970-01-01 of an array or a column of dates."""
     since = np.asarray(dates, dtype="datetime64[us]") - np.datetime64(0, "us")
     return since / np.timedelta64(1, "D")
@@ -290,21 +298,21 @@ def is_table(value):
 def check_numbers(table, name):
     """Raise TypeError for a table or a column that does not hold numbers, naming the column and what to do about it."""
     names = names_of(table)
-    twice = repeated(names or ())
+    twice = find_repeated(names or ())
     if twice is not None:
         raise ValueError(f"{name} must have columns of different names, got two that are called {twice!r}; rename one")
     columns = [table] if names is None else columns_of(table, range(len(names)))
     for j, column in enumerate(columns):
         dtype = dtype_of(column)
-        kind = None if _is_plain(dtype) else _refused(column)
+        kind = None if _is_plain(dtype) else _find_refusal(column)
         if kind is not None:
             what, cure = kind
             where = f"dtype {dtype} ({what})" if names is None else f"{what} in column {names[j]!r} (dtype {dtype})"
-            cure = LABELS if name == "y" and what in ("categories", "text") else cure
+            cure = CLASSES_NEEDED_HINT if name == "y" and what in ("categories", "text") else cure
             raise TypeError(f"{name} must hold real numbers, got {where}; {cure}")
 
 
-def own_array(table, copy=False):
+def to_uniform_array(table, copy=False):
     """Return the numbers of a pandas frame of one of NumPy's types in that type, None for others; copy=False: a view.
 
     Without a copy there is one only where the frame has all columns in one array.
@@ -323,11 +331,11 @@ def shape_of(table):
     return (len(table),) if names is None else (len(table), len(names))
 
 
-def converted(table, start=0, stop=None, out=None):
+def convert_rows(table, start=0, stop=None, out=None):
     """Return some rows of a checked table (n, D) or column (n,) as float64, in `out` if given; nan is missing."""
     stop = len(table) if stop is None else stop
     out = np.empty((stop - start, *shape_of(table)[1:])) if out is None else out
-    step = max(1, TURNED // (out.shape[1] if out.ndim > 1 else 1))
+    step = max(1, MAX_NUMBERS_CONVERTED_AT_ONCE // (out.shape[1] if out.ndim > 1 else 1))
     for low in range(start, stop, step):
         high = min(low + step, stop)
         rows = table.iloc[low:high] if hasattr(table, "iloc") else table.slice(low, high - low)
@@ -335,12 +343,12 @@ def converted(table, start=0, stop=None, out=None):
         by_columns = np.empty((1 if out.ndim == 1 else out.shape[1], high - low))  # turned at once: faster
         with np.errstate(over="ignore", invalid="ignore"):  # what float64 cannot hold becomes infinite
             for column, target in zip(columns, by_columns, strict=True):
-                target[:] = _column(column, dtype_of(column))
+                target[:] = _convert_column(column, dtype_of(column))
         out[low - start : high - start] = by_columns.T.reshape(high - low, *out.shape[1:])
     return out
 
 
-def _column(column, dtype):
+def _convert_column(column, dtype):
     """A column of numbers as an array."""
     if hasattr(dtype, "na_value"):  # an extension type of pandas
         return column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -348,7 +356,7 @@ def _column(column, dtype):
     return array.astype(np.float64) if array.dtype.kind == "O" else array  # None is missing, a Decimal a number
 
 
-def column_at(table, j):
+def get_column_at(table, j):
     """Return a column of a table, by its number."""
     return next(columns_of(table, [j]))
 
@@ -363,7 +371,7 @@ def columns_of(frame, index):
     return (columns[j] for j in index)
 
 
-def picked(frame, index):
+def pick_columns(frame, index):
     """A table with some columns of another, by their numbers."""
     if hasattr(frame, "block_rows"):  # a source
         return frame.columns(index)
@@ -377,10 +385,10 @@ def dtype_of(column):
     return getattr(column, "dtype", getattr(column, "type", None))
 
 
-def holds_numbers(column):
+def has_numbers(column):
     """Whether the type of a column is one of numbers or truth values, nullable ones included."""
     dtype = dtype_of(column)
-    return _is_plain(dtype) or _refused(column) is None
+    return _is_plain(dtype) or _find_refusal(column) is None
 
 
 def _is_plain(dtype):
@@ -388,12 +396,12 @@ def _is_plain(dtype):
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
 
-def _refused(column):
+def _find_refusal(column):
     """What a column holds if that is no numbers, and what to do about it; else None."""
     if NUMBER_TYPES.match(str(dtype_of(column)).lower()):
         return None
     word = _type_word(column)
-    kind = next((what, cure) for pattern, what, cure in REFUSED if pattern.match(word))
+    kind = next((what, cure) for pattern, what, cure in REFUSED_COLUMN_TYPES if pattern.match(word))
     is_date = kind[0] == "text" and DATE_AS_TEXT.match(str(_first_value(column)))
     return ("dates as text", TURN_TEXT_INTO_DAYS) if is_date else kind
 
@@ -409,7 +417,7 @@ def _first_value(column):
     return next((value for value in column if str(value) not in SHOWN_AS_MISSING), None)
 
 
-def some(names):
+def join_names(names):
     """The first of several names, in quotes."""
-    shown = ", ".join(map(repr, names[:NAMES_SHOWN])) or "none"
-    return f"{shown} and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else shown
+    shown = ", ".join(map(repr, names[:MAX_NAMES_SHOWN])) or "none"
+    return f"{shown} and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else shown

@@ -10,7 +10,7 @@ from numbers import Real
 import numpy as np
 
 from cavity.base import frames
-from cavity.base.arrays import is_masked, wrong
+from cavity.base.arrays import error_of, is_masked
 
 HOW_TO_ORDER = (
     "say their order: pandas.Categorical(y, categories=[lowest, ..., highest], ordered=True), a polars.Enum, or the "
@@ -32,22 +32,22 @@ class Labels:
         """Read a column of that name; ValueError or TypeError for a row without a label, or one that is none."""
         if type(y) is np.ndarray and y.dtype.kind in "biuf":  # nearly always
             return cls(y)
-        declared, ordered = _categories(y)
+        declared, ordered = _read_categories(y)
         dtype = frames.dtype_of(y)
         if declared is None and dtype is None:
             array = np.asarray(y)
             if array.dtype.kind not in "USO" or array.ndim == 0:
                 return cls(array)
-        elif declared is None and str(dtype) != "object" and frames.holds_numbers(y):
-            return cls(np.asarray(frames.numbers(y, name)))
-        values = _objects(y)
+        elif declared is None and str(dtype) != "object" and frames.has_numbers(y):
+            return cls(np.asarray(frames.to_numbers(y, name)))
+        values = _to_objects(y)
         try:
             kinds = list(dict.fromkeys(values))
         except TypeError:
             raise TypeError(f"{name} must hold one label a row, got {values[0]!r} in row 0") from None
         if any(map(_is_missing, kinds)):
             row = next(i for i, each in enumerate(values) if _is_missing(each))
-            raise wrong(name, f"must hold a label in every row, got {values[row]} in row {row}")
+            raise error_of(name, f"must hold a label in every row, got {values[row]} in row {row}")
         if declared is not None:
             return cls(values, [each for each in declared if each in set(kinds)], declared, ordered)
         if all(isinstance(each, Real) for each in kinds):
@@ -55,7 +55,7 @@ class Labels:
         try:
             return cls(values, sorted(kinds))
         except TypeError:
-            raise TypeError(f"{name} must hold labels that can be sorted, got {frames.some(kinds)}") from None
+            raise TypeError(f"{name} must hold labels that can be sorted, got {frames.join_names(kinds)}") from None
 
     @property
     def are_numbers(self):
@@ -70,10 +70,10 @@ class Labels:
             return np.array([number[each] for each in values])
         except KeyError:
             row = next(i for i, each in enumerate(values) if each not in number)
-        raise wrong("y", f"must hold the classes {frames.some(classes)}, got {values[row]!r} in row {row}")
+        raise error_of("y", f"must hold the classes {frames.join_names(classes)}, got {values[row]!r} in row {row}")
 
 
-def coded(y, likelihood):
+def encode_labels(y, likelihood):
     """Return the y of a fit as its likelihood takes it, and what its class numbers stand for.
 
     Parameters
@@ -99,13 +99,13 @@ def coded(y, likelihood):
         return y, None
     labels, count = Labels.of(y), likelihood.n_classes
     binary = count == 2 and not is_ordered(likelihood)
-    if labels.kinds is None and not (binary and labels.are_numbers and not _are_codes(labels.values)):
+    if labels.kinds is None and not (binary and labels.are_numbers and not _are_binary_codes(labels.values)):
         return labels.values, None
-    classes = _two(labels) if binary else _in_order(labels, count)
-    return labels.codes(classes), tuple(_plain(each) for each in classes)
+    classes = _find_two_classes(labels) if binary else _find_ordered_classes(labels, count)
+    return labels.codes(classes), tuple(_to_python(each) for each in classes)
 
 
-def recoded(y, likelihood, classes):
+def encode_new_labels(y, likelihood, classes):
     """Return later labels as the likelihood takes them, given the `classes` of the fit; ValueError for unknown ones."""
     if classes is None and type(y) is np.ndarray and y.dtype.kind in "biuf":  # nearly always
         return y
@@ -115,11 +115,11 @@ def recoded(y, likelihood, classes):
     if labels.kinds is None and (not labels.are_numbers or classes is None or all(isinstance(c, str) for c in classes)):
         return labels.values
     if classes is None:
-        raise wrong("y", f"must hold the numbers of the classes as in the fit, got {labels.values[0]!r} in row 0")
+        raise error_of("y", f"must hold the numbers of the classes as in the fit, got {labels.values[0]!r} in row 0")
     return labels.codes(classes)
 
 
-def target_kind(y):
+def infer_target_kind(y):
     """Return what a target is, by which a likelihood can be chosen.
 
     Parameters
@@ -155,41 +155,45 @@ def is_ordered(likelihood):
     return "increasing" in likelihood.parameters.values()
 
 
-def _are_codes(values):
+def _are_binary_codes(values):
     """Whether numbers are -1 and 1, or 0 and 1."""
     return bool(np.all(np.abs(values) == 1) or np.all((values == 0) | (values == 1)))
 
 
-def _two(labels):
+def _find_two_classes(labels):
     """Return the two values of binary labels, in order."""
     kinds = labels.kinds
     if kinds is None:
         if not np.isfinite(labels.values).all():
             row = int(np.argmin(np.isfinite(labels.values)))
-            raise wrong("y", f"must hold a label in every row, got {labels.values[row]} in row {row}")
+            raise error_of("y", f"must hold a label in every row, got {labels.values[row]} in row {row}")
         kinds = np.unique(labels.values).tolist()
     kinds = labels.declared if len(kinds) != 2 == len(labels.declared or ()) else kinds
     if len(kinds) == 1:
         hint = "; where later rows hold the other one, give a categorical of both"
-        raise wrong("y", f"must hold two classes, got {kinds[0]!r} in every row{hint}")
+        raise error_of("y", f"must hold two classes, got {kinds[0]!r} in every row{hint}")
     if len(kinds) != 2:
         hint = "" if labels.kinds else "; counts and real numbers want another likelihood"
-        raise wrong("y", f"must hold two classes, got {len(kinds)} different values: {frames.some(kinds)}{hint}")
+        raise error_of(
+            "y", f"must hold two classes, got {len(kinds)} different values: {frames.join_names(kinds)}{hint}"
+        )
     return kinds
 
 
-def _in_order(labels, count):
+def _find_ordered_classes(labels, count):
     """Return the values of ordered labels, of which there are to be so many, or if that is None two or more."""
     if not labels.ordered:
-        raise wrong("y", f"must hold ordered classes, got {frames.some(labels.kinds)} without an order; {HOW_TO_ORDER}")
+        raise error_of(
+            "y", f"must hold ordered classes, got {frames.join_names(labels.kinds)} without an order; {HOW_TO_ORDER}"
+        )
     for kinds in (labels.kinds, labels.declared):
         if len(kinds) == count or (count is None and len(kinds) > 1):
             return kinds
     wanted = "two classes or more" if count is None else f"the {count} classes of the likelihood"
-    raise wrong("y", f"must hold {wanted}, got {frames.some(labels.kinds)}")
+    raise error_of("y", f"must hold {wanted}, got {frames.join_names(labels.kinds)}")
 
 
-def _categories(y):
+def _read_categories(y):
     """Return the categories of a column that says them in order, and whether the order means something; else None."""
     dtype = frames.dtype_of(y)
     if hasattr(dtype, "ordered") and hasattr(y, "to_pylist"):  # an Arrow dictionary, in the order of appearance if not
@@ -202,7 +206,7 @@ def _categories(y):
     return None, False
 
 
-def _objects(y):
+def _to_objects(y):
     """Return a column as a list of Python's objects."""
     method = next((name for name in ("to_pylist", "tolist", "to_list") if hasattr(y, name)), None)
     return list(y) if method is None else getattr(y, method)()
@@ -214,7 +218,7 @@ def _is_missing(value):
     )
 
 
-def _plain(value):
+def _to_python(value):
     """Return a label as Python's own object, a whole number as an int."""
     value = value.item() if isinstance(value, np.generic) else value
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -10,9 +10,14 @@ import numpy as np
 
 from cavity.base.errors import ConvergenceWarning, warn
 
-CONVERGED, MAX_ITER, STUCK, STOPPED = "converged", "max_iter reached", "no progress", "stopped by callback"
+CONVERGED_STATUS, MAX_ITER_STATUS, STUCK_STATUS, STOPPED_STATUS = (
+    "converged",
+    "max_iter reached",
+    "no progress",
+    "stopped by callback",
+)
 
-TREND = 5  # sweeps whose mean rate says how many are left
+SWEEPS_OF_TREND = 5  # sweeps whose mean rate says how many are left
 ROUNDING_CHANGE = 1e-9  # changes below it may have stopped halving because of rounding: no reason to look elsewhere
 
 
@@ -37,7 +42,7 @@ class Outcome:
     @property
     def converged(self):
         """Whether the stopping rule was met."""
-        return self.status == CONVERGED
+        return self.status == CONVERGED_STATUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
         that decides how they continue, and `restore(state)` puts it back.
     """
     patience = patience / options.damping
-    status = np.full(n_problems, MAX_ITER, dtype=object)
+    status = np.full(n_problems, MAX_ITER_STATUS, dtype=object)
     n_iter = np.zeros(n_problems, dtype=np.intp)
     best, waited = np.full(n_problems, np.inf), np.zeros(n_problems)
     active = np.ones(n_problems, dtype=bool)
@@ -83,12 +88,12 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
         holder.restore(kept["holder"])
         status, changes = kept["status"].astype(object), [*kept["changes"]]
         n_iter, best, waited = (kept[name].copy() for name in ("n_iter", "best", "waited"))
-        active = status == MAX_ITER
+        active = status == MAX_ITER_STATUS
     while True:
         if changes:  # told once more after a kill: it may be that nobody has heard it
-            left = partial(_sweeps_left, changes, options)
+            left = partial(_estimate_sweeps_left, changes, options)
             if options.job.after(len(changes), change=changes[-1].max, rows=n_rows, left=left):
-                status[active] = STOPPED
+                status[active] = STOPPED_STATUS
                 break
         if not active.any() or len(changes) >= options.max_iter:
             break
@@ -100,22 +105,22 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
         best = np.where(halved, change, best)
         waited = np.where(halved, 0, waited + 1)
         done = (change <= options.tol) & complete
-        status[active & done] = CONVERGED
-        status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING_CHANGE))] = STUCK
-        active = status == MAX_ITER
+        status[active & done] = CONVERGED_STATUS
+        status[active & ~done & (waited >= patience) & ~(complete & (change <= ROUNDING_CHANGE))] = STUCK_STATUS
+        active = status == MAX_ITER_STATUS
         if holder is not None:
             counters = {"n_iter": n_iter, "best": best, "waited": waited}
-            options.job.keep(partial(_kept, status, changes, counters, holder))
+            options.job.keep(partial(_checkpoint_state, status, changes, counters, holder))
     return Iteration(status, n_iter, np.array(changes).reshape(-1, n_problems))
 
 
-def _kept(status, changes, counters, holder):
+def _checkpoint_state(status, changes, counters, holder):
     """Return what `iterate` goes on with: copies, as it changes its own."""
     counters = {name: each.copy() for name, each in counters.items()}
     return counters | {"status": status.astype(str), "changes": np.array(changes), "holder": holder.checkpoint_state()}
 
 
-def passes_left(gap, tol, rate, most):
+def estimate_passes_left(gap, tol, rate, most):
     """Return how many passes bring a gap that shrinks by `rate` in each to tol; None if unknown, or if above `most`."""
     if not (0.0 < rate < 1.0 and np.isfinite(gap)):
         return None
@@ -125,19 +130,19 @@ def passes_left(gap, tol, rate, most):
     return left if left <= most else None
 
 
-def _sweeps_left(changes, options):
+def _estimate_sweeps_left(changes, options):
     """Return how many sweeps are left if the largest changes go on shrinking as they did in the last ones."""
-    steps = min(TREND, len(changes) - 1)
+    steps = min(SWEEPS_OF_TREND, len(changes) - 1)
     last, before = float(changes[-1].max()), float(changes[-1 - steps].max())
     if steps == 0 or not before > 0:
         return None
-    return passes_left(last, options.tol, (last / before) ** (1.0 / steps), options.max_iter - len(changes))
+    return estimate_passes_left(last, options.tol, (last / before) ** (1.0 / steps), options.max_iter - len(changes))
 
 
 def warn_unconverged(status, change, tol, max_iter):
     """Issue the ConvergenceWarning for problems whose status is not CONVERGED, at the line that called `fit`."""
     status = np.atleast_1d(status)
-    failed = status != CONVERGED
+    failed = status != CONVERGED_STATUS
     if failed.any():
         many = f" for {failed.sum()} of {failed.size} problems" if failed.size > 1 else ""
         warn(

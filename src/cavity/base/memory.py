@@ -5,15 +5,15 @@ from functools import cache
 from math import inf
 from pathlib import Path, PurePosixPath
 
-OF_PROCESS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+CGROUPS_OF_PROCESS, CGROUP_ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
-def allowed():
+def get_allowed_bytes():
     """Return the bytes that this process may take, inf if that is not known."""
-    return min(_of_machine(), _of_groups(OF_PROCESS, GROUPS))
+    return min(_get_machine_bytes(), _get_cgroup_bytes(CGROUPS_OF_PROCESS, CGROUP_ROOT))
 
 
-def _of_machine():
+def _get_machine_bytes():
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -21,7 +21,7 @@ def _of_machine():
 
 
 @cache  # a process seldom changes its group, and files take longer than a small matrix
-def _of_groups(of_process, groups):
+def _get_cgroup_bytes(of_process, groups):
     """The least limit of the groups of a process and of those they are in, in both versions of control groups."""
     try:
         lines = of_process.read_text().splitlines()
@@ -33,11 +33,11 @@ def _of_groups(of_process, groups):
         if controllers in ("", "memory"):
             folder, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
             inner = PurePosixPath(place).relative_to("/")
-            limits += [_limit(folder / each / name) for each in (inner, *inner.parents)]
+            limits += [_read_limit(folder / each / name) for each in (inner, *inner.parents)]
     return min(limits)
 
 
-def _limit(path):
+def _read_limit(path):
     """The number in a file; inf where there is no file, as in containers that see their own group only, or no limit."""
     try:
         words = path.read_text().strip()

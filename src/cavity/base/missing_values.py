@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.arrays import wrong
-from cavity.base.frames import some
-from cavity.base.records import TABLE, Made, integer
+from cavity.base.arrays import error_of
+from cavity.base.frames import join_names
+from cavity.base.records import JSON_OBJECT, Made, integer
 
 MISSING_CHOICES = ("raise", "drop")  # what fits do about rows without a value
 
@@ -34,7 +34,7 @@ class DroppedRows:
 
 DROPPED_ROWS_SETTING = Made(
     lambda settings: DroppedRows(settings["n_rows"], settings["columns"]),
-    {"n_rows": integer(1), "columns": TABLE},
+    {"n_rows": integer(1), "columns": JSON_OBJECT},
     lambda dropped: {"n_rows": dropped.n_rows, "columns": dropped.columns},
 )
 
@@ -94,7 +94,7 @@ def complete_rows(columns, missing, argument="data"):
     ValueError
         If a row is without a value, and missing is "raise"; if none is left.
     """
-    arrays.choice(missing, "missing", MISSING_CHOICES)
+    arrays.check_choice(missing, "missing", MISSING_CHOICES)
     masks = {
         name: missing_mask(column) for name, column in columns.items() if np.ndim(column) or hasattr(column, "__len__")
     }
@@ -107,9 +107,11 @@ def complete_rows(columns, missing, argument="data"):
         gaps = [(name, counts[name], int(np.argmax(mask))) for name, mask in list(masks.items())[:3]]
         described = "; ".join(f"{name!r} in {count} of {n} rows, the first is row {row}" for name, count, row in gaps)
         message = f"must have a value in every row, got missing values of {described}"
-        raise wrong(argument, f"{message}; missing='drop' leaves such rows out")
+        raise error_of(argument, f"{message}; missing='drop' leaves such rows out")
     index = np.flatnonzero(~np.any(list(masks.values()), axis=0))
     if not len(index):
-        names = some(list(counts))
-        raise wrong(argument, f"must have rows without missing values, got none: each has no value in one of {names}")
+        names = join_names(list(counts))
+        raise error_of(
+            argument, f"must have rows without missing values, got none: each has no value in one of {names}"
+        )
     return index, DroppedRows(n - len(index), counts)

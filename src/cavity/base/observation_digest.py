@@ -59,7 +59,7 @@ class ObservationDigest:
         out, room = cls(), np.empty((3, min(len(rows), ROWS_PER_CHUNK)), dtype=np.uint32)
         for start in range(0, len(rows), ROWS_PER_CHUNK):
             chunk = rows[start : start + ROWS_PER_CHUNK]
-            out += cls(len(chunk), *_sums(chunk, *room[:, : len(chunk)]))
+            out += cls(len(chunk), *_sum_digests(chunk, *room[:, : len(chunk)]))
         return out
 
     def __add__(self, later: ObservationDigest) -> ObservationDigest:
@@ -74,7 +74,7 @@ def join_digests(first: ObservationDigest | None, later: ObservationDigest | Non
     return None if first is None or later is None else first + later
 
 
-def _sums(rows, single, digests, product):
+def _sum_digests(rows, single, digests, product):
     """Return the sum and the polynomial of the digests of rows (n,) or (n, C); the others are room, uint32 (n,)."""
     digests[:], numbers = 0, single.view(np.float32)
     with np.errstate(over="ignore", under="ignore"):
@@ -99,4 +99,4 @@ def _row_powers():
 
 
 # the setting of files
-DIGEST_FIELD = Made(lambda parts: ObservationDigest(*parts), [integer()] * 3, lambda digest: list(astuple(digest)))
+DIGEST_SETTING = Made(lambda parts: ObservationDigest(*parts), [integer()] * 3, lambda digest: list(astuple(digest)))

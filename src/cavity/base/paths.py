@@ -8,7 +8,7 @@ from pathlib import Path
 TABLE_SUFFIXES = ".arrow", ".csv", ".feather", ".gz", ".h5", ".hdf5", ".npy", ".parquet", ".pq", ".tsv", ".txt", ".zarr"
 
 
-def path_text(path, name="path"):
+def decode_path(path, name="path"):
     """Return a path that is not empty as a string; TypeError for anything else, as a number that `open` would take.
 
     Parameters
@@ -72,7 +72,7 @@ def resolve_output(path, prefix=""):
     ValueError
         If it is a device, a pipe or a socket, which a rename would remove.
     """
-    text = path_text(path)
+    text = decode_path(path)
     target = Path(os.path.realpath(text))
     try:
         check_regular(os.stat(text).st_mode, text, prefix)
@@ -92,7 +92,7 @@ def check_not_table(path, prefix=""):
     prefix : str
         What the message begins with.
     """
-    if path_text(path).lower().endswith(TABLE_SUFFIXES):
+    if decode_path(path).lower().endswith(TABLE_SUFFIXES):
         raise ValueError(f"{prefix}{path} has the suffix of a table, and would be an .npz archive; call it .npz")
 
 
@@ -114,6 +114,6 @@ def open_regular(path):
     TypeError, ValueError, OSError
         For what is no path; a device, a pipe or a socket; a folder, and what cannot be opened.
     """
-    text = path_text(path)
+    text = decode_path(path)
     check_regular(os.stat(text).st_mode, text)  # before it is opened, which waits for the writer of a pipe
     return open(text, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))

@@ -18,41 +18,43 @@ import numpy as np
 
 from cavity import __version__
 from cavity.base import records
-from cavity.base.builds import build
-from cavity.base.errors import naming
+from cavity.base.build_description import describe_build
+from cavity.base.errors import name_file_in_errors
 from cavity.base.paths import check_not_table, open_regular, resolve_output
 
-FORMAT = 2  # 2 may have names of columns, and what a GLM needs to know of them
-HEADER = "header"
-LONGEST_PREFIX = 200  # bytes of the name of a temporary file before process and ending; file systems take 255
-HEADERS = {
-    "kind": records.TEXT,
+FILE_FORMAT_VERSION = 2  # 2 may have names of columns, and what a GLM needs to know of them
+HEADER_NAME = "header"
+MAX_PREFIX_BYTES = 200  # bytes of the name of a temporary file before process and ending; file systems take 255
+HEADER_FORM = {
+    "kind": records.ANY_TEXT,
     "format": records.integer(1),
-    "cavity": records.TEXT,
-    "build?": records.TEXT,  # the process that wrote it: what decides the last bits
+    "cavity": records.ANY_TEXT,
+    "build?": records.ANY_TEXT,  # the process that wrote it: what decides the last bits
     "arrays?": records.names(),  # a damaged directory can leave some out; format 1 did not say
-    "settings": records.TABLE,
+    "settings": records.JSON_OBJECT,
 }
-MAGIC = b"\x93NUMPY\x01\x00"  # of arrays whose headers are short, as ours are
+NPY_MAGIC_BYTES = b"\x93NUMPY\x01\x00"  # of arrays whose headers are short, as ours are
 NPY_HEADER = re.compile(
     rb"\{'descr': '([<>|](?:[fiub][1248]|U[1-9]\d{0,9}))', 'fortran_order': (True|False), "
     rb"'shape': \(((?:\d{1,19}(?:, \d{1,19})*,?)?)\), \} *\n"
 )
-END_BYTES = 22 + (1 << 16)  # of the end of an archive, with the longest comment
-ENCRYPTED = 0x1  # bit of a flag in the archive
-PIECE = 1 << 20  # bytes read at a time
-MOST_DIRECTORY_BYTES = 1 << 20  # of the directory of an archive: some ten thousand arrays
-MOST_HEADER_BYTES = 1 << 26  # of the header, which has the names of columns and levels
-MOST_NAMES_SHOWN = 8  # of arrays, in a message
-MOST_EMPTY = 1 << 20  # length of an axis of an array without entries, of which a small file could say anything
-DAMAGES = (  # what reading and decoding raise where the bytes are not as they were written
+MAX_ARCHIVE_END_BYTES = 22 + (1 << 16)  # of the end of an archive, with the longest comment
+ENCRYPTED_FLAG_BIT = 0x1  # bit of a flag in the archive
+BYTES_PER_READ = 1 << 20  # bytes read at a time
+MAX_DIRECTORY_BYTES = 1 << 20  # of the directory of an archive: some ten thousand arrays
+MAX_HEADER_BYTES = 1 << 26  # of the header, which has the names of columns and levels
+MAX_NAMES_SHOWN = 8  # of arrays, in a message
+MAX_EMPTY_AXIS_LENGTH = (
+    1 << 20
+)  # length of an axis of an array without entries, of which a small file could say anything
+DAMAGED_FILE_ERRORS = (  # what reading and decoding raise where the bytes are not as they were written
     *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
     *(struct.error, zipfile.BadZipFile),
 )
 
 
 @contextmanager
-def whole_file(path):
+def open_whole_file(path):
     """Open a binary file that appears under `path` whole or not at all: a temporary file beside it, fsync, rename.
 
     Symbolic links are followed: the file that they lead to is replaced, and they stay. On any failure the temporary
@@ -63,7 +65,7 @@ def whole_file(path):
     _remove_abandoned(target.parent, _temporary_prefix(target.name))
     temporary, handle = _create_beside(target, path)
     try:
-        with naming(path), os.fdopen(handle, "wb") as file:
+        with name_file_in_errors(path), os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -75,7 +77,7 @@ def whole_file(path):
 
 
 def check_output(path, prefix="", *, archive=False):
-    """Check, before any work, that `whole_file` can write a path: a temporary file is made beside it and removed.
+    """Check, before any work, that `open_whole_file` can write a path: a temporary file is made beside it and removed.
 
     Parameters
     ----------
@@ -111,14 +113,14 @@ def _create_beside(target, path):
 
 def _temporary_prefix(name):
     """Return what the names of temporary files for a file begin with on this host; then comes the process."""
-    prefix = f".{name}.{host()}."
-    if len(os.fsencode(prefix)) > LONGEST_PREFIX:
+    prefix = f".{name}.{get_host_name()}."
+    if len(os.fsencode(prefix)) > MAX_PREFIX_BYTES:
         return f".{blake2b(os.fsencode(prefix), digest_size=16).hexdigest()}."
     return prefix
 
 
 @cache
-def host():
+def get_host_name():
     """Return a word for where numbers of processes have one meaning: this machine, or a container on it.
 
     Returns
@@ -171,11 +173,11 @@ def has_ended(process):
 def write(path, kind, arrays, settings):
     """Write arrays and settings to `path`, whole or not at all; ValueError where its suffix is that of tables."""
     check_not_table(path)
-    about = {"kind": kind, "format": FORMAT, "cavity": __version__, "build": build()}
+    about = {"kind": kind, "format": FILE_FORMAT_VERSION, "cavity": __version__, "build": describe_build()}
     about |= {"arrays": [*arrays], "settings": settings}
     header = json.dumps(about)
-    with whole_file(path) as file:
-        np.savez(file, **{HEADER: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
+    with open_whole_file(path) as file:
+        np.savez(file, **{HEADER_NAME: np.frombuffer(header.encode(), dtype=np.uint8)}, **arrays)
 
 
 def read(path, kinds, left=()):
@@ -198,24 +200,26 @@ def read(path, kinds, left=()):
         If it is no regular file, not one of ours, damaged, of none of the kinds, or of a newer format; the message
         names it.
     """
-    header, arrays = read_all(path, kinds, left)
+    header, arrays = read_with_header(path, kinds, left)
     return header["kind"], arrays, header["settings"]
 
 
-def read_all(path, kinds, left=()):
+def read_with_header(path, kinds, left=()):
     """Return (header, arrays) of a file as `read` does; the header says the kind, what wrote the file, and settings."""
     with open_regular(path) as file:
         try:
             header, arrays = _read(file, kinds)
-        except DAMAGES as error:
+        except DAMAGED_FILE_ERRORS as error:
             raise ValueError(f"{path} is not a file written by cavity, or it is damaged ({error})") from error
     kind, version = header.get("kind"), header["format"]
     if arrays is None and kind in [*left]:  # of a newer format it may be anything
         raise ValueError(f"{path} holds a {kind!r}; {left[kind]}")
-    if arrays is None and version <= FORMAT:
+    if arrays is None and version <= FILE_FORMAT_VERSION:
         raise ValueError(f"{path} holds a {kind!r}, not one of: {', '.join(kinds)}")
     if arrays is None:
-        raise ValueError(f"{path} holds a {kind!r} in format {version}; this version reads up to format {FORMAT}")
+        raise ValueError(
+            f"{path} holds a {kind!r} in format {version}; this version reads up to format {FILE_FORMAT_VERSION}"
+        )
     return header, arrays
 
 
@@ -228,13 +232,13 @@ def _read(file, kinds):
     _check_directory(file, size)
     try:
         with zipfile.ZipFile(file) as archive:
-            parts = _parts(archive, size)
-            if HEADER not in parts:
+            parts = _list_parts(archive, size)
+            if HEADER_NAME not in parts:
                 raise ValueError("it has no header")
-            header = _header(_array(archive, HEADER, parts.pop(HEADER), size), parts)
-            if header["format"] > FORMAT or header["kind"] not in kinds:
+            header = _read_header(_read_array(archive, HEADER_NAME, parts.pop(HEADER_NAME), size), parts)
+            if header["format"] > FILE_FORMAT_VERSION or header["kind"] not in kinds:
                 return header, None
-            return header, {name: _array(archive, name, part, size) for name, part in parts.items()}
+            return header, {name: _read_array(archive, name, part, size) for name, part in parts.items()}
     except OSError as error:
         if error.errno not in (None, errno.EINVAL):  # of a place that no file has
             raise
@@ -243,16 +247,16 @@ def _read(file, kinds):
 
 def _check_directory(file, size):
     """Raise ValueError for an archive whose directory is larger than that of any file of ours, before it is read."""
-    file.seek(max(0, size - END_BYTES))
-    end = file.read(END_BYTES)
+    file.seek(max(0, size - MAX_ARCHIVE_END_BYTES))
+    end = file.read(MAX_ARCHIVE_END_BYTES)
     for mark, low, high in ((b"PK\5\6", 12, 16), (b"PK\6\6", 40, 48)):  # of ZIP, and of ZIP64, which counts if there
         at = end.rfind(mark)
-        if at >= 0 and int.from_bytes(end[at + low : at + high], "little") > MOST_DIRECTORY_BYTES:
-            raise ValueError(f"its directory has more than {MOST_DIRECTORY_BYTES} bytes")
+        if at >= 0 and int.from_bytes(end[at + low : at + high], "little") > MAX_DIRECTORY_BYTES:
+            raise ValueError(f"its directory has more than {MAX_DIRECTORY_BYTES} bytes")
     file.seek(0)
 
 
-def _parts(archive, size):
+def _list_parts(archive, size):
     """Return what an archive of that many bytes holds, by names of arrays."""
     parts = {}
     for part in archive.infolist():
@@ -265,57 +269,57 @@ def _parts(archive, size):
     return parts
 
 
-def _header(raw, parts):
+def _read_header(raw, parts):
     """Return the header, as it is if it is of a newer format, which may have changed all."""
-    if raw.nbytes > MOST_HEADER_BYTES:
-        raise ValueError(f"its header has {raw.nbytes} bytes, more than {MOST_HEADER_BYTES}")
+    if raw.nbytes > MAX_HEADER_BYTES:
+        raise ValueError(f"its header has {raw.nbytes} bytes, more than {MAX_HEADER_BYTES}")
     header = json.loads(raw.tobytes().decode()) if raw.dtype == np.uint8 else None
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     version = header.get("format")
-    if isinstance(version, int) and version > FORMAT:
+    if isinstance(version, int) and version > FILE_FORMAT_VERSION:
         return header
-    header = records.check_settings(HEADERS, header)
+    header = records.check_settings(HEADER_FORM, header)
     missing = sorted({*header.get("arrays", parts)} ^ {*parts})
     if missing:
-        more = f" and {len(missing) - MOST_NAMES_SHOWN} more" * (len(missing) > MOST_NAMES_SHOWN)
-        words = f"{', '.join(map(repr, missing[:MOST_NAMES_SHOWN]))}{more}"
+        more = f" and {len(missing) - MAX_NAMES_SHOWN} more" * (len(missing) > MAX_NAMES_SHOWN)
+        words = f"{', '.join(map(repr, missing[:MAX_NAMES_SHOWN]))}{more}"
         raise ValueError(f"its header and its directory do not have the same arrays: {words}")
     return header
 
 
-def _array(archive, name, part, size):
+def _read_array(archive, name, part, size):
     """Return an array of an archive of so many bytes, whose header must be as numpy writes it and say what there is."""
     try:
         plain = part.compress_type == zipfile.ZIP_STORED and part.file_size == part.compress_size
-        if not plain or part.flag_bits & ENCRYPTED:
+        if not plain or part.flag_bits & ENCRYPTED_FLAG_BIT:
             raise ValueError("it is compressed or encrypted, which files written by cavity are not")
         with archive.open(part) as stream:
-            start = stream.read(len(MAGIC) + 2)
-            header = stream.read(int.from_bytes(start[len(MAGIC) :], "little"))
-            found = NPY_HEADER.fullmatch(header) if start.startswith(MAGIC) else None
+            start = stream.read(len(NPY_MAGIC_BYTES) + 2)
+            header = stream.read(int.from_bytes(start[len(NPY_MAGIC_BYTES) :], "little"))
+            found = NPY_HEADER.fullmatch(header) if start.startswith(NPY_MAGIC_BYTES) else None
             if found is None:
                 raise ValueError("its header is not that of an array of numbers")
             code, shape = found[1].decode(), tuple(int(n) for n in found[3].split(b",") if n.strip())
             n_bytes = part.file_size - len(start) - len(header)
             width = int(code[2:]) * (4 if code[1] == "U" else 1)
-            if prod(shape) * width != n_bytes or max(shape, default=0) > max(size, MOST_EMPTY):
+            if prod(shape) * width != n_bytes or max(shape, default=0) > max(size, MAX_EMPTY_AXIS_LENGTH):
                 raise ValueError(f"its header says shape {shape} of {code}, which is not what there is")
-            room = _bytes(stream, n_bytes)
+            room = _read_bytes(stream, n_bytes)
         if code[1] == "b" and np.any(room > 1):
             raise ValueError("a boolean must be 0 or 1")
         if code[1] == "U" and np.any(room.view(f"{code[0]}u4") > sys.maxunicode):
             raise ValueError("a character must be one")
         return room.view(code).reshape(shape, order="F" if found[2] == b"True" else "C")
-    except DAMAGES as error:
+    except DAMAGED_FILE_ERRORS as error:
         raise ValueError(f"array {name!r}: {error}") from error
 
 
-def _bytes(stream, n_bytes):
+def _read_bytes(stream, n_bytes):
     """Return all bytes that a stream has left, of which there must be so many."""
     room = np.empty(n_bytes, dtype=np.uint8)
-    for low in range(0, n_bytes, PIECE):
-        part = room[low : low + PIECE]
+    for low in range(0, n_bytes, BYTES_PER_READ):
+        part = room[low : low + BYTES_PER_READ]
         piece = stream.read(len(part))
         if len(piece) < len(part):
             raise EOFError("it ends too early")

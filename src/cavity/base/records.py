@@ -1,16 +1,7 @@
 """Tables of what a saved record holds, and the one check of a record against its table.
 
-A `Record` says what arrays and settings there are, and where in a posterior they are found (`cavity.base.trees`). An
-array is an `Array`: its axes, its domain, its kind. Axes are written as
-
-    "N D"           two of them; a name stands for one size in all arrays of the record;
-    "()"            none: a number;
-    "K-1 2"         one less than K, and exactly two;
-    "B? N D"        B is there in all arrays that name it, or in none;
-    "S* D"          S are any number of axes, the same ones wherever they are named;
-    "K 1 | K D"     either.
-
-Sizes are at least 1, but those of names in lower case may be 0. The first array that names an axis tells its size.
+A `Record` says what arrays and settings there are, and where in a posterior they are (`cavity.base.serialization`). An
+array is an `Array`: its axes, its domain, its kind (`cavity.base.record_arrays`).
 
 A dataclass declares its fields with `saved`, and those of objects in its fields with `Part`: `record_of` makes a record
 of that. What fields do not say is in the attribute `record` of the class.
@@ -28,128 +19,14 @@ from functools import cache
 
 import numpy as np
 
-from cavity.base import arrays
+from cavity.base.record_arrays import Array
 
-DTYPES = {"f": (np.float64,), "i": (np.int64, np.int32), "b": (np.bool_,), "U": (np.str_,)}
-KIND_WORDS = {"f": "float64", "i": "integers", "b": "booleans", "U": "text"}
-MISFIT = "arrays and settings do not fit each other: "
+MISFIT_MESSAGE = "arrays and settings do not fit each other: "
 LARGEST_FLOAT = sys.float_info.max
-DEEPEST = 8  # lists in lists of numbers: arrays have fewer axes
-REFUSALS = (  # of constructors
+MAX_LIST_DEPTH = 8  # lists in lists of numbers: arrays have fewer axes
+CONSTRUCTOR_ERRORS = (  # of constructors
     *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError),
 )
-
-
-# ------------------------------------------------------------------------------------------ arrays
-
-
-def _finite(array):
-    return arrays.first_nonfinite(array if array.ndim else array.reshape(1)) is None
-
-
-def _triangle(array):
-    return _finite(array) and bool(np.all(np.diagonal(array, axis1=-2, axis2=-1) > 0))
-
-
-def _symmetric(array):
-    scale = np.sqrt(np.abs(np.diagonal(array, axis1=-2, axis2=-1)))
-    return _triangle(array) and bool(
-        np.all(
-            np.abs(array - np.swapaxes(array, -1, -2))
-            <= arrays.ASYMMETRY * np.maximum(np.abs(array), scale[..., :, None] * scale[..., None, :])
-        )
-    )
-
-
-def _shares(array):
-    sums_to_one = np.all(np.abs(np.sum(array, axis=-1) - 1.0) <= 1e-6)
-    return _finite(array) and bool(np.all(array >= 0) and sums_to_one)
-
-
-DOMAINS = {  # what the numbers of an array must be, in words, and the test
-    "any": ("", lambda array: True),
-    "finite": ("finite", _finite),
-    "known": ("free of nan", lambda array: not np.isnan(array).any()),
-    "nonnegative": ("finite and not negative", lambda array: _finite(array) and bool(np.all(array >= 0))),
-    "positive": ("finite and positive", lambda array: _finite(array) and bool(np.all(array > 0))),
-    "triangle": ("finite, with a positive diagonal", _triangle),
-    "symmetric": ("finite and symmetric, with a positive diagonal", _symmetric),
-    "log shares": ("logs of probabilities with sums of 1", lambda array: _shares(np.exp(array))),
-    "shares": ("probabilities with sums of 1", _shares),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    """What an array must be: its axes and its domain, one of DOMAINS; its kind, of which there may be several."""
-
-    axes: str
-    domain: str = "finite"
-    kind: str = "f"
-
-    def check(self, name, array, sizes):
-        """Return the array in the bytes of this machine, and the sizes with those that it tells.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-        array : ndarray
-            The array.
-        sizes : dict
-            Known sizes by names of axes.
-
-        Returns
-        -------
-        array : ndarray
-            The same numbers.
-        sizes : dict
-            With more of them.
-
-        Raises
-        ------
-        ValueError
-            Naming the array, if it is not what it must be.
-        """
-        if not any(array.dtype.type in DTYPES[kind] for kind in self.kind):
-            wanted = " or ".join(KIND_WORDS[kind] for kind in self.kind)
-            raise ValueError(f"array {name!r} must hold {wanted}, got {array.dtype}")
-        forms = (_matched(array.shape, form.split(), sizes) for form in self.axes.split("|"))
-        found = next((each for each in forms if each is not None), None)
-        if found is None:
-            named = self.axes.replace("-1", "").split()
-            known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis in named)
-            told = f", where {known}" if known else ""
-            raise ValueError(f"array {name!r} must have axes {self.axes!r}{told}, got shape {array.shape}")
-        words, test = DOMAINS[self.domain]
-        with np.errstate(all="ignore"):
-            good = array.dtype.kind not in "fi" or test(array)
-        if not good:
-            raise ValueError(f"array {name!r} must be {words}")
-        dtype = np.dtype(np.intp) if array.dtype.kind == "i" else array.dtype.newbyteorder("=")
-        return array.astype(dtype, copy=False), found
-
-
-def _matched(shape, form, sizes):
-    """Return the sizes with those of a shape in that form, or None if it does not have that form."""
-    sizes, axes = dict(sizes), [axis for axis in form if axis != "()"]
-    group = next((i for i, axis in enumerate(axes) if axis[-1] in "?*"), None)
-    if group is not None:
-        width = len(shape) - len(axes) + 1
-        if width < 0 or (axes[group][-1] == "?" and width > 1):
-            return None
-        if sizes.setdefault(axes[group], shape[group : group + width]) != shape[group : group + width]:
-            return None
-        shape, axes = shape[:group] + shape[group + width :], axes[:group] + axes[group + 1 :]
-    if len(axes) != len(shape):
-        return None
-    for axis, size in zip(axes, shape, strict=True):
-        axis, _, less = axis.partition("-")
-        whole = size + int(less or 0)
-        wanted = int(axis) if axis.isdigit() else sizes.setdefault(axis, whole)
-        if whole != wanted or (whole == 0 and not axis.islower()):
-            return None
-    return sizes
 
 
 # ------------------------------------------------------------------------------------------ settings
@@ -186,7 +63,7 @@ def _real(value):
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_FLOAT
 
 
-def _reals(value, deepest=DEEPEST):
+def _reals(value, deepest=MAX_LIST_DEPTH):
     if isinstance(value, list | tuple):
         return deepest > 0 and all(_reals(each, deepest - 1) for each in value)
     return _real(value)
@@ -224,19 +101,19 @@ def names(axis=None):
     return Setting("a list of strings", test, axis, tuple)
 
 
-NUMBER, POSITIVE = number(), number(" above 0", lambda value: value > 0)
-NONNEGATIVE = number(", not negative", lambda value: value >= 0)
-SHARE = number(" above 0 and at most 1", lambda value: 0 < value <= 1)
-NUMBERS = Setting("a finite number, or lists of them", _reals)
+FINITE_REAL, POSITIVE_REAL = number(), number(" above 0", lambda value: value > 0)
+NONNEGATIVE_REAL = number(", not negative", lambda value: value >= 0)
+UNIT_SHARE = number(" above 0 and at most 1", lambda value: 0 < value <= 1)
+REAL_LISTS = Setting("a finite number, or lists of them", _reals)
 LOG_DENSITY = Setting(
     "a finite number, or -Infinity", lambda value: _real(value) or value == float("-inf"), convert=float
 )
 ANY_NUMBER = Setting(
     "a number, which may be infinite or nan", lambda value: _real(value) or isinstance(value, float), convert=float
 )
-FLAG = Setting("true or false", lambda value: isinstance(value, bool))
-TEXT = Setting("a string", _text)
-TABLE = Setting("an object", lambda value: isinstance(value, dict))
+TRUTH_VALUE = Setting("true or false", lambda value: isinstance(value, bool))
+ANY_TEXT = Setting("a string", _text)
+JSON_OBJECT = Setting("an object", lambda value: isinstance(value, dict))
 
 
 def _setting(name, value, form, claims):
@@ -417,12 +294,12 @@ def record_of(cls):
 
 
 @contextmanager
-def refusing(what=MISFIT):
+def refusing(what=MISFIT_MESSAGE):
     """Turn whatever a constructor raises about its arguments into a ValueError that begins with `what`."""
     try:
         with np.errstate(all="ignore"):
             yield
-    except REFUSALS as error:
+    except CONSTRUCTOR_ERRORS as error:
         words = f"there is no {error}" if isinstance(error, KeyError) else f"{error}"
         raise ValueError(f"{what}{words or type(error).__name__}") from error
 

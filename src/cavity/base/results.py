@@ -9,20 +9,31 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cavity.base import persistence, trees
-from cavity.base.frames import some
-from cavity.base.frozen import Frozen, put
-from cavity.base.names import Public
-from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest
-from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, Part, Record, integer, record_of, saved
-from cavity.base.summary import Table, summarized
+from cavity.base import persistence, serialization
+from cavity.base.frames import join_names
+from cavity.base.frozen_dataclasses import Frozen, set_fields
+from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest
+from cavity.base.public_objects import Public
+from cavity.base.records import (
+    ANY_TEXT,
+    FINITE_REAL,
+    TRUTH_VALUE,
+    Array,
+    Nullable,
+    Part,
+    Record,
+    integer,
+    record_of,
+    saved,
+)
+from cavity.base.summary import Table, tabulate_marginals
 
-VARIATIONAL_TRACE = {f"{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
-VARIATIONAL_TRACE |= {"step?": Array("step")}
-POSTERIORS = {}  # by kinds, of the files that were imported
+VARIATIONAL_TRACE_ARRAYS = {f"{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
+VARIATIONAL_TRACE_ARRAYS |= {"step?": Array("step")}
+POSTERIOR_CLASSES = {}  # by kinds, of the files that were imported
 
 
-def freeze(record, *later):
+def freeze_arrays(record, *later):
     """Clear the writeable flag of the arrays in the fields of a dataclass, but for some, in dictionaries too."""
     for each in fields(record):
         if each.name in later:
@@ -49,11 +60,11 @@ class Posterior(Frozen):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "kind" in vars(cls):
-            POSTERIORS[cls.kind] = cls
+            POSTERIOR_CLASSES[cls.kind] = cls
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (dict of arrays, JSON-able settings) that hold all of the posterior."""
-        return trees.taken_apart(record_of(type(self)), self)
+        return serialization.serialize(record_of(type(self)), self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the posterior to `path` as a pickle-free .npz with a JSON header; the file appears whole or not at all.
@@ -109,10 +120,10 @@ class Posterior(Frozen):
         ValueError, TypeError
             For rows, columns, Axes and options that do not fit.
         """
-        return drawn(self, X, y, ax=ax, title=title, **options)
+        return draw(self, X, y, ax=ax, title=title, **options)
 
     def __post_init__(self) -> None:
-        freeze(self)
+        freeze_arrays(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -123,44 +134,44 @@ class VariationalPosterior(Posterior):
     observations that `elbo` is of.
     """
 
-    elbo: float | Any = field(metadata=saved(Nullable(NUMBER)))
-    converged: bool = field(metadata=saved(FLAG))
-    status: str = field(metadata=saved(TEXT))
+    elbo: float | Any = field(metadata=saved(Nullable(FINITE_REAL)))
+    converged: bool = field(metadata=saved(TRUTH_VALUE))
+    status: str = field(metadata=saved(ANY_TEXT))
     n_iter: int = field(metadata=saved(integer()))
-    trace: dict[str, Any] = field(metadata=saved(Part(VARIATIONAL_TRACE, "trace_")))
-    contraction: float | Any = field(metadata=saved(Nullable(NUMBER)))
-    predicted_gap: float = field(metadata=saved(Nullable(NUMBER, np.inf)))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
+    trace: dict[str, Any] = field(metadata=saved(Part(VARIATIONAL_TRACE_ARRAYS, "trace_")))
+    contraction: float | Any = field(metadata=saved(Nullable(FINITE_REAL)))
+    predicted_gap: float = field(metadata=saved(Nullable(FINITE_REAL, np.inf)))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     def __post_init__(self) -> None:
         known = {name: getattr(self, name) for name in ("elbo", "contraction")}
-        put(self, **{name: None for name, value in known.items() if value is not None and np.isnan(value)})
+        set_fields(self, **{name: None for name, value in known.items() if value is not None and np.isnan(value)})
         Posterior.__post_init__(self)
 
     def _described(self, title, **values):
         """Return a repr with these values, arrays or texts, the names of columns and classes, and how the fit ended."""
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             rows = [(name, each if isinstance(each, str) else np.array2string(each)) for name, each in values.items()]
-        return table(title, [*name_lines(self), *rows, *self.outcome_rows()])
+        return format_table(title, [*list_name_rows(self), *rows, *self.outcome_rows()])
 
     def outcome_rows(self) -> Any:
         """Return the last lines of a repr."""
         known = [] if self.converged else [self.status]
-        known.append(counted(self.n_iter, "pass"))
+        known.append(format_count(self.n_iter, "pass"))
         if np.isfinite(self.predicted_gap):
             known.append(f"predicted gap {self.predicted_gap:.2g} nats")
         elbo = "not known: no pass over all data at the end" if self.elbo is None else f"{self.elbo:.6f}"
         return [("elbo", elbo), ("converged", f"{self.converged} ({', '.join(known)})")]
 
 
-def table(title, rows):
+def format_table(title, rows):
     """Return a repr: a title and aligned name/value lines."""
     width = max(len(name) for name, _ in rows)
     below = "\n" + " " * (width + 4)
     return "\n".join([title, *(f"  {name:<{width}}  {value}".replace("\n", below) for name, value in rows)])
 
 
-def counted(count, word):
+def format_count(count, word):
     """Return a number of things in words: "1 pass", "3 passes"."""
     several = f"{word}es" if word.endswith(("s", "ch")) else f"{word}s"
     return f"{count} {word if count == 1 else several}"
@@ -177,15 +188,17 @@ def evidence_of(posterior):
     return name, getattr(posterior, name)
 
 
-def name_lines(posterior):
+def list_name_rows(posterior):
     """Return the lines of a repr that say what columns are called and labels stand for, as far as they are known."""
     columns, classes = posterior.columns, getattr(posterior, "classes", None)
     weights = getattr(posterior, "coefficient_names", None)
-    lines = [] if columns is None else [("weights of" if weights else "columns of X", some(weights or columns))]
-    return lines + ([] if classes is None else [("classes", f"{some(classes)}; larger values speak for the last")])
+    lines = [] if columns is None else [("weights of" if weights else "columns of X", join_names(weights or columns))]
+    return lines + (
+        [] if classes is None else [("classes", f"{join_names(classes)}; larger values speak for the last")]
+    )
 
 
-def notes_of(posterior):
+def list_notes(posterior):
     """Return the lines below a table: for which class larger values speak, what the fit is worth, how it ended."""
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
@@ -203,7 +216,7 @@ def notes_of(posterior):
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
 
 
-class Summarized(Public):
+class SummaryMixin(Public):
     """Base of posteriors of numbers of interest: a subclass has ``_marginals()``, one `Marginals` or a list of them."""
 
     __slots__ = ()
@@ -221,20 +234,22 @@ class Summarized(Public):
         Table
             It shows itself, and has `to_frame` for pandas. What else was learnt is in a table below.
         """
-        return summarized(title_of(self), self._marginals(), level, notes=notes_of(self), below=self._below(level))
+        return tabulate_marginals(
+            title_of(self), self._marginals(), level, notes=list_notes(self), below=self._below(level)
+        )
 
     def _below(self, level):
         """The table of what was learnt beside the posterior, None for nothing."""
         return None
 
 
-def short(settings):
+def shorten_repr(settings):
     """A repr with six digits of every number, and without the bounds of a search."""
     words = re.sub(r", bounds=\{[^}]*\}", "", repr(settings))
     return re.sub(r"\d+\.\d+(e[-+]?\d+)?", lambda number: f"{float(number[0]):.6g}", words)
 
 
-def drawn(result, *rows, **options):
+def draw(result, *rows, **options):
     """Return the Axes of the picture of a result: the one door from here to `cavity.plot`.
 
     Raises

@@ -7,7 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.sparse import to_csr
 
-FILLED = {"offset": 0.0, "weights": 1.0, "f_known": False}  # what an entry that is None means
+VALUES_OF_NONE = {"offset": 0.0, "weights": 1.0, "f_known": False}  # what an entry that is None means
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +41,9 @@ class Rows:
     def checked(cls, likelihood, X, y, offset=None, sample_weight=None, noise=None, *, some=True):
         """Return the rows of a checked X, all else checked here; weights may all be zero unless `some`."""
         n = X.shape[0]
-        y = observations(likelihood, y, n)
-        offset = None if offset is None else row_vector(offset, "offset", n)
-        weights = None if sample_weight is None else row_weights(sample_weight, n, some=some)
+        y = check_observations(likelihood, y, n)
+        offset = None if offset is None else check_row_vector(offset, "offset", n)
+        weights = None if sample_weight is None else check_row_weights(sample_weight, n, some=some)
         return cls(X, y, offset, weights, noise)
 
     def named(self):
@@ -72,7 +72,7 @@ class Rows:
             pair = [(rows.n, getattr(rows, name)) for rows in (self, other)]
             if all(value is None for _, value in pair):
                 return None
-            return np.concatenate([np.full(n, FILLED[name]) if value is None else value for n, value in pair])
+            return np.concatenate([np.full(n, VALUES_OF_NONE[name]) if value is None else value for n, value in pair])
 
         return replace(self, **{f.name: both(f.name) for f in fields(self)})
 
@@ -127,7 +127,7 @@ class Rows:
         return self.weight(part) / self.noise_variance(likelihood, part)
 
 
-def design_matrix(X, approximation):
+def check_design_matrix(X, approximation):
     """Return X checked: an array, or CSR for the diagonal approximation."""
     if hasattr(X, "tocsr"):
         if approximation == "full":
@@ -137,7 +137,7 @@ def design_matrix(X, approximation):
             raise ValueError(f"X must not be empty, got shape {X.shape}")
         arrays.check_finite(arrays.check_real(X.data, "X"), "X.data")
         return X
-    return arrays.data_array(X, "X", ndim=(2,))
+    return arrays.check_data_array(X, "X", ndim=(2,))
 
 
 def check_n_features(n_features, like):
@@ -153,19 +153,23 @@ def check_moments(mean, variance):
         raise OverflowError(f"the latent value of row {int(np.argmin(good))} of X leaves the range of float64")
 
 
-def row_vector(value, name, n):
+def check_row_vector(value, name, n):
     """Return n finite numbers, one per row of X."""
-    array = arrays.finite_array(value, name, ndim=(1,))
+    array = arrays.check_finite_array(value, name, ndim=(1,))
     if array.shape != (n,):
         raise ValueError(f"{name} must have one entry per row of X, that is {n}, got {array.shape[0]}")
     return np.ascontiguousarray(array)
 
 
-def known_part(likelihood, offset, exposure, n, *, broadcast=False):
+def combine_known_parts(likelihood, offset, exposure, n, *, broadcast=False):
     """Return the known part of f of n rows, offset + log(exposure), or None; numbers for all rows if `broadcast`."""
 
     def rows_of(value, name):
-        return arrays.vector(value, name, n) if broadcast and np.ndim(value) == 0 else row_vector(value, name, n)
+        return (
+            arrays.check_vector(value, name, n)
+            if broadcast and np.ndim(value) == 0
+            else check_row_vector(value, name, n)
+        )
 
     offset = None if offset is None else rows_of(offset, "offset")
     if exposure is None:
@@ -178,11 +182,11 @@ def known_part(likelihood, offset, exposure, n, *, broadcast=False):
     exposure = rows_of(exposure, "exposure")
     if not np.all(exposure > 0):
         row = int(np.argmin(exposure > 0))
-        raise arrays.wrong("exposure", f"must be positive, got {float(exposure[row])!r} in row {row}")
+        raise arrays.error_of("exposure", f"must be positive, got {float(exposure[row])!r} in row {row}")
     return np.log(exposure) if offset is None else offset + np.log(exposure)
 
 
-def observations(likelihood, y, n):
+def check_observations(likelihood, y, n):
     """Return n observations as the likelihood wants them."""
     if arrays.is_masked(y):
         raise TypeError("y must not be a masked array; drop the masked rows first")
@@ -197,12 +201,12 @@ def observations(likelihood, y, n):
     return np.ascontiguousarray(checked)  # kernels want rows side by side; y may be a column of a table
 
 
-def row_weights(value, n, *, some=True):
+def check_row_weights(value, n, *, some=True):
     """Return n weights, one per row of X: none negative and, unless `some` is False, not all zero."""
-    weights = row_vector(value, "sample_weight", n)
+    weights = check_row_vector(value, "sample_weight", n)
     if np.any(weights < 0):
         row = int(np.argmax(weights < 0))
-        raise arrays.wrong("sample_weight", f"must not be negative, got {float(weights[row])!r} in row {row}")
+        raise arrays.error_of("sample_weight", f"must not be negative, got {float(weights[row])!r} in row {row}")
     if some and not np.any(weights > 0):
-        raise arrays.wrong("sample_weight", "must be positive in some row, got zeros only")
+        raise arrays.error_of("sample_weight", "must be positive in some row, got zeros only")
     return weights

@@ -50,13 +50,13 @@ def check_structure(X, name):
         if bad.any():
             words = f"must start at 0, never fall, and end at most at {entries}, the number of stored entries"
             i = int(np.argmax(bad))
-            raise arrays.wrong(f"{name}.indptr", f"{words}, got {pointers[i]} at position {i}")
+            raise arrays.error_of(f"{name}.indptr", f"{words}, got {pointers[i]} at position {i}")
         _check_indices(X.indices, entries, length, f"{name}.indices", pointers[-1])
 
 
 def _check_integers(values, n, name):
     if values.shape != (n,) or values.dtype.kind not in "iu":
-        raise arrays.wrong(name, f"must be {n} integers, got {values.dtype} of shape {values.shape}")
+        raise arrays.error_of(name, f"must be {n} integers, got {values.dtype} of shape {values.shape}")
 
 
 def _check_indices(indices, entries, length, name, stop=None):
@@ -66,4 +66,4 @@ def _check_indices(indices, entries, length, name, stop=None):
     unsigned = used.view(used.dtype.str.replace("i", "u"))  # negative ones are the largest
     if len(used) and unsigned.max() >= length:
         i = int(np.argmax((used < 0) | (used >= length)))
-        raise arrays.wrong(name, f"must be at least 0 and below {length}, got {used[i]} at position {i}")
+        raise arrays.error_of(name, f"must be at least 0 and below {length}, got {used[i]} at position {i}")

@@ -16,13 +16,13 @@ from functools import lru_cache
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
-from cavity.base.lazy import special
+from cavity.base.lazy_scipy import special
 
 LARGE_SHAPE = 12.0  # from here on eight terms of the expansion of R, and of its curvature, are exact
 # R(a) = sum_k B_2k / (2k (2k - 1) a^(2k-1)), [DLMF] 5.11.1
-BINET = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
-SERIES_REACH = 0.4  # |u| up to which u - log(1 + u) is summed as a series
-GAP_TERMS = 12  # z <= 1/16 there: z^12/27 is below the last digit
+BINET_COEFFICIENTS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
+MAX_SERIES_ARGUMENT = 0.4  # |u| up to which u - log(1 + u) is summed as a series
+N_GAP_TERMS = 12  # z <= 1/16 there: z^12/27 is below the last digit
 
 quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
 
@@ -37,9 +37,9 @@ def gap(u, log1p_u):
     s = u / (2.0 + u)
     z = s * s
     tail = 0.0
-    for k in reversed(range(GAP_TERMS)):
+    for k in reversed(range(N_GAP_TERMS)):
         tail = tail * z + 1.0 / (2 * k + 3)
-    return np.where(abs(u) <= SERIES_REACH, s * (u - 2.0 * z * tail), u - log1p_u)
+    return np.where(abs(u) <= MAX_SERIES_ARGUMENT, s * (u - 2.0 * z * tail), u - log1p_u)
 
 
 @quiet
@@ -56,7 +56,7 @@ def excess(y, x, u=None):
     if not type(y) is type(x) is float:
         y, x = np.asarray(y, dtype=np.float64), np.asarray(x, dtype=np.float64)
     rough = (y - x) / x
-    u = rough if u is None else np.where(abs(rough) <= SERIES_REACH, u, rough)
+    u = rough if u is None else np.where(abs(rough) <= MAX_SERIES_ARGUMENT, u, rough)
     return gap(u, log_ratio(y, x))
 
 
@@ -95,7 +95,7 @@ def binet(a):
     """R(a) = lgamma(a) - (a - 1/2) log a + a - log(2 pi)/2."""
     low, high = np.minimum(a, LARGE_SHAPE), 1.0 / np.maximum(a, LARGE_SHAPE)
     direct = special.gammaln(low) - (low - 0.5) * np.log(low) + low - 0.5 * LOG_2PI
-    series = high * np.polynomial.polynomial.polyval(high * high, BINET)
+    series = high * np.polynomial.polynomial.polyval(high * high, BINET_COEFFICIENTS)
     return np.where(np.asarray(a) < LARGE_SHAPE, direct, series)
 
 
@@ -103,7 +103,7 @@ def binet(a):
 def binet_slope(a):
     """The derivative of R: digamma(a) - log a + 1/(2 a)."""
     low, high = np.minimum(a, LARGE_SHAPE), 1.0 / np.maximum(a, LARGE_SHAPE)
-    coefficients = [-(2 * k + 1) * c for k, c in enumerate(BINET)]
+    coefficients = [-(2 * k + 1) * c for k, c in enumerate(BINET_COEFFICIENTS)]
     series = high * high * np.polynomial.polynomial.polyval(high * high, coefficients)
     return np.where(np.asarray(a) < LARGE_SHAPE, special.digamma(low) - np.log(low) + 0.5 / low, series)
 
@@ -150,12 +150,12 @@ def _expanded(b, a, difference):
     """
     s, inverse = a / b, 1.0 / a
     geometric, double, power, total = np.zeros_like(s), np.zeros_like(s), np.ones_like(s), np.zeros_like(s)
-    for j in range(2 * len(BINET) - 1):
+    for j in range(2 * len(BINET_COEFFICIENTS) - 1):
         geometric = geometric * s + 1.0
         double = double + geometric
         power = power * inverse
         if j % 2 == 0:
-            total = total + BINET[j // 2] * power * double
+            total = total + BINET_COEFFICIENTS[j // 2] * power * double
     return (difference / b) ** 2 / s * total
 
 

@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import data_frame
-from cavity.base.frozen import Frozen
-from cavity.base.lazy import special
+from cavity.base.frames import make_data_frame
+from cavity.base.frozen_dataclasses import Frozen
+from cavity.base.lazy_scipy import special
 from cavity.base.types import FloatArray
 
-FIGURES = 3  # of a standard deviation that are shown: the third one is already noise
-MOST_DIGITS, MOST_DECIMALS = 9, 7  # beyond which numbers are shown with an exponent
-ROWS_SHOWN = 60  # most rows of a table that are shown; to_frame has all
-PROBABILITY = "probability"  # format of a column: between 0 and 1, which it never quite is
+SD_FIGURES_SHOWN = 3  # of a standard deviation that are shown: the third one is already noise
+MAX_DIGITS_SHOWN, MAX_DECIMALS_SHOWN = 9, 7  # beyond which numbers are shown with an exponent
+MAX_ROWS_SHOWN = 60  # most rows of a table that are shown; to_frame has all
+PROBABILITY_FORMAT = "probability"  # format of a column: between 0 and 1, which it never quite is
 FOUR_FIGURES = "four figures"  # format of a column of ratios, whose digits do not depend on a standard deviation
 
 
-def one_line(name):
+def escape_control_characters(name):
     """Return a name with line breaks, tabs and other control characters as escapes, as tables and messages show it."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name)
 
@@ -78,16 +78,18 @@ class Table(Frozen):
         ImportError
             If pandas is not installed, with the command that installs it.
         """
-        return data_frame(self.columns, list(self.names))
+        return make_data_frame(self.columns, list(self.names))
 
     def _cells(self):
         """The text of the header and of the rows, each of which begins with its name; of very many some are missing."""
-        n, half = len(self.names), ROWS_SHOWN // 2
-        shown = range(n) if n <= ROWS_SHOWN else [*range(half), *range(n - half, n)]
-        rows = [[one_line(self.names[i]), *(self._cell(name, i) for name in self.columns)] for i in shown]
-        if n > ROWS_SHOWN:
-            rows.insert(half, [f"... {n - ROWS_SHOWN} rows more ...", *[""] * len(self.columns)])
-        return [["", *map(one_line, self.columns)], *rows]
+        n, half = len(self.names), MAX_ROWS_SHOWN // 2
+        shown = range(n) if n <= MAX_ROWS_SHOWN else [*range(half), *range(n - half, n)]
+        rows = [
+            [escape_control_characters(self.names[i]), *(self._cell(name, i) for name in self.columns)] for i in shown
+        ]
+        if n > MAX_ROWS_SHOWN:
+            rows.insert(half, [f"... {n - MAX_ROWS_SHOWN} rows more ...", *[""] * len(self.columns)])
+        return [["", *map(escape_control_characters, self.columns)], *rows]
 
     def _cell(self, name, i):
         """The text of one cell."""
@@ -96,13 +98,13 @@ class Table(Frozen):
             return ""
         if isinstance(value, str):
             return value
-        if form == PROBABILITY:
+        if form == PROBABILITY_FORMAT:
             return "<0.001" if value < 5e-4 else ">0.999" if value > 1 - 5e-4 else f"{value:.3f}"
         if form == FOUR_FIGURES:
-            return number(value, 0.1 * value)
+            return format_number(value, 0.1 * value)
         if isinstance(form, int):
             return f"{value:z.{form}f}"
-        return f"{value:.6g}" if form is None else number(value, self.columns[form][i])
+        return f"{value:.6g}" if form is None else format_number(value, self.columns[form][i])
 
     def __repr__(self) -> str:
         rows = self._cells()
@@ -127,12 +129,12 @@ class Table(Frozen):
         return "".join(lines if self.below is None else [*lines, self.below._repr_html_()])
 
 
-def number(value, sd):
+def format_number(value, sd):
     """Return a number as text, with the digits that its standard deviation leaves; six figures if that is unknown."""
     if not (sd > 0 and np.isfinite(sd) and np.isfinite(value)):
         return f"{value:z.6g}"
-    decimals = FIGURES - 1 - int(np.floor(np.log10(sd)))
-    if max(abs(value), sd) < 10.0**MOST_DIGITS and decimals <= MOST_DECIMALS:
+    decimals = SD_FIGURES_SHOWN - 1 - int(np.floor(np.log10(sd)))
+    if max(abs(value), sd) < 10.0**MAX_DIGITS_SHOWN and decimals <= MAX_DECIMALS_SHOWN:
         return f"{value:z.{max(decimals, 0)}f}"
     if value == 0:
         return "0"
@@ -150,7 +152,7 @@ def _width(text):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Marginals:
+class MarginalTable:
     """What is known of some numbers, one by one.
 
     Attributes
@@ -173,40 +175,40 @@ class Marginals:
 
     def interval(self, level):
         """Return the central intervals of that probability, (n, 2)."""
-        level = arrays.number(level, "level", low=0, high=1)
+        level = arrays.check_number(level, "level", low=0, high=1)
         return np.column_stack([self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)])
 
 
-def gaussian(names, mean, sd):
+def make_gaussian_marginals(names, mean, sd):
     """Return normal marginals; an sd of 0 is a known number."""
     with np.errstate(divide="ignore", invalid="ignore"):
         score = np.where(sd > 0, mean / sd, np.sign(mean) * np.inf)
     positive = np.where(np.isnan(score), 0.0, special.ndtr(score))
-    return Marginals(names, mean, sd, lambda p: mean + sd * special.ndtri(p), positive)
+    return MarginalTable(names, mean, sd, lambda p: mean + sd * special.ndtri(p), positive)
 
 
-def student(names, mean, scale, degrees):
+def make_student_marginals(names, mean, scale, degrees):
     """Return marginals of Student's t; the sd is not known with two degrees of freedom or fewer."""
     with np.errstate(divide="ignore", invalid="ignore"):
         sd = np.where(degrees > 2.0, scale * np.sqrt(degrees / (degrees - 2.0)), np.nan)
     positive = special.stdtr(degrees, mean / scale)
-    return Marginals(names, mean, sd, lambda p: mean + scale * special.stdtrit(degrees, p), positive)
+    return MarginalTable(names, mean, sd, lambda p: mean + scale * special.stdtrit(degrees, p), positive)
 
 
-def share(names, mean, variance):
+def make_beta_marginals(names, mean, variance):
     """Return Beta marginals with these moments, of numbers between 0 and 1; a variance of 0 is a known number."""
     known = variance <= 0
     total = np.where(known, np.inf, mean * (1.0 - mean) / np.where(known, 1.0, variance)) - 1.0
     a, b = (np.where(known, 1.0, part * np.where(known, 1.0, total)) for part in (mean, 1.0 - mean))
-    return Marginals(names, mean, np.sqrt(variance), lambda p: np.where(known, mean, special.betaincinv(a, b, p)))
+    return MarginalTable(names, mean, np.sqrt(variance), lambda p: np.where(known, mean, special.betaincinv(a, b, p)))
 
 
-def inverse_gamma(names, shape, rate):
+def make_inverse_gamma_marginals(names, shape, rate):
     """Return the marginals of 1/x, x ~ Gamma(shape, rate): variances, of precisions; not all have moments."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(shape > 1.0, rate / (shape - 1.0), np.nan)
         sd = np.where(shape > 2.0, mean / np.sqrt(shape - 2.0), np.nan)
-    return Marginals(names, mean, sd, lambda p: rate / special.gammainccinv(shape, p))
+    return MarginalTable(names, mean, sd, lambda p: rate / special.gammainccinv(shape, p))
 
 
 NORMAL_SCALES = {  # on which estimates are about normal: to that scale, back, and the derivative of the way back
@@ -223,7 +225,7 @@ def estimate_interval(value, error, scale, level):
     With a standard error s of the value v it is ``back(to(v) -+ z s / back'(to(v)))``; (nan, nan) where s is nan, or v
     at an end of what it may be.
     """
-    level = arrays.number(level, "level", low=0, high=1)
+    level = arrays.check_number(level, "level", low=0, high=1)
     to, back, slope = NORMAL_SCALES[scale]
     value, derivative = np.float64(value), slope(np.float64(value))
     if not (error >= 0 and derivative > 0):
@@ -232,7 +234,7 @@ def estimate_interval(value, error, scale, level):
     return float(back(to(value) - half)), float(back(to(value) + half))
 
 
-def values_table(title, names, values, errors=None, notes=(), *, scales=None, level=0.95):
+def tabulate_estimates(title, names, values, errors=None, notes=(), *, scales=None, level=0.95):
     """Return a table of estimates and, where they have some, of their standard errors and intervals.
 
     Parameters
@@ -265,7 +267,7 @@ def interval_names(level):
     return tuple(f"{50 + side * 50 * level:.10g}%" for side in (-1, 1))
 
 
-def summarized(title, marginals, level, *, notes=(), below=None):
+def tabulate_marginals(title, marginals, level, *, notes=(), below=None):
     """Return the table of some marginals: mean, sd, interval and, where numbers have a sign, P(>0)."""
     parts = marginals if isinstance(marginals, list) else [marginals]
     bounds = np.concatenate([part.interval(level) for part in parts])
@@ -280,16 +282,16 @@ def summarized(title, marginals, level, *, notes=(), below=None):
     if any(part.positive is not None for part in parts):
         unknown = [np.full(len(p.names), np.nan) if p.positive is None else p.positive for p in parts]
         columns["P(>0)"] = np.concatenate(unknown)
-        formats["P(>0)"] = PROBABILITY
+        formats["P(>0)"] = PROBABILITY_FORMAT
     names = tuple(name for part in parts for name in part.names)
     return Table(title, names, columns, formats, notes, below)
 
 
-def exponentiated(title, marginals, level, *, notes=(), below=None):
+def tabulate_ratios(title, marginals, level, *, notes=(), below=None):
     """Return the table of exp of some marginals, log ratios: medians, intervals, and the probability P(>1)."""
     low, high = interval_names(level)
     with np.errstate(over="ignore"):
         ends = np.exp(marginals.interval(level))
         columns = {"median": np.exp(marginals.quantile(0.5)), low: ends[:, 0], high: ends[:, 1]}
-    formats = dict.fromkeys(columns, FOUR_FIGURES) | {"P(>1)": PROBABILITY}
+    formats = dict.fromkeys(columns, FOUR_FIGURES) | {"P(>1)": PROBABILITY_FORMAT}
     return Table(title, marginals.names, columns | {"P(>1)": marginals.positive}, formats, notes, below)

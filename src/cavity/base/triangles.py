@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from cavity.base.lazy import blas, lapack
+from cavity.base.lazy_scipy import blas, lapack
 
 
-def inverse_lower(factor):
+def invert_lower(factor):
     """The inverse of a lower triangular matrix with positive diagonal."""
     return lapack.dtrtri(factor, lower=1)[0]
 
@@ -20,13 +20,13 @@ def whiten(factor, matrix):
     return solve_lower(factor, solve_lower(factor, matrix).T)
 
 
-def solved(factor, rows, trans=0):
+def solve_rows(factor, rows, trans=0):
     """factor^-1, or its transpose if so said, applied to the rows of (N, M), which are overwritten."""
     if rows.size:
         blas.dtrsm(1.0, factor, rows.T, lower=1, trans_a=trans, overwrite_b=1)
     return rows
 
 
-def full(triangle):
+def fill_symmetric(triangle):
     """The symmetric matrix of a lower triangle."""
     return np.tril(triangle) + np.tril(triangle, -1).T

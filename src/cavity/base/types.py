@@ -15,7 +15,7 @@ FloatOrArray = Any  # a float for one, an array for several: callers know what t
 Seed = int | Sequence[int] | np.random.SeedSequence | np.random.BitGenerator | np.random.Generator
 
 
-class Rows(Protocol):
+class RowCollection(Protocol):
     """What has rows: frames, sparse matrices, stored arrays of other libraries."""
 
     @property
@@ -24,4 +24,4 @@ class Rows(Protocol):
 
 
 Path = str | PathLike[str]
-Data = npt.ArrayLike | Rows | PathLike[str] | Sequence[Path]
+Data = npt.ArrayLike | RowCollection | PathLike[str] | Sequence[Path]

@@ -3,7 +3,7 @@
 import difflib
 import tomllib
 
-from cavity.base.errors import naming
+from cavity.base.errors import name_file_in_errors
 
 
 def with_config(arguments, commands):
@@ -28,7 +28,7 @@ def with_config(arguments, commands):
     if path is None or not commands:
         return arguments
     [(words, command)] = commands.items()
-    with naming(path), open(path, "rb") as file:
+    with name_file_in_errors(path), open(path, "rb") as file:
         try:
             job = tomllib.load(file)
         except ValueError as error:  # of TOML, and of characters

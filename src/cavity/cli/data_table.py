@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cavity.base.results import counted
+from cavity.base.results import format_count
 from cavity.runs import merge
 from cavity.sources.lines import Column
 from cavity.sources.sources import Source
@@ -295,7 +295,7 @@ def drop_incomplete(table, columns, options):
             raise ValueError(f"{table.source}: every row has a missing value in one of {', '.join(origins)}")
     if rows is None:
         return (_write_part(table, columns) if table.made else table), []
-    dropped = counted(len(table) - len(rows), "row")
+    dropped = format_count(len(table) - len(rows), "row")
     return _write_part(table, columns, rows), [f"{dropped} with missing values"]
 
 

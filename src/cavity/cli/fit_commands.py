@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cavity.base.persistence import check_output
-from cavity.base.results import counted
+from cavity.base.results import format_count
 from cavity.cli.options import (
     COMMON_OPTIONS,
     DATA_HELP,
@@ -77,7 +77,7 @@ def report_end(method, posterior, seconds, *objective, more=""):
     """Yield the last lines of a report: the objective, the status and the number of passes."""
     done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
     yield from ("fit", *objective)
-    yield f"  {method:<16} {done}, {counted(posterior.n_iter, 'pass')}{more}, {format_seconds(seconds)}"
+    yield f"  {method:<16} {done}, {format_count(posterior.n_iter, 'pass')}{more}, {format_seconds(seconds)}"
 
 
 def report_summary(posterior):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import ndtri
 
-from cavity.base.scales import robust_spread
+from cavity.base.column_statistics import robust_spread
 from cavity.cli import regression_data
 from cavity.cli.data_table import list_first
 from cavity.cli.fit_commands import collect_typed, format_numbers

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from cavity import data
 from cavity.base import persistence
-from cavity.base.persistence import whole_file
-from cavity.base.results import counted
+from cavity.base.persistence import open_whole_file
+from cavity.base.results import format_count
 from cavity.cli.options import COMMON_OPTIONS, Option, command
 from cavity.cli.standard_output import describe, print_result
 from cavity.jobs import checkpoint
-from cavity.models.saved import REFUSED_KINDS, SAVED_KINDS, of_file
+from cavity.models.saved import REFUSED_KINDS, SAVED_KINDS, rebuild_from_file
 
 MAX_ROWS_SHOWN = 5
 
@@ -24,7 +24,7 @@ MAX_ROWS_SHOWN = 5
 )
 def show(options):
     """Say what is in a file."""
-    about, arrays = persistence.read_all(options.posterior, (*SAVED_KINDS, checkpoint.FILE_KIND), REFUSED_KINDS)
+    about, arrays = persistence.read_with_header(options.posterior, (*SAVED_KINDS, checkpoint.FILE_KIND), REFUSED_KINDS)
     about = {name: value for name, value in about.items() if name != "arrays"}
     kind, told = about["kind"], about.pop("settings")
     writer = about.get("build", f"cavity {about['cavity']}")
@@ -35,7 +35,7 @@ def show(options):
         return print_result(
             options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages}
         )
-    posterior = of_file(options.posterior, kind, arrays, told)
+    posterior = rebuild_from_file(options.posterior, kind, arrays, told)
     lines += repr(posterior).splitlines()
     if hasattr(posterior, "summary"):
         lines += ["", *repr(posterior.summary()).splitlines()]
@@ -50,7 +50,7 @@ def report_fit_settings(fit):
         yield f"    {name:<14} {json.dumps(value)}"
     for name, about in fit["data"].items():
         n, *width = about["shape"]
-        yield f"  {name:<16} {', '.join([counted(n, 'row'), *(counted(each, 'column') for each in width)])}"
+        yield f"  {name:<16} {', '.join([format_count(n, 'row'), *(format_count(each, 'column') for each in width)])}"
 
 
 @command(
@@ -75,9 +75,9 @@ def show_data(options):
     if options.output is not None:
         if Path(options.output).suffix != ".csv":
             raise ValueError(f"--output: {options.output} must be a .csv file")
-        with whole_file(options.output) as file:
+        with open_whole_file(options.output) as file:
             file.write(format_csv([[*columns], *rows]).encode())
-    lines = [f"{options.data}: {counted(len(rows), 'row')}", *report_dataset(about)]
+    lines = [f"{options.data}: {format_count(len(rows), 'row')}", *report_dataset(about)]
     lines += ["first rows", *(f"  {line}" for line in format_csv([[*columns], *rows[:MAX_ROWS_SHOWN]]).splitlines())]
     lines += [] if options.output is None else [f"  saved            {options.output}"]
     return print_result(options, lines, lambda: about | {"rows": len(rows), "names": [*columns]})

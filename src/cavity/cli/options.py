@@ -28,15 +28,15 @@ class OptionError(Exception):
 
 
 NUMBER_DOMAINS = {  # what a number must be, as messages say it: its type, and the library's own check
-    "finite": (float, partial(arrays.number, name="")),
-    "positive": (float, partial(arrays.number, name="", low=0)),
-    "at least 0": (float, partial(arrays.number, name="", low=0, closed_low=True)),
-    "at least 0 and below 1": (float, partial(arrays.number, name="", low=0, high=1, closed_low=True)),
-    "between 0 and 1": (float, partial(arrays.number, name="", low=0, high=1)),
-    "above 0 and at most 1": (float, partial(arrays.number, name="", low=0, high=1, closed_high=True)),
-    "from 0 to 1": (float, partial(arrays.number, name="", low=0, high=1, closed_low=True, closed_high=True)),
-    "at least 1": (int, partial(arrays.integer, name="", low=1)),
-    "a whole number from 0": (int, partial(arrays.integer, name="", low=0)),
+    "finite": (float, partial(arrays.check_number, name="")),
+    "positive": (float, partial(arrays.check_number, name="", low=0)),
+    "at least 0": (float, partial(arrays.check_number, name="", low=0, closed_low=True)),
+    "at least 0 and below 1": (float, partial(arrays.check_number, name="", low=0, high=1, closed_low=True)),
+    "between 0 and 1": (float, partial(arrays.check_number, name="", low=0, high=1)),
+    "above 0 and at most 1": (float, partial(arrays.check_number, name="", low=0, high=1, closed_high=True)),
+    "from 0 to 1": (float, partial(arrays.check_number, name="", low=0, high=1, closed_low=True, closed_high=True)),
+    "at least 1": (int, partial(arrays.check_integer, name="", low=1)),
+    "a whole number from 0": (int, partial(arrays.check_integer, name="", low=0)),
     "at least 1, or -1 for all cores": (int, threads_of),
 }
 

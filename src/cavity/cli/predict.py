@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from cavity.base.errors import missing_extra
-from cavity.base.persistence import whole_file
-from cavity.base.results import counted
+from cavity.base.errors import missing_extra_error
+from cavity.base.persistence import open_whole_file
+from cavity.base.results import format_count
 from cavity.cli import input_tables
 from cavity.cli.data_table import list_first
 from cavity.cli.fit_commands import check_paths
@@ -61,12 +61,12 @@ def run(options):
     names, total = predictor.names, 0.0
     with Threads(threads_of(options.threads)) as threads:
         rows, dropped = open_rows(predictor, options, threads)
-        with whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
+        with open_whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
             for values in map_runs(predict_run, predictor, [rows], threads, grain=1):
                 write(values)
                 total += float(np.sum(values[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
-    lines = [f"{options.output}: {counted(rows.n_rows, 'row')}, columns {', '.join(shown)}"]
+    lines = [f"{options.output}: {format_count(rows.n_rows, 'row')}, columns {', '.join(shown)}"]
     lines += [f"  left out         {note}" for note in dropped]
     summary = {"command": "predict", "output": options.output, "rows": rows.n_rows, "columns": names}
     summary["left_out"] = dropped
@@ -175,7 +175,7 @@ def open_rows(predictor, options, threads):
     X, names, _, notes = input_tables.read_columns(options, gaps, predictor.way_out, **choice)
     if len(names) != predictor.width:
         raise ValueError(
-            f"{options.data}: the posterior has {counted(predictor.width, 'column')}, got {len(names)} "
+            f"{options.data}: the posterior has {format_count(predictor.width, 'column')}, got {len(names)} "
             f"({list_first(names)}); choose with --columns"
         )
     size = sources.rows_per_block(max(X.n_features, len(predictor.names)))
@@ -206,7 +206,7 @@ def write_parquet(file, n_rows, names):
     try:
         from pyarrow import Table, parquet, schema
     except ImportError as error:
-        raise missing_extra("pyarrow", "arrow") from error
+        raise missing_extra_error("pyarrow", "arrow") from error
     form = schema([(name, "float64") for name in names])
     with parquet.ParquetWriter(file, form) as writer:
         yield lambda values: writer.write_table(Table.from_arrays(list(np.ascontiguousarray(values.T)), schema=form))

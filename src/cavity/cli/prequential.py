@@ -4,7 +4,7 @@ import numpy as np
 from scipy import special
 
 from cavity import likelihoods
-from cavity.base.rows import observations
+from cavity.base.rows import check_observations
 from cavity.models.latent_posterior import integrate_log_density, predict_class_probabilities
 
 MAX_STRETCHES_HELD = 256  # sums in memory; more are merged in pairs of neighbours
@@ -46,7 +46,7 @@ class Scores:
         """Add rows from number `first` on, with the moments of f that were predicted for them."""
         weight = np.ones(len(y)) if weights is None else weights
         used = weight > 0
-        y = observations(self.likelihood, y, len(y))[used]
+        y = check_observations(self.likelihood, y, len(y))[used]
         scores = _compute_scores(self.likelihood, y, *(m[used] for m in moments))
         new = [first, first + len(weight) - 1, weight.sum(), weight[used] @ scores, n_inducing]
         if self._left:

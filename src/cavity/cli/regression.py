@@ -2,7 +2,7 @@
 
 from argparse import BooleanOptionalAction
 
-from cavity.base.results import counted
+from cavity.base.results import format_count
 from cavity.cli import fit_commands, input_tables, regression_data
 from cavity.cli.fit_commands import fit_command
 from cavity.cli.options import Number, Option, OptionGroup
@@ -55,5 +55,5 @@ def report(problem, posterior, seconds):
     """Yield the lines of the printed result."""
     yield from regression_data.report_heading(problem)
     yield from fit_commands.report_summary(posterior)
-    elbo = f"  ELBO             {posterior.elbo:.6f} nats, of {counted(posterior.n_samples, 'row')}"
+    elbo = f"  ELBO             {posterior.elbo:.6f} nats, of {format_count(posterior.n_samples, 'row')}"
     yield from fit_commands.report_end("mean field", posterior, seconds, elbo)

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 
 import numpy as np
 
-from cavity.base.errors import naming
+from cavity.base.errors import name_file_in_errors
 
 STDOUT_NAME = "standard output"  # its name in messages
 REPORTED_ATTRIBUTES = (  # attributes of a posterior in JSON
@@ -34,7 +34,7 @@ def write_output(text=""):
     If the reader has closed the pipe, as `head` does, the text is discarded.
     """
     try:
-        with naming(STDOUT_NAME):
+        with name_file_in_errors(STDOUT_NAME):
             print(text, end="", flush=True)
     except BrokenPipeError:
         discard_output(sys.stdout)

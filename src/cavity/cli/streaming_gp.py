@@ -7,8 +7,8 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
-from cavity.base.loop import CONVERGED
-from cavity.base.results import counted
+from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.results import format_count
 from cavity.cli import gaussian_processes, input_tables, regression_data
 from cavity.cli.data_table import add_categories, categories_of, drop_incomplete, list_first, reorder_as_fit
 from cavity.cli.fit_commands import collect_fit_options, collect_typed, fit_command, format_numbers, format_seconds
@@ -107,7 +107,8 @@ class Stream:
         self.problem = gaussian_processes.add_scales(self._rows(table))
         state = self._begin() if self.state is None else self._next(self.state.copy())
         self._record()
-        counts = self.n_rows + len(self.problem.y), self.n_batches + 1, self.unconverged + (state.status != CONVERGED)
+        unconverged = self.unconverged + (state.status != CONVERGED_STATUS)
+        counts = self.n_rows + len(self.problem.y), self.n_batches + 1, unconverged
         # assigned together without a call between, so that Ctrl-C cannot separate the state from its counts
         self.state, (self.n_rows, self.n_batches, self.unconverged) = state, counts
 
@@ -134,8 +135,8 @@ class Stream:
         rows = regression_data.choose_columns(table, options, self.kind, self.classes, fitted).with_columns()
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
-                f"--resume: {options.resume} is of {counted(self.state.n_features, 'column')}, got {len(rows.names)} "
-                f"({list_first(rows.names)}); choose with --features"
+                f"--resume: {options.resume} is of {format_count(self.state.n_features, 'column')}, got "
+                f"{len(rows.names)} ({list_first(rows.names)}); choose with --features"
             )
         options.features, self.classes = rows.names, rows.classes or None
         return rows
@@ -148,8 +149,8 @@ class Stream:
         options, problem = self.options, self.problem
         if options.learn != "never" and len(problem.y) < MIN_ROWS_TO_LEARN:
             raise ValueError(
-                f"{options.data}: the first batch has {counted(len(problem.y), 'row')}, too few to learn from; say "
-                "--first 200, for example, or --learn never"
+                f"{options.data}: the first batch has {format_count(len(problem.y), 'row')}, too few to learn from; "
+                "say --first 200, for example, or --learn never"
             )
         likelihood, fixed = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
         mean, self.mean = mean_of(problem, options)
@@ -281,7 +282,7 @@ def mean_of(problem, options):
 def report(stream, seconds):
     """Yield the lines of the printed result."""
     state, problem, options = stream.state, stream.problem, stream.options
-    rows = f"{stream.n_rows} rows in {counted(stream.n_batches, 'batch')}"
+    rows = f"{stream.n_rows} rows in {format_count(stream.n_batches, 'batch')}"
     yield from regression_data.report_heading(problem, rows, stream.counts)
     yield from gaussian_processes.report_model(problem, state.model, stream.mean, stream.learnt)
     yield "state"
@@ -295,7 +296,7 @@ def report(stream, seconds):
     if not (state.converged or stream.unconverged):
         yield f"  before           NOT CONVERGED: {state.worst_update}"
     if stream.n_contradicted:
-        against = counted(stream.n_contradicted, "batch")
+        against = format_count(stream.n_contradicted, "batch")
         yield f"  settings         {against} contradicted the settings that older rows fix; see --forget"
     yield "predictions of each batch before it was absorbed"
     yield from stream.scores.report()
@@ -303,7 +304,7 @@ def report(stream, seconds):
         way_out = "" if options.learn == "always" else "; --learn always, or another covariance, may help"
         yield f"  more errors than predicted: the settings do not fit{way_out}"
     yield "fit"
-    done = "converged" if not stream.unconverged else f"NOT CONVERGED in {counted(stream.unconverged, 'batch')}"
+    done = "converged" if not stream.unconverged else f"NOT CONVERGED in {format_count(stream.unconverged, 'batch')}"
     exact = isinstance(state.model.likelihood, likelihoods.Gaussian)
     method = ("VFE" if state.model.alpha == 0 else f"power {state.model.alpha:g}") if exact else "EP"
     yield f"  {method:<16} {done}, {format_seconds(seconds)}, {stream.n_rows / seconds:.0f} rows a second"

@@ -37,7 +37,10 @@ def compute_gram(covariance, X, out=None, n_threads=None):
     X = check_rows(X, "X")
     shape = (len(X), len(X))
     program, threads = get_program(covariance, X.shape[1]), Threads(threads_of(n_threads))
-    out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
+    if out is None:
+        out = arrays.allocate_matrix(shape, "the covariance matrix")
+    else:
+        out = arrays.check_output_array(out, "out", shape)
     with threads:
         program.gram(X, out, threads)
     return out
@@ -127,7 +130,7 @@ class Covariance(UserDefined):
         X = check_rows(X, "X")
         Z = check_rows(Z, "Z", like=X)
         program, threads = get_program(self, X.shape[1]), Threads(threads_of(n_threads))
-        out = arrays.matrix((len(X), len(Z)), "the matrix of covariances")
+        out = arrays.allocate_matrix((len(X), len(Z)), "the matrix of covariances")
         with threads:
             program.cross(X, Z, out, threads)
         return out
@@ -197,7 +200,7 @@ class Covariance(UserDefined):
             In the order of `parameter_names`.
         """
         X = check_rows(X, "X")
-        weights = arrays.shaped(weights, "weights", (len(X),))
+        weights = arrays.check_shaped(weights, "weights", (len(X),))
         return slots.gather_free_gradient(self, get_program(self, X.shape[1]).diagonal_contract(X, weights), X.shape[1])
 
     def input_gradient(
@@ -280,7 +283,7 @@ class Covariance(UserDefined):
         """
         layout = slots.get_layout(self)
         (low, high), logs = layout.bounds.T, layout.log_bounds.T
-        vector = arrays.shaped(vector, "vector", (len(layout.names),))
+        vector = arrays.check_shaped(vector, "vector", (len(layout.names),))
         outside = (vector < logs[0]) | (vector > logs[1])
         if outside.any():
             i = int(np.argmax(outside))
@@ -311,7 +314,7 @@ class Covariance(UserDefined):
         if not layout.has_priors:
             return 0.0, np.zeros(len(layout.names))
         parts = [slots.evaluate_log_prior(leaf) for leaf in slots.list_leaves(self)]
-        return float(arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
+        return float(arrays.add_in_order(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
 
     def fix(self, *names: Any) -> Self:
         """Return the covariance with some parameters fixed: they keep their values when parameters are learnt.
@@ -356,7 +359,7 @@ class Covariance(UserDefined):
         n_features : int
             The number of columns D of X.
         """
-        n_features = arrays.integer(n_features, "n_features", low=1)
+        n_features = arrays.check_integer(n_features, "n_features", low=1)
         for label, leaf in slots.label_leaves(self):
             leaf._check_columns(label, n_features)
 
@@ -392,10 +395,10 @@ class Covariance(UserDefined):
         X = check_rows(X, "X")
         self.check_columns(X.shape[1])
         if Z is None:
-            weights = arrays.symmetric(weights, "weights", len(X), copy=False)
+            weights = arrays.check_symmetric(weights, "weights", len(X), copy=False)
         else:
             Z = check_rows(Z, "Z", like=X)
-            weights = arrays.shaped(weights, "weights", (len(X), len(Z)))
+            weights = arrays.check_shaped(weights, "weights", (len(X), len(Z)))
         return X, Z, weights, Threads(threads_of(n_threads))
 
     def _refixed(self, names, chosen_of):

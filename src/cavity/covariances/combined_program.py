@@ -4,7 +4,7 @@ from functools import reduce
 
 import numpy as np
 
-from cavity.base.triangles import full
+from cavity.base.triangles import fill_symmetric
 from cavity.covariances.program import UncompiledProgram, make_range_error
 
 
@@ -30,7 +30,7 @@ class CombinedProgram(UncompiledProgram):
 
     def contract(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the logs of the slots; Z=None: K is the Gram matrix."""
-        weights = full(weights) if Z is None else weights
+        weights = fill_symmetric(weights) if Z is None else weights
         pairs = self._weighted(weights, lambda program: self._matrix(program, X, Z, threads))
         return np.concatenate([program.contract(X, weight, Z, threads) for program, weight in pairs])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 from cavity.covariances.base import BuiltIn, Covariance, wrap_number
 from cavity.covariances.combined_program import CombinedProgram
 from cavity.covariances.program import ADD, MULTIPLY, Program
@@ -44,7 +44,7 @@ class Composed(BuiltIn):
         if len(parts) < 2 or not all(isinstance(part, Covariance) for part in parts):
             raise TypeError(f"{type(self).__name__} must have two or more covariances as parts, got {parts!r}")
         flat = [leaf for part in parts for leaf in (part.parts if type(part) is type(self) else (part,))]
-        put(self, parts=tuple(flat))
+        set_fields(self, parts=tuple(flat))
 
     def to_settings(self) -> dict[str, Any]:
         """Return the covariance as a JSON-able dictionary; see `Covariance.to_settings`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 from cavity.base.types import FloatOrArray
 from cavity.covariances import priors, program
 from cavity.covariances.base import COVARIANCE_KINDS
@@ -200,10 +200,10 @@ class Matern(ColumnLeaf):
     _label, _others = "matern", ("nu",)
 
     def __post_init__(self) -> None:
-        nu = arrays.number(self.nu, "nu")
+        nu = arrays.check_number(self.nu, "nu")
         if nu not in self.orders:
             raise ValueError(f"nu must be 0.5, 1.5, 2.5, ..., 10.5, got {nu!r}")
-        put(self, nu=nu)
+        set_fields(self, nu=nu)
         ColumnLeaf.__post_init__(self)
 
     @property

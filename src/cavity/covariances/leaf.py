@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import put, unchecked
+from cavity.base.frozen_dataclasses import replace_unchecked, set_fields
 from cavity.covariances import priors
 from cavity.covariances.base import BuiltIn
 from cavity.covariances.program import Program
@@ -39,11 +39,11 @@ class Leaf(BuiltIn):
     _slots, _per_column, _roles, _others = ("variance",), (), {}, ()
 
     def __post_init__(self) -> None:
-        put(self, **{name: self._checked(name) for name in self._slots})
+        set_fields(self, **{name: self._checked(name) for name in self._slots})
         chosen = self._checked_names()
         bounds, own_priors = self._pairs("bounds", check_bounds), self._pairs("priors", priors.check_prior)
         fixed = tuple(name for name in self._slots if name in chosen)
-        put(self, fixed=fixed, bounds=MappingProxyType(bounds), priors=MappingProxyType(own_priors))
+        set_fields(self, fixed=fixed, bounds=MappingProxyType(bounds), priors=MappingProxyType(own_priors))
         for name in list_free_names(self):
             low, high = self.bounds.get(name, DEFAULT_BOUNDS)
             value = np.ravel(getattr(self, name))
@@ -58,10 +58,10 @@ class Leaf(BuiltIn):
         """Return a parameter: a positive number or, where that makes sense, a read-only vector of them."""
         value = getattr(self, name)
         if name not in self._per_column or np.ndim(value) == 0:
-            return arrays.number(value, name, low=0)
-        array = arrays.finite_array(value, name, ndim=(1,))
+            return arrays.check_number(value, name, low=0)
+        array = arrays.check_finite_array(value, name, ndim=(1,))
         arrays.check_not_empty(array.shape, name)
-        return arrays.read_only(arrays.positive_array(array, name).copy())
+        return arrays.make_read_only(arrays.check_positive_array(array, name).copy())
 
     def _checked_names(self):
         """Return the names of fixed parameters; one alone need not be in a tuple."""
@@ -93,7 +93,7 @@ class Leaf(BuiltIn):
 
     def _moved(self, **changes):
         """Return the leaf with other parameters, which are known to be right."""
-        return unchecked(self, **changes)
+        return replace_unchecked(self, **changes)
 
     def _program(self, n_features):
         return Program([self], n_features)
@@ -160,7 +160,7 @@ class ColumnLeaf(Leaf):
     def __post_init__(self) -> None:
         Leaf.__post_init__(self)
         if self.columns is not None:
-            put(self, columns=self._checked_columns())
+            set_fields(self, columns=self._checked_columns())
             self._check_widths(type(self).__name__, len(self.columns))
         else:
             sizes = {len(getattr(self, name)) for name in self._arrays()}

@@ -11,7 +11,7 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
-from cavity.base.frames import column_words
+from cavity.base.frames import describe_column
 from cavity.runs import merge
 from cavity.runs.executors import Threads
 
@@ -29,7 +29,7 @@ CANDIDATE_REACHES = MAX_SCALED_COLUMN, 1e100, 0.0
 
 def check_rows(value, name, like=None):
     """Return rows (N, D) as float64, as wide as others if given."""
-    rows = arrays.data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
+    rows = arrays.check_data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
     if like is not None and rows.shape[1] != like.shape[1]:
         raise ValueError(f"{name} must have {like.shape[1]} column(s) like X, got shape {rows.shape}")
     return rows
@@ -275,7 +275,7 @@ class Program:
         if len(size) and not size.max() <= MAX_SCALED_COLUMN:
             c = int(np.argmax(size > MAX_SCALED_COLUMN))
             raise OverflowError(
-                f"{column_words(self._columns[c])} of {name} leaves the range of float64 when it is scaled for "
+                f"{describe_column(self._columns[c])} of {name} leaves the range of float64 when it is scaled for "
                 f"{self._names[c]}; rescale it"
             )
         return out, origin, size

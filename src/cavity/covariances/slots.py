@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 from cavity.covariances import priors
 from cavity.covariances.program import get_program
 
@@ -175,7 +175,7 @@ def get_layout(covariance):
     if layout is None:
         layout = ParameterLayout(covariance)
         if is_compiled(covariance):
-            put(covariance, _layout=layout)
+            set_fields(covariance, _layout=layout)
     return layout
 
 
@@ -195,7 +195,7 @@ def get_bounds(covariance):
 
 
 def _take_entries(numbers, size):
-    return arrays.read_only(np.array(list(islice(numbers, size))))
+    return arrays.make_read_only(np.array(list(islice(numbers, size))))
 
 
 def replace_values(covariance, numbers):
@@ -206,7 +206,7 @@ def replace_values(covariance, numbers):
         new.append(leaf._moved(**changes) if changes else leaf)
     other = rebuild(covariance, iter(new))
     if hasattr(covariance, "_layout"):
-        put(other, _layout=layout)
+        set_fields(other, _layout=layout)
     return other
 
 

@@ -10,7 +10,7 @@ from dataclasses import fields
 import numpy as np
 
 from cavity.base.argument_names import suggest_names
-from cavity.base.errors import about
+from cavity.base.errors import name_arguments
 from cavity.covariances import kinds
 
 COVARIANCES_BY_NAME = {
@@ -69,7 +69,7 @@ def make_covariance(described, spread, size, *, ard=True, lengthscale=None, peri
 
 
 def _make_error(message):
-    return about(ValueError(f"covariance: {message}"), "covariance")
+    return name_arguments(ValueError(f"covariance: {message}"), "covariance")
 
 
 def _parse_factor(factor):

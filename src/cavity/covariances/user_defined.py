@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import put
-from cavity.base.names import Public
-from cavity.base.triangles import full
+from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import Public
+from cavity.base.triangles import fill_symmetric
 from cavity.base.types import FloatArray
 from cavity.covariances import priors
 from cavity.covariances.program import UncompiledProgram, split_rows
@@ -40,7 +40,7 @@ def is_parameter(field, value):
 
 def check_bounds(value, name):
     """Return (low, high) as two positive floats."""
-    pair = arrays.finite_array(value, name, ndim=(1,))
+    pair = arrays.check_finite_array(value, name, ndim=(1,))
     if pair.shape != (2,) or not 0 < pair[0] <= pair[1]:
         raise ValueError(f"{name} must be (low, high) with 0 < low <= high, got {value!r}")
     return float(pair[0]), float(pair[1])
@@ -100,9 +100,9 @@ class UserDefined(Public):
         if type(self).gram is UserDefined.gram:
             self.gram(None)  # which says what is missing
         for name in self._slots:
-            value = arrays.finite_array(getattr(self, name), f"{name} of {kind}", ndim=(0, 1))
+            value = arrays.check_finite_array(getattr(self, name), f"{name} of {kind}", ndim=(0, 1))
             arrays.check_not_empty(value.shape, f"{name} of {kind}")
-            arrays.positive_array(value, f"{name} of {kind}")
+            arrays.check_positive_array(value, f"{name} of {kind}")
             if value.ndim and type(self).__eq__ is not UserDefined.__eq__:
                 raise TypeError(
                     f"{kind} holds an array, {name}, and arrays have no one answer to ==: write "
@@ -137,7 +137,7 @@ class UserDefined(Public):
         options = {name: value for name, value in options.items() if value is not getattr(type(self), name)}
         if options and not hasattr(other, "__dict__"):
             raise TypeError(f"{type(self).__name__} has no room for {', '.join(options)}: write it without slots")
-        put(other, **options)
+        set_fields(other, **options)
         return other
 
     def _moved(self, **changes):
@@ -175,7 +175,7 @@ class UserDefinedProgram(UncompiledProgram):
     def gram(self, X, out, threads):
         """Write the covariance matrix of rows X (N, D) into out (N, N)."""
         self.cross(X, X, out, threads)
-        out[...] = arrays.symmetric(out, f"gram(X, X) of {self.name}", copy=False)
+        out[...] = arrays.check_symmetric(out, f"gram(X, X) of {self.name}", copy=False)
 
     def cross(self, X, Z, out, threads):
         """Write the covariances of rows X (N, D) with rows Z (M, D) into out (N, M)."""
@@ -192,7 +192,7 @@ class UserDefinedProgram(UncompiledProgram):
     def contract(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the logs of the parameters; Z=None: K is the Gram matrix."""
         if Z is None:
-            Z, weights = X, full(weights)
+            Z, weights = X, fill_symmetric(weights)
 
         def task(start, stop):
             slopes = self._slopes(X[start:stop], Z)
@@ -237,10 +237,10 @@ class UserDefinedProgram(UncompiledProgram):
 
     def _checked(self, value, shape, call):
         """Return what a user's method returned as finite floats of a shape."""
-        value = arrays.real_array(value, f"{call} of {self.name}")
+        value = arrays.check_real_array(value, f"{call} of {self.name}")
         if value.shape != shape:
             raise ValueError(f"{call} of {self.name} must have shape {shape}, got {value.shape}")
-        return arrays.finite_array(value, f"{call} of {self.name}").astype(np.float64, copy=False)
+        return arrays.check_finite_array(value, f"{call} of {self.name}").astype(np.float64, copy=False)
 
     def _slopes(self, X, Z):
         """Yield the derivatives (n, m) of the covariances in the log of every parameter."""

@@ -15,7 +15,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import raise_status, within_range
+from cavity.base.errors import check_within_range, raise_status
 from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.distributions.family import GaussianFamily
 from cavity.distributions.wide_range import WideRangeArray, invert, log_abs, sum_last_axis, to_float64, widen_range
@@ -56,7 +56,7 @@ class ScaledGaussianAlgebra(GaussianFamily):
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             mean = np.where(np.isinf(rho)[..., None], tau, tau / rho[..., None])
         mean[rho == 0] = 0.0
-        within_range(mean, "mean: tau/rho")
+        check_within_range(mean, "mean: tau/rho")
         mean[rho == 0] = np.nan
         return self._points(mean)
 
@@ -128,7 +128,7 @@ class ScaledGaussianAlgebra(GaussianFamily):
     def __pow__(self, power: float) -> Self:
         """Raise to a real power: all of the factor, its scale included."""
         tau, rho, gamma = self._parts()
-        p = arrays.finite_array(power, "power")
+        p = arrays.check_finite_array(power, "power")
         point = np.isinf(rho)
         if np.any(point & (p != 1)):
             raise ValueError("power: a point mass has no power other than 1")
@@ -171,7 +171,7 @@ class ScaledGaussianAlgebra(GaussianFamily):
             If the result leaves the range of float64.
         """
         tau, rho, gamma = self._parts()
-        a, b = arrays.finite_array(a, "a"), self._vectors(b, "b")
+        a, b = arrays.check_finite_array(a, "a"), self._vectors(b, "b")
         if np.any(a == 0):
             raise ValueError("a must not be zero: g(b) is a number, not a function of w")
         d = tau.shape[-1]
@@ -204,7 +204,7 @@ class ScaledGaussianAlgebra(GaussianFamily):
         OverflowError
             If the result leaves the range of float64.
         """
-        a, b = arrays.finite_array(a, "a"), self._vectors(b, "b")
+        a, b = arrays.check_finite_array(a, "a"), self._vectors(b, "b")
         tau, rho, gamma = self._parts()
         zero = a == 0
         if np.any(zero & ~(rho > 0)):
@@ -251,10 +251,10 @@ class ScaledGaussianAlgebra(GaussianFamily):
         tau, rho, gamma = self._parts()
         if not np.all(rho > 0):
             raise ValueError("observe: the prior must be proper (rho > 0)")
-        noise = arrays.finite_array(variance, "variance")
+        noise = arrays.check_finite_array(variance, "variance")
         if not np.all(noise > 0):
             raise ValueError(f"variance must be positive, got {np.min(noise)}")
-        a, b, y = arrays.finite_array(a, "a"), self._vectors(b, "b"), self._vectors(y, "y")
+        a, b, y = arrays.check_finite_array(a, "a"), self._vectors(b, "b"), self._vectors(y, "y")
         point, d = np.isinf(rho), tau.shape[-1]
         safe = np.where(point, 1.0, rho)
         wide_tau, precision, slope, offset, target, spread, keep = widen_range(tau, safe, a, b, y, noise, 1.0 - point)
@@ -331,7 +331,7 @@ def to_scalar(array):
 
 def check_slots(tau, rho, log_scale):
     """Return tau (..., d), rho (...), log_scale (...) broadcast, after the checks both classes make."""
-    rho, gamma = arrays.real_array(rho, "rho"), arrays.real_array(log_scale, "log_scale")
+    rho, gamma = arrays.check_real_array(rho, "rho"), arrays.check_real_array(log_scale, "log_scale")
     if np.any(np.isnan(rho)) or np.any(rho == -np.inf):
         raise ValueError("rho must not be nan or -inf")
     if np.any(np.isnan(gamma)):
@@ -351,7 +351,7 @@ def broadcast(tau, rho, gamma):
 
 
 def check_variance(variance):
-    variance = arrays.real_array(variance, "variance")
+    variance = arrays.check_real_array(variance, "variance")
     if not np.all(variance >= 0):
         raise ValueError(f"variance must be zero or positive, got {variance[~(variance >= 0)].flat[0]}")
     tiny = (variance > 0) & (variance < MIN_INVERTIBLE_VARIANCE)
@@ -368,7 +368,7 @@ def resolve_slots(tau, rho, mean, variance, trailing=0):
         arguments = {"tau": tau, "rho": rho, "mean": mean, "variance": variance}
         got = " and ".join(name for name, value in arguments.items() if value is not None) or "neither"
         raise TypeError(f"give mean and variance, or tau (precision times mean) and rho (precision); got {got}")
-    mean, rho = arrays.finite_array(mean, "mean"), check_variance(variance)
+    mean, rho = arrays.check_finite_array(mean, "mean"), check_variance(variance)
     with np.errstate(divide="ignore", over="ignore"):
         rho = 1.0 / rho
         wide = rho[..., None] if trailing else rho

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cavity import distributions
-from cavity.base.errors import within_range
+from cavity.base.errors import check_within_range
 from cavity.base.special import (
     binet_divergence,
     excess,
@@ -82,7 +82,7 @@ def kl(p: Any, q: Any) -> FloatOrArray:
         raise TypeError(f"kl needs two distributions of one family, got {type(p).__name__} and {type(q).__name__}")
     value = divergence(p, q)
     if divergence is not _kl_categorical:
-        within_range(value, "kl: the divergences")
+        check_within_range(value, "kl: the divergences")
     return value if np.ndim(value) else float(value)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import within_range
-from cavity.base.frozen import Frozen
+from cavity.base.errors import check_within_range
+from cavity.base.frozen_dataclasses import Frozen
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 
 
@@ -58,7 +58,7 @@ class Distribution(Frozen):
             If the vector has another length, is not finite, or lies outside the domain of the family
             (`NotPositiveDefiniteError` for a matrix that must be positive definite).
         """
-        vector = arrays.finite_array(vector, "vector", ndim=(1,))
+        vector = arrays.check_finite_array(vector, "vector", ndim=(1,))
         size = self.natural.size
         if vector.size != size:
             raise ValueError(f"vector must hold {size} natural parameters, got {vector.size}")
@@ -82,7 +82,7 @@ class Distribution(Frozen):
         ValueError
             If the shape does not end like `event_shape`, or a value is not finite.
         """
-        x = arrays.finite_array(x, "x")
+        x = arrays.check_finite_array(x, "x")
         event = self.event_shape
         if x.ndim < len(event) or x.shape[x.ndim - len(event) :] != event:
             wanted = ", ".join(["...", *map(str, event)])
@@ -105,7 +105,7 @@ class Distribution(Frozen):
         ndarray, shape (n,) + event_shape
             The samples.
         """
-        return self._sample(arrays.integer(n, "n", low=1), arrays.generator(rng))
+        return self._sample(arrays.check_integer(n, "n", low=1), arrays.make_generator(rng))
 
 
 class GaussianFamily(Distribution):
@@ -129,7 +129,7 @@ class GaussianFamily(Distribution):
         mean, rho = self._proper_parts("statistics")
         with np.errstate(over="ignore"):
             second = -0.5 * (np.sum(mean * mean, axis=-1) + mean.shape[-1] / rho)
-            return within_range(np.concatenate([mean.ravel(), second.ravel()]), "statistics: the moments")
+            return check_within_range(np.concatenate([mean.ravel(), second.ravel()]), "statistics: the moments")
 
     def entropy(self) -> float:
         """Return the entropy of the normalised Gaussians in nats, summed over the batch.
@@ -173,4 +173,4 @@ class GaussianFamily(Distribution):
         mean, rho = self._proper_parts("sample")
         z = rng.standard_normal((n, *mean.shape))
         draws = (mean + z / np.sqrt(rho)[..., None]).reshape(n, *self.event_shape)
-        return within_range(draws, "sample: the draws")
+        return check_within_range(draws, "sample: the draws")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.frozen import put
-from cavity.base.lazy import special, stats
+from cavity.base.errors import check_within_range
+from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.lazy_scipy import special, stats
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, sum_log_densities
@@ -61,12 +61,12 @@ class Gamma(Distribution):
         a, b = self.shape, self.rate
         if type(a) is type(b) is float and min(a, b) > 0.0 and max(a, b) < math.inf and 0.0 < a / b < math.inf:
             return  # as nearly always in sweeps of small models
-        shape, rate = arrays.positive_array(self.shape, "shape"), arrays.positive_array(self.rate, "rate")
+        shape, rate = arrays.check_positive_array(self.shape, "shape"), arrays.check_positive_array(self.rate, "rate")
         try:
             both = np.broadcast_arrays(shape, rate)
         except ValueError:
             raise ValueError(f"shape and rate must broadcast, got shapes {shape.shape} and {rate.shape}") from None
-        put(self, shape=arrays.owned(both[0]), rate=arrays.owned(both[1]))
+        set_fields(self, shape=arrays.copy_read_only(both[0]), rate=arrays.copy_read_only(both[1]))
         with np.errstate(over="ignore", under="ignore"):
             mean = self.mean
         if not (np.all(np.isfinite(mean)) and np.all(mean > 0)):
@@ -112,7 +112,7 @@ class Gamma(Distribution):
         return self.mean / self.rate
 
     def _expected_log(self):
-        return within_range(special.digamma(self.shape) - np.log(self.rate), "Gamma: the expected logarithms")
+        return check_within_range(special.digamma(self.shape) - np.log(self.rate), "Gamma: the expected logarithms")
 
     def entropy(self) -> float:
         """Return the differential entropy in nats, summed over the batch.

@@ -17,7 +17,7 @@ from cavity import _core
 from cavity._core import scalar
 from cavity.base import arrays
 from cavity.base.errors import raise_status
-from cavity.base.lazy import special, stats
+from cavity.base.lazy_scipy import special, stats
 from cavity.base.types import ArrayLike
 from cavity.distributions import algebra
 from cavity.distributions.algebra import ScaledGaussianAlgebra, check_slots, check_variance, resolve_slots
@@ -88,7 +88,7 @@ class Gaussian(ScaledGaussianAlgebra, scalar.GaussianBase):
     ) -> Gaussian:
         """Validate, broadcast and copy the slots."""
         tau, rho = resolve_slots(tau, rho, mean, variance)
-        tau = arrays.finite_array(tau, "tau")
+        tau = arrays.check_finite_array(tau, "tau")
         tau, rho, gamma = check_slots(tau[..., None], rho, log_scale)
         return cls._make(tau.copy(), rho.copy(), gamma.copy())
 
@@ -97,7 +97,7 @@ class Gaussian(ScaledGaussianAlgebra, scalar.GaussianBase):
         tau, rho, gamma = np.broadcast_arrays(tau[..., 0], rho, gamma)
         if rho.ndim == 0:
             return scalar.from_floats(cls, tau, rho, gamma)
-        return scalar.from_arrays(cls, *(arrays.read_only(np.ascontiguousarray(a)) for a in (tau, rho, gamma)))
+        return scalar.from_arrays(cls, *(arrays.make_read_only(np.ascontiguousarray(a)) for a in (tau, rho, gamma)))
 
     def _parts(self):
         return np.asarray(self.tau)[..., None], np.asarray(self.rho), np.asarray(self.log_scale)
@@ -108,13 +108,13 @@ class Gaussian(ScaledGaussianAlgebra, scalar.GaussianBase):
 
     @staticmethod
     def _vectors(points, name):
-        return arrays.finite_array(points, name)[..., None]
+        return arrays.check_finite_array(points, name)[..., None]
 
     def _combine(self, other, sign):
         """Product or quotient of batches; called by the compiled ``*`` and ``/`` for anything but two singles."""
         operands = self.tau, self.rho, self.log_scale, other.tau, other.rho, other.log_scale
         tau, rho, gamma = (multiply if sign > 0 else divide)(*operands)
-        return scalar.from_arrays(type(self), *map(arrays.read_only, (tau, rho, gamma)))
+        return scalar.from_arrays(type(self), *map(arrays.make_read_only, (tau, rho, gamma)))
 
     @classmethod
     def from_moments(cls, mean: ArrayLike, variance: ArrayLike, log_scale: ArrayLike = 0.0) -> Gaussian:
@@ -217,7 +217,7 @@ class SphericalGaussian(ScaledGaussianAlgebra):
     ) -> None:
         """Validate, broadcast and copy the slots."""
         tau, rho = resolve_slots(tau, rho, mean, variance, trailing=1)
-        tau = arrays.finite_array(tau, "tau")
+        tau = arrays.check_finite_array(tau, "tau")
         if tau.ndim == 0 or tau.shape[-1] == 0:
             raise ValueError(f"tau must have shape (..., d) with d >= 1, got {tau.shape}")
         tau, rho, gamma = check_slots(tau, rho, log_scale)
@@ -225,7 +225,7 @@ class SphericalGaussian(ScaledGaussianAlgebra):
 
     def _set(self, tau, rho, gamma):
         for name, slot in zip(("tau", "rho", "log_scale"), algebra.broadcast(tau, rho, gamma), strict=True):
-            slot = arrays.read_only(np.ascontiguousarray(slot).reshape(slot.shape))
+            slot = arrays.make_read_only(np.ascontiguousarray(slot).reshape(slot.shape))
             object.__setattr__(self, name, slot if slot.ndim else float(slot))
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -248,7 +248,7 @@ class SphericalGaussian(ScaledGaussianAlgebra):
         return vectors
 
     def _vectors(self, points, name):
-        points = arrays.finite_array(points, name)
+        points = arrays.check_finite_array(points, name)
         if points.ndim and points.shape[-1] != self.dim:
             raise ValueError(f"{name} must be a number or have shape (..., {self.dim}), got {points.shape}")
         return points if points.ndim else np.full(self.dim, points)
@@ -364,9 +364,9 @@ def match_moments(log_weights: ArrayLike, means: ArrayLike, variances: ArrayLike
     >>> q.mean, q.variance
     (0.0, 2.0)
     """
-    log_weights = arrays.real_array(log_weights, "log_weights")
-    means = arrays.finite_array(means, "means")
-    variances = arrays.finite_array(check_variance(variances), "variances")
+    log_weights = arrays.check_real_array(log_weights, "log_weights")
+    means = arrays.check_finite_array(means, "means")
+    variances = arrays.check_finite_array(check_variance(variances), "variances")
     if np.any(np.isnan(log_weights)) or np.any(log_weights == np.inf):
         raise ValueError("log_weights must not be nan or +inf")
     log_weights, means, variances = np.broadcast_arrays(log_weights, means, variances)

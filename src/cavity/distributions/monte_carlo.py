@@ -184,7 +184,7 @@ def _split_samples(n, size):
 def _average_in_blocks(law, name, terms, n, rng):
     """Mean and standard error over samples of a signed sum of log densities, in blocks merged in their order."""
     draw = _find_sampler(law, name)
-    n, rng = arrays.integer(n, "n", low=2), arrays.generator(rng)
+    n, rng = arrays.check_integer(n, "n", low=2), arrays.make_generator(rng)
     mean, squares = 0.0, 0.0
     for start, rows in _split_samples(n, _count_numbers(law)):
         samples = draw(rows, rng)
@@ -199,7 +199,7 @@ def _average_in_blocks(law, name, terms, n, rng):
 def _check_log_densities(name, values, start, rows):
     """Check what a log density returned for `rows` samples, the first of which is number `start`."""
     what = "log_joint" if name == "log_joint" else f"the log density of {name}"
-    values = arrays.real_array(values, what)
+    values = arrays.check_real_array(values, what)
     if values.shape != (rows,):
         raise ValueError(f"{what} must have one value per sample, shape ({rows},), got {values.shape}")
     bad = ~np.isfinite(values)

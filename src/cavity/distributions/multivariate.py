@@ -9,9 +9,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import within_range
-from cavity.base.lazy import stats
-from cavity.base.triangles import inverse_lower, solve_lower
+from cavity.base.errors import check_within_range
+from cavity.base.lazy_scipy import stats
+from cavity.base.triangles import invert_lower, solve_lower
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.distributions.family import Distribution
 
@@ -71,7 +71,7 @@ class MultivariateGaussian(Distribution):
         self, mean: ArrayLike, covariance: ArrayLike | None = None, *, precision: ArrayLike | None = None
     ) -> None:
         """Validate, and factorise the matrix."""
-        mean = arrays.finite_array(mean, "mean", ndim=(1,))
+        mean = arrays.check_finite_array(mean, "mean", ndim=(1,))
         if (covariance is None) == (precision is None):
             raise TypeError("exactly one of covariance and precision must be given")
         if covariance is None:
@@ -84,8 +84,8 @@ class MultivariateGaussian(Distribution):
 
     def _set(self, _given, **given_arrays):
         for name, array in given_arrays.items():
-            within_range(array, "MultivariateGaussian: the parameters")
-            object.__setattr__(self, name, arrays.read_only(np.array(array)))
+            check_within_range(array, "MultivariateGaussian: the parameters")
+            object.__setattr__(self, name, arrays.make_read_only(np.array(array)))
         object.__setattr__(self, "_given", str(_given))
 
     @classmethod
@@ -122,7 +122,7 @@ class MultivariateGaussian(Distribution):
         MultivariateGaussian
             The distribution.
         """
-        tau = arrays.finite_array(tau, "tau", ndim=(1,))
+        tau = arrays.check_finite_array(tau, "tau", ndim=(1,))
         matrices = _from_precision(precision, len(tau))
         factor = matrices["_factor"]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -159,7 +159,7 @@ class MultivariateGaussian(Distribution):
         """E x and then -E xx'/2, raveled."""
         with np.errstate(over="ignore"):
             second = -0.5 * (self.covariance + np.outer(self.mean, self.mean))
-        return within_range(np.concatenate([self.mean, second.ravel()]), "statistics: the moments")
+        return check_within_range(np.concatenate([self.mean, second.ravel()]), "statistics: the moments")
 
     def entropy(self) -> float:
         """Return the entropy in nats.
@@ -189,20 +189,20 @@ class MultivariateGaussian(Distribution):
 
 
 def _from_covariance(covariance, size):
-    covariance = arrays.symmetric(covariance, "covariance", size)
+    covariance = arrays.check_symmetric(covariance, "covariance", size)
     factor = arrays.cholesky(covariance, "covariance")
     with np.errstate(over="ignore", invalid="ignore"):
-        inverse = inverse_lower(factor)
+        inverse = invert_lower(factor)
         precision = inverse.T @ inverse
     return dict(covariance=covariance, precision=precision, _factor=factor, _given="covariance")
 
 
 def _from_precision(precision, size):
     """The precision is U U' with U upper triangular; the lower factor of its inverse is then the inverse of U'."""
-    precision = arrays.symmetric(precision, "precision", size)
+    precision = arrays.check_symmetric(precision, "precision", size)
     upper = arrays.cholesky(precision[::-1, ::-1], "precision")[::-1, ::-1]
     with np.errstate(over="ignore", invalid="ignore"):
-        factor = inverse_lower(upper.T)
+        factor = invert_lower(upper.T)
         covariance = factor @ factor.T
     return dict(covariance=covariance, precision=precision, _factor=factor, _given="precision")
 

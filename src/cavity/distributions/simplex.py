@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.frozen import put
-from cavity.base.lazy import special, stats
+from cavity.base.errors import check_within_range
+from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.lazy_scipy import special, stats
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, sum_log_densities
@@ -53,10 +53,10 @@ class Dirichlet(Distribution):
     concentration: FloatOrArray
 
     def __post_init__(self) -> None:
-        array = arrays.positive_array(self.concentration, "concentration")
+        array = arrays.check_positive_array(self.concentration, "concentration")
         if array.ndim == 0 or array.size == 0:
             raise ValueError(f"concentration must have shape (..., K) with K >= 1, got {array.shape}")
-        put(self, concentration=arrays.owned(array))
+        set_fields(self, concentration=arrays.copy_read_only(array))
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ class Dirichlet(Distribution):
     def statistics(self) -> FloatArray:
         """E log p, raveled."""
         logs = special.digamma(self.concentration) - special.digamma(self.total)[..., None]
-        return within_range(logs, "Dirichlet: the expected logarithms").ravel()
+        return check_within_range(logs, "Dirichlet: the expected logarithms").ravel()
 
     @property
     def mean(self) -> FloatOrArray:
@@ -176,7 +176,7 @@ class Categorical(Distribution):
     _logits: FloatArray = field(init=False)
 
     def __post_init__(self) -> None:
-        array = arrays.finite_array(self.probabilities, "probabilities")
+        array = arrays.check_finite_array(self.probabilities, "probabilities")
         if array.ndim == 0 or array.size == 0:
             raise ValueError(f"probabilities must have shape (..., K) with K >= 1, got {array.shape}")
         if np.any(array < 0):
@@ -190,7 +190,7 @@ class Categorical(Distribution):
             self._set(array, np.log(array))
 
     def _set(self, probabilities, _logits):
-        put(self, probabilities=arrays.read_only(probabilities), _logits=arrays.read_only(_logits))
+        set_fields(self, probabilities=arrays.make_read_only(probabilities), _logits=arrays.make_read_only(_logits))
 
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> Categorical:
@@ -206,7 +206,7 @@ class Categorical(Distribution):
         Categorical
             The distribution; nothing overflows, and small probabilities keep their logarithms.
         """
-        logits = arrays.finite_array(logits, "logits")
+        logits = arrays.check_finite_array(logits, "logits")
         if logits.ndim == 0 or logits.size == 0:
             raise ValueError(f"logits must have shape (..., K) with K >= 1, got {logits.shape}")
         logits = special.log_softmax(logits, axis=-1)

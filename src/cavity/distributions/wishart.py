@@ -9,11 +9,11 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2, LOG_2PI, LOG_PI
-from cavity.base.errors import within_range
-from cavity.base.frozen import put
-from cavity.base.lazy import special, stats
+from cavity.base.errors import check_within_range
+from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.lazy_scipy import special, stats
 from cavity.base.special import excess, quiet, shape_entropy, stirling
-from cavity.base.triangles import inverse_lower
+from cavity.base.triangles import invert_lower
 from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution
 
@@ -68,14 +68,14 @@ class Wishart(Distribution):
     _root: FloatArray = field(init=False)  # upper triangular, root root' is the inverse of V
 
     def __post_init__(self) -> None:
-        V = arrays.symmetric(self.inverse_scale, "inverse_scale")
-        nu = arrays.number(self.degrees_of_freedom, "degrees_of_freedom", low=len(V) - 1)
+        V = arrays.check_symmetric(self.inverse_scale, "inverse_scale")
+        nu = arrays.check_number(self.degrees_of_freedom, "degrees_of_freedom", low=len(V) - 1)
         factor = arrays.cholesky(V, "inverse_scale")
         with np.errstate(over="ignore", invalid="ignore"):
-            root = inverse_lower(factor).T
-            within_range(nu * (root @ root.T), "Wishart: the means")
-        V, factor, root = (arrays.read_only(np.array(array)) for array in (V, factor, root))
-        put(self, degrees_of_freedom=nu, inverse_scale=V, _factor=factor, _root=root)
+            root = invert_lower(factor).T
+            check_within_range(nu * (root @ root.T), "Wishart: the means")
+        V, factor, root = (arrays.make_read_only(np.array(array)) for array in (V, factor, root))
+        set_fields(self, degrees_of_freedom=nu, inverse_scale=V, _factor=factor, _root=root)
 
     @property
     def dim(self) -> int:
@@ -230,14 +230,14 @@ class NormalWishart(Distribution):
     precision: Wishart = field(init=False)
 
     def __post_init__(self) -> None:
-        mean = arrays.finite_array(self.mean, "mean", ndim=(1,))
-        V = arrays.symmetric(self.inverse_scale, "inverse_scale", len(mean))
+        mean = arrays.check_finite_array(self.mean, "mean", ndim=(1,))
+        V = arrays.check_symmetric(self.inverse_scale, "inverse_scale", len(mean))
         precision = Wishart(self.degrees_of_freedom, V)
-        beta = arrays.number(self.mean_precision, "mean_precision", low=0)
+        beta = arrays.check_number(self.mean_precision, "mean_precision", low=0)
         if beta == np.inf:
             raise ValueError("mean_precision must be finite, got inf")
         shared = {name: getattr(precision, name) for name in ("degrees_of_freedom", "inverse_scale")}
-        put(self, mean=arrays.owned(mean), mean_precision=beta, precision=precision, **shared)
+        set_fields(self, mean=arrays.copy_read_only(mean), mean_precision=beta, precision=precision, **shared)
 
     @property
     def dim(self) -> int:
@@ -256,7 +256,7 @@ class NormalWishart(Distribution):
         with np.errstate(over="ignore"):
             second = -0.5 * (self.inverse_scale + beta * np.outer(m, m))
             parts = [beta * m, [-0.5 * beta, 0.5 * (self.degrees_of_freedom - self.dim)], second.ravel()]
-        return within_range(np.concatenate(parts), "natural: the parameters")
+        return check_within_range(np.concatenate(parts), "natural: the parameters")
 
     @property
     def statistics(self) -> FloatArray:
@@ -265,7 +265,7 @@ class NormalWishart(Distribution):
         with np.errstate(over="ignore", invalid="ignore"):
             first = L @ self.mean
             scalars = [self.dim / self.mean_precision + self.mean @ first, self.precision.statistics[0]]
-        return within_range(np.concatenate([first, scalars, L.ravel()]), "statistics: the moments")
+        return check_within_range(np.concatenate([first, scalars, L.ravel()]), "statistics: the moments")
 
     @property
     def covariance(self) -> FloatArray:
@@ -291,7 +291,7 @@ class NormalWishart(Distribution):
 
     def _from_natural(self, vector):
         d = self.dim
-        beta = arrays.number(-2.0 * vector[d], "mean_precision", low=0)
+        beta = arrays.check_number(-2.0 * vector[d], "mean_precision", low=0)
         m = vector[:d] / beta
         V = -2.0 * vector[d + 2 :].reshape(d, d) - np.outer(m, vector[:d])
         return NormalWishart(m, beta, 2.0 * vector[d + 1] + d, V)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cavity import _core
-from cavity.base.lazy import lapack
-from cavity.base.triangles import full, inverse_lower, solve_lower, whiten
+from cavity.base.lazy_scipy import lapack
+from cavity.base.triangles import fill_symmetric, invert_lower, solve_lower, whiten
 from cavity.ep.geometry import ROW_GROUPS, Geometry
 from cavity.ep.site_updates import kernel, visit_sites
 from cavity.ep.weights import WeightRoot
@@ -96,7 +96,7 @@ class DenseBelief:
             return self.root @ self.root.T
         triangle = self.triangle.copy()
         tiled.square(triangle, self.threads)
-        return full(triangle)
+        return fill_symmetric(triangle)
 
     def prior_gap(self):
         """log of the posterior's density over the prior's, at the posterior mean."""
@@ -105,7 +105,7 @@ class DenseBelief:
     def prior_slope(self):
         """(E |u|^2 - M)/2: the derivative of E log prior in the log of a factor on the prior variance."""
         # L^-1 (M, M) of I + C'hC = L L': E |u|^2 = |u|^2 + |L^-1|_F^2
-        inverse = inverse_lower(self.factor)
+        inverse = invert_lower(self.factor)
         return 0.5 * (float(self.u @ self.u) + float(np.sum(inverse**2)) - len(self.u))
 
     def divergence(self):
@@ -294,7 +294,7 @@ class Dense(Geometry):
 
     def complete_sums(self, h, g, total):
         """The sums of all blocks with all of h."""
-        return h if self.tiled else full(h), g, total
+        return h if self.tiled else fill_symmetric(h), g, total
 
     # --------------------------------------------------------------------------------- one site after the other
 

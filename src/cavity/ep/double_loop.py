@@ -30,7 +30,7 @@ from functools import partial
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED
+from cavity.base.loop import CONVERGED_STATUS, MAX_ITER_STATUS, STOPPED_STATUS
 from cavity.ep.free_energy import SUFFICIENT_DECREASE
 
 # times the precision reached, from which the double loop starts until one succeeds
@@ -116,8 +116,8 @@ class DoubleLoop:
             job.keep(partial(self._checkpoint_state, here, history, counters))
             if job.after(len(self.changes), change=change, rows=len(here.tau)):
                 self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
-                return STOPPED
-        return MAX_ITER
+                return STOPPED_STATUS
+        return MAX_ITER_STATUS
 
     def _checkpoint_state(self, here, history, counters):
         """Return all that decides how the descent continues."""
@@ -140,7 +140,7 @@ class DoubleLoop:
         if target is None:  # by rounding only: the sites are those of the current belief, which is proper
             return SITES_LOST_DIGITS
         self.belief = target
-        return CONVERGED
+        return CONVERGED_STATUS
 
     def _extrapolate(self, here, history, h, g, slope):
         """Return the point that the history proposes if it is accepted, else None."""

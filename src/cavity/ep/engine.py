@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
+from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS, STUCK_STATUS, iterate
 from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, Damping
 from cavity.ep.double_loop import SITES_LOST_DIGITS, STEPS_PER_SWEEP, DoubleLoop
 from cavity.ep.evidence import assess
@@ -84,15 +84,15 @@ class Engine:
         status, changes = self._sweep_until_converged()
         self.spare = None
         steps = []
-        if status == STUCK and self.descends:
+        if status == STUCK_STATUS and self.descends:
             status, steps = self._descend(changes)
-        if status == CONVERGED:
+        if status == CONVERGED_STATUS:
             self.belief = self.geometry.converged_belief(self.belief)
-        if status != CONVERGED or self.belief is None:
+        if status != CONVERGED_STATUS or self.belief is None:
             self._make_proper()
         assessment = self._evaluate()
         most = max(MAX_CONVERGED_RESIDUAL, RESIDUAL_PER_TOLERANCE * self.options.tol)
-        if status == CONVERGED and not assessment["residual"] <= most:
+        if status == CONVERGED_STATUS and not assessment["residual"] <= most:
             status = SITES_LOST_DIGITS
         changes = np.concatenate([changes, steps])
         trace = {"change": changes, "improper": np.array(self.improper), "double_loop": np.array(len(steps))}
@@ -124,7 +124,7 @@ class Engine:
         loop = DoubleLoop(self.geometry, energy, self.tau, self.rho, most, options.tol)
         status = loop.run(options.job.going_on(len(changes)))
         if loop.belief is not None and (
-            status in (CONVERGED, STOPPED) or self.improper[-1] or loop.changes[-1] < changes[-1]
+            status in (CONVERGED_STATUS, STOPPED_STATUS) or self.improper[-1] or loop.changes[-1] < changes[-1]
         ):
             self.belief, self.tau, self.rho = loop.belief, loop.tau, loop.rho
         return status, loop.changes

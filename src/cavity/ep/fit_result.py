@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, Outcome, warn_unconverged
+from cavity.base.loop import CONVERGED_STATUS, Outcome, warn_unconverged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class FitResult(Outcome):
     @classmethod
     def of_one_pass(cls, **fields):
         """Return the fit of a pass that leaves nothing to do: ADF, or the exact posterior."""
-        return cls(**{"status": CONVERGED, "n_iter": 1, "residual": 0.0, "trace": {}} | fields)
+        return cls(**{"status": CONVERGED_STATUS, "n_iter": 1, "residual": 0.0, "trace": {}} | fields)
 
     def warn(self, options):
         """Issue a ConvergenceWarning if the stopping rule was not met."""
@@ -46,7 +46,7 @@ class FitResult(Outcome):
         last = change[-1] if len(change) else np.inf
         warn_unconverged(self.status, last, options.tol, options.max_iter)
 
-    def outcome(self, search_status=CONVERGED, before=None):
+    def outcome(self, search_status=CONVERGED_STATUS, before=None):
         """Return how the fit ended, by the names of a posterior's fields.
 
         Parameters
@@ -57,5 +57,10 @@ class FitResult(Outcome):
             Of the rows before an update, whose status stays if there was nothing to search for.
         """
         status = (self if before is None else before).status
-        status = status if search_status == CONVERGED or not self.converged else search_status
-        return {"converged": status == CONVERGED, "status": status, "n_iter": self.n_iter, "residual": self.residual}
+        status = status if search_status == CONVERGED_STATUS or not self.converged else search_status
+        return {
+            "converged": status == CONVERGED_STATUS,
+            "status": status,
+            "n_iter": self.n_iter,
+            "residual": self.residual,
+        }

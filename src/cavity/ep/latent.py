@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import blas, eigh
 
 from cavity import _core
-from cavity.base.triangles import full
+from cavity.base.triangles import fill_symmetric
 from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
 from cavity.ep.latent_solver import factorise, find_covariance, find_evidence_weights, find_variances, solve
 from cavity.ep.site_updates import visit_sites
@@ -130,7 +130,7 @@ class Latent(RowwiseGeometry):
     def coordinates(self, belief, h, g):
         """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
         if self._metric[0] is not belief:
-            joint = full(self.covariance(belief))
+            joint = fill_symmetric(self.covariance(belief))
             self._metric = belief, (find_root(joint), find_root(0.5 * joint * joint))
         first, second = self._metric[1]
         # sums over Sigma = first first' and Sigma o Sigma/2 = second second': (N,) (N, N) each

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cavity.base import arrays
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 from cavity.jobs.run import Run
 
 EP_SCHEDULES = ("parallel", "sequential")
@@ -67,13 +67,13 @@ class Options(Run):
             Naming the option, what was expected and what came.
         """
         options = super(Options, cls).checked(**arguments)
-        put(
+        set_fields(
             options,
-            schedule=arrays.choice(options.schedule, "schedule", schedules),
+            schedule=arrays.check_choice(options.schedule, "schedule", schedules),
             damping=_check_share(options.damping, "damping", lowest_damping),
             power=_check_share(options.power, "power", lowest_power),
-            max_iter=arrays.integer(options.max_iter, "max_iter", low=1),
-            tol=arrays.number(options.tol, "tol", low=0, closed_low=True),
+            max_iter=arrays.check_integer(options.max_iter, "max_iter", low=1),
+            tol=arrays.check_number(options.tol, "tol", low=0, closed_low=True),
         )
         return options
 
@@ -83,4 +83,4 @@ class Options(Run):
 
 
 def _check_share(value, name, lowest):
-    return arrays.number(value, name, low=lowest, high=1, closed_low=lowest > 0, closed_high=True)
+    return arrays.check_number(value, name, low=lowest, high=1, closed_low=lowest > 0, closed_high=True)

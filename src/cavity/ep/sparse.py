@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cavity.base.lazy import sparse
+from cavity.base.lazy_scipy import sparse
 from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
 from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.sparse_cholesky import SparseCholesky

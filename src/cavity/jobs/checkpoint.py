@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from cavity.base import persistence
+from cavity.base.checkpoint_encoding import EncodedValue, collect_classes, decode, encode
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.paths import path_text
-from cavity.base.snapshots import Stored, apart, classes_in, together
+from cavity.base.paths import decode_path
 from cavity.jobs.fingerprint import differences, digest_of, fingerprint
 from cavity.jobs.locks import Lock
 
@@ -44,7 +44,7 @@ def checked_path(checkpoint):
     OSError
         If its folder does not exist or cannot be written to, or it is a folder itself.
     """
-    path = path_text(checkpoint, "checkpoint")
+    path = decode_path(checkpoint, "checkpoint")
     persistence.check_output(path, "checkpoint ", archive=True)
     return Path(path).absolute()
 
@@ -108,8 +108,8 @@ class Checkpoint:
         if stage not in self._stages:
             return None
         value = self._stages[stage]
-        if isinstance(value, Stored):
-            value = self._stages[stage] = together(value.told, value.arrays, classes_in(*like))
+        if isinstance(value, EncodedValue):
+            value = self._stages[stage] = decode(value.told, value.arrays, collect_classes(*like))
         return value
 
     def keep(self, stage, value):
@@ -135,7 +135,7 @@ class Checkpoint:
             if not self._changed:
                 return
             numbered, known = {}, {}
-            stages = [[list(stage), apart(value, numbered, known)] for stage, value in self._stages.items()]
+            stages = [[list(stage), encode(value, numbered, known)] for stage, value in self._stages.items()]
             content = self._about | {"stages": stages}
             try:
                 persistence.write(self.path, FILE_KIND, numbered, content | {"digest": _digest(content, numbered)})
@@ -168,7 +168,7 @@ class Checkpoint:
         found = differences(told["fit"], self._about["fit"])
         if found:
             raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(found)}. {WAY_OUT}")
-        return {tuple(stage): Stored(each, numbered) for stage, each in told["stages"]}
+        return {tuple(stage): EncodedValue(each, numbered) for stage, each in told["stages"]}
 
 
 def _digest(settings, numbered):

@@ -53,13 +53,13 @@ class Job:
         ValueError, TypeError, OSError
             Naming what is none of these.
         """
-        every = arrays.number(checkpoint_every, "checkpoint_every", low=0, closed_low=True)
+        every = arrays.check_number(checkpoint_every, "checkpoint_every", low=0, closed_low=True)
         path = None if checkpoint is None else checked_path(checkpoint)
         if isinstance(callback, Job):
             return callback
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be callable, got {callback!r}")
-        displays = [ProgressDisplay(bar_or_lines())] if arrays.flag(progress, "progress") else []
+        displays = [ProgressDisplay(bar_or_lines())] if arrays.check_flag(progress, "progress") else []
         if LOGGER.isEnabledFor(logging.INFO):
             displays.append(ProgressDisplay(Lines(LOGGER.info)))
         kept = None if path is None else Checkpoint(path, every)

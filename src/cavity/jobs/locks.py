@@ -9,8 +9,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from cavity.base.errors import naming
-from cavity.base.persistence import has_ended, host
+from cavity.base.errors import name_file_in_errors
+from cavity.base.persistence import get_host_name, has_ended
 
 # errors of a call that locks: another process holds the lock, or the file system has no locks
 LOCK_HELD_ERRORS = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
@@ -35,19 +35,19 @@ class Lock:
     def take(self):
         """Take the lock; return None, or words for who has it."""
         while self._handle is None:
-            with naming(self.path):
+            with name_file_in_errors(self.path):
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
                 try:
                     holder = _owner(handle)
                     granted = _granted(handle)
                     if granted is None:
-                        granted = holder is None or (holder[1] == host() and has_ended(holder[0]))
+                        granted = holder is None or (holder[1] == get_host_name() and has_ended(holder[0]))
                     if not granted:
                         return self._words(holder)
                     if self._is_still(handle):  # and not one that its last holder has removed meanwhile
                         os.ftruncate(handle, 0)
                         os.lseek(handle, 0, os.SEEK_SET)
-                        os.write(handle, f"{os.getpid()} {host()}".encode())
+                        os.write(handle, f"{os.getpid()} {get_host_name()}".encode())
                         self._handle = handle
                 finally:
                     if self._handle is None:
@@ -73,7 +73,7 @@ class Lock:
         if holder is None:
             return "another process"
         process, where = holder
-        if where == host():
+        if where == get_host_name():
             return f"process {process}"
         return f"process {process} on {where} (if that has ended, remove {self.path})"
 

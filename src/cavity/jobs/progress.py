@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from time import perf_counter
 
-from cavity.base.names import Public
+from cavity.base.public_objects import Public
 
 WHOLE_FIT_STAGE = "fit"  # the stage of a fit that has no others
 BAR_SECONDS, LINE_SECONDS = 0.1, 1.0  # between what is shown: as fast as one sees, as fast as one reads

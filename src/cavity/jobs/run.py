@@ -3,7 +3,7 @@
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 from cavity.jobs.job import SILENT_JOB, Job
 from cavity.runs.executors import Threads, single_blas, threads_of
 
@@ -26,7 +26,7 @@ class Run:
     job: Job = SILENT_JOB
 
     def __post_init__(self):
-        put(self, n_threads=threads_of(self.n_threads))
+        set_fields(self, n_threads=threads_of(self.n_threads))
 
     @classmethod
     def checked(cls, **arguments):

@@ -11,7 +11,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import MAD_TO_SD
-from cavity.base.names import Public
+from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.likelihoods import predictive, quadrature
 from cavity.likelihoods.parameters import check_closed, check_fields
@@ -124,7 +124,7 @@ class Likelihood(Public):
         ndarray, shape (N,)
             What `log_p` gets.
         """
-        return arrays.finite_array(y, "y", ndim=(0, 1))
+        return arrays.check_finite_array(y, "y", ndim=(0, 1))
 
     def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean of an observation given f, elementwise.
@@ -270,8 +270,8 @@ class Likelihood(Public):
         """
         check_closed(self)
         y = self.check(y)
-        mean = arrays.finite_array(mean, "mean")
-        variance = arrays.finite_array(variance, "variance")
+        mean = arrays.check_finite_array(mean, "mean")
+        variance = arrays.check_finite_array(variance, "variance")
         if not np.all(variance > 0):
             raise ValueError(f"variance must be positive, got {float(np.min(variance))!r}")
         if not np.all(variance >= MIN_CAVITY_VARIANCE):

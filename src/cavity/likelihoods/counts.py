@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.lazy import special
+from cavity.base.lazy_scipy import special
 from cavity.base.special import binet, gap
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.likelihoods import predictive
@@ -23,7 +23,7 @@ MAX_OTHER_SHAPE = 1e40  # ... if its other shape is below this
 
 
 def check_counts(y, name="y"):
-    array = arrays.finite_array(y, name, ndim=(0, 1))
+    array = arrays.check_finite_array(y, name, ndim=(0, 1))
     bad = (array < 0) | (array != np.floor(array))
     if bad.any():
         row = int(np.argmax(bad))
@@ -210,7 +210,7 @@ class Binomial(_Compiled):
     discrete = takes_trials = True
 
     def __post_init__(self) -> None:
-        arrays.choice(self.link, "link", ("logit", "probit"))
+        arrays.check_choice(self.link, "link", ("logit", "probit"))
 
     def _parameters(self):
         return (float(self.link == "probit"),)
@@ -228,7 +228,7 @@ class Binomial(_Compiled):
         ndarray, shape (N, 2)
             The numbers, as float64.
         """
-        array = arrays.finite_array(y, "y")
+        array = arrays.check_finite_array(y, "y")
         if array.ndim not in (1, 2) or array.shape[-1] != 2:
             raise ValueError(f"y must have shape (N, 2), successes and trials each, got {array.shape}")
         good = np.all(array == np.floor(array), axis=-1) & (array[..., 0] >= 0) & (array[..., 0] <= array[..., 1])

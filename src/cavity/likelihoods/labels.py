@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import put
-from cavity.base.lazy import special
+from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.lazy_scipy import special
 from cavity.base.types import FloatArray, FloatOrArray
 from cavity.likelihoods import base
 from cavity.likelihoods.base import INTERVAL, LOGIT, PROBIT, _Compiled, estimate_spread
@@ -36,7 +36,7 @@ class _Binary(_Compiled):
         ndarray, shape (N,)
             Labels coded -1.0 and 1.0.
         """
-        array = arrays.finite_array(y, "y", ndim=(0, 1))
+        array = arrays.check_finite_array(y, "y", ndim=(0, 1))
         signs, bits = np.abs(array) == 1.0, (array == 0.0) | (array == 1.0)
         if not (signs.all() or bits.all()):
             row = int(np.argmax(~(signs | bits))) if not (signs | bits).all() else int(np.argmax(array == -1.0))
@@ -137,7 +137,9 @@ class Interval(_NormalNoise):
 
     def __post_init__(self) -> None:
         if self.noise_variance is not None:
-            put(self, noise_variance=arrays.number(self.noise_variance, "noise_variance", low=0, closed_low=True))
+            set_fields(
+                self, noise_variance=arrays.check_number(self.noise_variance, "noise_variance", low=0, closed_low=True)
+            )
 
     def check(self, y: Any) -> FloatArray:
         """Accept lower and upper bounds.
@@ -152,7 +154,7 @@ class Interval(_NormalNoise):
         ndarray, shape (N, 2)
             The bounds.
         """
-        array = arrays.real_array(y, "y")
+        array = arrays.check_real_array(y, "y")
         if array.ndim not in (1, 2) or array.shape[-1] != 2:
             raise ValueError(f"y must have shape (N, 2), a lower and an upper bound each, got {array.shape}")
         lower, upper = array[..., 0], array[..., 1]
@@ -251,7 +253,7 @@ class OrderedProbit(_Compiled):
                 "that are there from 0, or give thresholds"
             )
         shares = np.cumsum(counts)[:-1] / len(y)
-        return {"thresholds": arrays.as_tuple(special.ndtri(shares) + float(np.mean(fitted)))}
+        return {"thresholds": arrays.to_tuple(special.ndtri(shares) + float(np.mean(fitted)))}
 
     def _guess(self, y):
         return None

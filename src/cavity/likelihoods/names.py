@@ -32,5 +32,5 @@ OPEN_PARAMETERS = ("noise_variance", "scale", "dispersion", "thresholds")  # par
 
 def make_likelihood(name, argument="likelihood"):
     """Return the likelihood with this name, its scales, dispersion and thresholds open."""
-    kind = LIKELIHOODS_BY_NAME[arrays.choice(name, argument, tuple(LIKELIHOODS_BY_NAME))]
+    kind = LIKELIHOODS_BY_NAME[arrays.check_choice(name, argument, tuple(LIKELIHOODS_BY_NAME))]
     return kind(**{parameter: None for parameter in OPEN_PARAMETERS if parameter in getattr(kind, "parameters", ())})

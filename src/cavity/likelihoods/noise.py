@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
-from cavity.base.lazy import special
+from cavity.base.lazy_scipy import special
 from cavity.base.special import binet, gap
 from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Noisy, estimate_spread

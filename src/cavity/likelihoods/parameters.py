@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 
 PARAMETER_RANGE = 1e10  # parameters stay within this factor of where a search may start
 DIFFERENCE_STEP = 1e-3  # of a free number, in differences of fourth order
@@ -28,10 +28,10 @@ class ParameterDomain:
 
 
 def _check_increasing(value, name):
-    values = arrays.finite_array(value, name, ndim=(1,))
+    values = arrays.check_finite_array(value, name, ndim=(1,))
     if values.size == 0 or not np.all(np.diff(values) > 0):
-        raise arrays.wrong(name, f"must be increasing and at least one, got {values.tolist()}")
-    return arrays.as_tuple(values)
+        raise arrays.error_of(name, f"must be increasing and at least one, got {values.tolist()}")
+    return arrays.to_tuple(values)
 
 
 def _pack_increasing(values, unit):
@@ -40,7 +40,7 @@ def _pack_increasing(values, unit):
 
 
 def _unpack_increasing(vector, unit):
-    return arrays.as_tuple(np.cumsum(np.append(vector[0] * unit, np.exp(vector[1:]))))
+    return arrays.to_tuple(np.cumsum(np.append(vector[0] * unit, np.exp(vector[1:]))))
 
 
 def _differentiate_increasing(values, unit):
@@ -48,7 +48,7 @@ def _differentiate_increasing(values, unit):
 
 
 _POSITIVE_DOMAIN = ParameterDomain(
-    partial(arrays.number, low=0),
+    partial(arrays.check_number, low=0),
     lambda value, unit: np.log([value]),
     lambda vector, unit: float(np.exp(vector[0])),
     lambda value, unit: np.array([[value]]),
@@ -57,13 +57,13 @@ PARAMETER_DOMAINS = {
     "scale": _POSITIVE_DOMAIN,  # in the scale of the observations: Gaussian processes learn it without being asked
     "positive": _POSITIVE_DOMAIN,
     "real": ParameterDomain(
-        arrays.number,
+        arrays.check_number,
         lambda value, unit: np.array([value / unit]),
         lambda vector, unit: float(vector[0] * unit),
         lambda value, unit: np.array([[unit]]),
     ),
     "share": ParameterDomain(
-        partial(arrays.number, low=0, high=1),
+        partial(arrays.check_number, low=0, high=1),
         lambda value, unit: np.array([np.log(value) - np.log1p(-value)]),
         lambda vector, unit: float(1.0 / (1.0 + np.exp(-vector[0]))),
         lambda value, unit: np.array([[value * (1.0 - value)]]),
@@ -85,7 +85,7 @@ def choose_parameters(learn, names, by_default):
         learn = (learn,)
     if not isinstance(learn, tuple | list):
         raise TypeError(f"learn must be True, a name or a tuple of names, got {learn!r}")
-    return tuple(arrays.choice(name, "learn", names) for name in learn)
+    return tuple(arrays.check_choice(name, "learn", names) for name in learn)
 
 
 def list_scales(likelihood):
@@ -107,7 +107,7 @@ def check_fields(likelihood):
     for name, domain in likelihood.parameters.items():
         value = getattr(likelihood, name)
         if value is not None:
-            put(likelihood, **{name: PARAMETER_DOMAINS[domain].checked(value, name)})
+            set_fields(likelihood, **{name: PARAMETER_DOMAINS[domain].checked(value, name)})
 
 
 def check_declared(likelihood):
@@ -118,7 +118,7 @@ def check_declared(likelihood):
     if not isinstance(declared, Mapping):
         raise TypeError(f"parameters of {kind} must be a dict of names and domains, got {declared!r}")
     for name, domain in declared.items():
-        arrays.choice(domain, f"domain of {name} in parameters of {kind}", tuple(PARAMETER_DOMAINS))
+        arrays.check_choice(domain, f"domain of {name} in parameters of {kind}", tuple(PARAMETER_DOMAINS))
         if not is_dataclass(likelihood) or not hasattr(likelihood, name):
             raise TypeError(
                 f"likelihood {kind} must be a dataclass with the fields in its parameters, {name!r} among them"

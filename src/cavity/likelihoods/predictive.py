@@ -9,7 +9,7 @@ looked for with a rule of few nodes, and found with that quadrature.
 import numpy as np
 from numpy.polynomial import hermite_e
 
-from cavity.base.lazy import special
+from cavity.base.lazy_scipy import special
 from cavity.likelihoods.quadrature import PROMISED_ACCURACY, NotIntegrableError, log_tilted
 
 MIN_INTEGRAND, MAX_INTEGRAND = 1e-300, 1e300  # of integrands: their logs are finite

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from cavity.base.lazy import Lazy, sparse
+from cavity.base.lazy_scipy import LazyModule, sparse
 from cavity.linalg.tiled import ONE_THREAD
 from cavity.runs.executors import spans
 
-_kernel = Lazy("cavity._core.row_pairs")
+_kernel = LazyModule("cavity._core.row_pairs")
 
 ROWS_PER_CALL = 1 << 15  # of the kernel
 MAX_PARTS = 16  # each has sums of its own

@@ -9,12 +9,12 @@ are worked on by all threads, in tiles.
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.lazy import Lazy, sparse
+from cavity.base.lazy_scipy import LazyModule, sparse
 from cavity.linalg import tiled
 from cavity.runs.executors import single_blas, spans
 
-_analysis = Lazy("cavity._core.elimination")
-_kernel = Lazy("cavity._core.supernodal")  # it loads SciPy
+_analysis = LazyModule("cavity._core.elimination")
+_kernel = LazyModule("cavity._core.supernodal")  # it loads SciPy
 
 # columns of more entries than this, and than this times the root of n, come last
 MIN_DENSE_ENTRIES, MIN_DENSE_ROOTS = 16, 10
@@ -94,7 +94,7 @@ class SparseCholesky:
         order = fill_reducing_order(indptr, indices) if order is None else order
         self._given = np.ascontiguousarray(order, np.int32)
         if not np.array_equal(np.sort(self._given), np.arange(n)):
-            raise arrays.wrong("order", f"must have each of the numbers 0 to {n - 1} once")
+            raise arrays.error_of("order", f"must have each of the numbers 0 to {n - 1} once")
         self._analyse(indptr, indices)
 
     def _analyse(self, indptr, indices):
@@ -117,7 +117,7 @@ class SparseCholesky:
         self._parent = np.where(above >= 0, self._member[above], -1).astype(np.int32)
         self._starts = _offsets(rows.astype(np.int64) * widths)
         self.n_entries = int(self._starts[-1])
-        arrays.matrix((1, self.n_entries), f"the sparse factor of a matrix of {n} rows, its panels in a row,")
+        arrays.allocate_matrix((1, self.n_entries), f"the sparse factor of a matrix of {n} rows, its panels in a row,")
         local = np.arange(n) - np.repeat(first[:-1], widths)
         self._diagonal = (np.repeat(self._starts[:-1], widths) + local * (np.repeat(widths, widths) + 1))[self._place]
         self._rows(at, earlier, widths)

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from cavity.base.lazy import Lazy, lapack, linalg
+from cavity.base.lazy_scipy import LazyModule, lapack, linalg
 from cavity.runs.executors import Threads
 
-_kernel, _stacked = Lazy("cavity._core.tiled"), Lazy("cavity._core.stacked")  # they load SciPy
+_kernel, _stacked = LazyModule("cavity._core.tiled"), LazyModule("cavity._core.stacked")  # they load SciPy
 
 TILE_ROWS, LEAF_ROWS = 256, 128  # rows of tiles, and of those that are inverted first, in the kernel
 MIN_TILED_ROWS = 768  # rows from which tiles are as fast as LAPACK on one thread

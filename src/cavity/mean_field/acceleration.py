@@ -12,7 +12,7 @@ References
 
 import numpy as np
 
-from cavity.base.lazy import lapack
+from cavity.base.lazy_scipy import lapack
 
 MAX_DIFFERENCES = 5  # differences kept; a slow unit mixture takes as many passes with 8 as with 5, a few more with 3
 MIN_INDEPENDENT_SHARE = 1e-10  # of the longest squared difference: shorter directions are no independent information

@@ -23,7 +23,14 @@ from functools import partial
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, Outcome, passes_left, warn_unconverged
+from cavity.base.loop import (
+    CONVERGED_STATUS,
+    MAX_ITER_STATUS,
+    STOPPED_STATUS,
+    Outcome,
+    estimate_passes_left,
+    warn_unconverged,
+)
 from cavity.base.results import VariationalPosterior
 from cavity.mean_field.acceleration import SweepHistory
 from cavity.mean_field.options import AscentOptions
@@ -71,7 +78,7 @@ def ascend(model, state, options):
     accelerate = options.accelerate
     checkpoint = options.job.resumed(state)
     climb = _Ascent(model)
-    status, close = MAX_ITER, 0  # the last evaluations in a row that were as close as `tol` asks for
+    status, close = MAX_ITER_STATUS, 0  # the last evaluations in a row that were as close as `tol` asks for
     if checkpoint is None:
         climb.visit(state)
     else:
@@ -83,10 +90,10 @@ def ascend(model, state, options):
         stop = options.job.after(climb.n_iter, rows=model.n_rows, **event)
         is_fast = climb.contraction <= MAX_FAST_CONTRACTION
         if close > (CONFIRMING_SWEEPS if is_fast else SLOW_CONFIRMING_SWEEPS) or climb.at_rest():
-            status = CONVERGED
+            status = CONVERGED_STATUS
             break
         if stop:
-            status = STOPPED
+            status = STOPPED_STATUS
             break
         if climb.n_iter >= options.max_iter:
             break
@@ -196,7 +203,7 @@ class _Ascent:
     def passes_left(self, options):
         """How many plain passes the predicted gap is away from the stopping rule, None where nothing is known."""
         tol = options.tol * self._model.n_samples
-        return passes_left(self.predicted_gap(), tol, self.contraction, options.max_iter - self.n_iter)
+        return estimate_passes_left(self.predicted_gap(), tol, self.contraction, options.max_iter - self.n_iter)
 
     def predicted_gap(self):
         """How far the ELBO is below the optimum, in nats: inf as long as errors do not shrink or nothing is known."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.names import Public
+from cavity.base.public_objects import Public
 from cavity.base.records import Record, Setting
-from cavity.base.results import VariationalPosterior, table
+from cavity.base.results import VariationalPosterior, format_table
 from cavity.base.types import IntArray, Seed
 from cavity.distributions import factors as families
 from cavity.jobs.job import Event
@@ -316,7 +316,7 @@ def fit_stochastic(
     state = _check(model, initial)
     steps = {"batch_size": batch_size, "n_epochs": n_epochs, "delay": delay, "forgetting": forgetting}
     options = StochasticOptions.checked(**steps, callback=callback, progress=progress)
-    generator = None if rng is None else arrays.generator(rng)
+    generator = None if rng is None else arrays.make_generator(rng)
     batches = (_make_minibatch(model, rows) for rows in _draw_minibatches(model.n_samples, options, generator))
     sweeps = ModelSweeps(model)
     with options.job:
@@ -344,7 +344,7 @@ def _check(model, initial):
     """Return the initial factors of a model that is one."""
     if not isinstance(model, Model):
         raise TypeError(f"model must be a cavity.mean_field.Model, got {type(model).__name__}")
-    arrays.integer(model.n_samples, "model.n_samples", low=1)
+    arrays.check_integer(model.n_samples, "model.n_samples", low=1)
     state = model.initial() if initial is None else initial
     if not isinstance(state, dict) or not state:
         raise TypeError(f"the initial factors must be a dict of distributions by name, got {state!r}")
@@ -364,7 +364,7 @@ class ModelSweeps:
         self.n_samples = self.n_rows = model.n_samples
 
     def elbo(self, q):
-        return float(self._model.expected_log_joint(q)) + arrays.added(factor.entropy() for factor in q.values())
+        return float(self._model.expected_log_joint(q)) + arrays.add_in_order(factor.entropy() for factor in q.values())
 
     def sweep(self, q):
         new = dict(q)
@@ -437,4 +437,4 @@ class MeanFieldPosterior(VariationalPosterior):
 
     def __repr__(self) -> str:
         rows = [(name, f"{type(factor).__name__}") for name, factor in self.factors.items()]
-        return table(f"MeanFieldPosterior: {len(self.factors)} factor(s)", [*rows, *self.outcome_rows()])
+        return format_table(f"MeanFieldPosterior: {len(self.factors)} factor(s)", [*rows, *self.outcome_rows()])

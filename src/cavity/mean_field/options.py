@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 from cavity.jobs.run import Run
 from cavity.mean_field.acceleration import ACCELERATOR_NAMES
 
@@ -16,7 +16,7 @@ TRIAL_PASSES = 20  # over a sample of the data, that decide where a mixture star
 
 def _check_counts(options, *names):
     """Check fields of options that are integers from 1."""
-    put(options, **{name: arrays.integer(getattr(options, name), name, low=1) for name in names})
+    set_fields(options, **{name: arrays.check_integer(getattr(options, name), name, low=1) for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,12 @@ class AscentOptions(Run):
         if isinstance(self.accelerate, bool | np.bool_):
             accelerate = ACCELERATOR_NAMES[0] if self.accelerate else False
         else:
-            accelerate = arrays.choice(self.accelerate, "accelerate", ACCELERATOR_NAMES)
-        put(self, accelerate=accelerate, tol=arrays.number(self.tol, "tol", low=0, closed_low=True))
+            accelerate = arrays.check_choice(self.accelerate, "accelerate", ACCELERATOR_NAMES)
+        set_fields(self, accelerate=accelerate, tol=arrays.check_number(self.tol, "tol", low=0, closed_low=True))
         _check_counts(self, "max_iter", "n_init")
         if self.n_init > 1 and self.rng is None:
             raise ValueError("n_init > 1 draws starting points and needs rng, a seed or a numpy.random.Generator")
-        put(self, rng=None if self.rng is None else arrays.generator(self.rng))
+        set_fields(self, rng=None if self.rng is None else arrays.make_generator(self.rng))
         Run.__post_init__(self)
 
     def after(self, *fits):
@@ -81,9 +81,9 @@ class StochasticOptions(Run):
     forgetting: float
 
     def __post_init__(self):
-        delay = arrays.number(self.delay, "delay", low=0, closed_low=True)
-        forgetting = arrays.number(self.forgetting, "forgetting", low=0.5, high=1, closed_high=True)
-        put(self, delay=delay, forgetting=forgetting)
+        delay = arrays.check_number(self.delay, "delay", low=0, closed_low=True)
+        forgetting = arrays.check_number(self.forgetting, "forgetting", low=0.5, high=1, closed_high=True)
+        set_fields(self, delay=delay, forgetting=forgetting)
         _check_counts(self, "batch_size", "n_epochs")
         Run.__post_init__(self)
 
@@ -94,4 +94,4 @@ TRIAL_OPTIONS = AscentOptions(accelerate=True, max_iter=TRIAL_PASSES + 1, tol=0.
 def check_room(n_components, width):
     """Raise MemoryError if there is no room for what a fit of so many components holds, `width` numbers of each."""
     what = f"n_components={n_components}: {LEAST_ARRAYS} arrays of the components, each"
-    arrays.matrices(LEAST_ARRAYS, (n_components, width), what, argument="n_components")
+    arrays.allocate_matrices(LEAST_ARRAYS, (n_components, width), what, argument="n_components")

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.frames import data_frame, some
-from cavity.base.lazy import special
+from cavity.base.frames import join_names, make_data_frame
+from cavity.base.lazy_scipy import special
 from cavity.base.types import Data
 from cavity.likelihoods import Logit, Probit
 from cavity.models.formula.columns import FormulaColumns, column_names, read_labels
 from cavity.models.latent_posterior import predict_class_probabilities
 
-DRAWS = 1000  # of the coefficients, for standard deviations and intervals
+DEFAULT_DRAWS = 1000  # of the coefficients, for standard deviations and intervals
 BLOCK_ROWS = 256  # whose draws are made at a time: 2 MB
 SLOPE_STEP_SD = 1e-3  # half of the difference by which slopes are found, in standard deviations of the variable
 
@@ -144,8 +144,8 @@ class AverageEffects:
 
     def _average(self, jobs, title, level, rng, signed=True):
         """Return the table of averages over groups of rows of (high - low) / step, or of high where low is None."""
-        level = arrays.number(level, "level", low=0, high=1)
-        rng, parts, notes = arrays.generator(rng), [], ()
+        level = arrays.check_number(level, "level", low=0, high=1)
+        rng, parts, notes = arrays.make_generator(rng), [], ()
         outcomes = list_outcomes(self.model.likelihood, self.classes)
         weights = None
         for groups, low, high, step in jobs:
@@ -154,8 +154,8 @@ class AverageEffects:
                 parts += [self._exact_average(name, rows, ends, step) for name, rows in groups]
                 continue
             if weights is None:
-                weights = self._effect_draws(DRAWS, rng)
-                notes = (f"sd and intervals of {DRAWS} draws",)
+                weights = self._effect_draws(DEFAULT_DRAWS, rng)
+                notes = (f"sd and intervals of {DEFAULT_DRAWS} draws",)
             moments = [self._latent(end, None, None) for end in (high, low) if end is not None]
             for outcome in outcomes:
                 mean = outcome.integrated(*moments[0]) - (outcome.integrated(*moments[1]) if low is not None else 0.0)
@@ -185,7 +185,7 @@ class AverageEffects:
             return VariableTable(kept, sorted(coding.variables - groups), coding.labels)
         names = column_names(data)
         if names is None:
-            X = arrays.finite_array(data, "data", ndim=(2,))
+            X = arrays.check_finite_array(data, "data", ndim=(2,))
             columns = {f"x{j + 1}": X[:, j] for j in range(X.shape[1])}
             return VariableTable(columns, tuple(columns), {}, is_array=True)
         columns = FormulaColumns(data)
@@ -195,7 +195,7 @@ class AverageEffects:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VariableTable:
-    """Columns of rows, of which some are variables."""
+    """Columns of rows, of which join_names are variables."""
 
     columns: dict[str, Any]
     variables: Sequence[str]
@@ -208,7 +208,7 @@ class VariableTable:
         columns = self.columns | {name: values}
         if self.is_array:
             return np.column_stack(list(columns.values()))
-        return data_frame(columns) if self.is_frame else columns
+        return make_data_frame(columns) if self.is_frame else columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,7 +225,7 @@ class Variable:
         """Its values as numbers."""
         column = read_labels(self.table.columns[self.name], f"data[{self.name!r}]")
         if column.kinds is not None:
-            raise arrays.wrong("variables", f"must be of numbers, got {self.name!r}, which has categories")
+            raise arrays.error_of("variables", f"must be of numbers, got {self.name!r}, which has categories")
         return np.asarray(column.values, dtype=np.float64)
 
     def pairs(self):
@@ -243,7 +243,7 @@ class Variable:
             ends = (self.table.changed(self.name, np.full(n, value)) for value in values)
             yield f"{self.name}: {values[1]:g} - {values[0]:g}", *ends
             return
-        step = 1.0 if self.change is None else arrays.number(self.change, f"variables[{self.name!r}]")
+        step = 1.0 if self.change is None else arrays.check_number(self.change, f"variables[{self.name!r}]")
         ends = (self.table.changed(self.name, end) for end in (numbers, numbers + step))
         yield f"{self.name}: +{step:g}", *ends
 
@@ -260,8 +260,8 @@ def choose_variables(table, variables):
     wanted = table.variables if variables is None else (variables,) if isinstance(variables, str) else tuple(variables)
     for name in wanted:
         if name not in table.variables:
-            known = some(list(table.variables))
-            raise arrays.wrong("variables", f"must be of the model, got {name!r}; there is {known}")
+            known = join_names(list(table.variables))
+            raise arrays.error_of("variables", f"must be of the model, got {name!r}; there is {known}")
     return [Variable(table, name, table.labels.get(name), changes.get(name)) for name in wanted]
 
 
@@ -286,7 +286,7 @@ def group_rows(data, by):
 
 
 def _refuse_no_rows():
-    raise arrays.wrong("data", "must have rows, got none")
+    raise arrays.error_of("data", "must have rows, got none")
 
 
 def prefixed(groups, name):
@@ -351,15 +351,15 @@ def average_table(title, parts, level, notes, signed):
     mean = np.array([value for _, value, _ in parts])
     drawn = bool(parts) and np.ndim(parts[0][2]) == 1
     if not drawn:
-        marginals = summary.gaussian(names, mean, np.array([sd for *_, sd in parts]))
-        table = summary.summarized(title, marginals, level)
+        marginals = summary.make_gaussian_marginals(names, mean, np.array([sd for *_, sd in parts]))
+        table = summary.tabulate_marginals(title, marginals, level)
     else:
         draws = np.array([draw for *_, draw in parts])
         ends = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=1)
         low, high = summary.interval_names(level)
         columns = {"mean": mean, "sd": draws.std(axis=1, ddof=1), low: ends[0], high: ends[1]}
         formats = dict.fromkeys(columns, "sd")
-        columns["P(>0)"], formats["P(>0)"] = np.mean(draws > 0, axis=1), summary.PROBABILITY
+        columns["P(>0)"], formats["P(>0)"] = np.mean(draws > 0, axis=1), summary.PROBABILITY_FORMAT
         table = summary.Table(title, names, columns, formats, notes)
     if signed:
         return table

@@ -6,10 +6,10 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.errors import missing_extra
-from cavity.base.frames import coefficient_names
-from cavity.base.results import Summarized, notes_of, title_of
-from cavity.base.summary import Table, exponentiated, gaussian, summarized
+from cavity.base.errors import missing_extra_error
+from cavity.base.frames import name_coefficients
+from cavity.base.results import SummaryMixin, notes_of, title_of
+from cavity.base.summary import Table, gaussian, tabulate_marginals, tabulate_ratios
 from cavity.base.types import FloatArray, Seed
 from cavity.models.contrasts import (
     describe_unknown,
@@ -34,7 +34,7 @@ def find_ratio_word(likelihood):
     raise arrays.wrong("exponentiate", message)
 
 
-class Coefficients(Summarized):
+class Coefficients(SummaryMixin):
     """Base of posteriors N(mean, covariance) of weights that have `coefficient_names`."""
 
     __slots__ = ()
@@ -74,7 +74,7 @@ class Coefficients(Summarized):
             kind = word.removesuffix(" ratio")
             notes = (f"the row intercept is no ratio: the {kind} where all columns are 0", *notes)
         title = f"{title_of(self)}, {word}s per unit"
-        return exponentiated(title, marginals, level, notes=notes, below=self._below(level))
+        return tabulate_ratios(title, marginals, level, notes=notes, below=self._below(level))
 
     def interval(self, level: float = 0.95) -> FloatArray:
         """Return intervals of the weights, each of which holds its weight with that probability.
@@ -130,8 +130,8 @@ class Coefficients(Summarized):
         try:
             import arviz
         except ImportError as error:
-            raise missing_extra("ArviZ", "arviz") from error
-        values = self._drawn_per_column(self.sample(arrays.integer(draws, "draws", low=1), rng))
+            raise missing_extra_error("ArviZ", "arviz") from error
+        values = self._drawn_per_column(self.sample(arrays.check_integer(draws, "draws", low=1), rng))
         groups = {"posterior": {"coefficients": values[None]}}
         labels = {
             "coords": {"coefficient": list(self._per_column()[0])},
@@ -203,7 +203,7 @@ class Coefficients(Summarized):
         """
         names = self._per_column()[0]
         if (combinations is None) == (pairs is None):
-            raise arrays.wrong("combinations", "must be given, or pairs, one of the two")
+            raise arrays.error_of("combinations", "must be given, or pairs, one of the two")
         if pairs is not None:
             rows, weights = level_pairs(pairs, names, getattr(self._coding, "base_levels", {}))
             mean, variance = self._combined(names, weights)
@@ -213,7 +213,7 @@ class Coefficients(Summarized):
             rows = tuple(map(name_combination, several))
             mean, variance = np.array(moments).T
         marginals = gaussian(rows, mean, np.sqrt(variance))
-        return summarized("Linear combinations of coefficients", marginals, level)
+        return tabulate_marginals("Linear combinations of coefficients", marginals, level)
 
     _coding = None  # of a formula
 
@@ -224,8 +224,8 @@ class Coefficients(Summarized):
         else:
             unknown = next((name for name in combination if name not in names), None)
             if unknown is not None:
-                raise arrays.wrong("combinations", describe_unknown(unknown, names))
-            values = {name: arrays.number(value, "combinations") for name, value in combination.items()}
+                raise arrays.error_of("combinations", describe_unknown(unknown, names))
+            values = {name: arrays.check_number(value, "combinations") for name, value in combination.items()}
             weights = np.array([values.get(name, 0.0) for name in names])
         mean, variance = self._combined(names, weights[None])
         return mean[0], variance[0]
@@ -263,4 +263,4 @@ class ColumnCoefficients(Coefficients):
     @property
     def coefficient_names(self) -> tuple[str, ...]:
         """Names of the weights, (D,): "intercept" for that of the column of ones, then the columns, or x1, x2, ..."""
-        return coefficient_names(self.columns, len(self.mean), self.intercept)
+        return name_coefficients(self.columns, len(self.mean), self.intercept)

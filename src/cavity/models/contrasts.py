@@ -12,10 +12,10 @@ from itertools import combinations
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import some
+from cavity.base.frames import join_names
 
-PLACEHOLDER = "coefficient_{}_"  # stands for a name while an expression is parsed
-OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+PLACEHOLDER_NAME = "coefficient_{}_"  # stands for a name while an expression is parsed
+AST_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 def parse_combination(text, names):
@@ -29,15 +29,15 @@ def parse_combination(text, names):
     forms = (rf"`{re.escape(name)}`|(?<![\w.]){re.escape(name)}(?![\w.\[])" for name in _longest_first(names))
     found = re.compile("|".join(forms))
     number = {form: k for k, name in enumerate(names) for form in (name, f"`{name}`")}
-    expression = found.sub(lambda match: PLACEHOLDER.format(number[match[0]]), text)
+    expression = found.sub(lambda match: PLACEHOLDER_NAME.format(number[match[0]]), text)
     try:
         value = _evaluate(ast.parse(expression.strip(), mode="eval").body, names)
     except SyntaxError:
-        raise arrays.wrong("combinations", f"must be a sum of coefficients, got {text!r}") from None
+        raise arrays.error_of("combinations", f"must be a sum of coefficients, got {text!r}") from None
     except _NotLinearError as error:
-        raise arrays.wrong("combinations", f"{error}, got {text!r}") from None
+        raise arrays.error_of("combinations", f"{error}, got {text!r}") from None
     if value[-1] != 0:
-        raise arrays.wrong("combinations", f"must have no constant that is added, got {value[-1]:g} in {text!r}")
+        raise arrays.error_of("combinations", f"must have no constant that is added, got {value[-1]:g} in {text!r}")
     return value[:-1]
 
 
@@ -54,17 +54,17 @@ def _evaluate(node, names):
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         inner = _evaluate(node.operand, names)
         return -inner if isinstance(node.op, ast.USub) else inner
-    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+    if isinstance(node, ast.BinOp) and type(node.op) in AST_OPERATORS:
         left, right = _evaluate(node.left, names), _evaluate(node.right, names)
         if isinstance(node.op, ast.Add | ast.Sub):
-            return OPERATORS[type(node.op)](left, right)
+            return AST_OPERATORS[type(node.op)](left, right)
         if not right[:-1].any():
-            return OPERATORS[type(node.op)](left, right[-1])
+            return AST_OPERATORS[type(node.op)](left, right[-1])
         if isinstance(node.op, ast.Mult) and not left[:-1].any():
             return left[-1] * right
         raise _NotLinearError("must be linear in the coefficients")
     if isinstance(node, ast.Name):
-        number = re.fullmatch(PLACEHOLDER.format(r"(\d+)"), node.id)
+        number = re.fullmatch(PLACEHOLDER_NAME.format(r"(\d+)"), node.id)
         if number:
             value[int(number[1])] = 1.0
             return value
@@ -80,7 +80,7 @@ def describe_unknown(name, names):
     """Return the message for a name that is no coefficient."""
     close = get_close_matches(str(name), names, 1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"must be of coefficients: there is no {name!r}, but {some(names)}{hint}"
+    return f"must be of coefficients: there is no {name!r}, but {join_names(names)}{hint}"
 
 
 def level_pairs(column, names, base_levels):
@@ -99,7 +99,8 @@ def level_pairs(column, names, base_levels):
     numbers = {match[1]: k for k, match in enumerate(map(pattern.fullmatch, names)) if match}
     if not numbers:
         known = dict.fromkeys(name.partition("[")[0] for name in names if name.endswith("]") and ":" not in name)
-        raise arrays.wrong("pairs", f"must be a column of categories, got {column!r}; there is {some(list(known))}")
+        there = f"there is {join_names(list(known))}"
+        raise arrays.error_of("pairs", f"must be a column of categories, got {column!r}; {there}")
     unit = np.eye(len(names))
     weights = {level: unit[k] for level, k in numbers.items()}
     if column in base_levels:
@@ -124,5 +125,5 @@ def list_combinations(combinations):
     for combination in several:
         if not isinstance(combination, str | Mapping) or not combination:
             message = f"must be expressions like 'a - b', or dicts of weights by coefficients, got {combination!r}"
-            raise arrays.wrong("combinations", message, TypeError)
+            raise arrays.error_of("combinations", message, TypeError)
     return several

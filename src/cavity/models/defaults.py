@@ -9,8 +9,8 @@ References
 import numpy as np
 
 from cavity import likelihoods
-from cavity.base.labels import HOW_TO_ORDER, has_classes, target_kind
-from cavity.base.scales import robust_spread, weighted_median
+from cavity.base.column_statistics import robust_spread, weighted_median
+from cavity.base.labels import HOW_TO_ORDER, has_classes, infer_target_kind
 from cavity.likelihoods.names import make_likelihood
 from cavity.likelihoods.parameters import check_declared
 
@@ -65,7 +65,7 @@ def likelihood_for(y):
     ValueError
         For more than two classes without an order.
     """
-    kind = "numbers" if _are_two_numbers(y) else target_kind(y)
+    kind = "numbers" if _are_two_numbers(y) else infer_target_kind(y)
     if kind not in LIKELIHOOD_BY_TARGET:
         raise ValueError(
             "y must hold numbers, two classes or ordered classes, got more than two classes without an order: there "

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cavity.base.lazy import linalg
+from cavity.base.lazy_scipy import linalg
 from cavity.likelihoods.parameters import FreeParameters
 
 

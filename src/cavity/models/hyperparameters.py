@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cavity.base.names import Public
-from cavity.base.records import NUMBERS, TEXT, Made, Setting, names
-from cavity.base.results import table
-from cavity.base.summary import values_table
+from cavity.base.public_objects import Public
+from cavity.base.records import ANY_TEXT, REAL_LISTS, Made, Setting, names
+from cavity.base.results import format_table
+from cavity.base.summary import tabulate_estimates
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,7 +38,7 @@ class Hyperparameters(Public):
             (name, f"{value:.6g}" + ("" if sd is None else f" (sd {sd:.2g})"))
             for name, value, sd in zip(self.names, self.values, self.sd, strict=True)
         ]
-        return table("Hyperparameters", [*rows, *([("note", self.note)] if self.note else [])])
+        return format_table("Hyperparameters", [*rows, *([("note", self.note)] if self.note else [])])
 
 
 def format_hyperparameters_table(hyperparameters, likelihood, level):
@@ -48,7 +48,7 @@ def format_hyperparameters_table(hyperparameters, likelihood, level):
     names, notes = hyperparameters.names, (hyperparameters.note,) if hyperparameters.note else ()
     columns = (names, hyperparameters.values, hyperparameters.sd, notes)
     scales = [choose_scale(name, likelihood) for name in names]
-    return values_table("Hyperparameters, with standard errors", *columns, scales=scales, level=level)
+    return tabulate_estimates("Hyperparameters, with standard errors", *columns, scales=scales, level=level)
 
 
 def choose_scale(name, likelihood):
@@ -59,7 +59,7 @@ def choose_scale(name, likelihood):
 
 
 def _are_errors(value):
-    return isinstance(value, list | tuple) and all(error is None or NUMBERS.test(error) for error in value)
+    return isinstance(value, list | tuple) and all(error is None or REAL_LISTS.test(error) for error in value)
 
 
 def _make_hyperparameters(settings):
@@ -71,5 +71,5 @@ def _make_hyperparameters(settings):
 
 ERRORS_SETTING = Setting("a list of numbers and nulls", _are_errors)
 HYPERPARAMETERS_SETTING = Made(
-    _make_hyperparameters, {"names": names(), "values": NUMBERS, "sd": ERRORS_SETTING, "note": TEXT}, asdict
+    _make_hyperparameters, {"names": names(), "values": REAL_LISTS, "sd": ERRORS_SETTING, "note": ANY_TEXT}, asdict
 )

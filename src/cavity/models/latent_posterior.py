@@ -9,13 +9,24 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays, records
-from cavity.base.frames import data_frame
-from cavity.base.kept import CLASSES
-from cavity.base.labels import recoded
-from cavity.base.names import Public
-from cavity.base.records import FLAG, NUMBERS, TABLE, TEXT, Array, Made, Nullable, Part, integer, saved
-from cavity.base.results import Posterior, counted
-from cavity.base.rows import known_part, observations
+from cavity.base.common_fields import CLASSES_SETTING
+from cavity.base.frames import make_data_frame
+from cavity.base.labels import encode_new_labels
+from cavity.base.public_objects import Public
+from cavity.base.records import (
+    ANY_TEXT,
+    JSON_OBJECT,
+    REAL_LISTS,
+    TRUTH_VALUE,
+    Array,
+    Made,
+    Nullable,
+    Part,
+    integer,
+    saved,
+)
+from cavity.base.results import Posterior, format_count
+from cavity.base.rows import check_observations, combine_known_parts
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.ep.sites import find_tilted_moments
 from cavity.likelihoods.base import SHARED_ONE, has_kernel_for, refuse_classes
@@ -81,7 +92,7 @@ def integrate_both_log_densities(likelihood, mean, variance):
 def make_class_frame(probabilities, classes, X):
     """Return probabilities (n, K) as a data frame, under the names of classes, or 0, 1, ..., and the index of X."""
     names = classes or range(probabilities.shape[1])
-    return data_frame(dict(zip(names, probabilities.T, strict=True)), X.index if hasattr(X, "iloc") else None)
+    return make_data_frame(dict(zip(names, probabilities.T, strict=True)), X.index if hasattr(X, "iloc") else None)
 
 
 def _make_likelihood(settings):
@@ -90,7 +101,7 @@ def _make_likelihood(settings):
     kind = getattr(likelihoods, name, None)
     if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
         raise ValueError(f"there is no likelihood {name!r}")
-    settings_of_fields = {f.name: TEXT if f.type in (str, "str") else NUMBERS for f in fields(kind)}
+    settings_of_fields = {f.name: ANY_TEXT if f.type in (str, "str") else REAL_LISTS for f in fields(kind)}
     forms = {name: Nullable(form) if name in kind.parameters else form for name, form in settings_of_fields.items()}
     return kind(**records.check_settings(forms, parameters))
 
@@ -110,8 +121,8 @@ def take_likelihood_apart(likelihood):
     return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
 
 
-LIKELIHOOD_SETTING = Made(_make_closed_likelihood, [TEXT, TABLE], take_likelihood_apart)
-OPEN_LIKELIHOOD_SETTING = Made(_make_likelihood, [TEXT, TABLE], take_likelihood_apart)
+LIKELIHOOD_SETTING = Made(_make_closed_likelihood, [ANY_TEXT, JSON_OBJECT], take_likelihood_apart)
+OPEN_LIKELIHOOD_SETTING = Made(_make_likelihood, [ANY_TEXT, JSON_OBJECT], take_likelihood_apart)
 LEADING_SETTINGS = (  # settings of every posterior of latent values, in the order of files
     *("log_evidence", "converged", "n_iter", "status", "residual", "n_samples"),
     *("likelihood", "columns", "classes", "roles"),
@@ -159,7 +170,8 @@ class Predictions(Public):
             ... A lazy dask array where X is a collection of dask, and y, if any, a column of it, here and below.
         """
         probabilities = predict_class_probabilities(self._likelihood, lambda: self._latent(X, offset, None))
-        return make_class_frame(probabilities, self.classes, X) if arrays.flag(as_frame, "as_frame") else probabilities
+        as_frame = arrays.check_flag(as_frame, "as_frame")
+        return make_class_frame(probabilities, self.classes, X) if as_frame else probabilities
 
     @map_chunks()
     def log_density(
@@ -193,7 +205,7 @@ class Predictions(Public):
         arguments = {"y": y, "offset": offset, "exposure": exposure}
         dataset = self._open_arguments(X, arguments)
         (mean, variance), likelihood = self._latent_of(dataset), self._likelihood
-        y = observations(likelihood, recoded(dataset.column("y"), likelihood, self.classes), len(mean))
+        y = check_observations(likelihood, encode_new_labels(dataset.column("y"), likelihood, self.classes), len(mean))
         return integrate_log_density(likelihood, y, mean, variance)
 
     def expected(
@@ -276,7 +288,7 @@ class Predictions(Public):
         >>> posterior.quantile([[1.0]], [0.05, 0.5, 0.95]).tolist()
         [[1.0, 3.0, 8.0]]
         """
-        likelihood, q = self._likelihood, arrays.finite_array(q, "q", ndim=(0, 1))
+        likelihood, q = self._likelihood, arrays.check_finite_array(q, "q", ndim=(0, 1))
         if not np.all((q > 0) & (q < 1)):
             raise ValueError(f"q must be in (0, 1), got {q.tolist()!r}")
         refuse_classes(likelihood, "quantile")
@@ -329,7 +341,7 @@ class Predictions(Public):
         (2, 2)
         """
         self._check_noise_is_known("sample_y")
-        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         f = self._drawn(X, n, rng, offset, exposure)
         extras = self._trials(X, trials, f.shape[1])
         with np.errstate(over="ignore"):
@@ -340,7 +352,7 @@ class Predictions(Public):
     def _observed(self, X, moments, noise, trials):
         """Return moments of f, or with noise those of a new observation."""
         extras = self._trials(X, trials, len(moments[0]))
-        if not arrays.flag(noise, "noise"):
+        if not arrays.check_flag(noise, "noise"):
             return moments
         refuse_classes(self._likelihood, "noise=True")
         self._check_noise_is_known("noise=True")
@@ -356,7 +368,7 @@ class Predictions(Public):
         if not self._likelihood.takes_trials:
             raise ValueError(f"trials is for the likelihood Binomial, got {type(self._likelihood).__name__}")
         trials = check_counts(Dataset.open(X, {"trials": trials}).column("trials"), "trials")
-        return {"trials": arrays.vector(trials, "trials", n)}
+        return {"trials": arrays.check_vector(trials, "trials", n)}
 
     def _open(self, X, offset, exposure):
         """Return the `Dataset` of new rows, with the columns of their offsets and exposures."""
@@ -380,7 +392,7 @@ class Predictions(Public):
         if offset is None and exposure is None and self.has_offset:
             had = "offsets or exposures" if likelihood.takes_exposure else "offsets"
             raise ValueError(f"offset: the fit had {had}: give those of the new rows; give offset=0 for none")
-        return known_part(likelihood, offset, exposure, n, broadcast=True)
+        return combine_known_parts(likelihood, offset, exposure, n, broadcast=True)
 
     def _check_noise_is_known(self, what):
         """Raise ValueError where the noise of new observations is not known."""
@@ -398,13 +410,13 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
 
     # -inf if an observation is impossible where f is known
     log_evidence: float = field(metadata=saved(records.LOG_DENSITY))
-    converged: bool = field(metadata=saved(FLAG))
+    converged: bool = field(metadata=saved(TRUTH_VALUE))
     n_iter: int = field(metadata=saved(integer()))
-    status: str = field(metadata=saved(TEXT))
+    status: str = field(metadata=saved(ANY_TEXT))
     residual: float = field(metadata=saved(records.ANY_NUMBER))
     n_samples: int = field(metadata=saved(integer(1)))
     trace: dict[str, Any] = field(metadata=saved(Part(EP_TRACE, "trace_")))
-    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(Nullable(CLASSES)))
+    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(Nullable(CLASSES_SETTING)))
     hyperparameters: Hyperparameters | Any = field(default=None, metadata=saved(HYPERPARAMETERS_SETTING, "learnt?"))
     _loo: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_loo?"))
     _tau: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_tau?"))
@@ -414,7 +426,7 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
     def _outcome_row(self, method: str) -> tuple[str, str]:
         """Return the last line of a repr."""
         ended = "converged" if self.converged else f"NOT CONVERGED: {self.status}"
-        return "fit", f"{method}, {ended}, {counted(self.n_iter, 'pass')}"
+        return "fit", f"{method}, {ended}, {format_count(self.n_iter, 'pass')}"
 
     def _proper_loo(self):
         """The leave-one-out log densities; ValueError naming the first row without one."""

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.frozen import Frozen
-from cavity.base.results import table
+from cavity.base.frozen_dataclasses import Frozen
+from cavity.base.results import format_table
 from cavity.base.summary import Table
 from cavity.base.types import BoolArray, FloatArray, FloatOrArray
 
@@ -75,7 +75,7 @@ class LeaveOneOut(Frozen):
         doubtful_rows = "not known" if doubtful is None else _format_rows(doubtful) or "none"
         n, width = self.log_density.shape[-1], {"precision": 2, "floatmode": "fixed", "threshold": 8}
         weights = "" if self.weights is None else f" of weight {np.sum(self.weights):g} in all"
-        return table(
+        return format_table(
             f"LeaveOneOut: {n} row{'s' if n != 1 else ''}{weights}",
             [
                 ("sum", np.array2string(np.asarray(self.sum), **width)),

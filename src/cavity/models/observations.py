@@ -5,10 +5,10 @@ from functools import partial
 
 import numpy as np
 
-from cavity.base.arrays import wrong
-from cavity.base.labels import coded, has_classes, recoded
+from cavity.base.arrays import error_of
+from cavity.base.labels import encode_labels, encode_new_labels, has_classes
 from cavity.base.observation_digest import ObservationDigest
-from cavity.base.rows import Rows, known_part, observations, row_vector, row_weights
+from cavity.base.rows import Rows, check_observations, check_row_vector, check_row_weights, combine_known_parts
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
 from cavity.runs.executors import Threads
@@ -83,16 +83,16 @@ class Observations:
         if remote:
             y, classes = code_remote_labels(y, likelihood)
         elif fitted is None:
-            y, classes = coded(y, likelihood)
+            y, classes = encode_labels(y, likelihood)
         else:
-            y, classes = recoded(y, likelihood, fitted.classes), fitted.classes
+            y, classes = encode_new_labels(y, likelihood, fitted.classes), fitted.classes
         n, weights, noise = dataset.n_rows, columns.get("sample_weight"), columns.get("noise_variance")
-        offset = known_part(likelihood, columns.get("offset"), columns.get("exposure"), n)
+        offset = combine_known_parts(likelihood, columns.get("offset"), columns.get("exposure"), n)
         return cls(
             likelihood,
-            y if remote else observations(likelihood, y, n),
+            y if remote else check_observations(likelihood, y, n),
             offset,
-            None if weights is None else row_weights(weights, n, some=some),
+            None if weights is None else check_row_weights(weights, n, some=some),
             check_row_noise(likelihood, noise, n),
             classes,
             dataset.names,
@@ -121,10 +121,10 @@ def check_row_noise(likelihood, value, n):
         return None
     if not isinstance(likelihood, Gaussian):
         raise ValueError("noise_variance needs the likelihood Gaussian; other likelihoods have noise of their own")
-    noise = row_vector(value, "noise_variance", n)
+    noise = check_row_vector(value, "noise_variance", n)
     if not np.all(noise > 0):
         row = int(np.argmin(noise > 0))
-        raise wrong("noise_variance", f"must be positive, got {float(noise[row])!r} in row {row}")
+        raise error_of("noise_variance", f"must be positive, got {float(noise[row])!r} in row {row}")
     return noise
 
 
@@ -139,7 +139,7 @@ def code_remote_labels(y, likelihood):
     with Threads(1) as thread:
         y.summary(thread)
         kinds = reduce_runs(by_blocks(_find_kinds, add=_join_kinds), None, [y], thread, add=_join_kinds)
-    codes, classes = coded(kinds, likelihood)
+    codes, classes = encode_labels(kinds, likelihood)
     numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
     return Source([y.parts[0].changed(partial(_code_values, kinds, numbers))], "y"), classes
 

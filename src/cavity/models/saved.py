@@ -7,8 +7,8 @@ from importlib import import_module
 from os import PathLike
 from typing import Any
 
-from cavity.base import persistence, records, trees
-from cavity.base.results import POSTERIORS
+from cavity.base import persistence, records, serialization
+from cavity.base.results import POSTERIOR_CLASSES
 
 MODEL_MAKERS = {  # what makes the model of a posterior, or, where that is no dataclass, the posterior itself
     "clutter": "models.clutter.model.Clutter",
@@ -21,7 +21,7 @@ MODEL_MAKERS = {  # what makes the model of a posterior, or, where that is no da
     "logistic_regression": "models.regression.logistic.LogisticRegression",
     "unit_mixture": "models.unit_mixture.model.UnitMixture",
     "mean_field": "mean_field.model.",  # models are the user's own, and no part of files
-    "streaming_gp": "models.streaming_gp.saved.rebuilt",
+    "streaming_gp": "models.streaming_gp.saved.rebuild",
 }
 SAVED_KINDS = (*MODEL_MAKERS,)
 REFUSED_KINDS = {  # kinds that are not read, and what to do about them
@@ -51,18 +51,18 @@ def load(path: str | PathLike[str]) -> Any:
         If it is no regular file but a device or a pipe, not one of ours, damaged, from a newer format, or of a kind
         that is read no more; the message names it, and the part of it, or the last version that reads it.
     """
-    return of_file(path, *persistence.read(path, SAVED_KINDS, REFUSED_KINDS))
+    return rebuild_from_file(path, *persistence.read(path, SAVED_KINDS, REFUSED_KINDS))
 
 
-def of_file(path, kind, arrays, settings):
+def rebuild_from_file(path, kind, arrays, settings):
     """Return the posterior that `persistence.read` found in a file; errors name it."""
     try:
-        return rebuilt(kind, arrays, settings)
+        return rebuild(kind, arrays, settings)
     except ValueError as error:
         raise ValueError(f"{path} is damaged, or was not written by cavity: {error}") from error
 
 
-def rebuilt(kind, arrays, settings):
+def rebuild(kind, arrays, settings):
     """Rebuild what `to_arrays` of a posterior took apart.
 
     Parameters
@@ -86,8 +86,12 @@ def rebuilt(kind, arrays, settings):
     """
     module, _, name = MODEL_MAKERS[kind].rpartition(".")
     make = getattr(import_module(f"cavity.{module}"), name, None)
-    cls = POSTERIORS[kind]
+    cls = POSTERIOR_CLASSES[kind]
     record = records.record_of(cls)
     arrays, settings = records.check(record, arrays, settings)
     with records.refusing():
-        return trees.put_together(record, cls, make, arrays, settings) if is_dataclass(cls) else make(arrays, settings)
+        return (
+            serialization.deserialize(record, cls, make, arrays, settings)
+            if is_dataclass(cls)
+            else make(arrays, settings)
+        )

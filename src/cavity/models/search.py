@@ -8,8 +8,8 @@ from time import perf_counter
 import numpy as np
 
 from cavity.base.errors import ConvergenceWarning, warn
-from cavity.base.lazy import optimize
-from cavity.base.loop import CONVERGED, STOPPED
+from cavity.base.lazy_scipy import optimize
+from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.evaluations import Evaluations
 from cavity.models.hyperparameters import Hyperparameters
@@ -44,7 +44,7 @@ class SearchResult:
     """The optimum of a search, and how it ended."""
 
     optimum: object  # what has the largest evidence found: settings, or a problem or a model with them
-    status: str = CONVERGED
+    status: str = CONVERGED_STATUS
     trace: dict = field(default_factory=dict)  # "learning" and "seconds" of every fixed point on the way
     hyperparameters: Hyperparameters | None = None
     start: tuple | None = None  # sites for the last fit to start from
@@ -156,7 +156,7 @@ def evaluate_starts(objective, points, job, afresh=False):
 def warn_without_start(n, job):
     """Return the status of a search whose starts all failed, and warn."""
     warn(f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning)
-    return STOPPED if job.stopped else SEARCH_NOT_CONVERGED
+    return STOPPED_STATUS if job.stopped else SEARCH_NOT_CONVERGED
 
 
 def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bounds=True):
@@ -211,13 +211,13 @@ def check_end(objective, value, slope, job):
     """Return the status of a search that ended with this value and slope; warn if it has not converged."""
     # a point where EP failed has the slope 0
     if -value in objective.values and is_flat(slope, value):
-        return CONVERGED
+        return CONVERGED_STATUS
     warn(
         f"the search for hyperparameters {'was stopped by callback' if job.stopped else 'stopped'} with a gradient of "
         f"{slope:.2g} nats after {len(objective.values) + objective.failures} evaluations",
         ConvergenceWarning,
     )
-    return STOPPED if job.stopped else SEARCH_NOT_CONVERGED
+    return STOPPED_STATUS if job.stopped else SEARCH_NOT_CONVERGED
 
 
 def check_end_at_bounds(status, objective, x, bounds):
@@ -226,7 +226,7 @@ def check_end_at_bounds(status, objective, x, bounds):
     The evidence grows without bound where noise goes to 0, because y is constant or else fitted exactly.
     """
     stopped = (x <= bounds[:, 0]) | (x >= bounds[:, 1])
-    value, slopes = objective(x) if status == CONVERGED and stopped.any() else (0.0, np.zeros(len(x)))
+    value, slopes = objective(x) if status == CONVERGED_STATUS and stopped.any() else (0.0, np.zeros(len(x)))
     if is_flat(np.max(np.abs(slopes), where=stopped, initial=0.0), value):
         return status
     reason = "as it does where noise goes to 0 because y is constant, or fitted exactly; give the scale of the noise"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cavity.base.loop import STOPPED
+from cavity.base.loop import STOPPED_STATUS
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FAR_LOG_STEP
 
@@ -44,7 +44,7 @@ def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda
     free = np.flatnonzero(~doubtful)
     matrix = curvature(evaluations, x, free, job)
     if job.stopped:
-        return [None] * len(x), f"no standard errors: {STOPPED}"
+        return [None] * len(x), f"no standard errors: {STOPPED_STATUS}"
     if matrix is not None:
         doubtful[free[np.diagonal(matrix) < MIN_STANDARD_CURVATURE]] = True
     flat = [i for i in np.flatnonzero(doubtful) if is_flat(i)]

@@ -14,8 +14,8 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.constants import LOG_2PI
-from cavity.base.frames import some
-from cavity.base.lazy import linalg
+from cavity.base.frames import join_names
+from cavity.base.lazy_scipy import linalg
 from cavity.models.linear.prior import Prior
 
 
@@ -66,7 +66,8 @@ class TermBayesFactors:
         names = [names] if isinstance(names, str) else list(names)
         for name in names:
             if name not in members:
-                raise arrays.wrong("terms", f"must be of the model, got {name!r}; there is {some(list(members))}")
+                there = f"there is {join_names(list(members))}"
+                raise arrays.error_of("terms", f"must be of the model, got {name!r}; {there}")
         prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
         variance = (
             prior.variance if prior.variance.ndim == 2 else np.diag(np.broadcast_to(prior.variance, self.mean.shape))

@@ -18,9 +18,9 @@ def open_labelled_rows(posterior, X, y, names=None, target=None, classes=None, n
         raise display.posterior_error(posterior, "a posterior that predicts observations from columns")
     if hasattr(posterior, "effect_names"):
         message = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
-        raise arrays.wrong("posterior", message, TypeError)
+        raise arrays.error_of("posterior", message, TypeError)
     X, y = display.open_rows(posterior, X, y, needs)
-    return X, y, display.Labels.of(posterior, X.shape[1], names, target, classes)
+    return X, y, display.AxisLabels.of(posterior, X.shape[1], names, target, classes)
 
 
 def predict_band(posterior, points, level):

@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import predictive
 from cavity.models.latent_posterior import integrate_log_density
-from cavity.plot.display import SIGNAL_COLOR, Display, Labels, Names, add_legend, encode_observed, open_rows
+from cavity.plot.display import SIGNAL_COLOR, AxisLabels, Display, Names, add_legend, encode_observed, open_rows
 
 LOO_TOLERANCE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
 COUNT_STRIP_HEIGHT = 0.2  # height of the strip below a reliability diagram that shows how many rows there are
@@ -104,18 +104,18 @@ class CalibrationDisplay(Display):
             For a posterior without classes, rows that do not fit, or a fit without leave-one-out.
         """
         if getattr(posterior, "_likelihood", None) is None or not posterior._likelihood.n_classes:
-            raise arrays.wrong("posterior", "must be of a target with classes; PITDisplay is for numbers", TypeError)
-        labels = Labels.of(posterior, 0, (), target, classes)
+            raise arrays.error_of("posterior", "must be of a target with classes; PITDisplay is for numbers", TypeError)
+        labels = AxisLabels.of(posterior, 0, (), target, classes)
         count, method = len(labels.classes), "predicted"
         if X is None:
             if count > 2:
-                raise arrays.wrong("X", "must be given: leave-one-out probabilities are drawn of two classes only")
+                raise arrays.error_of("X", "must be given: leave-one-out probabilities are drawn of two classes only")
             if y is None and not hasattr(posterior, "_rows"):
-                raise arrays.wrong("y", "must be given: the posterior keeps no observations")
+                raise arrays.error_of("y", "must be given: the posterior keeps no observations")
             y = posterior._rows.y if y is None else y
             y, density, method = encode_observed(posterior, y), posterior.loo_log_density, "leave-one-out"
             if len(y) != len(density):
-                raise arrays.wrong("y", f"must be of the {len(density)} rows of the fit, got {len(y)}")
+                raise arrays.error_of("y", f"must be of the {len(density)} rows of the fit, got {len(y)}")
             probability = np.where(y == 1, np.exp(density), -np.expm1(density))
         else:
             X, y = open_rows(posterior, X, y, needs=True)
@@ -167,20 +167,20 @@ class CalibrationDisplay(Display):
         """
         y, probability = check_pair(y, probability, "probability")
         if not np.all((y == 0) | (y == 1)):
-            raise arrays.wrong("y", "must be 1 where the event was observed and 0 elsewhere")
+            raise arrays.error_of("y", "must be 1 where the event was observed and 0 elsewhere")
         if np.nanmin(probability) < 0 or np.nanmax(probability) > 1:
-            raise arrays.wrong("probability", "must be between 0 and 1")
+            raise arrays.error_of("probability", "must be between 0 and 1")
         return cls._of(y, probability, n_bins, label, "predicted").plot(ax=ax, title=title)
 
     @classmethod
     def _of(cls, y, probability, n_bins, label, method):
-        n_bins, used = arrays.integer(n_bins, "n_bins", low=1), np.isfinite(probability)
+        n_bins, used = arrays.check_integer(n_bins, "n_bins", low=1), np.isfinite(probability)
         probability, y = probability[used], y[used]
         index = np.minimum((probability * n_bins).astype(int), n_bins - 1)
         count = np.bincount(index, minlength=n_bins)
         full = count > 0
         if not full.any():
-            raise arrays.wrong("probability", "must hold at least one number")
+            raise arrays.error_of("probability", "must hold at least one number")
 
         def mean(values):
             return np.bincount(index, values, n_bins)[full] / count[full]
@@ -294,8 +294,8 @@ class PITDisplay(Display):
         """
         likelihood = getattr(posterior, "_likelihood", None)
         if likelihood is None or likelihood.n_classes or likelihood.takes_trials or not hasattr(posterior, "predict"):
-            raise arrays.wrong("posterior", "must be of numbers; CalibrationDisplay is for classes", TypeError)
-        loo = X is None if loo is None else arrays.flag(loo, "loo")
+            raise arrays.error_of("posterior", "must be of numbers; CalibrationDisplay is for classes", TypeError)
+        loo = X is None if loo is None else arrays.check_flag(loo, "loo")
         X, y = open_rows(posterior, X, y, needs=True)
         moments = compute_loo_moments(posterior, y, X, offset) if loo else posterior.predict(X, offset=offset)
         lower, upper = compute_pit(likelihood, y, *moments)
@@ -329,14 +329,14 @@ class PITDisplay(Display):
         ValueError, TypeError
             For numbers that are no probabilities.
         """
-        pit = arrays.finite_array(pit, "pit", ndim=(1,))
+        pit = arrays.check_finite_array(pit, "pit", ndim=(1,))
         if not len(pit) or pit.min() < 0 or pit.max() > 1:
-            raise arrays.wrong("pit", "must hold numbers between 0 and 1")
+            raise arrays.error_of("pit", "must hold numbers between 0 and 1")
         return cls._of(pit, pit, n_bins, "predicted").plot(ax=ax, title=title)
 
     @classmethod
     def _of(cls, lower, upper, n_bins, method):
-        edges = np.linspace(0.0, 1.0, arrays.integer(n_bins, "n_bins", low=1) + 1)
+        edges = np.linspace(0.0, 1.0, arrays.check_integer(n_bins, "n_bins", low=1) + 1)
         apart = upper - lower
         with np.errstate(divide="ignore", invalid="ignore"):
             below = np.clip((edges[:, None] - lower) / apart, 0.0, 1.0)
@@ -357,11 +357,11 @@ class PITDisplay(Display):
 
 def check_pair(y, other, name):
     """Return two arrays of real numbers; ValueError unless they are vectors of one length."""
-    y, other = arrays.real_array(y, "y"), arrays.real_array(other, name)
+    y, other = arrays.check_real_array(y, "y"), arrays.check_real_array(other, name)
     if y.ndim != 1 or y.shape != other.shape:
-        raise arrays.wrong(name, f"must be a vector like y, of shape {y.shape}, got {other.shape}")
+        raise arrays.error_of(name, f"must be a vector like y, of shape {y.shape}, got {other.shape}")
     if not len(y):
-        raise arrays.wrong("y", "must hold at least one row")
+        raise arrays.error_of("y", "must hold at least one row")
     return y, other
 
 
@@ -382,7 +382,7 @@ def compute_loo_moments(posterior, y, X=None, offset=None):
     of_fit = (posterior.mean, posterior.variance) if hasattr(posterior, "X") else None
     mean, variance = of_fit or posterior.predict(X, offset=offset)
     if len(mean) != len(density):
-        raise arrays.wrong("X", f"must be the {len(density)} rows of the fit for leave-one-out, got {len(mean)}")
+        raise arrays.error_of("X", f"must be the {len(density)} rows of the fit for leave-one-out, got {len(mean)}")
     rho = 1.0 / variance - sites.rho
     with np.errstate(divide="ignore", invalid="ignore"):
         mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho

@@ -94,7 +94,7 @@ class DensityDisplay(Display):
         """
         if count_columns(posterior) != 1:
             hint = "MixtureDisplay and OutlierDisplay draw several"
-            raise arrays.wrong("posterior", f"must be of one column, got {count_columns(posterior)}: {hint}")
+            raise arrays.error_of("posterior", f"must be of one column, got {count_columns(posterior)}: {hint}")
         mean, variance, weights, spread, density = describe_components(posterior)
         sample, grid, points, name = sample_along(posterior, X, mean, spread, names)
         return cls(
@@ -190,7 +190,7 @@ class ResponsibilityDisplay(Display):
             For posteriors of more columns or other models, and data that do not fit.
         """
         if not hasattr(posterior, "responsibilities") or count_columns(posterior) != 1:
-            raise arrays.wrong("posterior", "must be of a mixture of one column; MixtureDisplay draws several")
+            raise arrays.error_of("posterior", "must be of a mixture of one column; MixtureDisplay draws several")
         mean, _, _, spread, _ = describe_components(posterior)
         _, grid, points, name = sample_along(posterior, X, mean, spread, names)
         shares = posterior.responsibilities(points)

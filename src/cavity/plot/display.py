@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import missing_extra
-from cavity.base.frames import coefficient_names, names_of
-from cavity.base.labels import recoded
-from cavity.base.names import Public
+from cavity.base.errors import missing_extra_error
+from cavity.base.frames import name_coefficients, names_of
+from cavity.base.labels import encode_new_labels
+from cavity.base.public_objects import Public
 from cavity.sources.dataset import Dataset
 
 try:
@@ -23,7 +23,7 @@ try:
     from matplotlib.patheffects import withStroke
     from matplotlib.ticker import MaxNLocator
 except ImportError as error:
-    raise missing_extra("matplotlib", "plot") from error
+    raise missing_extra_error("matplotlib", "plot") from error
 
 __all__ = ["Axes", "Figure", "FigureCanvasBase", "MaxNLocator", "colormaps"]  # imported here and nowhere else
 
@@ -82,29 +82,30 @@ def make_panels(ax, count, across=1, size=(6.4, 4.4), figure=None):
     for panel in axes:
         if not isinstance(panel, Axes):
             hint = "; give one of its axes" if isinstance(panel, Figure) else ""
-            raise arrays.wrong("ax", f"must be {expected} of matplotlib, got {type(panel).__name__}{hint}", TypeError)
+            message = f"must be {expected} of matplotlib, got {type(panel).__name__}{hint}"
+            raise arrays.error_of("ax", message, TypeError)
         if panel.get_figure() is None or panel not in panel.get_figure().axes:
-            raise arrays.wrong("ax", "was removed from its figure; give Axes that belong to a figure")
+            raise arrays.error_of("ax", "was removed from its figure; give Axes that belong to a figure")
     if len(axes) != count:
-        raise arrays.wrong("ax", f"must be {expected}, one for each panel of this plot, got {len(axes)}")
+        raise arrays.error_of("ax", f"must be {expected}, one for each panel of this plot, got {len(axes)}")
     return axes
 
 
 def posterior_error(posterior, expected):
     """Return the TypeError for a posterior of another kind than the expected one."""
-    return arrays.wrong("posterior", f"must be {expected}, got {type(posterior).__name__}", TypeError)
+    return arrays.error_of("posterior", f"must be {expected}, got {type(posterior).__name__}", TypeError)
 
 
 def resolve_names(posterior, count, names=None):
     """Return the names of the columns: `names`, by default those of the fit."""
-    names = coefficient_names(posterior.columns, count) if names is None else tuple(map(str, names))
+    names = name_coefficients(posterior.columns, count) if names is None else tuple(map(str, names))
     if len(names) != count:
-        raise arrays.wrong("names", f"must hold one name for each of the {count} columns, got {len(names)}")
+        raise arrays.error_of("names", f"must hold one name for each of the {count} columns, got {len(names)}")
     return names
 
 
 @dataclass(frozen=True)
-class Labels:
+class AxisLabels:
     """Labels of the columns, the target and its classes."""
 
     names: tuple[str, ...]
@@ -147,26 +148,26 @@ def open_rows(posterior, X, y, needs=False):
     if X is None:
         X, rows = getattr(posterior, "X", getattr(posterior, "inducing", None)), getattr(posterior, "_rows", None)
         if X is None:
-            raise arrays.wrong("X", "must be given: the posterior keeps no rows, and the plot spans their range")
+            raise arrays.error_of("X", "must be given: the posterior keeps no rows, and the plot spans their range")
         y = y if y is not None else None if rows is None else rows.y
     else:
         has_y = y is not None or (posterior.roles or {}).get("y") in (names_of(X) or ())
         dataset = Dataset.open(X, {"y": y} if has_y else {}, posterior.columns, posterior.roles)
         X, y = dataset.X, dataset.column("y") if has_y else None
-    X = arrays.finite_array(X, "X", ndim=(2,))
+    X = arrays.check_finite_array(X, "X", ndim=(2,))
     if needs and y is None:
-        raise arrays.wrong("y", "must be given: the posterior keeps no observations")
+        raise arrays.error_of("y", "must be given: the posterior keeps no observations")
     if y is not None:
         y = encode_observed(posterior, y)
         if len(y) != len(X):
-            raise arrays.wrong("y", f"must have one observation for each of the {len(X)} rows of X, got {len(y)}")
+            raise arrays.error_of("y", f"must have one observation for each of the {len(X)} rows of X, got {len(y)}")
     return X, y
 
 
 def encode_observed(posterior, y):
     """Return observations as numbers: 0, 1, ... for classes, shares of successes for trials."""
     likelihood = posterior._likelihood
-    y = arrays.real_array(recoded(y, likelihood, getattr(posterior, "classes", None)), "y")
+    y = arrays.check_real_array(encode_new_labels(y, likelihood, getattr(posterior, "classes", None)), "y")
     if likelihood.takes_trials and y.ndim == 2:
         return np.where(y[:, 1] > 0, y[:, 0] / np.maximum(y[:, 1], 1.0), np.nan)
     return np.maximum(y, 0.0) if likelihood.n_classes == 2 else y  # -1 is class 0
@@ -175,11 +176,11 @@ def encode_observed(posterior, y):
 def find_column(column, names, posterior):
     """Return the index of a column, given by its index or by its name in the plot or in the fit."""
     if isinstance(column, str):
-        choices = names if column in names else coefficient_names(posterior.columns, len(names))
-        return choices.index(arrays.choice(column, "column", choices))
-    index = arrays.integer(column, "column", low=0)
+        choices = names if column in names else name_coefficients(posterior.columns, len(names))
+        return choices.index(arrays.check_choice(column, "column", choices))
+    index = arrays.check_integer(column, "column", low=0)
     if index >= len(names):
-        raise arrays.wrong("column", f"must be a name or a number below {len(names)}, got {index}")
+        raise arrays.error_of("column", f"must be a name or a number below {len(names)}, got {index}")
     return index
 
 

@@ -68,7 +68,7 @@ class EffectDisplay(display.Display):
     ('time [ms]', 8)
     """
 
-    labels: display.Labels
+    labels: display.AxisLabels
     column: int
     grid: FloatArray
     expected: FloatArray
@@ -136,11 +136,11 @@ class EffectDisplay(display.Display):
         ValueError, TypeError
             For a column that is not there, rows that do not fit, or a posterior that keeps none.
         """
-        level = arrays.number(level, "level", low=0, high=1)
+        level = arrays.check_number(level, "level", low=0, high=1)
         own = X is None
         X, y, labels = open_labelled_rows(posterior, X, y, names, target, classes)
         if column is None and X.shape[1] > 1:
-            raise arrays.wrong("column", f"must be a name or a number below {X.shape[1]}, got None")
+            raise arrays.error_of("column", f"must be a name or a number below {X.shape[1]}, got None")
         d = display.find_column(0 if column is None else column, labels.names, posterior)
         others = np.median(X, axis=0)
         grid = display.make_grid(X[:, d], CURVE_POINTS)
@@ -255,7 +255,7 @@ class MapDisplay(display.Display):
     """
 
     size: ClassVar[tuple[float, float]] = (6.4, 5.0)
-    labels: display.Labels
+    labels: display.AxisLabels
     columns: tuple[int, int]
     sides: tuple[FloatArray, FloatArray]
     values: FloatArray
@@ -317,7 +317,7 @@ class MapDisplay(display.Display):
         ValueError, TypeError
             Unless there are two columns, and for rows that do not fit, or a posterior that keeps none.
         """
-        arrays.choice(kind, "kind", ("expected", "sd"))
+        arrays.check_choice(kind, "kind", ("expected", "sd"))
         X, y, labels = open_labelled_rows(posterior, X, y, names, target, classes)
         a, b = choose_two_columns(columns, labels.names, posterior)
         others = np.median(X, axis=0)
@@ -391,12 +391,12 @@ def choose_two_columns(columns, names, posterior):
     if len(names) < 2:
         raise ValueError(f"a map needs two columns, but X has one ({names[0]}): EffectDisplay draws along it")
     if columns is None and len(names) > 2:
-        raise arrays.wrong("columns", f"must say which two of the {len(names)} columns to draw over, got None")
+        raise arrays.error_of("columns", f"must say which two of the {len(names)} columns to draw over, got None")
     try:
         chosen = (0, 1) if columns is None else () if isinstance(columns, str) else tuple(columns)
     except TypeError:
         chosen = ()
     indices = [display.find_column(column, names, posterior) for column in chosen]
     if len(indices) != 2 or indices[0] == indices[1]:
-        raise arrays.wrong("columns", f"must be two different columns, got {columns!r}")
+        raise arrays.error_of("columns", f"must be two different columns, got {columns!r}")
     return indices

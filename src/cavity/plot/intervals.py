@@ -104,19 +104,19 @@ class IntervalDisplay(Display):
         if term is not None:
             return cls._of_term(posterior, term, column, level).plot(ax=ax, title=title)
         if column is not None:
-            raise arrays.wrong("column", "needs term, whose effects are drawn")
+            raise arrays.error_of("column", "needs term, whose effects are drawn")
         marginals = getattr(posterior, "_marginals", None)
         if marginals is None:
             raise posterior_error(posterior, "a posterior with a summary of numbers")
-        table = summary.summarized("", marginals(), level)
+        table = summary.tabulate_marginals("", marginals(), level)
         names, (mean, sd, low, high, *_) = table.names, table.columns.values()
         shown, heading = np.arange(len(names)), ""
         if not intercept and INTERCEPT_NAME in names and len(names) > 1:
             at = names.index(INTERCEPT_NAME)
-            numbers = [summary.number(values[at], sd[at]) for values in (mean, low, high)]
+            numbers = [summary.format_number(values[at], sd[at]) for values in (mean, low, high)]
             shown = np.delete(shown, at)
             heading = f"{INTERCEPT_NAME} {numbers[0]}, from {numbers[1]} to {numbers[2]}"
-        most, total = arrays.integer(most, "most", low=1), len(shown)
+        most, total = arrays.check_integer(most, "most", low=1), len(shown)
         if total > most:
             with np.errstate(divide="ignore", invalid="ignore"):
                 clarity = np.nan_to_num(np.abs(mean[shown]) / sd[shown], posinf=np.inf)
@@ -136,14 +136,16 @@ class IntervalDisplay(Display):
     @classmethod
     def _of_term(cls, posterior, term, column, level):
         if not hasattr(posterior, "effect_names"):
-            raise arrays.wrong("term", f"is for mixed models, got a {type(posterior).__name__}")
+            raise arrays.error_of("term", f"is for mixed models, got a {type(posterior).__name__}")
         columns, levels = posterior.effect_names(term)
         if column is None and len(columns) > 1:
-            raise arrays.wrong("column", f"must be one of {', '.join(map(repr, columns))}, got None")
-        k = 0 if column is None else columns.index(arrays.choice(column, "column", columns))
+            raise arrays.error_of("column", f"must be one of {', '.join(map(repr, columns))}, got None")
+        k = 0 if column is None else columns.index(arrays.check_choice(column, "column", columns))
         mean, variance = (moments[:, k] for moments in posterior.effect_moments(term))
         order = np.argsort(mean, kind="stable")
-        marginals = summary.gaussian(tuple(levels[i] for i in order), mean[order], np.sqrt(variance[order]))
+        marginals = summary.make_gaussian_marginals(
+            tuple(levels[i] for i in order), mean[order], np.sqrt(variance[order])
+        )
         low, high = marginals.interval(level).T
         heading = f"{columns[k]} of {term.rpartition('| ')[2]}"
         intervals = {"mean": marginals.mean, "low": low, "high": high, "level": level}

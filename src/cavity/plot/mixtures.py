@@ -106,7 +106,7 @@ class MixtureDisplay(Display):
         if not hasattr(posterior, "component_covariances"):
             raise posterior_error(posterior, "a GaussianMixturePosterior")
         if count_columns(posterior) < 2:
-            raise arrays.wrong("posterior", "must be of two columns or more: DensityDisplay draws one")
+            raise arrays.error_of("posterior", "must be of two columns or more: DensityDisplay draws one")
         names = resolve_names(posterior, count_columns(posterior), names)
         directions, labels = _choose_directions(posterior, names)
         sample = None if X is None else sample_rows(posterior, X)
@@ -168,10 +168,10 @@ def sample_rows(posterior, X):
     sample, count = sources.open_source(X, "X", ndim=(1, 2)).sample(MAX_ROWS_DRAWN), count_columns(posterior)
     sample = sample[:, None] if sample.ndim == 1 else sample
     if sample.shape[1] != count:
-        raise arrays.wrong("X", f"must have {count} columns like the data of the fit, got {sample.shape[1]}")
+        raise arrays.error_of("X", f"must have {count} columns like the data of the fit, got {sample.shape[1]}")
     sample = sample[~np.isnan(sample).any(axis=1)]
     if not len(sample):
-        raise arrays.wrong("X", "must have a row without missing values to draw")
+        raise arrays.error_of("X", "must have a row without missing values to draw")
     return sample
 
 

@@ -94,14 +94,14 @@ class OutlierDisplay(Display):
         if not hasattr(posterior, "clutter_probability") or np.ndim(posterior.variance):
             raise posterior_error(posterior, "a ClutterPosterior of one problem")
         if x is None:
-            raise arrays.wrong("x", "must be given: the posterior keeps no points")
+            raise arrays.error_of("x", "must be given: the posterior keeps no points")
         points = sample_rows(posterior, x)
         if fitted is None:
             fitted = posterior.method == "ep" and len(points) == posterior.n_samples
         rows = points if np.ndim(posterior.mean) else points[:, 0]
         return cls(
             points=points,
-            probability=posterior.clutter_probability(rows, fitted=arrays.flag(fitted, "fitted")),
+            probability=posterior.clutter_probability(rows, fitted=arrays.check_flag(fitted, "fitted")),
             mean=np.atleast_1d(posterior.mean),
             sd=float(np.sqrt(posterior.variance)),
             names=resolve_names(posterior, points.shape[1], names),

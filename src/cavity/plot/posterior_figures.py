@@ -9,7 +9,7 @@ from os import PathLike
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.persistence import whole_file
+from cavity.base.persistence import open_whole_file
 from cavity.plot import display
 from cavity.plot.bands import order_columns_by_change
 from cavity.plot.calibration import CalibrationDisplay, loo_or_none
@@ -108,7 +108,7 @@ def _plan(posterior, X, y, options):
 
 def _check_no_rows(posterior, X, y):
     if X is not None or y is not None:
-        raise arrays.wrong("X", f"and y are not drawn of a {type(posterior).__name__}: leave them out")
+        raise arrays.error_of("X", f"and y are not drawn of a {type(posterior).__name__}: leave them out")
 
 
 def _intervals(posterior, X=None, y=None, options=None):
@@ -216,5 +216,5 @@ def format_of(path: str | PathLike[str]) -> str:
 def save_figure(figure: Figure, path: str | PathLike[str]) -> None:
     """Write a figure to a file, whole or not at all, in the format of its suffix."""
     suffix = format_of(path)
-    with whole_file(path) as file:
+    with open_whole_file(path) as file:
         figure.savefig(file, format=suffix, dpi=150)

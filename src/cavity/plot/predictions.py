@@ -213,7 +213,7 @@ class PrequentialDisplay(Display):
         ValueError, TypeError
             For rows that do not fit, and for a posterior that cannot be updated.
         """
-        batch = arrays.integer(batch, "batch", low=1)
+        batch = arrays.check_integer(batch, "batch", low=1)
         several = posterior if isinstance(posterior, Mapping) else {"": posterior}
         densities = {name: predict_prequentially(state, X, y, batch) for name, state in several.items()}
         return cls.from_predictions(densities, ax=ax, title=title)
@@ -244,8 +244,11 @@ class PrequentialDisplay(Display):
             If `log_density` is no dict of vectors of numbers.
         """
         if not isinstance(log_density, Mapping) or not log_density:
-            raise arrays.wrong("log_density", "must be a dict of log densities by the names of models", TypeError)
-        densities = {str(k): arrays.finite_array(v, f"log_density[{k!r}]", ndim=(1,)) for k, v in log_density.items()}
+            raise arrays.error_of("log_density", "must be a dict of log densities by the names of models", TypeError)
+        densities = {
+            str(name): arrays.check_finite_array(values, f"log_density[{name!r}]", ndim=(1,))
+            for name, values in log_density.items()
+        }
         return cls(log_density=densities).plot(ax=ax, title=title)
 
     @property

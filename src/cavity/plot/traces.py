@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.results import counted
+from cavity.base.results import format_count
 from cavity.base.types import FloatArray
 from cavity.plot.display import SIGNAL_COLOR, Display, MaxNLocator, add_legend, outline_text
 
@@ -91,11 +91,11 @@ class TraceDisplay(Display):
         """
         trace = getattr(posterior, "trace", None)
         if not isinstance(trace, dict):
-            raise arrays.wrong("posterior", f"must have a trace, got {type(posterior).__name__}", TypeError)
+            raise arrays.error_of("posterior", f"must have a trace, got {type(posterior).__name__}", TypeError)
         kinds = [name for name in TRACE_KINDS if np.size(trace.get(name, ())) and np.ndim(trace[name]) == 1]
         if not kinds:
-            raise arrays.wrong("posterior", "has no trace of one fit to draw")
-        kind = kinds[0] if kind is None else arrays.choice(kind, "kind", kinds)
+            raise arrays.error_of("posterior", "has no trace of one fit to draw")
+        kind = kinds[0] if kind is None else arrays.check_choice(kind, "kind", kinds)
         values = np.asarray(trace[kind], dtype=np.float64)
         if TRACE_KINDS[kind][1]:
             end = values[-1] if kind == "elbo" else np.nanmax(values)
@@ -126,7 +126,7 @@ class TraceDisplay(Display):
 def describe_end(posterior):
     """Return a description of the objective of a fit and of how it ended."""
     done = "converged" if posterior.converged else posterior.status
-    ended = f"{done} after {counted(posterior.n_iter, 'pass')}"
+    ended = f"{done} after {format_count(posterior.n_iter, 'pass')}"
     if hasattr(posterior, "elbo"):
         return f"{'ELBO not known' if posterior.elbo is None else f'ELBO {posterior.elbo:.4f}'}, {ended}"
     value = getattr(posterior, "log_evidence", getattr(posterior, "log_bound", None))
@@ -188,7 +188,7 @@ class SelectionDisplay(Display):
             If `selection` is no `cavity.Selection`.
         """
         if not all(hasattr(selection, name) for name in ("n_components", "elbo", "occupied")):
-            raise arrays.wrong("selection", f"must be a Selection, got {type(selection).__name__}", TypeError)
+            raise arrays.error_of("selection", f"must be a Selection, got {type(selection).__name__}", TypeError)
         return cls(n_components=selection.n_components, elbo=selection.elbo, occupied=selection.occupied).plot(
             ax=ax, title=title
         )

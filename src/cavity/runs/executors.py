@@ -16,7 +16,7 @@ from itertools import chain, islice, pairwise
 from threading import RLock, get_ident
 
 from cavity.base import arrays
-from cavity.base.lazy import AFTER_LOADING
+from cavity.base.lazy_scipy import AFTER_LOADING
 
 THREADS_VARIABLE = "CAVITY_NUM_THREADS"  # of the environment: how many threads where n_threads is not given
 TASKS_AHEAD_PER_THREAD = 3  # under way: one that runs, and two against waiting for one slow task to be fetched
@@ -44,8 +44,8 @@ def threads_of(n_threads):
     if isinstance(n_threads, numbers.Integral) and n_threads == -1:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if isinstance(n_threads, numbers.Integral) and n_threads < 1:
-        raise arrays.wrong(name, f"must be at least 1, or -1 for all cores, got {n_threads}")
-    return arrays.integer(n_threads, name, low=1)
+        raise arrays.error_of(name, f"must be at least 1, or -1 for all cores, got {n_threads}")
+    return arrays.check_integer(n_threads, name, low=1)
 
 
 def _task(function, arguments):

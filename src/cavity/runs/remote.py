@@ -11,7 +11,7 @@ from time import perf_counter
 
 import numpy as np
 
-from cavity.base.builds import build
+from cavity.base.build_description import describe_build
 from cavity.base.errors import NumericalWarning, warn
 from cavity.runs.executors import call_or, single_blas
 from cavity.runs.merge import merge_runs
@@ -92,7 +92,9 @@ class Work:
                 found, kept = found if held is not None else (found, None)
         except Exception as error:
             found, kept = error, None
-        done = Done(self.start // given.block_rows, blocks, found, perf_counter() - begin, frozenset([build()]))
+        done = Done(
+            self.start // given.block_rows, blocks, found, perf_counter() - begin, frozenset([describe_build()])
+        )
         return done if held is None else Held(kept, done)
 
 
@@ -241,7 +243,7 @@ def _merging(graph, keys, spans, add):
 
 def _compare(builds, known):
     """Warn, once for a collection, where processes that give other last bits have worked on it."""
-    new = builds | {build()}
+    new = builds | {describe_build()}
     if not new <= known:
         known |= new
         if len(known) > 1:

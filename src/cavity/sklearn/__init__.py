@@ -1,11 +1,11 @@
 """Models with the interface of scikit-learn, which is imported here and nowhere else (the sklearn extra)."""
 
-from cavity.base.errors import missing_extra
+from cavity.base.errors import missing_extra_error
 
 try:
     import sklearn  # noqa: F401
 except ImportError as error:
-    raise missing_extra("scikit-learn", "sklearn") from error
+    raise missing_extra_error("scikit-learn", "sklearn") from error
 
 from cavity.sklearn.ard import ARDRegression
 from cavity.sklearn.gp.classification import GaussianProcessClassifier

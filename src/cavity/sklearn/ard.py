@@ -117,8 +117,8 @@ class ARDRegression(RegressorMixin, Estimator):
             If the stopping rule was not met; ``converged_`` is False then.
         """
         X, y, _ = check_rows(self, X, y, dtype=np.float64, y_numeric=True)
-        model = LinearRegression(ard=arrays.flag(self.ard, "ard"), intercept=False)
-        intercept = arrays.flag(self.fit_intercept, "fit_intercept")
+        model = LinearRegression(ard=arrays.check_flag(self.ard, "ard"), intercept=False)
+        intercept = arrays.check_flag(self.fit_intercept, "fit_intercept")
         self._centre = np.mean(X, axis=0) if intercept else np.zeros(X.shape[1])
         middle = float(np.mean(y)) if intercept else 0.0
         posterior = model.fit(X - self._centre, y - middle, **self._options("max_iter", "tol", "n_threads"))

@@ -26,7 +26,9 @@ _signature = cache(inspect.signature)
 def is_verbose(estimator):
     """Return whether a fit of an estimator shows progress: its `verbose` is a bool, or an integer above 0."""
     verbose = estimator.verbose
-    return bool(verbose) if isinstance(verbose, bool | np.bool_) else arrays.integer(verbose, "verbose", low=0) > 0
+    return (
+        bool(verbose) if isinstance(verbose, bool | np.bool_) else arrays.check_integer(verbose, "verbose", low=0) > 0
+    )
 
 
 def share_docstring(kind, base):

@@ -35,7 +35,7 @@ def validate_data(estimator, X, *targets, **options):
 
 def check_per_row(value, name, n, what):
     """Return a number for each of n rows, (n,), of a vector or a number for all."""
-    array = arrays.finite_array(value, name, ndim=(0, 1))
+    array = arrays.check_finite_array(value, name, ndim=(0, 1))
     if array.ndim == 1 and len(array) != n:
         raise ValueError(f"{name} must have shape ({n},), one {what} for each row, got {array.shape}")
     return np.broadcast_to(array, (n,))
@@ -75,7 +75,7 @@ def open_remotely(estimator, X, y, sample_weight):
     y, weight = map(chunkwise.load, (y, sample_weight))
     y = validation.column_or_1d(y, warn=True)
     check_classification_targets(y)
-    return X, y, None if weight is None else arrays.finite_array(weight, "sample_weight", ndim=(1,))
+    return X, y, None if weight is None else arrays.check_finite_array(weight, "sample_weight", ndim=(1,))
 
 
 def apply_class_weight(class_weight, y, weight):
@@ -88,21 +88,23 @@ def apply_class_weight(class_weight, y, weight):
     classes, codes = np.unique(y, return_inverse=True)
     weight = np.ones(len(y)) if weight is None else weight
     if isinstance(class_weight, str):
-        arrays.choice(class_weight, "class_weight", ("balanced",))
+        arrays.check_choice(class_weight, "class_weight", ("balanced",))
         return weight * (np.sum(weight) / len(classes) / np.bincount(codes, weight))[codes]
     if not isinstance(class_weight, Mapping):
         words = f"must be None, 'balanced' or a dict, got {type(class_weight).__name__}"
-        raise arrays.wrong("class_weight", words, TypeError)
+        raise arrays.error_of("class_weight", words, TypeError)
     strangers = [label for label in class_weight if label not in classes]
     if strangers:
         raise ValueError(f"class_weight has {strangers[0]!r}, which is not among the classes {classes.tolist()}")
-    each = {label: arrays.number(value, f"class_weight[{label!r}]", low=0) for label, value in class_weight.items()}
+    each = {
+        label: arrays.check_number(value, f"class_weight[{label!r}]", low=0) for label, value in class_weight.items()
+    }
     return weight * np.array([each.get(label, 1.0) for label in classes.tolist()])[codes]
 
 
 def check_shape(value, name, wanted, shown):
     """Return finite float64 of the wanted shape; ValueError for another one, in scikit-learn's words."""
-    array = arrays.finite_array(value, name)
+    array = arrays.check_finite_array(value, name)
     if array.shape != wanted:
         raise ValueError(f"The parameter '{shown}' should have the shape of {wanted}, but got {array.shape}")
     return array
@@ -119,7 +121,7 @@ def check_precision(value, covariance_type, shapes, name):
     matrices = array.reshape(-1, *array.shape[-2:])
     for matrix in matrices:
         try:
-            arrays.cholesky(arrays.symmetric(matrix, name), name)
+            arrays.cholesky(arrays.check_symmetric(matrix, name), name)
         except ValueError as error:
             raise ValueError(f"{what} symmetric, positive-definite ({error})") from error
     return array

@@ -16,8 +16,8 @@ import numpy as np
 from scipy import sparse
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.rows import Rows, row_weights
+from cavity.base.errors import check_within_range
+from cavity.base.rows import Rows, check_row_weights
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
 from cavity.models.defaults import find_prior_scale
@@ -238,7 +238,7 @@ class _LinearClassifier(Classifier, Estimator):
 
     def _model(self, X, weight=None, several_batches=False):
         """Return the GLM of every one-vs-rest problem; the scales of X count unless there will be several batches."""
-        arrays.choice(self.approximation, "approximation", ("auto", "full", "diagonal"))
+        arrays.check_choice(self.approximation, "approximation", ("auto", "full", "diagonal"))
         most = FULL_COLUMNS_SPARSE if sparse.issparse(X) else FULL_COLUMNS
         automatic = "full" if X.shape[1] <= most else "diagonal"
         approximation = automatic if self.approximation == "auto" else self.approximation
@@ -249,13 +249,13 @@ class _LinearClassifier(Classifier, Estimator):
             variance[-1] = INTERCEPT_VARIANCE_RATIO * effect
         else:
             design = open_features(Dataset.open(self._design(X, approximation), remote=True), approximation)
-            weight = None if weight is None else row_weights(weight, design.shape[0])
+            weight = None if weight is None else check_row_weights(weight, design.shape[0])
             scan(design, weight)
             rows = Rows(design, None, weights=weight)
             variance = np.array(resolve_defaults(GLM(self._likelihood, intercept=False), rows).model.prior_variance)
         for name, part in given.items():
             if getattr(self, name) is not None:
-                variance[part] = arrays.number(getattr(self, name), name, low=0)
+                variance[part] = arrays.check_number(getattr(self, name), name, low=0)
         variance = variance[: X.shape[1] + bool(self.fit_intercept)]
         return GLM(self._likelihood, prior_variance=variance, approximation=approximation, intercept=False)
 
@@ -278,7 +278,7 @@ class _LinearClassifier(Classifier, Estimator):
         self.prior_variance_ = np.array([posterior.model.prior_variance[:d] for posterior in posteriors])
         self.n_iter_ = max(posterior.n_iter for posterior in posteriors)
         self.converged_ = all(posterior.converged for posterior in posteriors)
-        self.log_evidence_ = float(arrays.added(posterior.log_evidence for posterior in posteriors))
+        self.log_evidence_ = float(arrays.add_in_order(posterior.log_evidence for posterior in posteriors))
 
     # --------------------------------------------------------------------------------------- predicting
 
@@ -334,7 +334,7 @@ class _LinearClassifier(Classifier, Estimator):
             return np.argmax(self._decisions(posteriors, design), axis=1)
         # of two classes the mean of f decides, whatever its variance: both links are symmetric
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = within_range(design @ posteriors[0].mean, "moments of f")
+            mean = check_within_range(design @ posteriors[0].mean, "moments of f")
         return (mean > 0).astype(np.intp)
 
     def _decisions(self, posteriors, design):

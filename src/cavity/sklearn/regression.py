@@ -77,7 +77,7 @@ class GLMEstimator(Estimator):
         X, (y, *others) = rows[:, : X.shape[1]], rows[:, X.shape[1] :].T
         given, weight = dict(zip(given, others, strict=True)), np.bincount(each.ravel(), weight)
         prior = self.prior_variance
-        prior = None if prior is None else arrays.number(prior, "prior_variance", low=0)
+        prior = None if prior is None else arrays.check_number(prior, "prior_variance", low=0)
         model = GLM(self._likelihood_of_fit(), prior_variance=prior, intercept=intercept)
         given |= self._options("max_iter", "tol", "n_threads")
         posterior = model.fit(X, y, sample_weight=weight, **given)
@@ -97,7 +97,7 @@ class _GLMRegressor(RegressorMixin, GLMEstimator):
     def _fit(self, X, y, sample_weight, offset=0.0):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         X, y, offset, weight = drop_zero_weights(sample_weight, X, y, check_offset(offset, len(y)))
-        intercept = arrays.flag(self.fit_intercept, "fit_intercept")
+        intercept = arrays.check_flag(self.fit_intercept, "fit_intercept")
         self._fit_checked(X, y, weight, intercept=intercept, offset=offset)
         return self
 
@@ -154,7 +154,7 @@ class RobustRegressor(_GLMRegressor):
     verbose: int = 0
 
     def _likelihood_of_fit(self):
-        arrays.choice(self.noise, "noise", ("student-t", "laplace"))
+        arrays.check_choice(self.noise, "noise", ("student-t", "laplace"))
         return Laplace(self.scale) if self.noise == "laplace" else StudentT(self.degrees_of_freedom, self.scale)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -304,7 +304,7 @@ class _Numbers:
 
     def check(self, y: Any) -> FloatArray:
         """Accept numbers, zero or more."""
-        array = arrays.finite_array(y, "y", ndim=(0, 1))
+        array = arrays.check_finite_array(y, "y", ndim=(0, 1))
         if np.any(array < 0):
             raise ValueError(f"y must not be negative, got {float(np.min(array))!r}")
         return array

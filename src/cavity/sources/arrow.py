@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from cavity.base import arrays, frames
-from cavity.base.errors import missing_extra, naming
+from cavity.base.errors import missing_extra_error, name_file_in_errors
 from cavity.sources.files import FileState
 from cavity.sources.parts import Part, piece_at
 from cavity.sources.tables import FrameRows
@@ -54,7 +54,7 @@ class ArrowRows(Part):
     def where(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
         place = (row,) if column is None and not self.vector else (row, column or 0)
-        return arrays.where(self.path, place, self.columns)
+        return arrays.describe_entry(self.path, place, self.columns)
 
     def some(self, index, vector=False):
         """The rows with some of these columns, of which no others are read."""
@@ -69,7 +69,7 @@ class ArrowRows(Part):
 
         Ordered categories come as a column of Arrow, which knows their order, text as an array of strings.
         """
-        if frames.holds_numbers(self._empty().column(index)):
+        if frames.has_numbers(self._empty().column(index)):
             return None
         one = self.some([index], vector=True)
         with reading(self.path):
@@ -111,7 +111,7 @@ class Cursor:
             self._go(row)
             stop = min(self._high - row, len(out) - done)
             rows = self._rows.column(0) if out.ndim == 1 else self._rows
-            frames.converted(rows, row - self._low, row - self._low + stop, out[done : done + stop])
+            frames.convert_rows(rows, row - self._low, row - self._low + stop, out[done : done + stop])
             done += stop
 
     def whole(self):
@@ -283,7 +283,7 @@ def _opened(kind, path, name, words):
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise missing_extra("pyarrow", "arrow") from error
+        raise missing_extra_error("pyarrow", "arrow") from error
     reader = kind(os.path.abspath(path), FileState.of_path(path))
     try:
         schema, sizes = reader.groups(reader.open())
@@ -295,7 +295,7 @@ def _opened(kind, path, name, words):
 def _part(path, reader, schema, sizes, name):
     """Return rows whose columns have been checked to have different names; the index of a pandas frame is none."""
     names = schema.names
-    twice = frames.repeated(names)
+    twice = frames.find_repeated(names)
     if twice is not None:
         raise ValueError(f"{name}: {path} has two columns that are called {twice!r}")
     labels = (schema.pandas_metadata or {}).get("index_columns", [])
@@ -313,7 +313,7 @@ def reading(path):
     from pyarrow import ArrowException
 
     try:
-        with naming(path):
+        with name_file_in_errors(path):
             yield
     except ArrowException as error:
         raise ValueError(f"{path} cannot be read ({_first_line(error)})") from error

@@ -266,7 +266,7 @@ class Cut:
             if isinstance(chosen, np.ndarray):
                 arrays.copy_real(chosen, target)
             else:
-                frames.converted(chosen, low, high, target)
+                frames.convert_rows(chosen, low, high, target)
             done += high - low
         return out
 
@@ -280,4 +280,4 @@ def _chosen(chunk, index):
     """Return the columns of a chunk by their numbers, all if there are none."""
     if index is None:
         return chunk
-    return chunk[:, list(index)] if isinstance(chunk, np.ndarray) else frames.picked(chunk, list(index))
+    return chunk[:, list(index)] if isinstance(chunk, np.ndarray) else frames.pick_columns(chunk, list(index))

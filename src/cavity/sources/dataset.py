@@ -61,7 +61,7 @@ class Dataset:
             names of columns of X; "y" may be a list of two names.
         names, roles : optional
             Those of a posterior: X is put in the order of its columns, and what its fit took from a column is taken
-            from there again, see `frames.taken`.
+            from there again, see `frames.take_columns`.
         remote : bool, default False
             Whether the caller can work on remote collections; TypeError for them if not.
         streamed : tuple of str, default ()
@@ -85,7 +85,7 @@ class Dataset:
         given = arguments or {}
         unread = {key: opened(given[key], key) for key in streamed if _is_stored(given[key], known)}
         arguments = {key: None if key in unread else _read_column(key, given[key], known) for key in given}
-        X, values, roles = frames.taken(X, arguments, names, roles)
+        X, values, roles = frames.take_columns(X, arguments, names, roles)
         dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
         if not remote:
             for source in (value for value in (X, *dataset.columns.values()) if isinstance(value, Source)):
@@ -116,7 +116,7 @@ class Dataset:
         """N; ValueError or TypeError if X is no table."""
         if self.shape:
             return self.shape[0]
-        return len(self.X if isinstance(self.X, list | tuple) else arrays.unread_array(self.X, self.name, (2,)))
+        return len(self.X if isinstance(self.X, list | tuple) else arrays.check_data_shape(self.X, self.name, (2,)))
 
     def is_remote(self, argument):
         """Return whether workers of dask have the value of an argument."""
@@ -141,7 +141,7 @@ class Dataset:
     def vector(self):
         """Return the only column of X in memory, finite numbers."""
         if not isinstance(self.X, Source):
-            return arrays.data_array(frames.only_column(self.X), self.name, ndim=(1,)).astype(np.float64)
+            return arrays.check_data_array(frames.take_only_column(self.X), self.name, ndim=(1,)).astype(np.float64)
         source = self.blocks(ndim=(1,))
         rows = source.rows()
         source.check_finite(rows, 0)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import names_of, with_days
-from cavity.base.rows import check_n_features, design_matrix
+from cavity.base.frames import convert_dates, names_of
+from cavity.base.rows import check_design_matrix, check_n_features
 from cavity.runs.executors import Threads
 from cavity.sources.parts import ArrayRows
 from cavity.sources.sources import Source, open_source
@@ -23,7 +23,7 @@ def read_dense(dataset, n_features=None):
 
     Those of a Source are read, and dates become days.
     """
-    X = with_days(dataset.X)
+    X = convert_dates(dataset.X)
     if isinstance(X, Source):
         X = _check_finite(X).rows()
     if hasattr(X, "tocsr"):
@@ -31,8 +31,8 @@ def read_dense(dataset, n_features=None):
     if n_features != 1 and np.shape(X) == (n_features,):
         raise ValueError(f"X must have 2 dimension(s), got shape ({n_features},); X[None, :] makes it one row")
     if isinstance(X, np.ndarray) and X.ndim == 2 and not (X.dtype == np.float64 and X.flags.c_contiguous):
-        arrays.matrix(X.shape, "X as float64 numbers")
-    X = np.require(design_matrix(X, "full"), dtype=np.float64, requirements="CA")
+        arrays.allocate_matrix(X.shape, "X as float64 numbers")
+    X = np.require(check_design_matrix(X, "full"), dtype=np.float64, requirements="CA")
     arrays.check_finite(X, "X")
     check_n_features(X.shape[1], n_features)
     return X
@@ -43,7 +43,7 @@ def open_dense(dataset, block_rows, n_features=None):
 
     Others are as `read_dense` returns them, a table of one block among them: it is converted once.
     """
-    X = with_days(dataset.X)
+    X = convert_dates(dataset.X)
     if not _is_stored(X) and (names_of(X) is None or len(X) <= block_rows):
         return read_dense(dataset, n_features)
     stored = StoredRows(open_source(X, "X", ndim=(2,), block_rows=block_rows).parts, "X", block_rows)

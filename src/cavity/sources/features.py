@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from cavity.base import arrays, scales
-from cavity.base.rows import design_matrix
+from cavity.base import arrays, column_statistics
+from cavity.base.rows import check_design_matrix
 from cavity.base.sparse import to_csr
 from cavity.jobs.job import SILENT_JOB
 from cavity.runs.executors import Threads
@@ -36,13 +36,13 @@ def open_features(dataset, approximation):
     """
     X = dataset.X
     if dataset.kind == MEMORY:
-        return design_matrix(X, approximation)
+        return check_design_matrix(X, approximation)
     arrays.check_ndim(X, "X", (2,))
     known = X.view(0, X.n_rows)
     if isinstance(X.parts[0], SparseRows) and len(X.parts) == 1 and approximation == "diagonal":
         known = X.parts[0].matrix
     if known is not None:
-        return design_matrix(known, approximation)
+        return check_design_matrix(known, approximation)
     stored = StoredRows(X.parts, "X")
     if X.n_rows >= X.n_features or approximation == "diagonal":
         return stored
@@ -87,12 +87,12 @@ def large_blocks(X):
 
 def constant_columns(X, weights):
     """Return which columns of X have one value other than 0, a mask (D,)."""
-    return (X.low == X.high) & (X.low != 0) if isinstance(X, Source) else scales.constant_columns(X, weights)
+    return (X.low == X.high) & (X.low != 0) if isinstance(X, Source) else column_statistics.constant_columns(X, weights)
 
 
 def column_scales(X, weights):
     """Return the mean and the standard deviation of each column of X, not of a sparse matrix."""
-    return scales.column_scales(X, weights, each_block, _remote_sums if kind_of(X) == REMOTE else None)
+    return column_statistics.column_scales(X, weights, each_block, _remote_sums if kind_of(X) == REMOTE else None)
 
 
 def _remote_sums(X, step, *about, weights):
@@ -106,7 +106,7 @@ def _sums_of(run, known):
     """A task: the sums of the blocks of a run."""
     *about, weights = known
     parts = ((slice(start, start + len(x)), x) for start, (x,) in run.blocks())
-    return [scales.block_sum(x, *about, None if weights is None else weights[part]) for part, x in parts]
+    return [column_statistics.sum_block(x, *about, None if weights is None else weights[part]) for part, x in parts]
 
 
 def prepared_rows(X, centre, spread, intercept):

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from cavity.base.errors import naming
+from cavity.base.errors import name_file_in_errors
 
 SAMPLED = 16  # places at which a file is compared with what it was
 SAMPLED_BYTES = 512  # most bytes there
@@ -30,7 +30,7 @@ class FileState:
     @classmethod
     def of_path(cls, path):
         """Return the state of the file at a path."""
-        with naming(path), open(path, "rb", buffering=0) as file:
+        with name_file_in_errors(path), open(path, "rb", buffering=0) as file:
             return cls.of(file, path)
 
     def check_path(self, path):

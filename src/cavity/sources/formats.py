@@ -83,10 +83,11 @@ def open_stored(data, name):
     if hasattr(data, "get_fragments"):
         return arrow.open_dataset(data, name)
     if hasattr(data, "keys") and hasattr(data, "attrs") and not hasattr(data, "iloc"):
-        words = f"must be an array, got a {type(data).__name__} that holds {frames.some(sorted(data.keys()))}; give one"
-        raise arrays.wrong(name, words, TypeError)
+        members = frames.join_names(sorted(data.keys()))
+        message = f"must be an array, got a {type(data).__name__} that holds {members}; give one"
+        raise arrays.error_of(name, message, TypeError)
     if type(data).__name__ in ("Dataset", "Empty") and getattr(data, "shape", ()) is None:
-        raise arrays.wrong(name, "must not be empty, got an HDF5 dataset without a shape (h5py.Empty)")
+        raise arrays.error_of(name, "must not be empty, got an HDF5 dataset without a shape (h5py.Empty)")
     if hasattr(data, "tocsr") or arrays.is_sliced(data):
         arrays.check_not_empty(data.shape, name)
         return [SparseRows(data, name) if hasattr(data, "tocsr") else SlicedRows(data, name)]
@@ -156,7 +157,9 @@ def open_only_array(path, name):
     members = {each: found[each] for each in sorted(found)} if hasattr(found, "keys") else {"": found}
     if len(members) != 1 or not arrays.is_sliced(only := next(iter(members.values()))):
         words = "h5py.File({!r})['name']" if library == "h5py" else "zarr.open({!r}, mode='r')['name']"
-        raise ValueError(f"{name}: {path} holds {frames.some([*members])}, not one array; give {words.format(path)}")
+        raise ValueError(
+            f"{name}: {path} holds {frames.join_names([*members])}, not one array; give {words.format(path)}"
+        )
     return only
 
 
@@ -264,6 +267,12 @@ def _in_order(file, first, name):
     missing = [each for each in first.columns if each not in places]
     more = [each for each in file.columns if each not in known]
     if missing or more:
-        words = f"has no column {frames.some(missing)}" if missing else f"has the column {frames.some(more)} too"
-        raise ValueError(f"{name}: {file.path} {words}; the columns of {first.path} are {frames.some(first.columns)}")
+        words = (
+            f"has no column {frames.join_names(missing)}"
+            if missing
+            else f"has the column {frames.join_names(more)} too"
+        )
+        raise ValueError(
+            f"{name}: {file.path} {words}; the columns of {first.path} are {frames.join_names(first.columns)}"
+        )
     return file.some([places[each] for each in first.columns])

@@ -18,8 +18,8 @@ from operator import itemgetter
 
 import numpy as np
 
-from cavity.base.errors import naming
-from cavity.base.frames import repeated
+from cavity.base.errors import name_file_in_errors
+from cavity.base.frames import find_repeated
 from cavity.sources.dialects import MISSING, advice, dialect_of, is_missing
 
 FIRST_PIECE = 1 << 16  # bytes; columns are looked for in it
@@ -113,7 +113,7 @@ class TextReader:
 
     def _whole_lines(self, file, encoding):
         """Yield (text, number of its first line): whole lines, with none but closed quotes."""
-        with naming(self.path), nullcontext(file) if hasattr(file, "read") else open(file, "rb") as raw:
+        with name_file_in_errors(self.path), nullcontext(file) if hasattr(file, "read") else open(file, "rb") as raw:
             size = 0 if raw is file else os.fstat(raw.fileno()).st_size
             raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
             head = raw.peek(4)[:4]
@@ -183,7 +183,7 @@ class TextReader:
                 "names above it"
             )
         columns = [Column(name or number, bool(name)) for name, number in zip(names, numbered, strict=True)]
-        twice = repeated(column.name for column in columns)
+        twice = find_repeated(column.name for column in columns)
         if twice is not None:
             raise ValueError(f"{self.path}: two columns are called {twice!r}")
         used = reader.line_num

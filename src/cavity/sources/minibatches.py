@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.frames import in_order, names_of
+from cavity.base.frames import names_of, order_columns
 from cavity.sources.reading import each_block
 
 
@@ -57,7 +57,7 @@ class OneShot:
             raise ValueError(f"{name} is a one-shot iterator: give n_samples, the number of points it will yield")
         if n_epochs != 1:
             raise ValueError(f"{name} is a one-shot iterator and can be seen once, got n_epochs={n_epochs}")
-        self.n_samples = arrays.integer(n_samples, "n_samples", low=1)
+        self.n_samples = arrays.check_integer(n_samples, "n_samples", low=1)
         self.columns = None
         self._batches = self._read(data, name, check)
         self.first = next(self._batches, None)
@@ -69,7 +69,7 @@ class OneShot:
         width = None
         for i, batch in enumerate(data):
             self.columns = names_of(batch) if self.columns is None else self.columns
-            rows = check(in_order(batch, self.columns, f"minibatch {i} of {name}"), f"minibatch {i} of {name}")
+            rows = check(order_columns(batch, self.columns, f"minibatch {i} of {name}"), f"minibatch {i} of {name}")
             width = rows.shape[1:] if width is None else width
             if rows.shape[1:] != width:
                 raise ValueError(

@@ -22,7 +22,7 @@ def drop_missing_rows(dataset, missing):
     missing : {"raise", "drop"}
         With "raise" the dataset is returned as it is: whatever reads its numbers refuses those that are missing.
     """
-    if arrays.choice(missing, "missing", MISSING_CHOICES) == "raise":
+    if arrays.check_choice(missing, "missing", MISSING_CHOICES) == "raise":
         return dataset, None
     columns = {name: value for name, value in dataset.columns.items() if value is not None and np.ndim(value)}
     masks = columns | dict(_feature_masks(dataset))
@@ -37,14 +37,14 @@ def _feature_masks(dataset):
     """Yield the name of a feature, and its values, or a vector that has NaN where they are missing."""
     X = dataset.X
     if frames.is_table(X) and dataset.kind == MEMORY:
-        yield from ((name, frames.column_at(X, j)) for j, name in enumerate(frames.names_of(X)))
+        yield from ((name, frames.get_column_at(X, j)) for j, name in enumerate(frames.names_of(X)))
         return
     if dataset.kind == REMOTE:
         raise ValueError("missing='drop' needs the rows in one process, X is a collection of dask: use its dropna()")
     if dataset.kind == FILES:
         masks = np.concatenate([np.isnan(X.rows(*span)) for span in starts(X.n_rows, X.block_rows)])
     else:
-        masks = np.isnan(arrays.real_array(X.toarray() if hasattr(X, "tocsr") else X, dataset.name))
+        masks = np.isnan(arrays.check_real_array(X.toarray() if hasattr(X, "tocsr") else X, dataset.name))
     masks = masks.reshape(len(masks), -1)
     names = dataset.names or [f"column {j}" for j in range(masks.shape[1])]
     yield from ((names[j], np.where(masks[:, j], np.nan, 1.0)) for j in np.flatnonzero(masks.any(axis=0)))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from cavity.base import arrays
-from cavity.base.errors import naming
+from cavity.base.errors import name_file_in_errors
 from cavity.sources.files import FileState
 from cavity.sources.parts import Part
 
@@ -43,7 +43,7 @@ class NpyFile(Part):
 
     def fill(self, out, start, desk):
         """Read the rows from `start` on into out (n,) or (n, d)."""
-        with naming(self.path), open(self.place, "rb", buffering=0) as file:
+        with name_file_in_errors(self.path), open(self.place, "rb", buffering=0) as file:
             self.state.check(file)
             if not self.by_columns:
                 self._read(file, out, start * prod(self.shape[1:]), desk)
@@ -73,7 +73,7 @@ class NpyFile(Part):
 
 def open_npy(path, name):
     """Return a path, checked to be a whole .npy file of real numbers, as an NpyFile; `name` is the argument's."""
-    with naming(path), open(path, "rb") as file:
+    with name_file_in_errors(path), open(path, "rb") as file:
         try:
             shape, by_columns, dtype = _header(file)
         except ValueError as error:

@@ -71,11 +71,11 @@ class NamedRows(Part):
 
     def where(self, *place):
         """Words for a row, or for a row and a column, for messages."""
-        return arrays.where(self.name, place, self.columns)
+        return arrays.describe_entry(self.name, place, self.columns)
 
     def found(self, value, *place):
         """Words for a value that should not be there."""
-        return arrays.found(value, self.name, place, self.columns)
+        return arrays.describe_bad_entry(value, self.name, place, self.columns)
 
 
 class ArrayRows(NamedRows):

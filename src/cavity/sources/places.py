@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cavity.base.names import Public
+from cavity.base.public_objects import Public
 from cavity.sources.parts import Desk, piece_at
 
 

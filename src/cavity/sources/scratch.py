@@ -10,7 +10,7 @@ from threading import Lock
 
 import numpy as np
 
-from cavity.base.errors import naming
+from cavity.base.errors import name_file_in_errors
 
 MOST_IN_MEMORY = 1 << 24  # rows of a file up to which what is kept for each of them stays in memory: 128 MB a vector
 TOGETHER = 1 << 17  # numbers that are changed at a time
@@ -52,7 +52,7 @@ class ScratchFile:
         weakref.finalize(self, self._file.close)
         chosen = f"{tempfile.gettempdir()} (the environment variable TMPDIR chooses another folder)"
         self._words = f"a scratch file in {chosen if folder is None else folder}"
-        with naming(self._words):
+        with name_file_in_errors(self._words):
             self._file.truncate(size)
 
     def read(self, out, place):
@@ -66,7 +66,7 @@ class ScratchFile:
     def _all(self, values, place, at_place, here):
         """Read or write all bytes, by a function of the system that leaves the file's position alone if it has one."""
         left, at_place = memoryview(values).cast("B"), getattr(os, at_place, None)
-        with naming(self._words):
+        with name_file_in_errors(self._words):
             while left:
                 if at_place is not None:
                     done = at_place(self._file.fileno(), [left], place)

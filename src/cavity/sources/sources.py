@@ -72,13 +72,13 @@ def open_source(data, name, *, ndim=(1,), block_rows=None):
     """
     stored = _stored(data, name)
     if stored is None:
-        data = frames.only_column(data) if ndim == (1,) else data
+        data = frames.take_only_column(data) if ndim == (1,) else data
         return Source([_table(data, name, ndim, block_rows)], name, block_rows)
     if ndim == (1,) and stored.names is not None and stored.shape[1:] == (1,):
         stored = stored.column(stored.names[0])
     if ndim == (1,) and stored.names is not None and stored.ndim == 2:
         hint = f"; cavity.source({name}, columns={stored.names[0]!r}) is the first" if name.isidentifier() else ""
-        raise ValueError(f"{name} must be one column, got {frames.some(stored.names)}{hint}")
+        raise ValueError(f"{name} must be one column, got {frames.join_names(stored.names)}{hint}")
     arrays.check_not_empty(stored.shape, name)
     for part in stored.parts:
         path = getattr(part, "path", None)
@@ -167,7 +167,7 @@ def _table(data, name, ndim, block_rows, checked=True):
     if block_rows is None:
         block_rows = rows_per_block(len(columns or (0,)))
     if frames.is_table(data) and len(data) > block_rows:
-        array = frames.own_array(data)
+        array = frames.to_uniform_array(data)
         if array is None:
             part = FrameRows(data, name)
             arrays.check_ndim(part, name, ndim, data)
@@ -175,7 +175,7 @@ def _table(data, name, ndim, block_rows, checked=True):
                 part.check_numbers(name)
             return part
         data = array
-    return ArrayRows(arrays.unread_array(data, name, ndim), name, columns)
+    return ArrayRows(arrays.check_data_shape(data, name, ndim), name, columns)
 
 
 class Source(Blocks):
@@ -217,7 +217,7 @@ class Source(Blocks):
 
     def __repr__(self):
         shape = " x ".join(map(str, self.shape))
-        names = f", columns {frames.some(self.names)}" if self.names else ""
+        names = f", columns {frames.join_names(self.names)}" if self.names else ""
         first = getattr(self.parts[0], "path", None)
         files = "" if first is None else f", from {first}"
         more = f" and {len(self.parts) - 1} more" if files and len(self.parts) > 1 else ""
@@ -244,7 +244,7 @@ class Source(Blocks):
         names = self.names or ()
         if names.count(name) != 1:
             words = "two columns" if name in names else "no column"
-            known = frames.some(names) if names else f"{self.n_features} columns without names"
+            known = frames.join_names(names) if names else f"{self.n_features} columns without names"
             raise ValueError(f"{self.name} has {words} {name!r}; it has {known}")
         return names.index(name)
 
@@ -328,7 +328,7 @@ class Source(Blocks):
         start : int
             The number of the first.
         """
-        bad = arrays.first_nonfinite(rows)
+        bad = arrays.find_nonfinite(rows)
         if bad is not None:
             row, *column = bad
             raise ValueError(f"{self.name} must be finite, got {self.found(rows[bad], start + row, *column)}")
@@ -402,7 +402,7 @@ class Source(Blocks):
         if self.elsewhere is not None and (start, stop) == (0, self.n_rows):
             with Threads(1) as thread:
                 return np.concatenate(list(map_runs(every, 1, [self], thread)))
-        out = arrays.matrix((stop - start, self.n_features), f"{self.name}: an array")
+        out = arrays.allocate_matrix((stop - start, self.n_features), f"{self.name}: an array")
         out = out.reshape(stop - start, *self.shape[1:])
         for low, high in starts(stop - start, self.block_rows):
             self.fill(out[low:high], start + low)
@@ -432,7 +432,7 @@ class Source(Blocks):
         [[1.0], [2.0]] [5.0, 7.0]
         [[3.0]] [9.0]
         """
-        size = arrays.integer(size, "size", low=1)
+        size = arrays.check_integer(size, "size", low=1)
         rest, values = self.without(columns) if columns else self, [self.values(name) for name in columns]
         rest.check_numbers(self.name)
         for start in range(0, self.n_rows, size):
@@ -453,7 +453,7 @@ class Source(Blocks):
         ndarray, shape (n,) or (n, D)
             Float64.
         """
-        step = -(-self.n_rows // (SAMPLE_ROWS if size is None else arrays.integer(size, "size", low=1)))
+        step = -(-self.n_rows // (SAMPLE_ROWS if size is None else arrays.check_integer(size, "size", low=1)))
         if self.elsewhere is not None:
             with Threads(1) as thread:
                 return np.concatenate(list(map_runs(every, step, [self], thread)))

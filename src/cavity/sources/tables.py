@@ -13,19 +13,19 @@ class FrameRows(NamedRows):
 
     def fill(self, out, start, desk):
         """Convert the rows from `start` on into out."""
-        frames.converted(self.table, start, start + len(out), out)
+        frames.convert_rows(self.table, start, start + len(out), out)
 
     def some(self, index, vector=False):
         """The rows of the table with some of its columns, by their numbers; a vector of the only one."""
         if self.ndim == 1:
             return super().some(index, vector)
-        table = frames.column_at(self.table, *index) if vector else frames.picked(self.table, index)
+        table = frames.get_column_at(self.table, *index) if vector else frames.pick_columns(self.table, index)
         return FrameRows(table, self.name, tuple(self.columns[j] for j in index))
 
     def labels(self, index):
         """A column of the table that does not hold numbers; None if it does."""
-        column = frames.column_at(self.table, index) if self.ndim > 1 else self.table
-        return None if frames.holds_numbers(column) else column
+        column = frames.get_column_at(self.table, index) if self.ndim > 1 else self.table
+        return None if frames.has_numbers(column) else column
 
     def check_numbers(self, name):
         """Raise TypeError, naming the column, unless all columns hold numbers."""

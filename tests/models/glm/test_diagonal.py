@@ -11,7 +11,7 @@ from support.glms import GLM
 from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 from cavity import likelihoods
-from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
+from cavity.base.loop import CONVERGED_STATUS, MAX_ITER_STATUS, STOPPED_STATUS, STUCK_STATUS
 from cavity.base.rows import Rows
 from cavity.ep.options import Options
 from cavity.jobs.job import Job
@@ -86,7 +86,7 @@ def test_adf_is_its_twin(weighted):
     np.testing.assert_allclose(result.belief.variance, variance, rtol=AT_REST)
     np.testing.assert_allclose(result.loo, log_z, rtol=AT_REST, atol=SOLVES)
     assert result.log_evidence == pytest.approx(log_z.sum(), rel=LOSSES)
-    assert (result.status, result.n_iter, result.trace) == (CONVERGED, 1, {})
+    assert (result.status, result.n_iter, result.trace) == (CONVERGED_STATUS, 1, {})
 
 
 @pytest.mark.sample(2)
@@ -103,7 +103,7 @@ def test_ep_is_its_twin(weighted, power):
     x, y, m, v, offset = draw(12, 4, seed=3)
     weights = np.random.default_rng(1).choice([0.3, 1.0, 2.0, 2.5], 12) if weighted else None
     result = run(x, y, m, v, offset=offset, weights=weights, power=power, tol=1e-11)
-    assert result.status == CONVERGED
+    assert result.status == CONVERGED_STATUS
     mean, variance, log_evidence, loo = reference.ep(x, y, m, v, 40, offset, weights, power)
     np.testing.assert_allclose(result.belief.mean, mean, rtol=ROOT_EPS, atol=AT_REST)
     np.testing.assert_allclose(result.belief.variance, variance, rtol=ROOT_EPS)
@@ -179,7 +179,7 @@ def test_one_column_is_close_to_quadrature():
     result = run(x[:, None], y, 0.0, 4.0, weights=weights)
     log_z, mean, variance = posterior_of_one_weight(x, y, weights, 0.0, 4.0)
     sd = np.sqrt(variance)
-    assert result.status == CONVERGED
+    assert result.status == CONVERGED_STATUS
     assert result.log_evidence == pytest.approx(log_z, abs=1e-2)
     assert result.belief.mean[0] == pytest.approx(mean, abs=1e-2 * sd)
     assert result.belief.variance[0] == pytest.approx(variance, rel=1e-2)
@@ -228,7 +228,7 @@ def test_gaussian_without_loops_is_exact(kind, noise):
     y = x @ w + np.sqrt(noise) * rng.normal(size=n)
     result = run(x, y, m, v, likelihoods.Gaussian(noise), weights=weights, tol=1e-12)
     mean, variance, evidence, loo = gaussian_posterior(x, y, m, v, noise, weights)
-    assert result.status == CONVERGED
+    assert result.status == CONVERGED_STATUS
     np.testing.assert_allclose(result.belief.mean, mean, rtol=AT_REST)
     np.testing.assert_allclose(result.belief.variance, variance, rtol=AT_REST)
     assert result.log_evidence == pytest.approx(evidence, rel=AT_REST)
@@ -253,7 +253,7 @@ def test_weight_two_is_a_row_twice():
     index = np.repeat(np.arange(15), weights.astype(int))
     once = run(x, y, m, v, offset=offset, weights=weights, tol=1e-12)
     twice = run(x[index], y[index], m, v, offset=offset[index], tol=1e-12)
-    assert once.status == twice.status == CONVERGED
+    assert once.status == twice.status == CONVERGED_STATUS
     np.testing.assert_allclose(once.belief.mean, twice.belief.mean, rtol=AT_REST)
     np.testing.assert_allclose(once.belief.variance, twice.belief.variance, rtol=AT_REST)
     np.testing.assert_allclose(once.loo[index], twice.loo, rtol=AT_REST)
@@ -304,7 +304,7 @@ def test_symmetries(method):
 def test_fixed_point_does_not_depend_on_damping():
     x, y, m, v, offset = draw(30, 4, seed=2)
     results = [run(x, y, m, v, offset=offset, damping=damping, tol=1e-10) for damping in (1.0, 0.7, 0.2)]
-    assert {r.status for r in results} == {CONVERGED}
+    assert {r.status for r in results} == {CONVERGED_STATUS}
     assert results[2].n_iter > results[0].n_iter
     assert_close(results[0], results[1], rtol=ROOT_EPS)
     assert_close(results[0], results[2], rtol=ROOT_EPS)
@@ -375,7 +375,7 @@ def test_powers_that_a_kernel_does_not_know(method):
     power = 0.5 if method == "ep" else 1.0
     classes = run(x, (y + 1) / 2, m, v, likelihoods.OrderedProbit([0.0]), method=method, weights=weights, power=power)
     labels = run(x, y, m, v, PROBIT, method=method, weights=weights, power=power)
-    assert classes.status == labels.status == CONVERGED
+    assert classes.status == labels.status == CONVERGED_STATUS
     assert_close(classes, labels, rtol=ROOT_EPS)
 
 
@@ -406,7 +406,7 @@ def test_rows_without_features_and_columns_without_rows(method):
 @pytest.mark.parametrize("shape", [(3, 0), (0, 3), (2, 3)])
 def test_nothing_to_learn(method, shape):
     result = run(np.zeros(shape), np.ones(shape[0]), 0.7, 2.0, method=method)
-    assert result.status == CONVERGED
+    assert result.status == CONVERGED_STATUS
     np.testing.assert_array_equal(result.belief.mean, np.full(shape[1], 0.7))
     np.testing.assert_array_equal(result.belief.variance, np.full(shape[1], 2.0))
     assert result.log_evidence == pytest.approx(-shape[0] * np.log(2.0), rel=ROUNDING)
@@ -462,7 +462,7 @@ def test_wide_rows_and_a_constant_column():
     mean, variance, log_z = reference.adf(x, y, np.zeros(500), np.full(500, 0.5))
     np.testing.assert_allclose(result.belief.mean, mean, rtol=ROOT_EPS, atol=SOLVES)
     np.testing.assert_allclose(result.belief.variance, variance, rtol=AT_REST)
-    assert run(x, y, 0.0, 0.5).status == CONVERGED
+    assert run(x, y, 0.0, 0.5).status == CONVERGED_STATUS
 
 
 # ---------------------------------------------------------------------------------------------- iteration
@@ -472,11 +472,11 @@ def test_callback_and_max_iter():
     x, y, m, v, _ = draw(30, 4, seed=2)
     seen = []
     result = run(x, y, m, v, job=Job.checked(writing(seen, "change", stop=3)))
-    assert (result.status, result.n_iter) == (STOPPED, 3)
+    assert (result.status, result.n_iter) == (STOPPED_STATUS, 3)
     assert [n for n, _ in seen] == [1, 2, 3]
     np.testing.assert_array_equal(result.trace["change"], [change for _, change in seen])
     assert not result.trace["improper"].any()
-    assert run(x, y, m, v, max_iter=2).status == MAX_ITER
+    assert run(x, y, m, v, max_iter=2).status == MAX_ITER_STATUS
     with pytest.raises(KeyboardInterrupt):
         run(x, y, m, v, job=Job.checked(lambda event: (_ for _ in ()).throw(KeyboardInterrupt)))
 
@@ -485,7 +485,7 @@ def test_skipped_rows_are_counted_and_the_evidence_stays_finite():
     """Two observations of one weight that contradict each other: one site is negative, the other all there is."""
     likelihood = likelihoods.StudentT(degrees_of_freedom=1, scale=0.22)
     result = run(np.ones((2, 1)), [28.3, 2.9], 0.0, 1720.0, likelihood)
-    assert result.status == STUCK
+    assert result.status == STUCK_STATUS
     assert result.trace["improper"][-1] == 1
     assert np.isfinite(result.log_evidence)
     assert result.belief.variance[0] > 0

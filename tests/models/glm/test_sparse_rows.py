@@ -54,7 +54,7 @@ def test_any_rows_give_the_bits_of_sparse_ones(likelihood, options, tmp_path, mo
 def test_memory_beyond_the_data(monkeypatch):
     """For EP the sites, 16 bytes a nonzero, and little else; nothing of the size of the data is copied."""
     monkeypatch.setattr(sparse_rows, "CHUNK_NUMBERS", 10_000)
-    monkeypatch.setattr("cavity.base.scales.NUMBERS_TOGETHER", 10_000)
+    monkeypatch.setattr("cavity.base.column_statistics.NUMBERS_PER_BLOCK", 10_000)
     rng = np.random.default_rng(0)
     rows = sparse.csr_array((rng.normal(size=400_000), rng.integers(0, 20, 400_000), np.arange(0, 400_001, 8)))
     rows.sum_duplicates()

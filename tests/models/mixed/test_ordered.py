@@ -11,7 +11,7 @@ from support.tolerances import AT_REST, EARLY, OPTIMUM
 
 import cavity
 from cavity.errors import SettingsWarning
-from cavity.models.saved import rebuilt
+from cavity.models.saved import rebuild
 
 RNG = np.random.default_rng(1)
 N, N_GROUPS = 240, 8
@@ -165,7 +165,7 @@ def test_files_of_earlier_versions_have_no_intercept_of_the_model():
         posterior = by_formula(formula, likelihood)[0]
         arrays, written = posterior.to_arrays()
         written.pop("intercept", None)
-        old = rebuilt("mixed", arrays, written)
+        old = rebuild("mixed", arrays, written)
         np.testing.assert_array_equal(old.predict(FRAME), posterior.predict(FRAME))
         assert old.model.fit(FRAME).log_evidence == pytest.approx(posterior.log_evidence, abs=EARLY)
 

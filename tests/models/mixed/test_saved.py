@@ -50,9 +50,9 @@ def test_all_of_it_comes_back(case, tmp_path):
 
 @pytest.mark.parametrize("name", ["effects_mean", "effects_indptr", "reader_levels_0"])
 def test_damaged_arrays_are_named(case, name):
-    from cavity.models.saved import rebuilt
+    from cavity.models.saved import rebuild
 
     arrays, settings = case[0].to_arrays()
     arrays[name] = arrays[name][:-1]
     with pytest.raises(ValueError, match="effects"):
-        rebuilt("mixed", arrays, settings)
+        rebuild("mixed", arrays, settings)

@@ -5,7 +5,7 @@ import pytest
 from support.tolerances import INTEGRAL, LAST_BIT, ROOT_EPS, SOLVES
 
 import cavity
-from cavity.base.triangles import inverse_lower
+from cavity.base.triangles import invert_lower
 from cavity.distributions import Dirichlet, Gamma, Wishart
 from cavity.models.mixture import elbo
 
@@ -35,7 +35,7 @@ def test_wisharts(size, dim):
     nu, nu0 = dim + rng.gamma(3.0, size, (2, 3))
     scatter = np.array([nu, nu0])[:, :, None, None] * (root @ np.swapaxes(root, -1, -2) + np.eye(dim))
     factor = np.linalg.cholesky(scatter)
-    inverse = np.array([inverse_lower(each) for each in factor[0]])
+    inverse = np.array([invert_lower(each) for each in factor[0]])
     found = elbo.compute_wishart_kls(nu, factor[0], inverse, nu0, factor[1])
     for k in range(3):
         expected = cavity.kl(Wishart(nu[k], scatter[0, k]), Wishart(nu0[k], scatter[1, k]))

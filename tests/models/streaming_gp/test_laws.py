@@ -193,7 +193,7 @@ def moved(state, covariance, Z, jitter, alpha):
 def moments(basis, information):
     """q(u)."""
     L = np.tril(basis.factor)
-    half = triangles.solved(information.factor, L.copy(order="C"))
+    half = triangles.solve_rows(information.factor, L.copy(order="C"))
     return L @ information.mean(), half @ half.T
 
 

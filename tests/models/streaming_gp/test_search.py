@@ -16,7 +16,7 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, PRI
 from cavity import StreamingGP, covariances, likelihoods
 from cavity import covariances as c
 from cavity.base.errors import ConvergenceWarning, SettingsWarning
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.models.search import SEARCH_NOT_CONVERGED
 from cavity.models.streaming_gp import search
 from cavity.models.streaming_gp.inducing_basis import InducingBasis
@@ -84,7 +84,7 @@ def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     model = StreamingGP(covariances.RBF(), likelihoods.Gaussian(), jitter=JITTER)
     learnt = learn_batch(None, Z, rows_in(X, y), model, True, ("noise_variance",), THREADS)
     best = minimize(dense(X, y, Z), np.log([2, 1, 0.1]), method="BFGS", options={"gtol": 1e-3})
-    assert learnt.status == CONVERGED
+    assert learnt.status == CONVERGED_STATUS
     assert learnt.tension == 0.0
     assert max(learnt.trace["learning"]) == pytest.approx(-best.fun, abs=OPTIMUM)
     found = np.append(learnt.optimum.covariance.log_parameters, np.log(learnt.optimum.likelihood.noise_variance))
@@ -96,7 +96,7 @@ def test_batches_find_the_truth(seed):
     X, y = drawn(600, seed)
     found, _ = stream([(X[i : i + 200], y[i : i + 200]) for i in (0, 200, 400)])
     last = found[-1]
-    assert all(each.status == CONVERGED for each in found)
+    assert all(each.status == CONVERGED_STATUS for each in found)
     found = [
         last.optimum.covariance.variance / 2.0,
         last.optimum.covariance.lengthscale,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from cavity.base import arrays
-from cavity.base.errors import about
-from cavity.base.frozen import check_positive, put
-from cavity.base.names import Public
+from cavity.base.errors import name_arguments
+from cavity.base.frozen_dataclasses import check_positive, set_fields
+from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
@@ -75,10 +75,12 @@ class Clutter(Public):
     clutter_mean: float = 0.0
 
     def __post_init__(self) -> None:
-        put(self, clutter_weight=arrays.number(self.clutter_weight, "clutter_weight", low=0, high=1))
+        set_fields(self, clutter_weight=arrays.check_number(self.clutter_weight, "clutter_weight", low=0, high=1))
         check_positive(self, "noise_variance", "clutter_variance", "prior_variance")
         for name in ("prior_mean", "clutter_mean"):
-            put(self, **{name: arrays.as_tuple(arrays.finite_array(getattr(self, name), name, ndim=(0, 1)))})
+            set_fields(
+                self, **{name: arrays.to_tuple(arrays.check_finite_array(getattr(self, name), name, ndim=(0, 1)))}
+            )
 
     def settle(self, x: ArrayLike, *, keep: Sequence[str] = ()) -> Clutter:
         """Return the model with settings scaled to data, those of ``cavity fit clutter``; only those in `keep` stay.
@@ -118,7 +120,7 @@ class Clutter(Public):
         """
         data, names = DataPoints.open(x, (1, 2)), [setting.name for setting in fields(self)]
         for name in keep:
-            arrays.choice(name, "keep", names)
+            arrays.check_choice(name, "keep", names)
         points = data.rows(slice(0, data.shape[0]))
         arrays.check_finite(points, "x")
         fixed_settings = {name: getattr(self, name) for name in keep}
@@ -241,7 +243,7 @@ class Clutter(Public):
         run = Options.checked(**OPTION_LIMITS, **iteration, **watched)
         visits = Visits.checked(order, rng, data.shape[-2])
         check_method(method, run, order, data.kind)
-        arrays.matrix((math.prod(data.shape[:-1]), data.shape[-1] + 1), "x has so many points: their sites,")
+        arrays.allocate_matrix((math.prod(data.shape[:-1]), data.shape[-1] + 1), "x has so many points: their sites,")
         points = Points.of(data, self)
         with run.open(self, {"x": data.values}, uses_blas=False, order=order, rng=visits.rng) as threads:
             sites, outcome = solve(points, method, run, visits, threads)
@@ -265,19 +267,19 @@ def check_method(method, run, order, kind):
     kind : str
         That of the `Dataset`.
     """
-    arrays.choice(method, "method", ("ep", "adf"))
+    arrays.check_choice(method, "method", ("ep", "adf"))
     if order is not None and run.schedule == "parallel":
         message = "order has no meaning for schedule='parallel', which renews all sites at once"
-        raise about(ValueError(message), "schedule")
+        raise name_arguments(ValueError(message), "schedule")
     if method == "adf" and run.power != 1:
         message = f"power must be 1 for method='adf', which has no power EP, got {run.power!r}"
-        raise about(ValueError(message), "power", "method")
+        raise name_arguments(ValueError(message), "power", "method")
     if method == "adf" and (run.schedule == "parallel" or run.damping != 1):
         message = "method='adf' sees each point once: schedule='parallel' and damping have no meaning"
-        raise about(ValueError(message), "method", "schedule")
+        raise name_arguments(ValueError(message), "method", "schedule")
     if order is not None and kind != MEMORY:
         message = "order needs all points in memory, as an array: those of files are visited in the order of their rows"
-        raise about(ValueError(message), "order")
+        raise name_arguments(ValueError(message), "order")
     if run.power != 1 and kind != MEMORY:
         message = f"power must be 1 for points in files, got {run.power!r}; others need an array"
-        raise about(ValueError(message), "power")
+        raise name_arguments(ValueError(message), "power")

@@ -9,13 +9,13 @@ import numpy as np
 
 from cavity.base import arrays, records
 from cavity.base.constants import LOG_2PI
-from cavity.base.frames import coefficient_names
-from cavity.base.lazy import special
-from cavity.base.loop import CONVERGED
-from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
+from cavity.base.frames import name_coefficients
+from cavity.base.lazy_scipy import special
+from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
 from cavity.base.records import Array, Nullable, Part, Record, integer, names, one_of, saved
-from cavity.base.results import Posterior, Summarized, name_lines, table
-from cavity.base.summary import gaussian
+from cavity.base.results import Posterior, SummaryMixin, format_table, list_name_rows
+from cavity.base.summary import make_gaussian_marginals
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.ep.evidence import measure_influence
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 MODEL_SETTINGS = {  # settings
-    "clutter_weight": records.POSITIVE,
-    "clutter_variance": records.POSITIVE,
-    "noise_variance": records.POSITIVE,
-    "prior_mean": records.NUMBERS,
-    "prior_variance": records.POSITIVE,
-    "clutter_mean": records.NUMBERS,
+    "clutter_weight": records.POSITIVE_REAL,
+    "clutter_variance": records.POSITIVE_REAL,
+    "noise_variance": records.POSITIVE_REAL,
+    "prior_mean": records.REAL_LISTS,
+    "prior_variance": records.POSITIVE_REAL,
+    "clutter_mean": records.REAL_LISTS,
 }
 TRACE_ARRAYS = {  # a batch has the axis B
     "change?": Array("c B?", "any"),
@@ -55,7 +55,7 @@ def _find_misfit(stored, settings, sizes):
     tau, mean, model = stored["state_site_tau"], stored["mean"], settings["model"]
     d, n = tau.shape[-1], tau.shape[-2]
     for name in ("clutter_mean", "prior_mean"):
-        arrays.vector(model[name], name, d)
+        arrays.check_vector(model[name], name, d)
     if mean.ndim == 0 and tau.shape[1:] != (1,):
         return f"array 'mean' must not be a number where array 'state_site_tau' has shape {tau.shape}"
     if stored.get("before_mean", mean).shape != mean.shape:
@@ -98,7 +98,7 @@ def make_posterior(model, points, sites, outcome, method, before=None):
         mean=float(mean[0]) if data.is_scalar else mean,
         variance=variance,
         log_evidence=log_evidence,
-        converged=status == CONVERGED,
+        converged=status == CONVERGED_STATUS,
         n_iter=n_iter,
         status=status,
         n_samples=n_samples,
@@ -113,7 +113,7 @@ def make_posterior(model, points, sites, outcome, method, before=None):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
+class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
     """The approximate posterior N(theta; mean, variance I) of a `Clutter` fit.
 
     For a batch of B problems the fields have a leading axis of length B.
@@ -164,7 +164,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     _sites: ClutterSites = field(metadata=saved(Part(ClutterSites, "state_")))
     _units: WorkingUnits = field(metadata=saved(Part(WorkingUnits, "units_")))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     kind: ClassVar[str] = "clutter"
     record: ClassVar[Any] = CLUTTER_RECORD
@@ -321,11 +321,11 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     def _marginals(self):
         """Those of the signal's location, of a batch those of each problem in turn."""
         mean = np.atleast_1d(self.mean)
-        coordinates = ("mean",) if isinstance(self.mean, float) else coefficient_names(self.columns, mean.shape[-1])
+        coordinates = ("mean",) if isinstance(self.mean, float) else name_coefficients(self.columns, mean.shape[-1])
         batch = range(len(mean)) if mean.ndim > 1 else ()
         names = tuple(f"problem {b}: {name}" for b in batch for name in coordinates) if batch else coordinates
         sd = np.broadcast_to(np.expand_dims(np.sqrt(self.variance), -1), mean.shape)
-        return gaussian(names, mean.ravel(), sd.ravel())
+        return make_gaussian_marginals(names, mean.ravel(), sd.ravel())
 
     def __repr__(self) -> str:
         shape, problems, converged = self._sites.site_tau.shape, "", self.converged
@@ -336,4 +336,4 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             rows = [(name, np.array2string(value)) for name, value in values.items()]
         title = f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)"
         end = f"{converged} ({self.method}, {np.max(self.n_iter)} iterations)"
-        return table(title, [*name_lines(self), *rows, ("converged", end)])
+        return format_table(title, [*list_name_rows(self), *rows, ("converged", end)])

@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
-from cavity.base.loop import STUCK
+from cavity.base.loop import STUCK_STATUS
 from cavity.ep.site_updates import MIN_CAVITY_SHARE
 from cavity.models.clutter.cavities import evaluate, find_cavities
 from cavity.models.clutter.problem import SUMMED_ROWS
@@ -331,8 +331,8 @@ class PowerSweeper(Sweeper):
         return sum(self.threads.run(renew, starts(self.points.shape[0], SITES_AT_ONCE))) + self.make_proper()
 
     def run_double_loop(self, _):
-        """Return the status STUCK: power EP has no double loop."""
-        return STUCK, []
+        """Return the status STUCK_STATUS: power EP has no double loop."""
+        return STUCK_STATUS, []
 
     def finish(self):
         """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
-from cavity.base.frames import in_order, names_of
+from cavity.base.frames import names_of, order_columns
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.records import Array, saved
 from cavity.runs.executors import Threads
@@ -52,9 +52,9 @@ class DataPoints:
     def open(cls, x, ndim, columns=None, remote=False):
         """Check points and put them in the order of named columns; remote points need ``remote=True``."""
         dataset = Dataset.open(x, remote=remote, name="x")
-        X = in_order(dataset.X, columns, "x")
+        X = order_columns(dataset.X, columns, "x")
         if dataset.kind == MEMORY:
-            values = arrays.data_array(X, "x", ndim=ndim)
+            values = arrays.check_data_array(X, "x", ndim=ndim)
             points = values[:, None] if values.ndim == 1 else values
         else:
             values = open_source(X, "x", ndim=tuple(n for n in ndim if n < 3))
@@ -121,22 +121,25 @@ class WorkingUnits:
         origin = np.ascontiguousarray(ordered[..., middle])
         noise, weight = model.noise_variance, model.clutter_weight
         if not 1e-290 < noise < 1e290:
-            raise arrays.wrong("noise_variance", f"must be between 1e-290 and 1e290, got {noise!r}; rescale the data")
+            raise arrays.error_of(
+                "noise_variance", f"must be between 1e-290 and 1e290, got {noise!r}; rescale the data"
+            )
         scale = float(2.0 ** -np.round(0.5 * np.log2(noise)))
         s, c, v0 = (variance * scale * scale for variance in (noise, model.clutter_variance, model.prior_variance))
         centre, prior = (
-            (arrays.vector(getattr(model, name), name, d) - origin) * scale for name in ("clutter_mean", "prior_mean")
+            (arrays.check_vector(getattr(model, name), name, d) - origin) * scale
+            for name in ("clutter_mean", "prior_mean")
         )
         for name, ratio in (("clutter_variance", c), ("prior_variance", v0)):
             if not 1 / FARTHEST_POINT < ratio < FARTHEST_POINT:
-                raise arrays.wrong(name, f"must be within a factor {FARTHEST_POINT:g} of noise_variance")
+                raise arrays.error_of(name, f"must be within a factor {FARTHEST_POINT:g} of noise_variance")
         packed = np.array([s, 0.5 / c, 0.5 * np.log(c), np.log1p(-weight), np.log(weight) - np.log1p(-weight)])
         units = cls(origin, scale, packed, centre, prior / v0, 1.0 / v0)
         units.check_distance(ends, "the median of x")
         for name, distance in (("clutter_mean", centre), ("prior_mean", prior)):
             if not np.max(np.abs(distance)) < FARTHEST_POINT:
                 message = f"must be within {FARTHEST_POINT:g} noise standard deviations of the median of x"
-                raise arrays.wrong(name, message)
+                raise arrays.error_of(name, message)
         return units
 
     def check_distance(self, ends, where):

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate, warn_unconverged
+from cavity.base.loop import CONVERGED_STATUS, STUCK_STATUS, Outcome, iterate, warn_unconverged
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.clutter.power_ep import PowerSweeper
 from cavity.models.clutter.problem import ClutterSites
@@ -49,7 +49,7 @@ def filter_points(points, visits, threads, job=SILENT_JOB):
     order = visits.of_pass(points.shape[0])
     sites = threads.run(lambda problem: assimilate_points(problem, order, job), zip(points.problems))
     job.after(1, rows=points.shape[0])
-    status, n_iter = np.full(len(sites), CONVERGED, dtype=object), np.ones(len(sites), dtype=int)
+    status, n_iter = np.full(len(sites), CONVERGED_STATUS, dtype=object), np.ones(len(sites), dtype=int)
     return ClutterSites.stack(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
 
 
@@ -59,7 +59,7 @@ def find_posteriors(sweeper):
     n_rows = n_problems * sweeper.points.shape[0]
     loop = iterate(sweeper.step, options, sweeper.patience, n_problems, n_rows, sweeper)
     swept = len(loop.changes)
-    if options.schedule == "parallel" and loop.status[0] == STUCK and swept < options.max_iter:
+    if options.schedule == "parallel" and loop.status[0] == STUCK_STATUS and swept < options.max_iter:
         # sequential sweeps begin at the prior: the parallel ones may have diverged
         sweeps_left, job = options.max_iter - swept, options.job.going_on(swept).within("one by one")
         later = replace(options, schedule="sequential", max_iter=sweeps_left, job=job)
@@ -69,14 +69,14 @@ def find_posteriors(sweeper):
         return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=rest.trace | trace)
     status, steps = loop.status, {}
     onward = options.job.going_on(swept)
-    for b in np.flatnonzero(status == STUCK):
+    for b in np.flatnonzero(status == STUCK_STATUS):
         single = sweeper.problem(b)
         status[b], steps[b] = single.run_double_loop(onward.numbered("problem", b + 1, n_problems))
         sweeper.replace_sites(b, single.sites)
     for b in sweeper.find_tight():
         single = sweeper.problem(b)
-        if single.make_proper() and status[b] == CONVERGED:
-            status[b] = STUCK
+        if single.make_proper() and status[b] == CONVERGED_STATUS:
+            status[b] = STUCK_STATUS
         sweeper.replace_sites(b, single.sites)
     return sweeper.finish(), _make_outcome(status, loop, np.array(sweeper.improper), steps)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
-from cavity.base.loop import CONVERGED, STOPPED, STUCK
+from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS, STUCK_STATUS
 from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, BatchDamping, Damping
 from cavity.ep.double_loop import STEPS_PER_SWEEP, DoubleLoop
 from cavity.jobs.job import SILENT_JOB
@@ -40,12 +40,12 @@ class Visits:
     def checked(cls, order, rng, n):
         """Return the visits of n rows that a user asked for."""
         if isinstance(order, str):
-            arrays.choice(order, "order", ("random",))
+            arrays.check_choice(order, "order", ("random",))
             if rng is None:
                 raise ValueError("order='random' needs rng, a seed or a numpy.random.Generator")
         elif order is not None:
-            order = arrays.permutation(order, "order", n)
-        return cls(order, None if rng is None else arrays.generator(rng))
+            order = arrays.check_permutation(order, "order", n)
+        return cls(order, None if rng is None else arrays.make_generator(rng))
 
     def of_pass(self, n):
         """Return the order of the next pass, None for that of the rows."""
@@ -246,11 +246,11 @@ class Sweeper:
         most = STEPS_PER_SWEEP * options.max_iter
         loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
         status = loop.descend(geometry.start(), job.within("double loop"))
-        if status not in (CONVERGED, STOPPED):
+        if status not in (CONVERGED_STATUS, STOPPED_STATUS):
             status = loop.run(job)
         sites.site_tau, sites.site_rho = loop.tau, loop.rho
         self.refresh()
-        return status if status in (CONVERGED, STOPPED) else STUCK, loop.changes
+        return status if status in (CONVERGED_STATUS, STOPPED_STATUS) else STUCK_STATUS, loop.changes
 
     def finish(self):
         """Return the sites, with their values and the log evidence."""

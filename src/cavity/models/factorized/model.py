@@ -17,9 +17,9 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.frozen import Frozen, put
-from cavity.base.loop import CONVERGED, STUCK, passes_left
-from cavity.base.results import table
+from cavity.base.frozen_dataclasses import Frozen, set_fields
+from cavity.base.loop import CONVERGED_STATUS, STUCK_STATUS, estimate_passes_left
+from cavity.base.results import format_table
 from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine
@@ -106,17 +106,20 @@ class FactorizedGaussian(Frozen):
     _target: WhitenedTarget = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        precision = arrays.symmetric(self.precision, "precision", copy=False)
+        precision = arrays.check_symmetric(self.precision, "precision", copy=False)
         size = len(precision)
-        blocks = None if self.blocks is None else arrays.partition(self.blocks, "blocks", size)
-        mean, precision = arrays.owned(arrays.vector(self.mean, "mean", size)), arrays.read_only(precision.view())
+        blocks = None if self.blocks is None else arrays.check_partition(self.blocks, "blocks", size)
+        mean, precision = (
+            arrays.copy_read_only(arrays.check_vector(self.mean, "mean", size)),
+            arrays.make_read_only(precision.view()),
+        )
         with single_blas():
             target = prepare_target(precision, blocks)
         blocks = None if blocks is None else tuple(tuple(block.tolist()) for block in blocks)
-        put(self, mean=mean, precision=precision, blocks=blocks, _target=target)
+        set_fields(self, mean=mean, precision=precision, blocks=blocks, _target=target)
 
     def __repr__(self) -> str:
-        return table(
+        return format_table(
             "FactorizedGaussian",
             [("coordinates", len(self.mean)), ("blocks", self.n_blocks), ("kl_minimum", f"{self.kl_minimum:.6f}")],
         )
@@ -155,7 +158,7 @@ class FactorizedGaussian(Frozen):
         """
         with single_blas():
             variance, covariances, divergence, reverse = compute_true_marginals(self._target)
-        return Marginals(self.mean, arrays.read_only(variance), divergence, reverse, covariances)
+        return Marginals(self.mean, arrays.make_read_only(variance), divergence, reverse, covariances)
 
     def log_density(self, z: ArrayLike) -> FloatOrArray:
         """Return log p(z), normalised.
@@ -265,7 +268,7 @@ class FactorizedGaussian(Frozen):
         if initial_mean is None:
             deviation = 1.0 / scale
         else:
-            initial = arrays.vector(initial_mean, "initial_mean", len(scale))
+            initial = arrays.check_vector(initial_mean, "initial_mean", len(scale))
             with np.errstate(over="ignore"):
                 deviation = initial - self.mean
                 far = ~(np.abs(deviation * scale) <= FARTHEST_START)
@@ -292,7 +295,7 @@ class _MinimumJob(Job):
         options, (before, self._gap) = self._options, (self._gap, -objective)
 
         def left():
-            return passes_left(self._gap, options.tol, self._gap / before, options.max_iter - n_iter)
+            return estimate_passes_left(self._gap, options.tol, self._gap / before, options.max_iter - n_iter)
 
         known |= {"objective": objective - self._smallest, "left": left}
         return options.job.after(n_iter, **known) or self._gap <= options.tol
@@ -308,7 +311,7 @@ def _compare_with_minimum(done, kl_minimum, options):
     kl = kl_minimum + excess
     gap, status = float(excess[-1]), done.status
     if gap <= options.tol or done.converged:
-        status = CONVERGED if gap <= options.tol else STUCK
+        status = CONVERGED_STATUS if gap <= options.tol else STUCK_STATUS
     rates = done.trace["contraction"]
     known = rates[~np.isnan(rates)]
     rate = done.contraction if options.accelerate or not known.size else float(known[-1])

@@ -10,10 +10,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.frozen import Frozen
+from cavity.base.frozen_dataclasses import Frozen
 from cavity.base.records import Array, Part, Record, Setting, saved
-from cavity.base.results import Summarized, VariationalPosterior, table
-from cavity.base.summary import gaussian
+from cavity.base.results import SummaryMixin, VariationalPosterior, format_table
+from cavity.base.summary import make_gaussian_marginals
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 from cavity.models.factorized.target import get_target
 
@@ -29,7 +29,7 @@ TRACE_ARRAYS = {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess"
 
 def check_points(z, size):
     """Return points (size,) or (n, size), checked."""
-    points = arrays.finite_array(z, "z", ndim=(1, 2))
+    points = arrays.check_finite_array(z, "z", ndim=(1, 2))
     if points.shape[-1] != size:
         raise ValueError(f"z must be points of {size} coordinates, got shape {points.shape}")
     return points
@@ -58,7 +58,7 @@ class Marginals(Frozen):
     _covariances: tuple | None
 
     def __repr__(self) -> str:
-        return table(
+        return format_table(
             f"Marginals: {len(self.mean)} coordinates",
             [
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
@@ -77,7 +77,7 @@ class Marginals(Frozen):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
+class FactorizedGaussianPosterior(SummaryMixin, VariationalPosterior):
     """The factorised approximation q of a Gaussian p that `FactorizedGaussian.fit` found.
 
     Attributes
@@ -110,7 +110,7 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
     record: ClassVar[Any] = Record(TRACE_ARRAYS, {"blocks?": BLOCKS_SETTING}, places={"blocks": "model.blocks"})
 
     def __repr__(self) -> str:
-        return table(
+        return format_table(
             f"FactorizedGaussianPosterior: {len(self.mean)} coordinates in {self.model.n_blocks} blocks",
             [
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
@@ -146,11 +146,11 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
         """Variances of q, (D,): without blocks 1/Lambda_ii, never larger than those of p."""
         target = get_target(self.model)
         if target.factors is None:
-            return arrays.read_only(1.0 / target.diagonal)
+            return arrays.make_read_only(1.0 / target.diagonal)
         variance = np.empty(len(self.mean))
         for indices, root in target.block_roots():
             variance[indices] = np.einsum("ij,ij->j", root, root)
-        return arrays.read_only(variance)
+        return arrays.make_read_only(variance)
 
     @property
     def block_covariances(self) -> tuple[FloatArray, ...]:
@@ -158,11 +158,13 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
         target = get_target(self.model)
         if target.factors is None:
             return tuple(self.variance[:, None, None])
-        return tuple(arrays.read_only(root.T @ root) for _, root in target.block_roots())
+        return tuple(arrays.make_read_only(root.T @ root) for _, root in target.block_roots())
 
     def _marginals(self):
         """Those of the coordinates."""
-        return gaussian(tuple(f"z{i + 1}" for i in range(len(self.mean))), self.mean, np.sqrt(self.variance))
+        return make_gaussian_marginals(
+            tuple(f"z{i + 1}" for i in range(len(self.mean))), self.mean, np.sqrt(self.variance)
+        )
 
     def log_density(self, z: ArrayLike) -> FloatOrArray:
         """Return log q(z), normalised.
@@ -206,5 +208,5 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
         ndarray (n, D)
             One point a row.
         """
-        shape = (arrays.integer(n, "n", low=0), len(self.mean))
-        return self.mean + get_target(self.model).deviations(arrays.generator(rng).standard_normal(shape))
+        shape = (arrays.check_integer(n, "n", low=0), len(self.mean))
+        return self.mean + get_target(self.model).deviations(arrays.make_generator(rng).standard_normal(shape))

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from cavity.base.arrays import added, read_only
+from cavity.base.arrays import add_in_order, make_read_only
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.linalg import tiled
 from cavity.runs.executors import Threads, threads_of
@@ -98,12 +98,12 @@ def prepare_target(precision, blocks):
         diagonal, w = np.ones(len(scale)), matrix.copy()
     log_root = float(np.sum(np.log(scale)))
     if factors is not None:
-        log_root += float(added(np.sum(np.log(np.diag(factor))) for _, factor in factors))
+        log_root += float(add_in_order(np.sum(np.log(np.diag(factor))) for _, factor in factors))
     with Threads(threads_of(None)) as threads:
         kl_minimum = float(np.sum(_compute_minus_log(*_compute_explained(_cholesky(w, order, threads)))))
     for array in (matrix, diagonal, scale, order):
         if array is not None:
-            read_only(array)
+            make_read_only(array)
     return WhitenedTarget(matrix, diagonal, scale, order, factors, log_root, kl_minimum)
 
 
@@ -144,7 +144,7 @@ def _whiten_blocks(r, order, edges):
             r[before, part] = _solve_right(r[before, part], factor, transposed=True)
             r[part, after] = _solve_right(r[part, after].T, factor, transposed=True).T
             r[part, part] = np.eye(stop - start)
-        factors.append((part, read_only(factor)))
+        factors.append((part, make_read_only(factor)))
     for rows in _split_panels(len(r)):
         r[rows.stop :, rows] = r[rows, rows.stop :].T
         corner = np.triu(r[rows, rows])
@@ -223,7 +223,7 @@ def _compute_block_marginals(target, t):
         whole = t[part.start :, part] @ root
         covariance = whole.T @ whole
         variance[indices] = np.diag(covariance)
-        covariances.append((indices, read_only(covariance)))
+        covariances.append((indices, make_read_only(covariance)))
         y = _solve_right(t[part.stop :, part], np.ascontiguousarray(t[part, part]))
         divergence += 0.5 * float(np.sum(np.log1p(np.linalg.eigvalsh(y.T @ y))))
     return variance, tuple(covariances), divergence

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.arrays import wrong
-from cavity.base.frames import column_at, data_frame, names_of, numbers, only_column, some
+from cavity.base.arrays import error_of
+from cavity.base.frames import get_column_at, join_names, make_data_frame, names_of, take_only_column, to_numbers
 from cavity.base.labels import Labels
 from cavity.sources.dataset import Dataset
 
@@ -21,7 +21,7 @@ def column_names(table):
 
 def get_column(table, name):
     """Return a column, which must be there, of a data frame, a dictionary of columns or a Source."""
-    return table[name] if isinstance(table, Mapping) else column_at(table, names_of(table).index(name))
+    return table[name] if isinstance(table, Mapping) else get_column_at(table, names_of(table).index(name))
 
 
 class FormulaColumns:
@@ -38,10 +38,10 @@ class FormulaColumns:
     def __init__(self, table, argument="data"):
         names = column_names(table)
         if names is None:
-            numbers(table, argument)  # TypeError for a lazy frame
+            to_numbers(table, argument)  # TypeError for a lazy frame
             kind = type(table).__name__
             message = f"must be a data frame or a dictionary of columns, where there is a formula; got {kind}"
-            raise wrong(argument, message, TypeError)
+            raise error_of(argument, message, TypeError)
         self.names = names
         self._table, self._argument = table, argument
 
@@ -50,8 +50,8 @@ class FormulaColumns:
         if name not in self.names:
             close = get_close_matches(name, self.names, 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
-            message = f"must have the columns of the formula: {name!r} missing; there is {some(self.names)}{hint}"
-            raise wrong(self._argument, message)
+            message = f"must have the columns of the formula: {name!r} missing; there is {join_names(self.names)}{hint}"
+            raise error_of(self._argument, message)
         return get_column(self._table, name)
 
     @property
@@ -82,14 +82,14 @@ class FormulaColumns:
             elif column.kinds is not None and labels is None:
                 columns[name] = categorical(column.values, column.kinds)
             else:
-                columns[name] = arrays.real_array(column.values, argument)
-        return data_frame(columns, index=range(n))
+                columns[name] = arrays.check_real_array(column.values, argument)
+        return make_data_frame(columns, index=range(n))
 
 
 def check_length(column, name, n, argument="data"):
     """Raise ValueError unless a column has n rows."""
     if len(column) != n:
-        raise wrong(argument, f"must have columns of one length, got {n} rows of y and {len(column)} of {name}")
+        raise error_of(argument, f"must have columns of one length, got {n} rows of y and {len(column)} of {name}")
 
 
 def _recode(column, name, labels, argument):
@@ -97,10 +97,9 @@ def _recode(column, name, labels, argument):
     values, known = list(column.values), set(labels)
     for row, value in enumerate(values):
         if value not in known:
-            message = (
-                f"must have categories of the fit, got {value!r} in row {row} of {name!r}; there is {some(labels)}"
-            )
-            raise wrong(argument, message)
+            there = f"there is {join_names(labels)}"
+            message = f"must have categories of the fit, got {value!r} in row {row} of {name!r}; {there}"
+            raise error_of(argument, message)
     return categorical(values, labels)
 
 
@@ -115,14 +114,14 @@ def read_labels(values, argument):
     """Return the `Labels` of a column: texts or finite numbers, in every row."""
     if arrays.is_masked(values):
         raise TypeError(f"{argument} must not be a masked array; drop the masked rows first")
-    column = Labels.of(only_column(values), argument)
+    column = Labels.of(take_only_column(values), argument)
     if column.kinds is None and not column.are_numbers:
-        raise wrong(argument, f"must hold one label a row, got shape {np.shape(column.values)}")
+        raise error_of(argument, f"must hold one label a row, got shape {np.shape(column.values)}")
     if column.kinds is None and not np.isfinite(column.values).all():
         row = int(np.argmin(np.isfinite(column.values)))
         message = f"must have a value in every row, got {column.values[row]} in row {row}"
         hint = "; missing='drop' leaves such rows out" if np.isnan(column.values[row]) else ""
-        raise wrong(argument, message + hint)
+        raise error_of(argument, message + hint)
     other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
     if other is not None:
         raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; give str of them")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.base.frames import data_frame
+from cavity.base.frames import make_data_frame
 from cavity.base.types import FloatArray
 from cavity.models.formula.columns import categorical, check_length
 from cavity.models.formula.evaluation import (
@@ -183,7 +183,7 @@ class Coding:
             for name, codes in self.codes.items()
         }
         n = len(next(iter((self.numbers | self.codes).values()), [0]))
-        table = data_frame(self.numbers | columns, index=range(n))
+        table = make_data_frame(self.numbers | columns, index=range(n))
         return {text: evaluate(text, table) for text in column_texts(self.parts)}
 
     def __getstate__(self):

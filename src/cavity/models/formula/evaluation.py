@@ -12,8 +12,8 @@ from itertools import product
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.arrays import wrong
-from cavity.base.errors import missing_extra
+from cavity.base.arrays import error_of
+from cavity.base.errors import missing_extra_error
 from cavity.base.types import FloatArray
 from cavity.models.formula.columns import plain_label
 from cavity.models.formula.notation import QUOTED_TEXT, refuse
@@ -41,7 +41,7 @@ def _import_formulae():
     try:
         from formulae import environment, matrices, parser, resolver, scanner, terms, transforms
     except ImportError as error:
-        raise missing_extra("formulae", "formula") from error
+        raise missing_extra_error("formulae", "formula") from error
     return environment, matrices, parser, resolver, scanner, terms, transforms
 
 
@@ -135,7 +135,7 @@ def evaluate_columns(matrix, table, intercept=True):
     try:
         values = matrix.evaluate_new_data(table).design_matrix
     except ValueError as error:
-        raise wrong("data", f"does not fit the formula: {error}") from error
+        raise error_of("data", f"does not fit the formula: {error}") from error
     values = np.asarray(values, dtype=np.float64)
     names, kinds, base_levels = [], [], {}
     for term in matrix.terms.values():

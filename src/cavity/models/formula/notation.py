@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from cavity.base.arrays import wrong
+from cavity.base.arrays import error_of
 
 NOTATION_HELP = (
     "a formula is like 'y ~ x * z + offset(w) + (1 + x | g) + (0 + x || h) + (1 | a/b) + (1 | a:b)', with y, log(y), "
@@ -42,7 +42,7 @@ class FormulaParts:
     def of(cls, formula):
         """Split a formula; ValueError naming the part that is not understood."""
         if not isinstance(formula, str):
-            raise wrong("formula", f"must be a string, got {formula!r}; {NOTATION_HELP}", TypeError)
+            raise error_of("formula", f"must be a string, got {formula!r}; {NOTATION_HELP}", TypeError)
         sides = [side.strip() for _, side in split(formula, "~")]
         if len(sides) != 2 or not all(sides):
             raise refuse(formula, "it must have observations before a ~, and effects after it")
@@ -136,4 +136,4 @@ def _parse_group_effects(text, bars):
 
 def refuse(text, message):
     """Return the ValueError for a part of a formula that is not understood."""
-    return wrong("formula", f"has a part that is not understood, {text.strip()!r}: {message}; {NOTATION_HELP}")
+    return error_of("formula", f"has a part that is not understood, {text.strip()!r}: {message}; {NOTATION_HELP}")

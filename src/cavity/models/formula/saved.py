@@ -2,10 +2,16 @@
 
 import numpy as np
 
-from cavity.base.records import TABLE, TEXT, Made
+from cavity.base.records import ANY_TEXT, JSON_OBJECT, Made
 from cavity.models.formula.design import Coding
 
-CODING_FORM = {"formula": TEXT, "numbers": TABLE, "codes": TABLE, "labels": TABLE, "base_levels": TABLE}
+CODING_FORM = {
+    "formula": ANY_TEXT,
+    "numbers": JSON_OBJECT,
+    "codes": JSON_OBJECT,
+    "labels": JSON_OBJECT,
+    "base_levels": JSON_OBJECT,
+}
 
 
 def make_coding(settings):

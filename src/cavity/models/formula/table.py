@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cavity.base.missing_values import complete_rows, take_rows
-from cavity.base.rows import row_vector
+from cavity.base.rows import check_row_vector
 from cavity.models.formula.columns import FormulaColumns
 from cavity.models.formula.design import build_design, formula_variables, with_all_others
 from cavity.models.formula.notation import FormulaParts
@@ -104,4 +104,4 @@ def add_offsets(known, offset):
     """Return the sum of the offset of a formula and the argument of that name, None where there are none."""
     if known is None or offset is None:
         return offset if known is None else known
-    return known + row_vector(offset, "offset", len(known))
+    return known + check_row_vector(offset, "offset", len(known))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from cavity.base.frames import column_words
+from cavity.base.frames import describe_column
 from cavity.base.loop import iterate
 from cavity.ep.damping import SEQUENTIAL_PATIENCE, Damping
 from cavity.ep.fit_result import FitResult
@@ -335,5 +335,7 @@ class DiagonalEP:
                 chunk.rows.add(*part, self.sites[chunk.sites], fresh)
         if not (fresh[:, 1] > 0).all():
             column = int(np.argmin(fresh[:, 1]))
-            raise ArithmeticError(f"the posterior precision of {column_words(column)} is lost to rounding; rescale X")
+            raise ArithmeticError(
+                f"the posterior precision of {describe_column(column)} is lost to rounding; rescale X"
+            )
         self.state = fresh

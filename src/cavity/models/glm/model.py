@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
-from cavity.base.errors import about
-from cavity.base.frozen import unchecked
+from cavity.base.errors import name_arguments
+from cavity.base.frozen_dataclasses import replace_unchecked
 from cavity.base.types import ArrayLike, Data
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
@@ -273,7 +273,7 @@ class GLM(LinearSettings):
         names = choose_names_to_learn(observations.likelihood, learn)
         check_method(self, method, run, names, inputs)
         rows = observations.rows(open_features(dataset, self.approximation))
-        model = unchecked(self, formula=None, likelihood=observations.likelihood, intercept=inputs.intercept)
+        model = replace_unchecked(self, formula=None, likelihood=observations.likelihood, intercept=inputs.intercept)
         with run.open(model, rows.named(), method=method, learn=names, prior_groups=prior_groups) as threads:
             scan(rows.X, rows.weights, run.job)
             resolved = resolve_defaults(model, rows)
@@ -307,14 +307,14 @@ def check_method(model, method, run, names, inputs):
         The rows.
     """
     kind = inputs.dataset.kind
-    arrays.choice(method, "method", ("ep", "adf"))
+    arrays.check_choice(method, "method", ("ep", "adf"))
     check_can_learn(model, names, method, run.schedule)
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):
         words = "method='adf' sees each row once: schedule, damping, power and learn have no meaning"
-        raise about(ValueError(words), "method")
+        raise name_arguments(ValueError(words), "method")
     if model.approximation == "diagonal" and (run.schedule == "stochastic" or names):
         words = "approximation='diagonal' has no schedule='stochastic' and no learn"
-        raise about(ValueError(words), "approximation", "schedule")
+        raise name_arguments(ValueError(words), "approximation", "schedule")
     if kind == REMOTE and names:
         raise ValueError(
             f"X is a collection of dask, and {' and '.join(names)} would be learnt, which needs the rows in one "

@@ -10,13 +10,13 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.kept import ROLES
-from cavity.base.lazy import linalg
+from cavity.base.common_fields import ROLES_SETTING
+from cavity.base.errors import check_within_range
+from cavity.base.lazy_scipy import linalg
 from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
-from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
-from cavity.base.records import FLAG, Array, Nullable, Part, names, one_of, saved
-from cavity.base.results import name_lines, short, table
+from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
+from cavity.base.records import TRUTH_VALUE, Array, Nullable, Part, names, one_of, saved
+from cavity.base.results import format_table, list_name_rows, shorten_repr
 from cavity.base.rows import check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
@@ -30,6 +30,7 @@ from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.formula.table import read_new_rows
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
+from cavity.models.glm.scaled_columns import ScaledColumns
 from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
 from cavity.models.hyperparameters import format_hyperparameters_table
@@ -39,7 +40,7 @@ from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
 from cavity.models.term_bayes_factors import TermBayesFactors
 from cavity.sources.chunkwise import map_chunks
-from cavity.sources.features import large_blocks, limits_of, open_features, prepared_rows, scan
+from cavity.sources.features import large_blocks, limits_of, open_features, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def make_posterior(solution, method, before=None, **labels):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPosterior):
+class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -155,26 +156,26 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
     method: str = field(metadata=saved(one_of("ep", "adf")))
     _covariance: WeightRoot | None = field(metadata=saved(Part(WeightRoot, "covariance_")))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("C"))))
-    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
+    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES_SETTING))
     centre: FloatArray | None = field(default=None, metadata=saved(Array("C")))
     spread: FloatArray | None = field(default=None, metadata=saved(Array("C", "positive")))
-    intercept: bool = field(default=False, metadata=saved(FLAG))
-    has_offset: bool = field(default=False, metadata=saved(FLAG))
+    intercept: bool = field(default=False, metadata=saved(TRUTH_VALUE))
+    has_offset: bool = field(default=False, metadata=saved(TRUTH_VALUE))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
     coding: Coding | None = field(default=None, metadata=saved(CODING_SETTING))
     dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     kind: ClassVar[str] = "glm"
     record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __repr__(self) -> str:
-        return table(
+        return format_table(
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
                 *self._settings(),
-                *name_lines(self),
+                *list_name_rows(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(np.sqrt(self.variance), precision=4, threshold=8)),
@@ -184,7 +185,8 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
 
     def _settings(self):
         """Yield the lines of the repr about settings."""
-        likelihood, mean, variance = short(self.model.likelihood), self.model.prior_mean, self.model.prior_variance
+        likelihood = shorten_repr(self.model.likelihood)
+        mean, variance = self.model.prior_mean, self.model.prior_variance
         variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, self.mean.shape)
         chosen = self.chosen or ()
         if "likelihood" in chosen:
@@ -214,7 +216,7 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
         root = self._covariance.full_root()
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.diag(root**2) if root.ndim == 1 else root @ root.T
-        return arrays.read_only(within_range(squares, "covariance: its entries"))
+        return arrays.make_read_only(check_within_range(squares, "covariance: its entries"))
 
     @property
     def loo_log_density(self) -> FloatArray:
@@ -332,7 +334,7 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
         with np.errstate(over="ignore", invalid="ignore"):
             parts = [((self._scale(x) if self._scales_rows else x) @ weights.T).T for _, x in large_blocks(X)]
             f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
-            return within_range(f if known is None else f + known, "sample_y: the draws of f")
+            return check_within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     def _open_arguments(self, X, arguments, **options):
         if self.coding is None:
@@ -358,56 +360,16 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
 
     @property
     def _weights(self):
-        """The moments of the weights."""
         return Weights(self.mean, self.variance, self._covariance)
 
-    @property
-    def _scales_rows(self):
-        """Whether new rows are scaled, or get a column of ones."""
-        return self.intercept or self.centre is not None
-
     def _features(self, dataset):
-        """Return the checked features of new rows, not yet scaled."""
         X = open_features(dataset, self.model.approximation)
         check_n_features(X.shape[1], self.n_features)
         return X
 
-    def _scale(self, x):
-        """Return rows as the weights take them."""
-        return prepared_rows(x, self.centre, self.spread, self.intercept)
-
     @property
     def _independent(self):
-        """Whether the posterior has no covariances."""
         return self._covariance is None
-
-    def _per_column(self):
-        """Return names, means and variances of the coefficients of the columns before scaling."""
-        names, mean, variance = self.coefficient_names, self.mean, self.variance
-        if self.centre is None:
-            return names, mean, variance
-        with np.errstate(over="ignore", under="ignore"):
-            mean, variance = mean[self.intercept :] / self.spread, variance[self.intercept :] / self.spread**2
-        if not self.intercept:
-            return names, mean, variance
-        at_zero = self._scale(np.zeros((1, self.n_features)))
-        first = self._weights.predict(at_zero, np.zeros(1))
-        moments = np.append(first[0], mean), np.append(first[1], variance)
-        return names, *(within_range(values, "summary: coefficients") for values in moments)
-
-    def _covariance_per_column(self):
-        """Return the covariance of these coefficients."""
-        return self.covariance if self.centre is None else self._unscaling @ self.covariance @ self._unscaling.T
-
-    def _drawn_per_column(self, weights):
-        """Return draws of these coefficients, of draws of the weights."""
-        return weights if self.centre is None else weights @ self._unscaling.T
-
-    @property
-    def _unscaling(self):
-        """The matrix that turns weights of scaled columns into these coefficients."""
-        slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
-        return np.vstack([self._scale(np.zeros((1, self.n_features))), slopes]) if self.intercept else slopes
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw weights from the posterior.
@@ -424,10 +386,10 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
         ndarray (n, D)
             The draws.
         """
-        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         z = rng.standard_normal((n, len(self.mean)))
         with np.errstate(over="ignore", invalid="ignore"):
-            return within_range(self.mean + self._weights.deviations(z), "sample: the draws")
+            return check_within_range(self.mean + self._weights.deviations(z), "sample: the draws")
 
     def update(
         self,
@@ -474,7 +436,7 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
             with np.errstate(over="ignore", invalid="ignore"):
                 X = self._scale(X)
             if self.centre is not None:
-                within_range(limits_of(X), "X: columns divided by spread")
+                check_within_range(limits_of(X), "X: columns divided by spread")
         rows = observations.rows(X)
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
         problem = GLMProblem.of(self.model, rows).with_prior(self.mean, self.variance, root)

@@ -82,4 +82,4 @@ def check_memory(dataset, approximation, weights):
         (MATRICES_PER_FIT, (size, size), "matrices"),
         (ROW_COPIES_PER_FIT if n < d else 0, (n, d), "copies of X"),
     ):
-        arrays.matrices(count, shape, f"approximation='full': {count} {what}, each", *remedy)
+        arrays.allocate_matrices(count, shape, f"approximation='full': {count} {what}, each", *remedy)

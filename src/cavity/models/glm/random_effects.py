@@ -21,7 +21,7 @@ def fit_mixed(model, X, columns, missing, options, method, learn, prior_groups):
     for name, is_given in without.items():
         if is_given:
             message = "has no meaning for a formula with random effects, which is fitted as MixedGLM; leave it out"
-            raise arrays.wrong(name, message)
+            raise arrays.error_of(name, message)
     options = {name: value for name, value in options.items() if name != "schedule"}
     mixed = MixedGLM(model.formula, **{name: getattr(model, name) for name in MIXED_SETTINGS})
     return mixed.fit(X, **columns, missing=missing, **options)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.errors import about
+from cavity.base.errors import name_arguments
 from cavity.ep.engine import filter_rows
 from cavity.ep.factories import make_engine
 from cavity.ep.fit_result import FitResult
@@ -57,7 +57,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         return Solution(problem, _make_empty_fit(method), Weights.of(prior.mean, covariance))
     if run.schedule == "stochastic" and (run.power != 1 or np.any(rows.weight() < 1)):
         message = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
-        raise about(ValueError(message), "schedule", "power")
+        raise name_arguments(ValueError(message), "schedule", "power")
     if method == "adf":
         search, (geometry, fit) = SearchResult(problem), _filter_rows(problem, threads)
     else:

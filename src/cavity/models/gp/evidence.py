@@ -11,8 +11,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import NotPositiveDefiniteError, within_range
-from cavity.base.loop import STOPPED
+from cavity.base.errors import NotPositiveDefiniteError, check_within_range
+from cavity.base.loop import STOPPED_STATUS
 from cavity.covariances.program import get_program
 from cavity.covariances.slots import compute_gradient
 from cavity.ep import latent_solver
@@ -37,7 +37,7 @@ MANY_ROWS_ADVICE = (  # what to say where the matrices of all rows do not fit in
 
 def allocate_matrices(n, count=2):
     """Return matrices for a fit of n rows; MemoryError, which says where to turn, if there is no room for them."""
-    return arrays.matrices(count, (n, n), "the fit: the covariance and a work matrix, each", MANY_ROWS_ADVICE)
+    return arrays.allocate_matrices(count, (n, n), "the fit: the covariance and a work matrix, each", MANY_ROWS_ADVICE)
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +75,7 @@ class Evidence:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
             is_exact = isinstance(settings.likelihood, Gaussian)
             point = self._exact(settings, program) if is_exact else self._ep(settings, options)
-        within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
+        check_within_range(np.append(point.belief.mean, point.log_evidence), "the moments and the log evidence")
         return point
 
     def final(self, settings, options):
@@ -84,7 +84,7 @@ class Evidence:
         The schedule "auto" tries the other one where the first finds no fixed point.
         """
         point = self.at(settings, job=options.job)
-        if options.schedule != AUTO_SCHEDULE or point.converged or point.fit.status == STOPPED:
+        if options.schedule != AUTO_SCHEDULE or point.converged or point.fit.status == STOPPED_STATUS:
             return point
         self.start = None
         (schedule,) = set(EP_SCHEDULES) - {self.options.schedule}
@@ -103,7 +103,7 @@ class Evidence:
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         sites = Sites(settings.likelihood, rows.y, rows.weights, self.options.power)
         fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
-        if self.start is not None and not fit.converged and fit.status != STOPPED:  # sites of settings far away
+        if self.start is not None and not fit.converged and fit.status != STOPPED_STATUS:  # sites of settings far away
             self.start, geometry = None, Latent(self.gram, base, self.threads, self.buffer)
             fit = Engine(geometry, sites, replace(self.options, **options), self.start).run()
         if fit.converged:
@@ -116,7 +116,7 @@ class Evidence:
         rows, weight = self.rows, self.rows.weight()
         noise = rows.noise_variance(settings.likelihood)
         with np.errstate(over="ignore"):
-            rho = within_range(np.broadcast_to(weight / noise, rows.y.shape).copy(), "precisions of the noise")
+            rho = check_within_range(np.broadcast_to(weight / noise, rows.y.shape).copy(), "precisions of the noise")
         if self.known is None:
             diagonal = np.diagonal(self.gram)
             solver = latent_solver.factorise(self.gram, rho, self.buffer, self.threads)

@@ -203,7 +203,7 @@ class GaussianProcess(LatentProcess):
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
         learn, names = choose_learnt(model, learn, rows.noise is not None)
         model = fill_open_parameters(model, rows)
-        n_starts = arrays.integer(n_starts, "n_starts", low=1)
+        n_starts = arrays.check_integer(n_starts, "n_starts", low=1)
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
         run = Options.checked(schedules=(AUTO_SCHEDULE, *EP_SCHEDULES), **iteration, **watched)

@@ -10,14 +10,14 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.kept import ROLES
-from cavity.base.loop import CONVERGED
+from cavity.base.common_fields import ROLES_SETTING
+from cavity.base.errors import check_within_range
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.records import Array, Nullable, Part, names, saved
-from cavity.base.results import freeze, name_lines, short, table
+from cavity.base.results import format_table, freeze_arrays, list_name_rows, shorten_repr
 from cavity.base.rows import Rows
-from cavity.base.triangles import full
+from cavity.base.triangles import fill_symmetric
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.covariances.program import ReferenceRows, get_program
 from cavity.covariances.slots import compute_gradient
@@ -56,7 +56,7 @@ def build_posterior(model, evidence, point, search=None, hyperparameters=None, *
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
     fit = make_fit(evidence.rows, point)
     model = point.settings.put_in(model)
-    status, trace = (CONVERGED, {"learning": np.zeros(0)}) if search is None else (search.status, search.trace)
+    status, trace = (CONVERGED_STATUS, {"learning": np.zeros(0)}) if search is None else (search.status, search.trace)
     solver = point.geometry.final_solver(belief)
     solver.clear()
     rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
@@ -160,7 +160,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     _solver: Solver = field(metadata=saved(Part(Solver, "solver_")))
     _options: Options = field(metadata=saved(EP_OPTIONS | EP_SETTINGS))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
-    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
+    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES_SETTING))
 
     kind: ClassVar[str] = "gaussian_process"
     record: ClassVar[Any] = POSTERIOR_RECORD
@@ -169,9 +169,9 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         later = [name for name in LAZY_FIELDS if vars(self)[name] is None]
         for name in later:
             del vars(self)[name]
-        freeze(self, *later)
+        freeze_arrays(self, *later)
         for record in (self._rows, self._solver):
-            freeze(record)
+            freeze_arrays(record)
 
     def _settle(self):
         """Put what an exact fit leaves for those who ask where it belongs: the fields in `LATER`."""
@@ -183,18 +183,18 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             known = self._rho[keep], self.mean[keep], self._alpha
             found = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
         for name, values in zip(LAZY_FIELDS, found, strict=True):
-            vars(self)[name] = arrays.read_only(self._rows.scattered(values, 0.0))
+            vars(self)[name] = arrays.make_read_only(self._rows.scattered(values, 0.0))
 
     def __repr__(self) -> str:
         noise = "" if self._rows.noise is None else ", noise_variance of every row"
-        return table(
+        return format_table(
             f"GaussianProcessPosterior: {type(self.model.likelihood).__name__}, {self.n_samples} rows{noise}",
             [
                 ("log_evidence", f"{self.log_evidence:.6f}"),
-                ("covariance", short(self.model.covariance)),
-                ("likelihood", short(self.model.likelihood)),
-                ("mean", short(np.asarray(self.model.mean).tolist())),
-                *name_lines(self),
+                ("covariance", shorten_repr(self.model.covariance)),
+                ("likelihood", shorten_repr(self.model.likelihood)),
+                ("mean", shorten_repr(np.asarray(self.model.mean).tolist())),
+                *list_name_rows(self),
                 self._outcome_row("exact" if self._exact else "EP"),
             ],
         )
@@ -256,10 +256,10 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             gram = np.empty((self.n_samples, self.n_samples))
             get_program(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
             if keep.all():
-                found = full(latent_solver.find_covariance(gram, self._own_solver(), self._rho, threads))
+                found = fill_symmetric(latent_solver.find_covariance(gram, self._own_solver(), self._rho, threads))
             else:
                 found = self._solver.find_covariance(gram, gram[:, keep])
-            return arrays.read_only(within_range(found, "covariance: its entries"))
+            return arrays.make_read_only(check_within_range(found, "covariance: its entries"))
 
     def _own_solver(self):
         """The solver, with a triangle that may be overwritten."""
@@ -273,7 +273,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         """
         with Threads(1) as threads, single_blas():
             weights = latent_solver.find_evidence_weights(self._own_solver(), self._alpha, threads)
-            return arrays.read_only(compute_gradient(self.model.covariance, self._X_in_use, weights, None, threads))
+            gradient = compute_gradient(self.model.covariance, self._X_in_use, weights, None, threads)
+            return arrays.make_read_only(gradient)
 
     @cached_property
     def _X_in_use(self):

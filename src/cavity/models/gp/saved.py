@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity.base import records
-from cavity.base.records import FLAG, NUMBER, SHARE, Array, Record, integer, one_of, together
+from cavity.base.records import FINITE_REAL, TRUTH_VALUE, UNIT_SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
 from cavity.models.latent_posterior import LEADING_SETTINGS
 from cavity.models.process.model import check_columns
@@ -23,8 +23,8 @@ SAVED_ARRAYS = {
     "prior_mean": Array("() | P"),
     "trace_learning?": Array("l", "any"),
 }
-EP_SETTINGS = {"schedule": one_of("sequential", "parallel"), "power": SHARE}  # options of these fits alone
-SAVED_SETTINGS = {"n_samples": integer(1, "N"), "solver": {"inverted": FLAG, "log_determinant": NUMBER}}
+EP_SETTINGS = {"schedule": one_of("sequential", "parallel"), "power": UNIT_SHARE}  # options of these fits alone
+SAVED_SETTINGS = {"n_samples": integer(1, "N"), "solver": {"inverted": TRUTH_VALUE, "log_determinant": FINITE_REAL}}
 FIELD_ORDER = (
     *LEADING_SETTINGS,
     *("learnt", "_options", "solver", "covariance"),

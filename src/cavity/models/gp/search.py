@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.frames import column_words
+from cavity.base.frames import describe_column
 from cavity.covariances import Periodic
 from cavity.covariances.kinds import Stationary
 from cavity.covariances.slots import list_leaves
@@ -68,7 +68,7 @@ def warn_if_line(point, rows, columns=None):
         return
     _, length, j = max(longest)
     warn(
-        f"the learnt lengthscale {length:.3g} of {column_words(j, columns)} exceeds the range of its values, "
+        f"the learnt lengthscale {length:.3g} of {describe_column(j, columns)} exceeds the range of its values, "
         f"{ranges[j]:.3g}{', as do the others' if len(longest) > 1 else ''}: f is a constant or a line in these rows, "
         "and the rest counts as noise. If y changes over shorter distances, start there, with first values of variance "
         'and lengthscale as in covariance="rbf(1, 0.5)"',

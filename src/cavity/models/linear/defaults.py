@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import SettingsWarning, warn, within_range
-from cavity.base.frozen import unchecked
+from cavity.base.errors import SettingsWarning, check_within_range, warn
+from cavity.base.frozen_dataclasses import replace_unchecked
 from cavity.base.labels import is_ordered
 from cavity.base.rows import Rows
 from cavity.models.defaults import find_location_and_spread, find_prior_scale
@@ -59,12 +59,12 @@ def resolve_defaults(model, rows):
     if added or columns.scaled:
         rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
-        within_range(limits_of(rows.X), "X: columns divided by their spread")
+        check_within_range(limits_of(rows.X), "X: columns divided by their spread")
     fields = {"centre": columns.centre, "spread": columns.spread, "intercept": added}
     fields["chosen"] = tuple(name for name, was_set in is_set.items() if not was_set)
     if variance is not model.prior_variance:
         model = replace(model, prior_mean=mean, prior_variance=variance)
-    model = unchecked(model, intercept=False, **make_scaling_settings(columns.centre, columns.spread, added))
+    model = replace_unchecked(model, intercept=False, **make_scaling_settings(columns.centre, columns.spread, added))
     return ResolvedModel(model, rows, fields)
 
 
@@ -81,7 +81,7 @@ def make_scaling_settings(centre, spread, added):
 def _check_intercept_and_rows(model, rows, added):
     """Return which columns of X are constant, a mask; warn where there is no intercept, or one too many."""
     if added and learns_level(model.likelihood):
-        raise arrays.wrong(
+        raise arrays.error_of(
             "intercept", f"must be None or False with open thresholds, which stand for it, got {model.intercept!r}"
         )
     constant = constant_columns(rows.X, rows.weights)
@@ -111,8 +111,8 @@ def check_intercept(intercept):
     if isinstance(intercept, bool | np.bool_):
         return bool(intercept)
     if isinstance(intercept, str):
-        raise arrays.wrong("intercept", f"must be True, False or a prior variance, got {intercept!r}", TypeError)
-    return None if intercept is None else arrays.number(intercept, "intercept", low=0)
+        raise arrays.error_of("intercept", f"must be True, False or a prior variance, got {intercept!r}", TypeError)
+    return None if intercept is None else arrays.check_number(intercept, "intercept", low=0)
 
 
 def has_added_intercept(intercept):
@@ -155,7 +155,7 @@ class ColumnScales:
         varies = sd > 0
         spread, centre = np.where(varies & model.standardize, sd, 1.0), np.where(varies & (added or centres), mean, 0.0)
         if model.centre is not None:
-            centre = arrays.vector(model.centre, "centre", len(sd))
+            centre = arrays.check_vector(model.centre, "centre", len(sd))
         return cls((mean - centre) / spread, scale / spread, centre, spread)
 
     @property
@@ -171,7 +171,7 @@ def scale_prior_variance(columns, constant, location, size):
         if constant.any():
             reach = INTERCEPT_VARIANCE_RATIO * size**2 + location**2 + np.sum((variance * columns.mean**2)[~constant])
             variance[constant] = reach / columns.mean[constant] ** 2
-    return within_range(variance, "prior_variance=None: variances in the scale of the columns")
+    return check_within_range(variance, "prior_variance=None: variances in the scale of the columns")
 
 
 def add_intercept(prior, columns, location, size, wide):

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.loop import CONVERGED, STOPPED
+from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.likelihoods.base import estimate_spread, guess_latent_values
 from cavity.likelihoods.parameters import choose_parameters, find_unit, list_open_parameters
 from cavity.models.hyperparameters import Hyperparameters
@@ -120,14 +120,14 @@ def maximise_evidence(evidence, starts, job):
     settings, sites = vector.unpack(start if x is None else x), evidence.start
     names, values, jacobian = vector.describe(settings, problem)
     sd, note = [None] * len(start), f"no standard errors: {status}"
-    if status == CONVERGED and len(x) > MAX_STANDARD_ERRORS:
+    if status == CONVERGED_STATUS and len(x) > MAX_STANDARD_ERRORS:
         note = f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
-    elif status == CONVERGED:
+    elif status == CONVERGED_STATUS:
         is_flat, stage = partial(_is_flat, objective.evaluations, x, bounds, value), job.stage("standard errors")
         sd, note = find_standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
     objective.evaluations.keep()
     learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note)
-    status = STOPPED if job.stopped else status
+    status = STOPPED_STATUS if job.stopped else status
     return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites)
 
 

@@ -69,7 +69,7 @@ class LinearInputs:
             design, has_intercept = table.design(), False
             dataset = replace(dataset, X=design.X)
         if not design.names:
-            raise arrays.wrong("formula", f"must have effects, if only an intercept, got {model.formula!r}")
+            raise arrays.error_of("formula", f"must have effects, if only an intercept, got {model.formula!r}")
         intercept = model.intercept if has_intercept and model.intercept is not None else has_intercept
         observations = replace(observations, names=design.names)
         return cls(dataset, observations, intercept, design.coding, table.dropped)
@@ -83,7 +83,7 @@ def refuse_where_formula(name, value):
     """Raise ValueError for an argument that a formula says."""
     if value is not None:
         message = f"must be None where there is a formula, which says it; got {type(value).__name__}"
-        raise arrays.wrong(name, message)
+        raise arrays.error_of(name, message)
 
 
 def likelihood_for_formula(y):

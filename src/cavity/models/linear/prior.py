@@ -18,7 +18,7 @@ class Prior:
     @classmethod
     def of(cls, mean, variance, n_features):
         """Return the prior of D weights, its variance factorised; ValueError if numbers are not for so many."""
-        mean, variance = np.array(arrays.vector(mean, "prior_mean", n_features)), np.asarray(variance)
+        mean, variance = np.array(arrays.check_vector(mean, "prior_mean", n_features)), np.asarray(variance)
         d = n_features
         if variance.shape not in ((), (d,), (d, d)):
             raise ValueError(

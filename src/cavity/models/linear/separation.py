@@ -9,7 +9,7 @@ References
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.frames import coefficient_names
+from cavity.base.frames import name_coefficients
 from cavity.base.labels import is_ordered
 from cavity.likelihoods import Binomial, Interval, Logit, NegativeBinomial, OrderedProbit, Poisson, Probit
 from cavity.likelihoods.base import encode_observations
@@ -45,7 +45,7 @@ def warn_of_separation(model, rows, names, added):
         return
     columns = separating_columns(model.likelihood, rows, added or bool(constant_columns(rows.X, rows.weights).any()))
     if len(columns):
-        names = coefficient_names(names, rows.X.shape[1], False)
+        names = name_coefficients(names, rows.X.shape[1], False)
         which = " and by column ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
         which += " and by others" * (len(columns) > MAX_NAMES_IN_MESSAGE)
         warn(

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import Frozen, put
+from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.types import FloatOrArray
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.names import LikelihoodName
@@ -34,26 +34,26 @@ class LinearSettings(Frozen):
         if self.formula is not None and not is_formula(self.formula):  # the first positional argument
             if self.likelihood is not None:
                 message = f"must be a formula like 'y ~ x' before a likelihood, got {self.formula!r}"
-                raise arrays.wrong("formula", message, ValueError if isinstance(self.formula, str) else TypeError)
-            put(self, formula=None, likelihood=self.formula)
-        put(
+                raise arrays.error_of("formula", message, ValueError if isinstance(self.formula, str) else TypeError)
+            set_fields(self, formula=None, likelihood=self.formula)
+        set_fields(
             self,
             likelihood=check_likelihood(self.likelihood),
             intercept=check_intercept(self.intercept),
-            standardize=arrays.flag(self.standardize, "standardize"),
+            standardize=arrays.check_flag(self.standardize, "standardize"),
         )
         if self.centre is not None:
-            put(self, centre=arrays.owned(arrays.finite_array(self.centre, "centre", ndim=(1,))))
-        mean = arrays.finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
-        put(self, prior_mean=arrays.owned(mean))
-        arrays.choice(self.approximation, "approximation", ("full", "diagonal"))
+            set_fields(self, centre=arrays.copy_read_only(arrays.check_finite_array(self.centre, "centre", ndim=(1,))))
+        mean = arrays.check_finite_array(self.prior_mean, "prior_mean", ndim=(0, 1))
+        set_fields(self, prior_mean=arrays.copy_read_only(mean))
+        arrays.check_choice(self.approximation, "approximation", ("full", "diagonal"))
         if self.prior_variance is None:
             return
-        variance = arrays.finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
+        variance = arrays.check_finite_array(self.prior_variance, "prior_variance", ndim=(0, 1, 2))
         if variance.ndim < 2 and not np.all(variance > 0):
-            raise arrays.wrong("prior_variance", f"must be positive, got {float(variance.min())!r}")
+            raise arrays.error_of("prior_variance", f"must be positive, got {float(variance.min())!r}")
         if variance.ndim == 2:
             if self.approximation == "diagonal":
                 raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
-            arrays.cholesky(arrays.symmetric(variance, "prior_variance"), "prior_variance")
-        put(self, prior_variance=arrays.owned(variance))
+            arrays.cholesky(arrays.check_symmetric(variance, "prior_variance"), "prior_variance")
+        set_fields(self, prior_variance=arrays.copy_read_only(variance))

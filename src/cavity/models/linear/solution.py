@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.ep.fit_result import FitResult
 from cavity.models.hyperparameters import Hyperparameters
 
@@ -15,4 +15,4 @@ class Solution:
     fit: FitResult
     weights: object  # Weights or Effects
     hyperparameters: Hyperparameters | None = None
-    searched: str = CONVERGED  # status of the search for hyperparameters
+    searched: str = CONVERGED_STATUS  # status of the search for hyperparameters

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cavity.base.lazy import sparse
-from cavity.base.triangles import full
+from cavity.base.lazy_scipy import sparse
+from cavity.base.triangles import fill_symmetric
 from cavity.ep.sparse import Precision
 
 
@@ -88,7 +88,7 @@ class EffectLayout:
             sums = np.sum(entries[first : first + levels * size].reshape(levels, size), axis=0)
             triangle = np.zeros((k, k))
             triangle[np.tril_indices(k)] = sums
-            moments.append(full(triangle))
+            moments.append(fill_symmetric(triangle))
             first += levels * size
         return moments
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.frames import coefficient_names, some
+from cavity.base.frames import join_names, name_coefficients
 from cavity.base.types import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
@@ -30,7 +30,7 @@ class NamedEffects(Coefficients):
     @property
     def coefficient_names(self) -> tuple[str, ...]:
         """Names of the fixed effects, (D,): "intercept" for that of an added column of ones, then those of X."""
-        return coefficient_names(self.columns, len(self.mean), self._reader.intercept)
+        return name_coefficients(self.columns, len(self.mean), self._reader.intercept)
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -98,7 +98,7 @@ class NamedEffects(Coefficients):
         ends = columns if len(columns) > 1 else ("",)
         names = tuple(f"{level} {end}".rstrip() for level in levels for end in ends)
         mean, sd = self._effects.mean[part], np.sqrt(self._effects.variance[part])
-        return summary.summarized(f"Effects of {term}", summary.gaussian(names, mean, sd), level)
+        return summary.tabulate_marginals(f"Effects of {term}", summary.make_gaussian_marginals(names, mean, sd), level)
 
     def effect_names(self, term: str) -> tuple[tuple[str, ...], list[str]]:
         """Return the names of the effects of a term.
@@ -138,16 +138,18 @@ class NamedEffects(Coefficients):
     def _find_index(self, key):
         """The index of an effect: the name of a fixed one, or (term, level) or (term, level, column)."""
         if isinstance(key, str):
-            return self.coefficient_names.index(arrays.choice(key, "effect", self.coefficient_names))
+            return self.coefficient_names.index(arrays.check_choice(key, "effect", self.coefficient_names))
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
             message = f"must be the name of a fixed effect, (term, level) or (term, level, column), got {key!r}"
-            raise arrays.wrong("effect", message, TypeError)
+            raise arrays.error_of("effect", message, TypeError)
         number = self._find_term(key[0])
         term, k = self._reader.terms[number], 0
         if len(key) == 3:
-            k = term.columns.index(arrays.choice(key[2], "column", term.columns))
+            k = term.columns.index(arrays.check_choice(key[2], "column", term.columns))
         elif len(term.columns) > 1:
-            raise arrays.wrong("effect", f"must say which of {some(term.columns)} of the term is meant, got {key!r}")
+            raise arrays.error_of(
+                "effect", f"must say which of {join_names(term.columns)} of the term is meant, got {key!r}"
+            )
         return self._layout.starts[number] + term.levels.number(key[1]) * len(term.columns) + k
 
     def joint(self, effects: Any) -> tuple[FloatArray, FloatArray]:
@@ -197,9 +199,9 @@ class NamedEffects(Coefficients):
         (0.99, 0.014)
         """
         if not isinstance(weights, Mapping) or not weights:
-            raise arrays.wrong("weights", f"must be a dict of weights by effects, got {weights!r}", TypeError)
+            raise arrays.error_of("weights", f"must be a dict of weights by effects, got {weights!r}", TypeError)
         mean, covariance = self.joint(weights)
-        values = np.array([arrays.number(weight, "weights") for weight in weights.values()])
+        values = np.array([arrays.check_number(weight, "weights") for weight in weights.values()])
         return Gaussian(mean=float(values @ mean), variance=float(values @ covariance @ values))
 
     def variance_components(self, level: float = 0.95) -> summary.Table:
@@ -235,7 +237,9 @@ class NamedEffects(Coefficients):
         values, errors = zip(*estimates.values(), strict=True) if estimates else ((), ())
         scales = [choose_scale(name, self.model.likelihood) for name in estimates]
         notes = (learnt.note,) if learnt is not None and learnt.note else ()
-        return summary.values_table("Variance components", estimates, values, errors, notes, scales=scales, level=level)
+        return summary.tabulate_estimates(
+            "Variance components", estimates, values, errors, notes, scales=scales, level=level
+        )
 
     def _below(self, level):
         table = self.variance_components(level)
@@ -256,6 +260,6 @@ class NamedEffects(Coefficients):
         ndarray (n, D)
             The draws.
         """
-        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         factor = arrays.cholesky(np.asarray(self.covariance), "covariance")
         return self.mean + rng.standard_normal((n, len(self.mean))) @ factor.T

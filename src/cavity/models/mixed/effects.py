@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cavity.base.lazy import sparse
+from cavity.base.lazy_scipy import sparse
 from cavity.base.records import Array, saved
 from cavity.base.rows import check_moments
 from cavity.linalg.sparse_cholesky import SparseCholesky

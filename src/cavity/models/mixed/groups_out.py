@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.ep.engine import Engine
 from cavity.ep.latent import Latent
@@ -68,7 +68,7 @@ class LeavesGroupsOut:
             negative precisions, or if EP over its rows fails, naming the level and the reason.
         """
         names = [term.group for term in self._reader.terms]
-        number = names.index(arrays.choice(group, "group", tuple(dict.fromkeys(names))))
+        number = names.index(arrays.check_choice(group, "group", tuple(dict.fromkeys(names))))
         if self._tau is None:
             raise ValueError("leaving groups out needs the sites of the rows of one fit: an update has none")
         weights = self._row_weights if sample_weight is None else sample_weight
@@ -122,6 +122,6 @@ def _log_evidence(likelihood, effects, tau, rho, rows, matrix, threads):
     mean += covariance @ (rho * mean - tau)
     geometry = Latent(np.ascontiguousarray(0.5 * (covariance + covariance.T)), mean, threads)
     fit = Engine(geometry, Sites(likelihood, rows.y, rows.weights), Options.checked()).run()
-    if fit.status != CONVERGED:
+    if fit.status != CONVERGED_STATUS:
         raise ArithmeticError(f"EP over its rows ended with: {fit.status}")
     return fit.log_evidence

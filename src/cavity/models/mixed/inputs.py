@@ -69,9 +69,9 @@ class Inputs:
         if intercept_left_out:
             design = table.design(thresholds_for_intercept=True)
         if not (design.names or (intercept_left_out and design.blocks)):
-            raise arrays.wrong("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
+            raise arrays.error_of("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
         if model.intercept is False and INTERCEPT_NAME in design.names:
-            raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
+            raise arrays.error_of("intercept", "must be None where there is a formula: write '0 +' in it; got False")
         terms = make_terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
         bare = tuple(term.without_rows() for term in terms)
         reader = FormulaRowReader(bare, design.names, len(design.names), observations.roles, coding=design.coding)
@@ -83,7 +83,7 @@ class Inputs:
         wanted = dict.fromkeys(each for one in model.effects for each in one.group)
         if groups is None and names_of(X) is None:
             words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
-            raise arrays.wrong("groups", words, TypeError)
+            raise arrays.error_of("groups", words, TypeError)
         columns = {GROUP_ARGUMENT.format(name): name for name in wanted} if groups is None else {}
         dataset = Dataset.open(X, {"y": y} | others | columns)
         if groups is not None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.arrays import wrong
-from cavity.base.frames import some
+from cavity.base.arrays import error_of
+from cavity.base.frames import join_names
 from cavity.base.types import IntArray
 from cavity.models.formula.columns import column_names, get_column, plain_label, read_labels
 
@@ -78,7 +78,7 @@ class Levels:
             code = int(self.codes({name: [label] for name, label in zip(self.columns, labels, strict=True)})[0])
             if code != NEW_LEVEL:
                 return code
-        raise ValueError(f"no level {level!r} of {self.group!r}; there is {some(self.names)}")
+        raise ValueError(f"no level {level!r} of {self.group!r}; there is {join_names(self.names)}")
 
 
 def _code_labels(values, name):
@@ -105,25 +105,26 @@ def take_group_columns(groups, names, n):
     available = column_names(groups)
     if available is None:  # one column
         if len(names) != 1:
-            raise wrong("groups", f"must have columns with the names {some(names)}, got {type(groups).__name__}")
+            message = f"must have columns with the names {join_names(names)}, got {type(groups).__name__}"
+            raise error_of("groups", message)
         table = {names[0]: groups}
     else:
         missing = [name for name in names if name not in available]
         if missing:
-            message = f"must have the columns of the random effects: {some(missing)} missing"
-            raise wrong("groups", f"{message}; there is {some(available)}")
+            message = f"must have the columns of the random effects: {join_names(missing)} missing"
+            raise error_of("groups", f"{message}; there is {join_names(available)}")
         table = {name: get_column(groups, name) for name in names}
     for name, column in table.items():
         is_column = hasattr(column, "__len__") and not isinstance(column, str) and getattr(column, "ndim", 1)
         if not is_column or len(column) != n:
             got = f"{len(column)} of them" if is_column else repr(column)
-            raise wrong(f"groups[{name!r}]", f"must have one label per row of X, that is {n}, got {got}")
+            raise error_of(f"groups[{name!r}]", f"must have one label per row of X, that is {n}, got {got}")
     return table
 
 
 def find_new_codes(terms, table, levels="known"):
     """Return the numbers of the levels of new rows for each term; see `new_rows`."""
-    arrays.choice(levels, "levels", ("known", "new"))
+    arrays.check_choice(levels, "levels", ("known", "new"))
     found = {}
     for term in terms:
         if term.group not in found:
@@ -140,5 +141,5 @@ def _check_known(levels, codes, table):
         return
     columns = [read_labels(table[each], each).values for each in levels.columns]
     names = list(dict.fromkeys(":".join(str(plain_label(column[i])) for column in columns) for i in rows.tolist()))
-    words = f"must have levels of the fit, got {some(names)} of {levels.group!r} in row {rows[0]}"
-    raise wrong("groups", f"{words}; levels='new' takes unknown ones as new")
+    words = f"must have levels of the fit, got {join_names(names)} of {levels.group!r} in row {rows[0]}"
+    raise error_of("groups", f"{words}; levels='new' takes unknown ones as new")

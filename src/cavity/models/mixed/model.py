@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cavity.base import arrays
-from cavity.base.frozen import Frozen, put, unchecked
+from cavity.base.frozen_dataclasses import Frozen, replace_unchecked, set_fields
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
@@ -107,20 +107,20 @@ class MixedGLM(Frozen):
 
     def __post_init__(self) -> None:
         if not self.formula:
-            put(self, effects=check_effects(self.effects))
-        put(self, likelihood=check_likelihood(self.likelihood))
+            set_fields(self, effects=check_effects(self.effects))
+        set_fields(self, likelihood=check_likelihood(self.likelihood))
         fixed = self._fixed_effects()
-        put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
+        set_fields(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
-            raise arrays.wrong("intercept", words)
-        arrays.choice(self.effects_prior, "effects_prior", (FLAT_PRIOR, AVOID_ZERO_PRIOR))
+            raise arrays.error_of("intercept", words)
+        arrays.check_choice(self.effects_prior, "effects_prior", (FLAT_PRIOR, AVOID_ZERO_PRIOR))
         if self.effect_covariances is not None:
             if not isinstance(self.effect_covariances, Mapping):
                 message = f"must be a dict of variances by names of terms, got {self.effect_covariances!r}"
-                raise arrays.wrong("effect_covariances", message, TypeError)
+                raise arrays.error_of("effect_covariances", message, TypeError)
             covariances = {str(name): _check_covariance(value, name) for name, value in self.effect_covariances.items()}
-            put(self, effect_covariances=covariances)
+            set_fields(self, effect_covariances=covariances)
 
     @property
     def formula(self) -> bool:
@@ -257,16 +257,16 @@ class MixedGLM(Frozen):
         """Return the model of the posterior, with the settings of its fixed effects."""
         numbers = {name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")}
         intercept = None if self.formula and not is_intercept_left_out(self, likelihood) else False
-        return unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
+        return replace_unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
 
 
 def _check_covariance(value, name):
     """A variance or a covariance matrix of a term, as a matrix."""
     name = f"effect_covariances[{name!r}]"
-    value = arrays.finite_array(value, name, ndim=(0, 2))
-    value = value.reshape(1, 1) if value.ndim == 0 else arrays.symmetric(value, name)
+    value = arrays.check_finite_array(value, name, ndim=(0, 2))
+    value = value.reshape(1, 1) if value.ndim == 0 else arrays.check_symmetric(value, name)
     arrays.cholesky(value, name)
-    return arrays.owned(value)
+    return arrays.copy_read_only(value)
 
 
 def _match_covariances(terms, covariances):
@@ -274,12 +274,12 @@ def _match_covariances(terms, covariances):
     unknown = [name for name in covariances if name not in [term.name for term in terms]]
     if unknown:
         there = ", ".join(repr(term.name) for term in terms)
-        raise arrays.wrong("effect_covariances", f"must be of the terms {there}, got {unknown[0]!r}")
+        raise arrays.error_of("effect_covariances", f"must be of the terms {there}, got {unknown[0]!r}")
     for term in terms:
         k, given = len(term.columns), covariances.get(term.name)
         if given is not None and given.shape != (k, k):
             words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {given.shape}"
-            raise arrays.wrong(f"effect_covariances[{term.name!r}]", words)
+            raise arrays.error_of(f"effect_covariances[{term.name!r}]", words)
     return [covariances.get(term.name) for term in terms]
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.labels import recoded
+from cavity.base.errors import check_within_range
+from cavity.base.labels import encode_new_labels
 from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
-from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
-from cavity.base.records import FLAG, NUMBER, Array, Part, names, saved
-from cavity.base.results import counted, name_lines, short, table
-from cavity.base.rows import observations
+from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
+from cavity.base.records import FINITE_REAL, TRUTH_VALUE, Array, Part, names, saved
+from cavity.base.results import format_count, format_table, list_name_rows, shorten_repr
+from cavity.base.rows import check_observations
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
@@ -45,7 +45,7 @@ def make_posterior(solution, reader, **labels):
         moments = effects.predict(problem.layout.rows(out.X, values), out.offset)
         loo[rows.left_out] = integrate_log_density(problem.model.likelihood, out.y, *moments)
     names = [term.name for term in problem.terms]
-    covariances = {name: arrays.read_only(each) for name, each in zip(names, problem.covariances, strict=True)}
+    covariances = {name: arrays.make_read_only(each) for name, each in zip(names, problem.covariances, strict=True)}
     return MixedGLMPosterior(
         model=replace(problem.model, effect_covariances=covariances),
         log_evidence=fit.log_evidence,
@@ -119,30 +119,30 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
     mean: FloatArray = field(metadata=saved(Array("d")))
     variance: FloatArray = field(metadata=saved(Array("d", "nonnegative")))
     covariance: FloatArray = field(metadata=saved(Array("d d", "symmetric")))
-    effective_parameters: float = field(metadata=saved(NUMBER))
+    effective_parameters: float = field(metadata=saved(FINITE_REAL))
     _effects: Effects = field(metadata=saved(Part(Effects, "effects_")))
     _reader: RowReader
-    has_offset: bool = field(default=False, metadata=saved(FLAG))
+    has_offset: bool = field(default=False, metadata=saved(TRUTH_VALUE))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
     dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
+    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     kind: ClassVar[str] = "mixed"
     record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __repr__(self) -> str:
-        lines = [("likelihood", short(self.model.likelihood))]
+        lines = [("likelihood", shorten_repr(self.model.likelihood))]
         for term in self._reader.terms:
             sd = np.sqrt(np.diagonal(self.model.effect_covariances[term.name]))
             each = ", ".join(f"{value:.4g}" for value in sd)
-            lines.append((term.name, f"{counted(len(term.levels), 'level')}, sd {each}"))
-        return table(
-            f"MixedGLMPosterior: {type(self.model.likelihood).__name__}, {counted(len(self.mean), 'fixed effect')}, "
-            f"{self._layout.size - len(self.mean)} random effects, {self.n_samples} rows",
+            lines.append((term.name, f"{format_count(len(term.levels), 'level')}, sd {each}"))
+        return format_table(
+            f"MixedGLMPosterior: {type(self.model.likelihood).__name__}, {format_count(len(self.mean), 'fixed effect')}"
+            f", {self._layout.size - len(self.mean)} random effects, {self.n_samples} rows",
             [
                 *lines,
-                *name_lines(self),
+                *list_name_rows(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
                 ("sd", np.array2string(self.sd, precision=4, threshold=8)),
@@ -195,7 +195,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         NewRows
             For `predict`, `predict_proba`, `log_density`, `quantile`, `sample_y` and `expected`.
         """
-        return NewRows(X, groups, arrays.choice(levels, "levels", ("known", "new")))
+        return NewRows(X, groups, arrays.check_choice(levels, "levels", ("known", "new")))
 
     def predict(
         self,
@@ -327,7 +327,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
     def _drawn(self, X, n, rng, offset, exposure):
         rows, known, extra, _ = self._read(X, offset=offset, exposure=exposure)
         f = (rows @ self._effects.sample(n, rng).T).T + rng.standard_normal((n, len(extra))) * np.sqrt(extra)
-        return within_range(f if known is None else f + known, "sample_y: the draws of f")
+        return check_within_range(f if known is None else f + known, "sample_y: the draws of f")
 
     def log_density(
         self,
@@ -357,8 +357,8 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         """
         *read, dataset = self._read(X, y=y, offset=offset, exposure=exposure)
         mean, variance = self._moments(*read)
-        y = recoded(dataset.column("y"), self.model.likelihood, self.classes)
-        y = observations(self.model.likelihood, y, len(mean))
+        y = encode_new_labels(dataset.column("y"), self.model.likelihood, self.classes)
+        y = check_observations(self.model.likelihood, y, len(mean))
         return integrate_log_density(self.model.likelihood, y, mean, variance)
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight):

@@ -56,7 +56,9 @@ class FormulaRowReader(RowReader):
     def read(self, X, groups, levels, others):
         """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""
         if groups is not None:
-            raise arrays.wrong("groups", "must be None where there is a formula, which names columns of the data frame")
+            raise arrays.error_of(
+                "groups", "must be None where there is a formula, which names columns of the data frame"
+            )
         known = {"n_features": self.n_features}
         dataset, frame, columns = read_new_rows(self.coding, X, others, self.roles, **known)
         groups = {name: columns[name] for term in self.terms for name in term.levels.columns}

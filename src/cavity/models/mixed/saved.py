@@ -4,7 +4,7 @@ import numpy as np
 
 from cavity.base import arrays as arrays_of
 from cavity.base import records
-from cavity.base.kept import ROLES
+from cavity.base.common_fields import ROLES_SETTING
 from cavity.models.formula.design import Coding
 from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
@@ -23,7 +23,7 @@ LABELS_SETTING = records.Setting(
     convert=lambda value: tuple(map(tuple, value)),
 )
 INDEX_SETTING = records.Setting(
-    records.NUMBERS.words, records.NUMBERS.test, convert=lambda value: tuple(map(int, value))
+    records.REAL_LISTS.words, records.REAL_LISTS.test, convert=lambda value: tuple(map(int, value))
 )
 LIST_SETTING = records.Setting("a list", lambda value: isinstance(value, list | tuple))
 TERM_SETTINGS = {
@@ -33,17 +33,17 @@ TERM_SETTINGS = {
     "labels": LABELS_SETTING,
 }
 CODING_SETTINGS = {
-    "formula": records.TEXT,
+    "formula": records.ANY_TEXT,
     "columns": records.names(),
-    "labels": records.TABLE,
-    "base_levels?": records.TABLE,
+    "labels": records.JSON_OBJECT,
+    "base_levels?": records.JSON_OBJECT,
 }
 OF_READER = ("columns", "roles", "intercept", "centre", "spread")  # its fields that are saved as they are
 EFFECTS_SETTINGS = {
     "group": records.names(),
     "slopes": LIST_SETTING,
-    "intercept": records.FLAG,
-    "correlated": records.FLAG,
+    "intercept": records.TRUTH_VALUE,
+    "correlated": records.TRUTH_VALUE,
 }
 
 
@@ -142,7 +142,7 @@ def _fits(arrays, settings, sizes):
     if {name: each.shape for name, each in settings["covariances"].items()} != shapes:
         return f"setting 'covariances' must have matrices of the terms {', '.join(shapes)}"
     for name, each in settings["covariances"].items():
-        arrays_of.cholesky(arrays_of.symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
+        arrays_of.cholesky(arrays_of.check_symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
     random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, term in enumerate(terms))
     if sizes["d"] + random != sizes["n"]:
         return f"there must be {sizes['d'] + random} effects, as the terms say, got {sizes['n']}"
@@ -188,7 +188,7 @@ COVARIANCES_SETTING = records.Made(
     lambda found: {name: np.array(value, dtype=np.float64) for name, value in found.items()},
     records.Setting(
         "an object of matrices",
-        lambda value: isinstance(value, dict) and all(map(records.NUMBERS.test, value.values())),
+        lambda value: isinstance(value, dict) and all(map(records.REAL_LISTS.test, value.values())),
     ),
     lambda covariances: {name: np.asarray(value).tolist() for name, value in covariances.items()},
 )
@@ -212,15 +212,15 @@ POSTERIOR_RECORD = records.Record(
     _arrays_of,
     {
         "columns?": records.Nullable(records.names("C")),
-        "roles?": ROLES,
+        "roles?": ROLES_SETTING,
         "reader_terms": records.Made(
             lambda found: [records.check_settings(TERM_SETTINGS, each) for each in found], LIST_SETTING, _terms_apart
         ),
         "reader_n_features": records.integer(),
-        "reader_intercept": records.FLAG,
-        "intercept?": records.FLAG,
+        "reader_intercept": records.TRUTH_VALUE,
+        "intercept?": records.TRUTH_VALUE,
         "reader_coding?": records.Made(
-            lambda found: records.check_settings(CODING_SETTINGS, found), records.TABLE, _coding_apart
+            lambda found: records.check_settings(CODING_SETTINGS, found), records.JSON_OBJECT, _coding_apart
         ),
     },
     (*map(records.together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _pattern, _fits),

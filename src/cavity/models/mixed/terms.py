@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.arrays import wrong
-from cavity.base.frames import repeated, some
-from cavity.base.frozen import Frozen, put
+from cavity.base.arrays import error_of
+from cavity.base.frames import find_repeated, join_names
+from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.types import FloatArray, IntArray
 from cavity.models.mixed.levels import Levels, find_new_codes, take_group_columns
 
@@ -72,14 +72,15 @@ class RandomEffects(Frozen):
     correlated: bool = True
 
     def __post_init__(self) -> None:
-        put(self, group=_check_names(self.group, "group", str), slopes=_check_names(self.slopes, "slopes", str | int))
-        put(self, **{name: arrays.flag(getattr(self, name), name) for name in ("intercept", "correlated")})
+        group, slopes = _check_names(self.group, "group", str), _check_names(self.slopes, "slopes", str | int)
+        set_fields(self, group=group, slopes=slopes)
+        set_fields(self, **{name: arrays.check_flag(getattr(self, name), name) for name in ("intercept", "correlated")})
         if not self.group:
-            raise wrong("group", "must name a column of groups, got none")
+            raise error_of("group", "must name a column of groups, got none")
         if any(isinstance(slope, int) and slope < 0 for slope in self.slopes):
-            raise wrong("slopes", f"must count columns from 0, got {self.slopes!r}")
+            raise error_of("slopes", f"must count columns from 0, got {self.slopes!r}")
         if not (self.slopes or self.intercept):
-            raise wrong("slopes", f"must name a column where intercept=False, got {self.slopes!r}")
+            raise error_of("slopes", f"must name a column where intercept=False, got {self.slopes!r}")
 
     @property
     def blocks(self) -> list[tuple[str | int, ...]]:
@@ -92,9 +93,9 @@ def _check_names(value, name, kinds):
     """Names or numbers of columns as a tuple."""
     values = (value,) if isinstance(value, str | int) else tuple(value) if isinstance(value, Sequence) else None
     if values is None or any(not isinstance(entry, kinds) or isinstance(entry, bool) for entry in values):
-        raise wrong(name, f"must be the name of a column or several, got {value!r}", TypeError)
-    if repeated(values) is not None:
-        raise wrong(name, f"must name each column once, got {repeated(values)!r} twice")
+        raise error_of(name, f"must be the name of a column or several, got {value!r}", TypeError)
+    if find_repeated(values) is not None:
+        raise error_of(name, f"must name each column once, got {find_repeated(values)!r} twice")
     return values
 
 
@@ -198,7 +199,7 @@ def check_effects(effects):
     entries = (effects,) if isinstance(effects, str | RandomEffects) else effects
     if not isinstance(entries, Sequence) or not all(isinstance(entry, str | RandomEffects) for entry in entries):
         message = f"must be RandomEffects, the name of a column of groups, or several of these, got {effects!r}"
-        raise wrong("effects", message, TypeError)
+        raise error_of("effects", message, TypeError)
     return tuple(RandomEffects(entry) if isinstance(entry, str) else entry for entry in entries)
 
 
@@ -208,8 +209,8 @@ def _find_column(column, X, names):
         return names.index(column)
     if isinstance(column, int) and 0 <= column < X.shape[1]:
         return column
-    available = some(names) if names else f"{X.shape[1]} without names, counted from 0"
-    raise wrong("slopes", f"must be columns of X, got {column!r}; there is {available}")
+    available = join_names(names) if names else f"{X.shape[1]} without names, counted from 0"
+    raise error_of("slopes", f"must be columns of X, got {column!r}; there is {available}")
 
 
 def _name_column(j, names):
@@ -229,10 +230,10 @@ def check_terms(terms):
         for k, column in enumerate(term.columns):
             if column != INTERCEPT_NAME and np.all(term.Z[:, k] == term.Z[0, k]):
                 constant = f"{term.Z[0, k]:g} in every row: its effects are those of an intercept of {term.group!r}"
-                raise wrong("slopes", f"must differ between rows, got {column!r}, which is {constant}")
+                raise error_of("slopes", f"must differ between rows, got {column!r}, which is {constant}")
             if (term.group, column) in seen:
                 what = "an intercept" if column == INTERCEPT_NAME else f"a slope of {column!r}"
-                raise wrong("effects", f"must have each effect once, got {what} of {term.group!r} twice")
+                raise error_of("effects", f"must have each effect once, got {what} of {term.group!r} twice")
             seen.add((term.group, column))
     return terms
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.errors import within_range
-from cavity.base.lazy import linalg
+from cavity.base.errors import check_within_range
+from cavity.base.lazy_scipy import linalg
 from cavity.likelihoods.parameters import PARAMETER_RANGE, find_unit
 from cavity.models.defaults import find_location_and_spread
 from cavity.models.free_settings import FreeSettings
@@ -165,7 +165,7 @@ def _units(term, spread):
     """Units of the effects of a term: what moves f by a spread of y in a typical row."""
     size = np.sqrt(np.mean((term.Z / np.max(np.abs(term.Z), axis=0)) ** 2, axis=0)) * np.max(np.abs(term.Z), axis=0)
     with np.errstate(over="ignore"):
-        return within_range(spread / size, "effects in the scale of y and X")
+        return check_within_range(spread / size, "effects in the scale of y and X")
 
 
 def component_names(term):

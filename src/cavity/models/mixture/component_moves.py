@@ -16,7 +16,7 @@ from itertools import islice
 
 import numpy as np
 
-from cavity.base.loop import MAX_ITER, STOPPED
+from cavity.base.loop import MAX_ITER_STATUS, STOPPED_STATUS
 from cavity.mean_field import engine
 from cavity.mean_field.engine import MeanFieldFit
 from cavity.models.mixture.state import RowSums
@@ -70,7 +70,7 @@ def improve_by_moves(sweeps, climb, options, like=()):
         saved["accepted"],
         saved["tried"],
     )  # None before a round
-    while fit.n_iter < options.max_iter and fit.status != STOPPED:
+    while fit.n_iter < options.max_iter and fit.status != STOPPED_STATUS:
         if before is None:
             fit, before = _repeat_last_pass(fit), 0  # for the sums that candidates are made of
         better = False
@@ -82,19 +82,19 @@ def improve_by_moves(sweeps, climb, options, like=()):
             more = replace(more, max_iter=min(MAX_TRIAL_PASSES, left), job=more.job.stage("moves").within("trial"))
             trial = engine.ascend(sweeps, state, more)
             better = trial.elbo > fit.elbo + ELBO_ROUNDING * max(1.0, abs(fit.elbo))
-            if better and trial.status == MAX_ITER and left > trial.n_iter:
+            if better and trial.status == MAX_ITER_STATUS and left > trial.n_iter:
                 more = options.after(fit, trial)
                 rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").within("rest")))
                 trial = engine.join_fits(trial, rest)
             fit = engine.join_fits(fit, trial, accepted=better)
             if better:
                 accepted = [*accepted, fit.n_iter]
-            if trial.status == STOPPED:
+            if trial.status == STOPPED_STATUS:
                 better = False
             else:
                 now = {"fit": fit, "accepted": accepted, "tried": None if better else number}
                 options.job.keep(lambda now=now: now)
-            if better or trial.status == STOPPED:
+            if better or trial.status == STOPPED_STATUS:
                 break
         before = None
         if not better:

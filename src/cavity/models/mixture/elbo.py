@@ -18,7 +18,7 @@ References
 import numpy as np
 
 from cavity.base import special as cavity_special
-from cavity.base.lazy import special
+from cavity.base.lazy_scipy import special
 from cavity.distributions import Dirichlet, Gamma
 from cavity.distributions.divergence import kl
 

@@ -28,8 +28,8 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2, LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.base.lazy import special
-from cavity.base.triangles import inverse_lower
+from cavity.base.lazy_scipy import special
+from cavity.base.triangles import invert_lower
 from cavity.models.mixture import elbo
 
 
@@ -226,7 +226,7 @@ class WishartFactors(GaussianFactors):
                     f"{error}: the data and covariance_prior leave it no spread in some direction; give a larger "
                     "covariance_prior"
                 ) from None
-            root[k] = inverse_lower(factor[k])
+            root[k] = invert_lower(factor[k])
         return cls(mean, beta, nu, scatter, factor, root)
 
     def expected_log_determinants(self):

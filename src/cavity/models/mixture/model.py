@@ -18,8 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
-from cavity.base.frozen import put
-from cavity.base.names import Public
+from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
@@ -124,9 +124,9 @@ class GaussianMixture(Public):
     covariance_prior: FloatOrArray = None
 
     def __post_init__(self) -> None:
-        put(self, n_components=arrays.integer(self.n_components, "n_components", low=1))
-        arrays.choice(self.covariance, "covariance", COVARIANCE_KINDS)
-        arrays.choice(self.weights, "weights", WEIGHT_KINDS)
+        set_fields(self, n_components=arrays.check_integer(self.n_components, "n_components", low=1))
+        arrays.check_choice(self.covariance, "covariance", COVARIANCE_KINDS)
+        arrays.check_choice(self.weights, "weights", WEIGHT_KINDS)
         each = "(K - 1, 2)" if self.weights == "stick_breaking" else "(K,)"
         self._keep("weight_concentration_prior", "a number", each)
         self._keep("mean_prior", "(D,)", "(K, D)", positive=False)
@@ -139,7 +139,7 @@ class GaussianMixture(Public):
         value, k = getattr(self, name), self.n_components
         if value is None:
             return
-        array = arrays.finite_array(value, name)
+        array = arrays.check_finite_array(value, name)
         sizes = {"K - 1": k - 1, "K": k, "2": 2, "D": -1}  # D is not known yet, but is not 0
         for shape in shapes:
             axes = [sizes[axis] for axis in shape.strip("(,)").split(", ") if axis in sizes]
@@ -152,7 +152,7 @@ class GaussianMixture(Public):
         if positive and (outside := (array < LEAST_TO_INVERT) | (array > LARGEST_TO_INVERT)).any():
             limits = f"within {LEAST_TO_INVERT:g} and {LARGEST_TO_INVERT:g}"
             raise ValueError(f"{name} must be {limits}, got {array[outside].flat[0]}")
-        put(self, **{name: arrays.as_tuple(array)})
+        set_fields(self, **{name: arrays.to_tuple(array)})
 
     def fit(
         self,
@@ -262,7 +262,7 @@ class GaussianMixture(Public):
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
         run = AscentOptions.checked(**ascent, **watched)
-        init, moves = arrays.choice(init, "init", INIT_METHODS), arrays.flag(moves, "moves")
+        init, moves = arrays.check_choice(init, "init", INIT_METHODS), arrays.check_flag(moves, "moves")
         dataset = Dataset.open(X, {"sample_weight": sample_weight}, remote=True, streamed=("sample_weight",))
         data = dataset.sources()
         means = check_means(initial_means, dataset.names, self.n_components, data["X"].n_features)
@@ -364,7 +364,7 @@ class GaussianMixture(Public):
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         run = StochasticOptions.checked(**steps, **watched)
-        init = arrays.choice(init, "init", INIT_METHODS)
+        init = arrays.check_choice(init, "init", INIT_METHODS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
         batches = StochasticRows.open(X, "X", n_samples, run, check)
         source = batches.dataset.blocks()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.frames import check_alike, coefficient_names
-from cavity.base.kept import ROLES
+from cavity.base.common_fields import ROLES_SETTING
+from cavity.base.errors import check_within_range
+from cavity.base.frames import check_same_names, name_coefficients
 from cavity.base.observation_digest import join_digests
-from cavity.base.records import NONNEGATIVE, Nullable, Part, names, saved
-from cavity.base.results import Summarized, VariationalPosterior, counted, freeze
-from cavity.base.summary import share, student
+from cavity.base.records import NONNEGATIVE_REAL, Nullable, Part, names, saved
+from cavity.base.results import SummaryMixin, VariationalPosterior, format_count, freeze_arrays
+from cavity.base.summary import make_beta_marginals, make_student_marginals
 from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
@@ -36,7 +36,7 @@ UNKNOWN_OUTCOME = {"elbo": None, "n_iter": 0, "converged": False, "contraction":
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class GaussianMixturePosterior(Summarized, VariationalPosterior):
+class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
     """The approximate posterior of a `GaussianMixture` fit.
 
     Attributes
@@ -73,11 +73,11 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         is. None where it is not known, as of an iterator seen once and in files of earlier versions.
     """
 
-    n_samples: float = field(metadata=saved(NONNEGATIVE))
+    n_samples: float = field(metadata=saved(NONNEGATIVE_REAL))
     model: GaussianMixture = field(metadata=saved(MODEL_SETTINGS))
     counts: FloatArray
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
-    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
+    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES_SETTING))
     _state: MixtureState
     _prior: MixtureState
     _scaling: Scaling = field(metadata=saved(Part(Scaling)))
@@ -88,8 +88,8 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     def __post_init__(self) -> None:
         VariationalPosterior.__post_init__(self)
         for state in (self._state, self._prior):
-            freeze(state.weights)
-            freeze(state.factors)
+            freeze_arrays(state.weights)
+            freeze_arrays(state.factors)
 
     @property
     def weights(self) -> FloatArray:
@@ -105,7 +105,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     def mean(self) -> FloatArray:
         """Expected component means, (K, D), in the units of the data."""
         with np.errstate(over="ignore"):
-            return within_range(self._scaling.to_user_rows(self._state.factors.mean), "mean: its entries")
+            return check_within_range(self._scaling.to_user_rows(self._state.factors.mean), "mean: its entries")
 
     @property
     def mean_precision(self) -> FloatArray:
@@ -154,18 +154,20 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         degrees = np.broadcast_to(factors.nu[:, None] + 1.0 - dim if self._state.full else factors.nu, mean.shape)
         with np.errstate(over="ignore"):
             scale = np.sqrt(scatter / (factors.beta * degrees)) / self._scaling.scale
-        columns = coefficient_names(self.columns, dim)
-        found = [share(tuple(f"weight[{i}]" for i in range(k)), weights.mean(), weights.variance())]
+        columns = name_coefficients(self.columns, dim)
+        found = [make_beta_marginals(tuple(f"weight[{i}]" for i in range(k)), weights.mean(), weights.variance())]
         for i in range(k):
             names = tuple(f"mean[{i}, {column}]" for column in columns)
-            found.append(student(names, mean[i], within_range(scale[i], "summary: scales"), degrees[i]))
+            found.append(
+                make_student_marginals(names, mean[i], check_within_range(scale[i], "summary: scales"), degrees[i])
+            )
         return found
 
     def _squares(self, scatter, name):
         """Squares in the units of the data, in the shape that they have there."""
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             squares = self._scaling.to_user_squares(scatter)
-        return self._plain(within_range(squares, f"{name}: its entries"))
+        return self._plain(check_within_range(squares, f"{name}: its entries"))
 
     def _plain(self, values):
         """Drop the axis that one kind of covariance does not have."""
@@ -268,7 +270,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         OverflowError
             If a draw leaves the range of float64, as those of next to no degrees of freedom do.
         """
-        n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        n, generator = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         return draw(self, n, generator)[0]
 
     def update(
@@ -366,7 +368,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         a, b = self._state.factors.mean.shape[1], other._state.factors.mean.shape[1]
         if a != b:
             raise ValueError(f"other must be of data with {a} columns, got {b}")
-        columns = check_alike(self.columns, other.columns)
+        columns = check_same_names(self.columns, other.columns)
         others = (state.rescale(other._scaling, self._scaling) for state in (other._state, other._prior))
         state = merge_states(self._state, self._prior, *others)
         digest = join_digests(self.observation_digest, other.observation_digest)
@@ -388,7 +390,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         GaussianMixturePosterior
             Natural parameters factor times the old plus 1 - factor times the prior; `elbo` is None.
         """
-        factor = arrays.number(factor, "factor", low=0, high=1, closed_high=True)
+        factor = arrays.check_number(factor, "factor", low=0, high=1, closed_high=True)
         state = MixtureState.combine([(factor, self._state), (1.0 - factor, self._prior)])
         return self._changed(state, factor * self.n_samples, status="forgotten in part", trace={}, **UNKNOWN_OUTCOME)
 
@@ -403,7 +405,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
 
     def __repr__(self) -> str:
         k, dim = self._state.factors.mean.shape
-        size = f"{counted(dim, 'column')}, {counted(k, f'{self.model.covariance} component')}"
+        size = f"{format_count(dim, 'column')}, {format_count(k, f'{self.model.covariance} component')}"
         title = f"GaussianMixturePosterior: {self.n_samples:g} rows of {size}"
         return self._described(title, weights=self.weights, counts=self.counts)
 

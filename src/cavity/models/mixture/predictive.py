@@ -8,7 +8,7 @@ Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, 
 import numpy as np
 
 from cavity.base.constants import LOG_PI
-from cavity.base.errors import within_range
+from cavity.base.errors import check_within_range
 from cavity.base.special import log_gamma_ratio
 from cavity.models.mixture.e_step import EStep, make_unreachable_error
 from cavity.models.mixture.rows import check_rows, open_blocks
@@ -135,4 +135,4 @@ def sample(state, scaling, n, rng):
         spread = np.sqrt(rng.chisquare(factors.nu[component]))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         draws = scaling.to_user_rows(factors.mean[component] + widening * normal / spread)
-    return within_range(draws, "sample: with so few degrees of freedom the draws"), component
+    return check_within_range(draws, "sample: with so few degrees of freedom the draws"), component

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import NotPositiveDefiniteError, about
-from cavity.base.frames import column_words
+from cavity.base.errors import NotPositiveDefiniteError, name_arguments
+from cavity.base.frames import describe_column
 from cavity.mean_field.limits import LARGEST_TO_SQUARE
 from cavity.mean_field.options import check_room
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
@@ -24,7 +24,9 @@ def fill_priors(model, data, threads):
     k, dim = model.n_components, data.source.n_features
     check_room(k, dim)
     if is_full(model.covariance):
-        arrays.matrix(((1 if model.covariance == "tied" else k) * dim, dim), "the covariances of the components")
+        arrays.allocate_matrix(
+            ((1 if model.covariance == "tied" else k) * dim, dim), "the covariances of the components"
+        )
     changes = {}
     if model.degrees_of_freedom_prior is None:
         changes["degrees_of_freedom_prior"] = float(dim)
@@ -64,7 +66,7 @@ def _build_wishart_factors(model, mean, beta, scaling):
     k, dim = mean.shape
     nu = np.asarray(model.degrees_of_freedom_prior)
     if np.any(nu <= dim - 1):
-        raise arrays.wrong("degrees_of_freedom_prior", f"must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
+        raise arrays.error_of("degrees_of_freedom_prior", f"must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
     several = 1 if model.covariance == "tied" else k
     scatter = np.array(np.broadcast_to(_check_matrices(model.covariance_prior, dim), (several, dim, dim)))
     nu = np.array(np.broadcast_to(nu, several), dtype=float)
@@ -72,7 +74,7 @@ def _build_wishart_factors(model, mean, beta, scaling):
         return WishartFactors.of(mean, beta, nu, scaling.squares(scatter))
     except NotPositiveDefiniteError:
         error = NotPositiveDefiniteError("covariance_prior must be positive definite")
-        raise about(error, "covariance_prior") from None
+        raise name_arguments(error, "covariance_prior") from None
 
 
 def _build_gamma_factors(model, mean, beta, scaling):
@@ -108,8 +110,8 @@ def _check_matrices(value, dim):
     """Return symmetric matrices (D, D) or (K, D, D), after a check."""
     array = np.asarray(value, dtype=float)
     if array.ndim == 2:
-        return arrays.symmetric(array, "covariance_prior", dim)
-    return np.stack([arrays.symmetric(each, f"covariance_prior[{k}]", dim) for k, each in enumerate(array)])
+        return arrays.check_symmetric(array, "covariance_prior", dim)
+    return np.stack([arrays.check_symmetric(each, f"covariance_prior[{k}]", dim) for k, each in enumerate(array)])
 
 
 def _check_default_covariance(square, names):
@@ -120,7 +122,7 @@ def _check_default_covariance(square, names):
         )
     flat = np.diag(square) if square.ndim == 2 else np.atleast_1d(square)
     if np.any(flat <= 0):
-        column = column_words(int(np.argmin(flat)), names)
+        column = describe_column(int(np.argmin(flat)), names)
         raise ValueError(f"{DEFAULT_PRIOR_RULE}, but {column} is constant; give covariance_prior, or drop the column")
     if square.ndim == 2 and not _is_regular(square):
         cause = "columns depend on each other or rows are too few; give covariance_prior, or drop columns"

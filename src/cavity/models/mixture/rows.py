@@ -89,7 +89,7 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     low, high, mean, seen, digest = check_rows(source, threads, not full, digested=True)
     gaps = bool(np.any(seen < source.n_rows))
     if scaling is None and not np.all(seen):
-        column = frames.column_words(int(np.argmin(seen)), source.names)
+        column = frames.describe_column(int(np.argmin(seen)), source.names)
         raise ValueError(f"X must have a value in every column, got only nan in {column}")
     _check_size(low, high, "X")
     _check_range(low, high, source.names)
@@ -164,7 +164,7 @@ def _check_range(low, high, names):
     narrow = (spread > 0) & (spread < LEAST_TO_SQUARE)
     if narrow.any():
         column = int(np.argmax(narrow))
-        found = f"{spread[column]:g} in {frames.column_words(column, names)}"
+        found = f"{spread[column]:g} in {frames.describe_column(column, names)}"
         raise ValueError(f"X must have ranges above {LEAST_TO_SQUARE:g}, got {found}; rescale it")
 
 
@@ -173,7 +173,7 @@ def compute_moments(data, threads, full):
     statistics, _ = data.sums(EStep.flat(data.scaling, full, data.missing), threads)
     _, first, second, seen = statistics.parts()
     if not np.all(seen > 0.0):
-        column = frames.column_words(int(np.argmin(seen[0])), data.source.names)
+        column = frames.describe_column(int(np.argmin(seen[0])), data.source.names)
         instead = "or give mean_prior and covariance_prior"
         raise ValueError(f"X must have a value of positive weight in every column, got none in {column}; {instead}")
     mean = (first / seen)[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cavity.base.records import NUMBERS, Array, Nullable, Record, integer, one_of
+from cavity.base.records import REAL_LISTS, Array, Nullable, Record, integer, one_of
 from cavity.models.mixture.factors import is_full
 
 PRECISION_AXES = {  # axes of degrees of freedom and scatter
@@ -15,11 +15,11 @@ MODEL_SETTINGS = {
     "n_components": integer(1, "K"),
     "covariance": one_of(*PRECISION_AXES),
     "weights": one_of("dirichlet", "stick_breaking"),
-    "weight_concentration_prior": Nullable(NUMBERS),
-    "mean_prior": Nullable(NUMBERS),
-    "mean_precision_prior": NUMBERS,
-    "degrees_of_freedom_prior": Nullable(NUMBERS),
-    "covariance_prior": Nullable(NUMBERS),
+    "weight_concentration_prior": Nullable(REAL_LISTS),
+    "mean_prior": Nullable(REAL_LISTS),
+    "mean_precision_prior": REAL_LISTS,
+    "degrees_of_freedom_prior": Nullable(REAL_LISTS),
+    "covariance_prior": Nullable(REAL_LISTS),
 }
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.base.frozen import Frozen
-from cavity.base.results import drawn, freeze
+from cavity.base.frozen_dataclasses import Frozen
+from cavity.base.results import draw, freeze_arrays
 from cavity.base.types import Data, FloatArray
 from cavity.jobs.job import Event
 from cavity.jobs.run import Run
@@ -161,7 +161,7 @@ def _check_candidates(n_components):
         raise TypeError(
             f"n_components must be several numbers, for example range(1, 11), got {n_components!r}"
         ) from None
-    candidates = [arrays.integer(k, "n_components", low=1) for k in candidates]
+    candidates = [arrays.check_integer(k, "n_components", low=1) for k in candidates]
     if not candidates or len(set(candidates)) < len(candidates):
         raise ValueError(f"n_components must hold at least one number, and each once, got {candidates}")
     return candidates
@@ -195,7 +195,7 @@ class Selection(Frozen):
     failures: tuple[Any, ...]
 
     def __post_init__(self) -> None:
-        freeze(self)
+        freeze_arrays(self)
 
     @property
     def best(self) -> GaussianMixturePosterior:
@@ -217,7 +217,7 @@ class Selection(Frozen):
         matplotlib.axes.Axes
             The panel; ``ax.figure.savefig(path)`` writes it.
         """
-        return drawn(self, ax=ax, title=title)
+        return draw(self, ax=ax, title=title)
 
     def figure(self) -> Figure:
         """Return the figure of `plot`.

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import in_order
-from cavity.base.lazy import linalg, sparse
+from cavity.base.frames import order_columns
+from cavity.base.lazy_scipy import linalg, sparse
 from cavity.mean_field import engine
 from cavity.mean_field.options import TRIAL_OPTIONS, TRIAL_PASSES
 from cavity.models.mixture.prior import scale_means
@@ -284,7 +284,7 @@ def check_means(means, columns, n_components, n_features):
     """Return initial means in the order of the columns, as an array (K, D), or None."""
     if means is None:
         return None
-    array = arrays.finite_array(in_order(means, columns, "initial_means"), "initial_means", ndim=(2,))
+    array = arrays.check_finite_array(order_columns(means, columns, "initial_means"), "initial_means", ndim=(2,))
     shape = (n_components, n_features)
     if array.shape != shape:
         raise ValueError(f"initial_means must have shape (K, D) = {shape}, got {array.shape}")

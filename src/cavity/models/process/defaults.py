@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from cavity.base.column_statistics import column_scales, robust_spread, weighted_median
 from cavity.base.labels import has_classes
-from cavity.base.rows import row_vector
-from cavity.base.scales import column_scales, robust_spread, weighted_median
+from cavity.base.rows import check_row_vector
 from cavity.covariances.base import Covariance
 from cavity.covariances.strings import make_covariance
 from cavity.models.defaults import find_location_and_spread, is_real
@@ -74,7 +74,7 @@ def resolve_defaults(model, observations, X, offset, *, constant="constant"):
     if isinstance(model.covariance, Covariance):
         return replace(model, likelihood=likelihood, mean=0.0 if mean is None else mean)
     rows = observations.rows(X)
-    rows = replace(rows, offset=None if offset is None else row_vector(offset, "offset", rows.n))
+    rows = replace(rows, offset=None if offset is None else check_row_vector(offset, "offset", rows.n))
     location, size = find_location_and_spread(likelihood, rows)
     if mean is None:
         mean = 0.0 if has_classes(likelihood) else constant or location

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen import Frozen, put
+from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.types import FloatArray, FloatOrArray
 from cavity.covariances.base import Covariance
 from cavity.covariances.slots import list_leaves
@@ -29,19 +29,19 @@ class LatentProcess(Frozen):
     mean: FloatOrArray = None
 
     def __post_init__(self) -> None:
-        put(self, likelihood=check_likelihood(self.likelihood))
+        set_fields(self, likelihood=check_likelihood(self.likelihood))
         if isinstance(self.covariance, str):
             parse(self.covariance)
         elif self.covariance is not None:
             check_kind(self.covariance, "covariance", Covariance, "covariances")
             list_leaves(self.covariance)  # TypeError for one of the user's own
         if isinstance(self.mean, str):
-            arrays.choice(self.mean, "mean", ("constant", "linear"))
+            arrays.check_choice(self.mean, "mean", ("constant", "linear"))
         if self.mean is None or isinstance(self.mean, str):
             return
-        mean = arrays.finite_array(self.mean, "mean", ndim=(0, 1))
+        mean = arrays.check_finite_array(self.mean, "mean", ndim=(0, 1))
         arrays.check_not_empty(mean.shape, "mean")
-        put(self, mean=arrays.owned(mean))
+        set_fields(self, mean=arrays.copy_read_only(mean))
 
     def prior_mean(self, X: FloatArray) -> FloatArray:
         """The mean function at the rows of X.
@@ -56,7 +56,7 @@ class LatentProcess(Frozen):
         ndarray (n,)
             Their prior means, offsets not included; a mean that is yet to be found counts as 0.
         """
-        X = arrays.finite_array(X, "X", ndim=(2,))
+        X = arrays.check_finite_array(X, "X", ndim=(2,))
         check_columns(self.covariance, self.mean, X.shape[1])
         return compute_prior_means(self, X)
 

@@ -7,10 +7,10 @@ from threading import local
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import coefficient_names
-from cavity.base.results import notes_of, title_of
+from cavity.base.frames import name_coefficients
+from cavity.base.results import list_notes, title_of
 from cavity.base.rows import check_moments
-from cavity.base.summary import Table, values_table
+from cavity.base.summary import Table, tabulate_estimates
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.covariances import slots
 from cavity.covariances.program import get_program
@@ -33,7 +33,7 @@ def collect_hyperparameters(model, columns):
         each = enumerate(values) if np.ndim(values) else [(None, values)]
         found |= {name if i is None else f"{name}[{i}]": value for i, value in each}
     coefficients = np.ravel(model.mean).tolist()
-    names = "mean", *(f"mean, {name}" for name in coefficient_names(columns, len(coefficients) - 1))
+    names = "mean", *(f"mean, {name}" for name in name_coefficients(columns, len(coefficients) - 1))
     return found | dict(zip(names, coefficients, strict=False))
 
 
@@ -136,7 +136,7 @@ class ProcessPosterior(LatentPosterior):
         dataset = self._open(X, offset, exposure)
         X, known = read_dense(dataset, self.n_features), self._known_offset(dataset)
         base = compute_prior_means(self.model, X)
-        gram = arrays.matrix((len(X), len(X)), "the covariance of X")
+        gram = arrays.allocate_matrix((len(X), len(X)), "the covariance of X")
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             shift, covariance = self._joint(X, gram, threads)
@@ -167,7 +167,7 @@ class ProcessPosterior(LatentPosterior):
         ndarray (n, m)
             The draws of f; noise of the likelihood is not in them.
         """
-        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        n, rng = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         mean, covariance = self.predict_covariance(X, offset=offset, exposure=exposure)
         # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
         return mean + rng.standard_normal((n, len(mean))) @ find_root(covariance).T
@@ -193,8 +193,10 @@ class ProcessPosterior(LatentPosterior):
         scales = [choose_scale(name, self.model.likelihood) for name in found]
         shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.list_free_slots(self.model.covariance)}
         names = [shown.get(name, name) for name in found]
-        notes = notes_of(self)
-        return values_table(title_of(self), names, list(found.values()), errors, notes, scales=scales, level=level)
+        notes = list_notes(self)
+        return tabulate_estimates(
+            title_of(self), names, list(found.values()), errors, notes, scales=scales, level=level
+        )
 
     def _drawn(self, X, n, rng, offset, exposure):
         return self.sample(X, n, rng, offset=offset, exposure=exposure)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.errors import within_range
+from cavity.base.errors import check_within_range
 from cavity.covariances.base import Covariance
 from cavity.covariances.program import get_program
 from cavity.likelihoods import Gaussian
@@ -39,7 +39,7 @@ def add_prior_means(model, rows):
         f_known = f_known if f_known.any() else None
     with np.errstate(over="ignore", invalid="ignore"):
         known = 0.0 if rows.offset is None else rows.offset
-        base = within_range(known + compute_prior_means(model, rows.X), "the prior means of f")
+        base = check_within_range(known + compute_prior_means(model, rows.X), "the prior means of f")
     # the posterior keeps its rows and makes them read-only: they must not be the caller's
     weights, noise = (None if value is None else value.copy() for value in (rows.weights, rows.noise))
     own = {"X": rows.X.copy(), "y": rows.y.copy(), "weights": weights, "noise": noise}

@@ -1,7 +1,7 @@
 """What files of latent processes hold alike."""
 
 from cavity import covariances
-from cavity.base.records import NONNEGATIVE, SHARE, TABLE, Made, integer
+from cavity.base.records import JSON_OBJECT, NONNEGATIVE_REAL, UNIT_SHARE, Made, integer
 
-COVARIANCE_SETTING = Made(covariances.from_settings, TABLE, lambda covariance: covariance.to_settings())
-EP_OPTIONS = {"damping": SHARE, "max_iter": integer(1), "tol": NONNEGATIVE}  # of EP
+COVARIANCE_SETTING = Made(covariances.from_settings, JSON_OBJECT, lambda covariance: covariance.to_settings())
+EP_OPTIONS = {"damping": UNIT_SHARE, "max_iter": integer(1), "tol": NONNEGATIVE_REAL}  # of EP

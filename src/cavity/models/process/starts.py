@@ -4,9 +4,9 @@ from functools import cache
 
 import numpy as np
 
-from cavity.base.errors import within_range
+from cavity.base.column_statistics import column_scales
+from cavity.base.errors import check_within_range
 from cavity.base.labels import has_classes
-from cavity.base.scales import column_scales
 from cavity.covariances import Periodic, Sum
 from cavity.covariances.slots import list_free_slots, list_leaves
 from cavity.covariances.strings import INITIAL_NOISE_SHARE
@@ -92,7 +92,7 @@ def _compute_variance(settings, rows):
         rest = rest - settings.basis @ np.linalg.lstsq(settings.basis, rest)[0]
     with np.errstate(over="ignore"):
         variance = float(np.mean(rest**2))
-    within_range(variance, "the squares of y")
+    check_within_range(variance, "the squares of y")
     return variance if variance > 0 else 1.0
 
 

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import within_range
-from cavity.base.frozen import check_positive
-from cavity.base.names import Public
-from cavity.base.records import POSITIVE, Made, Nullable, saved
+from cavity.base.errors import check_within_range
+from cavity.base.frozen_dataclasses import check_positive
+from cavity.base.public_objects import Public
+from cavity.base.records import POSITIVE_REAL, Made, Nullable, saved
 from cavity.base.rows import Rows
-from cavity.base.summary import inverse_gamma, summarized
+from cavity.base.summary import make_inverse_gamma_marginals, tabulate_marginals
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
@@ -265,7 +265,7 @@ class LinearSweeps:
         used = np.where(columns > 0, columns, 1.0)
         with np.errstate(over="ignore", under="ignore"):
             ratios = np.concatenate([used / power, power / used])
-        within_range(ratios, "X, y: squares of the columns, of y or their ratios")
+        check_within_range(ratios, "X, y: squares of the columns, of y or their ratios")
         alpha = self.prior.around(used / power)
         noise = Gamma(1.0, power / self.n_samples) if self._model.noise_variance is None else None
         return alpha, noise
@@ -331,8 +331,10 @@ def _find_noise_misfit(arrays, settings, sizes):
     return None
 
 
-NOISE_SETTINGS = {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE}
-NOISE_SETTING = Made(lambda values: Gamma(*values), [POSITIVE, POSITIVE], lambda noise: [noise.shape, noise.rate])
+NOISE_SETTINGS = {"noise_variance": Nullable(POSITIVE_REAL), "noise_shape": POSITIVE_REAL, "noise_rate": POSITIVE_REAL}
+NOISE_SETTING = Made(
+    lambda values: Gamma(*values), [POSITIVE_REAL, POSITIVE_REAL], lambda noise: [noise.shape, noise.rate]
+)
 WEIGHTS_RECORD = WeightsPosterior.record
 
 
@@ -396,10 +398,10 @@ class LinearRegressionPosterior(WeightsPosterior):
         """The table of the noise, if that was learnt."""
         if self.noise_precision is None:
             return None
-        noise = inverse_gamma(
+        noise = make_inverse_gamma_marginals(
             ("noise_variance",), *np.atleast_1d(self.noise_precision.shape, self.noise_precision.rate)
         )
-        return summarized("Learnt with the weights", noise, level)
+        return tabulate_marginals("Learnt with the weights", noise, level)
 
     @property
     def _likelihood(self):

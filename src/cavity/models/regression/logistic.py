@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from cavity.base.errors import within_range
-from cavity.base.names import Public
+from cavity.base.errors import check_within_range
+from cavity.base.public_objects import Public
 from cavity.base.records import saved
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma, MultivariateGaussian
@@ -203,7 +203,7 @@ class LogisticSweeps:
         self.n_samples, self.n_rows, prior = rows.n, rows.n, None
         with np.errstate(over="ignore", invalid="ignore"):
             self._products, self._tau = rows.total(sum_products, None, threads)
-        within_range(self._products, "X: squares of the columns")
+        check_within_range(self._products, "X: squares of the columns")
         if rows.intercept:
             mean, square = self._products[0, 1:] / rows.n, np.diag(self._products)[1:] / rows.n
             sd = np.sqrt(np.maximum(square - mean**2, 0.0))

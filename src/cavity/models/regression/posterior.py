@@ -8,12 +8,23 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays, records
+from cavity.base.common_fields import CLASSES_SETTING, ROLES_SETTING
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import within_range
-from cavity.base.frozen import check_positive, put
-from cavity.base.kept import CLASSES, ROLES
-from cavity.base.records import FLAG, NUMBER, NUMBERS, POSITIVE, Array, Made, Nullable, integer, names, saved
-from cavity.base.results import VariationalPosterior, counted
+from cavity.base.errors import check_within_range
+from cavity.base.frozen_dataclasses import check_positive, set_fields
+from cavity.base.records import (
+    FINITE_REAL,
+    POSITIVE_REAL,
+    REAL_LISTS,
+    TRUTH_VALUE,
+    Array,
+    Made,
+    Nullable,
+    integer,
+    names,
+    saved,
+)
+from cavity.base.results import VariationalPosterior, format_count
 from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions import Gamma
@@ -49,7 +60,7 @@ class WeightPrior:
         """Return the prior of a model for `size` columns and an added intercept, if any."""
         precisions = None
         if model.prior_variance is not None:
-            precisions = 1.0 / arrays.vector(model.prior_variance, "prior_variance", size)
+            precisions = 1.0 / arrays.check_vector(model.prior_variance, "prior_variance", size)
         return cls(precisions, model.ard, model.prior_shape, model.prior_rate, size, intercept)
 
     @staticmethod
@@ -125,18 +136,23 @@ class WeightPrior:
 def check_prior(model):
     """Check and store the settings of a model that `WeightPrior` uses."""
     if model.prior_variance is not None:
-        variance = arrays.positive_array(model.prior_variance, "prior_variance")
+        variance = arrays.check_positive_array(model.prior_variance, "prior_variance")
         arrays.check_ndim(variance, "prior_variance", (0, 1))
-        put(model, prior_variance=arrays.as_tuple(variance))
+        set_fields(model, prior_variance=arrays.to_tuple(variance))
         if model.ard:
             raise ValueError("ard=True learns the prior variances: leave prior_variance None")
-    put(model, ard=arrays.flag(model.ard, "ard"), intercept=check_intercept(model.intercept))
+    set_fields(model, ard=arrays.check_flag(model.ard, "ard"), intercept=check_intercept(model.intercept))
     check_positive(model, "prior_shape", "prior_rate")
 
 
-PRIOR_SETTINGS = {"prior_variance": Nullable(NUMBERS), "ard": FLAG, "prior_shape": POSITIVE, "prior_rate": POSITIVE}
+PRIOR_SETTINGS = {
+    "prior_variance": Nullable(REAL_LISTS),
+    "ard": TRUTH_VALUE,
+    "prior_shape": POSITIVE_REAL,
+    "prior_rate": POSITIVE_REAL,
+}
 INTERCEPT_SETTING = records.Setting(
-    "true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value)
+    "true, false or a number above 0", lambda value: TRUTH_VALUE.test(value) or POSITIVE_REAL.test(value)
 )
 
 
@@ -174,13 +190,13 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     model: Any
     n_samples: int = field(metadata=saved(integer(1)))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("C"))))
-    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(CLASSES))
-    roles: dict[str, str] | None = field(default=None, metadata=saved(ROLES))
+    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(CLASSES_SETTING))
+    roles: dict[str, str] | None = field(default=None, metadata=saved(ROLES_SETTING))
     intercept_prior: tuple[float, float] | None = None
 
     record: ClassVar[Any] = records.Record(
         _list_arrays,
-        {"intercept?": INTERCEPT_SETTING, "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list)},
+        {"intercept?": INTERCEPT_SETTING, "intercept_prior?": Made(tuple, [FINITE_REAL, POSITIVE_REAL], list)},
         (_find_misfit,),
         {"alpha_": "alpha.", "intercept": "model.intercept", "intercept_prior": "intercept_prior"},
     )
@@ -194,12 +210,12 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     def covariance(self) -> FloatArray:
         """Covariance of q(w), (D, D)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return within_range(self._root @ self._root.T, "covariance: its entries")
+            return check_within_range(self._root @ self._root.T, "covariance: its entries")
 
     @property
     def variance(self) -> FloatArray:
         """Variances of q(w), (D,)."""
-        return within_range(self._squares(), "variance: its entries")
+        return check_within_range(self._squares(), "variance: its entries")
 
     def _squares(self):
         """Variances of the weights, infinite beyond float64."""
@@ -226,10 +242,10 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         ndarray (n, D)
             The draws.
         """
-        n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        n, generator = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         z = generator.standard_normal((n, len(self.mean)))
         with np.errstate(over="ignore", invalid="ignore"):
-            return within_range(self.mean + z @ self._root.T, "sample: the draws")
+            return check_within_range(self.mean + z @ self._root.T, "sample: the draws")
 
     @map_chunks(lambda self, **_: (2,), pair=True)
     def predict(
@@ -277,7 +293,7 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
             X.check_finite(new, 0)
             new = add_ones(new) if self.intercept else new
             f = self.sample(n, rng) @ new.T
-            return within_range(f if offsets is None else f + offsets, "sample_y: the draws of f")
+            return check_within_range(f if offsets is None else f + offsets, "sample_y: the draws of f")
 
     def _latent(self, X, offset, exposure):
         X, offsets = self._rows_of(X, offset, exposure)
@@ -289,5 +305,5 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         return mean, variance
 
     def __repr__(self) -> str:
-        title = f"{type(self).__name__}: {self.n_samples} rows, {counted(len(self.mean), 'column')}"
+        title = f"{type(self).__name__}: {self.n_samples} rows, {format_count(len(self.mean), 'column')}"
         return self._described(title, mean=self.mean, variance=self._squares())

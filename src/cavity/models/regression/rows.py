@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from cavity.base import arrays, scales
+from cavity.base import arrays, column_statistics
 from cavity.models.linear.defaults import has_added_intercept, warn_of_intercepts
 from cavity.runs.executors import Threads
 from cavity.runs.runs import MOST_BLOCKS, by_blocks, reduce_runs
@@ -20,7 +20,7 @@ def open_rows(dataset, block_rows=None):
     source = dataset.blocks(block_rows)
     size, what = source.n_features, "the covariance of the weights"
     what += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE)
-    arrays.matrix((size, size), what, "; GLM(approximation='diagonal') takes many columns")
+    arrays.allocate_matrix((size, size), what, "; GLM(approximation='diagonal') takes many columns")
     return source
 
 
@@ -83,7 +83,7 @@ def find_constant_columns(X):
 
     Rows beyond the first block are read only if a column is constant there.
     """
-    mask = scales.constant_columns(X.rows(0, min(X.block_rows, X.n_rows)))
+    mask = column_statistics.constant_columns(X.rows(0, min(X.block_rows, X.n_rows)))
     if mask.any() and X.block_count > 1:
         with Threads(1) as thread:
             low, high, _ = X.summary(thread)

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import blas, lapack
 
-from cavity.base.errors import within_range
-from cavity.base.loop import CONVERGED
-from cavity.base.triangles import full, solved
+from cavity.base.errors import check_within_range
+from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.triangles import fill_symmetric, solve_rows
 from cavity.covariances.program import get_program
 from cavity.covariances.slots import compute_gradient, gather_free_gradient
 from cavity.ep.options import Options
@@ -59,14 +59,14 @@ class IncrementPoint:
     @property
     def converged(self):
         """Whether EP did, if it was needed."""
-        return self.fit is None or self.fit.status == CONVERGED
+        return self.fit is None or self.fit.status == CONVERGED_STATUS
 
     def prepare(self):
         """Find mean and inverse of the posterior."""
         if self.inverse is None:
             self.mean = self.information.mean()
             factor = self.information.factor
-            self.inverse = full(lapack.dpotri(factor, lower=1)[0]) if factor.size else np.zeros((0, 0))
+            self.inverse = fill_symmetric(lapack.dpotri(factor, lower=1)[0]) if factor.size else np.zeros((0, 0))
 
 
 class BoundIncrement:
@@ -135,7 +135,7 @@ class BoundIncrement:
         model = replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
         options = replace(self.options, **options)
         fit = add_rows_by_ep(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
-        if fit.status == CONVERGED:
+        if fit.status == CONVERGED_STATUS:
             self.start = fit.tau, fit.rho
         return RowSites(fit.tau, fit.rho, compute_fractions(self.rows.weight(), self.alpha)), fit
 
@@ -155,7 +155,7 @@ class BoundIncrement:
             A, r, constant = A + by_rows, r + more, constant + extra
         out = Information.of(A, r, constant).factorise()
         value = (out if fit is None else fit.information).log_bound - self.before[1]
-        within_range(np.array([value]), "the increment of the log bound")
+        check_within_range(np.array([value]), "the increment of the log bound")
         self.latest = IncrementPoint(settings, basis, sites, out, mapped, value, fit, by_rows)
         return self.latest
 
@@ -177,16 +177,16 @@ class BoundIncrement:
             total, R, slope = self.rows.sum_blocks(task, self.threads)
         if _is_variational(solution):
             R = solution.by_rows
-            slope += 0.5 * float(np.sum(solution.inverse * full(R)))
-        S = full(R) + np.outer(solution.mean, solution.mean) + solution.inverse
+            slope += 0.5 * float(np.sum(solution.inverse * fill_symmetric(R)))
+        S = fill_symmetric(R) + np.outer(solution.mean, solution.mean) + solution.inverse
         S[np.diag_indices_from(S)] -= 1.0
         across, by_residual = None, None
         if solution.mapped is not None:
             across, by_residual = self.old_map.compute_gradients(solution.mapped, solution)
             S -= 2.0 * solution.mapped.across.T @ by_residual @ solution.mapped.across
-        weights = -0.5 * solved(basis.factor, solved(basis.factor, S, 1).T.copy(), 1)
+        weights = -0.5 * solve_rows(basis.factor, solve_rows(basis.factor, S, 1).T.copy(), 1)
         if across is not None:
-            across = solved(basis.factor, np.ascontiguousarray(across), 1)
+            across = solve_rows(basis.factor, np.ascontiguousarray(across), 1)
             weights[self.old_map.new_index] += across[self.old_map.kept_index]
             total = total + self._old_gradient(covariance, across[self.old_map.lost_index], by_residual)
             slope += self.old_map.differentiate_by_noise(solution.mapped, solution) if self.pooled else 0.0

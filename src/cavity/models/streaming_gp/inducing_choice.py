@@ -48,7 +48,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import blas
 
-from cavity.base.triangles import full, inverse_lower
+from cavity.base.triangles import fill_symmetric, invert_lower
 from cavity.models.streaming_gp.inducing_basis import InducingBasis
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.old_data_factor import map_old_factor
@@ -239,7 +239,7 @@ def _exchange(basis, information, larger, rows, X, weight, budget, alpha, thread
     W, residual = union.features(X, threads)
     scaled = W * np.sqrt(2.0 * weight)[:, None]
     # (M, M): what all rows say of the variables of both
-    precision = full(information.extend(union.n).A) + scaled.T @ scaled
+    precision = fill_symmetric(information.extend(union.n).A) + scaled.T @ scaled
     remaining, lost = prune(*compute_precisions(union, precision), union.n - budget)
     if remaining[-1] < larger.n or not lost + weight @ residual < weight @ compute_residuals(larger, X, threads):
         return None
@@ -250,7 +250,7 @@ def reduce_to_budget(basis, information, budget, alpha, threads):
     """Give up the cheapest inducing variables beyond a budget: basis, factor and nats lost."""
     if basis.n <= budget:
         return basis, information, 0.0
-    remaining, _ = prune(*compute_precisions(basis, full(information.A)), basis.n - budget)
+    remaining, _ = prune(*compute_precisions(basis, fill_symmetric(information.A)), basis.n - budget)
     return _reduce(basis, remaining, basis, information, alpha, threads)
 
 
@@ -263,7 +263,7 @@ def _reduce(basis, remaining, old, information, alpha, threads):
 
 def compute_precisions(basis, A):
     """T = L^-T A L^-1 and Q = L^-T L^-1, in Fortran order: precisions of what is known of u, and of its prior."""
-    inverse = np.tril(inverse_lower(basis.factor))
+    inverse = np.tril(invert_lower(basis.factor))
     return np.asfortranarray(inverse.T @ A @ inverse), np.asfortranarray(inverse.T @ inverse)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from cavity import _core
-from cavity.base.errors import NotPositiveDefiniteError, within_range
+from cavity.base.errors import NotPositiveDefiniteError, check_within_range
 
 kernel = _core.best("sparse_gp")
 
@@ -84,7 +84,7 @@ class Information:
         B[np.diag_indices_from(B)] += 1.0
         if len(B) == 0:
             return replace(self, factor=B, c=self.r.copy())
-        within_range(np.diagonal(B), "the precisions of the inducing variables given the rows")
+        check_within_range(np.diagonal(B), "the precisions of the inducing variables given the rows")
         factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=1)  # B = factor factor', (M, M)
         if failed:
             raise NotPositiveDefiniteError(

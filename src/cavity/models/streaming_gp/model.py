@@ -20,7 +20,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import names_of
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
@@ -118,33 +118,33 @@ class StreamingGP(LatentProcess):
             kind = type(self.likelihood).__name__
             raise ValueError(f"StreamingGP cannot find {min(unknown)} of {kind}: give a value")
         if isinstance(self.covariance, Covariance) and has_white(self.covariance):
-            raise arrays.wrong(
+            raise arrays.error_of(
                 "covariance",
                 "must not have a White part, which no inducing point can know: give its variance to the "
                 "likelihood, Gaussian(noise_variance)",
             )
         numbers = {
-            "n_inducing": arrays.integer(self.n_inducing, "n_inducing", low=1),
-            "tolerance": arrays.number(self.tolerance, "tolerance", low=0, closed_low=True),
-            "jitter": arrays.number(self.jitter, "jitter", low=0, high=1, closed_low=True),
+            "n_inducing": arrays.check_integer(self.n_inducing, "n_inducing", low=1),
+            "tolerance": arrays.check_number(self.tolerance, "tolerance", low=0, closed_low=True),
+            "jitter": arrays.check_number(self.jitter, "jitter", low=0, high=1, closed_low=True),
         }
         if self.inducing is not None:
             numbers["inducing_columns"] = names_of(self.inducing)
             numbers["inducing"] = _check_inducing(self.inducing, self.covariance)
             numbers["n_inducing"] = len(numbers["inducing"])
-        put(self, **numbers)
+        set_fields(self, **numbers)
         if self.likelihood is None and self.alpha is None:
             return
         exact = is_exact(self.likelihood)
         alpha = (0.0 if exact else 1.0) if self.alpha is None else self.alpha
-        alpha = arrays.number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
+        alpha = arrays.check_number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
         if not exact and self.likelihood is not None and alpha < 1e-6:
-            raise arrays.wrong(
+            raise arrays.error_of(
                 "alpha",
                 f"must be at least 1e-6 for the likelihood {type(self.likelihood).__name__}, which EP takes in, "
                 f"got {alpha!r}",
             )
-        put(self, alpha=alpha)
+        set_fields(self, alpha=alpha)
 
     def fit(
         self,
@@ -245,7 +245,7 @@ class StreamingGP(LatentProcess):
             (self.n_inducing, self.n_inducing),
             f"n_inducing = {self.n_inducing}: the state, {MATRICES_PER_UPDATE} matrices",
         )
-        arrays.matrices(MATRICES_PER_UPDATE, size, f"{state}, each", argument="n_inducing")
+        arrays.allocate_matrices(MATRICES_PER_UPDATE, size, f"{state}, each", argument="n_inducing")
         iteration = {"schedule": schedule, "damping": damping, "max_iter": max_iter, "tol": tol}
         watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
         run = Options.checked(schedules=("auto", *EP_SCHEDULES[::-1]), **iteration, **watched)
@@ -255,14 +255,14 @@ class StreamingGP(LatentProcess):
         rows = None if isinstance(self.covariance, Covariance) else sample_dense(dataset)
         observations = observe(self, dataset, some=rows is not None)
         model = resolve_defaults(self, observations, rows, dataset.column("offset"), constant=None)
-        put(model, inducing_columns=self.inducing_columns)
+        set_fields(model, inducing_columns=self.inducing_columns)
         state = start_state(model, dataset, run)
         return take_rows_in(state, open_rows(dataset, state.n_features), observations, learn, run)
 
 
 def _check_inducing(inducing, covariance):
     """Return rows for inducing points checked, each of them once."""
-    Z = arrays.finite_array(inducing, "inducing", ndim=(2,))
+    Z = arrays.check_finite_array(inducing, "inducing", ndim=(2,))
     arrays.check_not_empty(Z.shape, "inducing")
     Z = np.ascontiguousarray(Z, dtype=np.float64) + 0.0  # no negative zeros: rows are compared by their bits
     if isinstance(covariance, Covariance):
@@ -276,4 +276,4 @@ def _check_inducing(inducing, covariance):
             NumericalWarning,
         )
         Z = Z[first]
-    return arrays.read_only(Z)
+    return arrays.make_read_only(Z)

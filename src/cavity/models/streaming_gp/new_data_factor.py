@@ -21,9 +21,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import NotPositiveDefiniteError, within_range
-from cavity.base.loop import CONVERGED
-from cavity.base.triangles import solved
+from cavity.base.errors import NotPositiveDefiniteError, check_within_range
+from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.triangles import solve_rows
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.site_updates import find_cavities
@@ -52,7 +52,7 @@ class RowSites:
     @classmethod
     def gaussian(cls, weight, noise, target, alpha):
         """Return the sites of Gaussian noise of variances `noise`: a row of weight w is w rows."""
-        rho = np.broadcast_to(within_range(weight / noise, "precisions of the noise"), target.shape)
+        rho = np.broadcast_to(check_within_range(weight / noise, "precisions of the noise"), target.shape)
         # -sum_n weight_n log(2 pi noise_n)/2
         constant = -0.5 * float(np.sum(np.broadcast_to(weight * (LOG_2PI + np.log(noise)), target.shape)))
         return cls(rho * target, rho, compute_fractions(weight, alpha), target, constant)
@@ -164,7 +164,7 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, fea
         )
     if seen.any():
         used, W, residual_used = rows.observed(seen), W[seen], residual[seen]
-        T = solved(information.factor, W.copy())
+        T = solve_rows(information.factor, W.copy())
         sites = Sites(model.likelihood, used.y, used.weights, alpha, residual=residual_used)
         base = mean[seen] + T @ information.c
         geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
@@ -182,7 +182,7 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, fea
     weight = float(np.sum(np.broadcast_to(rows.weight(), (rows.n,))))
     out.sums[:2] = information.log_bound + total - out.log_z, information.n + weight
     if fit is None:
-        return EPBatch(out, tau, rho, CONVERGED, 0, np.zeros(0))
+        return EPBatch(out, tau, rho, CONVERGED_STATUS, 0, np.zeros(0))
     return EPBatch(out, tau, rho, fit.status, fit.n_iter, fit.trace["change"])
 
 
@@ -190,7 +190,7 @@ def _collect_features(basis, rows, likelihood, threads, blocks):
     """Return W (N, M) and residuals (N,) of all rows; `blocks` are those of the blocks, or None."""
     purpose = f"the likelihood {type(likelihood).__name__}, whose rows are taken in together: two matrices, each"
     way_out = "; give the rows in batches, one after the other, as from Source.batches"
-    W, _ = arrays.matrices(2, (rows.n, basis.n), purpose, way_out)  # W, and T of `add_rows_by_ep`
+    W, _ = arrays.allocate_matrices(2, (rows.n, basis.n), purpose, way_out)  # W, and T of `add_rows_by_ep`
     residual = np.empty(rows.n)
 
     def fill(X, start):

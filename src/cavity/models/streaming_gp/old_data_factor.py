@@ -23,7 +23,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.base.triangles import full, solved
+from cavity.base.triangles import fill_symmetric, solve_rows
 from cavity.models.streaming_gp.inducing_basis import compute_gram_with_nugget, match_equal_rows
 from cavity.models.streaming_gp.information_form import Information
 
@@ -37,7 +37,7 @@ class OldFactorMap:
 
     def __init__(self, old, Z, alpha):
         basis, information = old
-        self.basis, self.alpha, self.A, self.r = basis, alpha, full(information.A), information.r
+        self.basis, self.alpha, self.A, self.r = basis, alpha, fill_symmetric(information.A), information.r
         self.information = information
         self.new_index, self.kept_index = match_equal_rows(Z, basis.Z)
         self.lost_index = np.setdiff1d(np.arange(basis.n), self.kept_index)
@@ -53,7 +53,7 @@ class OldFactorMap:
         constant = self.information.constant - compute_scaling_cost(self.information, 0.0, log_t)
         T = np.empty((old.n, basis.n), order="F")
         T[self.kept_index] = basis.factor[self.new_index]
-        T[self.lost_index] = across = solved(basis.factor, basis.cross(self.rows, threads))  # K_ab L^-T
+        T[self.lost_index] = across = solve_rows(basis.factor, basis.cross(self.rows, threads))  # K_ab L^-T
         V = _solve_triangle(old.factor, T)  # L_a^-1 T
         out = MappedFactor(T, across, V, self.A * shrink, self.r * shrink, constant, shrink)
         if len(self.lost_index):

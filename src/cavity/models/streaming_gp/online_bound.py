@@ -48,7 +48,7 @@ from __future__ import annotations
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
+from cavity.base.errors import check_within_range
 from cavity.base.special import quiet
 from cavity.base.triangles import solve_lower
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
@@ -266,7 +266,7 @@ def optimal(
     optimum = OptimalQ.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
     half = solve_lower(optimum.factor, optimum.coordinates.factor.T)
     moments = optimum.coordinates.factor @ optimum.w, half.T @ half
-    return tuple(within_range(moment, "optimal: the moments of q(b)") for moment in moments)
+    return tuple(check_within_range(moment, "optimal: the moments of q(b)") for moment in moments)
 
 
 @quiet
@@ -332,8 +332,8 @@ def bound(
     old = old_mean, old_covariance, old_prior, K_aa, K_ab
     optimum = OptimalQ.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
     w = optimum.w
-    peak = arrays.added(part.values(w[None])[0] for part in optimum.parts) - 0.5 * float(w @ w)
-    return float(within_range(peak - compute_half_log_determinant(optimum.factor), "bound: the terms"))
+    peak = arrays.add_in_order(part.values(w[None])[0] for part in optimum.parts) - 0.5 * float(w @ w)
+    return float(check_within_range(peak - compute_half_log_determinant(optimum.factor), "bound: the terms"))
 
 
 @quiet
@@ -392,8 +392,8 @@ def free_energy(
     True
     """
     coordinates = NewInducing.of(K_bb)
-    q_mean = arrays.shaped(q_mean, "q_mean", (coordinates.size,))
-    q_covariance = arrays.symmetric(q_covariance, "q_covariance", coordinates.size)
+    q_mean = arrays.check_shaped(q_mean, "q_mean", (coordinates.size,))
+    q_covariance = arrays.check_symmetric(q_covariance, "q_covariance", coordinates.size)
     factor = arrays.cholesky(q_covariance, "q_covariance")
     parts = collect_expectations(
         coordinates, 0.0, (old_mean, old_covariance, old_prior, K_aa, K_ab), (y, K_ff_diagonal, K_fb, noise_variance)
@@ -405,4 +405,4 @@ def free_energy(
         expected += part.values(w[None])[0] - 0.5 * np.sum(root * (information @ root))
     prior = MultivariateGaussian(np.zeros(coordinates.size), coordinates.covariance)
     divergence = kl(MultivariateGaussian(q_mean, q_covariance), prior)
-    return float(within_range(divergence - expected, "free_energy: the terms"))
+    return float(check_within_range(divergence - expected, "free_energy: the terms"))

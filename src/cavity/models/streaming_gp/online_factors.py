@@ -9,8 +9,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import NotPositiveDefiniteError, within_range
-from cavity.base.triangles import inverse_lower, solve_lower, whiten
+from cavity.base.errors import NotPositiveDefiniteError, check_within_range
+from cavity.base.triangles import invert_lower, solve_lower, whiten
 
 MAX_ROUNDING_SHARE = 1e-6  # a conditional variance below minus this times the prior's is not a matter of rounding
 
@@ -25,7 +25,7 @@ class NewInducing:
     @classmethod
     def of(cls, K_bb):
         """Check K_bb and factorise it."""
-        K_bb = arrays.symmetric(K_bb, "K_bb")
+        K_bb = arrays.check_symmetric(K_bb, "K_bb")
         return cls(K_bb, arrays.cholesky(K_bb, "K_bb"))
 
     @property
@@ -35,7 +35,7 @@ class NewInducing:
 
     def features(self, K, name, n):
         """n rows of covariances with b, (n, M_b), in terms of w: K L^-T."""
-        return solve_lower(self.factor, arrays.shaped(K, name, (n, self.size)).T).T
+        return solve_lower(self.factor, arrays.check_shaped(K, name, (n, self.size)).T).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class OldExpectation:
     @classmethod
     def of(cls, coordinates, alpha, mean, covariance, prior, K_aa, K_ab):
         """Check the arguments; None if there are no old inducing points."""
-        mean = arrays.finite_array(mean, "old_mean", ndim=(1,))
+        mean = arrays.check_finite_array(mean, "old_mean", ndim=(1,))
         size = len(mean)
         matrices = {"old_covariance": covariance, "old_prior": prior, "K_aa": K_aa}
         if size == 0:
             for name, matrix in (matrices | {"K_ab": K_ab}).items():
-                arrays.shaped(matrix, name, (0, coordinates.size if name == "K_ab" else 0))
+                arrays.check_shaped(matrix, name, (0, coordinates.size if name == "K_ab" else 0))
             return None
-        S, K_old, K_new = (arrays.symmetric(matrix, name, size) for name, matrix in matrices.items())
+        S, K_old, K_new = (arrays.check_symmetric(matrix, name, size) for name, matrix in matrices.items())
         features = coordinates.features(K_ab, "K_ab", size)
         residual = K_new - features @ features.T
         root = _compute_root(residual, np.max(np.diag(K_new)))
@@ -111,13 +111,13 @@ class NewExpectation:
     @classmethod
     def of(cls, coordinates, alpha, y, K_ff_diagonal, K_fb, noise_variance):
         """Check the arguments; None if there are no rows."""
-        y = arrays.finite_array(y, "y", ndim=(1,))
-        diagonal = arrays.shaped(K_ff_diagonal, "K_ff_diagonal", y.shape)
-        noise = arrays.positive_array(noise_variance, "noise_variance")
+        y = arrays.check_finite_array(y, "y", ndim=(1,))
+        diagonal = arrays.check_shaped(K_ff_diagonal, "K_ff_diagonal", y.shape)
+        noise = arrays.check_positive_array(noise_variance, "noise_variance")
         if noise.shape not in ((), y.shape):
             raise ValueError(f"noise_variance must be a number or have shape {y.shape} like y, got {noise.shape}")
         if len(y) == 0:
-            arrays.shaped(K_fb, "K_fb", (0, coordinates.size))
+            arrays.check_shaped(K_fb, "K_fb", (0, coordinates.size))
             return None
         features = coordinates.features(K_fb, "K_fb", len(y))
         residual = diagonal - np.sum(features * features, axis=1)
@@ -162,7 +162,7 @@ class OptimalQ:
         for part in parts:
             information, shift = part.natural()
             precision, slope = precision + information, slope + shift
-        factor = arrays.cholesky(within_range(precision, "the precisions of q(b)"), "the precision of q(b)")
+        factor = arrays.cholesky(check_within_range(precision, "the precisions of q(b)"), "the precision of q(b)")
         return cls(coordinates, parts, factor, solve_cholesky(factor, slope))
 
 
@@ -174,17 +174,17 @@ def collect_expectations(coordinates, alpha, old, new):
 
 def evaluate_expectation(coordinates, part, b):
     """E_1 or E_2 at one or many b."""
-    b = arrays.finite_array(b, "b", ndim=(1, 2))
+    b = arrays.check_finite_array(b, "b", ndim=(1, 2))
     if b.shape[-1] != coordinates.size:
         raise ValueError(f"b must have {coordinates.size} values like K_bb has rows, got shape {b.shape}")
     w = solve_lower(coordinates.factor, b.reshape(-1, coordinates.size).T).T
-    values = np.zeros(len(w)) if part is None else within_range(part.values(w), "the values at b")
+    values = np.zeros(len(w)) if part is None else check_within_range(part.values(w), "the values at b")
     return values if b.ndim == 2 else float(values[0])
 
 
 def check_alpha(alpha):
     """Check the exponent of power means."""
-    return arrays.number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
+    return arrays.check_number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
 
 
 def compute_half_log_determinant(factor):
@@ -194,7 +194,7 @@ def compute_half_log_determinant(factor):
 
 def solve_cholesky(factor, b):
     """(factor factor')^-1 b."""
-    inverse = inverse_lower(factor)
+    inverse = invert_lower(factor)
     return inverse.T @ (inverse @ b)
 
 
@@ -207,7 +207,7 @@ def _subtract_inverses(S, factor, K, prior_factor):
     """S^-1 - K^-1 from K - S: where the data say nothing the two are close, and their inverses too."""
     ratio = solve_lower(prior_factor, factor)  # S in coordinates in which K is the identity is ratio ratio'
     inner = solve_cholesky(ratio, whiten(prior_factor, K - S))  # symmetric: the two commute
-    inverse = inverse_lower(prior_factor)
+    inverse = invert_lower(prior_factor)
     return inverse.T @ (0.5 * (inner + inner.T)) @ inverse
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.triangles import solved
+from cavity.base.errors import check_within_range
+from cavity.base.triangles import solve_rows
 from cavity.base.types import FloatArray
 from cavity.models.process.predictions import ProcessPosterior
 
@@ -28,7 +28,7 @@ class SparsePosterior(ProcessPosterior):
     @property
     def inducing(self) -> FloatArray:
         """Inducing points Z, (M, D)."""
-        return arrays.read_only(self._now.basis.Z.copy())
+        return arrays.make_read_only(self._now.basis.Z.copy())
 
     @property
     def n_inducing(self) -> int:
@@ -39,14 +39,16 @@ class SparsePosterior(ProcessPosterior):
     def mean(self) -> FloatArray:
         """Posterior mean of the inducing variables u, (M,), less the prior mean."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return within_range(np.tril(self._now.basis.factor) @ self._now.information.mean(), "mean: its entries")
+            return check_within_range(
+                np.tril(self._now.basis.factor) @ self._now.information.mean(), "mean: its entries"
+            )
 
     @property
     def covariance(self) -> FloatArray:
         """Posterior covariance of the inducing variables u, (M, M)."""
-        half = solved(self._now.information.factor, np.ascontiguousarray(np.tril(self._now.basis.factor)))
+        half = solve_rows(self._now.information.factor, np.ascontiguousarray(np.tril(self._now.basis.factor)))
         with np.errstate(over="ignore", invalid="ignore"):
-            return within_range(half @ half.T, "covariance: its entries")
+            return check_within_range(half @ half.T, "covariance: its entries")
 
     def _moments(self, X, threads, cache):
         """Return means of f at a few rows, less the prior's, and variances."""
@@ -57,7 +59,7 @@ class SparsePosterior(ProcessPosterior):
     def _joint(self, X, gram, threads):
         """Return means of f at rows, less the prior's, and in place of prior covariances those of the posterior."""
         W, residual = self._now.basis.features(X, threads)
-        T = solved(self._now.information.factor, W.copy())
+        T = solve_rows(self._now.information.factor, W.copy())
         gram += T @ T.T - W @ W.T
         gram = 0.5 * (gram + gram.T)
         gram[np.diag_indices_from(gram)] = residual + np.einsum("ij,ij->i", T, T)  # as predicted, and not below zero

@@ -2,9 +2,20 @@
 
 import numpy as np
 
-from cavity.base.kept import kept
-from cavity.base.observation_digest import DIGEST_FIELD
-from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Made, Nullable, Record, integer, one_of
+from cavity.base.common_fields import kept
+from cavity.base.observation_digest import DIGEST_SETTING
+from cavity.base.records import (
+    ANY_TEXT,
+    FINITE_REAL,
+    NONNEGATIVE_REAL,
+    TRUTH_VALUE,
+    Array,
+    Made,
+    Nullable,
+    Record,
+    integer,
+    one_of,
+)
 from cavity.models.latent_posterior import OPEN_LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
 from cavity.models.process.saved import COVARIANCE_SETTING, EP_OPTIONS
@@ -28,25 +39,30 @@ STATE_ARRAYS = {  # m and w may be 0
 SNAPSHOT_PARTS = {  # of a snapshot, with the underscores that some have in files
     "_next_id": integer(),
     "n_samples": integer(),
-    "_log_bound": NUMBER,
-    "last_increment": NUMBER,
-    "information_lost": NUMBER,
-    "last_information_lost": NUMBER,
-    "status": TEXT,
+    "_log_bound": FINITE_REAL,
+    "last_increment": FINITE_REAL,
+    "information_lost": FINITE_REAL,
+    "last_information_lost": FINITE_REAL,
+    "status": ANY_TEXT,
     "n_iter": integer(),
     "n_updates?": integer(),
-    "_uniform": FLAG,
-    "has_offset": FLAG,
+    "_uniform": TRUTH_VALUE,
+    "has_offset": TRUTH_VALUE,
 }
-WAITING_SETTINGS = {"patience": NUMBER, "debt": NUMBER, "count": integer()}
+WAITING_SETTINGS = {"patience": FINITE_REAL, "debt": FINITE_REAL, "count": integer()}
 STATE_SETTINGS = {
-    "information": {"constant": NUMBER, "n": NONNEGATIVE, "squares": NONNEGATIVE, "gap": NUMBER},
+    "information": {"constant": FINITE_REAL, "n": NONNEGATIVE_REAL, "squares": NONNEGATIVE_REAL, "gap": FINITE_REAL},
     "history?": {
-        "changed": FLAG,
-        "own_weight": NONNEGATIVE,
-        "own_log_noise": Nullable(NUMBER, np.nan),
+        "changed": TRUTH_VALUE,
+        "own_weight": NONNEGATIVE_REAL,
+        "own_log_noise": Nullable(FINITE_REAL, np.nan),
         "worst": Nullable(
-            {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE, np.inf)}
+            {
+                "update": integer(),
+                "n_samples": integer(),
+                "status": ANY_TEXT,
+                "change": Nullable(NONNEGATIVE_REAL, np.inf),
+            }
         ),
     },
     "parts": Made(
@@ -58,9 +74,14 @@ STATE_SETTINGS = {
     **kept("D"),
     "covariance": COVARIANCE_SETTING,
     "likelihood": OPEN_LIKELIHOOD_SETTING,
-    "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
-    "given": Made(bool, FLAG, lambda model: model.inducing is not None),
-    "observation_digest?": DIGEST_FIELD,
+    "model": {
+        "n_inducing": integer(1),
+        "tolerance": NONNEGATIVE_REAL,
+        "jitter": NONNEGATIVE_REAL,
+        "alpha": NONNEGATIVE_REAL,
+    },
+    "given": Made(bool, TRUTH_VALUE, lambda model: model.inducing is not None),
+    "observation_digest?": DIGEST_SETTING,
     "n_features": integer(1, "D"),
     "options": Made(
         dict,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cavity.base.triangles import full
+from cavity.base.triangles import fill_symmetric
 from cavity.covariances import Product
 from cavity.covariances.slots import get_parts, list_free_slots, list_leaves
 from cavity.likelihoods.parameters import PARAMETER_RANGE
@@ -18,7 +18,7 @@ class ScaleObjective:
     """
 
     def __init__(self, information, covariance, noise=True, amplitude=True):
-        values, vectors = np.linalg.eigh(full(information.A))
+        values, vectors = np.linalg.eigh(fill_symmetric(information.A))
         # A is a sum of squares: what is not positive is rounding
         self.values = np.maximum(values, 0.0)
         self.squared = (vectors.T @ information.r) ** 2

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base.errors import within_range
+from cavity.base.errors import check_within_range
 from cavity.base.rows import Rows
 from cavity.covariances.program import get_program
 from cavity.likelihoods import Gaussian, Laplace, StudentT
@@ -103,11 +103,11 @@ def is_exact(likelihood):
 def compute_loss_rates(model, X, rows, index):
     """Return the nats that a unit of residual variance costs at rows of an index, whose features are X."""
     if is_exact(model.likelihood):
-        rate = within_range(0.5 * rows.precision(model.likelihood), "the precisions of the noise")
+        rate = check_within_range(0.5 * rows.precision(model.likelihood), "the precisions of the noise")
         return np.broadcast_to(rate, (rows.n,))[index]
     weight = np.broadcast_to(rows.weight(), (rows.n,))[index]
     if isinstance(model.likelihood, Laplace | StudentT):  # observations of f with noise of that size
-        return within_range(0.5 * weight / model.likelihood.scale**2, "the precisions of the noise")
+        return check_within_range(0.5 * weight / model.likelihood.scale**2, "the precisions of the noise")
     prior = get_program(model.covariance, X.shape[1]).diagonal(X)
     seen = prior > MIN_VARIANCE
     return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)

@@ -19,7 +19,7 @@ from cavity.models.streaming_gp.state import wrap_snapshot
 from cavity.models.streaming_gp.update_history import History
 
 
-def rebuilt(stored, settings):
+def rebuild(stored, settings):
     """Return the posterior of checked arrays and settings."""
     covariance, Z = settings["covariance"], stored["Z"]
     model = StreamingGP(
@@ -38,8 +38,8 @@ def rebuilt(stored, settings):
     parts = {name.lstrip("_"): value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTAL_NAMES])
     parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
-    parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY_TRACE}
-    ids, check = arrays.read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
+    parts["trace"] = {name: arrays.make_read_only(stored[f"trace_{name}"]) for name in EMPTY_TRACE}
+    ids, check = arrays.make_read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
     now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=check, **parts)
     history = settings.get("history")
     history = make_unknown_history(now) if history is None else History.from_settings(history)

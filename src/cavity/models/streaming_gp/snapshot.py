@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cavity.base.arrays import read_only
-from cavity.base.errors import within_range
-from cavity.base.loop import CONVERGED
+from cavity.base.arrays import make_read_only
+from cavity.base.errors import check_within_range
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.observation_digest import ObservationDigest
 from cavity.models.streaming_gp.inducing_basis import InducingBasis, match_equal_rows
 from cavity.models.streaming_gp.inducing_choice import WaitingRows
@@ -15,7 +15,7 @@ from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
 from cavity.models.streaming_gp.update_history import History
 from cavity.runs.executors import Threads, single_blas
 
-EMPTY_TRACE = {name: read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
+EMPTY_TRACE = {name: make_read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
 TOTAL_NAMES = ("n_samples", "n_updates", "log_bound", "last_increment")
 
 
@@ -40,7 +40,7 @@ class StreamSnapshot:
     roles: dict[str, str] | None = None
     information_lost: float = 0.0
     last_information_lost: float = 0.0
-    status: str = CONVERGED
+    status: str = CONVERGED_STATUS
     n_iter: int = 0
     trace: dict = field(default_factory=lambda: EMPTY_TRACE)
 
@@ -50,7 +50,7 @@ class StreamSnapshot:
         Z = np.zeros((0, n_features)) if model.inducing is None else model.inducing
         with Threads(1) as threads, single_blas():
             basis = InducingBasis.of(model.covariance, Z, model.jitter, threads)
-        known, ids = Information.empty(len(Z)), read_only(np.arange(len(Z)))
+        known, ids = Information.empty(len(Z)), make_read_only(np.arange(len(Z)))
         waiting = WaitingRows.none(n_features)
         return cls(
             model,
@@ -85,14 +85,14 @@ class StreamSnapshot:
         """What the last update added to the log bound."""
         return self.totals.item(3)
 
-    def after(self, *, rows=0, updates=0, lost=0.0, status=CONVERGED, n_iter=1, trace=EMPTY_TRACE, **changes):
+    def after(self, *, rows=0, updates=0, lost=0.0, status=CONVERGED_STATUS, n_iter=1, trace=EMPTY_TRACE, **changes):
         """Return the snapshot after an update of so many rows, or what looks like one; finite or refused.
 
         `lost` are the nats that giving up inducing points cost; the other arguments are new values of fields.
         """
         new = replace(self, status=status, n_iter=n_iter, trace=trace, **changes)
         increment = new.information.log_bound - self.information.log_bound
-        within_range(np.append(new.information.c, increment), "the moments and the bound")
+        check_within_range(np.append(new.information.c, increment), "the moments and the bound")
         ids = np.full(new.basis.n, -1)
         places, old = match_equal_rows(new.basis.Z, self.basis.Z)
         ids[places] = self.inducing_ids[old]
@@ -102,7 +102,7 @@ class StreamSnapshot:
         return replace(
             new,
             totals=np.array(known, dtype=float),
-            inducing_ids=read_only(ids),
+            inducing_ids=make_read_only(ids),
             next_id=self.next_id + int(np.sum(fresh)),
             information_lost=self.information_lost + lost,
             last_information_lost=lost,
@@ -114,5 +114,5 @@ class StreamSnapshot:
         `room` is an `Information` that nobody needs any more, or None; `changes` are new values of fields.
         """
         information, totals = self.information.copy(room), self.totals.copy()
-        plain = {"last_information_lost": 0.0, "status": CONVERGED, "n_iter": 1, "trace": EMPTY_TRACE}
+        plain = {"last_information_lost": 0.0, "status": CONVERGED_STATUS, "n_iter": 1, "trace": EMPTY_TRACE}
         return replace(self, information=information, totals=totals, **plain, **changes)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import check_alike
-from cavity.base.loop import CONVERGED
+from cavity.base.frames import check_same_names
+from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.observation_digest import ObservationDigest, join_digests
-from cavity.base.results import name_lines, short, table
+from cavity.base.results import format_table, list_name_rows, shorten_repr
 from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.jobs.job import SILENT_JOB, Event, Job
 from cavity.models.observations import Observations
@@ -290,7 +290,9 @@ class StreamingGPState(SparsePosterior):
             mine, theirs = getattr(self.model, name), getattr(other.model, name)
             if not np.array_equal(mine, theirs) if name == "mean" else mine != theirs:
                 raise ValueError(f"other must have the same {name}: {theirs!r} is not {mine!r}")
-        names = {name: check_alike(getattr(self, name), getattr(other, name), name) for name in ("columns", "classes")}
+        names = {
+            name: check_same_names(getattr(self, name), getattr(other, name), name) for name in ("columns", "classes")
+        }
         return names | {"roles": self.roles if other.roles is None else other.roles | (self.roles or {})}
 
     def forget(self, factor: float) -> StreamingGPState:
@@ -306,7 +308,7 @@ class StreamingGPState(SparsePosterior):
         StreamingGPState
             This one. Its log_bound is then that of the likelihood to the power of `factor`.
         """
-        factor = arrays.number(factor, "factor", low=0, high=1, closed_low=True, closed_high=True)
+        factor = arrays.check_number(factor, "factor", low=0, high=1, closed_low=True, closed_high=True)
         self._now = forget(self._now, factor)
         return self
 
@@ -335,7 +337,7 @@ class StreamingGPState(SparsePosterior):
             If the likelihood is not Gaussian or alpha is not 0, if no variance of the covariance is free, or if rows
             had noise variances of their own.
         """
-        noise, amplitude = arrays.flag(noise, "noise"), arrays.flag(amplitude, "amplitude")
+        noise, amplitude = arrays.check_flag(noise, "noise"), arrays.check_flag(amplitude, "amplitude")
         model = self.model
         if not is_exact(model.likelihood) or model.alpha != 0.0:
             raise ValueError("learn needs the likelihood Gaussian and alpha = 0; others have update(X, y, learn=True)")
@@ -378,7 +380,7 @@ class StreamingGPState(SparsePosterior):
         return max(self.information_lost, missing)
 
     def __repr__(self) -> str:
-        done = "converged" if self.status == CONVERGED else f"NOT CONVERGED: {self.status}"
+        done = "converged" if self.status == CONVERGED_STATUS else f"NOT CONVERGED: {self.status}"
         model = self.model
         method = ("VFE" if model.alpha == 0 else f"power {model.alpha:g}") if is_exact(model.likelihood) else "EP"
         information, rows = self._now.information, ""
@@ -390,15 +392,15 @@ class StreamingGPState(SparsePosterior):
         if self._now.history.changed:
             lost += f"; with changed settings {self.information_lost_bound:.3g} at most"
         worst = [] if self.converged else [("worst update", f"NOT CONVERGED: {self.worst_update}")]
-        return table(
+        return format_table(
             f"StreamingGPState: {type(model.likelihood).__name__}, {self.n_samples} rows, "
             f"{self.n_inducing} inducing points",
             [
                 ("log_bound", f"{self.log_bound:.6f} (last increment {self.last_increment:.6f})"),
-                ("covariance", short(model.covariance)),
-                ("likelihood", short(model.likelihood)),
-                ("mean", short(np.asarray(model.mean).tolist())),
-                *name_lines(self),
+                ("covariance", shorten_repr(model.covariance)),
+                ("likelihood", shorten_repr(model.likelihood)),
+                ("mean", shorten_repr(np.asarray(model.mean).tolist())),
+                *list_name_rows(self),
                 ("lost", lost),
                 ("last update", f"{method}, {done}"),
                 *worst,
@@ -418,7 +420,7 @@ def start_state(model, dataset, options):
     """Return the state of a model before any row of a dataset: the prior; updates have these options of EP."""
     shape = np.shape(dataset.X)
     if len(shape) != 2:
-        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; {arrays.one_column(dataset.X)}")
+        raise ValueError(f"X must have 2 dimension(s), got shape {shape}; {arrays.hint_one_column(dataset.X)}")
     check_columns(model.covariance, model.mean, shape[1])
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")

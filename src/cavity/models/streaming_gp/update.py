@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.base.arrays import read_only
-from cavity.base.loop import CONVERGED, warn_unconverged
+from cavity.base.arrays import make_read_only
+from cavity.base.loop import CONVERGED_STATUS, warn_unconverged
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.likelihoods.parameters import list_scales
 from cavity.models.latent_posterior import choose_schedule
@@ -58,7 +58,7 @@ class Update:
         self.model, self.basis, self.information, self.waiting = now.model, now.basis, now.information, now.waiting
         self.uniform, self.history = now.uniform, now.history
         self.features = None  # W and residuals of the blocks of rows, where they fit into memory
-        self.search_status = CONVERGED  # of the search for settings, if there is one
+        self.search_status = CONVERGED_STATUS  # of the search for settings, if there is one
         self.lost = 0.0  # nats that the old factor loses by removal of inducing points
         self.learning = {}
         model = now.model
@@ -82,14 +82,14 @@ class Update:
         if is_exact(model.likelihood):
             self.information = add_gaussian_rows(*arguments, self.threads, self.features)
             job.after(1, rows=rows.n)
-            status, n_iter, changes = CONVERGED, 1, EMPTY_TRACE["change"]
+            status, n_iter, changes = CONVERGED_STATUS, 1, EMPTY_TRACE["change"]
         else:
             done = add_rows_by_ep(*arguments, replace(self.options, job=job), self.threads, self.features)
             self.information, status, n_iter = done.information, done.status, done.n_iter
-            changes = read_only(done.changes)
-        status = self.search_status if status == CONVERGED else status
+            changes = make_read_only(done.changes)
+        status = self.search_status if status == CONVERGED_STATUS else status
         message, check = self._check_predictions(before, learn or scales)
-        change = 0.0 if status == self.search_status != CONVERGED else float(np.append(np.inf, changes)[-1])
+        change = 0.0 if status == self.search_status != CONVERGED_STATUS else float(np.append(np.inf, changes)[-1])
         number, n = now.n_updates + 1, now.n_samples + rows.n
         new = now.after(
             rows=rows.n,
@@ -160,7 +160,7 @@ class Update:
             old, basis.Z, rows, model, covariance, scales, self.threads,
             pooled=self.uniform, choose=choose_again, options=options, job=self.options.job,
         )  # fmt: skip
-        self.learning = {name: read_only(values) for name, values in learnt.trace.items()}
+        self.learning = {name: make_read_only(values) for name, values in learnt.trace.items()}
         self.model = learnt.optimum
         self.basis = InducingBasis.of(learnt.optimum.covariance, learnt.Z, model.jitter, self.threads)
         if fresh:
@@ -211,7 +211,7 @@ def take_rows_in(state, X, observations, learn, run):
     digest = join_digests(now.digest, ObservationDigest.of(rows.y, new.model.likelihood))
     state._now = replace(new, digest=digest)
     warn_of_surprise(message)
-    if new.status not in (CONVERGED, update.search_status):  # the search has given its own warning
+    if new.status not in (CONVERGED_STATUS, update.search_status):  # the search has given its own warning
         change = np.append(np.inf, new.trace["change"])[-1]
         warn_unconverged(new.status, change, run.tol, run.max_iter)
     return state

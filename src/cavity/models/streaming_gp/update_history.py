@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED_STATUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class History:
 
     def with_end(self, update, n_samples, status, change):
         """Return the history after an update that ended like that."""
-        return self if status == CONVERGED else self._with(Unconverged(update, n_samples, status, change))
+        return self if status == CONVERGED_STATUS else self._with(Unconverged(update, n_samples, status, change))
 
     def _with(self, other):
         worst = max((self.worst, other), key=lambda update: -1.0 if update is None else update.change)

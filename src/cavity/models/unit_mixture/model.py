@@ -20,8 +20,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import name_of
-from cavity.base.frozen import put
-from cavity.base.names import Public
+from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
@@ -98,19 +98,19 @@ class UnitMixture(Public):
     learn: str | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        k = arrays.integer(self.n_components, "n_components", low=1)
+        k = arrays.check_integer(self.n_components, "n_components", low=1)
         check_room(k, 1)
         for name in ("prior_mean", "prior_variance"):
-            values = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
+            values = arrays.check_finite_array(getattr(self, name), name, ndim=(0, 1))
             if values.ndim == 1 and values.shape != (k,):
                 raise ValueError(f"{name} must be a number or one for each of the {k} components, got {values.shape}")
-            put(self, **{name: arrays.as_tuple(values)})
+            set_fields(self, **{name: arrays.to_tuple(values)})
         if np.any(np.asarray(self.prior_variance) <= LEAST_TO_INVERT):
             what = f"must be positive, above {LEAST_TO_INVERT:g}, got {self.prior_variance}"
-            raise arrays.wrong("prior_variance", what)
-        noise = arrays.number(self.noise_variance, "noise_variance", low=LEAST_TO_INVERT)
+            raise arrays.error_of("prior_variance", what)
+        noise = arrays.check_number(self.noise_variance, "noise_variance", low=LEAST_TO_INVERT)
         weights = None if self.weights is None else _check_weights(self.weights, k)
-        put(self, n_components=k, noise_variance=noise, weights=weights, learn=_check_learn(self.learn))
+        set_fields(self, n_components=k, noise_variance=noise, weights=weights, learn=_check_learn(self.learn))
         if "prior_variance" in self.learn and isinstance(self.prior_variance, tuple):
             raise ValueError("learn='prior_variance' estimates one variance for all components; give one to start from")
 
@@ -328,7 +328,7 @@ class UnitMixture(Public):
 
 
 def _check_weights(weights, k):
-    array = arrays.finite_array(weights, "weights", ndim=(1,))
+    array = arrays.check_finite_array(weights, "weights", ndim=(1,))
     if array.shape != (k,) or np.any(array <= 0):
         raise ValueError(f"weights must be {k} positive numbers, one per component, got {array}")
     if np.max(array) <= 1.0 and abs(np.sum(array) - 1.0) <= k * EPSILON_64:
@@ -348,5 +348,5 @@ def _check_learn(learn):
         raise TypeError(
             f"learn must be a tuple of names out of {', '.join(map(repr, LEARNABLE_SETTINGS))}, got {learn!r}"
         )
-    chosen = {arrays.choice(name, "learn", LEARNABLE_SETTINGS) for name in names}
+    chosen = {arrays.check_choice(name, "learn", LEARNABLE_SETTINGS) for name in names}
     return tuple(name for name in LEARNABLE_SETTINGS if name in chosen)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
-from cavity.base.frames import in_order
-from cavity.base.lazy import special
-from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, integer, names, saved
-from cavity.base.results import Summarized, VariationalPosterior, counted
-from cavity.base.summary import gaussian, values_table
+from cavity.base.errors import check_within_range
+from cavity.base.frames import order_columns
+from cavity.base.lazy_scipy import special
+from cavity.base.records import POSITIVE_REAL, REAL_LISTS, Array, Nullable, integer, names, saved
+from cavity.base.results import SummaryMixin, VariationalPosterior, format_count
+from cavity.base.summary import make_gaussian_marginals, tabulate_estimates
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.models.unit_mixture.sweep import MIN_WEIGHT, compute_responsibilities
 from cavity.runs import merge
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 MODEL_SETTINGS = {  # settings in files
     "n_components": integer(1, "K"),
-    "prior_variance": NUMBERS,
-    "prior_mean": NUMBERS,
-    "noise_variance": POSITIVE,
-    "weights": Nullable(NUMBERS),
+    "prior_variance": REAL_LISTS,
+    "prior_mean": REAL_LISTS,
+    "noise_variance": POSITIVE_REAL,
+    "weights": Nullable(REAL_LISTS),
     "learn": names(),
 }
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class UnitMixturePosterior(Summarized, VariationalPosterior):
+class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
     """The approximate posterior of a `UnitMixture` fit.
 
     Attributes
@@ -79,7 +79,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
     variance: FloatArray = field(metadata=saved(Array("K", "positive")))
     weights: FloatArray = field(metadata=saved(Array("K", "shares")))
     counts: FloatArray = field(metadata=saved(Array("K")))
-    noise_variance: float = field(metadata=saved(POSITIVE))
+    noise_variance: float = field(metadata=saved(POSITIVE_REAL))
     prior_variance: FloatOrArray = field(metadata=saved(Array("() | K", "positive")))
     n_samples: int = field(metadata=saved(integer(1)))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))
@@ -162,7 +162,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
             with np.errstate(over="ignore"):  # a point may be too far from some components, but not from all
                 terms = -0.5 * (points[start:stop, None] - self.mean) ** 2 / spread - 0.5 * np.log(2 * np.pi * spread)
             result[start:stop] = special.logsumexp(terms, b=self.weights, axis=1)
-        return within_range(result, "log_density: values")
+        return check_within_range(result, "log_density: values")
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw new observations from the posterior predictive distribution.
@@ -179,7 +179,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         ndarray (n,)
             The draws, independent of each other given the posterior.
         """
-        n, generator = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        n, generator = arrays.check_integer(n, "n", low=0), arrays.make_generator(rng)
         component = generator.choice(len(self.mean), size=n, p=self.weights)
         spread = np.sqrt(self.noise_variance + self.variance)
         return generator.normal(self.mean[component], spread[component])
@@ -210,7 +210,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         weights = np.maximum(self.weights, MIN_WEIGHT)  # learnt ones fall to zero
         known = {"prior_mean": self.mean, "prior_variance": self.variance, "noise_variance": self.noise_variance}
         model = replace(self.model, weights=weights, learn=(), **known)
-        new = model.fit(in_order(y, self.columns, "y"), **{"initial_means": self.mean, **options})
+        new = model.fit(order_columns(y, self.columns, "y"), **{"initial_means": self.mean, **options})
         n_samples, counts = self.n_samples + new.n_samples, self.counts + new.counts
         return replace(new, n_samples=n_samples, counts=counts, columns=self.columns or new.columns)
 
@@ -218,18 +218,18 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         """Those of the means of the components."""
         column = "" if self.columns is None else f", {self.columns[0]}"
         names = tuple(f"mean[{k}{column}]" for k in range(len(self.mean)))
-        return gaussian(names, self.mean, np.sqrt(self.variance))
+        return make_gaussian_marginals(names, self.mean, np.sqrt(self.variance))
 
     def _below(self, level):
         """The table of what is no random variable here."""
         names = [f"weight[{k}]" for k in range(len(self.mean))]
-        return values_table("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
+        return tabulate_estimates("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
     def _points(self, y):
-        return Dataset.open(in_order(y, self.columns, "y"), name="y").vector()
+        return Dataset.open(order_columns(y, self.columns, "y"), name="y").vector()
 
     def __repr__(self) -> str:
-        title = f"UnitMixturePosterior: {self.n_samples} points, {counted(len(self.mean), 'component')}"
+        title = f"UnitMixturePosterior: {self.n_samples} points, {format_count(len(self.mean), 'component')}"
         noise = f"{self.noise_variance:.6g}"
         return self._described(title, mean=self.mean, weights=self.weights, noise_variance=noise)
 

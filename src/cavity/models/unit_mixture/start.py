@@ -20,7 +20,7 @@ def check_means(means, model):
     """Return initial means, equal ones set apart, or None."""
     if means is None:
         return None
-    values = np.atleast_1d(arrays.finite_array(means, "initial_means", ndim=(0, 1)))
+    values = np.atleast_1d(arrays.check_finite_array(means, "initial_means", ndim=(0, 1)))
     if values.shape != (model.n_components,):
         wanted = f"{model.n_components} number(s), one for each component"
         raise ValueError(f"initial_means must be {wanted}, got shape {values.shape}")
@@ -39,7 +39,7 @@ def check_extent(model, source, threads, means):
 
 def check_minibatch(batch, name, model, means):
     """Return a minibatch of a stream as float64, checked."""
-    array = arrays.data_array(batch, name, ndim=(1,)).astype(np.float64)
+    array = arrays.check_data_array(batch, name, ndim=(1,)).astype(np.float64)
     check_reach(model, np.min(array), np.max(array), means)
     return array
 
@@ -56,7 +56,7 @@ def check_reach(model, low, high, initial_means):
         variance = np.min(getattr(model, name))
         if least > variance:
             message = f"must be above {least:g} for data and means that span {distance:g}, got {variance:g}"
-            raise arrays.wrong(name, message)
+            raise arrays.error_of(name, message)
 
 
 def warn_of_units(sample, posterior):

@@ -198,10 +198,10 @@ class GaussianProcessClassifier(Classifier, Estimator):
 
     def _check_settings(self):
         check_settings(self)
-        arrays.choice(self.likelihood, "likelihood", tuple(LIKELIHOOD_BY_NAME))
-        arrays.integer(self.max_iter_predict, "max_iter_predict", low=1)
-        arrays.flag(self.warm_start, "warm_start")
-        arrays.choice(self.multi_class, "multi_class", tuple(MULTI_CLASS))
+        arrays.check_choice(self.likelihood, "likelihood", tuple(LIKELIHOOD_BY_NAME))
+        arrays.check_integer(self.max_iter_predict, "max_iter_predict", low=1)
+        arrays.check_flag(self.warm_start, "warm_start")
+        arrays.check_choice(self.multi_class, "multi_class", tuple(MULTI_CLASS))
 
     def _models(self):
         """Return the classifiers of two classes."""

@@ -52,7 +52,7 @@ class Regression:
 
 def allocate_matrix(n):
     """Return the matrix of n rows that `regress` needs; MemoryError, which says where to turn, if there is no room."""
-    return arrays.matrix((n, n), "the covariance matrix", MANY_ROWS_ADVICE)
+    return arrays.allocate_matrix((n, n), "the covariance matrix", MANY_ROWS_ADVICE)
 
 
 def regress(covariance, X, noise, Y, buffer):

@@ -28,9 +28,9 @@ def check_settings(estimator):
     if estimator.kernel is not None:
         own_kernels.check_kernel(estimator.kernel)
     if estimator.optimizer is not None and not callable(estimator.optimizer):
-        arrays.choice(estimator.optimizer, "optimizer", ("fmin_l_bfgs_b",))
-    arrays.integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
-    arrays.flag(estimator.copy_X_train, "copy_X_train")
+        arrays.check_choice(estimator.optimizer, "optimizer", ("fmin_l_bfgs_b",))
+    arrays.check_integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
+    arrays.check_flag(estimator.copy_X_train, "copy_X_train")
     is_verbose(estimator)
 
 
@@ -92,7 +92,7 @@ class Learner(Estimator):
             if eval_gradient:
                 raise ValueError("Gradient can only be evaluated for theta!=None; pass theta, such as kernel_.theta")
             return self.log_marginal_likelihood_value_
-        theta = arrays.finite_array(theta, "theta", ndim=(1,))
+        theta = arrays.check_finite_array(theta, "theta", ndim=(1,))
         kernel = own_kernels.with_theta(self.kernel_, theta)
         if not clone_kernel:
             self.kernel_ = kernel
@@ -129,7 +129,7 @@ class Learner(Estimator):
         """Return the links of the kernel with another theta."""
         if isinstance(self.kernel_, Covariance):
             return replace(linked, covariance=linked.covariance.with_log_parameters(theta))
-        return linked.at(arrays.shaped(theta, "theta", (linked.n_theta,)))
+        return linked.at(arrays.check_shaped(theta, "theta", (linked.n_theta,)))
 
     def _descend(self, linked, start, bounds, job):
         """Return where a run of the optimizer from a start ended, and the loss there; the job hears of evaluations."""

@@ -172,9 +172,9 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
 
     def _check_settings(self):
         check_settings(self)
-        arrays.flag(self.normalize_y, "normalize_y")
+        arrays.check_flag(self.normalize_y, "normalize_y")
         if self.n_targets is not None:
-            arrays.integer(self.n_targets, "n_targets", low=1)
+            arrays.check_integer(self.n_targets, "n_targets", low=1)
 
     def _keep_rows(self, X, y):
         """Set the attributes of the training data."""
@@ -184,7 +184,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
                 "The number of targets seen in `y` is different from the parameter `n_targets`. "
                 f"Got {found} != {self.n_targets}."
             )
-        noise = arrays.finite_array(self.alpha, "alpha", ndim=(0, 1))
+        noise = arrays.check_finite_array(self.alpha, "alpha", ndim=(0, 1))
         if noise.size not in (1, len(y)):
             raise ValueError(
                 f"alpha must be a scalar or an array with same number of entries as y. ({noise.size} != {len(y)})"
@@ -250,7 +250,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         if self.kernel_ is not fitted.kernel:  # it was replaced
             fitted = FittedRows(self.kernel_, kernels.link_kernel(self.kernel_, X.shape[1]), self.X_train_)
         if with_cov:
-            cross = arrays.matrix((len(X), len(self.X_train_)), "the matrix of covariances")
+            cross = arrays.allocate_matrix((len(X), len(self.X_train_)), "the matrix of covariances")
             fitted.cross(X, cross)
             mean = cross @ self.alpha_
             known = exact.solve_cross(self.L_, cross)

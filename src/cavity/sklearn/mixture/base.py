@@ -119,13 +119,13 @@ class MixtureEstimator(DensityMixin, Estimator):
 
     def _check_settings(self):
         """Raise ValueError or TypeError for a setting outside its domain."""
-        arrays.choice(self.covariance_type, "covariance_type", COVARIANCE_TYPES)
-        arrays.choice(self.init_params, "init_params", INIT_METHODS)
+        arrays.check_choice(self.covariance_type, "covariance_type", COVARIANCE_TYPES)
+        arrays.check_choice(self.init_params, "init_params", INIT_METHODS)
         threads_of(self.n_threads)
         for name in ("n_components", "max_iter", "n_init", "verbose_interval"):
-            arrays.integer(getattr(self, name), name, low=0 if name == "max_iter" else 1)
+            arrays.check_integer(getattr(self, name), name, low=0 if name == "max_iter" else 1)
         for name in ("tol", "reg_covar"):
-            arrays.number(getattr(self, name), name, low=0, closed_low=True)
+            arrays.check_number(getattr(self, name), name, low=0, closed_low=True)
 
     def _checked_rows(self, X, sample_weight, least, **options):
         """Return X and weights (or None) without the rows of weight zero, after the settings; `least` rows or more."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
-from cavity.base.loop import MAX_ITER
+from cavity.base.loop import MAX_ITER_STATUS
 from cavity.base.types import ArrayLike
 from cavity.jobs.job import Job
 from cavity.mean_field import engine
@@ -180,7 +180,9 @@ class BayesianGaussianMixture(MixtureEstimator):
 
     def _check_settings(self):
         super()._check_settings()
-        arrays.choice(self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHT_PRIORS))
+        arrays.check_choice(
+            self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHT_PRIORS)
+        )
         priors.check_numbers(self)
 
     def _process(self):
@@ -242,7 +244,7 @@ class BayesianGaussianMixture(MixtureEstimator):
     def _climb(self, sweeps, start, report):
         """Return how coordinate ascent ended; report(n_iter, bound) hears of every pass."""
         if self.max_iter == 0:
-            nothing_done = dict(elbo=-np.inf, status=MAX_ITER, n_iter=0, trace={"elbo": np.empty(0)})
+            nothing_done = dict(elbo=-np.inf, status=MAX_ITER_STATUS, n_iter=0, trace={"elbo": np.empty(0)})
             nothing_done |= dict(contraction=np.nan, predicted_gap=np.inf)
             return engine.MeanFieldFit(state=start, image=start, **nothing_done)
         tol = self.tol / sweeps.n_samples

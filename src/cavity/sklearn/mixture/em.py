@@ -18,7 +18,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import warn
-from cavity.base.triangles import inverse_lower
+from cavity.base.triangles import invert_lower
 from cavity.models.mixture.e_step import EStep
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.rows import open_rows
@@ -125,7 +125,7 @@ def factor_precisions(covariance, covariance_type):
             return np.array([_factor_precision(each) for each in covariance])
         if covariance_type == "tied":
             return _factor_precision(covariance)
-        arrays.positive_array(covariance, "covariance")
+        arrays.check_positive_array(covariance, "covariance")
     except ValueError as error:
         raise CollapsedError(
             "Fitting the mixture model failed because some components have ill-defined empirical covariance (for "
@@ -136,7 +136,7 @@ def factor_precisions(covariance, covariance_type):
 
 
 def _factor_precision(covariance):
-    return inverse_lower(arrays.cholesky(covariance, "covariance")).T
+    return invert_lower(arrays.cholesky(covariance, "covariance")).T
 
 
 def factor_given_precisions(precision, covariance_type):
@@ -157,7 +157,7 @@ def covariances_of(root, covariance_type):
     """Return the covariances of these factors."""
     if not is_full(covariance_type):
         return 1.0 / root**2
-    lower = np.array([inverse_lower(each.T) for each in root.reshape(-1, *root.shape[-2:])])
+    lower = np.array([invert_lower(each.T) for each in root.reshape(-1, *root.shape[-2:])])
     return (lower @ np.swapaxes(lower, -1, -2)).reshape(root.shape)
 
 

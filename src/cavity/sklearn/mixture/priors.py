@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
+from cavity.base.errors import check_within_range
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.rows import compute_moments
 from cavity.sklearn import checks
@@ -13,7 +13,7 @@ def check_numbers(settings):
     """Raise ValueError or TypeError for a number outside its domain, whatever the rows."""
     for name in ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior"):
         if getattr(settings, name) is not None:
-            arrays.number(getattr(settings, name), name, low=0)
+            arrays.check_number(getattr(settings, name), name, low=0)
 
 
 def resolve_priors(settings, data, threads):
@@ -50,6 +50,6 @@ def _from_rows(mean, square, kind, data, threads):
                 "covariance_prior=None is the covariance of X, which needs weights that sum to more than one, got "
                 f"{data.n_samples:g}; give covariance_prior"
             )
-        within_range(found_square, "the squares of X")
+        check_within_range(found_square, "the squares of X")
         square = np.mean(found_square) if kind == "spherical" else found_square
     return found_mean if mean is None else mean, square

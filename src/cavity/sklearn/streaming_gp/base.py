@@ -45,9 +45,9 @@ class Streaming(Estimator):
         """Return checked rows, targets and weights, after the settings that the model does not check."""
         if reset and self.kernel is not None:
             own_kernels.check_kernel(self.kernel)
-        arrays.number(self.power, "power", low=self._least_power, high=1, closed_low=True, closed_high=True)
+        arrays.check_number(self.power, "power", low=self._least_power, high=1, closed_low=True, closed_high=True)
         if not isinstance(self.learn, bool | np.bool_):
-            arrays.choice(self.learn, "learn, unless it is True or False,", ("first",))
+            arrays.check_choice(self.learn, "learn, unless it is True or False,", ("first",))
         return check_rows(self, X, y, sample_weight, dtype=np.float64, reset=reset, **options)
 
     def _parts(self, n_features, alpha=0.0):
@@ -74,5 +74,5 @@ class Streaming(Estimator):
             for kernel in kernels:
                 own_kernels.warn_at_bounds(kernel)
         self.n_samples_seen_: int = batch.n + (0 if first else self.n_samples_seen_)
-        self.information_lost_ = float(arrays.added(state.information_lost for state in states))
+        self.information_lost_ = float(arrays.add_in_order(state.information_lost for state in states))
         self.converged_: bool = all(state.converged for state in states)

@@ -190,7 +190,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         return self
 
     def _checked(self, X, y, sample_weight, reset):
-        arrays.choice(self.likelihood, "likelihood", tuple(LIKELIHOOD_BY_NAME))
+        arrays.check_choice(self.likelihood, "likelihood", tuple(LIKELIHOOD_BY_NAME))
         return super()._checked(X, y, sample_weight, reset=reset)
 
     def _take(self, X, y, weight, classes, states):
@@ -215,7 +215,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         if learn.any():
             kernels = [parts.with_values(state.model.covariance) for state in found]
         self._set_states(found, batch, not states, kernels, learn.any())
-        self.log_bound_: float = float(arrays.added(state.log_bound for state in found))
+        self.log_bound_: float = float(arrays.add_in_order(state.log_bound for state in found))
 
     def _log_probabilities(self, X):
         X = self._new_rows(X)

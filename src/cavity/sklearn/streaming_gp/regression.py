@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.base import arrays
-from cavity.base.errors import within_range
+from cavity.base.errors import check_within_range
 from cavity.base.types import ArrayLike
 from cavity.likelihoods import Gaussian
 from cavity.sklearn.base import Regressor
@@ -195,8 +195,8 @@ class StreamingGPRegressor(Regressor, Streaming):
         return self
 
     def _checked(self, X, y, sample_weight, reset):
-        arrays.number(self.alpha, "alpha", low=0, closed_low=True)
-        arrays.flag(self.normalize_y, "normalize_y")
+        arrays.check_number(self.alpha, "alpha", low=0, closed_low=True)
+        arrays.check_flag(self.normalize_y, "normalize_y")
         X, y, weight = super()._checked(X, y, sample_weight, reset=reset, y_numeric=True)
         return Batch.of(X, y.astype(np.float64, copy=False), weight)
 
@@ -234,7 +234,7 @@ class StreamingGPRegressor(Regressor, Streaming):
             raise ValueError("alpha must be positive where the kernel has no white noise, got 0")
         centre, spread = centre_and_scale(batch.y, batch.weight) if self.normalize_y else (0.0, 1.0)
         with np.errstate(over="ignore"):
-            within_range(np.square(spread), "the squares of y")
+            check_within_range(np.square(spread), "the squares of y")
         return parts, float(centre), float(spread)
 
     def _moments(self, X, with_std, with_cov):

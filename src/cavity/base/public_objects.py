@@ -7,9 +7,9 @@ from typing import Any
 from cavity.base.argument_names import explain_arguments
 
 ROWS_SHOWN = 8  # of a summary below a posterior in a notebook
-LONGEST = 300  # characters of a setting
-LEFT = ' style="text-align: left"'  # notebooks put the cells of tables to the right
-TITLE = ' style="text-align: left; white-space: nowrap"'
+MAX_SETTING_CHARACTERS = 300  # characters of a setting
+LEFT_STYLE = ' style="text-align: left"'  # notebooks put the cells of tables to the right
+TITLE_STYLE = ' style="text-align: left; white-space: nowrap"'
 
 
 class Public:
@@ -59,11 +59,11 @@ def _table(title, rows):
     """Return a table of names and values in HTML, without colors of its own: pages are light or dark."""
     from html import escape
 
-    lines = [f"<table><caption{TITLE}>{escape(title)}</caption><tbody>"]
+    lines = [f"<table><caption{TITLE_STYLE}>{escape(title)}</caption><tbody>"]
     for name, value, chosen in rows:
-        value = escape(value if len(value) <= LONGEST else f"{value[:LONGEST]}…")
+        value = escape(value if len(value) <= MAX_SETTING_CHARACTERS else f"{value[:MAX_SETTING_CHARACTERS]}…")
         value = f"<b>{value}</b>" if chosen else value
-        lines.append(f"<tr><th{LEFT}>{escape(name)}</th><td{LEFT}>{value}</td></tr>")
+        lines.append(f"<tr><th{LEFT_STYLE}>{escape(name)}</th><td{LEFT_STYLE}>{value}</td></tr>")
     return "".join([*lines, "</tbody></table>"])
 
 

@@ -6,25 +6,25 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.names import Public
+from cavity.base.public_objects import Public
 
 
-def put(record, **values):
+def set_fields(record, **values):
     """Set fields of a frozen record that is being made."""
     for name, value in values.items():
         object.__setattr__(record, name, value)
 
 
-def unchecked(record, **values):
+def replace_unchecked(record, **values):
     """Return a frozen record with some other values, which are not checked: those that stay were."""
     new = object.__new__(type(record))
-    put(new, **{field.name: getattr(record, field.name) for field in fields(record)} | values)
+    set_fields(new, **{field.name: getattr(record, field.name) for field in fields(record)} | values)
     return new
 
 
 def check_positive(record, *names):
     """Check that fields of a frozen record that is being made are positive numbers."""
-    put(record, **{name: arrays.number(getattr(record, name), name, low=0) for name in names})
+    set_fields(record, **{name: arrays.check_number(getattr(record, name), name, low=0) for name in names})
 
 
 class Frozen(Public):
@@ -39,7 +39,7 @@ class Frozen(Public):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return all(map(_alike, _compared(self), _compared(other)))
+        return all(map(_are_equal, _compared(self), _compared(other)))
 
     def __hash__(self) -> int:
         return hash((type(self), *map(_hashable, _compared(self))))
@@ -50,7 +50,7 @@ class Frozen(Public):
             return super().__reduce_ex__(protocol)
         state = self.__getstate__()
         frozen = {place for place, array in _arrays_in(state) if not array.flags.writeable}
-        return _restored, (type(self), state, frozen)
+        return _restore, (type(self), state, frozen)
 
 
 def _compared(record):
@@ -58,14 +58,14 @@ def _compared(record):
     return [getattr(record, each.name) for each in fields(record) if each.compare]
 
 
-def _alike(a, b):
+def _are_equal(a, b):
     """Whether two values of a field are equal."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.array_equal(a, b)
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_alike, a, b))
+        return len(a) == len(b) and all(map(_are_equal, a, b))
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_alike(value, b[name]) for name, value in a.items())
+        return a.keys() == b.keys() and all(_are_equal(value, b[name]) for name, value in a.items())
     return bool(a == b)
 
 
@@ -78,7 +78,7 @@ def _hashable(value):
     return tuple(map(_hashable, value)) if isinstance(value, tuple) else value
 
 
-def _restored(cls, state, frozen):
+def _restore(cls, state, frozen):
     """Return a record of a class in that state, its arrays at the places in `frozen` read-only."""
     for place, array in _arrays_in(state):
         if place in frozen:

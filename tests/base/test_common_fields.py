@@ -13,11 +13,11 @@ FRAME = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "low": [0.0, 1.0, 2.0, 3.0], "h
 
 def test_what_is_kept_comes_back():
     posterior = GLM(Interval(), prior_variance=1.0).fit(FRAME, ["low", "high"])
-    again = saved.rebuilt(posterior.kind, *posterior.to_arrays())
+    again = saved.rebuild(posterior.kind, *posterior.to_arrays())
     assert again.roles == {"y": ("low", "high")}
     assert (again.columns, again.classes) == (("x",), None)
     posterior = GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], [3, 1.5, 3, 1.5])
-    assert saved.rebuilt(posterior.kind, *posterior.to_arrays()).classes == (1.5, 3)
+    assert saved.rebuild(posterior.kind, *posterior.to_arrays()).classes == (1.5, 3)
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_what_is_kept_comes_back():
 def test_what_is_no_name_is_refused(change, message):
     arrays, settings = GLM(Probit(), prior_variance=1.0).fit(FRAME[["x"]], np.array([0, 1, 0, 1])).to_arrays()
     with pytest.raises(ValueError, match=message):
-        saved.rebuilt("glm", arrays, settings | change)
+        saved.rebuild("glm", arrays, settings | change)

@@ -9,18 +9,18 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 
-from cavity.base.frozen import put
+from cavity.base.frozen_dataclasses import set_fields
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class EncodedValue:
     """What `apart` returned, and the arrays: a value of which nobody knows the classes yet."""
 
     told: object
     arrays: dict
 
 
-def apart(value, arrays, known=None):
+def encode(value, arrays, known=None):
     """Return a value as JSON has it; arrays go where they are told to, each once.
 
     Parameters
@@ -47,19 +47,19 @@ def apart(value, arrays, known=None):
         case None | bool() | int() | float() | str():
             return value
         case tuple():
-            return {"tuple": [apart(each, arrays, known) for each in value]}
+            return {"tuple": [encode(each, arrays, known) for each in value]}
         case list():
-            return [apart(each, arrays, known) for each in value]
+            return [encode(each, arrays, known) for each in value]
         case dict():
-            return {"dict": {name: apart(each, arrays, known) for name, each in value.items()}}
-        case Stored():
+            return {"dict": {name: encode(each, arrays, known) for name, each in value.items()}}
+        case EncodedValue():
             return _renumbered(value.told, value.arrays, arrays, known)
         case _ if hasattr(value, "__array__"):  # numbers in a file, which become an array when they are written
             return {"array": _number(value, arrays, known)}
     if not is_dataclass(value):
         raise TypeError(f"a {type(value).__name__} cannot be kept")
     kept = [each.name for each in fields(value) if each.metadata.get("kept", True)]
-    parts = {name: apart(getattr(value, name), arrays, known) for name in kept}
+    parts = {name: encode(getattr(value, name), arrays, known) for name in kept}
     return {"record": type(value).__name__, "fields": parts}
 
 
@@ -88,7 +88,7 @@ def _renumbered(told, old, arrays, known):
     return told
 
 
-def together(told, arrays, classes):
+def decode(told, arrays, classes):
     """Return what `apart` took apart.
 
     Parameters
@@ -113,21 +113,21 @@ def together(told, arrays, classes):
                 arrays[name].flags.writeable = False
             return arrays[name]
         case {"tuple": values}:
-            return tuple(together(each, arrays, classes) for each in values)
+            return tuple(decode(each, arrays, classes) for each in values)
         case {"dict": values}:
-            return {name: together(each, arrays, classes) for name, each in values.items()}
+            return {name: decode(each, arrays, classes) for name, each in values.items()}
         case {"record": name, "fields": parts}:
             record = object.__new__(classes[name])
             for each in fields(classes[name]):
                 known = each.name in parts
-                put(record, **{each.name: together(parts[each.name], arrays, classes) if known else each.default})
+                set_fields(record, **{each.name: decode(parts[each.name], arrays, classes) if known else each.default})
             return record
         case list():
-            return [together(each, arrays, classes) for each in told]
+            return [decode(each, arrays, classes) for each in told]
     return told
 
 
-def classes_in(*values):
+def collect_classes(*values):
     """Return the classes of all records in some values, and those that are given themselves, by their names.
 
     Parameters
@@ -146,7 +146,7 @@ def classes_in(*values):
             found[value.__name__] = value
         elif is_dataclass(value):
             found[type(value).__name__] = type(value)
-            found |= classes_in(*(getattr(value, each.name) for each in fields(value)))
+            found |= collect_classes(*(getattr(value, each.name) for each in fields(value)))
         elif isinstance(value, tuple | list | dict):
-            found |= classes_in(*(value.values() if isinstance(value, dict) else value))
+            found |= collect_classes(*(value.values() if isinstance(value, dict) else value))
     return found

@@ -6,17 +6,17 @@ import numpy as np
 
 from cavity.base.constants import MAD_TO_SD
 
-NUMBERS_TOGETHER = 1 << 20  # that are converted at a time
+NUMBERS_PER_BLOCK = 1 << 20  # that are converted at a time
 
 
-def _each(X, step):
+def _iterate_blocks(X, step):
     """Yield (slice, rows) of an array, float64, so many rows at a time."""
     for start in range(0, len(X), step):
         part = slice(start, start + step)
         yield part, np.asarray(X[part], dtype=np.float64, order="C")
 
 
-def block_sum(x, unit, middle, ends, weights=None):
+def sum_block(x, unit, middle, ends, weights=None):
     """Return the weighted sum of x/unit over rows; about a middle, that of squares, and 1.0 where `_reach_inside`.
 
     Parameters
@@ -41,10 +41,10 @@ def block_sum(x, unit, middle, ends, weights=None):
         values = np.subtract(values, middle, out=None if values is x else values)
         values *= values
     total = np.sum(values, axis=0) if weights is None else weights @ values
-    return total if middle is None else np.stack([total, _reach_inside(x, *ends)])
+    return total if middle is None else np.stack([total, _has_inner_values(x, *ends)])
 
 
-def _reach_inside(x, low, high):
+def _has_inner_values(x, low, high):
     """Return which columns of x have a value between the ends, a mask (D,); a few rows tell of most columns."""
     few = x[:: max(1, len(x) // 8)]
     mask = np.any((few > low) & (few < high), axis=0)
@@ -53,13 +53,13 @@ def _reach_inside(x, low, high):
     return mask
 
 
-def _sums(X, step, *about, weights, each_block):
+def _sum_blocks(X, step, *about, weights, each_block):
     """Yield the sums of blocks of so many rows in order."""
     for part, x in each_block(X, step):
-        yield block_sum(x, *about, None if weights is None else weights[part])
+        yield sum_block(x, *about, None if weights is None else weights[part])
 
 
-def column_scales(X, weights=None, each_block=_each, sums=None):
+def column_scales(X, weights=None, each_block=_iterate_blocks, sums=None):
     """Return the mean, the standard deviation and the scale of each column of an array.
 
     The scale is the standard deviation, but (b - a)/2 for a column of two values a < b, however rare one of them is:
@@ -74,7 +74,7 @@ def column_scales(X, weights=None, each_block=_each, sums=None):
     each_block : callable, optional
         each_block(X, step) yields (slice, rows) as float64 for rows that are no array.
     sums : callable, optional
-        sums(X, step, unit, middle, ends, weights) yields `block_sum` of the same blocks, for rows that are worked on
+        sums(X, step, unit, middle, ends, weights) yields `sum_block` of the same blocks, for rows that are worked on
         elsewhere.
 
     Returns
@@ -90,11 +90,11 @@ def column_scales(X, weights=None, each_block=_each, sums=None):
     unit[unit == 0] = 1.0
     total = len(X) if weights is None else np.sum(weights)
 
-    sums = partial(_sums, each_block=each_block) if sums is None else sums
+    sums = partial(_sum_blocks, each_block=each_block) if sums is None else sums
 
     def average(middle=None):
         added = 0.0
-        for one in sums(X, max(1, NUMBERS_TOGETHER // max(1, X.shape[1])), unit, middle, ends, weights=weights):
+        for one in sums(X, max(1, NUMBERS_PER_BLOCK // max(1, X.shape[1])), unit, middle, ends, weights=weights):
             added = added + one
         return added / total
 
@@ -131,8 +131,8 @@ def constant_columns(X, weights=None):
     if hasattr(X, "tocsr"):
         first, counts = np.zeros(X.shape[1]), np.zeros(X.shape[1], dtype=np.int64)
         first[X.indices[: X.indptr[1]]] = X.data[: X.indptr[1]]
-        for start in range(0, X.nnz, NUMBERS_TOGETHER):
-            part = slice(start, start + NUMBERS_TOGETHER)
+        for start in range(0, X.nnz, NUMBERS_PER_BLOCK):
+            part = slice(start, start + NUMBERS_PER_BLOCK)
             counts += np.bincount(X.indices[part][X.data[part] == first[X.indices[part]]], minlength=X.shape[1])
         return (counts == X.shape[0]) & (first != 0)
     first = np.asarray(X[0])

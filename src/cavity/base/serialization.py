@@ -12,7 +12,7 @@ import numpy as np
 from cavity.base.records import Made, Nullable
 
 
-def taken_apart(record, posterior):
+def serialize(record, posterior):
     """Return the arrays and the settings of a posterior, as its record says.
 
     Parameters
@@ -35,15 +35,15 @@ def taken_apart(record, posterior):
         for entry, form in table.items():
             name = entry.removesuffix("?")
             place = record.found_at(name)[0]
-            value = _at(formed if place[0] in formed else posterior, place)
+            value = _get_at(formed if place[0] in formed else posterior, place)
             if value is not None or isinstance(form, Nullable):
                 yield name, form, value
 
-    settings = {name: _written(value, form) for name, form, value in present(record.settings)}
+    settings = {name: _write_setting(value, form) for name, form, value in present(record.settings)}
     return {name: np.asarray(value) for name, _, value in present(record.table(settings))}, settings
 
 
-def _at(value, place):
+def _get_at(value, place):
     """Return what is at a place in a value, None if there is none."""
     for name in place:
         if value is None:
@@ -53,23 +53,26 @@ def _at(value, place):
     return value
 
 
-def _written(value, form):
+def _write_setting(value, form):
     """Return a setting as JSON has it."""
     match form:
         case Nullable():
             known = value is not None and (not isinstance(value, float) or np.isfinite(value))
-            return _written(value, form.form) if known else None
+            return _write_setting(value, form.form) if known else None
         case Made():
             return form.apart(value)
         case dict():
-            return {name.removesuffix("?"): _written(_at(value, [name.removesuffix("?")]), form[name]) for name in form}
+            return {
+                name.removesuffix("?"): _write_setting(_get_at(value, [name.removesuffix("?")]), form[name])
+                for name in form
+            }
     if isinstance(value, list | tuple):
-        return [_written(each, form) for each in value]
+        return [_write_setting(each, form) for each in value]
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
-def put_together(record, cls, model, arrays, settings):
-    """Return what `taken_apart` took apart.
+def deserialize(record, cls, model, arrays, settings):
+    """Return the posterior that `serialize` turned into arrays and settings.
 
     Parameters
     ----------
@@ -100,7 +103,7 @@ def put_together(record, cls, model, arrays, settings):
         tree["model"] = model(**{name: _plain(value) for name, value in tree["model"].items()})
     for name, (_, make) in record.forms.items():
         tree[name] = make(**tree[name])
-    return _made(cls, tree)
+    return _make(cls, tree)
 
 
 def _plain(value):
@@ -108,23 +111,25 @@ def _plain(value):
     return value.item() if isinstance(value, np.ndarray) and not value.ndim else value
 
 
-def _made(cls, tree):
+def _make(cls, tree):
     """Return an object of a class made of what its fields are to be."""
     if cls is dict:
         return tree
     if cls is tuple:
         return tuple(map(_plain, tree.values()))
     needed = [each.name for each in fields(cls) if each.default is MISSING] if is_dataclass(cls) else []
-    known = {name: {} if dict in _kinds(cls, name) else None for name in needed if name not in tree}
+    known = {name: {} if dict in _list_types(cls, name) else None for name in needed if name not in tree}
     for name, value in tree.items():
-        kinds = _kinds(cls, name) if isinstance(value, dict | list) else ()
+        kinds = _list_types(cls, name) if isinstance(value, dict | list) else ()
         if isinstance(value, dict):
-            value = _made(min((kind for kind in kinds if kind is not type(None)), key=partial(_apart, value)), value)
+            value = _make(
+                min((kind for kind in kinds if kind is not type(None)), key=partial(_count_other_fields, value)), value
+            )
         known[name] = tuple(value) if isinstance(value, list) and tuple in kinds else _plain(value)
     return cls(**known)
 
 
-def _kinds(cls, name):
+def _list_types(cls, name):
     """Return the classes that a field of a dataclass may be of, by its annotation; those of a union one by one."""
     owner = next((base for base in cls.__mro__ if name in get_annotations(base)), None)
     if owner is None:
@@ -135,6 +140,6 @@ def _kinds(cls, name):
     return tuple(get_origin(option) or option for option in options)
 
 
-def _apart(tree, kind):
+def _count_other_fields(tree, kind):
     """Return how many fields a dataclass has more than a tree has entries."""
     return len({f.name for f in fields(kind)} ^ {*tree}) if is_dataclass(kind) else 0

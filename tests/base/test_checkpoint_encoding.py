@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cavity import distributions
-from cavity.base.snapshots import Stored, apart, classes_in, together
+from cavity.base.checkpoint_encoding import EncodedValue, collect_classes, decode, encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +42,21 @@ def bits(value):
 @pytest.mark.parametrize("kind", VALUES)
 def test_every_bit_comes_back(kind):
     value, arrays, others = VALUES[kind], {}, {"0": np.zeros(1)}
-    told = json.loads(json.dumps(apart(value, arrays)))
-    assert bits(together(told, arrays, classes_in(value))) == bits(value)
-    again = json.loads(json.dumps(apart(Stored(told, arrays), others)))
-    assert bits(together(again, others, classes_in(value))) == bits(value)
+    told = json.loads(json.dumps(encode(value, arrays)))
+    assert bits(decode(told, arrays, collect_classes(value))) == bits(value)
+    again = json.loads(json.dumps(encode(EncodedValue(told, arrays), others)))
+    assert bits(decode(again, others, collect_classes(value))) == bits(value)
 
 
 def test_an_array_in_two_places_is_kept_once():
     array, arrays = np.arange(3.0), {}
-    told = apart([array, (array, array.copy())], arrays)
+    told = encode([array, (array, array.copy())], arrays)
     assert len(arrays) == 2
-    first, (second, third) = together(told, arrays, {})
+    first, (second, third) = decode(told, arrays, {})
     assert first is second
     assert first is not third
 
 
 def test_what_cannot_be_kept_is_named():
     with pytest.raises(TypeError, match="a object cannot be kept"):
-        apart([object()], {})
+        encode([object()], {})

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cavity.base import records, trees
+from cavity.base import records, serialization
 from cavity.base.records import Array, Nullable, Part, Record, record_of, saved
 
 
@@ -38,7 +38,11 @@ class Tree:
 TREE = Record(
     {"m": Array("()"), "leaf_x": Array("N"), "leaf_y?": Array("N"), "other_x?": Array("N")}
     | {"trace_a?": Array("a"), "pair_b?": Array("()"), "pair_c?": Array("()")},
-    {"names": Nullable(records.names()), "gap": Nullable(records.NUMBER, np.inf), "leaf?": {"word": records.TEXT}},
+    {
+        "names": Nullable(records.names()),
+        "gap": Nullable(records.FINITE_REAL, np.inf),
+        "leaf?": {"word": records.ANY_TEXT},
+    },
     places={"m": "model.m", "gap": "model.gap", "leaf_": "_leaf.", "leaf": "_leaf", "other_": "_other."}
     | {"pair_b": "pair.0", "pair_c": "pair.1"},
 )
@@ -54,11 +58,11 @@ def model_of(**settings):
 def test_trees_come_back(pair, leaf, gap):
     trace = {"a": np.arange(3.0)} if pair else {}
     tree = Tree(model_of(m=0.5, gap=gap), trace, pair, ("x", "y") if pair else None, leaf, None if pair else leaf)
-    arrays, settings = trees.taken_apart(TREE, tree)
+    arrays, settings = serialization.serialize(TREE, tree)
     assert settings["gap"] == (None if gap == np.inf else gap)
     assert ("leaf_y" in arrays) == (leaf.y is not None)
     arrays, settings = records.check(TREE, arrays, json.loads(json.dumps(settings)))
-    again = trees.put_together(TREE, Tree, model_of, arrays, settings)
+    again = serialization.deserialize(TREE, Tree, model_of, arrays, settings)
     assert (again.model, again.pair, again.names) == (tree.model, tree.pair, tree.names)
     assert again.trace.keys() == trace.keys()
     assert again._leaf.word == leaf.word
@@ -69,7 +73,7 @@ def test_trees_come_back(pair, leaf, gap):
 
 def test_a_part_is_of_the_class_that_has_its_fields():
     arrays = {"m": np.array(0.5), "leaf_x": np.ones(1), "leaf_z": np.zeros(1)}
-    again = trees.put_together(TREE, Tree, model_of, arrays, {"names": ["x"], "gap": 1.0})
+    again = serialization.deserialize(TREE, Tree, model_of, arrays, {"names": ["x"], "gap": 1.0})
     assert isinstance(again._leaf, Wide)
     assert isinstance(again.model.m, float)
     assert again.names == ("x",)
@@ -84,17 +88,17 @@ class Twig:
 
 @dataclass
 class Declared:
-    model: Any = field(metadata=saved(Part({"mean": Array("()"), "jitter?": records.NUMBER})))
+    model: Any = field(metadata=saved(Part({"mean": Array("()"), "jitter?": records.FINITE_REAL})))
     _twig: Twig = field(metadata=saved(Part(Twig, "state_")))
     trace: dict = field(metadata=saved(Part({"change?": Array("c")}, "trace_")))
     _root: np.ndarray = field(metadata=saved(Array("N N"), "root"))
     count: int = field(default=0, metadata=saved(records.integer()))
-    name: str = field(default="", metadata=saved(records.TEXT, "name"))
+    name: str = field(default="", metadata=saved(records.ANY_TEXT, "name"))
     digest: str | None = None
 
     record: ClassVar[Any] = Record(
         lambda settings: {"extra": Array("N"), **({"state_loo?": None} if settings["name"] == "short" else {})},
-        {"digest?": records.TEXT},
+        {"digest?": records.ANY_TEXT},
         places={"extra": "_twig.room"},
         order=("state_", "root", "", "trace_"),
     )
@@ -115,10 +119,10 @@ def test_what_fields_declare_comes_back(name):
     loo = None if name == "short" else np.array([np.nan, 1.0])
     tree = Declared(model_of(mean=0.5, jitter=0.1), Twig(np.ones(2), loo, np.zeros(2)), {}, np.eye(2), 3, name)
     record = record_of(Declared)
-    arrays, settings = trees.taken_apart(record, tree)
+    arrays, settings = serialization.serialize(record, tree)
     assert settings == {"jitter": 0.1, "count": 3, "name": name}
     arrays, settings = records.check(record, arrays, settings)
-    again = trees.put_together(record, Declared, model_of, arrays, settings)
+    again = serialization.deserialize(record, Declared, model_of, arrays, settings)
     assert (again.model, again.trace, again.count, again.name) == (tree.model, {}, 3, name)
     np.testing.assert_equal((again._twig.tau, again._twig.loo, again._twig.room), (np.ones(2), loo, np.zeros(2)))
     np.testing.assert_array_equal(again._root, np.eye(2))

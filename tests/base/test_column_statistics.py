@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 from support.tolerances import LOSSES, ROUNDING, SOLVES, SUMS
 
-from cavity.base.scales import column_scales, constant_columns, robust_spread, weighted_median
+from cavity.base.column_statistics import column_scales, constant_columns, robust_spread, weighted_median
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3)) * [1.0, 1e-3, 1e4] + [0.0, 5.0, -2e4]

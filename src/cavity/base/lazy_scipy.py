@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 AFTER_LOADING: list[Callable[[], object]] = []
 
 
-def _loaded(name):
+def _load(name):
     """Return a module by its name, imported if need be."""
     __import__(name)
     return sys.modules[name]
 
 
-class Lazy:
+class LazyModule:
     """What stands for a module until it is used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(_loaded(self._name), name)
+        found = getattr(_load(self._name), name)
         for call in AFTER_LOADING:
             call()
         setattr(self, name, found)
@@ -39,6 +39,6 @@ if TYPE_CHECKING:
     from scipy.linalg import blas as blas
     from scipy.linalg import lapack as lapack
 else:
-    special, linalg, optimize = Lazy("scipy.special"), Lazy("scipy.linalg"), Lazy("scipy.optimize")
-    sparse, stats = Lazy("scipy.sparse"), Lazy("scipy.stats")
-    blas, lapack = Lazy("scipy.linalg.blas"), Lazy("scipy.linalg.lapack")
+    special, linalg, optimize = LazyModule("scipy.special"), LazyModule("scipy.linalg"), LazyModule("scipy.optimize")
+    sparse, stats = LazyModule("scipy.sparse"), LazyModule("scipy.stats")
+    blas, lapack = LazyModule("scipy.linalg.blas"), LazyModule("scipy.linalg.lapack")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cavity.base.frozen import check_positive, put, unchecked
+from cavity.base.frozen_dataclasses import check_positive, replace_unchecked, set_fields
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Scale:
 
     def __post_init__(self):
         check_positive(self, "sd")
-        put(self, unit=self.unit.lower())
+        set_fields(self, unit=self.unit.lower())
 
 
 def test_fields_are_set_once():
@@ -33,6 +33,6 @@ def test_a_field_that_is_not_positive_is_named():
 
 def test_a_record_with_other_values_is_a_new_one_and_not_checked():
     first = Scale(2.0, "KM")
-    second = unchecked(first, unit="MILE")
+    second = replace_unchecked(first, unit="MILE")
     assert (second.sd, second.unit, first.unit) == (2.0, "MILE", "km")
     assert type(second) is Scale

@@ -6,18 +6,18 @@ from functools import cache
 from cavity import __version__, _core
 
 
-def build():
+def describe_build():
     """Return words for all of it, in this process; SciPy's BLAS counts once it is loaded."""
-    return f"cavity {__version__} with {_core.variants('gaussian_mixture')[-1]} kernels and {blas_words()}"
+    return f"cavity {__version__} with {_core.variants('gaussian_mixture')[-1]} kernels and {describe_blas()}"
 
 
-def blas_words():
+def describe_blas():
     """Return words for the BLAS libraries of this process: their names, versions and what CPU they compute for."""
-    return _words("scipy.linalg" in sys.modules)
+    return _describe_loaded_blas("scipy.linalg" in sys.modules)
 
 
 @cache
-def _words(_):
+def _describe_loaded_blas(_):
     """Look for libraries, which costs half a millisecond."""
     from threadpoolctl import threadpool_info
 

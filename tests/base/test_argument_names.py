@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from cavity.base.names import Public
 
 import cavity
 from cavity import likelihoods
 from cavity.base.argument_names import ADVICE_BY_NAME, EXPLAINED_METHODS, SYNONYMS, find_close_names
+from cavity.base.public_objects import Public
 
 X = np.random.default_rng(0).normal(size=(30, 2))
 Y = X[:, 0] + np.random.default_rng(1).normal(size=30) > 0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
-from cavity.base.results import counted
+from cavity.base.results import format_count
 from cavity.cli.fit_commands import collect_site_options, collect_typed, report_end, time_call
 from cavity.cli.input_tables import open_table
 from cavity.cli.options import KEYWORD_OF_OPTION, format_option
@@ -99,7 +99,7 @@ def report_rows(table, posterior):
     yield f"{table.source}: {posterior.n_samples} rows"
     if posterior.dropped is not None:
         columns = ", ".join(f"{name} {count}" for name, count in posterior.dropped.columns.items())
-        yield f"  left out         {counted(posterior.dropped.n_rows, 'row')} with missing values ({columns})"
+        yield f"  left out         {format_count(posterior.dropped.n_rows, 'row')} with missing values ({columns})"
 
 
 def report_leave_one_out(posterior):

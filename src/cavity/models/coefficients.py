@@ -8,8 +8,8 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import missing_extra_error
 from cavity.base.frames import name_coefficients
-from cavity.base.results import SummaryMixin, notes_of, title_of
-from cavity.base.summary import Table, gaussian, tabulate_marginals, tabulate_ratios
+from cavity.base.results import SummaryMixin, list_notes, title_of
+from cavity.base.summary import Table, make_gaussian_marginals, tabulate_marginals, tabulate_ratios
 from cavity.base.types import FloatArray, Seed
 from cavity.models.contrasts import (
     describe_unknown,
@@ -31,7 +31,7 @@ def find_ratio_word(likelihood):
         name = "logit" if isinstance(likelihood, likelihoods.Probit) else "binomial"
         way_out = f"a fit with likelihood={name!r} has odds ratios"
     message = f"needs a logit or log link, got {type(likelihood).__name__}: {way_out}"
-    raise arrays.wrong("exponentiate", message)
+    raise arrays.error_of("exponentiate", message)
 
 
 class Coefficients(SummaryMixin):
@@ -66,10 +66,10 @@ class Coefficients(SummaryMixin):
         ValueError
             For exponentiate=True and another link.
         """
-        if not arrays.flag(exponentiate, "exponentiate"):
+        if not arrays.check_flag(exponentiate, "exponentiate"):
             return super().summary(level)
         word = find_ratio_word(self._likelihood)
-        marginals, notes = self._marginals(), notes_of(self)
+        marginals, notes = self._marginals(), list_notes(self)
         if "intercept" in marginals.names:
             kind = word.removesuffix(" ratio")
             notes = (f"the row intercept is no ratio: the {kind} where all columns are 0", *notes)
@@ -89,7 +89,7 @@ class Coefficients(SummaryMixin):
         ndarray (D, 2)
             Lower and upper ends, of the same weights as `mean`.
         """
-        return gaussian(self.coefficient_names, self.mean, self.sd).interval(level)
+        return make_gaussian_marginals(self.coefficient_names, self.mean, self.sd).interval(level)
 
     def to_scipy(self) -> Any:
         """Return the posterior of the weights as a frozen distribution of scipy.stats.
@@ -143,7 +143,7 @@ class Coefficients(SummaryMixin):
     def _marginals(self):
         """Those of the coefficients, per unit of the columns as they were given."""
         names, mean, variance = self._per_column()
-        return gaussian(names, mean, np.sqrt(variance))
+        return make_gaussian_marginals(names, mean, np.sqrt(variance))
 
     def covariance_table(self, *, correlation: bool = False) -> Table:
         """Return the posterior covariance of the coefficients of `summary`, as a table with their names.
@@ -212,7 +212,7 @@ class Coefficients(SummaryMixin):
             moments = [self._combination(combination, names) for combination in several]
             rows = tuple(map(name_combination, several))
             mean, variance = np.array(moments).T
-        marginals = gaussian(rows, mean, np.sqrt(variance))
+        marginals = make_gaussian_marginals(rows, mean, np.sqrt(variance))
         return tabulate_marginals("Linear combinations of coefficients", marginals, level)
 
     _coding = None  # of a formula

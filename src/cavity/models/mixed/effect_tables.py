@@ -62,7 +62,7 @@ class NamedEffects(Coefficients):
         numbers = [number for number, other in enumerate(self._reader.terms) if other.group == term]
         if len(numbers) == 1:
             return numbers[0]
-        return self.terms.index(arrays.choice(term, "term", self.terms))
+        return self.terms.index(arrays.check_choice(term, "term", self.terms))
 
     def effects(self, term: str, level: float = 0.95, *, wide: bool = False) -> summary.Table:
         """Return the random effects of a term as a table: one row for each level and column.
@@ -88,7 +88,7 @@ class NamedEffects(Coefficients):
         """
         part = self._layout.part(self._find_term(term))
         columns, levels = self.effect_names(term)
-        if arrays.flag(wide, "wide"):
+        if arrays.check_flag(wide, "wide"):
             mean, variance = self.effect_moments(term)
             cells, formats = {}, {}
             for k, column in enumerate(columns):

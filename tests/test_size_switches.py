@@ -328,7 +328,7 @@ SWITCHES = [
         RULES,
         few=True,
     ),
-    Switch("sources.extents.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
+    Switch("sources.column_summary.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
     Switch("models.clutter.problem.MEDIAN_POINTS", (N, 7), clutter(), RULES),
     Switch("models.clutter.power.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
     Switch("likelihoods.quadrature.SITES_TOGETHER", (N, 7), own_likelihood(), ROUNDING, few=True),

@@ -78,7 +78,7 @@ class Counter:
         def values(scheduler, graph, keys, *rest):
             own = {key: task for key, task in graph.items() if "cavity" in str(key)}
             given = [each for task in own.values() for each in (task if isinstance(task, tuple) else (task,))]
-            given = {each.task for each in given if isinstance(each, remote.Given)}
+            given = {each.task for each in given if isinstance(each, remote.TaskInputs)}
             if not given & SWEEPS:
                 yield from self._values(scheduler, graph, keys, *rest)
                 return

@@ -13,7 +13,7 @@ from cavity.ep.dense import Dense
 from cavity.ep.double_loop import LOST, NO_FIXED_POINT, NO_PROGRESS, STEPS_A_SWEEP, DoubleLoop, accepts
 from cavity.ep.free_energy import Cavities, free_energy
 from cavity.ep.sites import Sites
-from cavity.jobs.job import QUIET, Job
+from cavity.jobs.job import SILENT_JOB, Job
 from cavity.runs.executors import Threads
 
 SECONDS = 5.0  # a busy machine included; alone they take about one
@@ -58,11 +58,11 @@ def test_max_iter_bounds_the_double_loop():
         geometry = Dense(X, None, np.zeros(3), np.ones(3), threads)
         sites = Sites(likelihoods.Probit(), y)
         loop = DoubleLoop(geometry, partial(free_energy, geometry, sites), np.zeros(30), np.zeros(30), 4, 1e-12)
-        assert loop.run(QUIET) == "max_iter reached"
+        assert loop.run(SILENT_JOB) == "max_iter reached"
         assert len(loop.changes) == 4
         seen = []
         loop = DoubleLoop(geometry, partial(free_energy, geometry, sites), np.zeros(30), np.zeros(30), 100, 1e-9)
-        assert loop.run(Job.checked(lambda event: seen.append(event.n_iter)).going_on(7)) == "converged"
+        assert loop.run(Job.checked(lambda event: seen.append(event.n_iter)).continued_after(7)) == "converged"
         assert seen == list(range(8, 8 + len(seen)))
         whole = GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
         np.testing.assert_allclose(loop.belief.mean, whole.mean, rtol=1e-7)

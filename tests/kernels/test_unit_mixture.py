@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reference import unit_mixture as reference
 
 from cavity import _core
-from cavity.runs.merge import merge, starts
+from cavity.runs.merge import merge, split_rows
 
 VARIANTS = _core.variants("unit_mixture")
 MAIN = _core.best("unit_mixture")
@@ -375,7 +375,7 @@ def test_blocks_are_added_up_along_the_tree(variant, n):
 
     status, *found = sums(y, 64)
     assert status == -1
-    for one, other in zip(found, merge(tuple(sums(y[a:b])[1:]) for a, b in starts(n, 64)), strict=True):
+    for one, other in zip(found, merge(tuple(sums(y[a:b])[1:]) for a, b in split_rows(n, 64)), strict=True):
         assert one.tobytes() == other.tobytes()
     y[n - 1] = np.inf
     assert sums(y, 64)[0] == n - 1

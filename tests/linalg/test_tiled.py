@@ -136,7 +136,7 @@ def test_orthonormal_columns(n, d):
     found = []
     for n_threads in (1, 2, 3):
         with Threads(n_threads) as threads:
-            found.append(tiled.orthonormal(rows, threads))
+            found.append(tiled.orthonormalize(rows, threads))
     columns, triangle = found[0]
     np.testing.assert_array_equal(triangle, np.tril(triangle))
     np.testing.assert_allclose(columns.T @ columns, np.eye(n), rtol=0, atol=1e-14)
@@ -153,7 +153,7 @@ def test_stacked_rows_keep_the_digits_of_nearly_dependent_columns(scale):
     left, right = np.linalg.qr(rng.normal(size=(400, n)))[0], np.linalg.qr(rng.normal(size=(n, n)))[0]
     values = np.logspace(0, -12, n)
     triangle = np.zeros((n, n))
-    tiled.stack(triangle, np.ascontiguousarray((scale * (left * values) @ right.T).T), tiled.ALONE)
+    tiled.stack(triangle, np.ascontiguousarray((scale * (left * values) @ right.T).T), tiled.ONE_THREAD)
     np.testing.assert_allclose(np.linalg.svd(triangle / scale, compute_uv=False), values, rtol=0, atol=1e-15 * 20)
 
 
@@ -214,5 +214,5 @@ def test_backward_errors_at_extreme_scales(scale):
 def test_ranges_of_rows_cover_all(n, entries, monkeypatch):
     monkeypatch.setattr(tiled, "ENTRIES", entries)
     seen = []
-    tiled.by_rows(tiled.ALONE, lambda start, stop: seen.extend(range(start, stop)), n)
+    tiled.run_by_rows(tiled.ONE_THREAD, lambda start, stop: seen.extend(range(start, stop)), n)
     assert seen == list(range(n))

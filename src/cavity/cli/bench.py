@@ -11,7 +11,7 @@ from scipy.special import log_ndtr
 from cavity.cli.fits import timed
 from cavity.cli.options import JOB, command
 from cavity.cli.standard_output import say
-from cavity.runs.executors import THREADS_VARIABLE, single_blas, threads_of
+from cavity.runs.executors import THREADS_VARIABLE, resolve_n_threads, single_blas
 
 REPEATS = 3  # the fastest counts
 PASSES = 2, 12  # of the two fits whose difference is ten passes
@@ -41,7 +41,7 @@ def measure(name, fit, numpy_pass):
 
     case = {"case": name, "cavity_ms": milliseconds(1), "numpy_ms": 1e3 * fastest(numpy_pass)}
     case["ratio"] = case["numpy_ms"] / case["cavity_ms"]
-    return case | ({"two_threads": case["cavity_ms"] / milliseconds(2)} if threads_of(-1) > 1 else {})
+    return case | ({"two_threads": case["cavity_ms"] / milliseconds(2)} if resolve_n_threads(-1) > 1 else {})
 
 
 def fastest(function):

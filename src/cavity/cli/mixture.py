@@ -14,7 +14,7 @@ from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
 from cavity.models.mixture.selection import COMPONENTS_TRIED, select_components
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
 
 LONGEST_RANGE = 1000  # numbers of components in a range
@@ -96,7 +96,7 @@ def read(options):
         raise ValueError(f"--missing keep needs --covariance diag or spherical, got {options.covariance}")
     X, names, about, notes = readers.read_columns(options, gaps and options.missing != "error")
     rows = sources.open_source(X, "the data", ndim=(2,))
-    with Threads(threads_of(options.threads)) as threads:
+    with Threads(resolve_n_threads(options.threads)) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # fit refuses gaps in better words
     varied = np.flatnonzero(low < high)  # of columns without a value both are nan
     if len(varied) < len(names):

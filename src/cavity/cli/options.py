@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cavity.base import arrays
-from cavity.runs.executors import THREADS_VARIABLE, threads_of
+from cavity.runs.executors import THREADS_VARIABLE, resolve_n_threads
 
 KEYWORDS = {  # options that the library knows by other names
     "components": "n_components",
@@ -163,7 +163,7 @@ def as_typed(error, options):
 
 # ------------------------------------------------------------------------------------------ options of a fit
 
-CORES = Domain("at least 1, or -1 for all cores", threads_of, int)
+CORES = Domain("at least 1, or -1 for all cores", resolve_n_threads, int)
 THREADS_HELP = f"-1 for all cores; same result for any number (default ${THREADS_VARIABLE}, or 1)"
 THREADS = Number("--threads", CORES, help=THREADS_HELP)
 CHECKPOINT_HELP = "keep in this file how far the fit is; the same command goes on there, and ends in the same bits"

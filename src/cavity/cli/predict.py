@@ -22,8 +22,8 @@ from cavity.models.latent import Predictions, probabilities
 from cavity.models.mixed.posterior import MixedGLMPosterior
 from cavity.models.regression.logistic import LogisticRegressionPosterior
 from cavity.models.saved import load
-from cavity.runs.executors import Threads, threads_of
-from cavity.runs.runs import map_runs
+from cavity.runs.executors import Threads, resolve_n_threads
+from cavity.runs.passes import map_runs
 from cavity.sources import sources
 
 LOG_DENSITY = "log_density"
@@ -59,7 +59,7 @@ def run(options):
         raise ValueError(f"--output: {options.output} must be a {' or '.join(OUTPUT_ENDINGS)} file")
     told = told_by(load(options.posterior), options.posterior)
     names, total = told.names, 0.0
-    with Threads(threads_of(options.threads)) as threads:
+    with Threads(resolve_n_threads(options.threads)) as threads:
         rows, dropped = open_rows(told, options, threads)
         with whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
             for found in map_runs(judged, told, [rows], threads, grain=1):

@@ -15,8 +15,8 @@ from cavity.base import arrays
 from cavity.cli.options import CHECKPOINTS, Group, Option
 from cavity.cli.standard_output import progress
 from cavity.cli.table import MOST_COLUMNS_LISTED, Columns, complete, in_order_of, some, with_columns_of_fit
-from cavity.sources import formats, sources, text
-from cavity.sources.lines import TextReader
+from cavity.sources import formats, sources, text_rows
+from cavity.sources.text_reader import TextReader
 
 STANDARD_INPUT = "-"
 LARGE = 1 << 26  # bytes of a file whose reading is shown
@@ -55,13 +55,13 @@ def whole(options):
     file, about = text_file(source)
     if file is None:
         given = any(value is not None for value in settings(options).values())
-        rows = sources.source(source, **settings(options)) if given else sources.opened(source, "the data")
+        rows = sources.source(source, **settings(options)) if given else sources.open_unchecked(source, "the data")
         arrays.check_ndim(rows, f"the data ({source})", (1, 2))
         return Columns(source, rows)
     large = file == source and os.path.getsize(file) > LARGE
     with progress(options) if large else nullcontext() as show:
         tell = None if show is None else lambda share: show(share, f"of {source} is read")
-        part = text.open_text(file, "the data", **settings(options), tell=tell)
+        part = text_rows.open_text(file, "the data", **settings(options), tell=tell)
     return Columns(source, sources.Source([part], "the data"), about)
 
 
@@ -83,7 +83,7 @@ def batches(options, rows, skip=0, first=None):
     file, about = text_file(options.data)
     if file is not None:
         reader = TextReader(file, **settings(options))
-        for part in text.batches(reader, sizes, skip):
+        for part in text_rows.read_batches(reader, sizes, skip):
             yield Columns(options.data, sources.Source([part], "the data"), about), reader.share
         return
     table = whole(options)
@@ -104,7 +104,7 @@ def text_file(source):
         reader = next((formats.OPENERS[end] for end in formats.OPENERS if source.lower().endswith(end)), None)
         if reader is None:
             formats.check_known(source, "the data")
-        return (source if reader in (None, text.open_text) and not path.is_dir() else None), {}
+        return (source if reader in (None, text_rows.open_text) and not path.is_dir() else None), {}
     if source in data.names():
         file = io.BytesIO((files(data) / f"{source}.csv").read_bytes())
         file.name = source

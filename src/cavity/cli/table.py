@@ -7,9 +7,9 @@ import numpy as np
 
 from cavity.base.results import counted
 from cavity.runs import merge
-from cavity.sources.lines import Column
 from cavity.sources.sources import Source
-from cavity.sources.text import Kept, TextRows
+from cavity.sources.text_reader import TextColumn
+from cavity.sources.text_rows import RowBuffer, TextRows
 
 MOST_ROWS_LISTED = 5  # rows named in a message
 MOST_COLUMNS_LISTED = 40  # names of columns in a message
@@ -49,7 +49,7 @@ class Columns:
 
     def place(self, row):
         """Return words for a row, for messages: rows count from 1, as lines do."""
-        words = self.rows.where(self.start + row)
+        words = self.rows.describe_row(self.start + row)
         return words.partition(" of ")[0] if words.startswith("line ") else f"row {self.start + row + 1}"
 
     # ------------------------------------------------------------------------------------------ choices
@@ -188,7 +188,7 @@ class Columns:
     def blocks(self, columns):
         """Yield (first row, values (n, d)) of columns of numbers, block by block."""
         source = self.of(columns) if columns else self.rows
-        for low, high in merge.starts(len(self), source.block_rows):
+        for low, high in merge.split_rows(len(self), source.block_rows):
             yield low, self.part(low, high).matrix(columns)
 
     def ranges(self, columns):
@@ -221,7 +221,7 @@ def coded(text):
 
     Block by block: sorting all entries would take several times their memory.
     """
-    spans = merge.starts(len(text))
+    spans = merge.split_rows(len(text))
     kinds = np.unique(np.concatenate([np.unique(text[low:high]) for low, high in spans] or [text]))
     return kinds, np.concatenate([np.searchsorted(kinds, text[low:high]) for low, high in spans] or [np.zeros(0, int)])
 
@@ -263,7 +263,7 @@ class _Origin:
 
     def where(self, row):
         """Return words for a row, for messages."""
-        return self.table.rows.where(self.table.start + (row if self.rows is None else int(self.rows[row])))
+        return self.table.rows.describe_row(self.table.start + (row if self.rows is None else int(self.rows[row])))
 
 
 def complete(table, columns, options):
@@ -307,14 +307,14 @@ def _write_part(table, columns, rows=None):
         if name in columns:
             codes[name] = np.ones(len(table)) if origin is None else table.text(origin) == value
     plain = [name for name in columns if name not in codes]
-    kept = Kept(len(columns))
-    for low, high in merge.starts(len(table), table.rows.block_rows):
+    kept = RowBuffer(len(columns))
+    for low, high in merge.split_rows(len(table), table.rows.block_rows):
         numbers = dict(zip(plain, table.part(low, high).matrix(plain).T, strict=True))
         values = [codes[name][low:high] if name in codes else numbers[name] for name in columns]
         block = np.stack(values, axis=1, dtype=np.float64)
         kept.add(block if rows is None else block[rows[(rows >= low) & (rows < high)] - low])
     kept.done()
-    known = [Column(name, number=BEFORE_ALL_ROWS) for name in columns]
+    known = [TextColumn(name, number=BEFORE_ALL_ROWS) for name in columns]
     for column in (each for each in known if each.name in text):
         values = {value: float(k) for k, value in enumerate(text[column.name][0].tolist())}
         column.number, column.text, column.values = None, BEFORE_ALL_ROWS, values

@@ -11,7 +11,7 @@ from cavity.cli.options import ASCENT_OPTIONS, COUNT, POSITIVE, Group, Number, O
 from cavity.cli.table import complete, digits
 from cavity.jobs.job import Job
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
 
 VARIANCE_OPTIONS = (
@@ -38,7 +38,7 @@ def fit(options):
     y, title, label, unit = read(options)
     ascent_options(options)  # checked before the data are read through
     source = sources.open_source(y, "the data")
-    with Threads(threads_of(options.threads)) as threads:
+    with Threads(resolve_n_threads(options.threads)) as threads:
         mean = source.summary(threads)[2]  # and a check of all numbers
     sample = source.sample()
     (best, tried), seconds = timed(search, y, mean, sample, options)
@@ -73,7 +73,10 @@ def search(y, mean, sample, options):
         return best, {options.components: best}
     watched = {name: settings.pop(name) for name in ("progress", "checkpoint", "checkpoint_every") if name in settings}
     model = model_of(MOST_TRIED, mean, sample, options)
-    with Job.checked(**watched) as job, job.opened(model, {"y": y}, options=settings, weights=options.equal_weights):
+    with (
+        Job.checked(**watched) as job,
+        job.open_checkpoint(model, {"y": y}, options=settings, weights=options.equal_weights),
+    ):
         return best_of(fitted, options.max_iter, job)
 
 

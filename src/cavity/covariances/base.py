@@ -12,7 +12,7 @@ from cavity.base.types import ArrayLike, FloatArray
 from cavity.covariances import slots
 from cavity.covariances.own import Own
 from cavity.covariances.program import program_of
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 
 KINDS = {}  # by name, every covariance of the library that is no base of others: they enter when they are defined
 
@@ -44,7 +44,7 @@ def gram_of(covariance, X, out=None, n_threads=None):
     """Return the covariance matrix of rows with themselves, see `Built.gram`, also of what a user wrote."""
     X = _rows(X, "X")
     shape = (len(X), len(X))
-    program, threads = program_of(covariance, X.shape[1]), Threads(threads_of(n_threads))
+    program, threads = program_of(covariance, X.shape[1]), Threads(resolve_n_threads(n_threads))
     out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
     with threads:
         program.gram(X, out, threads)
@@ -134,7 +134,7 @@ class Covariance(Own):
         """
         X = _rows(X, "X")
         Z = _rows(Z, "Z", like=X)
-        program, threads = program_of(self, X.shape[1]), Threads(threads_of(n_threads))
+        program, threads = program_of(self, X.shape[1]), Threads(resolve_n_threads(n_threads))
         out = arrays.matrix((len(X), len(Z)), "the matrix of covariances")
         with threads:
             program.cross(X, Z, out, threads)
@@ -403,7 +403,7 @@ class Covariance(Own):
         else:
             Z = _rows(Z, "Z", like=X)
             weights = arrays.shaped(weights, "weights", (len(X), len(Z)))
-        return X, Z, weights, Threads(threads_of(n_threads))
+        return X, Z, weights, Threads(resolve_n_threads(n_threads))
 
     def _refixed(self, names, chosen_of):
         pairs = slots.labelled(self)

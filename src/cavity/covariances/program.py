@@ -30,7 +30,7 @@ def spans(n_rows, n_columns):
     size = LEAST_GRAM_ROWS
     while size < n_rows and size * n_columns < GRAM_NUMBERS:
         size *= 2
-    return merge.starts(n_rows, size)
+    return merge.split_rows(n_rows, size)
 
 
 def program_of(covariance, n_features):

@@ -67,7 +67,7 @@ class DoubleLoop:
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
         failed = NO_FIXED_POINT
         for factor in STARTS:
-            status = self.descend(self.geometry.sharpened(start, factor), job.within(f"double loop {factor:g}"))
+            status = self.descend(self.geometry.sharpened(start, factor), job.substage(f"double loop {factor:g}"))
             if status not in (NO_FIXED_POINT, NO_PROGRESS):
                 return status
             failed = NO_PROGRESS if status == NO_PROGRESS else failed  # which says why
@@ -79,7 +79,7 @@ class DoubleLoop:
         if here is None or not np.isfinite(here.value):
             return NO_FIXED_POINT
         history, length, best, waited = Extrapolation(self.geometry), 1.0, np.inf, 0
-        kept = job.resumed(here)
+        kept = job.restore(here)
         if kept is not None:
             here, length, best, waited = (kept[name] for name in ("here", "length", "best", "waited"))
             self.changes, history.last, history.pairs = kept["changes"].tolist(), kept["last"], kept["pairs"]
@@ -99,8 +99,8 @@ class DoubleLoop:
             if moved is None:
                 return LOST  # F must fall along its gradient: all but rounding
             here = moved
-            job.keep(partial(self._kept, here, history, {"length": length, "best": best, "waited": waited}))
-            if job.after(len(self.changes), change=change, rows=len(here.tau)):
+            job.store(partial(self._kept, here, history, {"length": length, "best": best, "waited": waited}))
+            if job.report(len(self.changes), change=change, rows=len(here.tau)):
                 self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
                 return STOPPED
         return MAX_ITER

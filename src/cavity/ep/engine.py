@@ -19,7 +19,7 @@ from cavity.ep.fit import Fit
 from cavity.ep.free_energy import free_energy
 from cavity.ep.geometry import towards
 from cavity.ep.visits import cavities
-from cavity.sources.scratch import ScratchVector, change
+from cavity.sources.scratch import ScratchVector, update_in_steps
 
 FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
 SWEEPS_WITHOUT_PROGRESS = 10  # sweeps without halving the change after which the double loop takes over
@@ -57,7 +57,7 @@ class Engine:
     def _copied(self, values):
         """Return a vector of the geometry with these values."""
         found = self.geometry.vector()
-        change(lambda _, given: given, found, values)
+        update_in_steps(lambda _, given: given, found, values)
         return found
 
     def kept(self):
@@ -131,7 +131,7 @@ class Engine:
         most = most if options.double_loop is None else min(most, options.double_loop)
         energy = partial(free_energy, self.geometry, self.sites)
         loop = DoubleLoop(self.geometry, energy, self.tau, self.rho, most, options.tol)
-        status = loop.run(options.job.going_on(len(changes)))
+        status = loop.run(options.job.continued_after(len(changes)))
         if loop.belief is not None and (
             status in (CONVERGED, STOPPED) or self.improper[-1] or loop.changes[-1] < changes[-1]
         ):
@@ -168,7 +168,7 @@ class Engine:
     def _moved(self, function, sites, *others):
         """Return function(tau, ...) and function(rho, ...) of sites and others, in place of the sites."""
         for vectors in zip(sites, *others, strict=True):
-            change(function, *vectors)
+            update_in_steps(function, *vectors)
         return sites
 
     def _copies(self):

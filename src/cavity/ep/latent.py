@@ -15,7 +15,7 @@ from cavity.ep.geometry import GROUPS, Marginals, RowByRow
 from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
 from cavity.ep.visits import visit
 from cavity.linalg import tiled
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 _kernel = _core.best("latent")
 
@@ -49,7 +49,7 @@ class Latent(RowByRow):
 
     def __init__(self, gram, base, threads, buffer=None):
         self.gram, self.base, self.threads = gram, base, threads
-        self.n_rows, self.block, self.groups = len(gram), MATCHED_ROWS, spans(len(gram), GROUPS, MATCHED_ROWS)
+        self.n_rows, self.block, self.groups = len(gram), MATCHED_ROWS, split_range(len(gram), GROUPS, MATCHED_ROWS)
         self.diagonal = np.diagonal(gram)
         self.buffer = np.empty(gram.shape) if buffer is None else buffer
         self._solver = None, None  # whose triangle the buffer holds, if any

@@ -25,7 +25,7 @@ from scipy.linalg import blas, lapack
 from cavity import _core
 from cavity.base.records import Array, saved
 from cavity.linalg import tiled
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 _kernel = _core.best("latent")
 
@@ -50,14 +50,14 @@ class Solver:
     diagonal: np.ndarray | None = field(default=None, metadata=saved(Array("U", "nonnegative")))
     cleared: bool = False  # whether zeros are above the triangle
 
-    def forward(self, x, threads=tiled.ALONE, transposed=False):
+    def forward(self, x, threads=tiled.ONE_THREAD, transposed=False):
         """L^-1 applied to the rows of x (n, N), which is overwritten where it can be; L^-T if transposed."""
         if len(x) == 1:
             apply = blas.dtrmv if self.inverted else blas.dtrsv  # half the time of the others
             return apply(self.triangle.T, x[0], lower=0, trans=not transposed, overwrite_x=1)[None]
         return tiled.solve(self.triangle, x, threads, inverted=self.inverted, transposed=transposed)
 
-    def backward(self, x, threads=tiled.ALONE):
+    def backward(self, x, threads=tiled.ONE_THREAD):
         """L^-T applied to the rows of x (n, N), which is overwritten where it can be."""
         return self.forward(x, threads, transposed=True)
 
@@ -78,7 +78,7 @@ class Solver:
         """The diagonal of B^-1, (N,): one minus rho_i times the variance that positive sites leave."""
         if self.diagonal is None:
             self.diagonal = np.empty(len(self.root))
-            columns = spans(len(self.root), -(-len(self.root) // COLUMNS))
+            columns = split_range(len(self.root), -(-len(self.root) // COLUMNS))
             triangle = self.invert(threads).triangle
             threads.run(_kernel.column_squares, [(triangle, self.diagonal, *each) for each in columns])
         return self.diagonal
@@ -116,7 +116,7 @@ class Solver:
 def solver_of(gram, h, buffer, threads):
     """Factorise for site precisions h; the triangle goes to `buffer` (N, N). None if the posterior is not proper."""
     root = np.sqrt(np.maximum(h, 0.0))
-    tiled.by_rows(threads, _kernel.scaled, len(root), gram, root, buffer)
+    tiled.run_by_rows(threads, _kernel.scaled, len(root), gram, root, buffer)
     failed = tiled.factor(buffer, threads)  # B = I + S K S = L L' (N, N), in place
     diagonal = np.diagonal(buffer)
     if failed or not np.all(np.isfinite(diagonal)):
@@ -240,7 +240,7 @@ def covariance(gram, solver, h, threads):
     added = None if solver.negative is None else _reached(gram, solver, h)
     tiled.square(triangle, threads)  # B^-1 = L^-T L^-1 (N, N), in place
     scale = np.where(well, 1.0 / np.where(well, solver.root, 1.0), 0.0)
-    tiled.by_rows(threads, _kernel.covariance, len(scale), triangle, scale)
+    tiled.run_by_rows(threads, _kernel.covariance, len(scale), triangle, scale)
     for i, column in zip(rest, columns if rest.size else (), strict=True):
         triangle[i, : i + 1] = column[: i + 1]
         triangle[i:, i] = column[i:]
@@ -261,7 +261,7 @@ def evidence_weights(solver, alpha, threads):
         added = blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * back, lower=1)
     triangle = solver.invert(threads).triangle
     tiled.square(triangle, threads)  # B^-1 = L^-T L^-1 (N, N), in place
-    tiled.by_rows(threads, _kernel.evidence_weights, len(alpha), triangle, solver.root, alpha)
+    tiled.run_by_rows(threads, _kernel.evidence_weights, len(alpha), triangle, solver.root, alpha)
     if added is not None:
         tiled.add_squares(triangle, np.sqrt(0.5) * added, added[:0], threads)
     return triangle

@@ -16,8 +16,8 @@ import numpy as np
 from cavity.ep.dense import FEW_COLUMNS, SWEEP_ROWS, Dense, added_up
 from cavity.ep.engine import Engine
 from cavity.ep.geometry import Geometry, Group
-from cavity.runs.merge import merge, merge_runs, starts
-from cavity.runs.remote import Runs
+from cavity.runs.merge import merge, merge_runs, split_rows
+from cavity.runs.remote import RemoteRuns
 from cavity.sources.scratch import MOST_IN_MEMORY
 from cavity.sources.sources import Source
 
@@ -29,7 +29,7 @@ class RemoteDense(Dense):
 
     def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
         super().__init__(X, offset, prior_mean, prior_root, threads, folder)
-        self._runs = Runs(Source(X.parts, X.name, self.groups[0][1]))
+        self._runs = RemoteRuns(Source(X.parts, X.name, self.groups[0][1]))
         self._own = None  # the handles of what the tasks of a run know of its rows
 
     vector = Geometry.vector  # in memory, or not at all
@@ -78,14 +78,14 @@ class RemoteDense(Dense):
         old = [] if tau is None else [tau if rho is None else self.put(tau, rho)]
         found, handles = self._runs.each(_of_groups, given, self._own[1], *old)
         if self.threads.job is not None:
-            self.threads.job.within_pass(1, 1, self.n_rows)
+            self.threads.job.report_share(1, 1, self.n_rows)
         return found, handles
 
     def sweep(self, sites, belief, part, tau, rho, up, down):
         """Visit the sites of a slice of rows one after the other, where they are; tau, rho (N,) change in place."""
         one_by_one = sites.compiled and self.size <= FEW_COLUMNS
         size = SWEEP_ROWS if one_by_one else SWEEP_ROWS // self.joint_rows * self.joint_rows
-        runs = Runs(Source([self.features.parts[0].first(part.stop)], self.features.name, size))
+        runs = RemoteRuns(Source([self.features.parts[0].first(part.stop)], self.features.name, size))
         inputs = []
         for span in runs.spans:
             rows, base = slice(*span), None if self.base is None else self.base[slice(*span)]
@@ -109,7 +109,7 @@ def _of_groups(run, given, own, old=(None, None)):
     found = []
     for start, (x,) in run.blocks():
         first = start - run.start
-        blocks = [(slice(first + low, first + high), x[low:high]) for low, high in starts(len(x), geometry.block)]
+        blocks = [(slice(first + low, first + high), x[low:high]) for low, high in split_rows(len(x), geometry.block)]
         found.append(function(Group(geometry, sites, blocks, old, new), *known))
     return (merge(found) if merging else found), tuple(new)
 

@@ -21,7 +21,7 @@ from cavity.base.lazy import sparse
 from cavity.ep.geometry import GROUPS, Marginals, RowByRow
 from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.sparse_cholesky import SparseCholesky
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
 DIFFERENCE = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at
@@ -110,7 +110,7 @@ class Sparse(RowByRow):
             self.base += offset
         self.prior_entries = np.zeros(len(pattern.places))
         self.prior_entries[pattern.prior] = precision.entries
-        self.block, self.groups = MATCHED_ROWS, spans(self.n_rows, GROUPS, MATCHED_ROWS)
+        self.block, self.groups = MATCHED_ROWS, split_range(self.n_rows, GROUPS, MATCHED_ROWS)
         self._values = np.zeros(pattern.cholesky.n_entries)
 
     # ------------------------------------------------------------------------------------------ beliefs

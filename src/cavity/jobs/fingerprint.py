@@ -11,8 +11,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-RUNS = 16  # of rows that are compared; each may cost the reading of a whole row group
-RUN_NUMBERS = 1 << 16  # in a run
+MAX_COMPARED_RUNS = 16  # of rows that are compared; each may cost the reading of a whole row group
+NUMBERS_PER_RUN = 1 << 16  # in a run
 MOST_LISTED = 16  # numbers of a setting that are listed; of more the digest is compared
 DIGEST_BYTES = 16
 LONGEST_WORDS = 60  # of a value, in messages
@@ -21,7 +21,7 @@ WHOLES = (("model",), ("options",))  # what settings stand in, of which users kn
 IDLE = ("n_threads", "callback", "job")  # options that decide nothing
 
 
-def fingerprint(model, data, **settings):
+def compute_fingerprint(model, data, **settings):
     """Return what decides the bits of a fit, as JSON has it.
 
     Parameters
@@ -55,9 +55,9 @@ def _told(value):
             return value.item()
         case np.ndarray():
             listed = value.size <= MOST_LISTED and value.dtype.kind in "fiubU"
-            return value.tolist() if listed else {"shape": list(value.shape), "numbers": digest_of([value])}
+            return value.tolist() if listed else {"shape": list(value.shape), "numbers": compute_digest([value])}
         case np.random.Generator():
-            return {"state": digest_of([json.dumps(value.bit_generator.state, default=str)])}
+            return {"state": compute_digest([json.dumps(value.bit_generator.state, default=str)])}
         case list() | tuple():
             return [_told(each) for each in value]
         case set() | frozenset():
@@ -83,24 +83,27 @@ def _described(data):
         return {"shape": list(data.shape)} | {name: part["numbers"] for name, part in parts.items()}
     n, width = data.shape[0], int(np.prod(data.shape[1:]))
     rows = getattr(data, "rows", lambda start, stop: data[start:stop])
-    length = max(1, RUN_NUMBERS // max(width, 1))
-    if n <= RUNS * length:
+    length = max(1, NUMBERS_PER_RUN // max(width, 1))
+    if n <= MAX_COMPARED_RUNS * length:
         runs = [(0, n)]
     else:
-        runs = [(start, start + length) for start in ((n - length) * np.arange(RUNS) // (RUNS - 1)).tolist()]
+        runs = [
+            (start, start + length)
+            for start in ((n - length) * np.arange(MAX_COMPARED_RUNS) // (MAX_COMPARED_RUNS - 1)).tolist()
+        ]
     told = {"shape": list(data.shape), "names": _told(getattr(data, "names", None))}
-    return told | {"bytes": _file_sizes(data), "numbers": digest_of(np.asarray(rows(*run)) for run in runs)}
+    return told | {"bytes": _file_sizes(data), "numbers": compute_digest(np.asarray(rows(*run)) for run in runs)}
 
 
 def _file_sizes(data):
     """Return the sizes of the files that data are in, None if they are in none."""
-    paths = [getattr(part, "place", None) for part in getattr(data, "parts", ())]
+    paths = [getattr(part, "absolute_path", None) for part in getattr(data, "parts", ())]
     if not paths or None in paths:
         return None
     return [os.stat(path).st_size if os.path.isfile(path) else None for path in paths]
 
 
-def digest_of(parts):
+def compute_digest(parts):
     """Return the digest of arrays and texts, in hexadecimal digits."""
     digest = blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
@@ -112,7 +115,7 @@ def digest_of(parts):
     return digest.hexdigest()
 
 
-def differences(before, now):
+def describe_differences(before, now):
     """Return what differs between two fingerprints, in words.
 
     Parameters

@@ -18,7 +18,7 @@ FAR = 1 << 30  # the byte that is locked where bytes are: those before it can be
 LONGEST = 1000  # bytes of a process and its host
 
 
-class Lock:
+class FileLock:
     """A lock named after a file; `take` and `drop` it.
 
     Parameters

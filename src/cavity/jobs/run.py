@@ -4,8 +4,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from cavity.base.frozen import put
-from cavity.jobs.job import QUIET, Job
-from cavity.runs.executors import Threads, single_blas, threads_of
+from cavity.jobs.job import SILENT_JOB, Job
+from cavity.runs.executors import Threads, resolve_n_threads, single_blas
 
 JOB_ARGUMENTS = ("callback", "progress", "checkpoint", "checkpoint_every")
 
@@ -23,10 +23,10 @@ class Run:
     """
 
     n_threads: int | None = None
-    job: Job = QUIET
+    job: Job = SILENT_JOB
 
     def __post_init__(self):
-        put(self, n_threads=threads_of(self.n_threads))
+        put(self, n_threads=resolve_n_threads(self.n_threads))
 
     @classmethod
     def checked(cls, **arguments):
@@ -56,7 +56,7 @@ class Run:
         uses_blas : bool, default True
             Whether BLAS is called: it has one thread then, which takes some microseconds.
         """
-        opened = self.job.opened(model, data, options=self, **decisive)
+        opened = self.job.open_checkpoint(model, data, options=self, **decisive)
         limit = single_blas() if uses_blas else nullcontext()
         with self.job, opened, Threads(self.n_threads, self.job) as threads, limit:
             yield threads

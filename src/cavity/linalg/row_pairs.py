@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from cavity.base.lazy import Lazy, sparse
-from cavity.linalg.tiled import ALONE
-from cavity.runs.executors import spans
+from cavity.linalg.tiled import ONE_THREAD
+from cavity.runs.executors import split_range
 
 _kernel = Lazy("cavity._core.row_pairs")
 
@@ -22,7 +22,7 @@ TERMS = 6  # for each of these sums, at least: adding the parts up takes as long
 def _parts(terms, sums, n_rows):
     """Ranges of rows that are summed on their own, a power of 2, so that two threads have equally many."""
     several = min(PARTS, terms // (TERMS * max(sums, 1)))
-    return spans(n_rows, 1 << max(0, several.bit_length() - 1), ROWS)
+    return split_range(n_rows, 1 << max(0, several.bit_length() - 1), ROWS)
 
 
 class RowPairs:
@@ -74,7 +74,9 @@ class RowPairs:
         sums = np.zeros((max(1, len(self._parts)), m))
         tasks = [(*part, _kernel.add, (rho, each)) for part, each in zip(self._parts, sums, strict=False)]
         threads.run(self._with_pairs, tasks)
-        threads.run(_kernel.combine, [(sums, self._entries, values, *span) for span in spans(m, -(-m // (8 * ROWS)))])
+        threads.run(
+            _kernel.combine, [(sums, self._entries, values, *span) for span in split_range(m, -(-m // (8 * ROWS)))]
+        )
 
     def variances(self, inverse, threads):
         """Return x_i' Z x_i, (N,), from the selected inverse Z (n_entries,)."""
@@ -82,7 +84,7 @@ class RowPairs:
         threads.run(self._with_pairs, self._ranges(_kernel.variances, (inverse[self._entries], out)))
         return out
 
-    def matvec(self, a, threads=ALONE):
+    def matvec(self, a, threads=ONE_THREAD):
         """Return X a, (N,)."""
         out = np.empty(self.shape[0])
         threads.run(self._with_columns, self._ranges(_kernel.matvec, (a, out)))

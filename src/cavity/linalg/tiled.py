@@ -18,7 +18,7 @@ _kernel, _stacked = Lazy("cavity._core.tiled"), Lazy("cavity._core.stacked")  # 
 
 TILE, LEAF = 256, 128  # rows of tiles, and of those that are inverted first, in the kernel
 MANY = 768  # rows from which tiles are as fast as LAPACK on one thread
-ALONE = Threads(1)
+ONE_THREAD = Threads(1)
 ENTRIES = 1 << 20  # of the square around a triangle in a task of `by_rows`
 MOST_FLOPS = 1e9  # of a call of the kernel, some 20 milliseconds: then Ctrl-C is heard
 FEW_FLOPS = 2e6  # of a round that one thread does by itself: handing over would cost as much
@@ -97,13 +97,13 @@ def square(triangle, threads):
         _round(threads, _kernel.square_rows, triangle, tile, at, flops=1.0 * at * at * TILE)
 
 
-def add_squares(a, up, down, threads=ALONE):
+def add_squares(a, up, down, threads=ONE_THREAD):
     """Add up' up - down' down, of rows (m, N) and (k, N), to the lower triangle of a."""
     up, down = np.ascontiguousarray(up), np.ascontiguousarray(down)
     _round(threads, _kernel.add_squares, a, up, down, flops=1.0 * len(a) ** 2 * (len(up) + len(down)))
 
 
-def solve(triangle, rows, threads=ALONE, *, inverted=False, transposed=False):
+def solve(triangle, rows, threads=ONE_THREAD, *, inverted=False, transposed=False):
     """Apply L^-1, or L^-T, to rows (n, N), in place if they are C-contiguous; the triangle is L, or L^-1 if so said."""
     rows = np.ascontiguousarray(rows)
     _round(threads, _kernel.apply, triangle, inverted, transposed, rows, flops=1.0 * len(rows) * len(triangle) ** 2)
@@ -141,7 +141,7 @@ def _steps(runs, tiles, later):
     return np.array([each[1:] for each in sorted(tasks)], np.longlong).reshape(-1, 4)
 
 
-def orthonormal(rows, threads):
+def orthonormalize(rows, threads):
     """Return Q (D, n), with orthonormal columns, and the lower triangle L (n, n), with rows = L Q' (n, D), n <= D.
 
     By Householder reflections, a panel of them at a time: I - V T V' [S]_.
@@ -182,7 +182,7 @@ def _reflect(rows, v, t, threads):
     threads.run(some, [(first,) for first in range(0, len(rows), TILE)])
 
 
-def by_rows(threads, function, n, *arguments):
+def run_by_rows(threads, function, n, *arguments):
     """Call function(*arguments, start, stop) on ranges of n rows with equally many entries of a triangle."""
     if n * n < 2 * ENTRIES:
         function(*arguments, 0, n)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 
 
 @dataclass(slots=True, eq=False)
@@ -48,9 +48,9 @@ class Evaluations:
         Keeps the evaluations.
     """
 
-    def __init__(self, evidence, vector, job=QUIET):
+    def __init__(self, evidence, vector, job=SILENT_JOB):
         self.evidence, self.vector, self._job, self._next = evidence, vector, job, 0
-        state = job.resumed(Remembered)
+        state = job.restore(Remembered)
         self._points, self._sites = ([], None) if state is None else (state["points"], state["sites"])
         self._last = None  # an evaluation that is not kept yet: its gradient may follow
 
@@ -88,8 +88,8 @@ class Evaluations:
 
     def keep(self):
         """Keep the last evaluation."""
-        if self._last is not None and self._job.keeps:
+        if self._last is not None and self._job.has_checkpoint:
             self._points = [*self._points, self._last]
             self._next, self._last = len(self._points), None
             state = {"points": self._points, "sites": self.evidence.start}
-            self._job.keep(lambda: state)
+            self._job.store(lambda: state)

@@ -12,7 +12,7 @@ from cavity.base.rows import Rows, known_part, observations, row_vector, row_wei
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, reduce_runs
+from cavity.runs.passes import BlockTask, reduce_runs
 from cavity.sources.sources import Source, open_source
 
 MOST_KINDS = 16  # of labels that are told apart: two of them are what there should be
@@ -138,10 +138,10 @@ def code_remotely(y, likelihood):
         return y, None
     with Threads(1) as thread:
         y.summary(thread)
-        kinds = reduce_runs(by_blocks(_kinds_of, add=_join_kinds), None, [y], thread, add=_join_kinds)
+        kinds = reduce_runs(BlockTask(_kinds_of, add=_join_kinds), None, [y], thread, add=_join_kinds)
     codes, classes = coded(kinds, likelihood)
     numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
-    return Source([y.parts[0].changed(partial(_numbers_of, kinds, numbers))], "y"), classes
+    return Source([y.parts[0].map_rows(partial(_numbers_of, kinds, numbers))], "y"), classes
 
 
 def _kinds_of(y, start, _):

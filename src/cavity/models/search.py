@@ -10,7 +10,7 @@ import numpy as np
 from cavity.base.errors import ConvergenceWarning, warn
 from cavity.base.lazy import optimize
 from cavity.base.loop import CONVERGED, STOPPED
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.evaluations import Evaluations
 from cavity.models.learnt import Learnt
 
@@ -73,7 +73,7 @@ class Objective:
         Rows that decide on tolerances.
     """
 
-    def __init__(self, evidence, vector, n_rows=FEW_ROWS, job=QUIET):
+    def __init__(self, evidence, vector, n_rows=FEW_ROWS, job=SILENT_JOB):
         self.evidence, self.vector, self.n_rows = evidence, vector, n_rows
         self.evaluations = Evaluations(evidence, vector, job)
         self.values = []  # log evidence plus log prior of every evaluation
@@ -148,7 +148,7 @@ def evaluate_starts(objective, places, job, afresh=False):
         if afresh:
             objective.evidence.start = None
         values.append(objective.value(x))
-        if job.after(number, objective=-min(values)):
+        if job.report(number, objective=-min(values)):
             break
     return values
 
@@ -186,7 +186,7 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
     """
     if not objective.values:
         return np.inf, None, warn_without_start(n_tried, job)
-    stages = job.through("search", starts, len(starts), "search")
+    stages = job.iterate_stages("search", starts, len(starts), "search")
     runs = [climb(objective, x, bounds, job=stage) for x, stage in stages]
     stage = job.stage("search from another start")
     runs += [
@@ -204,7 +204,7 @@ def _challenge(objective, start, bounds, best, job):
     run = climb(objective, start, bounds, most=ROUGH_STEPS, rounds=1, job=job)
     if not run[0] < best or job.stopped:
         return run
-    return climb(objective, run[1], bounds, job=job.going_on(len(objective.values), -run[0]))
+    return climb(objective, run[1], bounds, job=job.continued_after(len(objective.values), -run[0]))
 
 
 def check_end(objective, value, slope, job):
@@ -239,7 +239,7 @@ def is_flat(slope, value):
     return slope <= FLAT_SLOPE * max(1.0, abs(value) ** 0.5)
 
 
-def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS, job=QUIET, root=None):
+def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS, job=SILENT_JOB, root=None):
     """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
 
     The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
@@ -254,7 +254,7 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=
     best = place, *objective(place)
 
     def enough(best):
-        return job.after(next(number), objective=-best[1], change=lambda: free_slope(best, bounds))
+        return job.report(next(number), objective=-best[1], change=lambda: free_slope(best, bounds))
 
     enough(best)
     for first in (True, *[False] * (rounds - 1)):
@@ -301,7 +301,7 @@ def _descend(objective, best, bounds, gain, most, enough, root=None):
     return best
 
 
-def leave_plateaus(objective, best, bounds, job=QUIET):
+def leave_plateaus(objective, best, bounds, job=SILENT_JOB):
     """Climb on from a place that may be on a plateau, where a small gradient does not make a maximum.
 
     The search goes on from the first of the `unexplored_places` that is better by GAIN_OF_A_ROUND, until there is none.
@@ -327,7 +327,7 @@ def leave_plateaus(objective, best, bounds, job=QUIET):
         place = None if job.stopped or not is_flat(best[2], best[0]) else _better_place(objective, best, bounds, job)
         if place is None:
             break
-        job = job.going_on(len(objective.values), -best[0])
+        job = job.continued_after(len(objective.values), -best[0])
         best = min(best, climb(objective, place, bounds, job=job), key=lambda run: run[0])
     return best
 
@@ -339,7 +339,7 @@ def _better_place(objective, best, bounds, job):
         for place in places:
             failures = objective.failures
             value = objective.value(place, max_iter=MAX_SWEEPS_ON_PLATEAU)
-            if job.after(next(number), objective=-min(value, best[0])) or objective.failures > failures:
+            if job.report(next(number), objective=-min(value, best[0])) or objective.failures > failures:
                 break  # farther out EP fails all the more
             if value < best[0] - GAIN_OF_A_ROUND:
                 return place
@@ -363,7 +363,7 @@ def unexplored_places(objective, x, bounds):
     return lists
 
 
-def newton_root(objective, x, bounds, job=QUIET):
+def newton_root(objective, x, bounds, job=SILENT_JOB):
     """A root of the inverse Hessian at a place, from a difference of gradients a parameter; None where EP fails.
 
     Curvatures of less than one nat count as one: they are rounding, or of a parameter of which the data say nothing.
@@ -374,7 +374,7 @@ def newton_root(objective, x, bounds, job=QUIET):
     for i, high in enumerate(bounds[:, 1]):
         step = CURVATURE_STEP if x[i] + CURVATURE_STEP <= high else -CURVATURE_STEP
         rows[i] = (objective(x + step * (np.arange(len(x)) == i))[1] - slope) / step
-        if job.after(i + 1, left=len(x) - i - 1, objective=-value) or objective.failures > failures:
+        if job.report(i + 1, left=len(x) - i - 1, objective=-value) or objective.failures > failures:
             return None
     values, vectors = np.linalg.eigh(0.5 * (rows + rows.T))
     return vectors / np.sqrt(np.maximum(values, 1.0))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity.base.loop import STOPPED
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FARTHER
 
 CURVATURE_TOL = 1e-5  # of the fits for these: more changes the seventh digit
@@ -12,7 +12,7 @@ NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
 
 
-def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: False, job=QUIET):
+def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: False, job=SILENT_JOB):
     """Return the standard errors of values at a maximum of the log evidence.
 
     Parameters
@@ -65,7 +65,7 @@ def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: F
     return [float(value) if one else None for value, one in zip(sd, known, strict=True)], note
 
 
-def curvature(evaluations, x, free, job=QUIET):
+def curvature(evaluations, x, free, job=SILENT_JOB):
     """Return minus the second derivatives of the log evidence and log prior in some free numbers; None where EP fails.
 
     By differences of the gradient; None, too, where the callback stops.
@@ -92,7 +92,7 @@ def curvature(evaluations, x, free, job=QUIET):
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
         row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
-        if job.after(number, left=len(free) - number):
+        if job.report(number, left=len(free) - number):
             return None
     return 0.5 * (rows + rows.T)
 

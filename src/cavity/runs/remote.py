@@ -13,9 +13,9 @@ import numpy as np
 
 from cavity.base.builds import build
 from cavity.base.errors import NumericalWarning, warn
-from cavity.runs.executors import call_or, single_blas
+from cavity.runs.executors import call_with_fallback, single_blas
 from cavity.runs.merge import merge_runs
-from cavity.runs.runs import of_run
+from cavity.runs.passes import call_on_run
 
 TASK_SECONDS = 0.2  # of work in a task: dask takes about a millisecond for each
 FIRST_BLOCKS = 16  # of a run, as long as it is not known how long a block takes
@@ -32,7 +32,7 @@ WITHOUT_WORKER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class TaskInputs:
     """What all tasks of a pass need: sent once."""
 
     task: object
@@ -53,7 +53,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class HeldValue:
     """What a task leaves behind for those of later passes over its run, and what it says of itself."""
 
     value: object
@@ -70,7 +70,7 @@ def told(held):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RunTask:
     """The task of dask: the rows [start, stop), and for each source what cuts them out of its chunks."""
 
     start: int
@@ -87,12 +87,12 @@ class Work:
             with single_blas(), np.errstate(**given.errors):
                 arrays = [None if cut is None else cut(some) for cut, some in zip(self.cuts, chunks, strict=True)]
                 task = given.task if held is None else partial(_called, given.task, [each.value for each in held])
-                found = of_run(task, given.broadcast, self.start, self.stop, given.block_rows, arrays)
+                found = call_on_run(task, given.broadcast, self.start, self.stop, given.block_rows, arrays)
                 found, kept = found if held is not None else (found, None)
         except Exception as error:
             found, kept = error, None
         done = Done(self.start // given.block_rows, blocks, found, perf_counter() - begin, frozenset([build()]))
-        return done if held is None else Held(kept, done)
+        return done if held is None else HeldValue(kept, done)
 
 
 def _called(task, held, run, broadcast):
@@ -158,7 +158,7 @@ def results(task, broadcast, sources, grain=None, add=None, merging=False):
     row_bytes = 8 * sum(source.n_features for source in sources if source is not None)
     most = 1 if grain == 1 else _most(layout, row_bytes, paces.get(pace), scheduler.threads)
     spans, token = _spans(chunks, layout, most), uuid.uuid4().hex
-    graph, given = scheduler.sent(Given(task, broadcast, layout.block_rows, np.geterr()), len(spans), token)
+    graph, given = scheduler.sent(TaskInputs(task, broadcast, layout.block_rows, np.geterr()), len(spans), token)
     for each in chunks:
         graph |= each.graph
     nothing = [(None, None)] * len(spans)
@@ -183,9 +183,9 @@ def _tasks(graph, given, spans, pieces, most, add):
         needed, cuts = zip(*found, strict=True)
         one = all(keys is None or len(keys) == 1 for keys in needed)
         if one and tasks and tasks[-1][0] == needed and span[1] - tasks[-1][1][0].start <= most:
-            tasks[-1][1].append(Work(*span, cuts))
+            tasks[-1][1].append(RunTask(*span, cuts))
         else:
-            tasks.append((needed, [Work(*span, cuts)]))
+            tasks.append((needed, [RunTask(*span, cuts)]))
     keys = [(f"cavity-run-{uuid.uuid4().hex}", number) for number in range(len(tasks))]
     for key, (needed, works) in zip(keys, tasks, strict=True):
         graph[key] = Several(tuple(works), add), given, list(needed)
@@ -194,7 +194,7 @@ def _tasks(graph, given, spans, pieces, most, add):
 
 def _part(source, layout):
     """Return the rows of a source, which must be a collection."""
-    if source.elsewhere is None:
+    if not source.is_remote:
         raise TypeError(
             f"{source.name} must be a dask collection or a column, as {layout.name} is one, got what is in memory: "
             f"dask.array.from_array({source.name}, chunks=100_000).persist() makes it one"
@@ -250,7 +250,7 @@ def _compare(builds, known):
             )
 
 
-class Runs:
+class RemoteRuns:
     """Runs that stay the same over passes, and values that are held for each of them where it is worked on.
 
     Handles of values are lists, one entry a run: dask's futures, or with a local scheduler the values themselves.
@@ -264,7 +264,7 @@ class Runs:
     def put(self, values):
         """Return handles of given values, one for each run."""
         keys = [f"cavity-put-{uuid.uuid4().hex}" for _ in self.spans]
-        return Scheduler().held({key: (Held(value),) for key, value in zip(keys, values, strict=True)}, keys)
+        return Scheduler().held({key: (HeldValue(value),) for key, value in zip(keys, values, strict=True)}, keys)
 
     def fetch(self, handles):
         """Return the values of handles, in order."""
@@ -280,7 +280,7 @@ class Runs:
         """
         token, scheduler = uuid.uuid4().hex, Scheduler()
         scheduler.goes_on(self.part.chunks)
-        given = Given(task, broadcast, self.layout.block_rows, np.geterr())
+        given = TaskInputs(task, broadcast, self.layout.block_rows, np.geterr())
         graph, given = scheduler.sent(given, len(self.spans), token)
         keys = [(f"cavity-hold-{token}", number) for number in range(len(self.spans))]
         graph |= self.part.chunks.graph if rows else {}
@@ -290,7 +290,7 @@ class Runs:
                 scheduler.named(graph, each[number], f"cavity-held-{token}-{i}-{number}")
                 for i, each in enumerate(handles)
             ]
-            graph[keys[number]] = Work(*span, (cut,)), given, [needed], held
+            graph[keys[number]] = RunTask(*span, (cut,)), given, [needed], held
         whole, said = self._finished(scheduler, graph, keys)
         _compare(set().union(*(done.builds for done in said)), self.part.chunks.builds)
         return [done.found for done in said], whole
@@ -305,13 +305,13 @@ class Runs:
         """
         token, scheduler = uuid.uuid4().hex, Scheduler()
         graph, keys = dict(self.part.chunks.graph), [f"cavity-state-{token}"]
-        graph[keys[0]] = (Held(state),)
+        graph[keys[0]] = (HeldValue(state),)
         pieces = self.part.moved(graph, self.spans, scheduler)
         for number, (span, values, (needed, cut)) in enumerate(zip(self.spans, inputs, pieces, strict=True)):
             given = f"cavity-given-{token}-{number}"
-            graph[given] = Given(task, values, self.layout.block_rows, np.geterr())
+            graph[given] = TaskInputs(task, values, self.layout.block_rows, np.geterr())
             keys.append((f"cavity-turn-{token}", number))
-            graph[keys[-1]] = Work(*span, (cut,)), given, [needed], keys[-2:-1]
+            graph[keys[-1]] = RunTask(*span, (cut,)), given, [needed], keys[-2:-1]
         return [done.found for done in self._finished(scheduler, graph, keys[1:])[1]]
 
     def _finished(self, scheduler, graph, keys):
@@ -332,7 +332,7 @@ def _size(value):
     return len(dumps(value))
 
 
-def computed(graph, tasks):
+def compute(graph, tasks):
     """Return what dask makes of some tasks over the keys of a graph, in order."""
     keys = [f"cavity-{uuid.uuid4().hex}" for _ in tasks]
     return list(Scheduler().compute(graph | dict(zip(keys, tasks, strict=True)), keys))
@@ -407,7 +407,7 @@ class Scheduler:
             return self._get(graph, list(keys), sync=False)
         from dask.local import get_sync
 
-        return call_or(partial(self._get, graph, list(keys)), partial(get_sync, graph, list(keys)))
+        return call_with_fallback(partial(self._get, graph, list(keys)), partial(get_sync, graph, list(keys)))
 
     def gathered(self, handles):
         """Return what is behind handles; warn where this takes long because there is no worker."""
@@ -484,7 +484,7 @@ class Scheduler:
         for part in parts:
             for number, key in enumerate(() if part is None else part.chunks.keys):
                 try:
-                    computed(graph, [(len, key)])
+                    compute(graph, [(len, key)])
                 except Exception as found:
                     low, high = part.chunks.span(number)
                     words = f"{part.name}: chunk {number} (rows {low} to {high}) cannot be computed"

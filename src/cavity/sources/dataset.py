@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, frames
-from cavity.runs.runs import check_here
+from cavity.runs.passes import check_not_remote
 from cavity.sources import formats
-from cavity.sources.sources import Source, open_source, opened
+from cavity.sources.sources import Source, open_source, open_unchecked
 
-MEMORY, FILES, REMOTE = "memory", "files", "remote"  # the kinds of datasets
+IN_MEMORY, IN_FILES, ON_WORKERS = "memory", "files", "remote"  # the kinds of datasets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,13 +69,13 @@ class Dataset:
             check_size(X.n_rows)
         known = frames.names_of(X) or ()
         given = arguments or {}
-        unread = {key: opened(given[key], key) for key in streamed if _is_stored(given[key], known)}
+        unread = {key: open_unchecked(given[key], key) for key in streamed if _is_stored(given[key], known)}
         arguments = {key: None if key in unread else _read_column(key, given[key], known) for key in given}
         X, values, roles = frames.taken(X, arguments, names, roles)
         dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
         if not remote:
             for source in (value for value in (X, *dataset.columns.values()) if isinstance(value, Source)):
-                check_here(source)
+                check_not_remote(source)
         if isinstance(X, Source):
             X.check_numbers(name)
         return dataset
@@ -84,8 +84,8 @@ class Dataset:
     def kind(self):
         """MEMORY, FILES where blocks are read in every pass, or REMOTE where workers of dask have them."""
         if not isinstance(self.X, Source):
-            return MEMORY
-        return FILES if self.X.elsewhere is None else REMOTE
+            return IN_MEMORY
+        return ON_WORKERS if self.X.is_remote else IN_FILES
 
     @property
     def names(self):
@@ -106,7 +106,7 @@ class Dataset:
 
     def is_remote(self, argument):
         """Return whether workers of dask have the value of an argument."""
-        return getattr(self.columns[argument], "elsewhere", None) is not None
+        return getattr(self.columns[argument], "is_remote", False)
 
     def column(self, argument):
         """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels."""
@@ -143,7 +143,7 @@ def open_table(X, name):
     """Return what a user gave, opened if it is in files, remote or sliced; anything else as it is."""
     if type(X) is np.ndarray:  # nearly always
         return X
-    return opened(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
+    return open_unchecked(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
 
 
 def open_columns(X, name):
@@ -151,7 +151,7 @@ def open_columns(X, name):
     X = open_table(X, name)
     if not isinstance(X, Source):
         return X
-    check_here(X)
+    check_not_remote(X)
     if X.names is None:
         raise ValueError(f"{name} must have names of columns where there is a formula, got a file without names")
     return frames.data_frame({column: X.values(column) for column in X.names})
@@ -169,7 +169,7 @@ def _read_column(argument, value, names):
     """Return the only column of a file, or an array that is not in memory; what is, or names a column, as it is."""
     if not _is_stored(value, names):
         return value
-    source = opened(value, argument)
-    if source.elsewhere is not None:
+    source = open_unchecked(value, argument)
+    if source.is_remote:
         return source
     return source.values(0) if source.names and source.n_features == 1 else source

@@ -6,9 +6,9 @@ from cavity.base import arrays
 from cavity.base.frames import names_of, with_days
 from cavity.base.rows import check_n_features, design_matrix
 from cavity.runs.executors import Threads
-from cavity.sources.parts import ArrayRows
+from cavity.sources.source_parts import ArrayRows
 from cavity.sources.sources import Source, open_source
-from cavity.sources.stored import StoredRows
+from cavity.sources.stored_rows import StoredRows
 
 
 class FiniteBlocks(Source):

@@ -57,14 +57,14 @@ def is_missing(cell):
     return cell.lower() in MISSING
 
 
-def advice(words, *arguments):
+def suggest_arguments(words, *arguments):
     """Return a ValueError that says which arguments help, each in the words as `name=`."""
     error = ValueError(words)
     error.advised = arguments
     return error
 
 
-def dialect_of(path, text, separator=None, decimal=None):
+def detect_dialect(path, text, separator=None, decimal=None):
     """Return the Dialect of a text, its first whole lines; what is given is not looked for.
 
     Raises
@@ -107,7 +107,7 @@ def _separator(path, text, decimal):
             return SPACES
     if len(found) > 1:
         several = " or ".join(SEPARATORS[each] for each in found)
-        raise advice(
+        raise suggest_arguments(
             f"{path}: its columns may be separated by {several}; give separator={found[0]!r}, for example", "separator"
         )
     return found[0] if found else ("\t" if decimal == "," else ",")
@@ -133,13 +133,13 @@ def _decimal(path, rows):
     comma = [cell for cell in cells if "," in cell and Dialect(";", ",").number(cell) is not None]
     point = [cell for cell in cells if "." in cell and Dialect(";", ".").number(cell) is not None]
     if comma and point:
-        raise advice(
+        raise suggest_arguments(
             f"{path}: there are decimal commas ({comma[0]}) and decimal points ({point[0]}); give decimal=',' or '.'",
             "decimal",
         )
     thousands = [cell for cell in cells if THOUSANDS.fullmatch(cell)]
     if thousands and len(thousands) >= len(comma):
-        raise advice(
+        raise suggest_arguments(
             f"{path}: {thousands[0]} may be a number with a decimal comma, or one with commas between thousands; give "
             "decimal=',', or write it without",
             "decimal",

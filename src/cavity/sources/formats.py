@@ -7,15 +7,15 @@ from pathlib import Path
 
 from cavity.base import arrays, frames
 from cavity.sources import arrow
+from cavity.sources.chunked_arrays import ChunkedArrayRows
 from cavity.sources.npy import open_npy
-from cavity.sources.sliced import SlicedRows
 from cavity.sources.sparse import SparseRows
-from cavity.sources.text import open_text
+from cavity.sources.text_rows import open_text
 
 
 def open_store(path, name):
     """Return the one array of an HDF5 file or a zarr store as a part."""
-    part = SlicedRows(open_only_array(path, name), name)
+    part = ChunkedArrayRows(open_only_array(path, name), name)
     part.path = path
     return part
 
@@ -77,7 +77,7 @@ def is_file_name(value):
 def open_stored(data, name):
     """Return what is in files, sparse, or sliced as parts of a source that fit together; None for other data."""
     if is_collection(data):
-        from cavity.sources.collections import open_collection
+        from cavity.sources.dask_collections import open_collection
 
         return [open_collection(data, name)]
     if hasattr(data, "get_fragments"):
@@ -89,7 +89,7 @@ def open_stored(data, name):
         raise arrays.wrong(name, "must not be empty, got an HDF5 dataset without a shape (h5py.Empty)")
     if hasattr(data, "tocsr") or arrays.is_sliced(data):
         arrays.check_not_empty(data.shape, name)
-        return [SparseRows(data, name) if hasattr(data, "tocsr") else SlicedRows(data, name)]
+        return [SparseRows(data, name) if hasattr(data, "tocsr") else ChunkedArrayRows(data, name)]
     paths = _paths(data, name)
     if paths is None:
         return None
@@ -266,4 +266,4 @@ def _in_order(file, first, name):
     if missing or more:
         words = f"has no column {frames.some(missing)}" if missing else f"has the column {frames.some(more)} too"
         raise ValueError(f"{name}: {file.path} {words}; the columns of {first.path} are {frames.some(first.columns)}")
-    return file.some([places[each] for each in first.columns])
+    return file.select_columns([places[each] for each in first.columns])

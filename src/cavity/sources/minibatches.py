@@ -7,10 +7,10 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import in_order, names_of
-from cavity.sources.reading import each_block
+from cavity.sources.read_ahead import iterate_blocks
 
 
-def minibatches(source, size):
+def iterate_minibatches(source, size):
     """Yield the rows of a source in runs of `size`, whatever its blocks are."""
     kept = np.empty((0, *source.shape[1:]))
     for block in _blocks(source):
@@ -27,10 +27,10 @@ def _blocks(source):
     if source.in_memory:
         yield from (source.read(i) for i in range(source.block_count))
         return
-    yield from (block for _, block in each_block(source, source.block_rows))
+    yield from (block for _, block in iterate_blocks(source, source.block_rows))
 
 
-class OneShot:
+class OneShotMinibatches:
     """The minibatches of an iterator that can be seen once, each checked when it comes.
 
     Parameters

@@ -6,7 +6,7 @@ from reference import clutter as reference
 from support.clutters import draw, points_of, sweeper_of
 
 from cavity import Clutter
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.clutter.geometry import Spherical
 
 
@@ -14,7 +14,7 @@ def test_double_loop_agrees_with_sweeps_where_they_settle():
     x = draw((60, 3), seed=8)
     swept, sweeper = Clutter().fit(x, tol=1e-12), sweeper_of(points_of(x), tol=1e-12)
     sweeper.one_by_one(len(x))
-    status, changes = sweeper.rescue(QUIET)
+    status, changes = sweeper.rescue(SILENT_JOB)
     sites, units = sweeper.finished(), sweeper.points.units
     assert status == "converged"
     assert len(changes) < 30

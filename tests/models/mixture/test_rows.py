@@ -22,7 +22,7 @@ import cavity
 from cavity.models.mixture import e_step
 from cavity.models.mixture.rows import sums_of
 from cavity.models.mixture.scaling import Scaling
-from cavity.runs.runs import Run
+from cavity.runs.passes import BlockRun
 
 THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 
@@ -477,7 +477,7 @@ def test_a_pass_can_be_sent_to_another_process():
     X = draws(0, 300, THREE)
     with_weights = np.random.default_rng(0).gamma(1.0, size=300)
     step = e_step.EStep.flat(Scaling.around(X.min(0), X.max(0), X.mean(0), False), True)
-    sent = sums_of, Run(0, 300, 128, (X, with_weights)), step
+    sent = sums_of, BlockRun(0, 300, 128, (X, with_weights)), step
     task, *given = pickle.loads(pickle.dumps(sent))
     for found, expected in zip(task(*given), sums_of(*sent[1:]), strict=True):
         np.testing.assert_array_equal(found, expected)

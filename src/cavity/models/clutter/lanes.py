@@ -7,7 +7,7 @@ from cavity.ep.damping import IN_TURN, DampingOfEach
 from cavity.models.clutter import cavities
 from cavity.models.clutter.problem import ClutterSites, moment_change
 from cavity.models.clutter.sweeps import Sweeper
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 kernel = _core.best("clutter_lanes")
 
@@ -46,7 +46,7 @@ class LaneSweeper(Sweeper):
             fixed = self.points.units.model, self.x, self.centre, *self.prior, groups[start:stop], order
             kernel.sweep_lanes(*fixed, *self._state, damping, skipped)
 
-        self.threads.run(task, spans(groups.size, self.threads.count))
+        self.threads.run(task, split_range(groups.size, self.threads.count))
         skipped = np.where(active, self._each(skipped), 0.0).astype(int)
         for b in np.flatnonzero((skipped > 0) & cavities.can_lose(self._each(self.sites.rho), self.points.units)):
             single = self.problem(b)

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate, warn_unconverged
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.power import PowerSweeper
 from cavity.models.clutter.problem import ClutterSites
 from cavity.models.clutter.sweeps import RemoteSweeper, Sweeper, Visits, assimilate
-from cavity.sources.dataset import REMOTE
+from cavity.sources.dataset import ON_WORKERS
 
 
 def solve(points, method, options, visits, threads):
@@ -33,10 +33,10 @@ def solve(points, method, options, visits, threads):
     if points.is_batch and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1:
         return find_posteriors(LaneSweeper(points, options, visits, threads))
     kind = Sweeper if options.power == 1 else PowerSweeper
-    kind = RemoteSweeper if points.data.kind == REMOTE else kind
+    kind = RemoteSweeper if points.data.kind == ON_WORKERS else kind
     problems = points.problems
     orders, n = visits.of_problems(len(problems)), len(problems)
-    owns = [replace(options, job=options.job.numbered("problem", b, n)) for b in range(1, n + 1)]
+    owns = [replace(options, job=options.job.numbered_stage("problem", b, n)) for b in range(1, n + 1)]
 
     def fit_one(one, order, own):
         return find_posteriors(kind(one, own, order, threads))
@@ -45,11 +45,11 @@ def solve(points, method, options, visits, threads):
     return ClutterSites.together(points, sites), put_beside(outcomes)
 
 
-def filter_points(points, visits, threads, job=QUIET):
+def filter_points(points, visits, threads, job=SILENT_JOB):
     """ADF on one problem or each of a batch, all in the same order; returns as `solve` does."""
     order = visits.of_pass(points.shape[0])
     sites = threads.run(lambda one: assimilate(one, order, job), zip(points.problems))
-    job.after(1, rows=points.shape[0])
+    job.report(1, rows=points.shape[0])
     status, n_iter = np.full(len(sites), CONVERGED, dtype=object), np.ones(len(sites), dtype=int)
     return ClutterSites.together(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
 
@@ -62,17 +62,17 @@ def find_posteriors(sweeper):
     swept = len(loop.changes)
     if options.schedule == "parallel" and loop.status[0] == STUCK and swept < options.max_iter:
         # where it has gone is no place to continue from
-        left, job = options.max_iter - swept, options.job.going_on(swept).within("one by one")
+        left, job = options.max_iter - swept, options.job.continued_after(swept).substage("one by one")
         later = replace(options, schedule="sequential", max_iter=left, job=job)
         sites, rest = find_posteriors(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
         trace = {"change": loop.changes, "improper": np.array(sweeper.improper)}
         trace = {name: np.concatenate([first, rest.trace[name]]) for name, first in trace.items()}
         return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=rest.trace | trace)
     status, steps = loop.status, {}
-    onward = options.job.going_on(swept)
+    onward = options.job.continued_after(swept)
     for b in np.flatnonzero(status == STUCK):
         single = sweeper.problem(b)
-        status[b], steps[b] = single.rescue(onward.numbered("problem", b + 1, n_problems))
+        status[b], steps[b] = single.rescue(onward.numbered_stage("problem", b + 1, n_problems))
         sweeper.replace(b, single.sites)
     for b in sweeper.tight():
         single = sweeper.problem(b)

@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from cavity.base.arrays import added, read_only
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.linalg import tiled
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 
 NAME = "precision"
 PANEL = 256  # rows or columns worked on together
@@ -95,7 +95,7 @@ def prepare(precision, blocks):
     log_root = float(np.sum(np.log(scale)))
     if factors is not None:
         log_root += float(added(np.sum(np.log(np.diag(factor))) for _, factor in factors))
-    with Threads(threads_of(None)) as threads:
+    with Threads(resolve_n_threads(None)) as threads:
         kl_minimum = float(np.sum(_minus_log(*_explained(_cholesky(w, order, threads)))))
     for array in (matrix, diagonal, scale, order):
         if array is not None:
@@ -135,7 +135,7 @@ def _whiten(r, order, edges):
     factors = []
     for start, stop in pairwise(edges.tolist()):
         part, before, after = slice(start, stop), slice(0, start), slice(stop, None)
-        factor = _cholesky(r[part, part].copy(), order[part], tiled.ALONE)
+        factor = _cholesky(r[part, part].copy(), order[part], tiled.ONE_THREAD)
         if stop - start > 1:  # the upper triangle only
             r[before, part] = _divide(r[before, part], factor, transposed=True)
             r[part, after] = _divide(r[part, after].T, factor, transposed=True).T
@@ -195,7 +195,7 @@ def true_marginals(target):
     reverse : float
         KL(p || q) for the q of coordinate ascent: (trace W^-1 - D + log|W|)/2, as a sum of positive terms.
     """
-    with Threads(threads_of(None)) as threads:
+    with Threads(resolve_n_threads(None)) as threads:
         t = _cholesky(target.relative(), target.order, threads)
         explained, pivots = _explained(t)
         tiled.invert(t, threads)

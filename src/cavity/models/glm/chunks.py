@@ -10,12 +10,12 @@ from scipy import sparse
 
 from cavity import _core
 from cavity.ep.sites import tilted
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.base import encoded, has_kernel, kernel_settings
-from cavity.runs.merge import starts
-from cavity.sources.dataset import MEMORY
+from cavity.runs.merge import split_rows
+from cavity.sources.dataset import IN_MEMORY
 from cavity.sources.features import kind_of
-from cavity.sources.reading import each_block
+from cavity.sources.read_ahead import iterate_blocks
 
 kernel = _core.load("diagonal", _core.BASELINE)
 
@@ -52,7 +52,7 @@ def chunks_of(X):
         return
     size, width = max(1, min(KERNEL_ROWS, CHUNK_NUMBERS // max(X.shape[1], 1))), X.shape[1]
     indices = np.tile(np.arange(width, dtype=np.int32), min(size, X.shape[0]))  # of rows without zeros
-    for part, x in each_block(X, size):
+    for part, x in iterate_blocks(X, size):
         kept = x != 0
         indptr = np.append(0, np.cumsum(np.count_nonzero(kept, axis=1)))
         if indptr[-1] == x.size:
@@ -75,7 +75,7 @@ def kernel_rows(found, offset, *likelihood):
 
 def calls(n):
     """Return the (start, stop) of the rows of kernel calls for n rows."""
-    return starts(n, KERNEL_ROWS)
+    return split_rows(n, KERNEL_ROWS)
 
 
 def check_width(X):
@@ -89,13 +89,13 @@ def is_small(X):
 
     Then its nonzeros and their sites, 28 bytes each, take no more than twice the memory of the array.
     """
-    return kind_of(X) == MEMORY and (X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size)
+    return kind_of(X) == IN_MEMORY and (X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size)
 
 
 class Data:
     """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
 
-    def __init__(self, likelihood, rows, job=QUIET):
+    def __init__(self, likelihood, rows, job=SILENT_JOB):
         self.job = job
         self.likelihood, self.y, self.weights, self.offset = likelihood, rows.y, rows.weights, rows.offset
         self.X, (self.n, self.d) = rows.X, rows.X.shape
@@ -108,7 +108,7 @@ class Data:
         """Yield the `Chunk`s of rows, in order."""
         for chunk in self._made() if self._kept is None else self._kept:
             yield chunk
-            self.job.within_pass(chunk.part.stop, self.n, self.n)
+            self.job.report_share(chunk.part.stop, self.n, self.n)
 
     def _made(self):
         first = 0

@@ -14,7 +14,7 @@ from cavity.base.frames import column_words
 from cavity.base.loop import iterate
 from cavity.ep.damping import IN_TURN, Damping
 from cavity.ep.fit import Fit
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.base import ONE
 from cavity.models.glm.chunks import Data, calls, canonical, check_width, chunks_of, kernel, kernel_rows
 
@@ -91,7 +91,7 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     rows = replace(rows, X=canonical(rows.X)) if sparse.issparse(rows.X) else rows
     variance = np.array(np.broadcast_to(prior.variance, prior.mean.shape))
     if method == "adf":
-        return _filter(Data(likelihood, rows, QUIET if options is None else options.job), prior.mean, variance)
+        return _filter(Data(likelihood, rows, SILENT_JOB if options is None else options.job), prior.mean, variance)
     ep = _Expectation(likelihood, rows, prior.mean, variance, options)
     outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS, n_rows=rows.n, holder=ep)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}

@@ -33,7 +33,7 @@ from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.dataset import Dataset
-from cavity.sources.features import large_blocks, limits_of, open_features, prepared_rows, scan
+from cavity.sources.features import column_limits, iterate_large_blocks, open_features, prepare_rows, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         known = self._known_offset(dataset)
         weights = self.sample(n, rng)
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = [((self._prepared(x) if self._prepares else x) @ weights.T).T for _, x in large_blocks(X)]
+            parts = [((self._prepared(x) if self._prepares else x) @ weights.T).T for _, x in iterate_large_blocks(X)]
             f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
             return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
@@ -342,7 +342,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
 
     def _prepared(self, x):
         """Return rows as the weights take them."""
-        return prepared_rows(x, self.centre, self.spread, self.intercept)
+        return prepare_rows(x, self.centre, self.spread, self.intercept)
 
     @property
     def _independent(self):
@@ -441,7 +441,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             with np.errstate(over="ignore", invalid="ignore"):
                 X = self._prepared(X)
             if self.centre is not None:
-                within_range(limits_of(X), "X: columns divided by spread")
+                within_range(column_limits(X), "X: columns divided by spread")
         rows = observations.rows(X)
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
         problem = GLMProblem.of(self.model, rows).with_prior(self.mean, self.variance, root)

@@ -7,10 +7,10 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.rows import Rows
 from cavity.ep.placement import make_geometry
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.prior import Prior
-from cavity.sources.features import ROWS_TOGETHER, SPARSE, kind_of, reach_of
-from cavity.sources.reading import each_block
+from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, kind_of, reach_of
+from cavity.sources.read_ahead import iterate_blocks
 
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
 MATRICES = 6  # of dependent weights, or of rows if they are fewer: sums, factor and root, before a step and after it
@@ -42,7 +42,7 @@ class GLMProblem:
         prior = Prior.of(mean, variance, len(self.prior.mean)) if root is None else Prior(mean, variance, root)
         return replace(self, prior=prior)
 
-    def geometry(self, threads, job=QUIET):
+    def geometry(self, threads, job=SILENT_JOB):
         """Return where the sites of the rows in use act; scratch files are beside the checkpoint of a job."""
         return make_geometry(self.used.X, self.used.offset, *self.prior.moments, threads, job.folder)
 
@@ -53,7 +53,7 @@ def _silent(X, scale):
     least, largest = reach_of(X)
     if scale * least >= SMALLEST_REACH and scale * largest < LARGEST_REACH:
         return silent
-    for part, x in each_block(X, ROWS_TOGETHER):
+    for part, x in iterate_blocks(X, ROWS_PER_BLOCK):
         if is_usual(x, scale):
             continue
         reach = scale * np.max(np.abs(x), axis=1)
@@ -73,7 +73,7 @@ def is_usual(x, scale):
 
 def check_room(dataset, approximation, weights):
     """Raise MemoryError, before any row is read, if matrices of dependent weights do not fit into memory."""
-    if approximation == "diagonal" or len(dataset.shape) != 2 or kind_of(dataset.X) == SPARSE:
+    if approximation == "diagonal" or len(dataset.shape) != 2 or kind_of(dataset.X) == SPARSE_KIND:
         return  # `open_features` refuses the last two, or there is little data
     n, d = dataset.n_rows if weights is None else np.count_nonzero(weights), dataset.shape[1]
     words = "; approximation='diagonal' takes many columns", "approximation"

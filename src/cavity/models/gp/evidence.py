@@ -22,7 +22,7 @@ from cavity.ep.latent import Latent, LatentBelief
 from cavity.ep.options import SCHEDULES
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import FreeParameters, slopes
 from cavity.models.evaluations import EvidencePoint
@@ -61,7 +61,7 @@ class Evidence:
     def __init__(self, likelihood, given, threads, options, start=None, known=None):
         self.given, self.rows, self.threads, self.start = given, given.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
-        self.options = replace(scheduled(options, likelihood, exponent), job=QUIET)
+        self.options = replace(scheduled(options, likelihood, exponent), job=SILENT_JOB)
         self.known = known
         self.gram, self.buffer = matrices(self.rows.n) if known is None else (None, *matrices(self.rows.n, 1))
 

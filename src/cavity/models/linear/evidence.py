@@ -14,7 +14,7 @@ from cavity.ep.placement import make_engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.ep.weights import weights_of
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import PARAMETER_RANGE, slopes
 from cavity.models.evaluations import EvidencePoint
 from cavity.models.free_settings import FreeSettings
@@ -88,7 +88,7 @@ class LinearEvidence:
 
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
-        self.options, self.start, self.job = replace(options, job=QUIET), None, options.job.within("search")
+        self.options, self.start, self.job = replace(options, job=SILENT_JOB), None, options.job.substage("search")
 
     def problem_at(self, settings):
         """The problem with the prior of some settings."""
@@ -125,7 +125,7 @@ class LinearEvidence:
 
     def _fit(self, geometry, likelihood, options, name):
         """Run the engine, which keeps what it keeps by that name; None where arithmetic fails."""
-        options = replace(options, job=self.job.within(name).unheard())
+        options = replace(options, job=self.job.substage(name).without_listeners())
         try:
             return make_engine(geometry, self.sites(likelihood), options, self.start).run()
         except (ArithmeticError, np.linalg.LinAlgError):

@@ -13,8 +13,8 @@ from cavity.models.learnt import Learnt
 from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
 from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, evaluate_starts, maximise
 from cavity.models.standard_errors import standard_errors
-from cavity.sources.features import constant_columns
-from cavity.sources.reading import each_block
+from cavity.sources.features import find_constant_columns
+from cavity.sources.read_ahead import iterate_blocks
 
 START_ROWS = 1 << 12  # most rows of the regression that says where to start
 BLOCK_ROWS = 1 << 13
@@ -77,7 +77,7 @@ def checked_groups(value, given, problem, names, added):
             return None
         groups = np.zeros(n, dtype=np.intp) if np.ndim(given) == 0 else np.arange(n)
         if given is None:
-            groups[constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
+            groups[find_constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
         return np.append(np.full(int(added), -1), groups)
     if PRIOR not in names:
         raise ValueError("prior_groups needs learn='prior_variance': nothing else belongs to groups")
@@ -167,7 +167,7 @@ def _fit_roughly(problem):
     X, target = X / size, rest[few]
     unit = float(np.max(np.abs(target))) or 1.0
     weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
-    linear = np.concatenate([x @ weights for _, x in each_block(rows.X, BLOCK_ROWS)])
+    linear = np.concatenate([x @ weights for _, x in iterate_blocks(rows.X, BLOCK_ROWS)])
     follows_outliers = spread(rest, linear, True) > OUTLIERS_SPREAD * spread(rest, centre, True)
     return [offset + linear, *([offset + centre] if follows_outliers else [])]
 
@@ -188,7 +188,7 @@ def _choose_start(objective, likelihoods, bounds, job):
     if job.stopped or not vector.n_prior:
         return tried[best]
     scan = [np.clip(vector.start(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
-    return scan[best_of(scan, job.going_on(several * len(tried)))]
+    return scan[best_of(scan, job.continued_after(several * len(tried)))]
 
 
 # ------------------------------------------------------------------------------------------ the end of a search

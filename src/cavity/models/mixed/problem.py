@@ -7,7 +7,7 @@ import numpy as np
 
 from cavity.base.rows import Rows
 from cavity.ep.sparse import Pattern, Sparse
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.prior import Prior
 from cavity.models.mixed.layout import Layout
 from cavity.models.mixed.start import first_sites
@@ -43,7 +43,7 @@ class MixedProblem:
         mean[: self.layout.n_fixed] = self.prior.mean
         return mean
 
-    def geometry(self, threads, job=QUIET):
+    def geometry(self, threads, job=SILENT_JOB):
         """Return where the sites of the rows in use act."""
         precision = self.layout.precision(self.prior.variance, self.covariances)
         first = partial(first_sites, self, threads)

@@ -9,7 +9,7 @@ from cavity.base import arrays
 from cavity.base.rows import check_n_features, row_vector
 from cavity.models.mixed.terms import new_rows
 from cavity.sources.dataset import Dataset, open_columns
-from cavity.sources.features import open_features, prepared_rows
+from cavity.sources.features import open_features, prepare_rows
 
 GROUPS = "groups[{!r}]"  # how an argument is called that is a column of groups
 
@@ -42,7 +42,7 @@ class Reader:
 
     def prepare(self, dataset, X):
         """Return a dataset with columns of X as the fixed effects take them."""
-        return replace(dataset, X=prepared_rows(X, self.centre, self.spread, self.intercept))
+        return replace(dataset, X=prepare_rows(X, self.centre, self.spread, self.intercept))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

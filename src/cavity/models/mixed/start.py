@@ -13,7 +13,7 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities, within_float64
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 
 ROUGH = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # the first fit: as good as sites that change anyway need
 
@@ -29,7 +29,7 @@ def first_sites(problem, threads, sites, options):
         spread += np.einsum("ij,jk,ik->i", Z, covariance, Z)
     noisy = Sites(sites.likelihood, rows.y, rows.weights, options.power, residual=spread)
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
-    fit = Engine(geometry, noisy, replace(options, job=QUIET, **ROUGH)).run()
+    fit = Engine(geometry, noisy, replace(options, job=SILENT_JOB, **ROUGH)).run()
     return geometry.in_groups(_matched_in, noisy, (fit.tau, fit.rho), fit.belief, sites, filled=True)[1]
 
 

@@ -42,7 +42,7 @@ def climbed(sweeps, moves, start, options):
         Of the fit; max_iter counts all passes.
     """
     if moves:
-        inner = replace(options, job=options.job.within("climb"))
+        inner = replace(options, job=options.job.substage("climb"))
         return improved(sweeps, lambda: climbed(sweeps, False, start, inner), options, start)
     state, trial = start
     if trial is None:
@@ -64,7 +64,7 @@ def improved(sweeps, climb, options, like=()):
     like : object
         What the state is like that the fit begins with.
     """
-    kept = options.job.resumed(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
+    kept = options.job.restore(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
     fit, accepted, before = kept["fit"], kept["accepted"], kept["tried"]  # trials of this round; None: it is to begin
     while fit.n_iter < options.max_iter and fit.status != STOPPED:
         if before is None:
@@ -75,12 +75,12 @@ def improved(sweeps, climb, options, like=()):
             if left < 1:
                 break
             more = options.after(fit)
-            more = replace(more, max_iter=min(OVERTAKING, left), job=more.job.stage("moves").within("trial"))
+            more = replace(more, max_iter=min(OVERTAKING, left), job=more.job.stage("moves").substage("trial"))
             trial = engine.ascend(sweeps, state, more)
             better = trial.elbo > fit.elbo + ELBO_ROUNDING * max(1.0, abs(fit.elbo))
             if better and trial.status == MAX_ITER and left > trial.n_iter:
                 more = options.after(fit, trial)
-                rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").within("rest")))
+                rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").substage("rest")))
                 trial = engine.joined(trial, rest)
             fit = engine.joined(fit, trial, kept=better)
             if better:
@@ -89,7 +89,7 @@ def improved(sweeps, climb, options, like=()):
                 better = False
             else:
                 now = {"fit": fit, "accepted": accepted, "tried": None if better else number}
-                options.job.keep(lambda now=now: now)
+                options.job.store(lambda now=now: now)
             if better or trial.status == STOPPED:
                 break
         before = None

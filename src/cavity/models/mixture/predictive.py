@@ -35,7 +35,7 @@ def by_blocks(X, state, scaling, logs_of, finish, shape, dtype):
         if not np.isfinite(logs).all():
             reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
             if not reached.all():
-                raise out_of_reach(source.where(start + int(np.argmin(reached))))
+                raise out_of_reach(source.describe_row(start + int(np.argmin(reached))))
         out[start:stop] = finish(logs)
     return out
 

@@ -11,7 +11,7 @@ from cavity.models.mixture.e_step import EStep, OutOfReach, block_rows
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import RowSums
-from cavity.runs import runs
+from cavity.runs import passes
 from cavity.runs.executors import Threads
 from cavity.sources import sources
 
@@ -35,7 +35,7 @@ class MixtureRows:
         """Return the `RowSums` of all rows and the sum of their log densities."""
         given, grain = (self.source, self.weights), e_step.most_blocks(self.source.block_rows)
         try:
-            out, totals = runs.reduce_runs(sums_of, e_step, given, threads, grain=grain)
+            out, totals = passes.reduce_runs(sums_of, e_step, given, threads, grain=grain)
         except OutOfReach as error:
             raise error.told(self.source.where) from None
         return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])

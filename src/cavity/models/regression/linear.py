@@ -33,7 +33,7 @@ from cavity.models.regression.fit import fit_weights
 from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior
 from cavity.models.regression.rows import with_ones
 from cavity.runs.executors import Threads
-from cavity.runs.runs import map_runs
+from cavity.runs.passes import map_runs
 
 ROWS_OF_QR = 4096  # of a block
 UNIT_NOISE = Gaussian(1.0)  # a likelihood of real numbers, whatever their noise
@@ -192,14 +192,14 @@ class LinearRegression(Public):
 def triangle_of(X, y, start, _):
     """Return the triangle L of a block of [X y], L L' = [X y]'[X y]."""
     out = np.zeros((X.shape[1] + 1, X.shape[1] + 1))
-    tiled.stack(out, _columns(X, y), tiled.ALONE)
+    tiled.stack(out, _columns(X, y), tiled.ONE_THREAD)
     return out
 
 
 def stacked(triangle, other):
     """Return the triangle of rows of which it is known for those above and those below."""
     out = triangle.copy()
-    tiled.stack(out, other.copy(), tiled.ALONE, triangular=True)
+    tiled.stack(out, other.copy(), tiled.ONE_THREAD, triangular=True)
     return out
 
 
@@ -239,10 +239,10 @@ class LinearSweeps:
     def __init__(self, model, rows, threads, job):
         self._model, self._threads = model, threads
         self.n_samples, size = rows.n, rows.width
-        triangle = job.resumed()  # R, R'R = [X y]'[X y]
+        triangle = job.restore()  # R, R'R = [X y]'[X y]
         if triangle is None:
             triangle = np.ascontiguousarray(_triangle(rows, threads).T)
-            job.keep(lambda: triangle)
+            job.store(lambda: triangle)
         self._factor, self._target, prior = triangle[:, :size], triangle[:, size], None
         if rows.intercept:  # the first row is that of means, up to a factor; its weight is measured from its prior mean
             mean, sd = triangle[0] / triangle[0, 0], np.linalg.norm(triangle[1:], axis=0) / np.sqrt(rows.n)

@@ -24,7 +24,7 @@ from cavity.models.linear.defaults import Columns, checked_intercept, with_inter
 from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import open_rows, with_ones
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, map_runs
+from cavity.runs.passes import BlockTask, map_runs
 from cavity.sources.chunkwise import map_chunks
 
 PREDICT_ROWS = 4096
@@ -285,7 +285,7 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     def _latent(self, X, offset, exposure):
         X, known = self._rows_of(X, offset, exposure)
         with Threads(1) as thread, np.errstate(over="ignore", invalid="ignore"):
-            parts = map_runs(by_blocks(moments_of), (X, self.mean, self._root), [X], thread, grain=1)
+            parts = map_runs(BlockTask(moments_of), (X, self.mean, self._root), [X], thread, grain=1)
             mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
             mean = mean if known is None else mean + known
         check_moments(mean, variance)

@@ -8,8 +8,8 @@ import numpy as np
 from cavity.base import arrays, scales
 from cavity.models.linear.defaults import adds_intercept, warn_of_intercepts
 from cavity.runs.executors import Threads
-from cavity.runs.runs import MOST_BLOCKS, by_blocks, reduce_runs
-from cavity.sources.features import SPARSE, kind_of
+from cavity.runs.passes import MAX_RUN_BLOCKS, BlockTask, reduce_runs
+from cavity.sources.features import SPARSE_KIND, kind_of
 from cavity.sources.sources import Source, open_source
 
 PRODUCTS = 1 << 28  # of two numbers that a thread adds up between two looks at whether the fit is interrupted
@@ -19,7 +19,7 @@ def open_rows(dataset, block_rows=None):
     """Return the features of a dataset as a Source (N, D); those of a sparse matrix are filled in block by block."""
     source = dataset.blocks(block_rows)
     size, words = source.n_features, "the covariance of the weights"
-    words += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE)
+    words += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE_KIND)
     arrays.matrix((size, size), words, "; GLM(approximation='diagonal') takes many columns")
     return source
 
@@ -59,8 +59,8 @@ class RegressionRows:
         """Return the sum of what function(X, y, start, broadcast) finds in blocks, arrays; ValueError naming the first
         number of X that is not finite.
         """
-        task = by_blocks(partial(of_ones, function) if self.intercept else function, add=add)
-        grain = min(MOST_BLOCKS, max(1, PRODUCTS // (self.X.block_rows * self.X.n_features**2)))
+        task = BlockTask(partial(of_ones, function) if self.intercept else function, add=add)
+        grain = min(MAX_RUN_BLOCKS, max(1, PRODUCTS // (self.X.block_rows * self.X.n_features**2)))
         out = reduce_runs(task, broadcast, (self.X, self.y), threads, grain=grain, add=add)
         if not all(np.isfinite(each).all() for each in (out if isinstance(out, tuple) else (out,))):
             self.X.summary(threads)

@@ -18,7 +18,7 @@ from cavity.models.latent import KNOWN_VARIANCE
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import INLINE, fractions
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 COLUMNS = 192  # of W, at most, whose products with as many others are a task
 HIDDEN = 1e-10  # 1/(1 + rho residual) below which a site on f is not found from that on g
@@ -82,7 +82,7 @@ def _squares(W, threads):
 
     By NumPy's products, which other threads need not wait for, unlike those of SciPy.
     """
-    parts = [slice(*ends) for ends in spans(W.shape[1], -(-W.shape[1] // COLUMNS))]
+    parts = [slice(*ends) for ends in split_range(W.shape[1], -(-W.shape[1] // COLUMNS))]
     out = np.zeros((W.shape[1], W.shape[1]))
 
     def tile(i, j):

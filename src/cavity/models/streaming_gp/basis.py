@@ -24,7 +24,7 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.covariances import White
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import leaves
-from cavity.runs.merge import starts
+from cavity.runs.merge import split_rows
 
 kernel = _core.best("sparse_gp")
 
@@ -102,7 +102,7 @@ class Basis:
                 self.program.cross(X[start:stop], self.Z, out[start:stop], threads)  # which checks more
 
         if out.size:
-            threads.run(task, starts(len(X), ROWS_A_TASK))
+            threads.run(task, split_rows(len(X), ROWS_A_TASK))
         return out
 
     def features(self, X, threads, out=None):
@@ -117,7 +117,7 @@ class Basis:
             part = slice(start, stop)
             kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
 
-        threads.run(task, starts(len(X), ROWS_A_TASK))
+        threads.run(task, split_rows(len(X), ROWS_A_TASK))
         return W, residual
 
 

@@ -31,7 +31,7 @@ from cavity.covariances.slots import free_gradient, gradient
 from cavity.ep.options import Options
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import FreeParameters, slopes
 from cavity.linalg import tiled
 from cavity.models.process.settings import Settings
@@ -94,7 +94,7 @@ class Increment:
 
     def __init__(self, old, Z, rows, model, threads, options=None, pooled=False):
         self.rows, self.model, self.threads = rows, model, threads
-        self.options = Options(tol=0.0) if options is None else replace(options, job=QUIET)
+        self.options = Options(tol=0.0) if options is None else replace(options, job=SILENT_JOB)
         self.alpha, self.jitter, self.pooled = model.alpha, model.jitter, pooled
         self.Z = np.ascontiguousarray(Z, dtype=np.float64)
         self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)

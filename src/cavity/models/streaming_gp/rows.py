@@ -24,7 +24,7 @@ from cavity.models.process.model import prior_means
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.runs import merge
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, map_runs, reduce_runs
+from cavity.runs.passes import BlockTask, map_runs, reduce_runs
 from cavity.sources.dense_rows import in_blocks, open_dense
 
 INLINE = Threads(1)  # for tasks, which run on threads themselves
@@ -38,17 +38,17 @@ class BatchRows(Rows):
 
     def spans(self):
         """Return the (start, stop) of the blocks."""
-        return merge.starts(self.n, ROWS_AT_ONCE)
+        return merge.split_rows(self.n, ROWS_AT_ONCE)
 
     def each(self, function, threads):
         """Yield function(X, start) for each block of X, finite, float64 in C order, that begins with row `start`."""
         blocks = in_blocks(self.X, ROWS_AT_ONCE)
-        return map_runs(by_blocks(_on_block), (blocks, function), [blocks], threads, grain=1)
+        return map_runs(BlockTask(_on_block), (blocks, function), [blocks], threads, grain=1)
 
     def total(self, function, threads):
         """Return the sum of `each`."""
         blocks = in_blocks(self.X, ROWS_AT_ONCE)
-        return reduce_runs(by_blocks(_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_AT_ONCE)
+        return reduce_runs(BlockTask(_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_AT_ONCE)
 
     def candidates(self, most):
         """Return at most that many rows of X, at equal distances, in C order, and their indices."""

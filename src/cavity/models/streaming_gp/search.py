@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from cavity.base.errors import SettingsWarning, warn
-from cavity.jobs.job import QUIET
+from cavity.jobs.job import SILENT_JOB
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import choose_starts
 from cavity.models.search import (
@@ -53,7 +53,7 @@ class BatchResult(SearchResult):
 
 
 def learn_batch(
-    old, Z, rows, model, covariance, scales, threads, *, pooled=False, choose=None, options=None, job=QUIET
+    old, Z, rows, model, covariance, scales, threads, *, pooled=False, choose=None, options=None, job=SILENT_JOB
 ):
     """Learn the settings from a batch, given what is known of the rows before.
 
@@ -128,7 +128,7 @@ class _Search:
         objectives = [self.objective(None, self.chosen(x, Z, few), few) for x in found]
         tried, job = [], self.job.stage(STARTS)
         for objective, x in zip(objectives, found, strict=True):
-            tried += evaluate_starts(objective, [x], job.going_on(len(tried), -min(tried, default=np.inf)))
+            tried += evaluate_starts(objective, [x], job.continued_after(len(tried), -min(tried, default=np.inf)))
             if job.stopped:
                 break
         objective, x = objectives[int(np.argmin(tried))], found[int(np.argmin(tried))]

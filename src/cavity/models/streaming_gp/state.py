@@ -15,7 +15,7 @@ from cavity.base.loop import CONVERGED, warn_unconverged
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
 from cavity.base.types import ArrayLike, Data, IntArray
-from cavity.jobs.job import QUIET, Event, Job
+from cavity.jobs.job import SILENT_JOB, Event, Job
 from cavity.likelihoods.parameters import scales_of
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns, closed, what_to_learn
@@ -423,7 +423,7 @@ def begun(model, dataset, options):
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
     columns = dataset.names or model.inducing_columns
-    return made(Snapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=QUIET))
+    return made(Snapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=SILENT_JOB))
 
 
 def take_in(state, X, observations, learn, run):

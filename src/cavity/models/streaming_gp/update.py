@@ -60,11 +60,11 @@ class Update:
             self.searched = self._learn(learn, scales)
         if self.known is None:
             self.known = features(self.basis, rows, self.threads)
-        before, model, job = self.information, self.model, self.options.job.ending()
+        before, model, job = self.information, self.model, self.options.job.final_job()
         arguments = self.basis, before, rows, model, model.alpha
         if is_exact(model.likelihood):
             self.information = absorbed(*arguments, self.threads, self.known)
-            job.after(1, rows=rows.n)
+            job.report(1, rows=rows.n)
             status, n_iter, changes = CONVERGED, 1, EMPTY["change"]
         else:
             done = assimilated(*arguments, replace(self.options, job=job), self.threads, self.known)

@@ -20,18 +20,18 @@ import numpy as np
 
 from cavity.base.errors import naming
 from cavity.base.frames import repeated
-from cavity.sources.dialects import MISSING, advice, dialect_of, is_missing
+from cavity.sources.dialects import MISSING, detect_dialect, is_missing, suggest_arguments
 
-FIRST_PIECE = 1 << 16  # bytes; columns are looked for in it
+FIRST_PIECE_BYTES = 1 << 16  # bytes; columns are looked for in it
 FIRST_LINES = 10  # and in at least so many lines, if there are
-PIECE = 1 << 22
+PIECE_BYTES = 1 << 22
 LONGEST_RECORD = 1 << 24  # characters without an end of a row, after which a quote is missing
 MOST_VALUES = 1 << 16  # different values of a column of text that are kept
 SPELLINGS = [*{each for word in MISSING for each in (word, word.upper(), word.title())}, "NaN", "N/A"]  # for pyarrow
 
 
 @dataclass(slots=True)
-class Column:
+class TextColumn:
     """What is known of a column so far; rows and lines are those of the first cell of its kind."""
 
     name: str
@@ -82,7 +82,7 @@ class TextReader:
             text, self._line = next(self._texts, (None, 1))
         if text is None:
             raise ValueError(f"{self.path}: the file holds no rows")
-        self.dialect = dialect_of(self.path, text, separator, decimal)
+        self.dialect = detect_dialect(self.path, text, separator, decimal)
         self._guessed = separator is None
         self.columns, text = self._header(text)
         self._texts = chain([(text, self._line)], self._texts)
@@ -99,7 +99,7 @@ class TextReader:
                 if len(rows):
                     yield rows
 
-    def where(self, row):
+    def describe_row(self, row):
         """Return words for a row, for messages."""
         _, ahead = self._places[bisect_right(self._places, row, key=itemgetter(0)) - 1]
         return f"line {row + ahead} of {self.path}"
@@ -118,8 +118,8 @@ class TextReader:
             raw = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
             head = raw.peek(4)[:4]
             stream = gzip.GzipFile(fileobj=raw) if head[:2] == b"\x1f\x8b" else raw
-            first = stream.read1(FIRST_PIECE)
-            while len(first) < FIRST_PIECE and (more := stream.read1(FIRST_PIECE - len(first))):
+            first = stream.read1(FIRST_PIECE_BYTES)
+            while len(first) < FIRST_PIECE_BYTES and (more := stream.read1(FIRST_PIECE_BYTES - len(first))):
                 first += more  # pipes bring little at a time
             decoder = _decoder(self.path, first, encoding)
             waiting, line, piece = "", 1, first
@@ -136,7 +136,7 @@ class TextReader:
                     return
                 if not end and len(waiting) > LONGEST_RECORD:
                     raise ValueError(f"{self.path}, line {line}: a row that does not end; is a quote missing?")
-                piece = stream.read1(PIECE)
+                piece = stream.read1(PIECE_BYTES)
 
     def _decoded(self, decoder, piece, line):
         """Return bytes as text with plain ends of lines."""
@@ -144,7 +144,7 @@ class TextReader:
             text = decoder.decode(piece, final=not piece)
         except UnicodeDecodeError as error:
             line += error.object.count(b"\n", 0, error.start)
-            raise advice(
+            raise suggest_arguments(
                 f"{self.path}, line {line}: not readable as {error.encoding} ({error.reason} 0x"
                 f"{error.object[error.start]:02x}); give encoding='cp1252' or what it is written in",
                 "encoding",
@@ -176,13 +176,13 @@ class TextReader:
         numbered = [str(j + 1) for j in range(len(names))]
         numeric = [name for name in names if self.dialect.number(name) is not None]
         if len(numeric) == len(names):
-            return [Column(name) for name in numbered], text
+            return [TextColumn(name) for name in numbered], text
         if numeric and names != numbered:  # a table without header whose first row would be lost
             raise ValueError(
                 f"{self.path}: the first line holds both numbers ({numeric[0]}) and text; put a line with column "
                 "names above it"
             )
-        columns = [Column(name or number, bool(name)) for name, number in zip(names, numbered, strict=True)]
+        columns = [TextColumn(name or number, bool(name)) for name, number in zip(names, numbered, strict=True)]
         twice = repeated(column.name for column in columns)
         if twice is not None:
             raise ValueError(f"{self.path}: two columns are called {twice!r}")
@@ -277,7 +277,7 @@ class TextReader:
         words = f"{self.path}, line {self._line}: {found} fields where the first line has {wanted}"
         if not self._guessed:
             return ValueError(words)
-        return advice(f"{words} (between {self.dialect.words}; separator= says otherwise)", "separator")
+        return suggest_arguments(f"{words} (between {self.dialect.words}; separator= says otherwise)", "separator")
 
     def _fill(self, column, cells, lines, out):
         """Write the numbers that cells hold, or that stand for them, to out."""

@@ -9,7 +9,7 @@ HUGE = 2.0**900  # sums of any number of smaller values are finite
 SHRINK = 200  # 2^-200 times even the largest values can be summed
 
 
-def extent(block, start, broadcast):
+def summarize_block(block, start, broadcast):
     """Return the minima and maxima of a block, sums of its numbers, see `mean`, and how many were seen, each (D,).
 
     The broadcast is the source, whether nan stands for a number that was not seen, and whether the digest of the rows
@@ -24,7 +24,7 @@ def extent(block, start, broadcast):
     if np.isinf(low).any() or np.isinf(high).any() or (gaps and not missing):
         bad = np.isinf(block) if missing else ~np.isfinite(block)
         row, *column = at = tuple(map(int, np.argwhere(bad)[0]))
-        raise ValueError(f"{source.name} must be finite, got {source.found(block[at], start + row, *column)}")
+        raise ValueError(f"{source.name} must be finite, got {source.describe_value(block[at], start + row, *column)}")
     seen = np.full(len(low), float(len(block)))
     if gaps:
         seen -= np.sum(np.isnan(block), axis=0)
@@ -32,13 +32,13 @@ def extent(block, start, broadcast):
     return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen, *digest
 
 
-def join(left, right):
+def merge_summaries(left, right):
     """Merge the extents of two runs of rows."""
     sums = (a + b for a, b in zip(left[2:], right[2:], strict=True))
     return np.fmin(left[0], right[0]), np.fmax(left[1], right[1]), *sums
 
 
-def mean(low, high, total, huge, seen):
+def compute_means(low, high, total, huge, seen):
     """Return the means of the columns with these extents, which are between minimum and maximum but for rounding."""
     counts = np.maximum(seen, 1.0)
     with np.errstate(over="ignore"):

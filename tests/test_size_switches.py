@@ -296,9 +296,9 @@ SWITCHES = [
     Switch("ep.dense.SMALL", (D, D - 1), glm(schedule="parallel"), ROUNDING),
     Switch("sources.features.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
     Switch("sources.features.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
-    Switch("models.glm.chunks.KERNEL_ROWS", (N, 7), glm(approximation="diagonal"), RULES),
-    Switch("models.glm.chunks.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
-    Switch("models.glm.chunks.CHUNK_NUMBERS", (N * D, 7), glm(approximation="diagonal"), BITS),
+    Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal"), RULES),
+    Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
+    Switch("models.glm.sparse_rows.CHUNK_NUMBERS", (N * D, 7), glm(approximation="diagonal"), BITS),
     Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
     Switch("models.regression.linear.WIDE", (D + 1, D), regression, BITS),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
@@ -452,9 +452,9 @@ def test_copies_of_rows(approximation, monkeypatch):
     weights = 1.0 + np.arange(N) % 3
     model = GLM(probit, approximation=approximation)
     most = np.sum(weights - 1.0)
-    monkeypatch.setattr("cavity.models.glm.solution.MOST_COPIES", most)
+    monkeypatch.setattr("cavity.models.glm.solution.MAX_ROW_COPIES", most)
     model.fit(X, labels(y), sample_weight=weights, method="adf")
-    monkeypatch.setattr("cavity.models.glm.solution.MOST_COPIES", most - 1)
+    monkeypatch.setattr("cavity.models.glm.solution.MAX_ROW_COPIES", most - 1)
     with pytest.raises(ValueError, match="copies of rows, more than .*: use method='ep'"):
         model.fit(X, labels(y), sample_weight=weights, method="adf")
 

@@ -1,6 +1,8 @@
 """The structure of the package in numbers, which may fall; a commit that raises one says why."""
 
 import ast
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,42 @@ SOURCES = {"Source", "StoredRows", "SparseRows"}
 DATA = {"X", "x", "y", "data", "rows", "sample_weight", "frame", "table"}  # names of data in calls of hasattr
 ENTRIES = {"fit", "fit_stochastic", "update", "merge", "forget"}
 SHARED = {"linear", "process"}  # what families share
+MAX_FUNCTION_LINES = 50  # without the docstring
+MAX_FILE_LINES = 450
+MAX_LONGER_FILES = 9
+MAX_ARGUMENTS = 12
+MAX_FUNCTIONS_OF_MORE_ARGUMENTS = 9
+MAX_ONE_WORD_CONSTANTS = 497
+ONE_WORD_CONSTANTS = {  # the operations and kinds of sites that the compiled kernels number, and a module's logger
+    *(
+        "CONSTANT",
+        "WHITE",
+        "LINEAR",
+        "RBF",
+        "MATERN12",
+        "MATERN32",
+        "MATERN52",
+        "MATERN",
+        "PERIODIC",
+        "ADD",
+        "MULTIPLY",
+    ),
+    *(
+        "ADD",
+        "MULTIPLY",
+        "PROBIT",
+        "LOGIT",
+        "POISSON",
+        "BINOMIAL",
+        "GAUSSIAN",
+        "LAPLACE",
+        "CLUTTER",
+        "INTERVAL",
+        "LOGGER",
+    ),
+}
+MAX_CLASS_NAMES_TWICE = 14
+PUBLIC_CLASS_NAMES_TWICE = {"Clutter", "Gaussian", "GaussianMixture"}  # a model, a distribution or an estimator each
 
 
 def questions(tree):
@@ -83,3 +121,68 @@ def test_families_do_not_import_each_other():
                     found.append(f"{module} imports {target}")
     found = [each for each in found if not each.startswith("cavity.models.saved ")]
     assert len(found) <= MAX_SIBLING_IMPORTS, found
+
+
+def list_nodes(*kinds):
+    """Return the path and the node of every definition of some kinds in the package."""
+    return [
+        (str(path.relative_to(SOURCE)), node)
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, kinds)
+    ]
+
+
+def list_constants(tree):
+    """Return the names in capitals that a module assigns at its top level."""
+    names = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names += [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    return [name for name in names if re.fullmatch(r"_?[A-Z][A-Z0-9_]*", name)]
+
+
+def has_one_word(name):
+    return "_" not in name.strip("_") and name.strip("_") not in ONE_WORD_CONSTANTS
+
+
+def test_constants_are_noun_phrases():
+    constants = [f"{path}: {name}" for path, tree in list_nodes(ast.Module) for name in list_constants(tree)]
+    assert len(constants) > 100
+    one_word = [constant for constant in constants if has_one_word(constant.rpartition(" ")[2])]
+    assert len(one_word) <= MAX_ONE_WORD_CONSTANTS, one_word
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [("_FAR = 2", ["_FAR"]), ("A, MAX_B = 1, 2", ["A"]), ("RBF: int = 1", []), ("class C: FAR = 1", [])],
+)
+def test_constants_are_counted(code, names):
+    assert [name for name in list_constants(ast.parse(code)) if has_one_word(name)] == names
+
+
+def test_private_class_names_exist_once():
+    counts = Counter(node.name for _, node in list_nodes(ast.ClassDef))
+    names = {name for name, count in counts.items() if count > 1} - PUBLIC_CLASS_NAMES_TWICE
+    assert len(names) <= MAX_CLASS_NAMES_TWICE, names
+
+
+def test_functions_are_short():
+    for path, node in list_nodes(ast.FunctionDef):
+        body = node.body[1:] if ast.get_docstring(node) else node.body
+        assert not body or node.end_lineno - body[0].lineno < MAX_FUNCTION_LINES, f"{path}: {node.name}"
+
+
+def test_functions_have_few_arguments():
+    names = [
+        f"{path}: {node.name}"
+        for path, node in list_nodes(ast.FunctionDef)
+        if len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]) > MAX_ARGUMENTS
+    ]
+    assert len(names) <= MAX_FUNCTIONS_OF_MORE_ARGUMENTS, names
+
+
+def test_files_are_short():
+    longer = [path for path in sorted(SOURCE.rglob("*.py")) if len(path.read_text().splitlines()) > MAX_FILE_LINES]
+    assert len(longer) <= MAX_LONGER_FILES, longer

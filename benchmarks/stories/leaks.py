@@ -105,7 +105,7 @@ def stream(likelihood, y):
 
 def mixed(likelihood, y, variance=0.5):
     given = None if variance is None else {"g": variance}
-    model = cavity.MixedGLM(cavity.RandomEffects("g"), likelihood, 1.0, intercept=True, covariances=given)
+    model = cavity.MixedGLM(cavity.RandomEffects("g"), likelihood, 1.0, intercept=True, effect_covariances=given)
     return model.fit(X, y, groups=GROUPS, **PASSES)
 
 

@@ -63,7 +63,7 @@ def against_the_truth():
         case, truth = mixed.GIVEN[name](), golden[name]["truth"]
         names = [term.name for term in case.terms]
         covariances = dict(zip(names, case.known["covariances"], strict=True))
-        settings = {"prior_variance": case.known["fixed_variance"], "covariances": covariances}
+        settings = {"prior_variance": case.known["fixed_variance"], "effect_covariances": covariances}
         model = cavity.MixedGLM(list(case.effects), case.likelihood, **settings)
         posterior = model.fit(pandas.DataFrame(case.X, columns=case.names), case.y, groups=case.groups)
         sd = np.array(truth["fixed_sd"])
@@ -82,7 +82,8 @@ def beside_lme4():
     """Yield rows of the second table."""
     for name, formula, likelihood, source, sds, fixed in PRINTED:
         posterior = cavity.MixedGLM(formula, likelihood).fit(data.table(name, as_frame=True)[0])
-        found = np.concatenate([np.sqrt(np.diagonal(posterior.model.covariances[each])) for each in posterior.terms])
+        covariances = posterior.model.effect_covariances
+        found = np.concatenate([np.sqrt(np.diagonal(covariances[term])) for term in posterior.terms])
         yield f"{name}: {source}", "lme4", numbers(sds), numbers(fixed)
         yield f"``{formula.partition('~')[2].strip()}``", "`MixedGLM`", numbers(found), numbers(posterior.mean)
 

@@ -19,7 +19,7 @@ _PUBLIC = {
     "GaussianMixturePosterior": "models.mixture.posterior",
     "GaussianProcess": "models.gp.model",
     "GaussianProcessPosterior": "models.gp.posterior",
-    "Learnt": "models.learnt",
+    "Hyperparameters": "models.hyperparameters",
     "LeaveOneOut": "models.leave_one_out",
     "LinearRegression": "models.regression.linear",
     "LinearRegressionPosterior": "models.regression.linear",
@@ -86,7 +86,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.glm.posterior import GLMPosterior as GLMPosterior
     from cavity.models.gp.model import GaussianProcess as GaussianProcess
     from cavity.models.gp.posterior import GaussianProcessPosterior as GaussianProcessPosterior
-    from cavity.models.learnt import Learnt as Learnt
+    from cavity.models.hyperparameters import Hyperparameters as Hyperparameters
     from cavity.models.leave_one_out import LeaveOneOut as LeaveOneOut
     from cavity.models.mixed.model import MixedGLM as MixedGLM
     from cavity.models.mixed.posterior import MixedGLMPosterior as MixedGLMPosterior

@@ -168,7 +168,7 @@ def mixed(rng):
     given, exponent, fraction = options(rng, likelihood, n)
     variance = 10 ** rng.uniform(-1, 1.5, 2)
     known = {term.name: covariance for term, covariance in zip(terms, covariances, strict=True)}
-    model = cavity.MixedGLM(effects, likelihood, prior_variance=variance, covariances=known, intercept=False)
+    model = cavity.MixedGLM(effects, likelihood, prior_variance=variance, effect_covariances=known, intercept=False)
     posterior = sure(model.fit, X, y, groups=groups, **given)
     A = mixed_reference.rows(X, terms)
     C = mixed_reference.prior_covariance(variance, terms, covariances)

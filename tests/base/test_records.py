@@ -69,7 +69,8 @@ def streaming(**settings):
 
 
 EFFECTS_OF = {"g": ["a", "b", "a", "b", "c", "a", "b"], "h": [1, 2, 2, 1, 2, 1, 1]}
-MIXED = {"intercept": True, "prior_variance": 1.0, "covariances": {"1 + x1 | g": [[1.0, 0.3], [0.3, 0.5]], "h": 0.5}}
+EFFECT_COVARIANCES = {"1 + x1 | g": [[1.0, 0.3], [0.3, 0.5]], "h": 0.5}
+MIXED = {"intercept": True, "prior_variance": 1.0, "effect_covariances": EFFECT_COVARIANCES}
 POSTERIORS = {
     "clutter": lambda: cavity.Clutter().fit(X[:, 0]),
     "clutter, points": lambda: cavity.Clutter(prior_mean=[0.1, 0.2]).fit(X),

@@ -35,7 +35,7 @@ class Normal(cavity.mean_field.Model):
 
 
 def mixed():
-    model = cavity.MixedGLM(["g", "h"], "probit", intercept=True, covariances={"g": 0.5, "h": 1.0})
+    model = cavity.MixedGLM(["g", "h"], "probit", intercept=True, effect_covariances={"g": 0.5, "h": 1.0})
     return model.fit(X, LABELS, groups=GROUPS)
 
 

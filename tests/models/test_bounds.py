@@ -121,7 +121,7 @@ def stream(likelihood, max_iter):
 
 
 def mixed(likelihood, max_iter):
-    model = cavity.MixedGLM("g", likelihood, intercept=True, covariances={"g": 1.0})
+    model = cavity.MixedGLM("g", likelihood, intercept=True, effect_covariances={"g": 1.0})
     return model.fit(X, Y, groups=GROUPS, max_iter=max_iter)
 
 

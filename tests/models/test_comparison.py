@@ -220,7 +220,7 @@ def test_updates_are_of_all_rows():
     assert later.observation_digest.unordered == whole.unordered
     with pytest.warns(cavity.NumericalWarning, match="in another order"):
         cavity.compare({"whole": NORMAL, "later": later})
-    mixed = cavity.MixedGLM("g", model, covariances={"g": 1.0}, **PRIOR)
+    mixed = cavity.MixedGLM("g", model, effect_covariances={"g": 1.0}, **PRIOR)
     mixed = mixed.fit(X[:30], Y[:30], groups={"g": GROUPS["g"][:30]})
     assert mixed.update(X[30:], Y[30:], groups={"g": GROUPS["g"][30:]}).observation_digest == whole
 
@@ -333,7 +333,7 @@ def test_evidences_of_updates_beside_those_of_all_rows():
         ):
             cavity.compare({"together": together, name: posterior})
     cavity.compare({"adf": adf, "later": later})
-    mixed = cavity.MixedGLM("g", "probit", covariances={"g": 1.0}, **PRIOR)
+    mixed = cavity.MixedGLM("g", "probit", effect_covariances={"g": 1.0}, **PRIOR)
     half = mixed.fit(X[:30], LABELS[:30], groups={"g": GROUPS["g"][:30]})
     half = half.update(X[30:], LABELS[30:], groups={"g": GROUPS["g"][30:]})
     with pytest.warns(cavity.NumericalWarning, match="'half' took in rows one after the other"):

@@ -26,7 +26,7 @@ def test_constant_observations_have_no_maximum(name, value):
         posterior = FITS[name](np.full(N, value))
     assert not posterior.converged
     assert posterior.status.startswith("the log evidence has no maximum")
-    assert set(posterior.learnt.sd) == {None}
+    assert set(posterior.hyperparameters.sd) == {None}
     assert "NOT CONVERGED" in repr(posterior)
 
 

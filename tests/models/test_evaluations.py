@@ -55,6 +55,6 @@ def test_a_gaussian_process_goes_on_where_it_was_killed(name, killed_at, tmp_pat
         search(name, tmp_path / "part", killed_at)
     result, n_rest = search(name, tmp_path / "part")
     assert n_rest <= n_whole - killed_at + 1  # the last one is made again, if its gradient was not known
-    assert result.learnt == whole.learnt
+    assert result.hyperparameters == whole.hyperparameters
     np.testing.assert_array_equal(result.trace["learning"], whole.trace["learning"])
     assert search(name, tmp_path / "part")[1] == 0

@@ -160,7 +160,7 @@ def fitted(family, name, rows=slice(None), **options):
     if family == "gp":
         return cavity.GaussianProcess(covariances.RBF(), likelihood).fit(x[:, 1:], y, learn=False, **options)
     if family == "mixed":
-        model = cavity.MixedGLM("g", likelihood, prior_variance=4.0, covariances={"g": 0.5})
+        model = cavity.MixedGLM("g", likelihood, prior_variance=4.0, effect_covariances={"g": 0.5})
         return model.fit(x, y, groups=groups, **options)
     approximation = "diagonal" if family == "diagonal" else "full"
     options |= {"power": 0.5} if family == "power" else {}

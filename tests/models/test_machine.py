@@ -189,7 +189,7 @@ def mixed_rows(rows):
 
 
 GAUSSIAN = likelihoods.Gaussian(NOISE)
-MIXED = cavity.MixedGLM("g", GAUSSIAN, prior_variance=4.0, covariances={"g": 0.7}, intercept=False)
+MIXED = cavity.MixedGLM("g", GAUSSIAN, prior_variance=4.0, effect_covariances={"g": 0.7}, intercept=False)
 FAMILIES = {
     "linear regression": Family(cavity.GLM(GAUSSIAN, 0.3, [2.0, 0.5], intercept=False), with_weights, of_weights, {}),
     "probit": Family(cavity.GLM("probit", 0.0, 1.0, intercept=False), labelled, of_labels, {}),

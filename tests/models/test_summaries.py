@@ -11,7 +11,7 @@ import cavity
 from cavity import covariances, likelihoods
 from cavity.base import summary
 from cavity.base.summary import estimate_interval, values_table
-from cavity.models.learnt import scale_of
+from cavity.models.hyperparameters import scale_of
 
 RNG = np.random.default_rng(2)
 X = np.concatenate([RNG.normal(size=(40, 2)), RNG.normal(size=(25, 2)) + [4.0, 0.0]])
@@ -134,7 +134,7 @@ def test_what_did_not_converge_says_so():
 
 def test_intervals_of_what_was_learnt():
     """Those of the log-normal and the logit-normal distribution, and normal ones of thresholds."""
-    learnt = cavity.Learnt(
+    learnt = cavity.Hyperparameters(
         ("scale", "clutter_weight", "thresholds[0]", "x"), (2.0, 0.9, -0.5, 3.0), (0.5, 0.05, 0.2, None)
     )
     scales = [scale_of(name, likelihoods.Clutter(0.2, 9.0, 1.0)) for name in learnt.names[:2]]
@@ -157,7 +157,7 @@ def test_intervals_of_what_was_learnt():
 
 def test_hyperparameters_with_standard_errors_have_intervals():
     posterior = cavity.GaussianProcess(covariances.RBF()).fit(X[:40], np.sin(X[:40, 1]) + RNG.normal(0.0, 0.3, 40))
-    table = replace(posterior, learnt=posterior.standard_errors()).summary(level=0.5)
+    table = replace(posterior, hyperparameters=posterior.standard_errors()).summary(level=0.5)
     logs = np.log([table.columns[name][0] for name in ("25%", "value", "75%")])
     assert logs[2] - logs[1] == pytest.approx(logs[1] - logs[0])
     assert logs[2] - logs[1] == pytest.approx(0.6744897501960817 * table.columns["standard error"][0] / np.exp(logs[1]))

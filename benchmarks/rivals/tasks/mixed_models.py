@@ -48,7 +48,7 @@ def cavity(data, threads):
         return model.fit(data.X, data.y, groups={"first": data.first, "second": data.second}, n_threads=threads)
 
     def judge(found):
-        variances = [np.ravel(found.model.covariances[name])[0] for name in ("first", "second")]
+        variances = [np.ravel(found.model.effect_covariances[name])[0] for name in ("first", "second")]
         return reached(found.log_evidence, variances, found.mean[1], np.sqrt(found.variance[1]))
 
     return fit, judge

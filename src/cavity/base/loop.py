@@ -69,8 +69,8 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
     n_rows : int, optional
         Rows of a sweep.
     holder : object, optional
-        What the sweeps change, if they may go on after the process was killed: `kept()` returns all that decides how
-        they go on, and `resume(kept)` puts it back.
+        The object that the sweeps change, if they can be continued from a checkpoint: `checkpoint_state()` returns all
+        that decides how they continue, and `restore(state)` puts it back.
     """
     patience = patience / options.damping
     status = np.full(n_problems, MAX_ITER, dtype=object)
@@ -78,9 +78,9 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
     best, waited = np.full(n_problems, np.inf), np.zeros(n_problems)
     active = np.ones(n_problems, dtype=bool)
     changes = []
-    kept = options.job.restore(holder.kept()) if options.job.has_checkpoint and holder is not None else None
+    kept = options.job.restore(holder.checkpoint_state()) if options.job.has_checkpoint and holder is not None else None
     if kept is not None:
-        holder.resume(kept["holder"])
+        holder.restore(kept["holder"])
         status, changes = kept["status"].astype(object), [*kept["changes"]]
         n_iter, best, waited = (kept[name].copy() for name in ("n_iter", "best", "waited"))
         active = status == MAX_ITER
@@ -112,7 +112,7 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
 def _kept(status, changes, counters, holder):
     """Return what `iterate` goes on with: copies, as it changes its own."""
     counters = {name: each.copy() for name, each in counters.items()}
-    return counters | {"status": status.astype(str), "changes": np.array(changes), "holder": holder.kept()}
+    return counters | {"status": status.astype(str), "changes": np.array(changes), "holder": holder.checkpoint_state()}
 
 
 def passes_left(gap, tol, rate, most):

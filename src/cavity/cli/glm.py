@@ -70,7 +70,8 @@ def report(problem, posterior, seconds):
     """Yield the lines of the printed result."""
     yield from regression.heading(problem)
     yield "model"
-    likelihood, learnt = posterior.model.likelihood, posterior.learnt.names if posterior.learnt else ()
+    likelihood, hyperparameters = posterior.model.likelihood, posterior.hyperparameters
+    learnt = hyperparameters.names if hyperparameters else ()
     known = {name: format_numbers(getattr(likelihood, name)) for name in likelihood.parameters}
     settings = (f"{name} {value}{' (learnt)' if name in learnt else ''}" for name, value in known.items())
     yield f"  likelihood    {', '.join((problem.likelihood, *settings))}"

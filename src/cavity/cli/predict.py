@@ -18,7 +18,7 @@ from cavity.cli.options import DATA, JOB, THREADS, Option, command
 from cavity.cli.standard_output import say
 from cavity.cli.table import some
 from cavity.models.clutter.posterior import ClutterPosterior
-from cavity.models.latent import Predictions, probabilities
+from cavity.models.latent_posterior import Predictions, predict_class_probabilities
 from cavity.models.mixed.posterior import MixedGLMPosterior
 from cavity.models.regression.logistic import LogisticRegressionPosterior
 from cavity.models.saved import load
@@ -137,7 +137,7 @@ def latent(posterior):
         if classes and likelihood is None:
             return np.column_stack([*moments, posterior.predict_proba(X)])
         if classes:
-            return np.column_stack([*moments, probabilities(likelihood, lambda: moments)])
+            return np.column_stack([*moments, predict_class_probabilities(likelihood, lambda: moments)])
         return np.column_stack([*moments, posterior.expected(X, **known)] if further else moments)
 
     return Told(["mean", "variance", *further], width, of, columns=posterior.columns, offset=offset)

@@ -5,7 +5,7 @@ from scipy import special
 
 from cavity import likelihoods
 from cavity.base.rows import observations
-from cavity.models.latent import log_density, probabilities
+from cavity.models.latent_posterior import integrate_log_density, predict_class_probabilities
 
 MOST_HELD = 256  # sums that are held; then neighbours are added up
 ENOUGH = 50  # rows to judge by
@@ -103,9 +103,9 @@ def _joined(*stretches):
 
 def _scores(likelihood, y, mean, variance):
     """The scores (n, columns) of observations, given the moments of f."""
-    density = log_density(likelihood, y, mean, variance)
+    density = integrate_log_density(likelihood, y, mean, variance)
     if likelihood.n_classes:
-        found = probabilities(likelihood, lambda: (mean, variance))
+        found = predict_class_probabilities(likelihood, lambda: (mean, variance))
         label = y.astype(int) if likelihood.n_classes > 2 else (y > 0).astype(int)
         best = found.argmax(axis=1)
         return np.column_stack([best != label, 1.0 - found.max(axis=1), density])

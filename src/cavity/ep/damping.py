@@ -44,13 +44,13 @@ class Damping:
         self.smallest = min(SMALLEST_STEP, largest)
         self.wait, self.waited, self.best = wait, 0, np.inf
 
-    def kept(self):
-        """Return what changes, for `resume`."""
+    def checkpoint_state(self):
+        """Return what changes, for `restore`."""
         return {name: getattr(self, name) for name in ("step", "best", "waited")}
 
-    def resume(self, kept):
-        """Be the damping that `kept` was asked of."""
-        for name, value in kept.items():
+    def restore(self, state):
+        """Continue from a `checkpoint_state`."""
+        for name, value in state.items():
             setattr(self, name, value)
 
     @property

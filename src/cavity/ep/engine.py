@@ -60,20 +60,20 @@ class Engine:
         update_in_steps(lambda _, given: given, found, values)
         return found
 
-    def kept(self):
-        """Return what decides how sweeps go on, for `resume`; the parallel schedule leaves old sites as they are."""
+    def checkpoint_state(self):
+        """Return what decides how sweeps go on, for `restore`; the parallel schedule leaves old sites as they are."""
         sites = self.tau, self.rho
         if self.options.schedule != "parallel":
             sites = tuple(each.copy() for each in sites)
-        kept = {"sites": sites, "belief": self.belief, "damping": self.damping.kept(), "good": self.good}
-        return kept | {"improper": np.array(self.improper, dtype=np.intp), "sweeps": self.sweeps}
+        state = {"sites": sites, "belief": self.belief, "damping": self.damping.checkpoint_state(), "good": self.good}
+        return state | {"improper": np.array(self.improper, dtype=np.intp), "sweeps": self.sweeps}
 
-    def resume(self, kept):
-        """Be the engine that `kept` was asked of."""
-        self.tau, self.rho = map(self._copied, kept["sites"])
-        self.damping.resume(kept["damping"])
-        self.improper, self.sweeps = kept["improper"].tolist(), kept["sweeps"]
-        self.belief, self.good = kept["belief"], kept["good"]
+    def restore(self, state):
+        """Continue from a `checkpoint_state`."""
+        self.tau, self.rho = map(self._copied, state["sites"])
+        self.damping.restore(state["damping"])
+        self.improper, self.sweeps = state["improper"].tolist(), state["sweeps"]
+        self.belief, self.good = state["belief"], state["good"]
 
     def run(self):
         """Iterate to a fixed point; return the Fit."""

@@ -143,14 +143,14 @@ class RemoteEngine(Engine):
 
     descends = False
 
-    def kept(self):
-        kept = super().kept()
-        sites = self.geometry.fetched(self.tau) if self.rho is None else kept["sites"]
+    def checkpoint_state(self):
+        state = super().checkpoint_state()
+        sites = self.geometry.fetched(self.tau) if self.rho is None else state["sites"]
         good = None if self.good is None else self.geometry.fetched(self.good[0])
-        return kept | {"sites": sites, "good": good}
+        return state | {"sites": sites, "good": good}
 
-    def resume(self, kept):
-        super().resume(kept)
+    def restore(self, state):
+        super().restore(state)
         if self.options.schedule == "parallel":
             self.tau, self.rho = self.geometry.put(self.tau, self.rho), None
             self.good = None if self.good is None else (self.geometry.put(*self.good), None)

@@ -41,14 +41,14 @@ class Stochastic:
         """Ask all rows for their sites; return their sums."""
         return self.geometry.sums(asked, self.sites, NO_SITES, self._cavity(self.belief))[0][:2]
 
-    def kept(self):
-        """Return what decides how passes go on, for `resume`."""
-        return {"belief": self.belief, "damping": self.damping.kept()}
+    def checkpoint_state(self):
+        """Return what decides how passes go on, for `restore`."""
+        return {"belief": self.belief, "damping": self.damping.checkpoint_state()}
 
-    def resume(self, kept):
-        """Be the fit that `kept` was asked of."""
-        self.belief = kept["belief"]
-        self.damping.resume(kept["damping"])
+    def restore(self, state):
+        """Continue from a `checkpoint_state`."""
+        self.belief = state["belief"]
+        self.damping.restore(state["damping"])
 
     def run(self):
         """Iterate to a fixed point; return the Fit, without sites and leave-one-out densities."""

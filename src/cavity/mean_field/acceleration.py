@@ -29,13 +29,13 @@ class SweepHistory:
         self._in_a_row = 0  # how many of the last points were the image of the one before
         self._apart = self._noise = None  # differences of the points and `noise`, once somebody has asked for them
 
-    def kept(self):
-        """Return all that the history is, for `resume`."""
+    def checkpoint_state(self):
+        """Return all that the history is, for `restore`."""
         return {"pairs": list(self._pairs), "in_a_row": self._in_a_row}
 
-    def resume(self, kept):
-        """Be the history that `kept` was asked of."""
-        self._pairs, self._in_a_row = list(map(np.array, kept["pairs"])), kept["in_a_row"]
+    def restore(self, state):
+        """Continue from a `checkpoint_state`."""
+        self._pairs, self._in_a_row = list(map(np.array, state["pairs"])), state["in_a_row"]
         self._apart = self._noise = None
 
     def add(self, point, image, in_a_row):

@@ -72,9 +72,9 @@ def ascend(model, state, options):
     if kept is None:
         climb.visit(state)
     else:
-        close = climb.resume(kept)
+        close = climb.restore(kept)
     while True:
-        options.job.store(lambda close=close: climb.kept() | {"close": close})
+        options.job.store(lambda close=close: climb.checkpoint_state() | {"close": close})
         close = close + 1 if climb.predicted_gap() <= options.tol * model.n_samples else 0
         left = partial(climb.passes_left, options)
         stop = options.job.report(climb.n_iter, objective=climb.elbo, change=climb.change, rows=model.n_rows, left=left)
@@ -162,20 +162,21 @@ class _Climb:
         self.elbo = -np.inf
         self._onward = None  # coordinates of the image, where plain sweeps go next
 
-    def kept(self):
-        """Return all that the climb is, for `resume`."""
-        names = {"trace": self.trace(), "history": self.history.kept(), "away": self._away, "reach": self._reach}
-        return names | {"state": self.state, "image": self.image, "elbo": self.elbo, "onward": self._onward}
+    def checkpoint_state(self):
+        """Return all that the climb is, for `restore`."""
+        state = {"trace": self.trace(), "history": self.history.checkpoint_state()}
+        state |= {"away": self._away, "reach": self._reach, "onward": self._onward}
+        return state | {"state": self.state, "image": self.image, "elbo": self.elbo}
 
-    def resume(self, kept):
-        """Be the climb that `kept` was asked of; return what else was kept with it."""
-        trace = {name: values.tolist() for name, values in kept["trace"].items()}
+    def restore(self, state):
+        """Continue from a `checkpoint_state`; return the number of close evaluations saved with it."""
+        trace = {name: values.tolist() for name, values in state["trace"].items()}
         self._elbos, self._changes, self._rates = trace["elbo"], trace["change"], trace["contraction"]
         self.n_iter = len(self._elbos)
-        self.history.resume(kept["history"])
-        self._away, self._reach = kept["away"], kept["reach"]
-        self.state, self.image, self.elbo, self._onward = (kept[name] for name in ("state", "image", "elbo", "onward"))
-        return kept["close"]
+        self.history.restore(state["history"])
+        self._away, self._reach = state["away"], state["reach"]
+        self.state, self.image, self.elbo, self._onward = (state[name] for name in ("state", "image", "elbo", "onward"))
+        return state["close"]
 
     @property
     def contraction(self):

@@ -15,9 +15,9 @@ MAKERS = {  # what makes the model of a posterior, or, where that is no dataclas
     "factorized": "models.factorized.model.FactorizedGaussian",
     "gaussian_mixture": "models.mixture.model.GaussianMixture",
     "gaussian_process": "models.gp.model.GaussianProcess",
-    "glm": "models.glm.model.settled",
+    "glm": "models.glm.model.model_from_settings",
     "linear_regression": "models.regression.linear.LinearRegression",
-    "mixed": "models.mixed.model.settled",
+    "mixed": "models.mixed.model.model_from_settings",
     "logistic_regression": "models.regression.logistic.LogisticRegression",
     "unit_mixture": "models.unit_mixture.model.UnitMixture",
     "mean_field": "mean_field.model.",  # models are the user's own, and no part of files

@@ -12,7 +12,7 @@ from cavity.base.lazy import optimize
 from cavity.base.loop import CONVERGED, STOPPED
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.evaluations import Evaluations
-from cavity.models.learnt import Learnt
+from cavity.models.hyperparameters import Hyperparameters
 
 SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
@@ -46,7 +46,7 @@ class SearchResult:
     optimum: object  # what has the largest evidence found: settings, or a problem or a model with them
     status: str = CONVERGED
     trace: dict = field(default_factory=dict)  # "learning" and "seconds" of every fixed point on the way
-    learnt: Learnt | None = None
+    hyperparameters: Hyperparameters | None = None
     start: tuple | None = None  # sites for the last fit to start from
 
 

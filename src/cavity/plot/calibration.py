@@ -10,7 +10,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import predictive
-from cavity.models.latent import log_density
+from cavity.models.latent_posterior import integrate_log_density
 from cavity.plot.display import SIGNAL, Display, Names, Words, legend, observed, rows_of
 
 ALIKE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
@@ -386,7 +386,7 @@ def left_out(posterior, y, X=None, offset=None):
     rho = 1.0 / variance - sites.rho
     with np.errstate(divide="ignore", invalid="ignore"):
         mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho
-        found = log_density(posterior._likelihood, y, mean, variance) if np.all(rho > 0) else np.nan
+        found = integrate_log_density(posterior._likelihood, y, mean, variance) if np.all(rho > 0) else np.nan
     if not np.allclose(found, density, rtol=ALIKE, atol=ALIKE):
         words = "leave-one-out predictions are drawn of rows as they were fitted, without weights, offsets or noise"
         raise ValueError(f"{words} of their own: loo_log_density has what is known of others")

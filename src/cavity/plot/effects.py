@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.models.latent import probabilities
+from cavity.models.latent_posterior import predict_class_probabilities
 from cavity.plot import display
 from cavity.plot.calibration import surprising
 
@@ -427,7 +427,7 @@ def observed_band(likelihood, mean, variance, level):
         numbers = np.arange(likelihood.n_classes)
 
         def expected(mean, variance):
-            return probabilities(likelihood, lambda: (mean, variance)) @ numbers
+            return predict_class_probabilities(likelihood, lambda: (mean, variance)) @ numbers
 
     try:
         return expected(mean, variance), *(expected(end, np.zeros_like(end)) for end in (mean - reach, mean + reach))

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
-from cavity.models.latent import log_of_both
+from cavity.models.latent_posterior import integrate_both_log_densities
 from cavity.models.mixture.factors import is_full
 from cavity.sources import chunkwise
 from cavity.sources.features import check_sparse
@@ -138,7 +138,7 @@ def normalised(inside):
 def log_probabilities(posteriors, X):
     """Log probabilities of the classes, (n, K), from the model of two or those of each against the rest."""
     if len(posteriors) == 1:
-        return log_of_both(posteriors[0].model.likelihood, *posteriors[0].predict(X))
+        return integrate_both_log_densities(posteriors[0].model.likelihood, *posteriors[0].predict(X))
     ones = np.ones(X.shape[0])
     return normalised(np.stack([posterior.log_density(X, ones) for posterior in posteriors], axis=1))
 

@@ -22,7 +22,7 @@ from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
 from cavity.models.defaults import prior_scale
 from cavity.models.glm.model import GLM
-from cavity.models.latent import log_of_both
+from cavity.models.latent_posterior import integrate_both_log_densities
 from cavity.models.linear.defaults import WIDER, resolve_defaults
 from cavity.sklearn import checks
 from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words
@@ -383,4 +383,4 @@ class LogitClassifier(_LinearClassifier):
 
     @staticmethod
     def _decision(posterior, design):
-        return np.diff(log_of_both(posterior.model.likelihood, *posterior.predict(design)))[:, 0]
+        return np.diff(integrate_both_log_densities(posterior.model.likelihood, *posterior.predict(design)))[:, 0]

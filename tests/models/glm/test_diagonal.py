@@ -14,7 +14,7 @@ from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
 from cavity.base.rows import Rows
 from cavity.ep.options import Options
 from cavity.jobs.job import Job
-from cavity.models.glm import chunks, diagonal
+from cavity.models.glm import diagonal, sparse_rows
 from cavity.models.glm.diagonal import predict
 from cavity.models.linear.prior import Prior
 
@@ -344,7 +344,7 @@ def test_repeated_runs_return_the_same_bits(method, likelihood):
 def test_blocks_do_not_matter(monkeypatch):
     x, y, m, v, _ = draw(50, 4, seed=4)
     results = [run(x, y, m, v, method=method) for method in ("ep", "adf")]
-    monkeypatch.setattr(chunks, "KERNEL_ROWS", 7)
+    monkeypatch.setattr(sparse_rows, "KERNEL_ROWS", 7)
     assert same_bits(run(x, y, m, v), results[0])
     assert same_bits(run(x, y, m, v, method="adf"), results[1])
 
@@ -532,7 +532,7 @@ def test_the_change_of_the_last_weight_counts(d):
     for last, change in (((3.0, 4.0), 1.5), ((0.0, 16.0), 0.75), ((0.0, 2.0), 1.0), ((np.nan, 4.0), np.nan)):
         after = before.copy()
         after[-1, :2] = last
-        np.testing.assert_array_equal(chunks.kernel.largest_change(before, after), change)
+        np.testing.assert_array_equal(sparse_rows.kernel.largest_change(before, after), change)
 
 
 @pytest.mark.parametrize("d", range(1, 10))
@@ -542,7 +542,7 @@ def test_a_row_that_would_spoil_its_last_weight_is_left_out(d):
     likelihood, skipped, state = likelihoods.StudentT(degrees_of_freedom=1.0, scale=1e-3), 0, np.zeros((d, 4))
     state[:, 1] = 1.0
     for y in np.linspace(1.0, 6.0, 26):
-        (data,) = chunks.Data(likelihood, Rows(sparse.csr_matrix(x), np.array([y]))).chunks()
+        (data,) = sparse_rows.ChunkedRows(likelihood, Rows(sparse.csr_matrix(x), np.array([y]))).chunks()
         *_, rho = data.tilted(0, 1.0, 0.0, float(np.sum(x**2)))
         last = 1.0 + 2.0 * rho / (1.0 + np.sum(x[0, :-1] ** 2) * rho)  # its precision; those of others hardly change
         fresh, moved = np.zeros((d, 2)), state.copy()
@@ -558,7 +558,7 @@ def test_sites_are_added_without_rounding(d):
     """Many small ones to a large prior, in any column."""
     n = 40
     x = sparse.csr_matrix(np.ones((n, d)))
-    (data,), state = chunks.Data(PROBIT, Rows(x, np.ones(n))).chunks(), np.zeros((d, 4))
+    (data,), state = sparse_rows.ChunkedRows(PROBIT, Rows(x, np.ones(n))).chunks(), np.zeros((d, 4))
     state[:, :2] = 1e16, 2e16
     sites = np.random.default_rng(d).uniform(0.5, 1.5, (n * d, 2))
     for start in range(0, n, 8):
@@ -575,7 +575,9 @@ def test_the_rest_of_a_row_keeps_its_digits(n, place):
     """One feature has nearly all of the variance; exact noise of nearly nothing: its variance is that of the others."""
     x = np.full(n, 1e-6)
     x[place] = 1e6
-    (data,) = chunks.Data(likelihoods.Gaussian(1e-18), Rows(sparse.csr_matrix(x[None]), np.array([0.0]))).chunks()
+    (data,) = sparse_rows.ChunkedRows(
+        likelihoods.Gaussian(1e-18), Rows(sparse.csr_matrix(x[None]), np.array([0.0]))
+    ).chunks()
     state, log_z = np.tile([0.0, 1.0], (n, 1)), np.zeros(1)
     assert data.rows.filter(0, 1, None, state, log_z) == -1
     with mp.workdps(60):

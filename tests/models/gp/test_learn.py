@@ -20,10 +20,10 @@ def test_an_open_noise_variance_is_learnt_like_a_given_one():
     given = GaussianProcess(covariances.RBF()).fit(X, Y)
     unknown = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(X, Y)
     assert unknown.log_evidence == pytest.approx(given.log_evidence, abs=1e-6)
-    assert unknown.learnt.names == ("rbf.variance", "rbf.lengthscale", "noise_variance")
-    assert unknown.learnt.values[2] == unknown.model.likelihood.noise_variance
+    assert unknown.hyperparameters.names == ("rbf.variance", "rbf.lengthscale", "noise_variance")
+    assert unknown.hyperparameters.values[2] == unknown.model.likelihood.noise_variance
     only = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(X, Y, learn=False)
-    assert only.learnt.names == ("noise_variance",)
+    assert only.hyperparameters.names == ("noise_variance",)
     assert only.model.covariance == covariances.RBF()
 
 
@@ -38,8 +38,8 @@ def test_an_open_noise_variance_is_learnt_like_a_given_one():
 def test_open_parameters_maximise_the_evidence(likelihood, y, names):
     posterior = GaussianProcess(covariances.RBF(1.0, 1.5), likelihood, mean=0.3).fit(X, y, learn=False)
     assert posterior.converged
-    assert posterior.learnt.names == names
-    best, model = np.array(posterior.learnt.values), posterior.model
+    assert posterior.hyperparameters.names == names
+    best, model = np.array(posterior.hyperparameters.values), posterior.model
     for i, factor in np.ndindex(len(names), 2):
         values = best * np.where(np.arange(len(names)) == i, (0.9, 1.1)[factor], 1.0)
         kind = type(likelihood)
@@ -51,9 +51,9 @@ def test_open_parameters_maximise_the_evidence(likelihood, y, names):
 def test_names_choose():
     model = GaussianProcess(covariances.RBF(1.0, 1.5), likelihoods.StudentT(4.0, 0.3))
     found = model.fit(X, Y, learn=("scale", "degrees_of_freedom"))
-    assert found.learnt.names == ("degrees_of_freedom", "scale")
-    assert model.fit(X, Y, learn="covariance").learnt.names == ("rbf.variance", "rbf.lengthscale")
-    assert model.fit(X, Y, learn=()).learnt is None
+    assert found.hyperparameters.names == ("degrees_of_freedom", "scale")
+    assert model.fit(X, Y, learn="covariance").hyperparameters.names == ("rbf.variance", "rbf.lengthscale")
+    assert model.fit(X, Y, learn=()).hyperparameters is None
     with pytest.raises(ValueError, match="learn must be one of.*got 'noise_variance'"):
         model.fit(X, Y, learn=("covariance", "noise_variance"))
 
@@ -62,7 +62,7 @@ def test_standard_errors_are_those_of_the_curvature_of_the_evidence():
     """By second differences of whole fits; with noise they are those of the closed form."""
     for likelihood, y in ((likelihoods.Gaussian(None), Y), (likelihoods.NegativeBinomial(), COUNTS)):
         posterior = GaussianProcess(covariances.RBF(), likelihood, mean=0.1).fit(X, y)
-        x = np.log(posterior.learnt.values)
+        x = np.log(posterior.hyperparameters.values)
         kind, h = type(likelihood), 0.03
 
         def evidence(step, kind=kind, x=x, y=y):
@@ -88,14 +88,14 @@ def test_what_was_learnt_is_kept(tmp_path):
         pickle.loads(pickle.dumps(posterior)),
         posterior.update(X[:2] + 9, Y[:2]),
     ):
-        assert again.learnt == posterior.learnt
+        assert again.hyperparameters == posterior.hyperparameters
 
 
 def test_noise_that_is_known_row_by_row_closes_the_likelihood():
     posterior = GaussianProcess(covariances.RBF(), likelihoods.Gaussian(None)).fit(
         X, Y, noise_variance=np.full(40, 0.1)
     )
-    assert posterior.learnt.names == ("rbf.variance", "rbf.lengthscale")
+    assert posterior.hyperparameters.names == ("rbf.variance", "rbf.lengthscale")
     assert posterior.model.likelihood.noise_variance is not None
 
 

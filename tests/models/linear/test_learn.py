@@ -112,7 +112,7 @@ def test_gaussian_noise_is_learnt_as_by_the_closed_form():
         for b in steps
     ]
     posterior = GLM(likelihoods.Gaussian(None), prior_variance=1.0).fit(X, y, learn=PRIOR)
-    learnt = posterior.learnt
+    learnt = posterior.hyperparameters
     assert posterior.converged
     assert learnt.names == ("prior_variance", "noise_variance")
     assert posterior.log_evidence == pytest.approx(-loss(x), abs=1e-9)
@@ -142,7 +142,7 @@ def test_one_parameter_is_near_the_maximum_of_the_evidence_itself(name):
 
     best = minimize_scalar(loss, bracket=(-1.0, 0.5), tol=1e-6)
     assert posterior.converged
-    (value,), (sd,) = posterior.learnt.values, posterior.learnt.sd
+    (value,), (sd,) = posterior.hyperparameters.values, posterior.hyperparameters.sd
     assert posterior.log_evidence == pytest.approx(-best.fun, abs=0.02)
     assert abs(np.log(value) - best.x) < 0.1 * sd / value
     curvature = (loss(best.x + 0.05) - 2 * best.fun + loss(best.x - 0.05)) / 0.05**2
@@ -156,7 +156,7 @@ def test_what_is_learnt_is_a_maximum(name):
     X = X[:, 1:] if name == "OrderedProbit" else X
     posterior = GLM(type(likelihood)(**dict.fromkeys(likelihood.parameters))).fit(X, y)
     assert posterior.converged
-    learnt, values = posterior.learnt, posterior.model.likelihood
+    learnt, values = posterior.hyperparameters, posterior.model.likelihood
     for parameter in likelihood.parameters:
         for factor in (0.8, 1.25):
             value = getattr(values, parameter)
@@ -173,7 +173,7 @@ def test_starting_at_given_values_ends_at_the_same_maximum():
     for start in (likelihoods.StudentT(30.0, 50.0), likelihoods.StudentT(0.5, 1e-4)):
         again = GLM(start).fit(X, y, learn=("degrees_of_freedom", "scale"))
         assert again.log_evidence == pytest.approx(found.log_evidence, abs=1e-6)
-        assert np.allclose(again.learnt.values, found.learnt.values, rtol=1e-3)
+        assert np.allclose(again.hyperparameters.values, found.hyperparameters.values, rtol=1e-3)
 
 
 def test_a_likelihood_of_ones_own_learns_as_its_built_in_twin():
@@ -181,9 +181,9 @@ def test_a_likelihood_of_ones_own_learns_as_its_built_in_twin():
     own = GLM(OwnStudentT(4.0, None)).fit(X, y)
     twin = GLM(likelihoods.StudentT(4.0, None)).fit(X, y)
     assert own.log_evidence == pytest.approx(twin.log_evidence, abs=1e-7)
-    assert np.allclose(own.learnt.values, twin.learnt.values, rtol=1e-4)
-    assert np.allclose(own.learnt.sd, twin.learnt.sd, rtol=1e-3)
-    assert own.learnt.names == ("width",)
+    assert np.allclose(own.hyperparameters.values, twin.hyperparameters.values, rtol=1e-4)
+    assert np.allclose(own.hyperparameters.sd, twin.hyperparameters.sd, rtol=1e-3)
+    assert own.hyperparameters.names == ("width",)
 
 
 @pytest.mark.parametrize("unit", [1e8, 1e-8])
@@ -196,8 +196,8 @@ def test_noise_scales_with_the_observations(unit):
     ):
         one = GLM(kind(None), prior_variance=1.0).fit(X, y)
         other = GLM(kind(None), prior_variance=unit**2).fit(X, unit * y)
-        assert np.allclose(other.learnt.values, np.array(one.learnt.values) * unit**power, rtol=1e-6)
-        assert np.allclose(other.learnt.sd, np.array(one.learnt.sd) * unit**power, rtol=1e-4)
+        assert np.allclose(other.hyperparameters.values, np.array(one.hyperparameters.values) * unit**power, rtol=1e-6)
+        assert np.allclose(other.hyperparameters.sd, np.array(one.hyperparameters.sd) * unit**power, rtol=1e-4)
 
 
 @pytest.mark.parametrize("unit", [1e100, 1e-150])
@@ -205,7 +205,11 @@ def test_standard_errors_are_in_the_range_of_float64(unit):
     X, y = observed(MADE["Gaussian"], 40)
     one = GLM(likelihoods.Gaussian(None), prior_variance=1.0).fit(X, y)
     other = GLM(likelihoods.Gaussian(None), prior_variance=unit**2).fit(X, unit * y)
-    assert np.isclose(other.learnt.sd[0] / other.learnt.values[0], one.learnt.sd[0] / one.learnt.values[0], rtol=1e-4)
+    assert np.isclose(
+        other.hyperparameters.sd[0] / other.hyperparameters.values[0],
+        one.hyperparameters.sd[0] / one.hyperparameters.values[0],
+        rtol=1e-4,
+    )
 
 
 def test_fits_for_standard_errors_that_fail_do_not_take_longer_than_the_search(monkeypatch):
@@ -224,7 +228,7 @@ def test_fits_for_standard_errors_that_fail_do_not_take_longer_than_the_search(m
     with pytest.warns(cavity.ConvergenceWarning):
         posterior = model.fit(X, far + y, callback=lambda event: event.stage == "fit")
     assert 0 < max(steps) <= 30
-    assert posterior.learnt.sd == (None,)
+    assert posterior.hyperparameters.sd == (None,)
 
 
 def test_learnt_thresholds_leave_slopes_as_uncertain_as_an_intercept_does():
@@ -258,8 +262,8 @@ def test_open_dispersion_of_poisson_counts_comes_to_poisson():
         open_one = GLM(likelihoods.NegativeBinomial()).fit(X, y)
     assert open_one.log_evidence == pytest.approx(poisson.log_evidence, abs=1e-2)
     assert np.allclose(open_one.variance, poisson.variance, rtol=1e-2)
-    assert open_one.learnt.sd == (None,)
-    assert "no standard error of dispersion" in open_one.learnt.note
+    assert open_one.hyperparameters.sd == (None,)
+    assert "no standard error of dispersion" in open_one.hyperparameters.note
 
 
 # ------------------------------------------------------------------------------------------ prior variances
@@ -280,8 +284,8 @@ def test_prior_groups_share_a_factor_and_negative_ones_stay():
     assert found[0] == 7.0
     assert found[4] == 3.0
     assert np.allclose(found[1:4], np.exp(x[[1, 1, 0]]) * variance[1:4], rtol=1e-4)
-    assert posterior.learnt.names == ("prior_variance[0]", "prior_variance factor[3]")
-    assert np.allclose(posterior.learnt.values, np.exp(x), rtol=1e-4)
+    assert posterior.hyperparameters.names == ("prior_variance[0]", "prior_variance factor[3]")
+    assert np.allclose(posterior.hyperparameters.values, np.exp(x), rtol=1e-4)
     one = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR)
     same = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR, prior_groups=np.zeros(5, dtype=int))
     assert same.log_evidence == pytest.approx(one.log_evidence, abs=1e-9)
@@ -290,20 +294,20 @@ def test_prior_groups_share_a_factor_and_negative_ones_stay():
     assert added.model.prior_variance[0] == 50.0
     assert len(set(added.model.prior_variance[1:])) == 1
     left = cavity.GLM(likelihood).fit(X, y, learn=PRIOR)
-    assert left.learnt.names == ("prior_variance factor",)
+    assert left.hyperparameters.names == ("prior_variance factor",)
     assert left.model.prior_variance[0] == cavity.GLM(likelihood).fit(X, y).model.prior_variance[0]
 
 
 def test_names_choose_what_is_learnt():
     X, y = observed(MADE["StudentT"], 20)
     model = GLM(likelihoods.StudentT(5.0, 0.4))
-    assert model.fit(X, y).learnt is None
-    assert model.fit(X, y, learn="scale").learnt.names == ("scale",)
-    assert model.fit(X, y, learn=("scale", PRIOR)).learnt.names == ("prior_variance", "scale")
+    assert model.fit(X, y).hyperparameters is None
+    assert model.fit(X, y, learn="scale").hyperparameters.names == ("scale",)
+    assert model.fit(X, y, learn=("scale", PRIOR)).hyperparameters.names == ("prior_variance", "scale")
     everything = model.fit(X, y, learn=True)
-    assert everything.learnt.names == ("prior_variance", "degrees_of_freedom", "scale")
+    assert everything.hyperparameters.names == ("prior_variance", "degrees_of_freedom", "scale")
     half_open = GLM(likelihoods.StudentT(None, 0.4)).fit(X, y)
-    assert half_open.learnt.names == ("degrees_of_freedom",)
+    assert half_open.hyperparameters.names == ("degrees_of_freedom",)
     assert half_open.model.likelihood.scale == 0.4
 
 
@@ -366,9 +370,9 @@ def test_what_was_learnt_is_kept(tmp_path):
     assert posterior.predict_proba(X[:2]).shape == (2, 4)
     posterior.save(tmp_path / "ordered.npz")
     for again in (cavity.load(tmp_path / "ordered.npz"), pickle.loads(pickle.dumps(posterior)), posterior.update(X, y)):
-        assert again.learnt == posterior.learnt
-    assert repr(posterior.learnt).startswith("Learnt")
-    assert "thresholds[2]" in repr(posterior.learnt)
+        assert again.hyperparameters == posterior.hyperparameters
+    assert repr(posterior.hyperparameters).startswith("Hyperparameters")
+    assert "thresholds[2]" in repr(posterior.hyperparameters)
 
 
 def test_a_search_that_is_cut_short_says_so():

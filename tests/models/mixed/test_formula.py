@@ -309,14 +309,14 @@ def test_expectations_of_new_levels():
     rng = np.random.default_rng(1)
     frame = pandas.DataFrame({"g": [*"abc"] * 20, "x": rng.normal(size=60)})
     frame["y"] = np.where(rng.random(60) < 0.5, "no", "yes")
-    posterior = cavity.MixedGLM("y ~ x + (1 | g)", "probit", covariances={"g": 0.5}).fit(frame)
+    posterior = cavity.MixedGLM("y ~ x + (1 | g)", "probit", effect_covariances={"g": 0.5}).fit(frame)
     new = frame.assign(g="z")
     with pytest.raises(ValueError, match="levels='new'"):
         posterior.predict_proba(new)
     rows = posterior.rows(new, levels="new")
     np.testing.assert_array_equal(posterior.predict_proba(new, levels="new"), posterior.predict_proba(rows))
     numbers = frame.assign(y=frame["x"] + rng.normal(size=60))
-    linear = cavity.MixedGLM("y ~ x + (1 | g)", covariances={"g": 0.5}).fit(numbers)
+    linear = cavity.MixedGLM("y ~ x + (1 | g)", effect_covariances={"g": 0.5}).fit(numbers)
     new = numbers.assign(g="z")
     np.testing.assert_array_equal(linear.expected(new, levels="new"), linear.predict(new, levels="new")[0])
 

@@ -26,13 +26,15 @@ def fitted(case, likelihood, by_formula, **settings):
 def test_cbpp(by_formula):
     case = mixed.cbpp()
     known, variance = case.known, case.known["fixed_variance"]
-    given = fitted(case, "binomial", by_formula, prior_variance=variance, covariances={"herd": known["variance"]})
+    given = fitted(
+        case, "binomial", by_formula, prior_variance=variance, effect_covariances={"herd": known["variance"]}
+    )
     assert given.log_evidence == pytest.approx(known["log_evidence"], abs=1e-9)
     np.testing.assert_allclose(given.mean, known["fixed"], atol=1e-7)
     np.testing.assert_allclose(given.sd, known["fixed_sd"], atol=1e-7)
     learnt = fitted(case, "binomial", by_formula, prior_variance=variance)
     assert learnt.log_evidence == pytest.approx(known["best_log_evidence"], abs=1e-9)
-    assert float(learnt.model.covariances["herd"][0, 0]) == pytest.approx(known["best_variance"], abs=1e-6)
+    assert float(learnt.model.effect_covariances["herd"][0, 0]) == pytest.approx(known["best_variance"], abs=1e-6)
 
 
 @pytest.mark.parametrize("by_formula", [False, True])
@@ -42,7 +44,7 @@ def test_sleepstudy_is_reml(by_formula):
     known = case.known
     posterior = fitted(case, "gaussian", by_formula, prior_variance=s2)
     assert posterior.log_evidence + np.log(2 * np.pi * s2) == pytest.approx(known["reml"], abs=1e-5)
-    learnt = dict(zip(posterior.learnt.names, posterior.learnt.values, strict=True))
+    learnt = dict(zip(posterior.hyperparameters.names, posterior.hyperparameters.values, strict=True))
     assert [learnt["sd(intercept | Subject)"], learnt["sd(Days | Subject)"]] == pytest.approx(known["sd"], rel=1e-5)
     assert learnt["corr(intercept, Days | Subject)"] == pytest.approx(known["correlation"], abs=1e-5)
     assert np.sqrt(learnt["noise_variance"]) == pytest.approx(known["residual_sd"], rel=1e-6)
@@ -66,7 +68,7 @@ def test_intervals_of_components_are_those_of_the_scale_they_are_normal_on():
         sd, r = np.exp(z[:2]), np.tanh(z[2])
         covariance = np.outer(sd, sd) * [[1.0, r], [r, 1.0]]
         likelihood = cavity.likelihoods.Gaussian(float(np.exp(2.0 * z[3])))
-        settings = {"covariances": {posterior.terms[0]: covariance}, "prior_variance": 1e6}
+        settings = {"effect_covariances": {posterior.terms[0]: covariance}, "prior_variance": 1e6}
         return fitted(case, likelihood, False, **settings).log_evidence
 
     step, eye = 0.02, np.eye(4)
@@ -96,7 +98,7 @@ def test_given_variances(name):
     """Numbers of golden/make_mixed.py, under priors that are wide and whatever the scales of the columns."""
     case, known = mixed.GIVEN[name](), GOLDEN[name]
     covariances = dict(zip([term.name for term in case.terms], case.known["covariances"], strict=True))
-    settings = {"prior_variance": case.known["fixed_variance"], "covariances": covariances}
+    settings = {"prior_variance": case.known["fixed_variance"], "effect_covariances": covariances}
     posterior = fitted(case, case.likelihood, False, **settings)
     d = len(posterior.mean)
     assert posterior.converged

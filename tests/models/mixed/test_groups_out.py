@@ -7,7 +7,8 @@ from scipy import integrate
 import cavity
 from cavity import likelihoods
 
-IMPROPER = (4, 11, 32, 65, 74, 116)  # of the first 120 problems below
+SLOW = pytest.mark.long
+IMPROPER = (4, 11, 32, pytest.param(65, marks=SLOW), 74, pytest.param(116, marks=SLOW))  # of the first 120 problems
 
 
 def problem(seed):
@@ -18,7 +19,7 @@ def problem(seed):
     nu, scale = float(rng.choice([1.0, 1.5, 2, 3, 4])), float(rng.choice([0.05, 0.1, 0.3, 1.0]))
     f = X @ rng.normal(size=d) + rng.normal(size=k)[g]
     y = f + scale * rng.standard_t(nu, size=n) * float(rng.choice([1, 1, 3]))
-    return cavity.MixedGLM("g", likelihoods.StudentT(nu, scale), covariances={"g": 1.0}), X, y, g
+    return cavity.MixedGLM("g", likelihoods.StudentT(nu, scale), effect_covariances={"g": 1.0}), X, y, g
 
 
 def dense(posterior, X, g):
@@ -88,7 +89,7 @@ def test_effective_parameters_are_at_most_the_effects_whatever_the_updates(prior
     X = np.column_stack([np.ones(60), rng.normal(size=60)])
     y = X @ [1.0, 2.0] + rng.normal(size=3)[g] + rng.normal(size=60)
     covariance = 0.7 * np.eye(3)
-    model = cavity.MixedGLM("g", likelihoods.Gaussian(0.5), 0.0, prior_variance, covariances={"g": 0.7})
+    model = cavity.MixedGLM("g", likelihoods.Gaussian(0.5), 0.0, prior_variance, effect_covariances={"g": 0.7})
     whole = model.fit(X, y, groups=g)
     posterior = model.fit(X[::3], y[::3], groups=g[::3])
     posterior = posterior.update(X[1::3], y[1::3], groups=g[1::3]).update(X[2::3], y[2::3], groups=g[2::3])
@@ -112,7 +113,7 @@ def test_effective_parameters_below_zero_are_saved(tmp_path):
     rng = np.random.default_rng(149)
     n = int(rng.integers(2, 8))
     X, g, y = np.ones((n, 1)), rng.integers(2, size=n), 10.0 * rng.standard_cauchy(n)
-    model = cavity.MixedGLM("g", likelihoods.StudentT(1.0, 0.3), covariances={"g": 1.0}, prior_variance=1.0)
+    model = cavity.MixedGLM("g", likelihoods.StudentT(1.0, 0.3), effect_covariances={"g": 1.0}, prior_variance=1.0)
     posterior = model.fit(X, y, groups=g)
     assert posterior.effective_parameters < 0
     posterior.save(tmp_path / "p.npz")

@@ -39,7 +39,9 @@ def prior():
 
 
 def model(likelihood, **settings):
-    return cavity.MixedGLM(EFFECTS, likelihood, **({"prior_variance": 9.0, "covariances": COVARIANCES} | settings))
+    return cavity.MixedGLM(
+        EFFECTS, likelihood, **({"prior_variance": 9.0, "effect_covariances": COVARIANCES} | settings)
+    )
 
 
 CASES = {
@@ -165,12 +167,12 @@ def test_what_is_described_has_the_derivatives_it_says():
 def test_the_maximum_of_the_evidence_is_one():
     """Learnt covariances: no other ones nearby have a larger log evidence."""
     likelihood, y = CASES["poisson"]
-    posterior = model(likelihood, covariances={"h": 0.3}).fit(X, y, groups=GROUPS)
-    learnt = posterior.model.covariances["1 + x2 | g"]
-    assert posterior.learnt.names == ("sd(intercept | g)", "sd(x2 | g)", "corr(intercept, x2 | g)")
-    np.testing.assert_allclose(posterior.learnt.values[:2], np.sqrt(np.diagonal(learnt)), rtol=1e-9)
+    posterior = model(likelihood, effect_covariances={"h": 0.3}).fit(X, y, groups=GROUPS)
+    learnt = posterior.model.effect_covariances["1 + x2 | g"]
+    assert posterior.hyperparameters.names == ("sd(intercept | g)", "sd(x2 | g)", "corr(intercept, x2 | g)")
+    np.testing.assert_allclose(posterior.hyperparameters.values[:2], np.sqrt(np.diagonal(learnt)), rtol=1e-9)
     for change in ([[1.1, 1.0], [1.0, 1.0]], [[1.0, 1.0], [1.0, 0.9]], [[1.0, 0.8], [0.8, 1.0]]):
-        other = model(likelihood, covariances={"1 + x2 | g": learnt * change, "h": 0.3}).fit(X, y, groups=GROUPS)
+        other = model(likelihood, effect_covariances={"1 + x2 | g": learnt * change, "h": 0.3}).fit(X, y, groups=GROUPS)
         assert other.log_evidence < posterior.log_evidence
 
 
@@ -190,11 +192,11 @@ def test_order_of_rows_and_levels_does_not_matter():
 
 def test_the_same_bits_for_any_number_of_threads():
     likelihood, y = CASES["probit"]
-    ones = [model(likelihood, covariances=None).fit(X, y, groups=GROUPS, n_threads=n) for n in (1, 2, 3)]
+    ones = [model(likelihood, effect_covariances=None).fit(X, y, groups=GROUPS, n_threads=n) for n in (1, 2, 3)]
     for other in ones[1:]:
         assert other.log_evidence == ones[0].log_evidence
         assert other.mean.tobytes() == ones[0].mean.tobytes()
-        assert other.learnt.values == ones[0].learnt.values
+        assert other.hyperparameters.values == ones[0].hyperparameters.values
 
 
 def test_weights_are_copies_and_zero_leaves_out():
@@ -237,10 +239,10 @@ def test_no_variance_where_there_is_none():
     y -= np.bincount(groups["g"], y)[groups["g"]] / np.bincount(groups["g"])[groups["g"]]
     with pytest.warns(cavity.NumericalWarning, match=r"sd\(intercept \| g\).*no such effect"):
         posterior = cavity.MixedGLM("g", "gaussian").fit(X, y, groups=groups)
-    assert posterior.learnt.values[0] < 0.02
+    assert posterior.hyperparameters.values[0] < 0.02
     away = cavity.MixedGLM("g", "gaussian", effects_prior="avoid-zero").fit(X, y, groups=groups)
-    assert away.learnt.values[0] > 0.02
-    assert away.learnt.sd[0] is not None
+    assert away.hyperparameters.values[0] > 0.02
+    assert away.hyperparameters.sd[0] is not None
 
 
 def test_effects_that_nothing_limits():
@@ -250,20 +252,24 @@ def test_effects_that_nothing_limits():
         posterior = cavity.MixedGLM("g", "probit", prior_variance=10.0).fit(
             X[:60], np.where(groups["g"] > 2, 1, -1), groups=groups
         )
-    assert posterior.learnt.values[0] > 100.0
+    assert posterior.hyperparameters.values[0] > 100.0
 
 
 BAD = [
     (dict(effects=3), TypeError, "effects must be RandomEffects"),
     (dict(effects="g", effects_prior="normal"), ValueError, "effects_prior must be"),
-    (dict(effects="g", covariances=1.0), TypeError, "covariances must be a dict"),
+    (dict(effects="g", effect_covariances=1.0), TypeError, "effect_covariances must be a dict"),
     (
-        dict(effects="g", covariances={"g": -1.0}),
+        dict(effects="g", effect_covariances={"g": -1.0}),
         cavity.NotPositiveDefiniteError,
-        r"covariances\['g'\] must be positive",
+        r"effect_covariances\['g'\] must be positive",
     ),
-    (dict(effects="g", covariances={"k": 1.0}), ValueError, "covariances must be of the terms 'g', got 'k'"),
-    (dict(effects="g", covariances={"g": np.eye(2)}), ValueError, r"must have shape \(1, 1\)"),
+    (
+        dict(effects="g", effect_covariances={"k": 1.0}),
+        ValueError,
+        "effect_covariances must be of the terms 'g', got 'k'",
+    ),
+    (dict(effects="g", effect_covariances={"g": np.eye(2)}), ValueError, r"must have shape \(1, 1\)"),
     (dict(effects="g", prior_variance=-1.0), ValueError, "prior_variance must be positive"),
     (dict(effects=[cavity.RandomEffects("g", 0)]), ValueError, "slopes must differ between rows"),
     (dict(effects="k"), ValueError, "groups"),
@@ -307,7 +313,7 @@ def test_data_frames_by_name():
     frame = pandas.DataFrame({"one": 1.0, "x": X[:, 1], "g": GROUPS["g"], "h": GROUPS["h"], "y": y})
     effects = [cavity.RandomEffects("g", "x"), "h"]
     named = cavity.MixedGLM(
-        effects, likelihood, prior_variance=9.0, covariances={"1 + x | g": COVARIANCES["1 + x2 | g"], "h": 0.3}
+        effects, likelihood, prior_variance=9.0, effect_covariances={"1 + x | g": COVARIANCES["1 + x2 | g"], "h": 0.3}
     )
     posterior = named.fit(frame, "y")
     bare = model(likelihood).fit(X, y, groups=GROUPS)
@@ -336,7 +342,8 @@ def test_files_are_as_the_same_data_frame(ending, tmp_path):
 def test_rows_in_several_files(tmp_path):
     for number, part in enumerate(np.split(X, 3)):
         np.save(tmp_path / f"{number}.npy", part)
-    model, parts = cavity.MixedGLM(EFFECTS, "probit"), sorted(tmp_path.iterdir())
+    model = cavity.MixedGLM(EFFECTS, "probit", effect_covariances=COVARIANCES)
+    parts = sorted(tmp_path.iterdir())
     wanted, found = (model.fit(rows, F > 0, groups=GROUPS) for rows in (X, parts))
     np.testing.assert_array_equal(found.covariance, wanted.covariance)
 

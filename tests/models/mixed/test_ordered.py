@@ -92,7 +92,7 @@ def test_thresholds_stand_for_the_intercept_of_a_formula():
         assert posterior.log_evidence == pytest.approx(columns.log_evidence, abs=1e-7)
         np.testing.assert_allclose(posterior.mean, columns.mean, atol=1e-6)
         np.testing.assert_allclose(posterior.centre, dummies.mean(axis=0))
-        assert max(posterior.learnt.sd) < 1.0
+        assert max(posterior.hyperparameters.sd) < 1.0
         new = posterior.predict_proba(FRAME[:5].assign(kind=["r", "p", "p", "q", "r"]))
         rows = dummies[:5].copy()
         rows[:, 1:] = [[0, 1], [0, 0], [0, 0], [1, 0], [0, 1]]
@@ -113,11 +113,13 @@ def test_slopes_and_thresholds_are_those_of_maximum_likelihood():
 
     x = optimize.minimize(loss, np.array([0.0, 0.0, 0.0, 0.0, -0.5, -0.5, -0.5]), options={"gtol": 1e-6}).x
     pytest.importorskip("formulae")
-    model = cavity.MixedGLM("y ~ a + b + kind + (1 | g)", ORDERED, prior_variance=1e4, covariances={"g": 1e-8})
+    model = cavity.MixedGLM("y ~ a + b + kind + (1 | g)", ORDERED, prior_variance=1e4, effect_covariances={"g": 1e-8})
     posterior = model.fit(FRAME)
     np.testing.assert_allclose(posterior.mean / posterior.sd, x[:4] / units / posterior.sd, atol=0.1)
     thresholds = np.cumsum(np.append(x[4], np.exp(x[5:])))
-    np.testing.assert_allclose(posterior.learnt.values, thresholds, atol=0.1 * min(posterior.learnt.sd))
+    np.testing.assert_allclose(
+        posterior.hyperparameters.values, thresholds, atol=0.1 * min(posterior.hyperparameters.sd)
+    )
 
 
 def test_thresholds_alone(tmp_path):

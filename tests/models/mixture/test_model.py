@@ -447,9 +447,3 @@ def test_whole_weights_are_repetitions_from_the_start_on(init):
         repeated = model.fit(np.repeat(X, weight, axis=0), **options)
     assert weighted.elbo == pytest.approx(repeated.elbo, rel=1e-9)
     np.testing.assert_allclose(np.sort(weighted.mean, axis=0), np.sort(repeated.mean, axis=0), rtol=1e-9)
-
-
-@pytest.mark.parametrize(("covariance", "rows"), [("full", 6_000_000), ("tied", 3_000_000)])
-def test_columns_without_room_for_their_covariance_are_refused_before_any_work(covariance, rows):
-    with pytest.raises(MemoryError, match=rf"the covariances of the components of shape \({rows}, 3000000\) needs"):
-        cavity.GaussianMixture(2, covariance=covariance).fit(np.ones((2, 3_000_000)))

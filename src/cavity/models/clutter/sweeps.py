@@ -46,14 +46,14 @@ class Visits:
         """Return the order of the next pass, None for that of the rows."""
         return self.rng.permutation(n) if isinstance(self.order, str) else self.order
 
-    def kept(self):
+    def checkpoint_state(self):
         """Return what changes: the state of the generator, None if there is none."""
         return None if self.rng is None else self.rng.bit_generator.state
 
-    def resume(self, kept):
-        """Go on with what `kept` returned."""
+    def restore(self, state):
+        """Continue from a `checkpoint_state`."""
         if self.rng is not None:
-            self.rng.bit_generator.state = kept
+            self.rng.bit_generator.state = state
 
     def of_problems(self, count):
         """Return visits of each problem, with generators of their own: whichever thread is first changes nothing."""
@@ -115,16 +115,16 @@ class Sweeper:
         self.sites, self.improper = ClutterSites.empty(points), []
         self.damping = Damping(options.damping, IN_TURN if options.schedule == "sequential" else TOGETHER)
 
-    def kept(self):
-        """Return what decides how sweeps go on, for `resume`: copies."""
-        kept = {"sites": deepcopy(self.sites), "improper": np.array(self.improper)}
-        return kept | {"damping": self.damping.kept(), "visits": self.visits.kept()}
+    def checkpoint_state(self):
+        """Return what decides how sweeps go on, for `restore`: copies."""
+        state = {"sites": deepcopy(self.sites), "improper": np.array(self.improper)}
+        return state | {"damping": self.damping.checkpoint_state(), "visits": self.visits.checkpoint_state()}
 
-    def resume(self, kept):
-        """Be the sweeper that `kept` was asked of."""
-        self.sites, self.improper = deepcopy(kept["sites"]), kept["improper"].tolist()
-        self.damping.resume(kept["damping"])
-        self.visits.resume(kept["visits"])
+    def restore(self, state):
+        """Continue from a `checkpoint_state`."""
+        self.sites, self.improper = deepcopy(state["sites"]), state["improper"].tolist()
+        self.damping.restore(state["damping"])
+        self.visits.restore(state["visits"])
 
     def step(self, _):
         """Do one sweep; return the change of the posterior's moments and whether no site was skipped, shapes (1,)."""

@@ -16,7 +16,15 @@ from cavity.ep.damping import IN_TURN, Damping
 from cavity.ep.fit import Fit
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.base import ONE
-from cavity.models.glm.chunks import Data, calls, canonical, check_width, chunks_of, kernel, kernel_rows
+from cavity.models.glm.sparse_rows import (
+    ChunkedRows,
+    check_width,
+    kernel,
+    make_kernel_rows,
+    split_calls,
+    split_chunks,
+    to_canonical_csr,
+)
 
 MOST_HALVINGS = 1000  # of the fraction of a site that its cavity lacks at the end; float64 has 1074
 PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change after which a fit is given up
@@ -88,10 +96,12 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     ('converged', [0.917, -0.211])
     """
     check_width(rows.X)
-    rows = replace(rows, X=canonical(rows.X)) if sparse.issparse(rows.X) else rows
+    rows = replace(rows, X=to_canonical_csr(rows.X)) if sparse.issparse(rows.X) else rows
     variance = np.array(np.broadcast_to(prior.variance, prior.mean.shape))
     if method == "adf":
-        return _filter(Data(likelihood, rows, SILENT_JOB if options is None else options.job), prior.mean, variance)
+        return _filter(
+            ChunkedRows(likelihood, rows, SILENT_JOB if options is None else options.job), prior.mean, variance
+        )
     ep = _Expectation(likelihood, rows, prior.mean, variance, options)
     outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS, n_rows=rows.n, holder=ep)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
@@ -116,13 +126,13 @@ def predict(X, mean, variance, offset=None):
     mean, variance : ndarray (N,)
         X mean + offset and X^2 variance.
     """
-    X = canonical(X) if sparse.issparse(X) else X
+    X = to_canonical_csr(X) if sparse.issparse(X) else X
     check_width(X)
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:
-        for chunk, found in chunks_of(X):
-            compiled = kernel_rows(found, None if offset is None else offset[chunk])
-            for part in calls(chunk.stop - chunk.start):
+        for chunk, found in split_chunks(X):
+            compiled = make_kernel_rows(found, None if offset is None else offset[chunk])
+            for part in split_calls(chunk.stop - chunk.start):
                 compiled.moments(*part, state, *results[:, chunk])
     elif offset is not None:
         results[0], results[1] = offset, 0.0
@@ -180,7 +190,7 @@ class _Expectation:
     def __init__(self, likelihood, rows, prior_mean, prior_variance, options):
         if prior_mean.any():
             rows = replace(rows, offset=predict(rows.X, prior_mean, np.zeros_like(prior_mean), rows.offset)[0])
-        self.data = data = Data(likelihood, rows, options.job)
+        self.data = data = ChunkedRows(likelihood, rows, options.job)
         self.prior_mean, self.prior_variance, self.prior_rho = prior_mean, prior_variance, 1.0 / prior_variance
         self.power, self.weight = options.power, rows.weight()
         self.fraction = self.power / np.maximum(self.weight, 1.0)
@@ -196,16 +206,16 @@ class _Expectation:
         state[:, 1] = self.prior_rho
         return state
 
-    def kept(self):
-        """Return what decides how passes go on, for `resume`."""
-        kept = {"state": self.state.copy(), "sites": self.sites.copy(), "damping": self.damping.kept()}
-        return kept | {"skipped": np.array(self.skipped, dtype=np.intp)}
+    def checkpoint_state(self):
+        """Return what decides how passes go on, for `restore`."""
+        state = {"state": self.state.copy(), "sites": self.sites.copy(), "damping": self.damping.checkpoint_state()}
+        return state | {"skipped": np.array(self.skipped, dtype=np.intp)}
 
-    def resume(self, kept):
-        """Be what `kept` was asked of."""
-        self.state[:], self.sites[:] = kept["state"], kept["sites"]
-        self.skipped = kept["skipped"].tolist()
-        self.damping.resume(kept["damping"])
+    def restore(self, state):
+        """Continue from a `checkpoint_state`."""
+        self.state[:], self.sites[:] = state["state"], state["sites"]
+        self.skipped = state["skipped"].tolist()
+        self.damping.restore(state["damping"])
 
     def step(self, active):
         """One pass; see `cavity.base.loop.iterate`."""
@@ -319,7 +329,7 @@ class _Expectation:
         """Posterior from prior and sites: rounding errors of many passes add up in running sums."""
         fresh = self._prior()
         for chunk in self.data.chunks():
-            for part in calls(chunk.n if chunk.nnz else 0):
+            for part in split_calls(chunk.n if chunk.nnz else 0):
                 chunk.rows.add(*part, self.sites[chunk.sites], fresh)
         if not (fresh[:, 1] > 0).all():
             column = int(np.argmin(fresh[:, 1]))

@@ -24,8 +24,8 @@ from cavity.base.frozen import unchecked
 from cavity.base.types import ArrayLike, Data
 from cavity.ep.options import SCHEDULES, Options
 from cavity.jobs.job import Event
-from cavity.models.glm.posterior import posterior_of
-from cavity.models.glm.problem import GLMProblem, check_room
+from cavity.models.glm.posterior import make_posterior
+from cavity.models.glm.problem import GLMProblem, check_memory
 from cavity.models.glm.solution import solve
 from cavity.models.linear.defaults import resolve_defaults, scaling_settings
 from cavity.models.linear.learn import check_can_learn, checked_groups, names_to_learn
@@ -249,7 +249,7 @@ class GLM(LinearSettings):
         run = Options.checked(schedules=(*SCHEDULES, "stochastic"), **iteration, **watched)
         names = names_to_learn(observations.likelihood, learn)
         check_method(self, method, run, names, dataset.kind)
-        check_room(dataset, self.approximation, observations.weights)
+        check_memory(dataset, self.approximation, observations.weights)
         rows = observations.rows(open_features(dataset, self.approximation))
         model = unchecked(self, likelihood=observations.likelihood)
         with run.open(model, rows.named(), method=method, learn=names, prior_groups=prior_groups) as threads:
@@ -263,7 +263,7 @@ class GLM(LinearSettings):
         if method == "ep":
             solution.fit.warn(run)
             warn_of_separation(model, rows, observations.names, resolved.kept["intercept"])
-        return posterior_of(solution, method, **resolved.described(observations))
+        return make_posterior(solution, method, **resolved.described(observations))
 
 
 def check_method(model, method, run, names, kind):
@@ -299,6 +299,6 @@ def check_method(model, method, run, names, kind):
         raise ValueError("X is a collection of dask: approximation='diagonal' needs the rows in one process")
 
 
-def settled(centre=None, spread=None, intercept=False, **settings):
+def model_from_settings(centre=None, spread=None, intercept=False, **settings):
     """Return the model of a posterior, whose settings are numbers; centre, spread and intercept are the posterior's."""
     return GLM(**settings, intercept=False, **scaling_settings(centre, spread, intercept))

@@ -26,8 +26,8 @@ from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL, RECORD
 from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
-from cavity.models.latent import ROW_WEIGHTS, SitesPosterior, log_density
-from cavity.models.learnt import learnt_table
+from cavity.models.hyperparameters import format_hyperparameters_table
+from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrate_log_density
 from cavity.models.linear.evidence import PRIOR, weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from cavity.models.glm.model import GLM
 
 
-NOT_KEPT = f"not ADF, not stochastic, not of more than {MOST_IN_MEMORY} rows in files"
+FITS_WITHOUT_SITES = f"not ADF, not stochastic, not of more than {MOST_IN_MEMORY} rows in files"
 
 
-def posterior_of(solution, method, before=None, **labels):
+def make_posterior(solution, method, before=None, **labels):
     """Return the posterior of a solution, which goes on from that before, if there was one."""
     problem, fit, weights = solution.problem, solution.fit, solution.weights
     rows, likelihood = problem.rows, problem.model.likelihood
@@ -57,7 +57,7 @@ def posterior_of(solution, method, before=None, **labels):
         if rows.left_out.any():
             new = rows.part(rows.left_out)
             offset = np.zeros(new.n) if new.offset is None else new.offset
-            loo[rows.left_out] = log_density(likelihood, new.y, *weights.predict(new.X, offset))
+            loo[rows.left_out] = integrate_log_density(likelihood, new.y, *weights.predict(new.X, offset))
     if method == "ep" and fit.tau is not None and not isinstance(fit.tau, ScratchVector):
         tau, rho = rows.scattered(fit.tau, np.nan), rows.scattered(fit.rho, np.nan)
     digest = ObservationDigest.of(rows.y, likelihood)
@@ -69,7 +69,7 @@ def posterior_of(solution, method, before=None, **labels):
         n_samples=rows.n + (0 if before is None else before.n_samples),
         method=method,
         trace=fit.trace,
-        learnt=solution.learnt if before is None else before.learnt,
+        hyperparameters=solution.hyperparameters if before is None else before.hyperparameters,
         _covariance=weights.covariance,
         _loo=loo,
         _tau=tau,
@@ -132,7 +132,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         Whether rows came with offsets, which predictions then want as well.
     chosen : tuple of str or None
         The settings that were left to the data, if any: some of "likelihood", "prior_variance" and "intercept".
-    learnt : Learnt or None
+    hyperparameters : Hyperparameters or None
         What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
     observation_digest : ObservationDigest or None
         By which `compare` tells that posteriors are of the same y; None where it is not known, as in files of
@@ -185,7 +185,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         if "()" not in likelihood or "likelihood" in chosen:
             yield "likelihood", likelihood
         columns = variances[self.intercept :]
-        learnt = self.learnt is not None and any(name.startswith(PRIOR) for name in self.learnt.names)
+        learnt = self.hyperparameters is not None and any(name.startswith(PRIOR) for name in self.hyperparameters.names)
         if (learnt or PRIOR in chosen) and columns.size:
             ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
             yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
@@ -196,7 +196,8 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
 
     def _below(self, level):
-        return None if self.learnt is None else learnt_table(self.learnt, self.model.likelihood, level)
+        values = self.hyperparameters
+        return None if values is None else format_hyperparameters_table(values, self.model.likelihood, level)
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -221,7 +222,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             If the fit has none (ADF, stochastic EP), or if a cavity without a row is improper, naming the row.
         """
         if self._loo is None:
-            raise ValueError(f"leave-one-out densities need a fit by EP with the sites kept ({NOT_KEPT})")
+            raise ValueError(f"leave-one-out densities need a fit by EP with the sites kept ({FITS_WITHOUT_SITES})")
         return self._proper_loo()
 
     def _influences(self):
@@ -240,7 +241,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     def sites(self) -> Any:
         """The sites as a batch of Gaussians in f, (N,); negative precisions are legitimate."""
         if self._tau is None:
-            raise ValueError(f"sites are kept by fits with EP and approximation='full' only ({NOT_KEPT})")
+            raise ValueError(f"sites are kept by fits with EP and approximation='full' only ({FITS_WITHOUT_SITES})")
         return Gaussian(*(np.nan_to_num(values, nan=0.0) for values in (self._tau, self._rho)))  # 0 for rows not in use
 
     @property
@@ -451,4 +452,4 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         columns, roles = self.columns or observations.names, observations.roles
         labels = {name: getattr(self, name) for name in ("classes", "centre", "spread", "intercept")}
         has_offset = self.has_offset or rows.has_offset
-        return posterior_of(solution, "adf", self, columns=columns, roles=roles, has_offset=has_offset, **labels)
+        return make_posterior(solution, "adf", self, columns=columns, roles=roles, has_offset=has_offset, **labels)

@@ -13,8 +13,8 @@ from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, kind_of, reach_
 from cavity.sources.read_ahead import iterate_blocks
 
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
-MATRICES = 6  # of dependent weights, or of rows if they are fewer: sums, factor and root, before a step and after it
-COPIES = 2  # of rows that are fewer than the columns: divided by the prior's root, and the directions that they span
+MATRICES_PER_FIT = 6  # (D, D), or (N, N) if N < D: sums, factor and root, before a step and after it
+ROW_COPIES_PER_FIT = 2  # if N < D: rows times the prior's root, and the directions that they span
 USUAL_SQUARES = 1e-280, 1e290  # of lengths of rows of up to 1e20 columns whose largest entries are within these
 
 
@@ -33,7 +33,7 @@ class GLMProblem:
         X = rows.X
         prior = Prior.of(model.prior_mean, model.prior_variance, X.shape[1])
         if model.approximation == "full":
-            silent = ~rows.left_out & _silent(X, float(np.max(np.abs(prior.root))))
+            silent = ~rows.left_out & _find_silent_rows(X, float(np.max(np.abs(prior.root))))
             rows = replace(rows, f_known=silent if silent.any() else None)
         return cls(model, rows, rows.used(), prior)
 
@@ -47,7 +47,7 @@ class GLMProblem:
         return make_geometry(self.used.X, self.used.offset, *self.prior.moments, threads, job.folder)
 
 
-def _silent(X, scale):
+def _find_silent_rows(X, scale):
     """Return which rows of X are zero, or so small that the variance of f underflows: they say nothing about w."""
     silent = np.zeros(len(X), dtype=bool)
     least, largest = reach_of(X)
@@ -71,12 +71,15 @@ def is_usual(x, scale):
     return squares.size > 0 and squares.min() > USUAL_SQUARES[0] and squares.max() < USUAL_SQUARES[1]
 
 
-def check_room(dataset, approximation, weights):
+def check_memory(dataset, approximation, weights):
     """Raise MemoryError, before any row is read, if matrices of dependent weights do not fit into memory."""
     if approximation == "diagonal" or len(dataset.shape) != 2 or kind_of(dataset.X) == SPARSE_KIND:
         return  # `open_features` refuses the last two, or there is little data
     n, d = dataset.n_rows if weights is None else np.count_nonzero(weights), dataset.shape[1]
-    words = "; approximation='diagonal' takes many columns", "approximation"
-    arrays.matrices(MATRICES, (min(n, d), min(n, d)), f"approximation='full': {MATRICES} matrices, each", *words)
-    if n < d:
-        arrays.matrices(COPIES, (n, d), f"approximation='full': {COPIES} copies of X, each", *words)
+    remedy = "; approximation='diagonal' takes many columns", "approximation"
+    size = min(n, d)
+    for count, shape, what in (
+        (MATRICES_PER_FIT, (size, size), "matrices"),
+        (ROW_COPIES_PER_FIT if n < d else 0, (n, d), "copies of X"),
+    ):
+        arrays.matrices(count, shape, f"approximation='full': {count} {what}, each", *remedy)

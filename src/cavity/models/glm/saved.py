@@ -1,14 +1,14 @@
 """What a file of a GLM holds that its fields do not say."""
 
 from cavity.base.records import Array, Record, one_of, together
-from cavity.models.latent import IN_FRONT, LIKELIHOOD
+from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 
 ORDER = (
-    *(*IN_FRONT, "method", "", "learnt", "observation_digest", "mean", "variance", "covariance_"),
+    *(*LEADING_SETTINGS, "method", "", "learnt", "observation_digest", "mean", "variance", "covariance_"),
     *("_loo", "_influence", "_row_weights", "_tau", "_rho", "prior_", "centre", "spread", "trace_"),
 )
 MODEL = {
-    "likelihood": LIKELIHOOD,
+    "likelihood": LIKELIHOOD_SETTING,
     "approximation": one_of("full", "diagonal"),
     "prior_mean": Array("() | D"),
     "prior_variance": Array("() | D | D D"),

@@ -16,7 +16,7 @@ from cavity.models.linear.learn import learn_settings
 from cavity.models.linear.solution import Solution
 from cavity.models.search import SearchResult
 
-MOST_COPIES = 1e7  # of rows beside themselves, all together, in ADF: some seconds
+MAX_ROW_COPIES = 1e7  # of rows beside themselves, all together, in ADF: some seconds
 
 
 def solve(problem, method, run, threads, names=(), groups=None, before=None):
@@ -48,18 +48,18 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
 
         if method == "adf":
-            _times(rows.weights)
+            _count_copies(rows.weights)
         fit = diagonal.fit(problem.model.likelihood, rows, prior, method, run)
         return Solution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
         _refuse_open(problem.model.likelihood)
         covariance = WeightRoot(prior.root) if before is None else before
-        return Solution(problem, _nothing_learnt(method), Weights.of(prior.mean, covariance))
+        return Solution(problem, _make_empty_fit(method), Weights.of(prior.mean, covariance))
     if run.schedule == "stochastic" and (run.power != 1 or np.any(rows.weight() < 1)):
         words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
         raise about(ValueError(words), "schedule", "power")
     if method == "adf":
-        found, (geometry, fit) = SearchResult(problem), _assimilated(problem, threads)
+        found, (geometry, fit) = SearchResult(problem), _filter_rows(problem, threads)
     else:
         found = learn_settings(problem, names, groups, threads, run) if names else SearchResult(problem)
         problem = found.optimum
@@ -69,7 +69,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         fit = make_engine(geometry, sites, replace(run, job=last), found.start).run()
     weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
     fit = replace(fit, trace=fit.trace | found.trace)
-    return Solution(problem, fit, weights, found.learnt, found.status)
+    return Solution(problem, fit, weights, found.hyperparameters, found.status)
 
 
 def _refuse_open(likelihood):
@@ -80,16 +80,16 @@ def _refuse_open(likelihood):
         )
 
 
-def _nothing_learnt(method):
+def _make_empty_fit(method):
     """Return the fit of no rows."""
     trace = {} if method == "adf" else dict(change=np.zeros(1), improper=np.zeros(1), double_loop=np.array(0))
     none = dict.fromkeys(("tau", "rho", "loo"), np.zeros(0))
     return Fit.of_one_pass(belief=None, log_evidence=0.0, trace=trace, **none)
 
 
-def _assimilated(problem, threads):
+def _filter_rows(problem, threads):
     """Take in the rows by ADF, one after the other; rows of weight above one as many times."""
-    rows = _copies(problem.used)
+    rows = _repeat_rows(problem.used)
     geometry = replace(problem, used=rows).geometry(threads)
     belief, log_z = filter_rows(geometry, Sites(problem.model.likelihood, rows.y, rows.weights))
     if belief is None:
@@ -97,23 +97,23 @@ def _assimilated(problem, threads):
     return geometry, Fit.of_one_pass(belief=belief, log_evidence=log_z)
 
 
-def _times(weights):
+def _count_copies(weights):
     """Return how often ADF takes in rows of these weights, None for once; ValueError for too many copies."""
     if weights is None:
         return None
     times = np.ceil(weights)
     copies = np.sum(times - np.minimum(times, 1.0))
-    if copies > MOST_COPIES:
+    if copies > MAX_ROW_COPIES:
         raise ValueError(
             f"ADF takes in a row of weight w that many times; the weights ask for {copies:.3g} copies of rows, "
-            f"more than {MOST_COPIES:.0e}: use method='ep'"
+            f"more than {MAX_ROW_COPIES:.0e}: use method='ep'"
         )
     return times
 
 
-def _copies(rows):
+def _repeat_rows(rows):
     """Return rows of weight w > 1 repeated, whole copies first, with the weights that remain."""
-    times = _times(rows.weights)
+    times = _count_copies(rows.weights)
     if times is None:
         return rows
     times = times.astype(np.intp)

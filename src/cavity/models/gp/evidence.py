@@ -26,7 +26,7 @@ from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import FreeParameters, slopes
 from cavity.models.evaluations import EvidencePoint
-from cavity.models.latent import AUTO, scheduled
+from cavity.models.latent_posterior import AUTO_SCHEDULE, choose_schedule
 from cavity.models.process.settings import gaussian_log_density
 
 MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
@@ -61,7 +61,7 @@ class Evidence:
     def __init__(self, likelihood, given, threads, options, start=None, known=None):
         self.given, self.rows, self.threads, self.start = given, given.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
-        self.options = replace(scheduled(options, likelihood, exponent), job=SILENT_JOB)
+        self.options = replace(choose_schedule(options, likelihood, exponent), job=SILENT_JOB)
         self.known = known
         self.gram, self.buffer = matrices(self.rows.n) if known is None else (None, *matrices(self.rows.n, 1))
 
@@ -82,7 +82,7 @@ class Evidence:
         The schedule "auto" tries the other one where the first finds no fixed point.
         """
         point = self.at(settings, job=options.job)
-        if options.schedule != AUTO or point.converged or point.fit.status == STOPPED:
+        if options.schedule != AUTO_SCHEDULE or point.converged or point.fit.status == STOPPED:
             return point
         self.start = None
         (schedule,) = set(SCHEDULES) - {self.options.schedule}

@@ -22,7 +22,7 @@ from cavity.jobs.job import Event
 from cavity.models.gp import search
 from cavity.models.gp.evidence import Evidence, matrices
 from cavity.models.gp.posterior import posterior_of
-from cavity.models.latent import AUTO
+from cavity.models.latent_posterior import AUTO_SCHEDULE
 from cavity.models.process.defaults import first_settings, resolve_defaults
 from cavity.models.process.model import LatentProcess, closed, what_to_learn
 from cavity.models.process.rows import add_prior_means, observe
@@ -206,7 +206,7 @@ class GaussianProcess(LatentProcess):
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
-        run = Options.checked(schedules=(AUTO, *SCHEDULES), **iteration, **watched)
+        run = Options.checked(schedules=(AUTO_SCHEDULE, *SCHEDULES), **iteration, **watched)
         with run.open(model, rows.named()) as threads:
             evidence = Evidence(model.likelihood, rows, threads, run)
             start = first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))

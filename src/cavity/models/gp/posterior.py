@@ -28,8 +28,8 @@ from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, ended, left_one_out, matrices
 from cavity.models.gp.saved import POWER, RECORD
 from cavity.models.gp.search import with_errors
-from cavity.models.latent import LIKELIHOOD, SitesPosterior, log_density
-from cavity.models.learnt import Learnt
+from cavity.models.hyperparameters import Hyperparameters
+from cavity.models.latent_posterior import LIKELIHOOD_SETTING, SitesPosterior, integrate_log_density
 from cavity.models.observations import Observations
 from cavity.models.process.model import prior_means
 from cavity.models.process.predictions import ROWS_A_TASK, ProcessPosterior
@@ -51,7 +51,7 @@ LATER = {  # fields that an exact fit leaves open until they are asked for: they
 ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
-def posterior_of(model, evidence, point, found=None, learnt=None, **kept):
+def posterior_of(model, evidence, point, found=None, hyperparameters=None, **kept):
     """Return the posterior of the rows given at a point of their evidence, which a search `found` if there was one."""
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
     fit = ended(evidence.rows, point)
@@ -78,7 +78,7 @@ def posterior_of(model, evidence, point, found=None, learnt=None, **kept):
         _rows=rows,
         _solver=solver,
         _options=evidence.options,
-        learnt=learnt if found is None else found.learnt,
+        hyperparameters=hyperparameters if found is None else found.hyperparameters,
     )
     return out if rows.in_use.all() else out._completed()
 
@@ -134,7 +134,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         numbers of classes.
     roles : dict or None
         The names of the columns that were y, offset, ..., by these words, where they were given by name.
-    learnt : Learnt or None
+    hyperparameters : Hyperparameters or None
         What the fit has found by maximising the log evidence: `names` and `values`; see `standard_errors`.
 
     Examples
@@ -149,7 +149,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     [0.88, 0.49]
     """
 
-    model: GaussianProcess = field(metadata=saved(Part({"likelihood": LIKELIHOOD, "covariance": COVARIANCE})))
+    model: GaussianProcess = field(metadata=saved(Part({"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE})))
     X: FloatArray = field(metadata=saved(Array("N D")))
     mean: FloatArray = field(metadata=saved(Array("N")))
     variance: FloatArray = field(metadata=saved(Array("N", "nonnegative")))
@@ -283,15 +283,15 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         """The rows with sites as new rows are compared with them."""
         return Compared(program_of(self.model.covariance, self.n_features), self._X_in_use)
 
-    def standard_errors(self) -> Learnt:
+    def standard_errors(self) -> Hyperparameters:
         """Find how sure the data are of what was learnt, from the curvature of the log evidence at its maximum.
 
         This takes two fits for each number. A mean that was found counts as known.
 
         Returns
         -------
-        Learnt
-            `learnt` with standard errors; None among them where the evidence is flat, with a note that says so.
+        Hyperparameters
+            `hyperparameters` with standard errors; None where the evidence is flat, with a note that says so.
 
         Raises
         ------
@@ -307,13 +307,13 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         >>> learnt.names[1], round(learnt.values[1], 1), round(learnt.sd[1], 1)
         ('rbf.lengthscale', 1.5, 0.3)
         """
-        if self.learnt is None:
+        if self.hyperparameters is None:
             raise ValueError("nothing was learnt: there is nothing to find standard errors of")
         used = self._rows.in_use
         with Threads(1) as threads, single_blas():
             start = self._tau[used], self._rho[used]
             evidence = Evidence(self.model.likelihood, self._rows, threads, self._options, start)
-            return with_errors(self.learnt, self.model, evidence)
+            return with_errors(self.hyperparameters, self.model, evidence)
 
     def _moments(self, X, threads, kept):
         if len(getattr(kept, "cross", ())) < len(X):  # new memory would have to be cleared for every block
@@ -394,7 +394,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             evidence = Evidence(self.model.likelihood, joined, threads, self._options, start, known)
             point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
             labels = observations.labels | {"columns": self.columns or observations.names}
-            posterior = posterior_of(self.model, evidence, point, learnt=self.learnt, **labels)
+            posterior = posterior_of(self.model, evidence, point, hyperparameters=self.hyperparameters, **labels)
         if point.fit is not None:
             point.fit.warn(self._options)
         return posterior
@@ -411,7 +411,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             given = new.offset - self.model.prior_mean(new.X)
             mean[out], variance[out] = moments = self.predict(new.X, offset=given)
             if rows.noise is None:
-                loo[out] = log_density(likelihood, new.y, *moments)
+                loo[out] = integrate_log_density(likelihood, new.y, *moments)
             else:
                 loo[out] = gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
         return replace(self, mean=mean, variance=variance, _loo=loo)

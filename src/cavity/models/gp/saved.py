@@ -5,7 +5,7 @@ import numpy as np
 from cavity.base import records
 from cavity.base.records import FLAG, NUMBER, SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
-from cavity.models.latent import IN_FRONT
+from cavity.models.latent_posterior import LEADING_SETTINGS
 from cavity.models.process.model import check_columns
 
 NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
@@ -26,7 +26,7 @@ ARRAYS = {
 POWER = {"schedule": one_of("sequential", "parallel"), "power": SHARE}  # options of these fits alone
 SETTINGS = {"n_samples": integer(1, "N"), "solver": {"inverted": FLAG, "log_determinant": NUMBER}}
 ORDER = (
-    *IN_FRONT,
+    *LEADING_SETTINGS,
     *("learnt", "_options", "solver", "covariance"),
     *("X", "mean", "variance", "_loo", "_influence", "_tau", "_rho", "_alpha", "rows_"),
     *("solver_root", "solver_triangle", "solver_diagonal", "solver_", "prior_mean", "trace_"),

@@ -43,7 +43,7 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     if x is None:
         return SearchResult(settings, status, objective.trace)
     settings = vector.unpack(x)
-    return SearchResult(settings, status, objective.trace, vector.learnt(settings))
+    return SearchResult(settings, status, objective.trace, vector.hyperparameters(settings))
 
 
 def warn_if_line(point, rows, columns=None):

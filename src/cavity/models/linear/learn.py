@@ -9,7 +9,7 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED, STOPPED
 from cavity.likelihoods.base import guessed, spread
 from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
-from cavity.models.learnt import Learnt
+from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
 from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, evaluate_starts, maximise
 from cavity.models.standard_errors import standard_errors
@@ -118,7 +118,7 @@ def maximise_evidence(evidence, starts, job):
         is_flat, stage = partial(_is_flat, objective.evaluations, x, bounds, value), job.stage("standard errors")
         sd, note = standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
     objective.evaluations.keep()
-    learnt = Learnt(tuple(names), tuple(values), tuple(sd), note)
+    learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note)
     status = STOPPED if job.stopped else status
     return SearchResult(evidence.best(settings), status, objective.trace, learnt, sites)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from cavity.base.loop import CONVERGED
 from cavity.ep.fit import Fit
-from cavity.models.learnt import Learnt
+from cavity.models.hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -14,5 +14,5 @@ class Solution:
     problem: object  # GLMProblem or MixedProblem, with what was learnt, if anything was
     fit: Fit
     weights: object  # Weights or Effects
-    learnt: Learnt | None = None
+    hyperparameters: Hyperparameters | None = None
     searched: str = CONVERGED  # how the search for what was learnt ended

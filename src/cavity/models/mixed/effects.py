@@ -11,7 +11,7 @@ from cavity.base.rows import check_moments
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import Threads, single_blas
 
-TOGETHER = 1 << 20  # numbers of the dense rows that are solved for at a time
+MAX_DENSE_NUMBERS = 1 << 20  # numbers of the dense rows that are solved for at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class Effects:
                 known[here] &= keys[found] == wanted
                 variance[here] += (1.0 if i == j else 2.0) * values[:, i] * values[:, j] * self.inverse[found]
         rest = np.flatnonzero(~known)
-        step = max(1, TOGETHER // len(self.mean))
+        step = max(1, MAX_DENSE_NUMBERS // len(self.mean))
         for low in range(0, len(rest), step):
             part = rest[low : low + step]
             variance[part] = np.sum(self._half(rows[part].toarray()) ** 2, axis=1)

@@ -14,11 +14,11 @@ from cavity.models.defaults import location_and_spread
 from cavity.models.free_settings import FreeSettings, block_diagonal
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.learn import choose_likelihoods, maximise_evidence
-from cavity.models.mixed.layout import inverse
+from cavity.models.mixed.effect_layout import invert_covariance
 
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
-DEPENDS = 1e-2  # share of its sd that an effect has of its own where it counts as determined by others
-FLAT, AVOID_ZERO = "flat", "avoid-zero"
+MIN_OWN_SHARE = 1e-2  # of the sd of an effect: below it those before determine it
+FLAT_PRIOR, AVOID_ZERO_PRIOR = "flat", "avoid-zero"
 
 
 class Root:
@@ -144,7 +144,7 @@ class FreeCovariances(FreeSettings):
         which = int(np.searchsorted(firsts, i, side="right")) - 1
         first, root = firsts[which], self.open[which][1]
         place = i - first
-        if place < root.k and root.factor(x[first : first + root.size])[1][place, place] < DEPENDS * values[i]:
+        if place < root.k and root.factor(x[first : first + root.size])[1][place, place] < MIN_OWN_SHARE * values[i]:
             meaning = "; as far as these data tell the effects of a level determine each other"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
         meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
@@ -152,7 +152,7 @@ class FreeCovariances(FreeSettings):
 
     def log_prior(self, settings):
         """That of the open covariances, and its slopes: log |V|/2 of each to keep away from zero, or nothing."""
-        if self.prior == FLAT:
+        if self.prior == FLAT_PRIOR:
             return 0.0, np.zeros(0)
         value = sum(0.5 * np.linalg.slogdet(covariance)[1] for _, covariance in self.opened(settings))
         parts = [np.append(np.ones(root.k), np.zeros(root.size - root.k)) for _, root in self.open]
@@ -201,7 +201,7 @@ class MixedEvidence(LinearEvidence):
             vector.roots, point.settings.prior, moments, layout.shapes, strict=True
         ):
             if root is not None:
-                precision = inverse(covariance)
+                precision = invert_covariance(covariance)
                 slopes_of = 0.5 * (precision @ sums @ precision - levels * precision)
                 found.append(root.slopes(next(parts), slopes_of))
         return np.concatenate(found)

@@ -28,8 +28,8 @@ from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.mixed.inputs import Inputs, leaves_intercept_out
-from cavity.models.mixed.learn import AVOID_ZERO, FLAT
-from cavity.models.mixed.posterior import posterior_of
+from cavity.models.mixed.learn import AVOID_ZERO_PRIOR, FLAT_PRIOR
+from cavity.models.mixed.posterior import make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import RandomEffects, effects_of
@@ -61,7 +61,7 @@ class MixedGLM(Frozen):
     prior_variance : float, array_like (D,) or (D, D), optional
         Variance of every fixed effect, of each, or the covariance matrix of all; by default in the scale of the data,
         as in `GLM` [GJ]_.
-    covariances : dict, optional
+    effect_covariances : dict, optional
         Variances, or covariance matrices (k, k), of terms by their names, as `MixedGLMPosterior.terms` has them: those
         given are not learnt.
     effects_prior : {"flat", "avoid-zero"}, default "flat"
@@ -91,7 +91,7 @@ class MixedGLM(Frozen):
     >>> y = f + rng.normal(size=600) > 0
     >>> model = cavity.MixedGLM("school", "probit")
     >>> posterior = model.fit(np.column_stack([np.ones(600), x]), y, groups={"school": school})
-    >>> posterior.converged, posterior.learnt.names
+    >>> posterior.converged, posterior.hyperparameters.names
     (True, ('sd(intercept | school)',))
     """
 
@@ -99,8 +99,8 @@ class MixedGLM(Frozen):
     likelihood: Likelihood | Any = None
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None
-    covariances: Mapping[str, Any] | None = None
-    effects_prior: str = FLAT
+    effect_covariances: Mapping[str, Any] | None = None
+    effects_prior: str = FLAT_PRIOR
     intercept: bool | float | None = None
     centre: FloatOrArray = None
 
@@ -113,12 +113,13 @@ class MixedGLM(Frozen):
         if self.formula and self.intercept not in (None, False):
             words = f"must be None where there is a formula, which says it; got {self.intercept!r}"
             raise arrays.wrong("intercept", words)
-        arrays.choice(self.effects_prior, "effects_prior", (FLAT, AVOID_ZERO))
-        if self.covariances is not None:
-            if not isinstance(self.covariances, Mapping):
-                words = f"must be a dict of variances by names of terms, got {self.covariances!r}"
-                raise arrays.wrong("covariances", words, TypeError)
-            put(self, covariances={str(name): _covariance(value, name) for name, value in self.covariances.items()})
+        arrays.choice(self.effects_prior, "effects_prior", (FLAT_PRIOR, AVOID_ZERO_PRIOR))
+        if self.effect_covariances is not None:
+            if not isinstance(self.effect_covariances, Mapping):
+                message = f"must be a dict of variances by names of terms, got {self.effect_covariances!r}"
+                raise arrays.wrong("effect_covariances", message, TypeError)
+            covariances = {str(name): _check_covariance(value, name) for name, value in self.effect_covariances.items()}
+            put(self, effect_covariances=covariances)
 
     @property
     def formula(self) -> bool:
@@ -226,7 +227,7 @@ class MixedGLM(Frozen):
         iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         run = Options.checked(schedules=("parallel",), checkpoint_every=checkpoint_every, **iteration, **watched)
-        covariances = _covariances_of(inputs.terms, self.covariances or {})
+        covariances = _match_covariances(inputs.terms, self.effect_covariances or {})
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
         resolved = resolve_defaults(settings, rows)
         prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
@@ -237,7 +238,7 @@ class MixedGLM(Frozen):
         solution.fit.warn(run)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
         chosen = resolved.kept["chosen"] + observations.chosen
-        return posterior_of(solution, reader, classes=observations.classes, chosen=chosen or None)
+        return make_posterior(solution, reader, classes=observations.classes, chosen=chosen or None)
 
     def _fixed_effects(self, likelihood=None):
         """Return the settings of the fixed effects, checked."""
@@ -251,30 +252,30 @@ class MixedGLM(Frozen):
         return unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
 
 
-def _covariance(value, name):
+def _check_covariance(value, name):
     """A variance or a covariance matrix of a term, as a matrix."""
-    name = f"covariances[{name!r}]"
+    name = f"effect_covariances[{name!r}]"
     value = arrays.finite_array(value, name, ndim=(0, 2))
     value = value.reshape(1, 1) if value.ndim == 0 else arrays.symmetric(value, name)
     arrays.cholesky(value, name)
     return arrays.owned(value)
 
 
-def _covariances_of(terms, covariances):
+def _match_covariances(terms, covariances):
     """The covariance of each term, None where it is open; ValueError for names and shapes that are none of theirs."""
     unknown = [name for name in covariances if name not in [term.name for term in terms]]
     if unknown:
         there = ", ".join(repr(term.name) for term in terms)
-        raise arrays.wrong("covariances", f"must be of the terms {there}, got {unknown[0]!r}")
+        raise arrays.wrong("effect_covariances", f"must be of the terms {there}, got {unknown[0]!r}")
     for term in terms:
         k, given = len(term.columns), covariances.get(term.name)
         if given is not None and given.shape != (k, k):
             words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {given.shape}"
-            raise arrays.wrong(f"covariances[{term.name!r}]", words)
+            raise arrays.wrong(f"effect_covariances[{term.name!r}]", words)
     return [covariances.get(term.name) for term in terms]
 
 
-def settled(effects, intercept=None, centre=None, reader_intercept=False, **settings):
+def model_from_settings(effects, intercept=None, centre=None, reader_intercept=False, **settings):
     """Return the model of a posterior, whose settings are numbers; files of earlier versions have no `intercept`."""
     intercept = False if intercept is None and not isinstance(effects, str) else intercept
     return MixedGLM(effects, intercept=intercept, centre=None if reader_intercept else centre, **settings)

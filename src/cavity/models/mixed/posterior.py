@@ -18,20 +18,20 @@ from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
-from cavity.models.latent import ROW_WEIGHTS, LatentPosterior, SitesPosterior, log_density
+from cavity.models.latent_posterior import ROW_WEIGHTS, LatentPosterior, SitesPosterior, integrate_log_density
+from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import group_log_densities
-from cavity.models.mixed.named import NamedEffects
 from cavity.models.mixed.readers import Reader
 from cavity.models.mixed.saved import MODEL, RECORD
-from cavity.models.mixed.solution import updated
+from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
 
 if TYPE_CHECKING:
     from cavity.models.mixed.model import MixedGLM
 
 
-def posterior_of(solution, reader, **labels):
+def make_posterior(solution, reader, **labels):
     """Return the posterior of a solution; new rows are read by the `Reader`."""
     problem, fit, effects = solution.problem, solution.fit, solution.weights
     rows = problem.rows
@@ -40,16 +40,16 @@ def posterior_of(solution, reader, **labels):
         out = rows.part(rows.left_out)
         values = [(term.codes[rows.left_out], term.Z[rows.left_out]) for term in problem.terms]
         moments = effects.predict(problem.layout.rows(out.X, values), out.offset)
-        loo[rows.left_out] = log_density(problem.model.likelihood, out.y, *moments)
+        loo[rows.left_out] = integrate_log_density(problem.model.likelihood, out.y, *moments)
     names = [term.name for term in problem.terms]
     covariances = {name: arrays.read_only(each) for name, each in zip(names, problem.covariances, strict=True)}
     return MixedGLMPosterior(
-        model=replace(problem.model, covariances=covariances),
+        model=replace(problem.model, effect_covariances=covariances),
         log_evidence=fit.log_evidence,
         n_samples=rows.n,
         effective_parameters=fit.belief.trace,
         trace=fit.trace,
-        learnt=solution.learnt,
+        hyperparameters=solution.hyperparameters,
         has_offset=rows.has_offset,
         _reader=reader,
         _loo=loo,
@@ -58,13 +58,13 @@ def posterior_of(solution, reader, **labels):
         _influence=rows.scattered(fit.influence, 0.0),
         _row_weights=rows.unequal_weights,
         observation_digest=ObservationDigest.of(rows.y, problem.model.likelihood),
-        **moments_of(effects, problem.layout.n_fixed),
+        **collect_moments(effects, problem.layout.n_fixed),
         **fit.outcome(solution.searched),
         **labels,
     )
 
 
-def moments_of(effects, d):
+def collect_moments(effects, d):
     """Return all effects and the moments of the fixed ones, the first d, by the names of a posterior's fields."""
     mean, variance = effects.mean[:d], effects.variance[:d]
     return {"mean": mean, "variance": variance, "covariance": effects.covariance(np.arange(d)), "_effects": effects}
@@ -77,8 +77,8 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
     Attributes
     ----------
     model : MixedGLM
-        The settings in numbers, those that were learnt or left to the data included: `covariances` of all terms. As
-        that of `GLMPosterior`, it gives the same posterior of the same rows unless an intercept was added.
+        The settings in numbers, those that were learnt or left to the data included: `effect_covariances` of all terms.
+        As that of `GLMPosterior`, it gives the same posterior of the same rows unless an intercept was added.
     mean, variance : ndarray (D,)
         Posterior moments of the fixed effects.
     covariance : ndarray (D, D)
@@ -105,7 +105,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         "change" and "improper" for every pass of the last fit, "double_loop" the number of its steps, "learning" the
         log evidence plus log prior of every fixed point on the way of the search, and "seconds" when it was known,
         since the search began. Files do not keep the last two.
-    learnt : Learnt or None
+    hyperparameters : Hyperparameters or None
         Standard deviations, correlations and parameters of the likelihood that maximise the log evidence, with standard
         errors from its curvature; see `variance_components`.
     classes, has_offset, chosen, observation_digest
@@ -130,7 +130,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
     def __repr__(self) -> str:
         lines = [("likelihood", short(self.model.likelihood))]
         for term in self._reader.terms:
-            sd = np.sqrt(np.diagonal(self.model.covariances[term.name]))
+            sd = np.sqrt(np.diagonal(self.model.effect_covariances[term.name]))
             each = ", ".join(f"{value:.4g}" for value in sd)
             lines.append((term.name, f"{counted(len(term.levels), 'level')}, sd {each}"))
         return table(
@@ -289,7 +289,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         extra = np.zeros(dataset.n_rows)
         for term, (codes, Z) in zip(self._reader.terms, values, strict=True):
             new = codes < 0
-            extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.covariances[term.name], Z[new])
+            extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.effect_covariances[term.name], Z[new])
         return self._layout.rows(dataset.X, values), self._known_offset(dataset), extra, dataset
 
     def _latent(self, X, offset, exposure):
@@ -335,7 +335,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         mean, variance = self._moments(*read)
         y = recoded(dataset.column("y"), self.model.likelihood, self.classes)
         y = observations(self.model.likelihood, y, len(mean))
-        return log_density(self.model.likelihood, y, mean, variance)
+        return integrate_log_density(self.model.likelihood, y, mean, variance)
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw fixed effects from the posterior.
@@ -460,10 +460,11 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         """
         rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight)
         matrix = self._layout.rows(rows.used().X, [tuple(each[rows.in_use] for each in pair) for pair in values])
-        fit, effects = updated(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
+        fit, effects = update_effects(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
         fit.warn(Options.checked())
         digest, layout = ObservationDigest.of(rows.y, self.model.likelihood), self._layout
-        prior = layout.precision(self.model.prior_variance, [self.model.covariances[name] for name in self.terms])
+        covariances = [self.model.effect_covariances[name] for name in self.terms]
+        prior = layout.precision(self.model.prior_variance, covariances)
         return replace(
             self,
             log_evidence=self.log_evidence + fit.log_evidence,
@@ -472,7 +473,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
             trace=fit.trace,
             has_offset=self.has_offset or rows.has_offset,
             observation_digest=join_digests(self.observation_digest, digest),
-            **moments_of(effects, len(self.mean)),
+            **collect_moments(effects, len(self.mean)),
             **fit.outcome(before=None if self.converged else self),
             **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_row_weights")),
         )

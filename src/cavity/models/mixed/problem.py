@@ -9,8 +9,8 @@ from cavity.base.rows import Rows
 from cavity.ep.sparse import Pattern, Sparse
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.prior import Prior
-from cavity.models.mixed.layout import Layout
-from cavity.models.mixed.start import first_sites
+from cavity.models.mixed.effect_layout import EffectLayout
+from cavity.models.mixed.first_sites import match_first_sites
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +21,7 @@ class MixedProblem:
     rows: Rows  # all that were given; X are the columns of the fixed effects
     used: Rows  # those of positive weight
     terms: tuple  # of all rows
-    layout: Layout
+    layout: EffectLayout
     pattern: Pattern  # of the rows in use
     prior: Prior  # of the fixed effects
     covariances: tuple  # (k, k) of each term
@@ -29,7 +29,7 @@ class MixedProblem:
     @classmethod
     def of(cls, model, rows, terms, covariances):
         """Return the problem of a model whose settings of the fixed effects are numbers."""
-        layout = Layout(rows.X.shape[1], tuple(term.shape for term in terms))
+        layout = EffectLayout(rows.X.shape[1], tuple(term.shape for term in terms))
         mask, used = rows.in_use, rows.used()
         values = [(term.codes[mask], term.Z[mask]) for term in terms]
         pattern = Pattern(layout.rows(used.X, values), *layout.entries(), layout.order())
@@ -46,5 +46,5 @@ class MixedProblem:
     def geometry(self, threads, job=SILENT_JOB):
         """Return where the sites of the rows in use act."""
         precision = self.layout.precision(self.prior.variance, self.covariances)
-        first = partial(first_sites, self, threads)
+        first = partial(match_first_sites, self, threads)
         return Sparse(self.pattern, self.prior_mean, precision, self.used.offset, threads, first)

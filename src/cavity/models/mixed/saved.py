@@ -5,10 +5,10 @@ import numpy as np
 from cavity.base import arrays as arrays_of
 from cavity.base import records
 from cavity.base.kept import ROLES
-from cavity.models.latent import IN_FRONT, LIKELIHOOD
+from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.formula import Coding
-from cavity.models.mixed.learn import AVOID_ZERO, FLAT
+from cavity.models.mixed.learn import AVOID_ZERO_PRIOR, FLAT_PRIOR
 from cavity.models.mixed.levels import Levels
 from cavity.models.mixed.readers import FormulaReader, Reader
 from cavity.models.mixed.terms import CONSTANT, RandomEffects, Term, term_name
@@ -171,17 +171,17 @@ COVARIANCES = records.Made(
     lambda covariances: {name: np.asarray(value).tolist() for name, value in covariances.items()},
 )
 MODEL = {
-    "likelihood": LIKELIHOOD,
+    "likelihood": LIKELIHOOD_SETTING,
     "effects": records.Made(
         _effects, records.Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
     ),
-    "effects_prior": records.one_of(FLAT, AVOID_ZERO),
+    "effects_prior": records.one_of(FLAT_PRIOR, AVOID_ZERO_PRIOR),
     "covariances": COVARIANCES,
     "prior_mean": records.Array("() | d"),
     "prior_variance": records.Array("() | d | d d"),
 }
 ORDER = (
-    *IN_FRONT,
+    *LEADING_SETTINGS,
     *("effective_parameters", "has_offset", "chosen", "learnt", "observation_digest"),
     *("mean", "variance", "covariance", "prior_", "", "_loo", "_tau", "_rho", "_influence", "_row_weights"),
     *("reader_centre", "reader_spread", "trace_", "reader_levels_", "reader_coded_"),
@@ -203,6 +203,7 @@ RECORD = records.Record(
     },
     (*map(records.together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _pattern, _fits),
     {
+        "covariances": "model.effect_covariances",
         "reader_": "_reader.",
         "columns": "_reader.columns",
         "roles": "_reader.roles",

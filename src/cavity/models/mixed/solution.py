@@ -22,10 +22,10 @@ def solve(problem, names, options, threads):
     last = options.job.final_job().substage("last")
     fit = Engine(geometry, sites, replace(options, job=last), found.start).run()
     fit = replace(fit, trace=fit.trace | found.trace)
-    return Solution(problem, fit, Effects.of(geometry, fit.belief), found.learnt, found.status)
+    return Solution(problem, fit, Effects.of(geometry, fit.belief), found.hyperparameters, found.status)
 
 
-def updated(likelihood, rows, matrix, effects, options):
+def update_effects(likelihood, rows, matrix, effects, options):
     """Take in rows, of which `matrix` (N, n) are the effects, under a prior that is a posterior: fit and effects."""
     pattern = Pattern(matrix, effects.indices, effects.columns, effects.order)
     precision = Precision(effects.entries, effects.cholesky.log_determinant(effects.factor))

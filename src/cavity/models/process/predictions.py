@@ -15,8 +15,8 @@ from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.covariances import slots
 from cavity.covariances.program import program_of
 from cavity.ep.latent import half_of
-from cavity.models.latent import LatentPosterior
-from cavity.models.learnt import scale_of
+from cavity.models.hyperparameters import scale_of
+from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.model import prior_means
 from cavity.runs.executors import Threads, resolve_n_threads, single_blas
 from cavity.runs.passes import BlockTask, map_runs
@@ -187,7 +187,7 @@ class ProcessPosterior(LatentPosterior):
             from normal approximations of the logs of positive parameters, the logits of shares, and of others as they
             are.
         """
-        found, learnt = hyperparameters(self.model, self.columns), getattr(self, "learnt", None)
+        found, learnt = hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
         by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
         errors = [by_name.get(name) for name in found]
         scales = [scale_of(name, self.model.likelihood) for name in found]

@@ -9,7 +9,7 @@ from cavity.covariances.base import Covariance
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
-from cavity.models.latent import KNOWN_VARIANCE
+from cavity.models.latent_posterior import KNOWN_VARIANCE
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns, prior_means
 

@@ -7,7 +7,7 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.likelihoods import Gaussian
 from cavity.models.free_settings import FreeSettings
-from cavity.models.learnt import Learnt
+from cavity.models.hyperparameters import Hyperparameters
 
 
 def mean_basis(X, degree):
@@ -100,11 +100,11 @@ class FreeHyperparameters(FreeSettings):
         values = np.exp(settings.covariance.log_parameters[: self.n_covariance])
         return settings.covariance.parameter_names[: self.n_covariance], values.tolist(), np.diag(values)
 
-    def learnt(self, settings):
+    def hyperparameters(self, settings):
         """The record of what was found of the covariance and the likelihood, or None; a mean is in the model."""
         names, values, _ = self.describe(settings)
         note = "standard errors: see the method standard_errors"
-        return Learnt(tuple(names), tuple(values), (None,) * len(names), note) if names else None
+        return Hyperparameters(tuple(names), tuple(values), (None,) * len(names), note) if names else None
 
 
 def gaussian_log_density(y, mean, variance):

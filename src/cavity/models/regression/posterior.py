@@ -19,7 +19,7 @@ from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.coefficients import ColumnCoefficients
-from cavity.models.latent import Predictions
+from cavity.models.latent_posterior import Predictions
 from cavity.models.linear.defaults import Columns, checked_intercept, with_intercept
 from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import open_rows, with_ones

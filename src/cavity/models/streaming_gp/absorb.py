@@ -14,7 +14,7 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
-from cavity.models.latent import KNOWN_VARIANCE
+from cavity.models.latent_posterior import KNOWN_VARIANCE
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import INLINE, fractions

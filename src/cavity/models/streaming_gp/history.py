@@ -29,7 +29,7 @@ from cavity.base.errors import SettingsWarning, warn
 from cavity.base.loop import CONVERGED
 from cavity.ep.sites import Sites
 from cavity.likelihoods.base import ONE
-from cavity.models.latent import KNOWN_VARIANCE
+from cavity.models.latent_posterior import KNOWN_VARIANCE
 from cavity.models.process.settings import gaussian_log_density
 from cavity.models.streaming_gp.rows import INLINE, is_exact
 

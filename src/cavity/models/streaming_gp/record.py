@@ -5,7 +5,7 @@ import numpy as np
 from cavity.base.kept import kept
 from cavity.base.observation_digest import DIGEST_FIELD
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Made, Nullable, Record, integer, one_of
-from cavity.models.latent import OPEN_LIKELIHOOD
+from cavity.models.latent_posterior import OPEN_LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
 from cavity.models.process.saved import COVARIANCE, OPTIONS
 from cavity.models.streaming_gp.snapshot import EMPTY
@@ -53,7 +53,7 @@ SETTINGS = {
     "waiting": Made(dict, WAITING, lambda now: {name: getattr(now, name) for name in reversed(WAITING)}),
     **kept("D"),
     "covariance": COVARIANCE,
-    "likelihood": OPEN_LIKELIHOOD,
+    "likelihood": OPEN_LIKELIHOOD_SETTING,
     "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
     "given": Made(bool, FLAG, lambda model: model.inducing is not None),
     "observation_digest?": DIGEST_FIELD,

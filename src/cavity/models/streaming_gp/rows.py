@@ -19,7 +19,7 @@ from cavity.base.errors import within_range
 from cavity.base.rows import Rows
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
-from cavity.models.latent import KNOWN_VARIANCE
+from cavity.models.latent_posterior import KNOWN_VARIANCE
 from cavity.models.process.model import prior_means
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.runs import merge

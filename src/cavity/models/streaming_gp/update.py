@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base.arrays import read_only
 from cavity.base.loop import CONVERGED
-from cavity.models.latent import scheduled
+from cavity.models.latent_posterior import choose_schedule
 from cavity.models.streaming_gp.absorb import absorbed, assimilated
 from cavity.models.streaming_gp.basis import Basis, same_rows
 from cavity.models.streaming_gp.carrier import moved
@@ -46,7 +46,8 @@ class Update:
         self.lost = 0.0  # nats that the rows before lose by giving up inducing points
         self.learning = {}
         model = now.model
-        self.options = options if is_exact(model.likelihood) else scheduled(options, model.likelihood, model.alpha)
+        exact = is_exact(model.likelihood)
+        self.options = options if exact else choose_schedule(options, model.likelihood, model.alpha)
 
     def run(self, learn, scales, kept):
         """Return the snapshot with the rows, and words about those that speak against the settings, or None.

@@ -12,7 +12,7 @@ from cavity.likelihoods import Logit, Probit
 from cavity.models.gp.evidence import Evidence
 from cavity.models.gp.model import GaussianProcess
 from cavity.models.gp.posterior import latent_means, posterior_of
-from cavity.models.latent import AUTO
+from cavity.models.latent_posterior import AUTO_SCHEDULE
 from cavity.models.process.rows import add_prior_means
 from cavity.models.process.settings import Settings
 from cavity.models.search import SEARCH_TOL, climb, is_flat, search_tol
@@ -72,7 +72,7 @@ class BinaryClassifier(Classifier, Learner):
         model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood], mean=0.0)
         checked = Rows.checked(model.likelihood, self.X_train_, self.y_train_, None, self._weight)
         rows = add_prior_means(model, checked)
-        options = Options(schedule=AUTO, max_iter=self.max_iter_predict, tol=TOL)
+        options = Options(schedule=AUTO_SCHEDULE, max_iter=self.max_iter_predict, tol=TOL)
         return model, Evidence(model.likelihood, rows, threads, options, start)
 
     def _evidence(self, covariance, eval_gradient):

@@ -9,7 +9,7 @@ from scipy import sparse
 
 import cavity
 from cavity import likelihoods
-from cavity.models.glm import chunks
+from cavity.models.glm import sparse_rows
 
 PROBIT = likelihoods.Probit()
 
@@ -37,7 +37,7 @@ def test_any_rows_give_the_bits_of_sparse_ones(likelihood, options, tmp_path, mo
         options["sample_weight"] = rng.integers(0, 5, n) / 2.0
     if "method" in options:
         del options["max_iter"]
-    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 30)
+    monkeypatch.setattr(sparse_rows, "CHUNK_NUMBERS", 30)
     np.save(tmp_path / "x.npy", x)
     model = cavity.GLM(likelihood, 0.3, 2.0, "diagonal", intercept=False)
     with warnings.catch_warnings():
@@ -52,7 +52,7 @@ def test_any_rows_give_the_bits_of_sparse_ones(likelihood, options, tmp_path, mo
 
 def test_memory_beyond_the_data(monkeypatch):
     """For EP the sites, 16 bytes a nonzero, and little else; nothing of the size of the data is copied."""
-    monkeypatch.setattr(chunks, "CHUNK_NUMBERS", 10_000)
+    monkeypatch.setattr(sparse_rows, "CHUNK_NUMBERS", 10_000)
     monkeypatch.setattr("cavity.base.scales.NUMBERS_TOGETHER", 10_000)
     rng = np.random.default_rng(0)
     rows = sparse.csr_array((rng.normal(size=400_000), rng.integers(0, 20, 400_000), np.arange(0, 400_001, 8)))

@@ -21,23 +21,23 @@ from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed
 from cavity.likelihoods.predictive import KNOWN_VARIANCE
-from cavity.models.learnt import LEARNT, Learnt
+from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.dataset import Dataset
 
-SYMMETRIC = likelihoods.Probit, likelihoods.Logit, likelihoods.Step  # p(-y|f) = p(y|-f)
-AUTO = "auto"  # the schedule that is left to us
+SYMMETRIC_LIKELIHOODS = likelihoods.Probit, likelihoods.Logit, likelihoods.Step  # p(-y|f) = p(y|-f)
+AUTO_SCHEDULE = "auto"  # the schedule that is left to us
 
 
-def scheduled(options, likelihood, exponent):
+def choose_schedule(options, likelihood, exponent):
     """Return options with a schedule of the engine in place of "auto": sequential where kernels know the powers."""
-    if options.schedule != AUTO:
+    if options.schedule != AUTO_SCHEDULE:
         return options
     return replace(options, schedule="sequential" if has_kernel_of(likelihood, exponent) else "parallel")
 
 
-def log_density(likelihood, y, mean, variance):
+def integrate_log_density(likelihood, y, mean, variance):
     """log of the integral of p(y|f) N(f; mean, variance) for checked vectors; a variance may be zero."""
     out = np.empty(len(mean))
     sure = variance < KNOWN_VARIANCE
@@ -48,42 +48,42 @@ def log_density(likelihood, y, mean, variance):
     return out
 
 
-def probabilities(likelihood, predict):
+def predict_class_probabilities(likelihood, predict):
     """Probabilities (n, n_classes) of the classes of a likelihood; predict() gives the means and variances of f."""
     classes = likelihood.n_classes
     if classes is None:
         name = type(likelihood).__name__
         raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
     mean, variance = predict()
-    if isinstance(likelihood, SYMMETRIC):
-        return np.exp(log_of_both(likelihood, mean, variance))
+    if isinstance(likelihood, SYMMETRIC_LIKELIHOODS):
+        return np.exp(integrate_both_log_densities(likelihood, mean, variance))
     checked = (likelihood.check(np.full(len(mean), float(k))) for k in range(classes))
-    return np.exp(np.column_stack([log_density(likelihood, y, mean, variance) for y in checked]))
+    return np.exp(np.column_stack([integrate_log_density(likelihood, y, mean, variance) for y in checked]))
 
 
-def shape_of_classes(likelihood):
+def find_class_shape(likelihood):
     """Return the shape of the probabilities of a row; None for a likelihood without classes."""
     return None if likelihood.n_classes is None else (likelihood.n_classes,)
 
 
-def log_of_both(likelihood, mean, variance):
+def integrate_both_log_densities(likelihood, mean, variance):
     """Log probabilities of -1 and 1, (n, 2), under a likelihood in SYMMETRIC, for f of these moments.
 
     The label less probable is the one that the mean of f is against; the other one has what is left.
     """
     positive = mean > 0
-    less = log_density(likelihood, likelihood.check(np.where(positive, -1.0, 1.0)), mean, variance)
+    less = integrate_log_density(likelihood, likelihood.check(np.where(positive, -1.0, 1.0)), mean, variance)
     more = np.log1p(-np.exp(less))
     return np.stack([np.where(positive, less, more), np.where(positive, more, less)], axis=1)
 
 
-def by_class(found, classes, X):
+def make_class_frame(found, classes, X):
     """Return probabilities (n, K) as a data frame, under the names of classes, or 0, 1, ..., and the index of X."""
     names = classes or range(found.shape[1])
     return data_frame(dict(zip(names, found.T, strict=True)), X.index if hasattr(X, "iloc") else None)
 
 
-def _likelihood(settings):
+def _make_likelihood(settings):
     """Return the likelihood that `likelihood_settings` took apart."""
     name, parameters = settings
     kind = getattr(likelihoods, name, None)
@@ -94,14 +94,14 @@ def _likelihood(settings):
     return kind(**records.check_settings(forms, parameters))
 
 
-def _closed_likelihood(settings):
+def _make_closed_likelihood(settings):
     """Return one without open parameters."""
-    likelihood = _likelihood(settings)
+    likelihood = _make_likelihood(settings)
     check_closed(likelihood)
     return likelihood
 
 
-def likelihood_settings(likelihood):
+def take_likelihood_apart(likelihood):
     """Return a likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
     name = type(likelihood).__name__
     if getattr(likelihoods, name, None) is not type(likelihood):
@@ -109,9 +109,9 @@ def likelihood_settings(likelihood):
     return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
 
 
-LIKELIHOOD = Made(_closed_likelihood, [TEXT, TABLE], likelihood_settings)
-OPEN_LIKELIHOOD = Made(_likelihood, [TEXT, TABLE], likelihood_settings)  # of models that have seen nothing yet
-IN_FRONT = (  # settings of every posterior of latent values, in the order of files
+LIKELIHOOD_SETTING = Made(_make_closed_likelihood, [TEXT, TABLE], take_likelihood_apart)
+OPEN_LIKELIHOOD_SETTING = Made(_make_likelihood, [TEXT, TABLE], take_likelihood_apart)
+LEADING_SETTINGS = (  # settings of every posterior of latent values, in the order of files
     *("log_evidence", "converged", "n_iter", "status", "residual", "n_samples"),
     *("likelihood", "columns", "classes", "roles"),
 )
@@ -138,7 +138,7 @@ class Predictions:
         """The likelihood of new observations."""
         return self.model.likelihood
 
-    @map_chunks(lambda self, as_frame=False, **_: None if as_frame else shape_of_classes(self._likelihood))
+    @map_chunks(lambda self, as_frame=False, **_: None if as_frame else find_class_shape(self._likelihood))
     def predict_proba(self, X: Data, *, offset: ArrayLike | None = None, as_frame: bool = False) -> FloatArray:
         """Class probabilities, integrated over the posterior.
 
@@ -157,8 +157,8 @@ class Predictions:
             In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
             ... A lazy dask array where X is a collection of dask, and y, if any, a column of it, here and below.
         """
-        found = probabilities(self._likelihood, lambda: self._latent(X, offset, None))
-        return by_class(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
+        found = predict_class_probabilities(self._likelihood, lambda: self._latent(X, offset, None))
+        return make_class_frame(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
 
     @map_chunks()
     def log_density(
@@ -193,7 +193,7 @@ class Predictions:
         moments = self._latent(dataset.X, dataset.column("offset"), dataset.column("exposure"))
         (mean, variance), likelihood = moments, self._likelihood
         y = observations(likelihood, recoded(dataset.column("y"), likelihood, self.classes), len(mean))
-        return log_density(likelihood, y, mean, variance)
+        return integrate_log_density(likelihood, y, mean, variance)
 
     def expected(
         self,
@@ -396,7 +396,7 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
     n_samples: int = field(metadata=saved(integer(1)))
     trace: dict[str, Any] = field(metadata=saved(Part(EP_TRACE, "trace_")))
     classes: tuple[Any, ...] | None = field(default=None, metadata=saved(Nullable(CLASSES)))
-    learnt: Learnt | Any = field(default=None, metadata=saved(LEARNT))
+    hyperparameters: Hyperparameters | Any = field(default=None, metadata=saved(HYPERPARAMETERS_SETTING, "learnt?"))
     _loo: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_loo?"))
     _tau: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_tau?"))
     _rho: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_rho?"))

@@ -12,18 +12,18 @@ from cavity.base.frames import coefficient_names, some
 from cavity.base.types import FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
-from cavity.models.learnt import scale_of
-from cavity.models.mixed.layout import Layout
+from cavity.models.hyperparameters import scale_of
+from cavity.models.mixed.effect_layout import EffectLayout
 from cavity.models.mixed.learn import component_names
 
-NOISE = "noise_variance"
+NOISE_PARAMETER = "noise_variance"
 
 
 class NamedEffects(Coefficients):
     """Base of posteriors of fixed and random effects.
 
-    It reads `mean`, `learnt`, the covariances of the `model`, ``_effects``, the `Effects`, and ``_reader``, which has
-    the terms.
+    It reads `mean`, `hyperparameters`, the covariances of the `model`, ``_effects``, the `Effects`, and ``_reader``,
+    which has the terms.
     """
 
     __slots__ = ()
@@ -56,7 +56,7 @@ class NamedEffects(Coefficients):
     @property
     def _layout(self):
         """Where effects stand."""
-        return Layout(len(self.mean), tuple(term.shape for term in self._reader.terms))
+        return EffectLayout(len(self.mean), tuple(term.shape for term in self._reader.terms))
 
     def _number(self, term):
         """The number of a term by its name."""
@@ -179,7 +179,7 @@ class NamedEffects(Coefficients):
         --------
         >>> import cavity, numpy as np
         >>> group = np.repeat(["a", "b"], 4)
-        >>> model = cavity.MixedGLM("g", "gaussian", covariances={"g": 1.0})
+        >>> model = cavity.MixedGLM("g", "gaussian", effect_covariances={"g": 1.0})
         >>> posterior = model.fit(np.ones((8, 1)), [1.0, 1.2, 0.8, 1.1, 2.0, 2.1, 1.8, 2.2], groups={"g": group})
         >>> difference = posterior.contrast({("g", "b"): 1.0, ("g", "a"): -1.0})
         >>> round(float(difference.mean), 2), round(float(difference.variance), 3)
@@ -207,18 +207,18 @@ class NamedEffects(Coefficients):
             logs of standard deviations and other positive parameters, of Fisher's z of correlations, and of thresholds
             as they are. What was given, and what the evidence does not limit, has a value only.
         """
-        learnt = self.learnt
+        learnt = self.hyperparameters
         by_name, estimates = {}, {}
         if learnt is not None:
             by_name = {name: each for name, *each in zip(learnt.names, learnt.values, learnt.sd, strict=True)}
         for term in self._reader.terms:
-            covariance = self.model.covariances[term.name]
+            covariance = self.model.effect_covariances[term.name]
             sd = np.sqrt(np.diagonal(covariance))
             correlations = (covariance / sd / sd[:, None])[np.tril_indices(len(sd), -1)]
             for name, value in zip(component_names(term), [*sd, *correlations], strict=True):
                 estimates[name] = value, by_name.pop(name, (None, None))[1]
-        if NOISE in self.model.likelihood.parameters:  # d sd = d variance / (2 sd)
-            error, sd = by_name.pop(NOISE, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)
+        if NOISE_PARAMETER in self.model.likelihood.parameters:  # d sd = d variance / (2 sd)
+            error, sd = by_name.pop(NOISE_PARAMETER, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)
             estimates["sd(residual)"] = sd, None if error is None else error / (2.0 * sd)
         estimates |= by_name
         values, errors = ([each[k] for each in estimates.values()] for k in (0, 1))

@@ -15,10 +15,14 @@ from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities, within_float64
 from cavity.jobs.job import SILENT_JOB
 
-ROUGH = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # the first fit: as good as sites that change anyway need
+FIRST_FIT_OPTIONS = {
+    "max_iter": 10,
+    "tol": 0.1,
+    "double_loop": 0,
+}  # of the dense fit: its sites change anyway
 
 
-def first_sites(problem, threads, sites, options):
+def match_first_sites(problem, threads, sites, options):
     """Return tau and rho of the sites to begin with, (N,), or None where rows have no fixed effects."""
     rows, mask = problem.used, problem.rows.in_use
     if not np.all(np.any(rows.X != 0.0, axis=1)):
@@ -29,11 +33,11 @@ def first_sites(problem, threads, sites, options):
         spread += np.einsum("ij,jk,ik->i", Z, covariance, Z)
     noisy = Sites(sites.likelihood, rows.y, rows.weights, options.power, residual=spread)
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
-    fit = Engine(geometry, noisy, replace(options, job=SILENT_JOB, **ROUGH)).run()
-    return geometry.in_groups(_matched_in, noisy, (fit.tau, fit.rho), fit.belief, sites, filled=True)[1]
+    fit = Engine(geometry, noisy, replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
+    return geometry.in_groups(_match_group, noisy, (fit.tau, fit.rho), fit.belief, sites, filled=True)[1]
 
 
-def _matched_in(group, belief, sites):
+def _match_group(group, belief, sites):
     """Fill in the sites of f with random effects that match the rows of a group, whose own sites are of x'w."""
     for part, x in group.blocks:
         fraction, spread = sites.part(sites.fraction, part), group.sites.residual[part]

@@ -1,4 +1,4 @@
-"""What a fit has learnt beside its posterior: parameters that maximise the evidence, and their standard errors."""
+"""Hyperparameters that a fit has found beside the posterior: they maximise the log evidence; standard errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cavity.base.summary import values_table
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Learnt(Public):
+class Hyperparameters(Public):
     """Parameters that a fit has found by maximising the log evidence.
 
     Parameters
@@ -38,15 +38,15 @@ class Learnt(Public):
             (name, f"{value:.6g}" + ("" if sd is None else f" (sd {sd:.2g})"))
             for name, value, sd in zip(self.names, self.values, self.sd, strict=True)
         ]
-        return table("Learnt", [*rows, *([("note", self.note)] if self.note else [])])
+        return table("Hyperparameters", [*rows, *([("note", self.note)] if self.note else [])])
 
 
-def learnt_table(learnt, likelihood, level):
-    """Return the table of a `Learnt`, with intervals of that probability; the likelihood has the domains of values."""
-    scales = [scale_of(name, likelihood) for name in learnt.names]
-    notes = (learnt.note,) if learnt.note else ()
-    title = "Learnt, with standard errors"
-    return values_table(title, learnt.names, learnt.values, learnt.sd, notes, scales=scales, level=level)
+def format_hyperparameters_table(hyperparameters, likelihood, level):
+    """Return the table of `Hyperparameters`, with intervals of probability `level`."""
+    names, notes = hyperparameters.names, (hyperparameters.note,) if hyperparameters.note else ()
+    columns = (names, hyperparameters.values, hyperparameters.sd, notes)
+    scales = [scale_of(name, likelihood) for name in names]
+    return values_table("Hyperparameters, with standard errors", *columns, scales=scales, level=level)
 
 
 def scale_of(name, likelihood):
@@ -64,8 +64,8 @@ def _made(settings):
     known, values, errors = settings["names"], settings["values"], settings["sd"]
     if not isinstance(values, list | tuple) or not len(known) == len(values) == len(errors):
         raise ValueError("names, values and sd must be as many")
-    return Learnt(known, tuple(map(float, values)), tuple(errors), settings["note"])
+    return Hyperparameters(known, tuple(map(float, values)), tuple(errors), settings["note"])
 
 
 FORM = {"names": names(), "values": NUMBERS, "sd": Setting("a list of numbers and nulls", _errors), "note": TEXT}
-LEARNT = Made(_made, FORM, lambda learnt: {name: getattr(learnt, name) for name in FORM})
+HYPERPARAMETERS_SETTING = Made(_made, FORM, lambda value: {name: getattr(value, name) for name in FORM})

@@ -24,7 +24,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_wide_priors_settle_where_the_dense_model_does(name):
     likelihood, y, variance, covariances = CASES[name]
-    settings = {"prior_variance": variance, "covariances": covariances}
+    settings = {"prior_variance": variance, "effect_covariances": covariances}
     posterior = cavity.MixedGLM(["g", "h"], likelihood, **settings).fit(X, y, groups=GROUPS)
     terms = terms_of(["g", "h"], X, None, GROUPS)
     prior = reference.prior_covariance(np.full(3, variance), terms, list(covariances.values()))
@@ -37,7 +37,7 @@ def test_wide_priors_settle_where_the_dense_model_does(name):
 def test_rows_without_fixed_effects_start_from_the_prior():
     days = np.arange(12.0)[:, None] % 4
     y = np.array([0, 1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1])
-    model = cavity.MixedGLM("g", "probit", prior_variance=1.0, covariances={"g": 1.0}, intercept=False)
+    model = cavity.MixedGLM("g", "probit", prior_variance=1.0, effect_covariances={"g": 1.0}, intercept=False)
     posterior = model.fit(days, y, groups=np.repeat(["a", "b", "c"], 4))
     terms = terms_of("g", days, None, np.repeat(["a", "b", "c"], 4))
     prior = reference.prior_covariance(np.ones(1), terms, [1.0])

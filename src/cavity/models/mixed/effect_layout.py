@@ -10,7 +10,7 @@ from cavity.ep.sparse import Precision
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class EffectLayout:
     """Numbers of fixed effects, and of the levels and effects a level of each term."""
 
     n_fixed: int
@@ -69,12 +69,15 @@ class Layout:
         (k, k) of each term.
         """
         variance = np.asarray(variance)
-        fixed = inverse(variance) if variance.ndim == 2 else np.diag(1.0 / np.broadcast_to(variance, (self.n_fixed,)))
+        if variance.ndim == 2:
+            fixed = invert_covariance(variance)
+        else:
+            fixed = np.diag(1.0 / np.broadcast_to(variance, (self.n_fixed,)))
         log_determinant = np.linalg.slogdet(fixed)[1]
         entries = [fixed[np.tril_indices(self.n_fixed)]]
         for (levels, k), covariance in zip(self.shapes, covariances, strict=True):
             log_determinant -= levels * np.linalg.slogdet(covariance)[1]
-            entries.append(np.tile(inverse(covariance)[np.tril_indices(k)], levels))
+            entries.append(np.tile(invert_covariance(covariance)[np.tril_indices(k)], levels))
         return Precision(np.concatenate(entries), float(log_determinant))
 
     def second_moments(self, entries):
@@ -90,7 +93,7 @@ class Layout:
         return found
 
 
-def inverse(covariance):
+def invert_covariance(covariance):
     """The inverse of a symmetric positive definite matrix, whatever the scales of its rows."""
     scale = 1.0 / np.sqrt(np.diagonal(covariance))
     return scale[:, None] * np.linalg.inv(scale[:, None] * covariance * scale) * scale

@@ -32,7 +32,7 @@ class Nonzeros:
     data: np.ndarray
 
 
-def canonical(X):
+def to_canonical_csr(X):
     """Return CSR of float64 with sorted column indices, none twice, and no stored zeros; X is not changed."""
     rows = X.tocsr()
     if rows.data.dtype != np.float64:
@@ -45,7 +45,7 @@ def canonical(X):
     return rows
 
 
-def chunks_of(X):
+def split_chunks(X):
     """Yield (slice of rows, their Nonzeros) in order: of CSR all at once, of others some, each time they are needed."""
     if sparse.issparse(X):
         yield slice(0, X.shape[0]), Nonzeros(X.indptr, X.indices, X.data)
@@ -61,7 +61,7 @@ def chunks_of(X):
             yield part, Nonzeros(indptr, indices[: x.size][kept.reshape(-1)], x[kept])
 
 
-def kernel_rows(found, offset, *likelihood):
+def make_kernel_rows(found, offset, *likelihood):
     """Return rows as the kernel has them, with what it reads of a likelihood and its observations."""
     indptr = found.indptr.astype(np.int64, copy=False)
     widest = int(np.diff(indptr).max()) if len(indptr) > 1 else 0
@@ -73,7 +73,7 @@ def kernel_rows(found, offset, *likelihood):
     )
 
 
-def calls(n):
+def split_calls(n):
     """Return the (start, stop) of the rows of kernel calls for n rows."""
     return split_rows(n, KERNEL_ROWS)
 
@@ -92,7 +92,7 @@ def is_small(X):
     return kind_of(X) == IN_MEMORY and (X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size)
 
 
-class Data:
+class ChunkedRows:
     """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
 
     def __init__(self, likelihood, rows, job=SILENT_JOB):
@@ -112,7 +112,7 @@ class Data:
 
     def _made(self):
         first = 0
-        for part, found in chunks_of(self.X):
+        for part, found in split_chunks(self.X):
             chunk = Chunk(self, part, found, first)
             first += chunk.nnz
             yield chunk
@@ -131,7 +131,7 @@ class Chunk:
         self.sites = slice(first, first + self.nnz)  # of the nonzeros of all chunks
         self.empty = np.diff(found.indptr) == 0
         read = (data.part(each, part) for each in data.read)
-        self.rows = kernel_rows(found, data.part(data.offset, part), *data.settings, *read)
+        self.rows = make_kernel_rows(found, data.part(data.offset, part), *data.settings, *read)
 
     def of(self, values):
         """Return the rows of the chunk of values (N,) or (1,), or None."""
@@ -146,7 +146,7 @@ class Chunk:
             return []
         data = self.data
         if data.compiled and (data.likelihood.any_power or np.all((exponent == 0) | (exponent == 1))):
-            return [(*part, True) for part in calls(self.n)]
+            return [(*part, True) for part in split_calls(self.n)]
         slow = ~self.empty & (exponent != 0)
         if data.compiled:
             slow &= exponent != 1

@@ -32,7 +32,7 @@ LAYERS = (  # each row may import from those below it; folders in one row know n
     ("base", "data"),
     ("_core",),
 )
-DOOR = ("cavity.base.results", "cavity.plot.pictures")  # the `plot` method of results asks when it is called
+DOOR = ("cavity.base.results", "cavity.plot.posterior_figures")  # the `plot` method of results asks when it is called
 BY_NAME = {"cavity", "cavity._core", "cavity.cli", "cavity.models.saved"}  # tables of names
 ROOT = {"cavity", "cavity.__main__", "cavity.errors", "cavity.factorized", "cavity.online_bound"}  # names, no code
 MODULES = sorted(["cavity", *(found.name for found in pkgutil.walk_packages(cavity.__path__, "cavity."))])

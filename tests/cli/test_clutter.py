@@ -312,7 +312,7 @@ def test_sigterm_is_heard_by_the_command_only(run, monkeypatch):
 
 def numeric_options():
     """The options of all commands that take numbers, as (command, what makes the number)."""
-    commands = cavity.cli.parser()._subparsers._group_actions[0].choices
+    commands = cavity.cli.build_parser()._subparsers._group_actions[0].choices
     models = commands["fit"]._subparsers._group_actions[0].choices
     for command, parser in ({"predict": commands["predict"]} | models).items():
         for action in parser._actions:
@@ -325,7 +325,7 @@ def test_every_number_has_a_domain(run):
     seen = [(command, kind) for command, kind in numeric_options() if isinstance(kind, shared.Number)]
     assert len(seen) > 50
     for command, kind in seen:
-        text = "nan" if kind.domain is shared.FINITE else "-7"
+        text = "nan" if kind.domain is shared.FINITE_NUMBER else "-7"
         start = ("predict", "a.npz", "b.csv", "--output", "c.npy") if command == "predict" else ("fit", command, "none")
         status, printed, errors = run(*start, f"{kind.option}={text}")
         assert (status, printed) == (2, "")
@@ -338,7 +338,7 @@ def test_only_two_numbers_say_themselves_what_they_may_be():
 
 
 def test_messages_speak_of_options():
-    given = cavity.cli.parser().parse_args(["fit", "unit-mixture", "galaxies", "--threads", "1"])
+    given = cavity.cli.build_parser().parse_args(["fit", "unit-mixture", "galaxies", "--threads", "1"])
     for told, arguments, shown in (
         ("n_threads must be at least 1, got 0", ["n_threads"], "--threads must be at least 1, got 0"),
         ("n_init=3 is too much", ["n_init"], "--starts 3 is too much"),
@@ -349,5 +349,5 @@ def test_messages_speak_of_options():
         ("schedule must be known", ["schedule"], "schedule must be known"),
         ("model must be known", ["model"], "model must be known"),
     ):
-        assert shared.as_typed(about(ValueError(told), *arguments), given) == shown
-    assert shared.as_typed(ValueError("n_threads"), given) == "n_threads"
+        assert shared.name_arguments_as_typed(about(ValueError(told), *arguments), given) == shown
+    assert shared.name_arguments_as_typed(ValueError("n_threads"), given) == "n_threads"

@@ -4,7 +4,7 @@ import numpy as np
 from support.commands import runner, write
 from support.entered import files_entered
 
-from cavity.cli import COMMAND_TABLE, parser
+from cavity.cli import COMMAND_TABLE, build_parser
 
 MOST_FILES = 63  # of which 54 are the reading of the table and the fit
 MOST_FILES_OF_CLI = 8
@@ -24,11 +24,11 @@ def test_a_fit_enters_few_files(capsys, tmp_path):
 
 def test_only_the_command_that_was_typed_has_its_options():
     every = {tuple(name.split()) for name, *_ in COMMAND_TABLE}
-    assert set(parser().commands) == every
+    assert set(build_parser().commands) == every
     for words in every:
-        assert set(parser([*words, "--help"]).commands) == {words}
+        assert set(build_parser([*words, "--help"]).commands) == {words}
     for words in ([], ["--help"], ["fit"], ["fit", "--help"], ["nonsense"]):
-        assert parser(words).commands == {}
+        assert build_parser(words).commands == {}
 
 
 def test_help_lists_all_commands_and_models(capsys):

@@ -12,7 +12,7 @@ from support.commands import runner, write
 
 import cavity
 from cavity import data
-from cavity.cli import main, readers
+from cavity.cli import input_tables, main
 
 
 @pytest.fixture
@@ -393,7 +393,7 @@ def test_the_data_are_never_overwritten(run, tmp_path):
 def test_a_file_wins_over_a_data_set_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pima").write_text("a,b\n1,2\n")
-    assert readers.whole(SimpleNamespace(data="pima")).names == ["a", "b"]
+    assert input_tables.open_table(SimpleNamespace(data="pima")).names == ["a", "b"]
 
 
 def test_clutter_takes_columns_of_a_shipped_table(capsys):
@@ -500,10 +500,10 @@ def test_names_that_are_numbers_are_names(tmp_path):
     path = write(tmp_path / "x.csv", {"a": np.ones(3), "b": np.zeros(3)})
     given = SimpleNamespace(data=str(path), columns=None, missing="error")
     for fitted in (("1", "2"), ("2", "4")):
-        assert readers.read_columns(given, False, fitted=fitted)[1] == ["a", "b"]
+        assert input_tables.read_columns(given, False, fitted=fitted)[1] == ["a", "b"]
     for fitted in (("2019", "2020"), ("0", "1"), ("a", "2"), ("²", "³")):
         with pytest.raises(ValueError, match="no column .* which the fit had; there is a, b"):
-            readers.read_columns(given, False, fitted=fitted)
+            input_tables.read_columns(given, False, fitted=fitted)
 
 
 def test_text_columns_become_columns_of_0_and_1(run, tmp_path):

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from datetime import date
-from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from support.commands import runner, write
 import cavity
 from cavity import data
 from cavity.base import persistence
-from cavity.cli import bench, doctor
+from cavity.cli import doctor
 from cavity.sources import text_rows
 
 
@@ -249,7 +248,7 @@ def test_doctor(run, monkeypatch):
     told = result(run, "doctor")
     assert told["ok"] is True
     assert set(told["self_test"].values()) == {"ok"}
-    monkeypatch.setattr(doctor, "self_test", lambda: [("glm", "log evidence 1, by integration 2")])
+    monkeypatch.setattr(doctor, "run_self_test", lambda: [("glm", "log evidence 1, by integration 2")])
     status, out, _ = run("doctor")
     assert status == 1
     for words in ("instructions", "BLAS", "cores", "threads", "numpy", "pyarrow", "self-test"):
@@ -262,15 +261,6 @@ def test_standard_input_is_a_stream(run, monkeypatch):
     assert (
         result(run, "fit", "streaming-gp", "-", "--target", "b", "--learn", "never", "--batch", 20)["n_samples"] == 60
     )
-
-
-def test_bench(run, monkeypatch):
-    for name in ("mixture", "unit_mixture", "glm"):
-        monkeypatch.setattr(bench, name, partial(getattr(bench, name), 2000))
-    monkeypatch.setattr(bench, "REPEATS", 1)
-    status, out, _ = run("bench")
-    assert status == 0
-    assert [line.split(",")[0] for line in out.splitlines()[1:4]] == ["mixture", "unit mixture", "glm"]
 
 
 def test_a_terminal_shows_how_far_a_fit_is(run, monkeypatch):

@@ -21,7 +21,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from support.damages import damages
 from support.examples import examples
 
-from cavity.cli import main, parser
+from cavity.cli import build_parser, main
 from cavity.cli.options import Number
 
 # ------------------------------------------------------------------------------------------ tables
@@ -112,7 +112,7 @@ COLUMN_WORDS = {RIGHT: ["1", "2"], WRONG: ["a", "y", "9", "none", "2,1", "a,a", 
 WORDS |= COUNTS | {name: COLUMN_WORDS for name in OF_COLUMNS}
 FILES = ["output", "checkpoint", "plot", "config", "resume", "posterior", "data", "help"]  # which the rules give
 ALWAYS = ["target", "column", "formula", "max_iter"]  # what most tables need
-COMMANDS = parser().commands
+COMMANDS = build_parser().commands
 MODELS = [words[1] for words in COMMANDS if words[0] == "fit"]
 
 

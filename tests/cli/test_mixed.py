@@ -8,7 +8,7 @@ from support.commands import runner
 
 import cavity
 from cavity import data
-from cavity.plot import pictures
+from cavity.plot import posterior_figures
 
 pytest.importorskip("formulae")
 FORMULA = "p(incidence, size) ~ period + (1 | herd)"
@@ -71,7 +71,7 @@ def test_predictions_need_python(run, tmp_path, capsys):
 def test_the_picture_shows_every_term():
     frame = data.table("sleepstudy", as_frame=True)[0]
     posterior = cavity.MixedGLM("Reaction ~ Days + (Days | Subject)").fit(frame)
-    figure = pictures.picture(posterior, title="Sleep")
+    figure = posterior_figures.make_figure(posterior, title="Sleep")
     titles = [axes.get_title() for axes in figure.axes]
     assert titles[0].startswith("intercept 251.4")
     assert titles[1:] == ["intercept of Subject", "Days of Subject"]

@@ -257,13 +257,13 @@ def test_predictions_block_by_block(run, tmp_path, monkeypatch, threads):
     posterior = cavity.GaussianMixture(3).fit(X[:, [2, 0]])
     posterior.save(tmp_path / "fit.npz")
     monkeypatch.setattr("cavity.sources.sources.rows_per_block", lambda width: 64)
-    sizes, mixture = [], predict.mixture
+    sizes, mixture = [], predict.mixture_predictor
 
     def counting(fitted):
         told = mixture(fitted)
         return replace(told, of=lambda rows: sizes.append(len(rows)) or told.of(rows))
 
-    monkeypatch.setattr(predict, "mixture", counting)
+    monkeypatch.setattr(predict, "mixture_predictor", counting)
     arguments = ["--columns", "3,1", "--output", tmp_path / "r.npy", "--threads", threads]
     assert run("predict", tmp_path / "fit.npz", tmp_path / "x.npy", *arguments)[0] == 0
     assert sorted(sizes) == [1000 % 64] + 15 * [64]
@@ -337,7 +337,7 @@ def test_what_cannot_be_predicted(run, tmp_path, faithful):
     output.write_bytes(b"as it was")
     cases = [
         ([other, "faithful"], "holds a FactorizedGaussianPosterior, which says nothing about new rows"),
-        ([target, "galaxies"], "the posterior is of 2 columns, got 1 (velocity)"),
+        ([target, "galaxies"], "the posterior has 2 columns, got 1 (velocity)"),
         ([target, "pima"], "got 7 (npreg, glu, bp, skin, bmi, ...); choose with --columns"),
         ([target, tmp_path / "bad.npy"], "missing values in column '2' in row 201"),
         ([target, "nothing.csv"], "no such file"),

@@ -8,7 +8,7 @@ from support.commands import runner, write
 from support.specials import SPECIALS, kinds_in, make_special
 
 import cavity
-from cavity.cli import readers
+from cavity.cli import input_tables
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def run(capsys, monkeypatch):
     def read(options):
         raise AssertionError("the table was read before the outputs were checked")
 
-    monkeypatch.setattr(readers, "whole", read)
+    monkeypatch.setattr(input_tables, "open_table", read)
     return runner(capsys)
 
 

@@ -15,12 +15,12 @@ from support.commands import runner, write
 
 import cavity
 from cavity import covariances, data, likelihoods
-from cavity.cli import prequential, readers, standard_output, streaming_gp
+from cavity.cli import input_tables, prequential, standard_output, streaming_gp
 
 
 def batches(source, *sizes):
     """The batches of a table, all at once."""
-    return [part for part, _ in readers.batches(SimpleNamespace(data=str(source)), *sizes)]
+    return [part for part, _ in input_tables.read_batches(SimpleNamespace(data=str(source)), *sizes)]
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_batches_are_the_rows_of_the_file(tmp_path, rows, skip):
     numeric = [name for name in columns if columns[name].dtype.kind == "f"]
     path = write(tmp_path / "x.csv", columns)
     path.write_text(path.read_text().replace("\n", "\n\n", 5))  # blank lines are no rows
-    whole = readers.whole(SimpleNamespace(data=str(path)))
+    whole = input_tables.open_table(SimpleNamespace(data=str(path)))
     parts = batches(path, rows, skip)
     assert [len(part) for part in parts[:-1]] == [rows] * (len(parts) - 1)
     cells, places = together(parts)
@@ -209,9 +209,9 @@ def test_share_below(name):
         for y in (-3.0, 0.2, 1.0, 4.0):
             sd = np.sqrt(variance)
             truth = integrate.quad(lambda z: stats.norm.pdf(z) * cdf(y - mean - sd * z), -9, 9, limit=200)[0]  # noqa: B023
-            found = prequential.below(likelihood, *(np.array([value]) for value in (y, mean, variance)))
+            found = prequential.compute_pit(likelihood, *(np.array([value]) for value in (y, mean, variance)))
             assert found[0] == pytest.approx(truth, abs=3e-3)
-    known = prequential.below(likelihood, np.array([1.0, 1.5]), np.ones(2), np.zeros(2))
+    known = prequential.compute_pit(likelihood, np.array([1.0, 1.5]), np.ones(2), np.zeros(2))
     assert known == pytest.approx([0.5, float(cdf(0.5))], abs=3e-3)
 
 
@@ -227,7 +227,7 @@ def test_share_below_a_count(likelihood, pmf):
         k = np.arange(y + 1)
         parts = np.where(k < y, 1.0, 0.5)
         truth = integrate.quad(lambda z: stats.norm.pdf(z) * (parts @ pmf(k, np.exp(1 + 0.6 * z))), -9, 9)[0]  # noqa: B023
-        found = prequential.below(likelihood, np.array([y]), np.array([1.0]), np.array([0.36]))
+        found = prequential.compute_pit(likelihood, np.array([y]), np.array([1.0]), np.array([0.36]))
         assert found[0] == pytest.approx(truth, abs=3e-3)
 
 
@@ -245,10 +245,10 @@ def test_scores_of_many_batches(n_batches):
     means = scores.means()
     assert means[0] == pytest.approx(np.average(y**2, weights=weights), rel=1e-12)
     assert means[1] == pytest.approx(np.average(stats.norm.logpdf(y), weights=weights), rel=1e-12)
-    reach = special.ndtri(0.5 + np.array(prequential.INTERVALS) / 2)
+    reach = special.ndtri(0.5 + np.array(prequential.INTERVAL_LEVELS) / 2)
     assert means[2:] == pytest.approx([np.average(np.abs(y) <= r, weights=weights) for r in reach], rel=1e-12)
     *stretches, whole = [line.split() for line in scores.lines()][1:]
-    assert len(stretches) <= prequential.STRETCHES_SHOWN
+    assert len(stretches) <= prequential.MAX_STRETCHES_SHOWN
     edges = [[int(edge) for edge in line[0].split("-")] for line in stretches]
     if stretches:
         assert (edges[0][0], edges[-1][1]) == (1, 2 * n_batches)
@@ -490,7 +490,7 @@ def test_an_error_loses_one_batch(run, tmp_path):
 def test_states_are_saved_on_the_way(run, tmp_path, monkeypatch, late):
     """Ctrl-C before a batch is taken in, or just after, when its rows have not been counted."""
     path, target = write(tmp_path / "x.csv", table()), tmp_path / "s.npz"
-    monkeypatch.setattr(streaming_gp, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(streaming_gp, "SECONDS_BETWEEN_SAVES", 0.0)
     update, seen = cavity.StreamingGPState.update, []
 
     def interrupted(state, X, y, **more):
@@ -627,7 +627,7 @@ def test_progress_in_a_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
     monkeypatch.setattr(sys, "stderr", Screen())
     monkeypatch.setenv("COLUMNS", "30")
-    with standard_output.progress(SimpleNamespace(quiet=False)) as show:
+    with standard_output.show_progress(SimpleNamespace(quiet=False)) as show:
         show(0.25, "a long line that tells more than fits")
         show(1.0, "done")
     assert sys.stderr.getvalue() == "\r 25 % a long line that tells \r100 % done                   \n"
@@ -652,11 +652,11 @@ def test_progress_bar(monkeypatch):
     fake.tqdm = lambda **settings: made.append(Bar(**settings)) or made[0]
     monkeypatch.setitem(sys.modules, "tqdm", fake)
     monkeypatch.setattr(sys, "stderr", Screen())
-    with standard_output.progress(SimpleNamespace(quiet=False)) as show:
+    with standard_output.show_progress(SimpleNamespace(quiet=False)) as show:
         show(0.5, "half")
     assert (made[0].total, made[0].said, made[0].closed) == (1.0, [(0.5, "half")], True)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with standard_output.progress(SimpleNamespace(quiet=False)) as show:
+    with standard_output.show_progress(SimpleNamespace(quiet=False)) as show:
         show(0.5, "half")
     assert (sys.stderr.getvalue(), len(made)) == ("", 1)
 
@@ -669,7 +669,7 @@ def test_predictions_have_the_offsets_of_the_fit(run, tmp_path):
     options = ("--y", "count", "--x", "a", "--offset", "exposure", "--likelihood", "poisson", "--learn", "never")
     assert run(path, *options, "--save", saved)[0] == 0
     assert run(saved, path, "--output", tmp_path / "out.npy", command=("predict",))[0] == 0
-    rows = readers.whole(SimpleNamespace(data=str(path)))
+    rows = input_tables.open_table(SimpleNamespace(data=str(path)))
     moments = cavity.load(saved).predict(rows.matrix(["a"]), offset=rows.numbers("exposure"))
     np.testing.assert_allclose(np.load(tmp_path / "out.npy")[:, :2], np.column_stack(moments), rtol=1e-12)
     status, _, error = run(saved, "co2", "--columns", 1, "--output", tmp_path / "no.npy", command=("predict",))

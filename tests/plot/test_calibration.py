@@ -12,7 +12,7 @@ from cavity import covariances, likelihoods, plot
 def test_left_out_rows_are_refits():
     """What a process without a row predicts for it, and which rows that does not hold."""
     posterior = process(1)
-    mean, variance = plot.calibration.left_out(posterior, posterior._rows.y)
+    mean, variance = plot.calibration.compute_loo_moments(posterior, posterior._rows.y)
     model = cavity.GaussianProcess(posterior.model.covariance, posterior.model.likelihood)
     outside = []
     for i in range(0, 60, 7):

@@ -11,7 +11,7 @@ from support.plots import COUNTS, RNG, TWO, X, Y, glm, process
 
 import cavity
 from cavity import covariances, data, likelihoods, plot
-from cavity.plot import pictures
+from cavity.plot import posterior_figures
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 Axes = pytest.importorskip("matplotlib.axes").Axes
@@ -100,7 +100,7 @@ def test_plot_of_every_posterior(name):
 def test_every_kind_of_posterior_has_a_picture():
     from cavity.base.results import POSTERIORS
 
-    assert set(POSTERIORS) == set(pictures.PLANS)
+    assert set(POSTERIORS) == set(posterior_figures.PLAN_BY_KIND)
 
 
 def test_intervals_are_those_of_the_summary():

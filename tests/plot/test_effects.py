@@ -8,8 +8,8 @@ import cavity
 from cavity import covariances, likelihoods
 from cavity.likelihoods import base, labels
 
-pictures = pytest.importorskip("cavity.plot.pictures")
-picture = pictures.picture
+pictures = pytest.importorskip("cavity.plot.posterior_figures")
+picture = pictures.make_figure
 FUNCTION, NEW = "95 % interval of the function", "95 % of new observations"
 
 

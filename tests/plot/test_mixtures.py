@@ -9,7 +9,7 @@ import cavity
 
 plot = pytest.importorskip("cavity.plot")
 mixtures = pytest.importorskip("cavity.plot.mixtures")
-picture = pytest.importorskip("cavity.plot.pictures").picture
+picture = pytest.importorskip("cavity.plot.posterior_figures").make_figure
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_directions_that_discriminate():
     """Of many columns the two axes are uncorrelated within components, and no direction separates them better."""
     X = groups()
     posterior = cavity.GaussianMixture(3).fit(X)
-    axes, labels = mixtures._directions(posterior, list("abcd"))
+    axes, labels = mixtures._choose_directions(posterior, list("abcd"))
     weights, covariances = posterior.weights, posterior.component_covariances()
     within = np.einsum("k,kij->ij", weights, covariances)
     apart = posterior.mean - weights @ posterior.mean
@@ -97,7 +97,7 @@ def test_directions_that_discriminate():
     for label, share in zip(labels, best / best.sum(), strict=True):
         assert label.startswith(f"discriminating direction, {share:.0%} of the separation\n")
     two = cavity.GaussianMixture(2).fit(X[X[:, 1] < 5])
-    axes, labels = mixtures._directions(two, list("abcd"))
+    axes, labels = mixtures._choose_directions(two, list("abcd"))
     assert "largest spread that is left" in labels[1]
     within = np.einsum("k,kij->ij", two.weights, two.component_covariances())
     assert axes[:, 0] @ within @ axes[:, 1] == pytest.approx(0.0, abs=1e-10)

@@ -31,7 +31,7 @@ def rows(n, d, seed=0):
 def agrees(kernel, n_features, seed=0):
     """Gram, cross-Gram, diagonal and gradient are those of the kernel."""
     X, Z = rows(7, n_features, seed), rows(4, n_features, seed + 1)
-    found = kernels.linked(kernel, n_features)
+    found = kernels.link_kernel(kernel, n_features)
     K, slopes = kernel(X, eval_gradient=True)
     np.testing.assert_allclose(found.covariance.gram(X), K, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(found.covariance.cross(X, Z), kernel(X, Z), rtol=1e-12, atol=1e-13)
@@ -139,7 +139,7 @@ def test_theta_is_that_of_the_kernel(kernel):
 )
 def test_kernels_without_a_counterpart(kernel, n_features, message):
     with pytest.raises(ValueError, match=message):
-        kernels.linked(kernel, n_features)
+        kernels.link_kernel(kernel, n_features)
 
 
 def test_subclasses_may_be_anything():
@@ -147,7 +147,7 @@ def test_subclasses_may_be_anything():
         pass
 
     with pytest.raises(ValueError, match="test_kernels.*Other.* has no counterpart"):
-        kernels.linked(Other(), 1)
+        kernels.link_kernel(Other(), 1)
 
 
 def test_what_is_no_kernel():
@@ -159,7 +159,7 @@ def test_what_is_no_kernel():
 
 def test_covariances_are_taken_as_they_are():
     covariance = cavity.covariances.RBF(2.0, [0.5, 1.0], fixed=("variance",)) + cavity.covariances.White(0.1)
-    found = kernels.linked(covariance, 2)
+    found = kernels.link_kernel(covariance, 2)
     assert found.covariance is covariance
     np.testing.assert_array_equal(kernels.theta_of(covariance), np.log([0.5, 1.0, 0.1]))
     np.testing.assert_array_equal(kernels.bounds_of(covariance), covariance.log_bounds)

@@ -24,7 +24,7 @@ from support.faces import docstring_errors, public_members
 import cavity
 from cavity import covariances
 from cavity.sklearn import GaussianProcessClassifier, StreamingGPClassifier, StreamingGPRegressor
-from cavity.sklearn.gp.noise import taken_apart
+from cavity.sklearn.gp.noise import split_noise
 from cavity.sklearn.streaming_gp import classification, regression
 
 BOTH = pytest.mark.parametrize("kind", [StreamingGPClassifier, StreamingGPRegressor])
@@ -203,7 +203,7 @@ def test_noise_stays_within_the_bounds_of_its_kernel():
         with pytest.warns(ConvergenceWarning, match=r"(?s)(noise_level|white\.variance).* lower bound"):
             model = StreamingGPRegressor(kernel, alpha=0.1, inducing=X[:20]).fit(X, y)
         assert model.noise_variance_ == pytest.approx(0.3, rel=1e-12)
-        parts = taken_apart(model.kernel_, 2)
+        parts = split_noise(model.kernel_, 2)
         assert parts.noise_variance == pytest.approx(0.2, rel=1e-12)
         # the others are at their best for that noise
         for step in (-0.05, 0.05):
@@ -596,7 +596,7 @@ def test_is_cavity_streaming_gp_underneath():
 def test_kernels_taken_apart_and_put_together():
     X = draw(6)[0]
     kernel = RBF([1.0, 2.0], (0.1, 10.0)) * ConstantKernel(2.0) + WhiteKernel(0.3, (0.2, 0.4)) + DotProduct(0.7)
-    parts = taken_apart(kernel, 2)
+    parts = split_noise(kernel, 2)
     np.testing.assert_allclose(parts.covariance.gram(X), kernel(X) - 0.3 * np.eye(6), rtol=1e-12, atol=1e-12)
     assert parts.noise_variance == 0.3
     assert [parts.noise_in(total) for total in (0.1, 0.25, 1.0)] == pytest.approx([0.2, 0.25, 0.4], rel=1e-12)
@@ -608,19 +608,19 @@ def test_kernels_taken_apart_and_put_together():
     back = parts.with_values(moved, 0.25)
     np.testing.assert_allclose(back(X), moved.gram(X) + 0.25 * np.eye(6), rtol=1e-12, atol=1e-12)
     assert parts.with_values(parts.covariance, 0.3) == kernel
-    fixed = taken_apart(1.0 * RBF() + WhiteKernel(0.3, "fixed"), 1)
+    fixed = split_noise(1.0 * RBF() + WhiteKernel(0.3, "fixed"), 1)
     assert (fixed.noise_in(5.0), fixed.learns_noise) == (0.3, False)
-    assert taken_apart(kernel, 2, alpha=0.1).noise_in(0.35) == pytest.approx(0.25, rel=1e-12)
-    assert taken_apart(RBF(), 1).noise_variance == 0.0
+    assert split_noise(kernel, 2, alpha=0.1).noise_in(0.35) == pytest.approx(0.25, rel=1e-12)
+    assert split_noise(RBF(), 1).noise_variance == 0.0
 
 
 def test_bounds_of_kernels():
     at_its_bound = ConstantKernel(1e-5, (1e-5, 1.0)) * RBF(0.7, (0.7, 0.9))
-    covariance = taken_apart(at_its_bound, 1).covariance
+    covariance = split_noise(at_its_bound, 1).covariance
     np.testing.assert_allclose(np.exp(covariance.log_bounds), [(1e-5, 1.0), (0.7, 0.9)], rtol=1e-12)
     with pytest.raises(ValueError, match="bounds of a lengthscale must be the same for all columns"):
-        taken_apart(RBF([1.0, 1.0], [(0.1, 10.0), (0.1, 20.0)]), 2)
+        split_noise(RBF([1.0, 1.0], [(0.1, 10.0), (0.1, 20.0)]), 2)
     with pytest.raises(ValueError, match="lengthscale must be within its bounds"):
-        taken_apart(RBF(1.0, (2.0, 3.0)), 1)
-    unbounded = taken_apart(RBF(1.0, (0.0, np.inf)), 1).covariance
+        split_noise(RBF(1.0, (2.0, 3.0)), 1)
+    unbounded = split_noise(RBF(1.0, (0.0, np.inf)), 1).covariance
     assert np.all(np.isfinite(unbounded.log_bounds))

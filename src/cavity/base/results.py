@@ -236,6 +236,6 @@ def drawn(result, *rows, **options):
     ImportError
         If the plot extra is not installed, with the command that installs it.
     """
-    from cavity.plot import pictures
+    from cavity.plot import posterior_figures
 
-    return pictures.draw(result, *rows, **options)
+    return posterior_figures.draw(result, *rows, **options)

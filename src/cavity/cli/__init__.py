@@ -16,7 +16,7 @@ from importlib import import_module
 
 from cavity import __version__
 from cavity.cli import standard_output
-from cavity.cli.options import OptionError, as_typed
+from cavity.cli.options import OptionError, name_arguments_as_typed
 
 COMMAND_TABLE = (  # its words, the file and the name of its Command there, and one line of help
     ("fit clutter", "clutter.fit", "the mean of a signal when some points are background clutter"),
@@ -36,9 +36,8 @@ COMMAND_TABLE = (  # its words, the file and the name of its Command there, and 
     ("info", "info.show", "say what is in a saved file"),
     ("data", "info.show_data", "the data sets that come with the package"),
     ("doctor", "doctor.examine", "what this installation uses, and whether it works"),
-    ("bench", "bench.run", "how fast this machine is, against NumPy"),
 )
-STATUSES = """exit status:
+EXIT_STATUS_HELP = """exit status:
   0    all went well
   1    a fit did not converge; its posterior is printed and saved all the same
   2    bad input, told in one sentence; nothing was written, except
@@ -50,7 +49,7 @@ by its reader, are no error; characters that its encoding lacks are escaped.
 """
 
 
-def parser(arguments=None):
+def build_parser(arguments=None):
     """Return the argument parser of the `cavity` command, with the options of the command that the arguments name.
 
     Without arguments it has those of all commands. `commands` are the parsers that have theirs, by their words.
@@ -58,7 +57,7 @@ def parser(arguments=None):
     top = argparse.ArgumentParser(
         prog="cavity",
         description="Fast deterministic approximate Bayesian inference.",
-        epilog=STATUSES,
+        epilog=EXIT_STATUS_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("-V", "--version", action="version", version=f"cavity {__version__}")
@@ -77,7 +76,7 @@ def parser(arguments=None):
     return top
 
 
-class Terminated(KeyboardInterrupt):
+class SigtermInterrupt(KeyboardInterrupt):
     """SIGTERM: everything is left as it is on Ctrl-C."""
 
 
@@ -86,49 +85,49 @@ def main(arguments=None):
 
     130 after Ctrl-C, 143 after SIGTERM: no half-written file is left, and a stream has saved what it has absorbed.
     """
-    standard_output.prepare()
+    standard_output.prepare_streams()
     options = argparse.Namespace()
     try:
         try:
             return run(sys.argv[1:] if arguments is None else arguments, options)
         finally:
-            standard_output.write_out()
+            standard_output.write_output()
     except OptionError as error:
-        standard_output.complain(f"error: {error}")
+        standard_output.print_error(f"error: {error}")
         return 2
     except (ValueError, TypeError, ArithmeticError, MemoryError, OSError, ImportError) as error:
-        standard_output.complain(f"error: {sentence(error, options)}")
+        standard_output.print_error(f"error: {format_error(error, options)}")
         if getattr(error, "filename", None) == standard_output.STDOUT_NAME:
-            standard_output.discard(sys.stdout)
+            standard_output.discard_output(sys.stdout)
         return 2
-    except Terminated:
-        standard_output.complain("terminated")
+    except SigtermInterrupt:
+        standard_output.print_error("terminated")
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
-        standard_output.complain("interrupted")
+        standard_output.print_error("interrupted")
         return 130
 
 
 def run(arguments, options):
     """Run the command that was typed, whose options go where they are told to; return the exit status."""
-    top = parser(arguments)
+    top = build_parser(arguments)
     if any(len(word) > 3 and "--config".startswith(word.partition("=")[0]) for word in arguments):
         from cavity.cli.config import with_config
 
         arguments = with_config(arguments, top.commands)
     _, unknown = top.parse_known_args(arguments, options)
-    check_known(unknown, top.commands, options)
+    refuse_unknown_options(unknown, top.commands, options)
     if options.command is None:
         top.print_help()
         return 0
-    with hearing_sigterm(), warnings.catch_warnings():
+    with raise_on_sigterm(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say is part of the printed result
         warnings.filterwarnings("always", message="checkpoint ")
-        warnings.showwarning = lambda message, *_: standard_output.complain(message)
+        warnings.showwarning = lambda message, *_: standard_output.print_error(message)
         return options.run(options)
 
 
-def check_known(unknown, commands, options):
+def refuse_unknown_options(unknown, commands, options):
     """Raise OptionError for what was typed and is no option of the command, with the nearest one."""
     if not unknown:
         return
@@ -140,7 +139,7 @@ def check_known(unknown, commands, options):
 
 
 @contextmanager
-def hearing_sigterm():
+def raise_on_sigterm():
     """Raise Terminated when SIGTERM comes, once: those that follow must not disturb what is done about the first."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield  # somebody else decides
@@ -148,7 +147,7 @@ def hearing_sigterm():
 
     def end(*_):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise Terminated
+        raise SigtermInterrupt
 
     signal.signal(signal.SIGTERM, end)
     try:
@@ -157,9 +156,9 @@ def hearing_sigterm():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def sentence(error, options):
+def format_error(error, options):
     """Return an error in one line, which names the file of the data unless it is about an option or another file."""
-    words = " ".join(as_typed(error, options).split())
+    words = " ".join(name_arguments_as_typed(error, options).split())
     if isinstance(error, MemoryError):
         words = words or "there is not enough memory"
     if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # Python's own, of a power

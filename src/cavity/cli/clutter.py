@@ -4,43 +4,65 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.cli import readers
-from cavity.cli.fits import collect_typed, end_lines, fit_command, site_options, timed
-from cavity.cli.options import FINITE, INDEX, INSIDE, POSITIVE, Group, Number, Option, site_updates
+from cavity.cli import input_tables
+from cavity.cli.fit_commands import collect_site_options, collect_typed, fit_command, report_end, time_call
+from cavity.cli.options import (
+    BETWEEN_0_AND_1,
+    FINITE_NUMBER,
+    FROM_0,
+    POSITIVE_NUMBER,
+    Number,
+    Option,
+    OptionGroup,
+    make_site_options,
+)
 from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
 
 POINTS_LISTED = 20  # most clutter points listed
 CLUTTER_VARIANCE = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"
-MODEL = (
-    Number("--clutter-weight", INSIDE, "W", f"prior probability that a point is clutter (default {WEIGHT})", WEIGHT),
-    Number("--noise-variance", POSITIVE, "V", "variance of the signal around the mean (default (1.4826 MAD)^2)"),
-    Number("--clutter-variance", POSITIVE, "V", CLUTTER_VARIANCE),
-    Number("--clutter-mean", FINITE, "M", "centre of the clutter (default the median)"),
-    Number("--prior-mean", FINITE, "M", "prior mean (default the median)"),
-    Number("--prior-variance", POSITIVE, "V", "prior variance (default 100 noise)"),
+MODEL_OPTIONS = (
+    Number(
+        "--clutter-weight",
+        BETWEEN_0_AND_1,
+        "W",
+        f"prior probability that a point is clutter (default {WEIGHT})",
+        WEIGHT,
+    ),
+    Number("--noise-variance", POSITIVE_NUMBER, "V", "variance of the signal around the mean (default (1.4826 MAD)^2)"),
+    Number("--clutter-variance", POSITIVE_NUMBER, "V", CLUTTER_VARIANCE),
+    Number("--clutter-mean", FINITE_NUMBER, "M", "centre of the clutter (default the median)"),
+    Number("--prior-mean", FINITE_NUMBER, "M", "prior mean (default the median)"),
+    Number("--prior-variance", POSITIVE_NUMBER, "V", "prior variance (default 100 noise)"),
 )
 COLUMN_HELP = "column name or number; repeat for points in several dimensions"
-COLUMN = Option("--column", "NAME", COLUMN_HELP, action="append")
-VISIT_ORDER = Number("--random-order", INDEX, "SEED", "visit the points in random order")
-SITE_OPTIONS = (*site_updates("(0, 1]", "sequential", "parallel"), VISIT_ORDER)
+COLUMN_OPTION = Option("--column", "NAME", COLUMN_HELP, action="append")
+VISIT_ORDER = Number("--random-order", FROM_0, "SEED", "visit the points in random order")
+SITE_OPTIONS = (*make_site_options("(0, 1]", "sequential", "parallel"), VISIT_ORDER)
 PLOT_CONTENT = "data, posterior and clutter probabilities"
 
 
 @fit_command(
-    "newcomb", PLOT_CONTENT, COLUMN, *readers.READING, Group("model", *MODEL), max_iter=100, tol=1e-10, fit=SITE_OPTIONS
+    "newcomb",
+    PLOT_CONTENT,
+    COLUMN_OPTION,
+    *input_tables.READING_OPTIONS,
+    OptionGroup("model", *MODEL_OPTIONS),
+    max_iter=100,
+    tol=1e-10,
+    fit=SITE_OPTIONS,
 )
 def fit(options):
     """Fit a mean to data of which some are clutter, by expectation propagation.
 
     Variances and means default to values scaled to the data (robustly, by median and MAD); all are printed.
     """
-    values, names, about = readers.read_points(options)
+    values, names, about = input_tables.read_points(options)
     x = values[:, 0] if values.shape[1] == 1 else values
-    typed = collect_typed(options, MODEL)
+    typed = collect_typed(options, MODEL_OPTIONS)
     model = Clutter(**typed).settle(x, keep=typed)  # the rest is scaled to the data
     order = {} if options.random_order is None else {"order": "random", "rng": options.random_order}
-    posterior, seconds = timed(model.fit, x, **site_options(options), **order)
+    posterior, seconds = time_call(model.fit, x, **collect_site_options(options), **order)
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
     labels = [f"{name} [{about['unit']}]" if about["unit"] else name for name in names]
     drawn = {"X": x, "names": labels, "title": Path(options.data).name}
@@ -53,8 +75,8 @@ def report(values, names, about, model, posterior, probability, seconds):
     mean, sd = np.atleast_1d(posterior.mean), np.sqrt(posterior.variance)
     yield f"{about['title']}: {len(values)} points, columns {', '.join(names)}"
     yield "model"
-    for number in MODEL:
-        yield f"  {number.name:<16} {_numbers(getattr(model, number.name))}"
+    for number in MODEL_OPTIONS:
+        yield f"  {number.name:<16} {_format_numbers(getattr(model, number.name))}"
     yield "posterior"
     digits = max(0, 2 - int(np.floor(np.log10(sd))))  # decimals to the third figure of the sd
     yield f"  mean             {', '.join(f'{m:.{digits}f}' for m in mean)} {unit}".rstrip()
@@ -71,11 +93,11 @@ def report(values, names, about, model, posterior, probability, seconds):
     suspects = suspects[np.argsort(-probability[suspects], kind="stable")]
     yield f"clutter: {len(suspects)} points are clutter with probability above 1/2"
     for i in suspects[:POINTS_LISTED]:
-        yield f"  row {i + 1:<6} {_numbers(values[i], 12):>14}   probability {probability[i]:.6f}"
+        yield f"  row {i + 1:<6} {_format_numbers(values[i], 12):>14}   probability {probability[i]:.6f}"
     if len(suspects) > POINTS_LISTED:
         yield f"  ... and {len(suspects) - POINTS_LISTED} more"
-    yield from end_lines(posterior.method.upper(), posterior, seconds)
+    yield from report_end(posterior.method.upper(), posterior, seconds)
 
 
-def _numbers(value, digits=6):
+def _format_numbers(value, digits=6):
     return ", ".join(f"{each:.{digits}g}" for each in np.atleast_1d(value))

@@ -23,7 +23,7 @@ def with_config(arguments, commands):
     ValueError
         Naming the file and the key.
     """
-    path = _path(arguments)
+    path = _find_config(arguments)
     typed = [word.partition("=")[0] for word in arguments]
     if any(len(word) > 3 and word != "--config" and "--config".startswith(word) for word in typed):
         raise ValueError("--config: write this option in full")
@@ -45,11 +45,11 @@ def with_config(arguments, commands):
     for key in job.keys() & places.keys():
         places[key].nargs, places[key].required, places[key].default = "?", False, str(job[key])
     keys = [key for key in job if key in options and not (key == "column" and "--column" in typed)]
-    extra = [word for key in keys for word in _words(path, key, job[key], options)]
+    extra = [word for key in keys for word in _as_arguments(path, key, job[key], options)]
     return [*words, *extra, *arguments[len(words) :]]
 
 
-def _path(arguments):
+def _find_config(arguments):
     """Return the file of --config, None if there is none."""
     for word, after in zip(arguments, [*arguments[1:], None], strict=False):
         if word == "--config":
@@ -59,7 +59,7 @@ def _path(arguments):
     return None
 
 
-def _words(path, key, value, options):
+def _as_arguments(path, key, value, options):
     """Return what would be typed for a key."""
     if isinstance(value, bool):
         return [f"--{key}"] if value else [f"--no-{key}"] if f"no-{key}" in options else []

@@ -10,8 +10,8 @@ import numpy as np
 
 from cavity import __version__, data
 from cavity._core import cpu, variants
-from cavity.cli.options import JOB, command
-from cavity.cli.standard_output import say
+from cavity.cli.options import COMMON_OPTIONS, command
+from cavity.cli.standard_output import print_result
 from cavity.runs.executors import THREADS_VARIABLE, resolve_n_threads
 
 EXTRA_PACKAGES = {  # by the extra that brings them
@@ -24,25 +24,26 @@ EXTRA_PACKAGES = {  # by the extra that brings them
     "formula": ("formulae",),
     "of your own": ("pandas", "polars", "zarr", "h5py"),
 }
-LEVELS = {"baseline": "any CPU", "v3": "x86-64-v3 (AVX2)", "v4": "x86-64-v4 (AVX-512)"}
+INSTRUCTION_SETS = {"baseline": "any CPU", "v3": "x86-64-v3 (AVX2)", "v4": "x86-64-v4 (AVX-512)"}
 
 
 @command(
-    "say which instruction set, BLAS, threads and extras are in use, and test that results are what they must be", *JOB
+    "say which instruction set, BLAS, threads and extras are in use, and test that results are what they must be",
+    *COMMON_OPTIONS,
 )
 def examine(options):
     """Say what there is and test it; 1 if a test failed."""
-    found, tests = machine(), dict(self_test())
+    found, tests = describe_machine(), dict(run_self_test())
     failed = [name for name, words in tests.items() if words != "ok"]
     lines = [f"cavity {__version__}", *(f"  {name:<16} {value}" for name, value in found.items())]
-    lines += ["packages", *(f"  {name:<16} {version}" for name, version in packages().items())]
+    lines += ["packages", *(f"  {name:<16} {version}" for name, version in list_packages().items())]
     lines += ["self-test", *(f"  {name:<16} {words}" for name, words in tests.items())]
-    known = {"cavity": __version__} | found | {"packages": packages(), "self_test": tests, "ok": not failed}
-    say(options, lines, lambda: known)
+    known = {"cavity": __version__} | found | {"packages": list_packages(), "self_test": tests, "ok": not failed}
+    print_result(options, lines, lambda: known)
     return 1 if failed else 0
 
 
-def machine():
+def describe_machine():
     """Return what is in use of this machine."""
     level = variants("gaussian_mixture")[-1]
     default = os.environ.get(THREADS_VARIABLE)
@@ -53,14 +54,14 @@ def machine():
     blas = ", ".join(f"{each['internal_api']} {each['version']} ({each['num_threads']} threads)" for each in blas)
     return {
         "python": f"{sys.version.split()[0]}, {platform.system()} {platform.machine()}",
-        "instructions": f"{LEVELS[level]}; the CPU has {', '.join(cpu.levels()) or 'no more'}",
+        "instructions": f"{INSTRUCTION_SETS[level]}; the CPU has {', '.join(cpu.levels()) or 'no more'}",
         "BLAS": blas or "none found",
         "cores": resolve_n_threads(-1),
         "threads": f"{resolve_n_threads(None)} by default ({THREADS_VARIABLE} is {default or 'not set'})",
     }
 
 
-def packages():
+def list_packages():
     """Return the versions of the packages that matter, or what installs them."""
     found = {}
     for name, extra in ((name, extra) for extra, names in EXTRA_PACKAGES.items() for name in names):
@@ -72,7 +73,7 @@ def packages():
     return found
 
 
-def self_test():
+def run_self_test():
     """Yield (what, "ok" or what is wrong) for a few fits whose results are known."""
     from cavity.models.clutter.model import Clutter
     from cavity.models.glm.model import GLM
@@ -85,7 +86,7 @@ def self_test():
     columns, _ = data.table("pima")
     X, y = columns["glu"][:, None], columns["type"]
     evidence = GLM("probit", prior_variance=1e-3, intercept=1.0).fit(X, y).log_evidence
-    wanted = brute_force(X[:, 0], y == "Yes")
+    wanted = integrate_evidence(X[:, 0], y == "Yes")
     yield "glm", "ok" if abs(evidence - wanted) < 0.05 else f"log evidence {evidence}, by integration {wanted}"
     rows = np.random.default_rng(0).normal(size=(150_000, 4))
     one, two = (GaussianMixture(3).fit(rows, max_iter=3, tol=0.0, n_threads=n).elbo for n in (1, 2))
@@ -93,7 +94,7 @@ def self_test():
     yield "seconds", "ok" if time.perf_counter() - started < 20 else "it took more than 20 s"
 
 
-def brute_force(x, label):
+def integrate_evidence(x, label):
     """Return the log evidence of a probit regression with an intercept, summed over a grid of its two weights."""
     from scipy.special import log_ndtr, logsumexp
 

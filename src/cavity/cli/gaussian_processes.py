@@ -8,43 +8,47 @@ from scipy.special import ndtri
 
 from cavity.base.scales import robust_spread
 from cavity.cli import regression_data
-from cavity.cli.fits import collect_typed, format_numbers
-from cavity.cli.options import FINITE, POSITIVE, Number, Option
-from cavity.cli.regression_data import ORDERED
-from cavity.cli.table import some
+from cavity.cli.data_table import list_first
+from cavity.cli.fit_commands import collect_typed, format_numbers
+from cavity.cli.options import FINITE_NUMBER, POSITIVE_NUMBER, Number, Option
+from cavity.cli.regression_data import ORDERED_PROBIT
 from cavity.covariances.named import LEAVES, NOISE, named
 from cavity.likelihoods.named import REAL
 from cavity.likelihoods.named import named as named_likelihood
 from cavity.likelihoods.parameters import scales_of
 from cavity.models.process.periods import strongest_periods
 
-MEANS = ("zero", "constant", "linear")
-SETTINGS = (
-    *regression_data.settings("learnt, by streaming-gp 1"),
-    Number("--thresholds", FINITE, "A,B", f"of {ORDERED} (default by the shares)", several=True),
+MEAN_FUNCTIONS = ("zero", "constant", "linear")
+LIKELIHOOD_OPTIONS = (
+    *regression_data.make_likelihood_options("learnt, by streaming-gp 1"),
+    Number("--thresholds", FINITE_NUMBER, "A,B", f"of {ORDERED_PROBIT} (default by the shares)", several=True),
 )
-STARTS = (  # of the search for hyperparameters
-    Number("--variance", POSITIVE, "V", "of the function at first (default that of the target, or 1)"),
-    Number("--lengthscale", POSITIVE, "L,M", "at first, one or one for each column (default its sd)", several=True),
-    Number("--period", POSITIVE, "P", "of periodic, at first (default that of the periodogram; sd with --no-ard)"),
-    *SETTINGS,
+START_OPTIONS = (  # of the search for hyperparameters
+    Number("--variance", POSITIVE_NUMBER, "V", "of the function at first (default that of the target, or 1)"),
+    Number(
+        "--lengthscale", POSITIVE_NUMBER, "L,M", "at first, one or one for each column (default its sd)", several=True
+    ),
+    Number(
+        "--period", POSITIVE_NUMBER, "P", "of periodic, at first (default that of the periodogram; sd with --no-ard)"
+    ),
+    *LIKELIHOOD_OPTIONS,
 )
 
 
-def model_options(default, without=()):
+def make_model_options(default, without=()):
     """Return the options of likelihood and covariance; `default` says what likelihood it is by default."""
     leaves = ", ".join(name for name in LEAVES if name not in without)
     covariance = f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first "
     covariance += "variance, lengthscale and period or shape, as in rbf(2,0.5) (default rbf)"
     ard = "a lengthscale for each column, or one for columns of one unit (default --ard)"
     return (
-        Option("--likelihood", regression_data.LIKELIHOODS, default),
+        Option("--likelihood", regression_data.LIKELIHOOD_NAMES, default),
         Option("--covariance", "SUM", covariance),
         Option("--ard", None, ard, True, action=BooleanOptionalAction),
     )
 
 
-def scaled(problem, first=slice(None)):
+def add_scales(problem, first=slice(None)):
     """Return the problem with how much columns and target vary in the slice `first` of its rows."""
     spread = problem.X[first].std(axis=0)
     size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in REAL else 1.0
@@ -60,9 +64,13 @@ def check_plot(options):
 def likelihood_of(problem, options, **defaults):
     """Return the likelihood, and whether its scale was given; `defaults` are settings that are not left to the fit."""
     kind = type(named_likelihood(problem.likelihood))
-    regression_data.likelihood_of(options, problem.likelihood, SETTINGS)  # which knows all settings that were given
+    regression_data.likelihood_of(
+        options, problem.likelihood, LIKELIHOOD_OPTIONS
+    )  # which knows all settings that were given
     known, scales = kind.parameters, scales_of(kind)
-    settings = {name: value for name, value in defaults.items() if name in known} | collect_typed(options, SETTINGS)
+    settings = {name: value for name, value in defaults.items() if name in known} | collect_typed(
+        options, LIKELIHOOD_OPTIONS
+    )
     fixed = any(name in settings for name in scales)
     if "thresholds" in known and "thresholds" not in settings:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
@@ -77,7 +85,7 @@ def likelihood_of(problem, options, **defaults):
 def covariance_of(problem, options):
     """Return the covariance that --covariance describes, at the start of the search."""
     size = problem.size if options.variance is None else options.variance
-    start = None if options.lengthscale is None else lengthscales(options, problem)
+    start = None if options.lengthscale is None else resolve_lengthscales(options, problem)
     period = options.period
     if period is None and options.ard and problem.y.ndim == 1:
         period = strongest_periods(problem.X, problem.y, problem.spread)
@@ -85,7 +93,7 @@ def covariance_of(problem, options):
     return named(options.covariance or "rbf", problem.spread, size, **first)
 
 
-def lengthscales(options, problem):
+def resolve_lengthscales(options, problem):
     """Return the lengthscales that were given: one, or with ARD one for each column."""
     scales, wanted = options.lengthscale, len(problem.names) if options.ard else 1
     if len(scales) not in (1, wanted):
@@ -93,12 +101,12 @@ def lengthscales(options, problem):
     return np.full(wanted, scales[0]) if len(scales) < wanted else np.array(scales) if options.ard else scales[0]
 
 
-def model_lines(problem, model, mean, learn):
+def report_model(problem, model, mean, learn):
     """Yield the lines about columns and model: likelihood, mean function, covariance by the names of its parameters.
 
     `mean` is in words; `learn` says what was learnt, as in `fit`.
     """
-    yield f"  columns          {some(problem.names, 12)}"
+    yield f"  columns          {list_first(problem.names, 12)}"
     yield "model"
     settings = [f"{name} {format_numbers(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
     learnt = " (learnt)" if learn is True and scales_of(model.likelihood) else ""

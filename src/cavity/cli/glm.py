@@ -4,30 +4,41 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.cli import readers
+from cavity.cli import input_tables
 from cavity.cli import regression_data as regression
-from cavity.cli.fits import end_lines, fit_command, format_numbers, site_options, summary_lines, timed
-from cavity.cli.options import POSITIVE, Group, Number, Option, flag, site_updates
+from cavity.cli.fit_commands import (
+    collect_site_options,
+    fit_command,
+    format_numbers,
+    report_end,
+    report_summary,
+    time_call,
+)
+from cavity.cli.options import POSITIVE_NUMBER, Number, Option, OptionGroup, make_flag, make_site_options
 from cavity.likelihoods.named import NAMED
 
-SETTINGS = regression.settings("learnt")
+LIKELIHOOD_OPTIONS = regression.make_likelihood_options("learnt")
 PRIOR_HELP = "of each coefficient, per unit of its column (default in the scale of column and target)"
-TRIALS = Option("--trials", "COLUMN", "numbers of trials, of binomial successes")
-MODEL = Group(
+TRIALS_OPTION = Option("--trials", "COLUMN", "numbers of trials, of binomial successes")
+MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--likelihood", NAMED, regression.LIKELIHOOD_HELP),
-    *SETTINGS,
-    Number("--prior-variance", POSITIVE, "V", PRIOR_HELP),
-    flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
-    flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
+    *LIKELIHOOD_OPTIONS,
+    Number("--prior-variance", POSITIVE_NUMBER, "V", PRIOR_HELP),
+    make_flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
+    make_flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )
-COLUMNS = regression.columns(*regression.ROW_OPTIONS, others=(TRIALS, regression.NO_INTERCEPT))
-APPROXIMATION = Option("--approximation", ("full", "diagonal"), default="full")
-SITE_OPTIONS = (*site_updates("[1e-6, 1]", "parallel", "sequential", "stochastic"), APPROXIMATION)
-READING = (COLUMNS, *readers.READING)
+COLUMN_OPTIONS = regression.make_column_options(
+    *regression.ROW_OPTIONS, others=(TRIALS_OPTION, regression.NO_INTERCEPT_OPTION)
+)
+APPROXIMATION_OPTION = Option("--approximation", ("full", "diagonal"), default="full")
+SITE_OPTIONS = (*make_site_options("[1e-6, 1]", "parallel", "sequential", "stochastic"), APPROXIMATION_OPTION)
+DATA_OPTIONS = (COLUMN_OPTIONS, *input_tables.READING_OPTIONS)
 
 
-@fit_command("pima", "coefficients and predictions", *READING, MODEL, max_iter=200, tol=1e-8, fit=SITE_OPTIONS)
+@fit_command(
+    "pima", "coefficients and predictions", *DATA_OPTIONS, MODEL_OPTIONS, max_iter=200, tol=1e-8, fit=SITE_OPTIONS
+)
 def fit(options):
     """Fit a generalised linear model by expectation propagation.
 
@@ -36,16 +47,16 @@ def fit(options):
     """
     from cavity.models.glm.model import GLM
 
-    problem = problem_of(readers.whole(options), options)
-    likelihood = regression.likelihood_of(options, problem.likelihood, SETTINGS)
-    intercept = not options.no_intercept and problem.likelihood != regression.ORDERED
+    problem = problem_of(input_tables.open_table(options), options)
+    likelihood = regression.likelihood_of(options, problem.likelihood, LIKELIHOOD_OPTIONS)
+    intercept = not options.no_intercept and problem.likelihood != regression.ORDERED_PROBIT
     data = problem.data()
     if not problem.names:  # an intercept alone, whose prior is that of a constant column
         data["X"] = np.ones((len(problem.y), 1))
     settings = dict(prior_variance=options.prior_variance, approximation=options.approximation)
     model = GLM(likelihood, intercept=intercept and bool(problem.names), standardize=options.standardize, **settings)
     learn = "prior_variance" if options.learn_prior_variance else None
-    posterior, seconds = timed(model.fit, **data, **site_options(options), learn=learn)
+    posterior, seconds = time_call(model.fit, **data, **collect_site_options(options), learn=learn)
     posterior = replace(problem.label(posterior), intercept=intercept)
     drawn = {"title": problem.title}
     if options.plot is not None and problem.names and problem.y.ndim == 1:
@@ -55,37 +66,37 @@ def fit(options):
 
 def problem_of(table, options):
     """Return the matrix and the target that the options choose from the table."""
-    likelihood = options.likelihood or regression.default_likelihood(table, options)
+    likelihood = options.likelihood or regression.choose_likelihood(table, options)
     problem = regression.choose_columns(table, options, likelihood, stored=True)
     if options.likelihood is None and not problem.classes and np.ptp(problem.y) == 0:
         raise ValueError(f"{table.source}: column {problem.target!r} has one value only ({problem.y[0]:g})")
     if not options.no_intercept:
         problem = problem.without_constants(", or say --no-intercept")
-    if not problem.names and (options.no_intercept or likelihood == regression.ORDERED):
+    if not problem.names and (options.no_intercept or likelihood == regression.ORDERED_PROBIT):
         raise ValueError(f"{table.source}: no columns to predict {problem.target!r} from, and no intercept")
     return problem
 
 
 def report(problem, posterior, seconds):
     """Yield the lines of the printed result."""
-    yield from regression.heading(problem)
+    yield from regression.report_heading(problem)
     yield "model"
     likelihood, hyperparameters = posterior.model.likelihood, posterior.hyperparameters
     learnt = hyperparameters.names if hyperparameters else ()
     known = {name: format_numbers(getattr(likelihood, name)) for name in likelihood.parameters}
     settings = (f"{name} {value}{' (learnt)' if name in learnt else ''}" for name, value in known.items())
     yield f"  likelihood    {', '.join((problem.likelihood, *settings))}"
-    yield from prior_lines(posterior)
-    yield from summary_lines(posterior)
+    yield from report_priors(posterior)
+    yield from report_summary(posterior)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     instead = "not available: it needs --method ep and another schedule than stochastic"
     if problem.y.ndim == 1:
-        yield from regression.leave_one_out(posterior, problem, instead)
-    yield from end_lines(posterior.method.upper(), posterior, seconds)
+        yield from regression.report_leave_one_out(posterior, problem, instead)
+    yield from report_end(posterior.method.upper(), posterior, seconds)
 
 
-def prior_lines(posterior):
+def report_priors(posterior):
     """Yield the lines of a posterior about its priors."""
     shown = False
     for line in repr(posterior).splitlines()[1:]:

@@ -9,18 +9,18 @@ from cavity import data
 from cavity.base import persistence
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
-from cavity.cli.options import JOB, Option, command
-from cavity.cli.standard_output import describe, say
+from cavity.cli.options import COMMON_OPTIONS, Option, command
+from cavity.cli.standard_output import describe, print_result
 from cavity.jobs import checkpoint
 from cavity.models.saved import LEFT, SAVED_KINDS, of_file
 
-ROWS_SHOWN = 5
+MAX_ROWS_SHOWN = 5
 
 
 @command(
     "say what a saved posterior or a checkpoint is: kind, version, settings, and the table of what was found",
     Option("posterior", None, "a .npz file that --output of `cavity fit` wrote, or save"),
-    *JOB,
+    *COMMON_OPTIONS,
 )
 def show(options):
     """Say what is in a file."""
@@ -31,16 +31,18 @@ def show(options):
     lines = [f"{options.posterior}: {about['kind']}, written by {writer} (format {about['format']})"]
     if kind == checkpoint.KIND:
         stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in told["stages"]]
-        lines += [*fit_lines(told["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]
-        return say(options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages})
+        lines += [*report_fit_settings(told["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]
+        return print_result(
+            options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages}
+        )
     posterior = of_file(options.posterior, kind, arrays, told)
     lines += repr(posterior).splitlines()
     if hasattr(posterior, "summary"):
         lines += ["", *repr(posterior.summary()).splitlines()]
-    return say(options, lines, lambda: {"file": options.posterior} | about | describe(posterior))
+    return print_result(options, lines, lambda: {"file": options.posterior} | about | describe(posterior))
 
 
-def fit_lines(fit):
+def report_fit_settings(fit):
     """Yield what a fit is of, as `fingerprint` tells it."""
     settings = dict(fit["model"])
     yield f"  {'model':<16} {settings.pop('kind')}"
@@ -55,7 +57,7 @@ def fit_lines(fit):
     "list the data sets that come with the package, or show one of them, or write it to a file",
     Option("data", "NAME", "the data set to show", nargs="?"),
     Option("--output", "FILE", "the .csv file to write it to"),
-    *JOB,
+    *COMMON_OPTIONS,
 )
 def show_data(options):
     """List the data sets, or show one, or write it."""
@@ -65,21 +67,23 @@ def show_data(options):
         known = {name: data.table(name) for name in data.names()}
         rows = {name: len(next(iter(columns.values()))) for name, (columns, _) in known.items()}
         lines = [f"{name:<12} {rows[name]:>5} rows  {about['title']}" for name, (_, about) in known.items()]
-        return say(options, lines, lambda: {name: about | {"n": rows[name]} for name, (_, about) in known.items()})
+        return print_result(
+            options, lines, lambda: {name: about | {"n": rows[name]} for name, (_, about) in known.items()}
+        )
     columns, about = data.table(options.data)
     rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
     if options.output is not None:
         if Path(options.output).suffix != ".csv":
             raise ValueError(f"--output: {options.output} must be a .csv file")
         with whole_file(options.output) as file:
-            file.write(written([[*columns], *rows]).encode())
-    lines = [f"{options.data}: {counted(len(rows), 'row')}", *about_lines(about)]
-    lines += ["first rows", *(f"  {line}" for line in written([[*columns], *rows[:ROWS_SHOWN]]).splitlines())]
+            file.write(format_csv([[*columns], *rows]).encode())
+    lines = [f"{options.data}: {counted(len(rows), 'row')}", *report_dataset(about)]
+    lines += ["first rows", *(f"  {line}" for line in format_csv([[*columns], *rows[:MAX_ROWS_SHOWN]]).splitlines())]
     lines += [] if options.output is None else [f"  saved            {options.output}"]
-    return say(options, lines, lambda: about | {"rows": len(rows), "names": [*columns]})
+    return print_result(options, lines, lambda: about | {"rows": len(rows), "names": [*columns]})
 
 
-def about_lines(about):
+def report_dataset(about):
     """Yield what is known of a data set, what is known of its columns one by one."""
     for name, value in about.items():
         if isinstance(value, dict):
@@ -89,7 +93,7 @@ def about_lines(about):
             yield f"  {name:<16} {value}"
 
 
-def written(rows):
+def format_csv(rows):
     """Return rows as CSV, numbers with all their digits."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)

@@ -1,25 +1,27 @@
 """`cavity fit mixed`: fixed effects, and effects that differ by group, by a formula."""
 
-from cavity.cli import readers
-from cavity.cli.fits import end_lines, fit_command, fit_options, timed
-from cavity.cli.options import CHECKPOINTS, POSITIVE, Group, Number, Option
+from cavity.cli import input_tables
+from cavity.cli.fit_commands import collect_fit_options, fit_command, report_end, time_call
+from cavity.cli.options import CHECKPOINT_OPTIONS, POSITIVE_NUMBER, Number, Option, OptionGroup
 from cavity.cli.regression_data import LIKELIHOOD_HELP
 from cavity.likelihoods.named import NAMED
 
 FORMULA_HELP = "in the notation of lme4, as 'p(incidence, size) ~ period + (1 | herd)' (formula extra)"
 PRIOR_HELP = "of each fixed effect (default in the scale of column and target)"
 EFFECTS_HELP = "of the standard deviations of the groups (default flat); avoid-zero is for few groups"
-MODEL = Group(
+MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP, required=True),
     Option("--likelihood", NAMED, LIKELIHOOD_HELP),
-    Number("--prior-variance", POSITIVE, "V", PRIOR_HELP),
+    Number("--prior-variance", POSITIVE_NUMBER, "V", PRIOR_HELP),
     Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
 )
 PLOT_CONTENT = "fixed effects, and those of the groups"
 
 
-@fit_command("cbpp", PLOT_CONTENT, MODEL, readers.TEXT_FILES, CHECKPOINTS, max_iter=200, tol=1e-8)
+@fit_command(
+    "cbpp", PLOT_CONTENT, MODEL_OPTIONS, input_tables.TEXT_FILE_OPTIONS, CHECKPOINT_OPTIONS, max_iter=200, tol=1e-8
+)
 def fit(options):
     """Fit a mixed model by expectation propagation over a sparse posterior.
 
@@ -27,15 +29,15 @@ def fit(options):
     """
     from cavity.models.mixed.model import MixedGLM
 
-    table = readers.whole(options)
-    columns = {name: _column(table, name) for name in table.names if name not in table.unnamed}
+    table = input_tables.open_table(options)
+    columns = {name: _read_column(table, name) for name in table.names if name not in table.unnamed}
     settings = {"prior_variance": options.prior_variance, "effects_prior": options.effects_prior}
     model = MixedGLM(options.formula, options.likelihood, **settings)
-    posterior, seconds = timed(model.fit, columns, **fit_options(options))
+    posterior, seconds = time_call(model.fit, columns, **collect_fit_options(options))
     return posterior, report(table, posterior, seconds), {}
 
 
-def _column(table, name):
+def _read_column(table, name):
     """A column of numbers or of text, as numbers that are labels are; what is missing is nan or None."""
     if not (table.is_text(name) or name in table.about.get("categories", ())):
         return table.matrix([name])[:, 0]
@@ -50,4 +52,4 @@ def report(table, posterior, seconds):
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     yield f"  leave-one-out    log score {posterior.loo_log_density.mean():.6f} nats per row"
-    yield from end_lines("EP", posterior, seconds)
+    yield from report_end("EP", posterior, seconds)

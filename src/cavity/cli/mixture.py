@@ -6,10 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.cli import readers
-from cavity.cli.fits import ascent_lines, ascent_options, collect_typed, fit_command, timed
-from cavity.cli.options import ASCENT_OPTIONS, CHECKPOINTS, FINITE, POSITIVE, Group, Number, Option, flag, typed
-from cavity.cli.table import digits, some
+from cavity.cli import input_tables
+from cavity.cli.data_table import format_digits, list_first
+from cavity.cli.fit_commands import collect_ascent_options, collect_typed, fit_command, report_ascent, time_call
+from cavity.cli.options import (
+    ASCENT_OPTIONS,
+    CHECKPOINT_OPTIONS,
+    FINITE_NUMBER,
+    POSITIVE_NUMBER,
+    Number,
+    Option,
+    OptionGroup,
+    format_option,
+    make_flag,
+)
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
 from cavity.models.mixture.moves import OCCUPIED
@@ -17,19 +27,19 @@ from cavity.models.mixture.selection import COMPONENTS_TRIED, select_components
 from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
 
-LONGEST_RANGE = 1000  # numbers of components in a range
-COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
-SCALE = "inverse scale, its diagonal: one number, or one for each column (default the data's covariance)"
-PRIORS = (
-    Number("--weight-concentration-prior", POSITIVE, "A", "of the weights (default 1/K)"),
-    Number("--mean-prior", FINITE, "M1,M2", "for each column (default the data's mean)", several=True),
-    Number("--mean-precision-prior", POSITIVE, "B", "in points (default 1)", 1.0),
-    Number("--degrees-of-freedom-prior", POSITIVE, "NU", "in points (default D)"),
-    Number("--covariance-prior", POSITIVE, "V1,V2", SCALE, several=True),
+MAX_RANGE_LENGTH = 1000  # numbers of components in a range
+MAX_COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
+SCALE_HELP = "inverse scale, its diagonal: one number, or one for each column (default the data's covariance)"
+PRIOR_OPTIONS = (
+    Number("--weight-concentration-prior", POSITIVE_NUMBER, "A", "of the weights (default 1/K)"),
+    Number("--mean-prior", FINITE_NUMBER, "M1,M2", "for each column (default the data's mean)", several=True),
+    Number("--mean-precision-prior", POSITIVE_NUMBER, "B", "in points (default 1)", 1.0),
+    Number("--degrees-of-freedom-prior", POSITIVE_NUMBER, "NU", "in points (default D)"),
+    Number("--covariance-prior", POSITIVE_NUMBER, "V1,V2", SCALE_HELP, several=True),
 )
 
 
-def numbers(text):
+def parse_components(text):
     """Return the numbers of components in "3" or "2-8"."""
     low, dash, high = text.partition("-")
     try:
@@ -38,8 +48,8 @@ def numbers(text):
         found = range(0)
     if not found or found[0] < 1:
         raise argparse.ArgumentTypeError(f"expected a number from 1 or a range like 2-8, got {text!r}")
-    if found[-1] - found[0] >= LONGEST_RANGE:
-        raise argparse.ArgumentTypeError(f"expected a range of at most {LONGEST_RANGE} numbers, got {text!r}")
+    if found[-1] - found[0] >= MAX_RANGE_LENGTH:
+        raise argparse.ArgumentTypeError(f"expected a range of at most {MAX_RANGE_LENGTH} numbers, got {text!r}")
     return tuple(found)
 
 
@@ -60,30 +70,38 @@ class PointTable:
 
 
 COMPONENTS_HELP = f"a number, or a range to choose from (default {COMPONENTS_TRIED[0]}-{COMPONENTS_TRIED[-1]})"
-MODEL = Group(
+MODEL_OPTIONS = OptionGroup(
     "model",
-    Option("--components", "K", COMPONENTS_HELP, type=numbers, default=COMPONENTS_TRIED),
+    Option("--components", "K", COMPONENTS_HELP, type=parse_components, default=COMPONENTS_TRIED),
     Option("--covariance", COVARIANCES, "missing values need diag or spherical", "full"),
     Option("--weights", WEIGHTS, default="dirichlet"),
-    *PRIORS,
+    *PRIOR_OPTIONS,
 )
-MOVES = flag("--moves", "merge and empty components where that raises the ELBO")
-COLUMNS = Option("--columns", "A,B,C", "names or numbers (default all numeric columns)")
-READING = (COLUMNS, CHECKPOINTS, readers.MISSING_OR_KEPT, readers.TEXT_FILES)
+MOVES_OPTION = make_flag("--moves", "merge and empty components where that raises the ELBO")
+COLUMNS_OPTION = Option("--columns", "A,B,C", "names or numbers (default all numeric columns)")
+DATA_OPTIONS = (COLUMNS_OPTION, CHECKPOINT_OPTIONS, input_tables.MISSING_OR_KEEP_OPTION, input_tables.TEXT_FILE_OPTIONS)
 PLOT_CONTENT = "points, components, responsibilities and ELBO"
 
 
-@fit_command("faithful", PLOT_CONTENT, *READING, MODEL, max_iter=1000, tol=1e-10, fit=[*ASCENT_OPTIONS, MOVES])
+@fit_command(
+    "faithful",
+    PLOT_CONTENT,
+    *DATA_OPTIONS,
+    MODEL_OPTIONS,
+    max_iter=1000,
+    tol=1e-10,
+    fit=[*ASCENT_OPTIONS, MOVES_OPTION],
+)
 def fit(options):
     """Fit a mixture of Gaussians by mean field.
 
     Of several numbers of components the one with the largest ELBO wins. Priors that are not given scale with the data,
     which need no scaling themselves.
     """
-    settings = ascent_options(options) | {"moves": options.moves}
+    settings = collect_ascent_options(options) | {"moves": options.moves}
     problem = read(options)
     model = model_of(options, len(problem.names))
-    selection, seconds = timed(select_components, model, problem.X, options.components, **settings)
+    selection, seconds = time_call(select_components, model, problem.X, options.components, **settings)
     posterior = replace(selection.best, columns=tuple(problem.names))
     drawn = {"X": problem.X, "names": problem.labels(), "title": problem.title, "trace": True}
     return posterior, report(problem, selection, seconds), drawn
@@ -94,7 +112,7 @@ def read(options):
     gaps = not is_full(options.covariance)
     if options.missing == "keep" and not gaps:
         raise ValueError(f"--missing keep needs --covariance diag or spherical, got {options.covariance}")
-    X, names, about, notes = readers.read_columns(options, gaps and options.missing != "error")
+    X, names, about, notes = input_tables.read_columns(options, gaps and options.missing != "error")
     rows = sources.open_source(X, "the data", ndim=(2,))
     with Threads(resolve_n_threads(options.threads)) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # fit refuses gaps in better words
@@ -114,12 +132,12 @@ def read(options):
 
 def model_of(options, n_features):
     """Return the model that the options describe."""
-    priors = collect_typed(options, PRIORS)
+    priors = collect_typed(options, PRIOR_OPTIONS)
     for name in ("mean_prior", "covariance_prior"):
         values = priors.get(name, [0.0])
         if len(values) not in (1, n_features):
             wanted = f"one number, or one for each of the {n_features} columns"
-            raise ValueError(f"{typed(name)} takes {wanted}, got {len(values)}")
+            raise ValueError(f"{format_option(name)} takes {wanted}, got {len(values)}")
         if name in priors:
             priors[name] = np.broadcast_to(values, n_features)
     if "covariance_prior" in priors:
@@ -139,46 +157,46 @@ def report(problem, selection, seconds):
     if len(selection.posteriors) > 1:
         yield "number of components"
         yield from selection.rows()
-    yield from model_lines(best.model)
-    yield from component_lines(problem, best)
-    yield from ascent_lines(best, selection.posteriors, seconds)
+    yield from report_model(best.model)
+    yield from report_components(problem, best)
+    yield from report_ascent(best, selection.posteriors, seconds)
 
 
-def model_lines(model):
+def report_model(model):
     """Yield the lines about the model."""
     concentration = model.weight_concentration_prior
-    shown = some([f"{mean:.6g}" for mean in model.mean_prior], COLUMNS_LISTED)
+    shown = list_first([f"{mean:.6g}" for mean in model.mean_prior], MAX_COLUMNS_LISTED)
     yield "model"
-    yield f"  covariance       {model.covariance}, prior worth {points(model.degrees_of_freedom_prior)}"
-    yield f"  mean             prior {shown}, worth {points(model.mean_precision_prior)}"
+    yield f"  covariance       {model.covariance}, prior worth {format_points(model.degrees_of_freedom_prior)}"
+    yield f"  mean             prior {shown}, worth {format_points(model.mean_precision_prior)}"
     yield f"  weights          {model.weights}, concentration {concentration or 1.0 / model.n_components:.6g}"
 
 
-def points(count):
+def format_points(count):
     """Return words for a number of points."""
     return f"{count:g} point{'s' if count != 1 else ''}"
 
 
-def component_lines(problem, posterior):
+def report_components(problem, posterior):
     """Yield the lines about the components that have points, those of the largest weight first."""
     occupied = np.flatnonzero(posterior.counts > OCCUPIED)
     occupied = occupied[np.argsort(-posterior.weights[occupied], kind="stable")]
-    width = max(10, *(len(name) for name in problem.names[:COLUMNS_LISTED]))
+    width = max(10, *(len(name) for name in problem.names[:MAX_COLUMNS_LISTED]))
     correlated = len(problem.names) > 1 and is_full(posterior.model.covariance)
     yield f"components (mean, sd{', correlations' if correlated else ''}{f'; {problem.unit}' if problem.unit else ''})"
-    for k in occupied[:COLUMNS_LISTED]:
+    for k in occupied[:MAX_COLUMNS_LISTED]:
         yield f"  {k + 1:<4} weight {posterior.weights[k]:.4f}, {posterior.counts[k]:.2f} points"
         covariance = posterior.component_covariances()[k]
         sd = np.sqrt(np.diag(covariance))
         correlation = covariance / np.outer(sd, sd)
-        for d, name in enumerate(problem.names[:COLUMNS_LISTED]):
-            mean = digits(posterior.mean[k, d], sd[d] / np.sqrt(posterior.counts[k]))
+        for d, name in enumerate(problem.names[:MAX_COLUMNS_LISTED]):
+            mean = format_digits(posterior.mean[k, d], sd[d] / np.sqrt(posterior.counts[k]))
             row = "".join(f" {value:6.2f}" for value in correlation[d, :d]) if correlated else ""
             yield f"       {name:<{width}} {mean:>12} {sd[d]:>10.4g} {row}".rstrip()
-        if len(problem.names) > COLUMNS_LISTED:
-            yield f"       ... and {len(problem.names) - COLUMNS_LISTED} more columns"
-    if len(occupied) > COLUMNS_LISTED:
-        yield f"  ... and {len(occupied) - COLUMNS_LISTED} more"
+        if len(problem.names) > MAX_COLUMNS_LISTED:
+            yield f"       ... and {len(problem.names) - MAX_COLUMNS_LISTED} more columns"
+    if len(occupied) > MAX_COLUMNS_LISTED:
+        yield f"  ... and {len(occupied) - MAX_COLUMNS_LISTED} more"
     empty = len(posterior.counts) - len(occupied)
     if empty:
         yield f"  {empty} without points"

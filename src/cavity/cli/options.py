@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from cavity.base import arrays
-from cavity.runs.executors import THREADS_VARIABLE, resolve_n_threads
+from cavity.runs.executors import THREADS_VARIABLE
 
-KEYWORDS = {  # options that the library knows by other names
+KEYWORD_OF_OPTION = {  # options that the library knows by other names
     "components": "n_components",
     "inducing": "n_inducing",
     "seed": "rng",
@@ -17,8 +17,8 @@ KEYWORDS = {  # options that the library knows by other names
     "threads": "n_threads",
     "weights": "sample_weight",
 }
-ARGUMENTS = {keyword: option for option, keyword in KEYWORDS.items()} | {"n_starts": "starts"}
-NO_OPTIONS = ("command", "data", "model", "posterior", "run")
+OPTION_OF_KEYWORD = {keyword: option for option, keyword in KEYWORD_OF_OPTION.items()} | {"n_starts": "starts"}
+INTERNAL_ATTRIBUTES = ("command", "data", "model", "posterior", "run")
 
 
 # ------------------------------------------------------------------------------------------ numbers
@@ -29,7 +29,7 @@ class OptionError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class NumberDomain:
     """What numbers there may be: in words, and as the library checks it."""
 
     words: str
@@ -37,15 +37,17 @@ class Domain:
     kind: type = float
 
 
-POSITIVE = Domain("positive", partial(arrays.number, name="", low=0))
-NONNEGATIVE = Domain("at least 0", partial(arrays.number, name="", low=0, closed_low=True))
-INSIDE = Domain("between 0 and 1", partial(arrays.number, name="", low=0, high=1))
-SHARE = Domain("above 0 and at most 1", partial(arrays.number, name="", low=0, high=1, closed_high=True))
-FROM_0_TO_1 = Domain("from 0 to 1", partial(arrays.number, name="", low=0, high=1, closed_low=True, closed_high=True))
-BELOW_1 = Domain("at least 0 and below 1", partial(arrays.number, name="", low=0, high=1, closed_low=True))
-FINITE = Domain("finite", partial(arrays.number, name=""))
-COUNT = Domain("at least 1", partial(arrays.integer, name="", low=1), int)
-INDEX = Domain("at least 0", partial(arrays.integer, name="", low=0), int)
+POSITIVE_NUMBER = NumberDomain("positive", partial(arrays.number, name="", low=0))
+NONNEGATIVE_NUMBER = NumberDomain("at least 0", partial(arrays.number, name="", low=0, closed_low=True))
+BETWEEN_0_AND_1 = NumberDomain("between 0 and 1", partial(arrays.number, name="", low=0, high=1))
+ABOVE_0_TO_1 = NumberDomain("above 0 and at most 1", partial(arrays.number, name="", low=0, high=1, closed_high=True))
+FROM_0_TO_1 = NumberDomain(
+    "from 0 to 1", partial(arrays.number, name="", low=0, high=1, closed_low=True, closed_high=True)
+)
+BELOW_1 = NumberDomain("at least 0 and below 1", partial(arrays.number, name="", low=0, high=1, closed_low=True))
+FINITE_NUMBER = NumberDomain("finite", partial(arrays.number, name=""))
+FROM_1 = NumberDomain("at least 1", partial(arrays.integer, name="", low=1), int)
+FROM_0 = NumberDomain("at least 0", partial(arrays.integer, name="", low=0), int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Number:
     """An option that is a number of a domain, or several separated by commas, or one of some words."""
 
     option: str
-    domain: Domain
+    domain: NumberDomain
     metavar: str | None = None
     help: str | None = None
     default: object = None
@@ -103,12 +105,12 @@ class Option:
         parser.add_argument(*self.names, **self.settings)
 
 
-def flag(name, help):
+def make_flag(name, help):
     """Return an Option that stands alone."""
     return Option(name, help=help, default=False, action="store_true")
 
 
-class Group:
+class OptionGroup:
     """Options below a title of their own in the help."""
 
     def __init__(self, title, *options, description=None):
@@ -140,56 +142,58 @@ def command(description, *options):
     return lambda run: Command(run, description, *options)
 
 
-def typed(name):
+def format_option(name):
     """Return an option as it is typed."""
     return f"--{name.replace('_', '-')}"
 
 
-def as_typed(error, options):
+def name_arguments_as_typed(error, options):
     """Return the words of an error, the arguments it is about called as the options of the command are."""
     words = str(error)
     for name in getattr(error, "arguments", ()):
-        option = ARGUMENTS.get(name, name)
-        if option in NO_OPTIONS or getattr(options, option, None) is None:
+        option = OPTION_OF_KEYWORD.get(name, name)
+        if option in INTERNAL_ATTRIBUTES or getattr(options, option, None) is None:
             continue  # it was not typed
         before, said, after = words.partition(name)
         if after.startswith("="):  # as it is written in Python
             after = f" {after[1:]}" if after[1] != "'" else f" {after[2:].replace(chr(39), '', 1)}"
-        words = f"{before}{typed(option)}{after}" if said else words
+        words = f"{before}{format_option(option)}{after}" if said else words
     for name in getattr(error, "advised", ()):  # what the library calls otherwise
-        words = words.replace(f"{name}=", f"{typed(ARGUMENTS.get(name, name))} ")
+        words = words.replace(f"{name}=", f"{format_option(OPTION_OF_KEYWORD.get(name, name))} ")
     return words
 
 
 # ------------------------------------------------------------------------------------------ options of a fit
 
-CORES = Domain("at least 1, or -1 for all cores", resolve_n_threads, int)
+THREAD_COUNT = NumberDomain("at least 1, or -1 for all cores", threads_of, int)
 THREADS_HELP = f"-1 for all cores; same result for any number (default ${THREADS_VARIABLE}, or 1)"
-THREADS = Number("--threads", CORES, help=THREADS_HELP)
+THREADS_OPTION = Number("--threads", THREAD_COUNT, help=THREADS_HELP)
 CHECKPOINT_HELP = "keep in this file how far the fit is; the same command goes on there, and ends in the same bits"
 INTERVAL_HELP = "seconds from one writing of the checkpoint to the next (default 60)"
-CHECKPOINT = Option("--checkpoint", "FILE", CHECKPOINT_HELP)
-CHECKPOINTS = Group("killed and resumed", CHECKPOINT, Number("--checkpoint-every", NONNEGATIVE, "S", INTERVAL_HELP))
+CHECKPOINT_OPTION = Option("--checkpoint", "FILE", CHECKPOINT_HELP)
+CHECKPOINT_OPTIONS = OptionGroup(
+    "killed and resumed", CHECKPOINT_OPTION, Number("--checkpoint-every", NONNEGATIVE_NUMBER, "S", INTERVAL_HELP)
+)
 ASCENT_OPTIONS = (  # options of coordinate ascent
-    Number("--starts", COUNT, "S", "starts for each K; more need --seed", 1),
-    Number("--seed", INDEX, help="seed of the random starts"),
+    Number("--starts", FROM_1, "S", "starts for each K; more need --seed", 1),
+    Number("--seed", FROM_0, help="seed of the random starts"),
 )
-JOB = (  # options of every command that works on a table
-    flag("--json", "print one JSON object in place of text"),
+COMMON_OPTIONS = (  # options of every command that works on a table
+    make_flag("--json", "print one JSON object in place of text"),
     Option("--config", "FILE", "a TOML file with options, like components = 3; those that are typed win"),
-    flag("--quiet", "do not show on a terminal how far the work is"),
+    make_flag("--quiet", "do not show on a terminal how far the work is"),
 )
-DATA = "a shipped data set ({}), or a table: .csv, .tsv, .txt (also .gz), .parquet, .npy; - is standard input"
+DATA_HELP = "a shipped data set ({}), or a table: .csv, .tsv, .txt (also .gz), .parquet, .npy; - is standard input"
 
 
-def site_updates(power, *schedules):
+def make_site_options(power, *schedules):
     """Return the options of expectation propagation and assumed-density filtering; the first schedule is the default.
 
     `power` is the range of the power, for the help.
     """
     return (
         Option("--method", ("ep", "adf"), default="ep"),
-        Number("--damping", SHARE, default=1.0),
-        Number("--power", SHARE, help=f"power of power EP, in {power}; 1 is EP", default=1.0),
+        Number("--damping", ABOVE_0_TO_1, default=1.0),
+        Number("--power", ABOVE_0_TO_1, help=f"power of power EP, in {power}; 1 is EP", default=1.0),
         Option("--schedule", schedules, default=schedules[0]),
     )

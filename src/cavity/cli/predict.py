@@ -12,11 +12,11 @@ from numpy.lib import format as npy
 from cavity.base.errors import missing_extra
 from cavity.base.persistence import whole_file
 from cavity.base.results import counted
-from cavity.cli import readers
-from cavity.cli.fits import check_paths
-from cavity.cli.options import DATA, JOB, THREADS, Option, command
-from cavity.cli.standard_output import say
-from cavity.cli.table import some
+from cavity.cli import input_tables
+from cavity.cli.data_table import list_first
+from cavity.cli.fit_commands import check_paths
+from cavity.cli.options import COMMON_OPTIONS, DATA_HELP, THREADS_OPTION, Option, command
+from cavity.cli.standard_output import print_result
 from cavity.models.clutter.posterior import ClutterPosterior
 from cavity.models.latent_posterior import Predictions, predict_class_probabilities
 from cavity.models.mixed.posterior import MixedGLMPosterior
@@ -29,7 +29,7 @@ from cavity.sources import sources
 LOG_DENSITY = "log_density"
 
 
-DESCRIPTION = (
+PREDICT_HELP = (
     "Under a mixture: responsibilities r1 ... rK and the log density of each row. Under a Gaussian "
     "process, a linear model or a regression: mean and variance of the function, and probabilities of the classes, "
     "p: and the name of each, or the expected target. Under `cavity fit clutter`: the probability that the row is "
@@ -40,16 +40,16 @@ OUTPUT_ENDINGS = (".npy", ".csv", ".parquet")
 
 
 @command(
-    DESCRIPTION,
+    PREDICT_HELP,
     Option("posterior", None, "the .npz file that --output of `cavity fit` wrote"),
-    Option("data", None, DATA.format("faithful") + "; with the columns of the fit"),
+    Option("data", None, DATA_HELP.format("faithful") + "; with the columns of the fit"),
     Option("--columns", "A,B,C", "names or numbers (default those of the fit)"),
     Option("--offset", "COLUMN", "known part of the function (default that of the fit)"),
     Option("--output", "FILE", f"the {' or '.join(OUTPUT_ENDINGS)} file to write", required=True),
-    readers.MISSING_OR_KEPT,
-    readers.TEXT_FILES,
-    THREADS,
-    *JOB,
+    input_tables.MISSING_OR_KEEP_OPTION,
+    input_tables.TEXT_FILE_OPTIONS,
+    THREADS_OPTION,
+    *COMMON_OPTIONS,
 )
 def run(options):
     """Predict block by block; the file appears whole or not at all."""
@@ -57,12 +57,12 @@ def run(options):
     suffix = Path(options.output).suffix
     if suffix not in OUTPUT_ENDINGS:
         raise ValueError(f"--output: {options.output} must be a {' or '.join(OUTPUT_ENDINGS)} file")
-    told = told_by(load(options.posterior), options.posterior)
+    told = predictor_of(load(options.posterior), options.posterior)
     names, total = told.names, 0.0
     with Threads(resolve_n_threads(options.threads)) as threads:
         rows, dropped = open_rows(told, options, threads)
         with whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
-            for found in map_runs(judged, told, [rows], threads, grain=1):
+            for found in map_runs(predict_run, told, [rows], threads, grain=1):
                 write(found)
                 total += float(np.sum(found[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
@@ -72,16 +72,16 @@ def run(options):
     if names[-1] == LOG_DENSITY:
         known["mean_log_density"] = total / rows.n_rows
         lines.append(f"  log density      {total / rows.n_rows:.6f} nats per row")
-    return say(options, lines, lambda: known)
+    return print_result(options, lines, lambda: known)
 
 
-def judged(run, told):
+def predict_run(run, told):
     """A task: what a posterior tells of the rows of a run."""
     return told.of(*run.arrays)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Predictor:
     """What a posterior tells of rows of some width: names of columns, and a function of rows that returns them."""
 
     names: list
@@ -93,21 +93,23 @@ class Told:
     offset: str | bool = False  # whether rows have one behind their columns; its name in the fit, if that is known
 
 
-def told_by(posterior, source):
+def predictor_of(posterior, source):
     """Return what a posterior tells; ValueError for one that does not predict."""
     if hasattr(posterior, "responsibilities"):
-        return mixture(posterior)
+        return mixture_predictor(posterior)
     if isinstance(posterior, MixedGLMPosterior):
         raise ValueError(f"{source} holds a mixed model, whose rows have groups: predict in Python, with its method")
     if isinstance(posterior, Predictions):
-        return latent(posterior)
+        return latent_predictor(posterior)
     if isinstance(posterior, ClutterPosterior):
         width = np.size(posterior.mean)
-        return Told(["p:clutter"], width, lambda x: posterior.clutter_probability(x if width > 1 else x[:, 0])[:, None])
+        return Predictor(
+            ["p:clutter"], width, lambda x: posterior.clutter_probability(x if width > 1 else x[:, 0])[:, None]
+        )
     raise ValueError(f"{source} holds a {type(posterior).__name__}, which says nothing about new rows")
 
 
-def mixture(posterior):
+def mixture_predictor(posterior):
     """Return what a mixture tells."""
     width = posterior.mean.shape[1] if posterior.mean.ndim > 1 else 1
     names = [*(f"r{k + 1}" for k in range(len(posterior.weights))), LOG_DENSITY]
@@ -117,10 +119,10 @@ def mixture(posterior):
         points = rows if posterior.mean.ndim > 1 else rows[:, 0]
         return np.column_stack([posterior.responsibilities(points), posterior.log_density(points)])
 
-    return Told(names, width, of, gaps, readers.GAPS_POSSIBLE, posterior.columns)
+    return Predictor(names, width, of, gaps, input_tables.MISSING_VALUES_HINT, posterior.columns)
 
 
-def latent(posterior):
+def latent_predictor(posterior):
     """Return what a posterior of a function of the columns tells: its moments, and of the target what follows."""
     likelihood = getattr(posterior.model, "likelihood", None)
     width = posterior.n_features
@@ -129,7 +131,7 @@ def latent(posterior):
     logistic = isinstance(posterior, LogisticRegressionPosterior)
     classes = logistic if likelihood is None else bool(likelihood.n_classes)
     offset = (posterior.roles or {}).get("offset", True) if posterior.has_offset else False
-    further = further_columns(posterior, likelihood, classes)
+    further = list_target_columns(posterior, likelihood, classes)
 
     def of(rows):
         X, known = rows[:, :width], {"offset": rows[:, width]} if rows.shape[1] > width else {}
@@ -140,10 +142,10 @@ def latent(posterior):
             return np.column_stack([*moments, predict_class_probabilities(likelihood, lambda: moments)])
         return np.column_stack([*moments, posterior.expected(X, **known)] if further else moments)
 
-    return Told(["mean", "variance", *further], width, of, columns=posterior.columns, offset=offset)
+    return Predictor(["mean", "variance", *further], width, of, columns=posterior.columns, offset=offset)
 
 
-def further_columns(posterior, likelihood, classes):
+def list_target_columns(posterior, likelihood, classes):
     """Return the names of the columns beside the moments: of the classes, or of the target where it has a mean."""
     if classes:
         known = posterior.classes
@@ -169,11 +171,11 @@ def open_rows(told, options, threads):
     if options.missing == "keep" and not told.gaps:
         raise ValueError("--missing keep is for mixtures of diag or spherical covariances")
     gaps = told.gaps and options.missing != "error"
-    X, names, _, notes = readers.read_columns(options, gaps, told.way_out, fitted=told.columns, also=also)
+    X, names, _, notes = input_tables.read_columns(options, gaps, told.way_out, fitted=told.columns, also=also)
     if len(names) != told.width:
         raise ValueError(
-            f"{options.data}: the posterior is of {counted(told.width, 'column')}, got {len(names)} ({some(names)}); "
-            "choose with --columns"
+            f"{options.data}: the posterior has {counted(told.width, 'column')}, got {len(names)} "
+            f"({list_first(names)}); choose with --columns"
         )
     size = sources.rows_per_block(max(X.n_features, len(told.names)))
     rows = sources.open_source(X, options.data, ndim=(2,), block_rows=size)
@@ -182,14 +184,14 @@ def open_rows(told, options, threads):
 
 
 @contextmanager
-def npy_file(file, n_rows, names):
+def write_npy(file, n_rows, names):
     """Give what appends rows to a .npy file."""
     npy.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (n_rows, len(names))})
     yield lambda found: file.write(np.ascontiguousarray(found, dtype="<f8"))
 
 
 @contextmanager
-def csv_file(file, n_rows, names):
+def write_csv(file, n_rows, names):
     """Give what appends rows to a .csv file, names in quotes where they need them, numbers with all their digits."""
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(names)
@@ -198,7 +200,7 @@ def csv_file(file, n_rows, names):
 
 
 @contextmanager
-def parquet_file(file, n_rows, names):
+def write_parquet(file, n_rows, names):
     """Give what appends rows to a .parquet file."""
     try:
         from pyarrow import Table, parquet, schema
@@ -209,4 +211,4 @@ def parquet_file(file, n_rows, names):
         yield lambda found: writer.write_table(Table.from_arrays(list(np.ascontiguousarray(found.T)), schema=form))
 
 
-OUTPUT_WRITERS = dict(zip(OUTPUT_ENDINGS, (npy_file, csv_file, parquet_file), strict=True))
+OUTPUT_WRITERS = dict(zip(OUTPUT_ENDINGS, (write_npy, write_csv, write_parquet), strict=True))

@@ -7,24 +7,24 @@ from cavity import likelihoods
 from cavity.base.rows import observations
 from cavity.models.latent_posterior import integrate_log_density, predict_class_probabilities
 
-MOST_HELD = 256  # sums that are held; then neighbours are added up
-ENOUGH = 50  # rows to judge by
-STRETCHES_SHOWN = 6  # stretches of the stream in the table
-INTERVALS = (0.5, 0.9, 0.95)
-NODES = 200  # parts of equal probability that a distribution is cut into
-MIDDLES = (np.arange(NODES) + 0.5) / NODES
+MAX_STRETCHES_HELD = 256  # sums that are held; then neighbours are added up
+MIN_WEIGHT_TO_JUDGE = 50  # rows to judge by
+MAX_STRETCHES_SHOWN = 6  # stretches of the stream in the table
+INTERVAL_LEVELS = (0.5, 0.9, 0.95)
+NODE_COUNT = 200  # parts of equal probability that a distribution is cut into
+NODE_PROBABILITIES = (np.arange(NODE_COUNT) + 0.5) / NODE_COUNT
 
 
-def _percent(share):
+def _format_percent(share):
     return f"{100 * share:.1f} %"
 
 
-REAL = (
+REAL_SCORES = (
     ("RMSE", lambda square: f"{np.sqrt(square):.6g}"),
     ("log density", lambda mean: f"{mean:.4f}"),
-    *((f"in {100 * p:.0f} %", _percent) for p in INTERVALS),
+    *((f"in {100 * p:.0f} %", _format_percent) for p in INTERVAL_LEVELS),
 )
-CLASSES = (("wrong", _percent), ("expected", _percent), ("log density", lambda mean: f"{mean:.4f}"))
+CLASS_SCORES = (("wrong", _format_percent), ("expected", _format_percent), ("log density", lambda mean: f"{mean:.4f}"))
 
 
 class Scores:
@@ -37,7 +37,7 @@ class Scores:
 
     def __init__(self, likelihood):
         self.likelihood = likelihood
-        self.columns = CLASSES if likelihood.n_classes else REAL
+        self.columns = CLASS_SCORES if likelihood.n_classes else REAL_SCORES
         self._stretches = []  # of batches: first row, last row, weight, sums, inducing points
         self._each = 1  # batches in a stretch, the last one may have fewer
         self._left = 0  # batches that the last stretch can take in
@@ -47,27 +47,27 @@ class Scores:
         weight = np.ones(len(y)) if weights is None else weights
         used = weight > 0
         y = observations(self.likelihood, y, len(y))[used]
-        found = _scores(self.likelihood, y, *(m[used] for m in moments))
+        found = _compute_scores(self.likelihood, y, *(m[used] for m in moments))
         new = [first, first + len(weight) - 1, weight.sum(), weight[used] @ found, n_inducing]
         if self._left:
-            new = _joined(self._stretches.pop(), new)
+            new = _add_stretches(self._stretches.pop(), new)
             self._left -= 1
         else:
             self._left = self._each - 1
         self._stretches.append(new)
-        if len(self._stretches) == MOST_HELD and not self._left:
-            self._stretches = [_joined(*pair) for pair in zip(*[iter(self._stretches)] * 2, strict=True)]
+        if len(self._stretches) == MAX_STRETCHES_HELD and not self._left:
+            self._stretches = [_add_stretches(*pair) for pair in zip(*[iter(self._stretches)] * 2, strict=True)]
             self._each *= 2
 
     def means(self):
         """Return the mean of each column over all rows, or None without any."""
-        total = _joined(*self._stretches) if self._stretches else [0, 0, 0.0]
+        total = _add_stretches(*self._stretches) if self._stretches else [0, 0, 0.0]
         return total[3] / total[2] if total[2] > 0 else None
 
     def surprised(self):
         """Whether far more went wrong than was announced: too few targets inside 95 %, or too many wrong classes."""
         means = self.means()
-        if means is None or sum(s[2] for s in self._stretches) < ENOUGH:
+        if means is None or sum(s[2] for s in self._stretches) < MIN_WEIGHT_TO_JUDGE:
             return False
         return bool(means[0] > 1.25 * means[1] + 0.02 if self.likelihood.n_classes else means[-1] < 0.85)
 
@@ -84,10 +84,10 @@ class Scores:
         if self.means() is None:
             yield "  none: there was one batch; --batch makes them smaller"
             return
-        parts = np.array_split(np.arange(len(stretches)), min(STRETCHES_SHOWN, len(stretches)))
-        rows = [_joined(*(stretches[i] for i in part)) for part in parts]
+        parts = np.array_split(np.arange(len(stretches)), min(MAX_STRETCHES_SHOWN, len(stretches)))
+        rows = [_add_stretches(*(stretches[i] for i in part)) for part in parts]
         rows = [(f"{row[0]}-{row[1]}", row) for row in rows if row[2] > 0]
-        rows = [*rows, ("all", _joined(*stretches))] if len(rows) > 1 else rows
+        rows = [*rows, ("all", _add_stretches(*stretches))] if len(rows) > 1 else rows
         width = max(len("rows"), *(len(name) for name, _ in rows))
         yield f"  {'rows':<{width}}{''.join(f' {name:>12}' for name, _ in self.columns)} {'inducing':>9}"
         for name, (*_, weight, sums, n_inducing) in rows:
@@ -95,13 +95,13 @@ class Scores:
             yield f"  {name:<{width}}{''.join(cells)} {n_inducing:>9}"
 
 
-def _joined(*stretches):
+def _add_stretches(*stretches):
     """The sum of neighbouring stretches."""
     weight, sums = sum(s[2] for s in stretches), sum(s[3] for s in stretches)
     return [stretches[0][0], stretches[-1][1], weight, sums, stretches[-1][4]]
 
 
-def _scores(likelihood, y, mean, variance):
+def _compute_scores(likelihood, y, mean, variance):
     """The scores (n, columns) of observations, given the moments of f."""
     density = integrate_log_density(likelihood, y, mean, variance)
     if likelihood.n_classes:
@@ -113,11 +113,11 @@ def _scores(likelihood, y, mean, variance):
         expected = likelihood.expected(mean, variance)
     except (NotImplementedError, ValueError):  # there is no mean of an observation
         expected = mean
-    apart = np.abs(below(likelihood, y, mean, variance) - 0.5)
-    return np.column_stack([(y - expected) ** 2, density, *(apart <= 0.5 * p for p in INTERVALS)])
+    apart = np.abs(compute_pit(likelihood, y, mean, variance) - 0.5)
+    return np.column_stack([(y - expected) ** 2, density, *(apart <= 0.5 * p for p in INTERVAL_LEVELS)])
 
 
-def below(likelihood, y, mean, variance):
+def compute_pit(likelihood, y, mean, variance):
     """Return the probability that a new observation is below y, half of that of y itself counted in.
 
     Gaussian noise is exact. Other noise, and f for counts, is replaced by the middles of 200 parts of equal
@@ -127,12 +127,14 @@ def below(likelihood, y, mean, variance):
         return special.ndtr((y - mean) / np.sqrt(variance + likelihood.noise_variance))
     sd = np.sqrt(variance)[:, None]
     if isinstance(likelihood, likelihoods.Poisson | likelihoods.NegativeBinomial):
-        f = mean[:, None] + sd * special.ndtri(MIDDLES)
+        f = mean[:, None] + sd * special.ndtri(NODE_PROBABILITIES)
         return np.mean([likelihood.cdf(k[:, None], f) for k in (y, y - 1.0)], axis=(0, 2))
     if isinstance(likelihood, likelihoods.StudentT):
-        noise = likelihood.scale * special.stdtrit(likelihood.degrees_of_freedom, MIDDLES)
+        noise = likelihood.scale * special.stdtrit(likelihood.degrees_of_freedom, NODE_PROBABILITIES)
     else:
-        noise = -likelihood.scale * np.sign(MIDDLES - 0.5) * np.log1p(-2.0 * np.abs(MIDDLES - 0.5))
+        noise = (
+            -likelihood.scale * np.sign(NODE_PROBABILITIES - 0.5) * np.log1p(-2.0 * np.abs(NODE_PROBABILITIES - 0.5))
+        )
     apart = (y - mean)[:, None] - noise
     with np.errstate(over="ignore"):  # f may be known
         return np.mean(special.ndtr(apart / np.maximum(sd, np.finfo(float).tiny)), axis=1)

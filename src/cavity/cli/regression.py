@@ -3,19 +3,33 @@
 from argparse import BooleanOptionalAction
 
 from cavity.base.results import counted
-from cavity.cli import readers, regression_data
-from cavity.cli.fits import collect_typed, end_lines, fit_command, fit_options, summary_lines, timed
-from cavity.cli.options import POSITIVE, Group, Number, Option
+from cavity.cli import input_tables, regression_data
+from cavity.cli.fit_commands import (
+    collect_fit_options,
+    collect_typed,
+    fit_command,
+    report_end,
+    report_summary,
+    time_call,
+)
+from cavity.cli.options import POSITIVE_NUMBER, Number, Option, OptionGroup
 
-PRIOR = Number("--prior-variance", POSITIVE, "V", "of each coefficient (default learnt)")
-NOISE = Number("--noise-variance", POSITIVE, "V", "of the target around the line (default learnt)")
+PRIOR_OPTION = Number("--prior-variance", POSITIVE_NUMBER, "V", "of each coefficient (default learnt)")
+NOISE_OPTION = Number("--noise-variance", POSITIVE_NUMBER, "V", "of the target around the line (default learnt)")
 ARD_HELP = "learn a prior variance for each coefficient, or one for all (default each)"
-ARD = Option("--ard", help=ARD_HELP, action=BooleanOptionalAction)
-STOPPING = {"max_iter": 1000, "tol": 1e-10}
-COLUMNS = regression_data.columns(others=(regression_data.NO_INTERCEPT,))
+ARD_OPTION = Option("--ard", help=ARD_HELP, action=BooleanOptionalAction)
+STOPPING_RULE = {"max_iter": 1000, "tol": 1e-10}
+COLUMN_OPTIONS = regression_data.make_column_options(others=(regression_data.NO_INTERCEPT_OPTION,))
 
 
-@fit_command("motorcycle", "coefficients", COLUMNS, *readers.READING, Group("model", PRIOR, NOISE, ARD), **STOPPING)
+@fit_command(
+    "motorcycle",
+    "coefficients",
+    COLUMN_OPTIONS,
+    *input_tables.READING_OPTIONS,
+    OptionGroup("model", PRIOR_OPTION, NOISE_OPTION, ARD_OPTION),
+    **STOPPING_RULE,
+)
 def linear(options):
     """Fit a linear regression by mean field: its noise and the prior variance of its coefficients are learnt.
 
@@ -23,34 +37,41 @@ def linear(options):
     """
     from cavity.models.regression.linear import LinearRegression
 
-    return fit(options, LinearRegression, "gaussian", PRIOR, NOISE)
+    return fit(options, LinearRegression, "gaussian", PRIOR_OPTION, NOISE_OPTION)
 
 
-@fit_command("pima", "coefficients", COLUMNS, *readers.READING, Group("model", PRIOR, ARD), **STOPPING)
+@fit_command(
+    "pima",
+    "coefficients",
+    COLUMN_OPTIONS,
+    *input_tables.READING_OPTIONS,
+    OptionGroup("model", PRIOR_OPTION, ARD_OPTION),
+    **STOPPING_RULE,
+)
 def logistic(options):
     """Fit a logistic regression by mean field: the prior variance of its coefficients is learnt."""
     from cavity.models.regression.logistic import LogisticRegression
 
-    return fit(options, LogisticRegression, "logit", PRIOR)
+    return fit(options, LogisticRegression, "logit", PRIOR_OPTION)
 
 
 def fit(options, kind, likelihood, *numbers):
     """Fit a model of a class, with those of some numbers that were typed; return what commands return."""
-    problem = regression_data.choose_columns(readers.whole(options), options, likelihood, stored=True)
+    problem = regression_data.choose_columns(input_tables.open_table(options), options, likelihood, stored=True)
     if not options.no_intercept:
         problem = problem.without_constants(", or say --no-intercept")
     problem = problem.with_columns()
     ard = options.prior_variance is None if options.ard is None else options.ard  # columns may have any scale
     settings = {"prior_variance": None} | collect_typed(options, numbers)
     model = kind(**settings, ard=ard, intercept=not options.no_intercept)
-    posterior, seconds = timed(model.fit, problem.X, problem.y, **fit_options(options))
+    posterior, seconds = time_call(model.fit, problem.X, problem.y, **collect_fit_options(options))
     posterior = problem.label(posterior)
     return posterior, report(problem, posterior, seconds), {"title": problem.title}
 
 
 def report(problem, posterior, seconds):
     """Yield the lines of the printed result."""
-    yield from regression_data.heading(problem)
-    yield from summary_lines(posterior)
+    yield from regression_data.report_heading(problem)
+    yield from report_summary(posterior)
     reached = f"  ELBO             {posterior.elbo:.6f} nats, of {counted(posterior.n_samples, 'row')}"
-    yield from end_lines("mean field", posterior, seconds, reached)
+    yield from report_end("mean field", posterior, seconds, reached)

@@ -4,39 +4,39 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.cli.fits import collect_typed
-from cavity.cli.options import KEYWORDS, POSITIVE, Group, Number, Option, flag, typed
-from cavity.cli.table import Columns, coded, complete, some, with_categories
+from cavity.cli.data_table import DataTable, add_categories, drop_incomplete, encode_text, list_first
+from cavity.cli.fit_commands import collect_typed
+from cavity.cli.options import KEYWORD_OF_OPTION, POSITIVE_NUMBER, Number, Option, OptionGroup, format_option, make_flag
 from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
 
-ORDERED = "ordered-probit"
-LIKELIHOODS = tuple(name for name in NAMED if name not in SHARES)
+ORDERED_PROBIT = "ordered-probit"
+LIKELIHOOD_NAMES = tuple(name for name in NAMED if name not in SHARES)
 LIKELIHOOD_HELP = "default probit for a target of two values, else gaussian"
-TARGET = Option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
+TARGET_OPTION = Option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
 FEATURES_HELP = "what to predict it from (default all numeric columns)"
-FEATURES = Option("--features", "A,B,C", FEATURES_HELP, alias=["--x"])
+FEATURES_OPTION = Option("--features", "A,B,C", FEATURES_HELP, alias=["--x"])
 ROW_OPTIONS = (
     Option("--offset", "COLUMN", "added to the linear predictor, for example a log exposure"),
     Option("--weights", "COLUMN", "how often each row counts"),
 )
 CATEGORICAL_HELP = "columns of text to turn into columns of 0 and 1, one for each value but the first"
-CATEGORICAL = Option("--categorical", "A,B", CATEGORICAL_HELP)
-NO_INTERCEPT = flag("--no-intercept", "add no column of ones")
+CATEGORICAL_OPTION = Option("--categorical", "A,B", CATEGORICAL_HELP)
+NO_INTERCEPT_OPTION = make_flag("--no-intercept", "add no column of ones")
 
 
-def columns(*of_rows, others=()):
+def make_column_options(*of_rows, others=()):
     """Return the group of options that say what the columns are."""
-    options = (TARGET, FEATURES, *of_rows, CATEGORICAL, *others)
-    return Group("columns", *options, description="by name, or by number from 1")
+    options = (TARGET_OPTION, FEATURES_OPTION, *of_rows, CATEGORICAL_OPTION, *others)
+    return OptionGroup("columns", *options, description="by name, or by number from 1")
 
 
-def settings(dispersion):
+def make_likelihood_options(dispersion):
     """Return the settings of the likelihoods; the help of the dispersion says what its default is."""
     return (
-        Number("--noise-variance", POSITIVE, "V", "of gaussian (default learnt)"),
-        Number("--scale", POSITIVE, "S", "of student-t and laplace (default learnt)"),
-        Number("--degrees-of-freedom", POSITIVE, "NU", "of student-t (default 4)"),
-        Number("--dispersion", POSITIVE, "R", f"of negative-binomial (default {dispersion})"),
+        Number("--noise-variance", POSITIVE_NUMBER, "V", "of gaussian (default learnt)"),
+        Number("--scale", POSITIVE_NUMBER, "S", "of student-t and laplace (default learnt)"),
+        Number("--degrees-of-freedom", POSITIVE_NUMBER, "NU", "of student-t (default 4)"),
+        Number("--dispersion", POSITIVE_NUMBER, "R", f"of negative-binomial (default {dispersion})"),
     )
 
 
@@ -44,7 +44,7 @@ def settings(dispersion):
 class RegressionTable:
     """What is fitted: the columns that the options choose."""
 
-    table: Columns
+    table: DataTable
     explicit: bool  # whether the features were named
     X: object  # an array, or a Source where rows stay in a file
     names: list
@@ -116,27 +116,27 @@ def likelihood_of(options, likelihood, numbers):
     found, kind = collect_typed(options, numbers), named(likelihood)
     for name in found:
         if name not in kind.parameters:
-            raise ValueError(f"{typed(name)} has no meaning for --likelihood {likelihood}")
+            raise ValueError(f"{format_option(name)} has no meaning for --likelihood {likelihood}")
     return replace(kind, **found)
 
 
-def default_likelihood(table, options, classes=None):
+def choose_likelihood(table, options, classes=None):
     """Return probit for a target of two values (or classes, if they are known), else gaussian.
 
     Two rows of numbers, as a small first batch of a stream may have, are no classes.
     """
     if classes is not None:
-        return "probit" if len(classes) == 2 else ORDERED
+        return "probit" if len(classes) == 2 else ORDERED_PROBIT
     target = target_of(table, options)
     if table.is_text(target):
-        kinds = [each for each in coded(table.text(target))[0].tolist() if each]
+        kinds = [each for each in encode_text(table.text(target))[0].tolist() if each]
     else:
         values = table.matrix([target])[:, 0]
         kinds = np.unique(values[~np.isnan(values)]).tolist()
     if len(kinds) != 2 and table.is_text(target):
         raise ValueError(
-            f"{table.source}: column {target!r} has {len(kinds)} classes ({some(kinds)}); if they have an "
-            f"order, say --likelihood {ORDERED}"
+            f"{table.source}: column {target!r} has {len(kinds)} classes ({list_first(kinds)}); if they have an "
+            f"order, say --likelihood {ORDERED_PROBIT}"
         )
     return "probit" if len(kinds) == 2 and (len(table) > 2 or table.is_text(target)) else "gaussian"
 
@@ -147,7 +147,7 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
     `classes` are those of the target, if they are known; else they are its values in sorted order. `fitted` are the
     columns of a fit that goes on. With `stored`, rows of X of more than one block stay where they are.
     """
-    table, left = with_categories(table, options.categorical, fitted)
+    table, left = add_categories(table, options.categorical, fitted)
     target = target_of(table, options)
     typed_names = {role: getattr(options, role, None) for role in ("offset", "weights", "trials")}
     names = {role: table.select([name])[0] for role, name in typed_names.items() if name is not None}
@@ -157,23 +157,25 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
             f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
         )
     features, notes = table.chosen(options.features, "--features", {*others})
-    table, dropped = complete(table, [target, *features, *names.values()], options)
-    if likelihood in (*BINARY, ORDERED):
+    table, dropped = drop_incomplete(table, [target, *features, *names.values()], options)
+    if likelihood in (*BINARY, ORDERED_PROBIT):
         y, classes = classes_of(table, target, likelihood in BINARY, classes)
     else:
         y, classes = table.numbers(target), ()
     if likelihood in COUNTS:
-        check(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
+        check_column(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
     if likelihood in SHARES:
         if "trials" not in names:
             raise ValueError(f"--likelihood {likelihood} needs --trials, the column of the numbers of trials")
         y = np.column_stack([y, table.numbers(names["trials"])])
-        check(table, target, (y[:, 0] >= 0) & (y[:, 0] <= y[:, 1]), "successes are from 0 to the number of trials")
+        check_column(
+            table, target, (y[:, 0] >= 0) & (y[:, 0] <= y[:, 1]), "successes are from 0 to the number of trials"
+        )
     elif "trials" in names:
         raise ValueError(f"--trials has no meaning for --likelihood {likelihood}")
     offset, weights = (table.numbers(names[role]) if role in names else None for role in ("offset", "weights"))
     if weights is not None:
-        check(table, names["weights"], weights >= 0, "--weights needs numbers that are not negative")
+        check_column(table, names["weights"], weights >= 0, "--weights needs numbers that are not negative")
     low, high = table.ranges(features)
     X = table.of(features) if stored and len(table) > table.of(features).block_rows else table.matrix(features)
     return RegressionTable(
@@ -187,7 +189,8 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
         offset=offset,
         weights=weights,
         notes=[*notes, *left, *dropped],
-        roles={"y": target} | {KEYWORDS.get(role, role): name for role, name in names.items() if role != "trials"},
+        roles={"y": target}
+        | {KEYWORD_OF_OPTION.get(role, role): name for role, name in names.items() if role != "trials"},
         likelihood=likelihood,
         varied=low < high,
     )
@@ -204,10 +207,10 @@ def target_of(table, options):
     raise ValueError(f"{table.source}: choose the column to predict with --target; there is {table.listed}")
 
 
-def kinds_of(table, target):
+def list_classes(table, target):
     """Return the different values of a target, numbers or text, in sorted order, and for each row the index of its."""
     if table.is_text(target):
-        kinds, y = coded(table.text(target))
+        kinds, y = encode_text(table.text(target))
         return kinds.tolist(), y
     kinds, y = np.unique(table.numbers(target), return_inverse=True)
     return [f"{kind:g}" for kind in kinds], y
@@ -215,7 +218,7 @@ def kinds_of(table, target):
 
 def classes_of(table, target, binary, known=None):
     """Return a target of two values (or several) as 0, 1, ... in sorted (or the known) order, and what these are."""
-    kinds, y = kinds_of(table, target)
+    kinds, y = list_classes(table, target)
     if known is not None:
         for k, kind in enumerate(kinds):
             if kind not in known:
@@ -225,12 +228,12 @@ def classes_of(table, target, binary, known=None):
     if binary and len(kinds) != 2:
         raise ValueError(
             f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "
-            f"has {len(kinds)} ({some(kinds)}); for counts and real numbers choose another --likelihood"
+            f"has {len(kinds)} ({list_first(kinds)}); for counts and real numbers choose another --likelihood"
         )
     return y.astype(np.float64), tuple(kinds)
 
 
-def check(table, column, good, wanted):
+def check_column(table, column, good, wanted):
     """Raise ValueError at the first row of the column that is not good."""
     if not good.all():
         row = int(np.argmin(good))
@@ -238,7 +241,7 @@ def check(table, column, good, wanted):
         raise ValueError(f"{table.source}, {table.place(row)}: column {column!r} is {value:g}, but {wanted}")
 
 
-def heading(problem, rows=None, counts=None):
+def report_heading(problem, rows=None, counts=None):
     """Yield the first lines of a printed result: the rows and their classes, counted here if that was not done."""
     yield f"{problem.title}: {rows or f'{len(problem.y)} rows'}, target {problem.target}"
     counts = [int(np.sum(problem.y == label)) for label in range(len(problem.classes))] if counts is None else counts
@@ -251,17 +254,17 @@ def heading(problem, rows=None, counts=None):
         yield f"  left out         {', '.join(problem.notes)}"
 
 
-def leave_one_out(posterior, problem, instead=None):
+def report_leave_one_out(posterior, problem, instead=None):
     """Yield how well each row is predicted from the others; where nobody knows, `instead` or why."""
     try:
         loo = posterior.loo_log_density
     except ValueError as error:  # a cavity without a row is improper, for example
         yield f"  leave-one-out    {instead or error}"
     else:
-        yield from score_lines("leave-one-out", loo, problem)
+        yield from report_scores("leave-one-out", loo, problem)
 
 
-def score_lines(words, density, problem):
+def report_scores(words, density, problem):
     """Yield how well rows are predicted that were not seen: from the log density of each (N,)."""
     y, classes, weights = problem.y, problem.classes, problem.weights
     weight = np.ones(len(y)) if weights is None else weights

@@ -9,50 +9,77 @@ from cavity import likelihoods
 from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED
 from cavity.base.results import counted
-from cavity.cli import gaussian_processes, readers, regression_data
-from cavity.cli.fits import collect_typed, elapsed, fit_command, fit_options, format_numbers
-from cavity.cli.gaussian_processes import MEANS, STARTS
-from cavity.cli.options import BELOW_1, COUNT, FINITE, FROM_0_TO_1, INDEX, INSIDE, NONNEGATIVE, Group, Number, Option
+from cavity.cli import gaussian_processes, input_tables, regression_data
+from cavity.cli.data_table import add_categories, categories_of, drop_incomplete, list_first, reorder_as_fit
+from cavity.cli.fit_commands import collect_fit_options, collect_typed, fit_command, format_numbers, format_seconds
+from cavity.cli.gaussian_processes import MEAN_FUNCTIONS, START_OPTIONS
+from cavity.cli.options import (
+    BELOW_1,
+    BETWEEN_0_AND_1,
+    FINITE_NUMBER,
+    FROM_0,
+    FROM_0_TO_1,
+    FROM_1,
+    NONNEGATIVE_NUMBER,
+    Number,
+    Option,
+    OptionGroup,
+)
 from cavity.cli.prequential import Scores
-from cavity.cli.standard_output import complain, progress
-from cavity.cli.table import categories_of, complete, in_order_of, some, with_categories
+from cavity.cli.standard_output import print_error, show_progress
 from cavity.likelihoods.named import REAL, named
 
-BATCH = 1000
-FEWEST = 10  # rows in a first batch to learn from
-SAVE_EVERY = 60.0  # seconds
-DRAWN_ROWS = 4000  # most rows in the picture
-MEAN = (
+DEFAULT_BATCH_ROWS = 1000
+MIN_ROWS_TO_LEARN = 10  # rows in a first batch to learn from
+SECONDS_BETWEEN_SAVES = 60.0  # seconds
+MAX_ROWS_DRAWN = 4000  # most rows in the picture
+MEAN_HELP = (
     "zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
     "as in --mean=-3,0.2 (default constant, for classes zero)"
 )
-SPARSITY = (
-    Number("--inducing", COUNT, "M", "most inducing points (default 200)"),
-    Number("--tolerance", NONNEGATIVE, "T", "nats a row below which none is added (default 1e-3)"),
+SPARSITY_OPTIONS = (
+    Number("--inducing", FROM_1, "M", "most inducing points (default 200)"),
+    Number("--tolerance", NONNEGATIVE_NUMBER, "T", "nats a row below which none is added (default 1e-3)"),
     Number("--jitter", BELOW_1, "J", "relative nugget of inducing points (default 1e-8)"),
     Number("--alpha", FROM_0_TO_1, "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
 )
-MODEL = (Number("--mean", FINITE, "M", MEAN, several=True, words=MEANS), *STARTS, *SPARSITY)
-STREAM_OPTIONS = (
-    Number("--batch", COUNT, "N", f"rows in a batch (default {BATCH})", BATCH),
-    Number("--first", COUNT, "N", "rows in the first one, which settings are learnt from (default --batch)"),
-    Number("--skip", INDEX, "N", "rows at the beginning to leave out", 0),
-    Number("--forget", INSIDE, "F", "multiply what is known by F in (0, 1) before each further batch"),
+MODEL_OPTIONS = (
+    Number("--mean", FINITE_NUMBER, "M", MEAN_HELP, several=True, words=MEAN_FUNCTIONS),
+    *START_OPTIONS,
+    *SPARSITY_OPTIONS,
 )
-SETTLED = ("likelihood", "covariance", *(number.name for number in MODEL), "first")  # what a saved state has already
+STREAM_OPTIONS = (
+    Number("--batch", FROM_1, "N", f"rows in a batch (default {DEFAULT_BATCH_ROWS})", DEFAULT_BATCH_ROWS),
+    Number("--first", FROM_1, "N", "rows in the first one, which settings are learnt from (default --batch)"),
+    Number("--skip", FROM_0, "N", "rows at the beginning to leave out", 0),
+    Number("--forget", BETWEEN_0_AND_1, "F", "multiply what is known by F in (0, 1) before each further batch"),
+)
+FIXED_BY_STATE = (
+    "likelihood",
+    "covariance",
+    *(number.name for number in MODEL_OPTIONS),
+    "first",
+)  # what a saved state has already
 CLASSES_HELP = "values of a target with classes, in their order (default those of the first batch, sorted)"
-CLASSES = Option("--classes", "A,B", CLASSES_HELP)
+CLASSES_OPTION = Option("--classes", "A,B", CLASSES_HELP)
 LIKELIHOOD_HELP = "default probit for a first batch with two values of the target, else gaussian"
-RESUME = Option("--resume", "STATE", "go on with a state that --output saved; it may be replaced")
+RESUME_OPTION = Option("--resume", "STATE", "go on with a state that --output saved; it may be replaced")
 LEARN_HELP = "the covariance and the noise from the first batch, from every one, or not at all (default first)"
-LEARN = Option("--learn", ("first", "always", "never"), LEARN_HELP, "first")
-COLUMNS = regression_data.columns(*regression_data.ROW_OPTIONS, others=(CLASSES,))
-GP_OPTIONS = Group("model", *gaussian_processes.model_options(LIKELIHOOD_HELP, without=("white",)), *MODEL)
+LEARN_OPTION = Option("--learn", ("first", "always", "never"), LEARN_HELP, "first")
+COLUMN_OPTIONS = regression_data.make_column_options(*regression_data.ROW_OPTIONS, others=(CLASSES_OPTION,))
+GP_OPTIONS = OptionGroup(
+    "model", *gaussian_processes.make_model_options(LIKELIHOOD_HELP, without=("white",)), *MODEL_OPTIONS
+)
 PLOT_CONTENT = "the function with its inducing points, of more than two columns along each of them"
-FIT_OPTIONS = (COLUMNS, GP_OPTIONS, *readers.TABLE, Group("stream", *STREAM_OPTIONS, RESUME))
+FIT_OPTIONS = (
+    COLUMN_OPTIONS,
+    GP_OPTIONS,
+    *input_tables.TABLE_OPTIONS,
+    OptionGroup("stream", *STREAM_OPTIONS, RESUME_OPTION),
+)
 
 
-@fit_command("co2, banana", PLOT_CONTENT, *FIT_OPTIONS, max_iter=200, tol=1e-8, fit=[LEARN])
+@fit_command("co2, banana", PLOT_CONTENT, *FIT_OPTIONS, max_iter=200, tol=1e-8, fit=[LEARN_OPTION])
 def fit(options):
     """Fit a sparse Gaussian process to a table in batches, in the order of its rows and in constant memory.
 
@@ -60,14 +87,14 @@ def fit(options):
     learnt from starts scaled to the first batch.
     """
     gaussian_processes.check_plot(options)
-    settled = next((name for name in SETTLED if getattr(options, name) is not None), None)
+    settled = next((name for name in FIXED_BY_STATE if getattr(options, name) is not None), None)
     if options.resume is not None and settled is not None:
         raise ValueError(f"--resume goes on with the model that was saved; leave out --{settled.replace('_', '-')}")
     stream = Stream(options)
     started = time.perf_counter()
     try:
-        with progress(options) as show:
-            for table, share in readers.batches(options, options.batch, options.skip, options.first):
+        with show_progress(options) as show:
+            for table, share in input_tables.read_batches(options, options.batch, options.skip, options.first):
                 stream.take(table)
                 stream.save_sometimes()
                 show(share, stream.words())
@@ -85,7 +112,7 @@ class Stream:
 
     def __init__(self, options):
         self.options = options
-        self.state = None if options.resume is None else resumed(options.resume)
+        self.state = None if options.resume is None else load_state(options.resume)
         self.kind = options.likelihood if self.state is None else name_of(self.state.model.likelihood)
         self.classes = classes_of(options, self.state)
         self.learn = True  # what `fit` and `update` learn, if anything
@@ -101,7 +128,7 @@ class Stream:
 
     def take(self, table):
         """Predict and absorb a batch; if it fails, the state is what it was before."""
-        self.problem = gaussian_processes.scaled(self._rows(table))
+        self.problem = gaussian_processes.add_scales(self._rows(table))
         state = self._begin() if self.state is None else self._next(self.state.copy())
         self._keep()
         counts = self.n_rows + len(self.problem.y), self.n_batches + 1, self.unconverged + (state.status != CONVERGED)
@@ -115,12 +142,14 @@ class Stream:
         if self.problem is None:
             options.target = regression_data.target_of(table, options)
             if fitted is not None:
-                known, _ = with_categories(table, options.categorical, fitted)
+                known, _ = add_categories(table, options.categorical, fitted)
                 names = fitted if options.features is None else known.chosen(options.features, "--features")[0]
-                options.features = in_order_of(fitted, names)
-            self.kind = self.kind or regression_data.default_likelihood(table, options, self.classes)
-        if self.classes is None and self.kind in (*regression_data.BINARY, regression_data.ORDERED):
-            kinds, _ = regression_data.kinds_of(complete(table, [options.target], options)[0], options.target)
+                options.features = reorder_as_fit(fitted, names)
+            self.kind = self.kind or regression_data.choose_likelihood(table, options, self.classes)
+        if self.classes is None and self.kind in (*regression_data.BINARY, regression_data.ORDERED_PROBIT):
+            kinds, _ = regression_data.list_classes(
+                drop_incomplete(table, [options.target], options)[0], options.target
+            )
             if len(kinds) < 2:
                 raise ValueError(
                     f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
@@ -130,7 +159,7 @@ class Stream:
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
                 f"--resume: {options.resume} is of {counted(self.state.n_features, 'column')}, got {len(rows.names)} "
-                f"({some(rows.names)}); choose with --features"
+                f"({list_first(rows.names)}); choose with --features"
             )
         options.features, self.classes = rows.names, rows.classes or None
         return rows
@@ -141,7 +170,7 @@ class Stream:
         from cavity.models.streaming_gp.state import rename
 
         options, problem = self.options, self.problem
-        if options.learn != "never" and len(problem.y) < FEWEST:
+        if options.learn != "never" and len(problem.y) < MIN_ROWS_TO_LEARN:
             raise ValueError(
                 f"{options.data}: the first batch has {counted(len(problem.y), 'row')}, too few to learn from; say "
                 "--first 200, for example, or --learn never"
@@ -149,10 +178,10 @@ class Stream:
         likelihood, fixed = gaussian_processes.likelihood_of(problem, options, dispersion=1.0)
         mean, self.mean = mean_of(problem, options)
         covariance = gaussian_processes.covariance_of(problem, options)
-        model = StreamingGP(covariance, likelihood, mean=mean, **collect_typed(options, SPARSITY))
+        model = StreamingGP(covariance, likelihood, mean=mean, **collect_typed(options, SPARSITY_OPTIONS))
         self.learn = "covariance" if fixed else True
         self.learnt = options.learn != "never" and self.learn
-        state = model.fit(**problem.data(), learn=self.learnt, **fit_options(options) | {"progress": False})
+        state = model.fit(**problem.data(), learn=self.learnt, **collect_fit_options(options) | {"progress": False})
         rename(state, tuple(problem.names), self.classes, problem.roles)
         self.scores = Scores(state.model.likelihood)
         return state
@@ -182,7 +211,7 @@ class Stream:
             return
         mine = (self.n_rows + np.arange(len(y))) % self._stride == 0
         self.drawn.append(np.column_stack([self.problem.X[mine], y[mine]]))
-        while sum(map(len, self.drawn)) > DRAWN_ROWS:
+        while sum(map(len, self.drawn)) > MAX_ROWS_DRAWN:
             self.drawn = [np.concatenate(self.drawn)[::2]]
             self._stride *= 2
 
@@ -192,7 +221,7 @@ class Stream:
 
     def save_sometimes(self):
         """Save the state if that was long ago."""
-        if self.options.output is not None and time.monotonic() - self._saved >= SAVE_EVERY:
+        if self.options.output is not None and time.monotonic() - self._saved >= SECONDS_BETWEEN_SAVES:
             self.state.save(self.options.output)
             self._saved = time.monotonic()
 
@@ -207,7 +236,7 @@ class Stream:
         if error.args and isinstance(error.args[0], str):
             error.args = (f"{error}; {words}",)
         else:
-            complain(words)
+            print_error(words)
 
     def picture(self):
         """What is drawn."""
@@ -224,7 +253,7 @@ def classes_of(options, state):
     return given if known is None else known
 
 
-def resumed(path):
+def load_state(path):
     """The state in a file."""
     from cavity.models.saved import load
     from cavity.models.streaming_gp.state import StreamingGPState, rename
@@ -240,7 +269,7 @@ def resumed(path):
 
 def name_of(likelihood):
     """The name of a likelihood on the command line."""
-    name = next((name for name in regression_data.LIKELIHOODS if type(likelihood) is type(named(name))), None)
+    name = next((name for name in regression_data.LIKELIHOOD_NAMES if type(likelihood) is type(named(name))), None)
     if name is None:
         raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
     return name
@@ -274,8 +303,8 @@ def report(stream, seconds):
     """Yield the lines of the printed result."""
     state, problem, options = stream.state, stream.problem, stream.options
     rows = f"{stream.n_rows} rows in {counted(stream.n_batches, 'batch')}"
-    yield from regression_data.heading(problem, rows, stream.counts)
-    yield from gaussian_processes.model_lines(problem, state.model, stream.mean, stream.learnt)
+    yield from regression_data.report_heading(problem, rows, stream.counts)
+    yield from gaussian_processes.report_model(problem, state.model, stream.mean, stream.learnt)
     yield "state"
     if state.n_samples != stream.n_rows:
         yield f"  rows             {state.n_samples} in all"
@@ -298,4 +327,4 @@ def report(stream, seconds):
     done = "converged" if not stream.unconverged else f"NOT CONVERGED in {counted(stream.unconverged, 'batch')}"
     exact = isinstance(state.model.likelihood, likelihoods.Gaussian)
     method = ("VFE" if state.model.alpha == 0 else f"power {state.model.alpha:g}") if exact else "EP"
-    yield f"  {method:<16} {done}, {elapsed(seconds)}, {stream.n_rows / seconds:.0f} rows a second"
+    yield f"  {method:<16} {done}, {format_seconds(seconds)}, {stream.n_rows / seconds:.0f} rows a second"

@@ -5,30 +5,39 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.cli import readers
-from cavity.cli.fits import ascent_lines, ascent_options, collect_typed, fit_command, timed
-from cavity.cli.options import ASCENT_OPTIONS, COUNT, POSITIVE, Group, Number, Option, flag
-from cavity.cli.table import complete, digits
+from cavity.cli import input_tables
+from cavity.cli.data_table import drop_incomplete, format_digits
+from cavity.cli.fit_commands import collect_ascent_options, collect_typed, fit_command, report_ascent, time_call
+from cavity.cli.options import ASCENT_OPTIONS, FROM_1, POSITIVE_NUMBER, Number, Option, OptionGroup, make_flag
 from cavity.jobs.job import Job
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
 
 VARIANCE_OPTIONS = (
-    Number("--noise-variance", POSITIVE, "V", "around the component means (default learnt)"),
-    Number("--prior-variance", POSITIVE, "V", "of the component means (default learnt)"),
+    Number("--noise-variance", POSITIVE_NUMBER, "V", "around the component means (default learnt)"),
+    Number("--prior-variance", POSITIVE_NUMBER, "V", "of the component means (default learnt)"),
 )
-MOST_TRIED = 10  # components tried if their number is not given
-SAME = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
-SEARCH = 200  # most passes while several numbers are compared: empty components take thousands to vanish
-COMPONENTS = Number("--components", COUNT, "K", "number of components (default: chosen by ELBO)")
-EQUAL_WEIGHTS = flag("--equal-weights", "all components equally probable (default learnt)")
-COLUMN = Option("--column", "NAME", "column name or number", action="append")
-MODEL = Group("model", COMPONENTS, *VARIANCE_OPTIONS, EQUAL_WEIGHTS)
+MAX_COMPONENTS_TRIED = 10  # components tried if their number is not given
+ELBO_TIE_NATS = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
+MAX_SEARCH_PASSES = 200  # most passes while several numbers are compared: empty components take thousands to vanish
+COMPONENTS_OPTION = Number("--components", FROM_1, "K", "number of components (default: chosen by ELBO)")
+EQUAL_WEIGHTS_OPTION = make_flag("--equal-weights", "all components equally probable (default learnt)")
+COLUMN_OPTION = Option("--column", "NAME", "column name or number", action="append")
+MODEL_OPTIONS = OptionGroup("model", COMPONENTS_OPTION, *VARIANCE_OPTIONS, EQUAL_WEIGHTS_OPTION)
 PLOT_CONTENT = "histogram, components, responsibilities and ELBO"
 
 
-@fit_command("galaxies", PLOT_CONTENT, COLUMN, *readers.READING, MODEL, max_iter=2000, tol=1e-10, fit=ASCENT_OPTIONS)
+@fit_command(
+    "galaxies",
+    PLOT_CONTENT,
+    COLUMN_OPTION,
+    *input_tables.READING_OPTIONS,
+    MODEL_OPTIONS,
+    max_iter=2000,
+    tol=1e-10,
+    fit=ASCENT_OPTIONS,
+)
 def fit(options):
     """Fit a mixture of Gaussians of equal variance by mean field.
 
@@ -36,12 +45,12 @@ def fit(options):
     ELBO wins.
     """
     y, title, label, unit = read(options)
-    ascent_options(options)  # checked before the data are read through
+    collect_ascent_options(options)  # checked before the data are read through
     source = sources.open_source(y, "the data")
     with Threads(resolve_n_threads(options.threads)) as threads:
         mean = source.summary(threads)[2]  # and a check of all numbers
     sample = source.sample()
-    (best, tried), seconds = timed(search, y, mean, sample, options)
+    (best, tried), seconds = time_call(search, y, mean, sample, options)
     name = f"{label or 'value'} [{unit}]" if unit else label or "value"
     drawn = {"X": sample, "names": [name], "title": title, "trace": True}
     return replace(best, columns=None if label is None else (label,)), report(title, tried, best, unit, seconds), drawn
@@ -49,13 +58,13 @@ def fit(options):
 
 def read(options):
     """Return the column as a Source (N,), and words about the data: title, name of the column or None, unit."""
-    table = readers.whole(options)
+    table = input_tables.open_table(options)
     names = table.select(options.column)
     if len(names) > 1:
         raise ValueError(f"{options.data}: choose one column with --column, got {', '.join(names)}")
     has_name = table.rows.names is not None or options.column
     if options.missing == "drop":
-        table, _ = complete(table, names, options)
+        table, _ = drop_incomplete(table, names, options)
     table.ranges(names)
     title = table.about.get("title", Path(options.data).name)
     return table.of(names).column(0), title, names[0] if has_name else None, table.about.get("unit", "")
@@ -63,7 +72,7 @@ def read(options):
 
 def search(y, mean, sample, options):
     """Return the best posterior and, by number of components, all that were tried; None where the noise vanished."""
-    settings = ascent_options(options)
+    settings = collect_ascent_options(options)
 
     def fitted(k, max_iter, job):
         return model_of(k, mean, sample, options).fit(y, **settings | {"max_iter": max_iter, "callback": job})
@@ -72,33 +81,33 @@ def search(y, mean, sample, options):
         best = fitted(options.components, options.max_iter, None)
         return best, {options.components: best}
     watched = {name: settings.pop(name) for name in ("progress", "checkpoint", "checkpoint_every") if name in settings}
-    model = model_of(MOST_TRIED, mean, sample, options)
+    model = model_of(MAX_COMPONENTS_TRIED, mean, sample, options)
     with (
         Job.checked(**watched) as job,
         job.open_checkpoint(model, {"y": y}, options=settings, weights=options.equal_weights),
     ):
-        return best_of(fitted, options.max_iter, job)
+        return choose_best(fitted, options.max_iter, job)
 
 
-def best_of(fitted, max_iter, job):
+def choose_best(fitted, max_iter, job):
     """Return the best posterior of some numbers of components, and all that were tried."""
     tried = {}
-    for k in range(1, MOST_TRIED + 1):
+    for k in range(1, MAX_COMPONENTS_TRIED + 1):
         try:
-            tried[k] = fitted(k, min(SEARCH, max_iter), job.stage(f"K = {k}"))
+            tried[k] = fitted(k, min(MAX_SEARCH_PASSES, max_iter), job.stage(f"K = {k}"))
         except ArithmeticError as error:
             tried[k], reason = None, error
-    ranked = {k: posterior for k, posterior in tried.items() if posterior is not None and not merged(posterior)}
+    ranked = {k: posterior for k, posterior in tried.items() if posterior is not None and not is_merged(posterior)}
     if not ranked:
         raise reason
     highest = max(posterior.elbo for posterior in ranked.values())
-    chosen = next(k for k, posterior in ranked.items() if posterior.elbo >= highest - SAME)
-    if not tried[chosen].converged and max_iter > SEARCH:
+    chosen = next(k for k, posterior in ranked.items() if posterior.elbo >= highest - ELBO_TIE_NATS)
+    if not tried[chosen].converged and max_iter > MAX_SEARCH_PASSES:
         tried[chosen] = fitted(chosen, max_iter, job.stage(f"K = {chosen} to the end"))
     return tried[chosen], tried
 
 
-def merged(posterior):
+def is_merged(posterior):
     """Whether a learnt prior variance has fallen so far that all components are one, better fitted as one."""
     learnt = "prior_variance" in posterior.model.learn
     return learnt and posterior.prior_variance < posterior.noise_variance / posterior.n_samples
@@ -121,25 +130,25 @@ def report(title, tried, best, unit, seconds):
     if len(tried) > 1:
         yield "number of components"
         for k, posterior in tried.items():
-            yield f"  {k:<4} {verdict(posterior, best)}"
+            yield f"  {k:<4} {describe_result(posterior, best)}"
     yield "model"
     for name in ("noise_variance", "prior_variance"):
         kind = "learnt" if name in best.model.learn else "given"
         yield f"  {name:<16} {getattr(best, name):.6g}  ({kind})"
-    yield f"  {'prior_mean':<16} {digits(best.model.prior_mean, np.sqrt(best.noise_variance))}"
+    yield f"  {'prior_mean':<16} {format_digits(best.model.prior_mean, np.sqrt(best.noise_variance))}"
     yield f"components (mean and its sd{f' in {unit}' if unit else ''}, weight, expected points)"
     for k in np.argsort(best.mean):
         sd = np.sqrt(best.variance[k])
-        yield f"  {digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
-    yield from ascent_lines(best, tried.values(), seconds)
+        yield f"  {format_digits(best.mean[k], sd):>12} +- {sd:<10.3g} {best.weights[k]:8.4f} {best.counts[k]:12.2f}"
+    yield from report_ascent(best, tried.values(), seconds)
 
 
-def verdict(posterior, best):
+def describe_result(posterior, best):
     """Return what came of a number of components."""
     if posterior is None:
         return "the noise variance falls to zero: as many components as different values"
     state = "" if posterior.converged else f"  ({posterior.status})"
     mark = "  <- chosen" if posterior is best else ""
-    if len(posterior.mean) > 1 and merged(posterior):
+    if len(posterior.mean) > 1 and is_merged(posterior):
         mark += "  (all components at one place)"
     return f"ELBO {posterior.elbo:.4f}{state}{mark}"

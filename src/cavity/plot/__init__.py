@@ -2,11 +2,11 @@
 
 from cavity.plot.calibration import CalibrationDisplay, PITDisplay
 from cavity.plot.effects import EffectDisplay, MapDisplay
-from cavity.plot.fits import SelectionDisplay, TraceDisplay
 from cavity.plot.intervals import IntervalDisplay
 from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay
+from cavity.plot.traces import SelectionDisplay, TraceDisplay
 
 __all__ = [
     "CalibrationDisplay",

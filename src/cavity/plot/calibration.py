@@ -11,10 +11,10 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import predictive
 from cavity.models.latent_posterior import integrate_log_density
-from cavity.plot.display import SIGNAL, Display, Names, Words, legend, observed, rows_of
+from cavity.plot.display import SIGNAL_COLOR, Display, Labels, Names, add_legend, encode_observed, open_rows
 
-ALIKE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
-FOOT = 0.2  # height of the strip below a reliability diagram that shows how many rows there are
+LOO_TOLERANCE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
+COUNT_STRIP_HEIGHT = 0.2  # height of the strip below a reliability diagram that shows how many rows there are
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -105,7 +105,7 @@ class CalibrationDisplay(Display):
         """
         if getattr(posterior, "_likelihood", None) is None or not posterior._likelihood.n_classes:
             raise arrays.wrong("posterior", "must be of a target with classes; PITDisplay is for numbers", TypeError)
-        words = Words.of(posterior, 0, (), target, classes)
+        words = Labels.of(posterior, 0, (), target, classes)
         count, how = len(words.classes), "predicted"
         if X is None:
             if count > 2:
@@ -113,12 +113,12 @@ class CalibrationDisplay(Display):
             if y is None and not hasattr(posterior, "_rows"):
                 raise arrays.wrong("y", "must be given: the posterior keeps no observations")
             y = posterior._rows.y if y is None else y
-            y, density, how = observed(posterior, y), posterior.loo_log_density, "leave-one-out"
+            y, density, how = encode_observed(posterior, y), posterior.loo_log_density, "leave-one-out"
             if len(y) != len(density):
                 raise arrays.wrong("y", f"must be of the {len(density)} rows of the fit, got {len(y)}")
             probability = np.where(y == 1, np.exp(density), -np.expm1(density))
         else:
-            X, y = rows_of(posterior, X, y, needs=True)
+            X, y = open_rows(posterior, X, y, needs=True)
             probability = posterior.predict_proba(X, offset=offset)
             if count == 2:
                 probability = probability[:, 1]
@@ -165,7 +165,7 @@ class CalibrationDisplay(Display):
         ValueError, TypeError
             For numbers that are no probabilities, and for y other than 0 and 1.
         """
-        y, probability = checked_pair(y, probability, "probability")
+        y, probability = check_pair(y, probability, "probability")
         if not np.all((y == 0) | (y == 1)):
             raise arrays.wrong("y", "must be 1 where the event was seen and 0 elsewhere")
         if np.nanmin(probability) < 0 or np.nanmax(probability) > 1:
@@ -192,16 +192,16 @@ class CalibrationDisplay(Display):
 
     def _draw(self, axes):
         axes.plot([0, 1], [0, 1], color="gray", lw=0.8, ls=":")
-        bars, foot = FOOT / 2 * self.count / self.count.max(), -0.04 - FOOT
+        bars, foot = COUNT_STRIP_HEIGHT / 2 * self.count / self.count.max(), -0.04 - COUNT_STRIP_HEIGHT
         axes.bar(self.probability, bars, 0.03, bottom=foot, color="gray", alpha=0.45, label="number of rows")
         for place, height, count in zip(self.probability, bars, self.count, strict=True):
             axes.text(place, foot + height, str(count), fontsize="x-small", color="0.3", ha="center", va="bottom")
         label = "± 2 sd of chance"
-        axes.vlines(self.probability, self.low, self.high, color=SIGNAL, alpha=0.3, lw=6, label=label)
-        axes.plot(self.probability, self.share, "o-", color=SIGNAL, lw=0.8, label="share of rows")
+        axes.vlines(self.probability, self.low, self.high, color=SIGNAL_COLOR, alpha=0.3, lw=6, label=label)
+        axes.plot(self.probability, self.share, "o-", color=SIGNAL_COLOR, lw=0.8, label="share of rows")
         axes.set(xlim=(-0.03, 1.03), ylim=(foot, 1.04), yticks=np.linspace(0, 1, 6))
         axes.set(xlabel=f"{self.how} probability of {self.label}", ylabel="observed share of rows")
-        legend(axes)
+        add_legend(axes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -296,9 +296,9 @@ class PITDisplay(Display):
         if likelihood is None or likelihood.n_classes or likelihood.takes_trials or not hasattr(posterior, "predict"):
             raise arrays.wrong("posterior", "must be of numbers; CalibrationDisplay is for classes", TypeError)
         loo = X is None if loo is None else arrays.flag(loo, "loo")
-        X, y = rows_of(posterior, X, y, needs=True)
-        moments = left_out(posterior, y, X, offset) if loo else posterior.predict(X, offset=offset)
-        lower, upper = pit(likelihood, y, *moments)
+        X, y = open_rows(posterior, X, y, needs=True)
+        moments = compute_loo_moments(posterior, y, X, offset) if loo else posterior.predict(X, offset=offset)
+        lower, upper = compute_pit(likelihood, y, *moments)
         how = "leave-one-out" if loo else "predicted"
         return cls._of(lower, upper, n_bins, how).plot(ax=ax, title=title)
 
@@ -346,16 +346,16 @@ class PITDisplay(Display):
 
     def _draw(self, axes):
         width = np.diff(self.edges)
-        axes.bar(self.edges[:-1], self.density, width, align="edge", color=SIGNAL, alpha=0.6, edgecolor="white")
+        axes.bar(self.edges[:-1], self.density, width, align="edge", color=SIGNAL_COLOR, alpha=0.6, edgecolor="white")
         noise = 2.0 * np.sqrt((1.0 - width[0]) / (width[0] * self.n_rows))
         axes.axhline(1.0, color="black", lw=1.0, ls=":")
         axes.axhspan(max(0.0, 1.0 - noise), 1.0 + noise, color="gray", alpha=0.25, lw=0, label="± 2 sd of chance")
         axes.set(xlim=(0, 1), ylim=(0, 1.15 * max(self.density.max(), 1.0 + noise)), ylabel="density (1: calibrated)")
         axes.set_xlabel(f"{self.how} probability of values up to the observed one")
-        legend(axes)
+        add_legend(axes)
 
 
-def checked_pair(y, other, name):
+def check_pair(y, other, name):
     """Return two arrays of real numbers; ValueError unless they are vectors of one length."""
     y, other = arrays.real_array(y, "y"), arrays.real_array(other, name)
     if y.ndim != 1 or y.shape != other.shape:
@@ -373,7 +373,7 @@ def loo_or_none(posterior):
         return None
 
 
-def left_out(posterior, y, X=None, offset=None):
+def compute_loo_moments(posterior, y, X=None, offset=None):
     """Return the moments of f of every row given all others: the marginal without the row's site.
 
     ValueError where these are not what the leave-one-out densities of the fit are of, as with weights of rows.
@@ -387,27 +387,27 @@ def left_out(posterior, y, X=None, offset=None):
     with np.errstate(divide="ignore", invalid="ignore"):
         mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho
         found = integrate_log_density(posterior._likelihood, y, mean, variance) if np.all(rho > 0) else np.nan
-    if not np.allclose(found, density, rtol=ALIKE, atol=ALIKE):
+    if not np.allclose(found, density, rtol=LOO_TOLERANCE, atol=LOO_TOLERANCE):
         words = "leave-one-out predictions are drawn of rows as they were fitted, without weights, offsets or noise"
         raise ValueError(f"{words} of their own: loo_log_density has what is known of others")
     return mean, variance
 
 
-def pit(likelihood, y, mean, variance):
+def compute_pit(likelihood, y, mean, variance):
     """Return the probabilities of values below, and up to, each observation; they differ for counts only."""
     at = [y - 1.0, y] if likelihood.discrete else [y]
     each = [predictive.expectation(lambda f, i, at=v: likelihood.cdf(at[i, None], f), mean, variance) for v in at]
     return each[0], each[-1]
 
 
-def surprising(posterior, level):
+def find_surprising(posterior, level):
     """Return which rows of the fit of numbers are outside the central interval that the others predict, or None."""
     likelihood = posterior._likelihood
     if likelihood.n_classes or likelihood.takes_trials or loo_or_none(posterior) is None:
         return None
     try:
         y = posterior._rows.y
-        lower, upper = pit(likelihood, y, *left_out(posterior, y))
+        lower, upper = compute_pit(likelihood, y, *compute_loo_moments(posterior, y))
     except (NotImplementedError, ValueError):  # a likelihood without cdf; rows with weights, or noise of their own
         return None
     return (upper < 0.5 - 0.5 * level) | (lower > 0.5 + 0.5 * level)

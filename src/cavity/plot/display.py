@@ -27,9 +27,17 @@ except ImportError as error:
 
 __all__ = ["Axes", "Figure", "FigureCanvasBase", "MaxNLocator", "colormaps"]  # imported here and nowhere else
 
-COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1")  # told apart by the colour blind
-SIGNAL, CLUTTER = COLORS[0], COLORS[5]
-TINY = np.finfo(float).tiny
+COLOR_CYCLE = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#8c6bb1",
+)  # told apart by the colour blind
+SIGNAL_COLOR, CLUTTER_COLOR = COLOR_CYCLE[0], COLOR_CYCLE[5]
+SMALLEST_FLOAT = np.finfo(float).tiny
 
 
 class Display(Public):
@@ -54,7 +62,7 @@ class Display(Public):
         Display
             This one, with `ax_` and `figure_`.
         """
-        (self.ax_,) = panels(ax, 1, size=self.size)
+        (self.ax_,) = make_panels(ax, 1, size=self.size)
         self.figure_ = self.ax_.get_figure()
         self._draw(self.ax_)
         if title is not None:
@@ -65,7 +73,7 @@ class Display(Public):
         raise NotImplementedError
 
 
-def panels(ax, count, across=1, size=(6.4, 4.4), figure=None):
+def make_panels(ax, count, across=1, size=(6.4, 4.4), figure=None):
     """Return `count` Axes: those that are given, checked, or those of a figure, by default a new one of pyplot."""
     if ax is None:
         down = -(-count // across)
@@ -90,12 +98,12 @@ def panels(ax, count, across=1, size=(6.4, 4.4), figure=None):
     return given
 
 
-def wrong_posterior(posterior, wanted):
+def posterior_error(posterior, wanted):
     """Return the TypeError of a posterior that a picture cannot draw, which says what is wanted in its place."""
     return arrays.wrong("posterior", f"must be {wanted}, got {type(posterior).__name__}", TypeError)
 
 
-def column_names(posterior, count, names=None):
+def resolve_names(posterior, count, names=None):
     """Return what the columns are called, with `names` by these."""
     names = coefficient_names(posterior.columns, count) if names is None else tuple(map(str, names))
     if len(names) != count:
@@ -104,7 +112,7 @@ def column_names(posterior, count, names=None):
 
 
 @dataclass(frozen=True)
-class Words:
+class Labels:
     """What columns, the target and its classes are called in a picture."""
 
     names: tuple[str, ...]
@@ -114,7 +122,7 @@ class Words:
     @classmethod
     def of(cls, posterior, count, names=None, target=None, classes=None):
         """Return those of a posterior of so many columns, or others that are given."""
-        names = column_names(posterior, count, names)
+        names = resolve_names(posterior, count, names)
         if target is None:
             known = (getattr(posterior, "roles", None) or {}).get("y", "y")
             target = known if isinstance(known, str) else ", ".join(known)
@@ -139,7 +147,7 @@ class Words:
             axes.set_ylabel(self.target)
 
 
-def rows_of(posterior, X, y, needs=False):
+def open_rows(posterior, X, y, needs=False):
     """Return rows as an array (n, D) and their y in numbers, each None where there is none.
 
     A process has those of its fit; a state its inducing points, without y.
@@ -157,13 +165,13 @@ def rows_of(posterior, X, y, needs=False):
     if needs and y is None:
         raise arrays.wrong("y", "must be given: the posterior keeps no observations")
     if y is not None:
-        y = observed(posterior, y)
+        y = encode_observed(posterior, y)
         if len(y) != len(X):
             raise arrays.wrong("y", f"must have one observation for each of the {len(X)} rows of X, got {len(y)}")
     return X, y
 
 
-def observed(posterior, y):
+def encode_observed(posterior, y):
     """Return observations as numbers that can be drawn: 0, 1, ... of classes, shares of successes in trials."""
     likelihood = posterior._likelihood
     y = arrays.real_array(recoded(y, likelihood, getattr(posterior, "classes", None)), "y")
@@ -172,7 +180,7 @@ def observed(posterior, y):
     return np.maximum(y, 0.0) if likelihood.n_classes == 2 else y  # -1 is class 0
 
 
-def column_index(column, names, posterior):
+def find_column(column, names, posterior):
     """Return the number of a column by its name in the picture or in the fit, or by its number."""
     if isinstance(column, str):
         known = names if column in names else coefficient_names(posterior.columns, len(names))
@@ -183,18 +191,18 @@ def column_index(column, names, posterior):
     return index
 
 
-def grid(sample, count=801):
+def make_grid(sample, count=801):
     """Return points across the data and a little beyond."""
     margin = 0.05 * (np.ptp(sample) or 1.0)
     return np.linspace(sample.min() - margin, sample.max() + margin, count)
 
 
-def class_colors(count):
+def choose_class_colors(count):
     """Return a colour for each class."""
-    return [SIGNAL, CLUTTER] if count == 2 else list(colormaps["viridis"](np.linspace(0.0, 0.9, count)))
+    return [SIGNAL_COLOR, CLUTTER_COLOR] if count == 2 else list(colormaps["viridis"](np.linspace(0.0, 0.9, count)))
 
 
-def outlined(text):
+def outline_text(text):
     """Give a text a white outline, so that it can be read over anything."""
     text.set_path_effects([withStroke(linewidth=4, foreground="white")])
 
@@ -204,7 +212,7 @@ def add_title(axes, title):
     axes.set_title("\n".join(filter(None, [title, axes.get_title()])), fontsize="medium")
 
 
-def legend(axes):
+def add_legend(axes):
     """Draw the legend of a panel below it, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:

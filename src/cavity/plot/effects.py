@@ -13,12 +13,18 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.models.latent_posterior import predict_class_probabilities
 from cavity.plot import display
-from cavity.plot.calibration import surprising
+from cavity.plot.calibration import find_surprising
 
-DENSE, CROWD = 450, 1500  # rows that are drawn as smaller dots, and below the curve and its bands
-POINTS = 20000  # most rows drawn
-MESH = 100  # points along each side of a map
-ALONG, SPARSE = 801, 8  # points along a column; every so manieth has its interval of new observations computed
+MIN_ROWS_SMALL_DOTS, MIN_ROWS_BEHIND = (
+    450,
+    1500,
+)  # rows that are drawn as smaller dots, and below the curve and its bands
+MAX_ROWS_DRAWN = 20000  # most rows drawn
+MAP_SIDE_POINTS = 100  # points along each side of a map
+CURVE_POINTS, QUANTILE_STRIDE = (
+    801,
+    8,
+)  # points along a column; every so manieth has its interval of new observations computed
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -69,7 +75,7 @@ class EffectDisplay(display.Display):
     ('time [ms]', 8)
     """
 
-    words: display.Words
+    words: display.Labels
     column: int
     place: FloatArray
     expected: FloatArray
@@ -139,17 +145,17 @@ class EffectDisplay(display.Display):
         """
         level = arrays.number(level, "level", low=0, high=1)
         own = X is None
-        X, y, words = described_rows(posterior, X, y, names, target, classes)
+        X, y, words = open_labelled_rows(posterior, X, y, names, target, classes)
         if column is None and X.shape[1] > 1:
             raise arrays.wrong("column", f"must be a name or a number below {X.shape[1]}, got None")
-        d = display.column_index(0 if column is None else column, words.names, posterior)
+        d = display.find_column(0 if column is None else column, words.names, posterior)
         others = np.median(X, axis=0)
-        place = display.grid(X[:, d], ALONG)
-        points = np.tile(others, (ALONG, 1))
+        place = display.make_grid(X[:, d], CURVE_POINTS)
+        points = np.tile(others, (CURVE_POINTS, 1))
         points[:, d] = place
-        expected, low, high = expected_band(posterior, points, level)
-        sparse = slice(None, None, 1 if isinstance(posterior._likelihood, likelihoods.Gaussian) else SPARSE)
-        ends = interval_of_new(posterior, points[sparse], level) or (None, None)
+        expected, low, high = predict_band(posterior, points, level)
+        sparse = slice(None, None, 1 if isinstance(posterior._likelihood, likelihoods.Gaussian) else QUANTILE_STRIDE)
+        ends = predict_interval(posterior, points[sparse], level) or (None, None)
         alone = X.shape[1] == 1 and y is not None and not posterior.has_offset
         inducing = getattr(posterior, "inducing", None)
         return cls(
@@ -166,7 +172,7 @@ class EffectDisplay(display.Display):
             level=level,
             x=X[:, 0] if alone else None,
             y=y if alone else None,
-            surprising=surprising(posterior, level) if alone and own else None,
+            surprising=find_surprising(posterior, level) if alone and own else None,
             inducing=None if inducing is None else inducing[:, d],
         ).plot(ax=ax, title=title)
 
@@ -175,36 +181,36 @@ class EffectDisplay(display.Display):
         if self.low_new is not None:
             look = dict(color="gray", alpha=0.2, lw=0, label=f"{share} of new observations")
             axes.fill_between(self.place_new, self.low_new, self.high_new, **look)
-        look = dict(color=display.SIGNAL, alpha=0.3, lw=0, label=f"{share} interval of the function")
+        look = dict(color=display.SIGNAL_COLOR, alpha=0.3, lw=0, label=f"{share} interval of the function")
         axes.fill_between(self.place, self.low, self.high, **look)
-        axes.plot(self.place, self.expected, color=display.SIGNAL, lw=1.6, label="expected")
+        axes.plot(self.place, self.expected, color=display.SIGNAL_COLOR, lw=1.6, label="expected")
         if self.y is not None:
             self._points(axes)
         if self.inducing is not None:
             foot = np.full(len(self.inducing), 0.015)
             label = f"{len(self.inducing)} inducing points"
-            look = dict(ms=8, color=display.CLUTTER, label=label, transform=axes.get_xaxis_transform())
+            look = dict(ms=8, color=display.CLUTTER_COLOR, label=label, transform=axes.get_xaxis_transform())
             axes.plot(self.inducing, foot, "|", **look)
         axes.set_xlim(self.place[0], self.place[-1])
         self.words.label(axes)
         axes.set_xlabel(self.words.names[self.column])
-        display.legend(axes)
+        display.add_legend(axes)
 
     def _points(self, axes):
         x, y, classes = self.x, self.y, self.words.classes
         seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
-        colors = display.class_colors(len(classes)) if classes else ["black"]
-        look = dict(ms=4.0 if len(y) < DENSE else 2.0, mew=0, alpha=0.6)
-        if len(y) > CROWD:  # the curve and its bands stand above so many
-            step = -(-len(y) // POINTS)
+        colors = display.choose_class_colors(len(classes)) if classes else ["black"]
+        look = dict(ms=4.0 if len(y) < MIN_ROWS_SMALL_DOTS else 2.0, mew=0, alpha=0.6)
+        if len(y) > MIN_ROWS_BEHIND:  # the curve and its bands stand above so many
+            step = -(-len(y) // MAX_ROWS_DRAWN)
             x, y, seen = x[::step], y[::step], seen[::step]
-            look |= dict(alpha=max(0.15, CROWD / len(y) / 2), zorder=0.9, rasterized=True)
+            look |= dict(alpha=max(0.15, MIN_ROWS_BEHIND / len(y) / 2), zorder=0.9, rasterized=True)
         for k, color in enumerate(colors):
             label = f"{self.words.target} = {classes[k]}" if classes else "data"
             axes.plot(x[seen == k], y[seen == k], "o", color=color, label=label, **look)
         if self.surprising is not None and self.surprising.any():
             label = f"outside the {100 * self.level:.3g} % that the others predict"
-            look = dict(ms=9, mew=1.1, mfc="none", mec=display.CLUTTER, label=label)
+            look = dict(ms=9, mew=1.1, mfc="none", mec=display.CLUTTER_COLOR, label=label)
             axes.plot(self.x[self.surprising], self.y[self.surprising], "o", **look)
         if not classes:  # gross outliers of the band's own tails do not stretch it
             ends = y[np.isfinite(y)] if self.low_new is None else np.concatenate([self.low_new, self.high_new])
@@ -256,7 +262,7 @@ class MapDisplay(display.Display):
     """
 
     size: ClassVar[tuple[float, float]] = (6.4, 5.0)
-    words: display.Words
+    words: display.Labels
     columns: tuple[int, int]
     sides: tuple[FloatArray, FloatArray]
     values: FloatArray
@@ -319,22 +325,22 @@ class MapDisplay(display.Display):
             Unless there are two columns, and for rows that do not fit, or a posterior that keeps none.
         """
         arrays.choice(kind, "kind", ("expected", "sd"))
-        X, y, words = described_rows(posterior, X, y, names, target, classes)
-        a, b = _two_columns(columns, words.names, posterior)
+        X, y, words = open_labelled_rows(posterior, X, y, names, target, classes)
+        a, b = choose_two_columns(columns, words.names, posterior)
         others = np.median(X, axis=0)
-        sides = display.grid(X[:, a], MESH), display.grid(X[:, b], MESH)
-        points = np.tile(others, (MESH * MESH, 1))
+        sides = display.make_grid(X[:, a], MAP_SIDE_POINTS), display.make_grid(X[:, b], MAP_SIDE_POINTS)
+        points = np.tile(others, (MAP_SIDE_POINTS * MAP_SIDE_POINTS, 1))
         points[:, [a, b]] = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
         if kind == "sd":
             found = np.sqrt(posterior.predict(points, offset=0)[1])
         else:
-            found = expected_band(posterior, points, 0.95)[0]
+            found = predict_band(posterior, points, 0.95)[0]
         inducing = getattr(posterior, "inducing", None)
         return cls(
             words=words,
             columns=(a, b),
             sides=sides,
-            values=found.reshape(MESH, MESH),
+            values=found.reshape(MAP_SIDE_POINTS, MAP_SIDE_POINTS),
             kind=kind,
             others=others,
             points=X[:, [a, b]],
@@ -343,11 +349,11 @@ class MapDisplay(display.Display):
         ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
-        dense, classes = len(self.points) >= DENSE, self.words.classes
+        dense, classes = len(self.points) >= MIN_ROWS_SMALL_DOTS, self.words.classes
         if self.kind == "sd":
             drawn, label = axes.contourf(*self.sides, self.values, 12, cmap="magma"), "sd of the function"
             look = dict(ms=1.5 if dense else 3, mfc="none", mec="white", mew=0.3 if dense else 0.6)
-            axes.plot(*self.points.T, "o", rasterized=len(self.points) > POINTS, **look)
+            axes.plot(*self.points.T, "o", rasterized=len(self.points) > MAX_ROWS_DRAWN, **look)
         elif classes:
             drawn, label = self._classes(axes), self.words.expected()
         else:
@@ -356,7 +362,7 @@ class MapDisplay(display.Display):
             drawn, label = axes.contourf(*self.sides, self.values, 15, **look), self.words.expected()
             if self.y is not None:
                 edge = dict(s=8 if dense else 18, edgecolors="white", linewidths=0.3 if dense else 0.5)
-                axes.scatter(*self.points.T, c=self.y, rasterized=len(self.points) > POINTS, **edge, **look)
+                axes.scatter(*self.points.T, c=self.y, rasterized=len(self.points) > MAX_ROWS_DRAWN, **edge, **look)
                 label += " (points: observed)"
         bar = axes.get_figure().colorbar(drawn, ax=axes, label=label)
         if classes and len(classes) > 2 and self.kind == "expected":
@@ -366,7 +372,7 @@ class MapDisplay(display.Display):
             axes.plot(*self.inducing.T, "X", ms=7, mew=0.7, color="black", mec="white", label=label)
         xlabel, ylabel = (self.words.names[d] for d in self.columns)
         axes.set(xlim=self.sides[0][[0, -1]], ylim=self.sides[1][[0, -1]], xlabel=xlabel, ylabel=ylabel)
-        display.legend(axes)
+        display.add_legend(axes)
 
     def _classes(self, axes):
         """Draw the probability of the second of two classes, or the expected one of several, and the rows of each."""
@@ -379,26 +385,26 @@ class MapDisplay(display.Display):
             lines = axes.contour(*self.sides, values, shown, colors="black", linewidths=1.2) if shown else None
             if lines:
                 axes.clabel(lines, fmt="%.1f", fontsize="x-small")
-        size, edge = (5.0, 0.5) if len(self.points) < DENSE else (3.5, 0.3)
-        for k, color in enumerate(display.class_colors(len(classes)) if self.y is not None else ()):
+        size, edge = (5.0, 0.5) if len(self.points) < MIN_ROWS_SMALL_DOTS else (3.5, 0.3)
+        for k, color in enumerate(display.choose_class_colors(len(classes)) if self.y is not None else ()):
             look = dict(ms=size, mec="white" if two else "black", mew=edge, alpha=0.9, color=color)
             label = f"{self.words.target} = {classes[k]}"
             axes.plot(*self.points[self.y == k].T, "so^Dv"[k % 5], label=label, ls="none", **look)
         return drawn
 
 
-def described_rows(posterior, X, y, names=None, target=None, classes=None, needs=False):
+def open_labelled_rows(posterior, X, y, names=None, target=None, classes=None, needs=False):
     """Return rows, their y and their words; TypeError for a posterior that cannot predict rows of columns alone."""
     if not hasattr(posterior, "predict") or not hasattr(posterior, "_likelihood"):
-        raise display.wrong_posterior(posterior, "one that predicts observations from columns")
+        raise display.posterior_error(posterior, "one that predicts observations from columns")
     if hasattr(posterior, "effect_names"):
         words = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
         raise arrays.wrong("posterior", words, TypeError)
-    X, y = display.rows_of(posterior, X, y, needs)
-    return X, y, display.Words.of(posterior, X.shape[1], names, target, classes)
+    X, y = display.open_rows(posterior, X, y, needs)
+    return X, y, display.Labels.of(posterior, X.shape[1], names, target, classes)
 
 
-def _two_columns(columns, names, posterior):
+def choose_two_columns(columns, names, posterior):
     """Return the numbers of two different columns."""
     if len(names) < 2:
         raise ValueError(f"a map needs two columns, but X has one ({names[0]}): EffectDisplay draws along it")
@@ -408,18 +414,18 @@ def _two_columns(columns, names, posterior):
         chosen = (0, 1) if columns is None else () if isinstance(columns, str) else tuple(columns)
     except TypeError:
         chosen = ()
-    found = [display.column_index(each, names, posterior) for each in chosen]
+    found = [display.find_column(each, names, posterior) for each in chosen]
     if len(found) != 2 or found[0] == found[1]:
         raise arrays.wrong("columns", f"must be two different columns, got {columns!r}")
     return found
 
 
-def expected_band(posterior, points, level):
+def predict_band(posterior, points, level):
     """Return what is expected of the target at points, and its ends where f is at the ends of its interval."""
-    return observed_band(posterior._likelihood, *posterior.predict(points, offset=0), level)
+    return compute_band(posterior._likelihood, *posterior.predict(points, offset=0), level)
 
 
-def observed_band(likelihood, mean, variance, level):
+def compute_band(likelihood, mean, variance, level):
     """Return the expected target and the ends of its band, from moments of f."""
     reach = -ndtri(0.5 - 0.5 * level) * np.sqrt(variance)
     expected = likelihood.expected
@@ -435,7 +441,7 @@ def observed_band(likelihood, mean, variance, level):
         return mean, mean - reach, mean + reach
 
 
-def interval_of_new(posterior, points, level):
+def predict_interval(posterior, points, level):
     """Return the ends of the central interval of new observations at points, or None."""
     likelihood = posterior._likelihood
     if likelihood.n_classes or likelihood.takes_trials:
@@ -450,11 +456,11 @@ def interval_of_new(posterior, points, level):
         return None
 
 
-def order_of_change(posterior, X):
+def order_columns_by_change(posterior, X):
     """Return the numbers of the columns, first those along which what is expected changes most."""
     middle, change = np.median(X, axis=0), []
     for d in range(X.shape[1]):
-        points = np.tile(middle, (ALONG // SPARSE, 1))
+        points = np.tile(middle, (CURVE_POINTS // QUANTILE_STRIDE, 1))
         points[:, d] = np.linspace(*np.quantile(X[:, d], (0.01, 0.99)), len(points))
-        change.append(np.ptp(expected_band(posterior, points, 0.95)[0]))
+        change.append(np.ptp(predict_band(posterior, points, 0.95)[0]))
     return np.argsort(-np.array(change), kind="stable")

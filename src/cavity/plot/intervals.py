@@ -9,15 +9,15 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.types import FloatArray
-from cavity.plot.display import SIGNAL, Display, MaxNLocator, wrong_posterior
+from cavity.plot.display import SIGNAL_COLOR, Display, MaxNLocator, posterior_error
 
-INTERCEPT = "intercept"  # what formulas and added columns of ones call it
-NAMED = 40  # most numbers that have their names beside them
+INTERCEPT_NAME = "intercept"  # what formulas and added columns of ones call it
+MAX_NAMES = 40  # most numbers that have their names beside them
 
 
 def size_of(count):
     """Return width and height of a figure of so many intervals, in inches."""
-    return 6.0, max(2.4, 1.4 + 0.24 * min(count, NAMED))
+    return 6.0, max(2.4, 1.4 + 0.24 * min(count, MAX_NAMES))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -65,7 +65,7 @@ class IntervalDisplay(Display):
         term: str | None = None,
         column: str | None = None,
         level: float = 0.95,
-        most: int = NAMED,
+        most: int = MAX_NAMES,
         intercept: bool = False,
         ax: Any = None,
         title: str | None = None,
@@ -107,15 +107,15 @@ class IntervalDisplay(Display):
             raise arrays.wrong("column", "says which effects of a term are drawn: give term as well")
         marginals = getattr(posterior, "_marginals", None)
         if marginals is None:
-            raise wrong_posterior(posterior, "one with a summary of numbers")
+            raise posterior_error(posterior, "one with a summary of numbers")
         table = summary.summarized("", marginals(), level)
         names, (mean, sd, low, high, *_) = table.names, table.columns.values()
         shown, heading = np.arange(len(names)), ""
-        if not intercept and INTERCEPT in names and len(names) > 1:
-            at = names.index(INTERCEPT)
+        if not intercept and INTERCEPT_NAME in names and len(names) > 1:
+            at = names.index(INTERCEPT_NAME)
             told = [summary.number(each[at], sd[at]) for each in (mean, low, high)]
             shown = np.delete(shown, at)
-            heading = f"{INTERCEPT} {told[0]}, from {told[1]} to {told[2]}"
+            heading = f"{INTERCEPT_NAME} {told[0]}, from {told[1]} to {told[2]}"
         most, total = arrays.integer(most, "most", low=1), len(shown)
         if total > most:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -155,10 +155,10 @@ class IntervalDisplay(Display):
         return size_of(len(self.mean))
 
     def _draw(self, axes):
-        place, many = np.arange(len(self.mean)), len(self.mean) > NAMED
+        place, many = np.arange(len(self.mean)), len(self.mean) > MAX_NAMES
         holds_zero = (self.low <= 0) & (self.high >= 0)
         axes.axvline(0.0, color="gray", lw=0.8, ls=":")
-        for group, color in ((~holds_zero, SIGNAL), (holds_zero, "gray")):
+        for group, color in ((~holds_zero, SIGNAL_COLOR), (holds_zero, "gray")):
             ends = place[group], self.low[group], self.high[group]
             axes.hlines(*ends, color=color, lw=0.4 if many else 1.5)
             axes.plot(self.mean[group], place[group], ".", ms=2 if many else 9, color=color)

@@ -12,17 +12,27 @@ from cavity.base import arrays
 from cavity.base.special import log_gamma_ratio
 from cavity.base.types import Data, FloatArray
 from cavity.models.mixture.moves import OCCUPIED
-from cavity.plot.display import COLORS, TINY, Display, Names, colormaps, column_names, legend, outlined, wrong_posterior
+from cavity.plot.display import (
+    COLOR_CYCLE,
+    SMALLEST_FLOAT,
+    Display,
+    Names,
+    add_legend,
+    colormaps,
+    outline_text,
+    posterior_error,
+    resolve_names,
+)
 from cavity.sources import sources
 from cavity.sources.dataset import Dataset
 
-GRAY = (0.6, 0.6, 0.6)
-POINTS = 20000  # most points drawn
-LEAST_WEIGHT = 1e-3  # of a component that is drawn
-NAMED = 3  # columns named on the axis of a direction
-LONGEST = 16  # letters of their names
-TAIL, MARGIN = 0.005, 0.3  # axes go beyond the quantiles of the points by up to this share of their range
-PEAKS = 100  # most components drawn with points of their own
+HIDDEN_COLOR = (0.6, 0.6, 0.6)
+MAX_ROWS_DRAWN = 20000  # most points drawn
+MIN_WEIGHT_DRAWN = 1e-3  # of a component that is drawn
+MAX_NAMES_IN_LABEL = 3  # columns named on the axis of a direction
+MAX_NAME_LETTERS = 16  # letters of their names
+TAIL_SHARE, MARGIN_SHARE = 0.005, 0.3  # axes go beyond the quantiles of the points by up to this share of their range
+MAX_PEAKS = 100  # most components drawn with points of their own
 UNIT_CIRCLE = np.stack([wave(np.linspace(0.0, 2.0 * np.pi, 200)) for wave in (np.cos, np.sin)])
 
 
@@ -100,28 +110,30 @@ class DensityDisplay(Display):
         ValueError, TypeError
             For posteriors of more columns, and data that do not fit.
         """
-        if dimension(posterior) != 1:
-            words = f"must be of one column, got {dimension(posterior)}: MixtureDisplay and OutlierDisplay draw several"
+        if count_columns(posterior) != 1:
+            words = (
+                f"must be of one column, got {count_columns(posterior)}: MixtureDisplay and OutlierDisplay draw several"
+            )
             raise arrays.wrong("posterior", words)
-        mean, variance, weights, spread, density = _line(posterior)
-        sample, place, points, name = _along(posterior, X, mean, spread, names)
+        mean, variance, weights, spread, density = describe_components(posterior)
+        sample, place, points, name = sample_along(posterior, X, mean, spread, names)
         return cls(
             place=place,
             density=np.exp(posterior.log_density(points)),
             parts=weights * density(place),
             mean=mean,
             sd=np.sqrt(variance),
-            shown=_counts(posterior) >= OCCUPIED,  # the mean of one without data is where the prior says, anywhere
+            shown=counts_of(posterior) >= OCCUPIED,  # the mean of one without data is where the prior says, anywhere
             sample=sample,
             name=name,
         ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         if self.sample is not None:
-            bins = _bins(self.sample, self.place, len(self.mean))
+            bins = _choose_bins(self.sample, self.place, len(self.mean))
             axes.hist(self.sample, bins=bins, density=True, color="gray", alpha=0.35, label="data")
         axes.plot(self.place, self.density, color="black", lw=1.4, label="predictive density")
-        for k, color in enumerate(line_colors(self.mean)):
+        for k, color in enumerate(choose_line_colors(self.mean)):
             label = f"mean{'s' if len(self.mean) > 1 else ''} ± 2 sd" if k == np.argmax(self.shown) else None
             if self.parts.size:
                 axes.plot(self.place, self.parts[:, k], color=color, lw=1.2)
@@ -129,7 +141,7 @@ class DensityDisplay(Display):
                 ends = self.mean[k] - 2 * self.sd[k], self.mean[k] + 2 * self.sd[k]
                 axes.axvspan(*ends, color=color, alpha=0.3, lw=0, label=label)
         axes.set(xlabel=self.name, ylabel="density", xlim=self.place[[0, -1]])
-        legend(axes)
+        add_legend(axes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -197,15 +209,15 @@ class ResponsibilityDisplay(Display):
         ValueError, TypeError
             For posteriors of more columns or other models, and data that do not fit.
         """
-        if not hasattr(posterior, "responsibilities") or dimension(posterior) != 1:
+        if not hasattr(posterior, "responsibilities") or count_columns(posterior) != 1:
             raise arrays.wrong("posterior", "must be of a mixture of one column; MixtureDisplay draws several")
-        mean, _, _, spread, _ = _line(posterior)
-        _, place, points, name = _along(posterior, X, mean, spread, names)
+        mean, _, _, spread, _ = describe_components(posterior)
+        _, place, points, name = sample_along(posterior, X, mean, spread, names)
         shares = posterior.responsibilities(points)
         return cls(place=place, responsibilities=shares, mean=mean, name=name).plot(ax=ax, title=title)
 
     def _draw(self, axes):
-        order, colors = np.argsort(self.mean), line_colors(self.mean)
+        order, colors = np.argsort(self.mean), choose_line_colors(self.mean)
         shares = self.responsibilities[:, order].T
         axes.stackplot(self.place, shares, colors=[colors[k] for k in order], alpha=0.8)
         axes.set(ylim=(0, 1), xlim=self.place[[0, -1]], ylabel="responsibilities", xlabel=self.name)
@@ -290,25 +302,25 @@ class MixtureDisplay(Display):
             For posteriors of one column or of other models, and data that do not fit.
         """
         if not hasattr(posterior, "component_covariances"):
-            raise wrong_posterior(posterior, "a GaussianMixturePosterior")
-        if dimension(posterior) < 2:
+            raise posterior_error(posterior, "a GaussianMixturePosterior")
+        if count_columns(posterior) < 2:
             raise arrays.wrong("posterior", "must be of two columns or more: DensityDisplay draws one")
-        names = column_names(posterior, dimension(posterior), names)
-        directions, labels = _directions(posterior, names)
-        sample = None if X is None else sample_of(posterior, X)
+        names = resolve_names(posterior, count_columns(posterior), names)
+        directions, labels = _choose_directions(posterior, names)
+        sample = None if X is None else sample_rows(posterior, X)
         return cls(
             axes=directions,
             labels=list(labels),
             mean=posterior.mean @ directions,
             covariance=directions.T @ posterior.component_covariances() @ directions,
-            shown=_visible(posterior),
+            shown=find_visible(posterior),
             points=None if sample is None else sample @ directions,
             responsibilities=None if sample is None else posterior.responsibilities(sample),
         ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         around = self.mean[self.shown] if self.shown.any() else self.mean
-        colors, outer = _colors(self.shown), [around.mean(axis=0)]
+        colors, outer = _choose_colors(self.shown), [around.mean(axis=0)]
         if self.points is not None:
             mixed = np.clip(self.responsibilities @ colors, 0.0, 1.0)
             n = len(self.points)
@@ -321,9 +333,9 @@ class MixtureDisplay(Display):
             for sd, style in ((1, "-"), (2, "--")):
                 axes.plot(*(mean[:, None] + sd * (root @ UNIT_CIRCLE)), style, color=0.75 * colors[k], lw=1.3)
             look = dict(color=0.6 * colors[k], weight="bold", ha="center", va="center", clip_on=True)
-            outlined(axes.text(*mean, str(k + 1), **look))
+            outline_text(axes.text(*mean, str(k + 1), **look))
         outer = np.array(outer)
-        limits = _limits(outer if self.points is None else self.points, outer)
+        limits = _choose_limits(outer if self.points is None else self.points, outer)
         axes.set(xlim=limits[0], ylim=limits[1])
         for set_label, label in zip((axes.set_xlabel, axes.set_ylabel), self.labels, strict=True):
             set_label(label, fontsize="medium" if "\n" not in label else "small")
@@ -340,7 +352,7 @@ class MixtureDisplay(Display):
             yield f"{empty} component{'s' if empty > 1 else ''} without points"
 
 
-def dimension(posterior):
+def count_columns(posterior):
     """Return the number of columns that a mixture or a clutter model is of."""
     mean = np.asarray(posterior.mean)
     if hasattr(posterior, "clutter_probability"):
@@ -348,10 +360,10 @@ def dimension(posterior):
     return mean.shape[1] if mean.ndim > 1 else 1
 
 
-def sample_of(posterior, X):
+def sample_rows(posterior, X):
     """Return the rows to draw, (n, D): those without missing values, of many some."""
     X = Dataset.open(X, {}, posterior.columns, getattr(posterior, "roles", None)).X
-    sample, count = sources.open_source(X, "X", ndim=(1, 2)).sample(POINTS), dimension(posterior)
+    sample, count = sources.open_source(X, "X", ndim=(1, 2)).sample(MAX_ROWS_DRAWN), count_columns(posterior)
     sample = sample[:, None] if sample.ndim == 1 else sample
     if sample.shape[1] != count:
         raise arrays.wrong("X", f"must have {count} columns like the data of the fit, got {sample.shape[1]}")
@@ -361,12 +373,12 @@ def sample_of(posterior, X):
     return sample
 
 
-def _counts(posterior):
+def counts_of(posterior):
     """Return how many points the components have; the signal of a clutter model is one."""
     return getattr(posterior, "counts", np.ones(1))
 
 
-def _line(posterior):
+def describe_components(posterior):
     """Return of components on a line: means, how sure they are, weights, spreads of data, and density(x), (n, K)."""
     if hasattr(posterior, "clutter_probability"):
         mean, variance = np.ravel(posterior.mean), np.ravel(posterior.variance)
@@ -390,65 +402,65 @@ def _line(posterior):
     return mean, variance / beta, posterior.weights, spread, student
 
 
-def line_colors(mean):
+def choose_line_colors(mean):
     """Return a color for each component on a line, by the order of the means."""
     shades = colormaps["viridis"](np.linspace(0.0, 0.9, len(mean)))
     return [shades[k] for k in np.argsort(np.argsort(mean))]
 
 
-def _along(posterior, X, mean, spread, names):
+def sample_along(posterior, X, mean, spread, names):
     """Return the data along the column or None, places to draw at, these as rows of X, and the column's name."""
-    (name,) = column_names(posterior, 1, names)
-    sample = None if X is None else sample_of(posterior, X)[:, 0]
-    place = _places(sample, _counts(posterior), mean, np.sqrt(spread))
+    (name,) = resolve_names(posterior, 1, names)
+    sample = None if X is None else sample_rows(posterior, X)[:, 0]
+    place = _choose_grid(sample, counts_of(posterior), mean, np.sqrt(spread))
     return sample, place, place if np.ndim(posterior.mean) < 2 else place[:, None], name
 
 
-def _places(sample, counts, mean, sd):
+def _choose_grid(sample, counts, mean, sd):
     """Return points across the data, or the components, and a little beyond; closer where components are narrow."""
     seen = counts >= OCCUPIED
     if sample is None:
         sample = np.concatenate([mean[seen] - 3 * sd[seen], mean[seen] + 3 * sd[seen]])
     margin = 0.05 * np.ptp(sample) or 4.0 * np.max(sd)
     ends = sample.min() - margin, sample.max() + margin
-    centers = np.argsort(-counts)[:PEAKS]
+    centers = np.argsort(-counts)[:MAX_PEAKS]
     near = mean[centers, None] + sd[centers, None] * np.linspace(-4.0, 4.0, 41)
     return np.unique(np.concatenate([np.linspace(*ends, 801), near[(near > ends[0]) & (near < ends[1])]]))
 
 
-def _bins(sample, places, n_components):
+def _choose_bins(sample, places, n_components):
     """Return the edges of the bins of the histogram, more of them for more components."""
-    most = min(max(80, 6 * n_components), 6 * PEAKS)
+    most = min(max(80, 6 * n_components), 6 * MAX_PEAKS)
     return np.linspace(places[0], places[-1], min(most, max(20, len(sample) // 4)) + 1)
 
 
-def _visible(posterior):
+def find_visible(posterior):
     """Return which components have points and weight enough to be drawn."""
-    return (posterior.counts > OCCUPIED) & (posterior.weights > LEAST_WEIGHT)
+    return (posterior.counts > OCCUPIED) & (posterior.weights > MIN_WEIGHT_DRAWN)
 
 
-def _colors(visible):
+def _choose_colors(visible):
     """Return a color for each component (K, 3): distinct ones for those that are visible."""
-    count, colors = np.count_nonzero(visible), np.full((len(visible), 3), GRAY)
-    if count <= len(COLORS):
-        rgb = [[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLORS[:count]]
+    count, colors = np.count_nonzero(visible), np.full((len(visible), 3), HIDDEN_COLOR)
+    if count <= len(COLOR_CYCLE):
+        rgb = [[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOR_CYCLE[:count]]
     else:
         rgb = colormaps["turbo"](np.linspace(0.05, 0.95, count))[:, :3]
     colors[visible] = np.reshape(rgb, (count, 3))
     return colors
 
 
-def _limits(place, outer):
+def _choose_limits(place, outer):
     """Return the limits of the axes (2, 2): most points, and all points and ellipses that leave them room."""
-    low, high = np.quantile(place, (TAIL, 1.0 - TAIL), axis=0)
+    low, high = np.quantile(place, (TAIL_SHARE, 1.0 - TAIL_SHARE), axis=0)
     size = np.where(high > low, high - low, 1.0)
     reach = np.concatenate([place, outer])
-    low = np.clip(reach.min(axis=0), low - MARGIN * size, low)
-    high = np.clip(reach.max(axis=0), high, high + MARGIN * size)
+    low = np.clip(reach.min(axis=0), low - MARGIN_SHARE * size, low)
+    high = np.clip(reach.max(axis=0), high, high + MARGIN_SHARE * size)
     return np.stack([low - 0.04 * size, high + 0.04 * size], axis=1)
 
 
-def _directions(posterior, names):
+def _choose_directions(posterior, names):
     """Return the directions to draw as a matrix (D, 2), and the labels of the axes.
 
     They maximise the variance between the means of the visible components over the mean variance within (Fisher). Two
@@ -456,29 +468,29 @@ def _directions(posterior, names):
     """
     if len(names) == 2:
         return np.eye(2), names
-    within, apart, sd = _scatter(posterior)
+    within, apart, sd = _compute_scatter(posterior)
     between = apart.T @ apart
-    rank = min(2, np.count_nonzero(_visible(posterior)) - 1)
+    rank = min(2, np.count_nonzero(find_visible(posterior)) - 1)
     value, vector = eigh(between, within)
     chosen, total = vector[:, ::-1][:, :rank], within + between
     left = within - within @ chosen @ chosen.T @ within if rank else total  # chosen' within chosen = 1
     spread = eigh(left)[1][:, ::-1][:, : 2 - rank]
     chosen = np.hstack([chosen, spread - chosen @ (chosen.T @ (within @ spread))])
     chosen = chosen * np.sign(chosen[np.abs(chosen).argmax(axis=0), range(2)])
-    shares = value[::-1][:rank] / max(value.sum(), TINY)
+    shares = value[::-1][:rank] / max(value.sum(), SMALLEST_FLOAT)
     words = [f"discriminating direction, {share:.0%} of the separation" for share in shares]
     words += ["largest spread that is left" if rank else "principal direction"] * (2 - rank)
-    labels = [f"{word}\n{_combination(axis, names)}" for word, axis in zip(words, chosen.T, strict=True)]
+    labels = [f"{word}\n{_describe_direction(axis, names)}" for word, axis in zip(words, chosen.T, strict=True)]
     return chosen / sd[:, None], labels
 
 
-def _scatter(posterior):
+def _compute_scatter(posterior):
     """Return the covariance within the visible components, what their means are apart, and the scale of the columns.
 
     The first two are in units of the third; rows of the second are weighted, so that its square is the covariance
     between components.
     """
-    visible = np.flatnonzero(_visible(posterior))
+    visible = np.flatnonzero(find_visible(posterior))
     weights = posterior.weights[visible] / posterior.weights[visible].sum()
     within = np.tensordot(weights, posterior.component_covariances()[visible], 1)
     apart = np.sqrt(weights)[:, None] * (posterior.mean[visible] - weights @ posterior.mean[visible])
@@ -486,9 +498,9 @@ def _scatter(posterior):
     return within / np.outer(sd, sd), apart / sd, sd
 
 
-def _combination(direction, names):
+def _describe_direction(direction, names):
     """Return words for a direction: its largest coefficients, per standard deviation of a column."""
-    order = np.argsort(-np.abs(direction), kind="stable")[:NAMED]
-    short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
+    order = np.argsort(-np.abs(direction), kind="stable")[:MAX_NAMES_IN_LABEL]
+    short = [name if len(name) <= MAX_NAME_LETTERS else f"{name[: MAX_NAME_LETTERS - 1]}…" for name in names]
     terms = " ".join(f"{'+' if direction[d] >= 0 else '-'} {abs(direction[d]):.2g} {short[d]}/sd" for d in order)
-    return terms.removeprefix("+ ") + (" + ..." if len(direction) > NAMED else "")
+    return terms.removeprefix("+ ") + (" + ..." if len(direction) > MAX_NAMES_IN_LABEL else "")

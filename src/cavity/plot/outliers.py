@@ -9,8 +9,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.plot.display import CLUTTER, SIGNAL, Display, Names, column_names, legend, wrong_posterior
-from cavity.plot.mixtures import UNIT_CIRCLE, sample_of
+from cavity.plot.display import CLUTTER_COLOR, SIGNAL_COLOR, Display, Names, add_legend, posterior_error, resolve_names
+from cavity.plot.mixtures import UNIT_CIRCLE, sample_rows
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -92,10 +92,10 @@ class OutlierDisplay(Display):
             For other posteriors, a batch of problems, and points that do not fit.
         """
         if not hasattr(posterior, "clutter_probability") or np.ndim(posterior.variance):
-            raise wrong_posterior(posterior, "a ClutterPosterior of one problem")
+            raise posterior_error(posterior, "a ClutterPosterior of one problem")
         if x is None:
             raise arrays.wrong("x", "must be given: the posterior keeps no points")
-        points = sample_of(posterior, x)
+        points = sample_rows(posterior, x)
         if fitted is None:
             fitted = posterior.method == "ep" and len(points) == posterior.n_samples
         known = points if np.ndim(posterior.mean) else points[:, 0]
@@ -104,7 +104,7 @@ class OutlierDisplay(Display):
             probability=posterior.clutter_probability(known, fitted=arrays.flag(fitted, "fitted")),
             mean=np.atleast_1d(posterior.mean),
             sd=float(np.sqrt(posterior.variance)),
-            names=column_names(posterior, points.shape[1], names),
+            names=resolve_names(posterior, points.shape[1], names),
         ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
@@ -114,22 +114,25 @@ class OutlierDisplay(Display):
         clutter = self.probability > 0.5
         ends = self.mean[0] - 2 * self.sd, self.mean[0] + 2 * self.sd
         label = f"mean {self.mean[0]:.4g} ± 2 sd ({self.sd:.2g})"
-        axes.axvspan(*ends, color=SIGNAL, alpha=0.25, lw=0, label=label)
-        for some, color, marker, name in ((~clutter, SIGNAL, "o", "signal"), (clutter, CLUTTER, "s", "clutter")):
+        axes.axvspan(*ends, color=SIGNAL_COLOR, alpha=0.25, lw=0, label=label)
+        for some, color, marker, name in (
+            (~clutter, SIGNAL_COLOR, "o", "signal"),
+            (clutter, CLUTTER_COLOR, "s", "clutter"),
+        ):
             look = dict(ms=5, alpha=0.7, mew=0, color=color, label=f"{name} ({np.count_nonzero(some)})")
             axes.plot(self.points[some, 0], self.probability[some], marker, **look)
         axes.axhline(0.5, color="gray", lw=0.8, ls=":")
         axes.set(ylim=(-0.04, 1.04), ylabel="probability of clutter", xlabel=self.names[0])
-        legend(axes)
+        add_legend(axes)
 
     def _plane(self, axes):
         look = dict(cmap="viridis", vmin=0, vmax=1, linewidths=0.3, edgecolors="black", s=18)
         points = axes.scatter(*self.points.T[:2], c=self.probability, **look)
-        axes.plot(*(self.mean[:2, None] + 2 * self.sd * UNIT_CIRCLE), color=CLUTTER, lw=1.5, label="mean ± 2 sd")
-        axes.plot(*self.mean[:2], "+", color=CLUTTER, ms=8)
+        axes.plot(*(self.mean[:2, None] + 2 * self.sd * UNIT_CIRCLE), color=CLUTTER_COLOR, lw=1.5, label="mean ± 2 sd")
+        axes.plot(*self.mean[:2], "+", color=CLUTTER_COLOR, ms=8)
         axes.set(xlabel=self.names[0], ylabel=self.names[1])
         axes.set_aspect("equal", adjustable="datalim")
         if len(self.names) > 2:
             axes.set_title(f"the first two of {len(self.names)} columns; all were fitted", fontsize="small")
-        legend(axes)
+        add_legend(axes)
         axes.get_figure().colorbar(points, ax=axes, label="probability of clutter")

@@ -10,9 +10,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.plot.calibration import checked_pair, loo_or_none
-from cavity.plot.display import COLORS, SIGNAL, Display, MaxNLocator, legend, rows_of, wrong_posterior
-from cavity.plot.effects import described_rows, observed_band
+from cavity.plot.calibration import check_pair, loo_or_none
+from cavity.plot.display import COLOR_CYCLE, SIGNAL_COLOR, Display, MaxNLocator, add_legend, open_rows, posterior_error
+from cavity.plot.effects import compute_band, open_labelled_rows
 from cavity.sources.dataset import Dataset
 
 
@@ -91,8 +91,8 @@ class PredictionDisplay(Display):
         ValueError, TypeError
             For a posterior that does not predict rows of columns alone, and for rows that do not fit.
         """
-        X, y, words = described_rows(posterior, X, y, target=target, needs=True)
-        expected = observed_band(posterior._likelihood, *posterior.predict(X, offset=offset), 0.95)[0]
+        X, y, words = open_labelled_rows(posterior, X, y, target=target, needs=True)
+        expected = compute_band(posterior._likelihood, *posterior.predict(X, offset=offset), 0.95)[0]
         density = loo_or_none(posterior)
         density = density if density is not None and len(density) == len(y) else None
         known = dict(target=words.target, classes=words.classes)
@@ -134,15 +134,15 @@ class PredictionDisplay(Display):
         ValueError, TypeError
             For arrays of different lengths.
         """
-        y, predicted = checked_pair(y, predicted, "predicted")
+        y, predicted = check_pair(y, predicted, "predicted")
         if log_density is not None:
-            y, log_density = checked_pair(y, log_density, "log_density")
+            y, log_density = check_pair(y, log_density, "log_density")
         return cls(predicted=predicted, y=y, log_density=log_density, target=target).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         density = self.log_density
         used = np.isfinite(self.predicted) & np.isfinite(self.y) & (density is None or np.isfinite(density))
-        predicted, y, look = self.predicted[used], self.y[used], dict(color=SIGNAL)
+        predicted, y, look = self.predicted[used], self.y[used], dict(color=SIGNAL_COLOR)
         if density is not None:
             order = np.argsort(-density[used], kind="stable")  # the surprising ones on top
             predicted, y, look = predicted[order], y[order], dict(c=density[used][order], cmap="viridis_r")
@@ -261,7 +261,7 @@ class PrequentialDisplay(Display):
         return {name: np.cumsum(each) / np.arange(1, len(each) + 1) for name, each in self.log_density.items()}
 
     def _draw(self, axes):
-        looks = zip(COLORS * len(self.log_density), ("-", "--", "-.", ":") * len(self.log_density), strict=False)
+        looks = zip(COLOR_CYCLE * len(self.log_density), ("-", "--", "-.", ":") * len(self.log_density), strict=False)
         for (name, mean), (color, style) in zip(self.running_mean.items(), looks, strict=False):
             axes.plot(np.arange(1, len(mean) + 1), mean, style, color=color, lw=1.5, label=name or None)
         settled = np.concatenate([mean[len(mean) // 20 :] for mean in self.running_mean.values()])
@@ -269,14 +269,14 @@ class PrequentialDisplay(Display):
         axes.set_ylim(settled.min() - room, settled.max() + room)  # the first few rows do not stretch it
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
         axes.set(xlabel="rows so far", ylabel="mean log density of rows so far [nats]")
-        legend(axes)
+        add_legend(axes)
 
 
 def predicted_before(state, X, y, batch):
     """Return the log density of every row, given what is known and the rows before its batch."""
     if not (hasattr(state, "update") and hasattr(state, "_likelihood")):
-        raise wrong_posterior(state, "one that predicts observations and can be updated")
-    rows, _ = rows_of(state, X, y, needs=True)
+        raise posterior_error(state, "one that predicts observations and can be updated")
+    rows, _ = open_rows(state, X, y, needs=True)
     y = np.asarray(Dataset.open(X, {"y": y}, state.columns, state.roles).column("y"))
     state, found = state.copy() if hasattr(state, "copy") else state, []
     for start in range(0, len(rows), batch):

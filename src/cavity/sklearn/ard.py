@@ -16,14 +16,14 @@ from sklearn.base import RegressorMixin
 from cavity.base import arrays
 from cavity.base.types import ArrayLike
 from cavity.models.regression.linear import LinearRegression
-from cavity.sklearn.checks import counted_rows
-from cavity.sklearn.faces import Face
+from cavity.sklearn.base import Estimator
+from cavity.sklearn.checks import check_rows
 
 __all__ = ["ARDRegression"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ARDRegression(RegressorMixin, Face):
+class ARDRegression(RegressorMixin, Estimator):
     """Linear regression in which each weight has a variance of its own, those of idle columns vanishing [B]_.
 
     The model of `cavity.LinearRegression` on centred data; noise and variances are learnt with their uncertainty.
@@ -116,7 +116,7 @@ class ARDRegression(RegressorMixin, Face):
         ConvergenceWarning
             If the stopping rule was not met; ``converged_`` is False then.
         """
-        X, y, _ = counted_rows(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y, _ = check_rows(self, X, y, dtype=np.float64, y_numeric=True)
         model = LinearRegression(ard=arrays.flag(self.ard, "ard"), intercept=False)
         intercept = arrays.flag(self.fit_intercept, "fit_intercept")
         self._centre = np.mean(X, axis=0) if intercept else np.zeros(X.shape[1])

@@ -41,7 +41,7 @@ def check_per_row(value, name, n, what):
     return np.broadcast_to(array, (n,))
 
 
-def counted(sample_weight, *rows):
+def drop_zero_weights(sample_weight, *rows):
     """Return arrays of rows, and then their weights (or None), without the rows of weight zero."""
     if sample_weight is None:
         return *rows, None
@@ -54,9 +54,9 @@ def counted(sample_weight, *rows):
     return *(rows if kept.all() else [each[kept] for each in rows]), weight[kept]
 
 
-def counted_rows(estimator, X, y, sample_weight=None, **options):
+def check_rows(estimator, X, y, sample_weight=None, **options):
     """Return checked rows, targets and weights (or None) without rows of weight zero; options of `validate_data`."""
-    X, y, weight = counted(sample_weight, *validate_data(estimator, X, y, **options))
+    X, y, weight = drop_zero_weights(sample_weight, *validate_data(estimator, X, y, **options))
     if is_classifier(estimator):
         check_classification_targets(y)
     return X, y, weight
@@ -78,7 +78,7 @@ def open_remotely(estimator, X, y, sample_weight):
     return X, y, None if weight is None else arrays.finite_array(weight, "sample_weight", ndim=(1,))
 
 
-def class_weighted(class_weight, y, weight):
+def apply_class_weight(class_weight, y, weight):
     """Return weights of rows times those of their classes, None if there are neither.
 
     "balanced" gives all classes the same sum; a dictionary has 1 for labels that are not in it.
@@ -100,7 +100,7 @@ def class_weighted(class_weight, y, weight):
     return weight * np.array([each.get(label, 1.0) for label in classes.tolist()])[codes]
 
 
-def shaped(value, name, wanted, shown):
+def check_shape(value, name, wanted, shown):
     """Return finite float64 of the wanted shape; ValueError for another one, in scikit-learn's words."""
     array = arrays.finite_array(value, name)
     if array.shape != wanted:
@@ -108,9 +108,9 @@ def shaped(value, name, wanted, shown):
     return array
 
 
-def precision(value, covariance_type, shapes, name):
+def check_precision(value, covariance_type, shapes, name):
     """Return matrices or variances as finite float64 of the type's shape, symmetric and positive definite."""
-    array = shaped(value, name, shapes[covariance_type], f"{covariance_type} {name}")
+    array = check_shape(value, name, shapes[covariance_type], f"{covariance_type} {name}")
     what = f"'{covariance_type} {name}' should be"
     if not is_full(covariance_type):
         if not np.all(array > 0):
@@ -125,25 +125,25 @@ def precision(value, covariance_type, shapes, name):
     return array
 
 
-def one_vs_rest(y, classes):
+def split_one_vs_rest(y, classes):
     """Labels -1.0 and 1.0 of each binary problem; of two classes there is one, the second."""
     return [np.where(y == label, 1.0, -1.0) for label in (classes[1:] if classes.size == 2 else classes)]
 
 
-def normalised(inside):
+def normalise(inside):
     """Log probabilities of K classes from those of each against the rest, (n, K)."""
     return inside - logsumexp(inside, axis=1, keepdims=True)
 
 
-def log_probabilities(posteriors, X):
+def compute_log_probabilities(posteriors, X):
     """Log probabilities of the classes, (n, K), from the model of two or those of each against the rest."""
     if len(posteriors) == 1:
         return integrate_both_log_densities(posteriors[0].model.likelihood, *posteriors[0].predict(X))
     ones = np.ones(X.shape[0])
-    return normalised(np.stack([posterior.log_density(X, ones) for posterior in posteriors], axis=1))
+    return normalise(np.stack([posterior.log_density(X, ones) for posterior in posteriors], axis=1))
 
 
-def known_classes(y, classes, known=None):
+def check_stream_classes(y, classes, known=None):
     """Return the classes of a stream, sorted: those of earlier batches or, in the first, those that were announced.
 
     Raises ValueError if there are none or one, if they change, or if y holds another one.
@@ -161,7 +161,7 @@ def known_classes(y, classes, known=None):
     return given
 
 
-def classes_in(y):
+def find_classes(y):
     """Return the classes of all data, sorted; raise ValueError if there is but one."""
     classes = np.unique(y)
     if classes.size < 2:
@@ -169,7 +169,7 @@ def classes_in(y):
     return classes
 
 
-def loo_log_density(posteriors, labels):
+def compute_loo_log_density(posteriors, labels):
     """Log probability that all other rows give to each row's own class, (N,); labels are the numbers of the classes."""
     loo = np.stack([posterior.loo_log_density for posterior in posteriors], axis=1)  # of "is it" or "is it not"
     if len(posteriors) == 1:
@@ -177,4 +177,4 @@ def loo_log_density(posteriors, labels):
     own = np.arange(len(posteriors)) == labels[:, None]
     with np.errstate(divide="ignore"):
         is_it = np.where(own, loo, np.log(-np.expm1(np.minimum(loo, 0.0))))  # rounding may lift a log of 1 above 0
-    return normalised(is_it)[own]
+    return normalise(is_it)[own]

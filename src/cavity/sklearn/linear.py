@@ -25,7 +25,15 @@ from cavity.models.glm.model import GLM
 from cavity.models.latent_posterior import integrate_both_log_densities
 from cavity.models.linear.defaults import WIDER, resolve_defaults
 from cavity.sklearn import checks
-from cavity.sklearn.faces import FLOATS, Classifier, Face, by_chunks, label, n_classes, share_words
+from cavity.sklearn.base import (
+    FLOAT_DTYPES,
+    Classifier,
+    Estimator,
+    class_shape,
+    label_dtype,
+    predict_by_chunks,
+    share_docstring,
+)
 from cavity.sources.dataset import Dataset
 from cavity.sources.features import append_ones, open_features, scan
 
@@ -34,12 +42,12 @@ __all__ = ["LogitClassifier", "ProbitClassifier"]
 # up to so many columns approximation="auto" keeps all covariances: 32 MB, N D^2 operations a pass; of sparse rows the
 # zeros count too then, at most 800 bytes a row. The number of rows has no say: batches could choose differently.
 FULL_COLUMNS, FULL_COLUMNS_SPARSE = 2000, 100
-ROWS = dict(accept_sparse="csr", dtype=FLOATS)  # what is taken for rows, in words of scikit-learn
+ROW_CHECKS = dict(accept_sparse="csr", dtype=FLOAT_DTYPES)  # what is taken for rows, in words of scikit-learn
 BLOCK_ROWS = 8192  # rows predicted at a time, so that no copy of the whole of X is made
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _LinearClassifier(Classifier, Face):
+class _LinearClassifier(Classifier, Estimator):
     """What both classifiers share; a subclass sets `_likelihood` and `_decision(posterior, design)`.
 
     The weights have independent priors N(0, prior_variance), the intercept N(0, intercept_variance); the posterior is
@@ -126,7 +134,7 @@ class _LinearClassifier(Classifier, Face):
     def __init_subclass__(cls, **options):
         """Put what both classifiers share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
-        share_words(cls, _LinearClassifier)
+        share_docstring(cls, _LinearClassifier)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -166,8 +174,8 @@ class _LinearClassifier(Classifier, Face):
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
         remote = checks.open_remotely(self, X, y, sample_weight)
-        X, y, weight = checks.counted_rows(self, X, y, sample_weight, **ROWS) if remote is None else remote
-        classes, weight = checks.classes_in(y), checks.class_weighted(self.class_weight, y, weight)
+        X, y, weight = checks.check_rows(self, X, y, sample_weight, **ROW_CHECKS) if remote is None else remote
+        classes, weight = checks.find_classes(y), checks.apply_class_weight(self.class_weight, y, weight)
         model = self._model(X, weight)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
@@ -176,9 +184,13 @@ class _LinearClassifier(Classifier, Face):
         if self.learn_prior_variance:  # that of the intercept, the last one, stays
             groups = np.where(np.arange(len(model.prior_variance)) < X.shape[1], 0, -1)
             options |= {"learn": "prior_variance", "prior_groups": groups}
-        self._set_posteriors(classes, [model.fit(design, signs, **options) for signs in checks.one_vs_rest(y, classes)])
+        self._set_posteriors(
+            classes, [model.fit(design, signs, **options) for signs in checks.split_one_vs_rest(y, classes)]
+        )
         if self.schedule != "stochastic":  # which keeps no sites
-            self._set_loo_score(lambda: checks.loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight)
+            self._set_loo_score(
+                lambda: checks.compute_loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight
+            )
         return self
 
     def partial_fit(
@@ -214,10 +226,10 @@ class _LinearClassifier(Classifier, Face):
         and there is no ``loo_score_``.
         """
         first = not hasattr(self, "posteriors_")
-        X, y, weight = checks.counted_rows(self, X, y, sample_weight, reset=first, **ROWS)
-        classes = checks.known_classes(y, classes, None if first else self.classes_)
+        X, y, weight = checks.check_rows(self, X, y, sample_weight, reset=first, **ROW_CHECKS)
+        classes = checks.check_stream_classes(y, classes, None if first else self.classes_)
         model = self._model(X, several_batches=True) if first else self.posteriors_[0].model
-        design, problems = self._design(X, model.approximation), checks.one_vs_rest(y, classes)
+        design, problems = self._design(X, model.approximation), checks.split_one_vs_rest(y, classes)
         begin = partial(model.fit, method="adf", n_threads=self.n_threads)
         takers = [begin] * len(problems) if first else [posterior.update for posterior in self.posteriors_]
         posteriors = [take(design, signs, sample_weight=weight) for take, signs in zip(takers, problems, strict=True)]
@@ -270,7 +282,7 @@ class _LinearClassifier(Classifier, Face):
 
     # --------------------------------------------------------------------------------------- predicting
 
-    @by_chunks(lambda self: n_classes(self) if len(self.classes_) > 2 else ())
+    @predict_by_chunks(lambda self: class_shape(self) if len(self.classes_) > 2 else ())
     def decision_function(self, X: Data) -> FloatArray:
         """Latent value that stands for the predictive probability: 0 means one half, as far as the data tell.
 
@@ -289,7 +301,7 @@ class _LinearClassifier(Classifier, Face):
         values = self._evaluate(X, self._decisions)
         return values[:, 0] if self.classes_.size == 2 else values
 
-    @by_chunks(dtype=label)
+    @predict_by_chunks(dtype=label_dtype)
     def predict(self, X: Data) -> FloatArray:
         """Most probable class under `predict_proba`.
 
@@ -307,11 +319,11 @@ class _LinearClassifier(Classifier, Face):
         return self.classes_[most_probable]
 
     def _log_probabilities(self, X):
-        return self._evaluate(X, checks.log_probabilities)
+        return self._evaluate(X, checks.compute_log_probabilities)
 
     def _evaluate(self, X, function):
         """Return function(posteriors, design matrix) of new rows, taken block by block."""
-        X = self._new_rows(X, **ROWS)
+        X = self._new_rows(X, **ROW_CHECKS)
         approximation = self.posteriors_[0].model.approximation
         blocks = (X[start : start + BLOCK_ROWS] for start in range(0, X.shape[0], BLOCK_ROWS))
         return np.concatenate([function(self.posteriors_, self._design(block, approximation)) for block in blocks])

@@ -15,8 +15,8 @@ import numpy as np
 
 from cavity.base.types import ArrayLike
 from cavity.likelihoods import OrderedProbit
-from cavity.sklearn.checks import class_weighted, classes_in, counted_rows
-from cavity.sklearn.faces import Classifier
+from cavity.sklearn.base import Classifier
+from cavity.sklearn.checks import apply_class_weight, check_rows, find_classes
 from cavity.sklearn.regression import GLMEstimator
 
 __all__ = ["OrdinalClassifier"]
@@ -97,8 +97,8 @@ class OrdinalClassifier(Classifier, GLMEstimator):
         ConvergenceWarning
             If the stopping rule of `cavity.GLM.fit` was not met; ``converged_`` is False then.
         """
-        X, y, weight = counted_rows(self, X, y, sample_weight, dtype=np.float64)
-        self.classes_, weight = classes_in(y), class_weighted(self.class_weight, y, weight)
+        X, y, weight = check_rows(self, X, y, sample_weight, dtype=np.float64)
+        self.classes_, weight = find_classes(y), apply_class_weight(self.class_weight, y, weight)
         self._fit_checked(X, np.searchsorted(self.classes_, y).astype(np.float64), weight, intercept=False)
         # the thresholds of the likelihood are those of (x - centre)'w
         self.thresholds_ = np.array(self.likelihood_.thresholds) + self.posterior_.centre @ self.posterior_.mean

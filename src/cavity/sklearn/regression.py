@@ -20,13 +20,13 @@ from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.likelihoods import Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
-from cavity.sklearn.checks import check_per_row, counted, validate_data
-from cavity.sklearn.faces import Face, share_words
+from cavity.sklearn.base import Estimator, share_docstring
+from cavity.sklearn.checks import check_per_row, drop_zero_weights, validate_data
 
 __all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "RobustRegressor"]
 
 
-class GLMEstimator(Face):
+class GLMEstimator(Estimator):
     """What estimators on `cavity.GLM` share; a subclass has `_likelihood_of_fit()`.
 
     prior_variance : float, optional
@@ -69,7 +69,7 @@ class GLMEstimator(Face):
     def __init_subclass__(cls, **options):
         """Put what the regressors share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
-        share_words(cls, GLMEstimator)
+        share_docstring(cls, GLMEstimator)
 
     def _fit_checked(self, X, y, weight, *, intercept, **given):
         """Fit checked rows without those of weight zero, copies as weights: a search then sees them as one."""
@@ -96,7 +96,7 @@ class _GLMRegressor(RegressorMixin, GLMEstimator):
 
     def _fit(self, X, y, sample_weight, offset=0.0):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        X, y, offset, weight = counted(sample_weight, X, y, check_offset(offset, len(y)))
+        X, y, offset, weight = drop_zero_weights(sample_weight, X, y, check_offset(offset, len(y)))
         intercept = arrays.flag(self.fit_intercept, "fit_intercept")
         self._fit_checked(X, y, weight, intercept=intercept, offset=offset)
         return self

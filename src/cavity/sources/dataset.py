@@ -37,7 +37,19 @@ class Dataset:
     name: str = "X"
 
     @classmethod
-    def open(cls, X, arguments=None, names=None, roles=None, *, remote=False, streamed=(), check_size=None, name="X"):
+    def open(
+        cls,
+        X,
+        arguments=None,
+        names=None,
+        roles=None,
+        *,
+        remote=False,
+        streamed=(),
+        check_size=None,
+        name="X",
+        numbers_only=True,
+    ):
         """Open what a user gave.
 
         Parameters
@@ -58,6 +70,8 @@ class Dataset:
             Called with the number of rows of X in files, before any is read: it raises MemoryError for too many.
         name : str, default "X"
             What X is called in messages.
+        numbers_only : bool, default True
+            Whether all columns of X in files must hold numbers.
 
         Raises
         ------
@@ -76,7 +90,7 @@ class Dataset:
         if not remote:
             for source in (value for value in (X, *dataset.columns.values()) if isinstance(value, Source)):
                 check_not_remote(source)
-        if isinstance(X, Source):
+        if isinstance(X, Source) and numbers_only:
             X.check_numbers(name)
         return dataset
 
@@ -144,17 +158,6 @@ def open_table(X, name):
     if type(X) is np.ndarray:  # nearly always
         return X
     return open_unchecked(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
-
-
-def open_columns(X, name):
-    """Return a table in files as a data frame of its columns, text as it is; anything else as it is."""
-    X = open_table(X, name)
-    if not isinstance(X, Source):
-        return X
-    check_not_remote(X)
-    if X.names is None:
-        raise ValueError(f"{name} must have names of columns where there is a formula, got a file without names")
-    return frames.data_frame({column: X.values(column) for column in X.names})
 
 
 def _is_stored(value, names):

@@ -354,8 +354,8 @@ def test_stochastic_fit_finds_the_optimum_in_a_pass(tmp_path):
     streamed.save(tmp_path / "streamed.npz")
     again = cavity.load(tmp_path / "streamed.npz")
     assert (again.elbo, again.contraction, again.predicted_gap) == (None, None, np.inf)
-    pictures = pytest.importorskip("cavity.plot.pictures")
-    figure = pictures.picture(streamed, y[:1000], trace=True)
+    pictures = pytest.importorskip("cavity.plot.posterior_figures")
+    figure = pictures.make_figure(streamed, y[:1000], trace=True)
     assert "ELBO not known" in figure.axes[-1].get_title()
 
 

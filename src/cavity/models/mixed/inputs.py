@@ -7,14 +7,15 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import names_of
 from cavity.base.labels import is_ordered
+from cavity.base.missing_values import DroppedRows
 from cavity.likelihoods import Binomial
 from cavity.models.defaults import likelihood_for
+from cavity.models.formula.table import FormulaTable
 from cavity.models.linear.defaults import learns_level
-from cavity.models.mixed.formula import design
-from cavity.models.mixed.readers import GROUPS, FormulaReader, Reader, add_offsets
-from cavity.models.mixed.terms import INTERCEPT, terms_of
+from cavity.models.mixed.readers import GROUPS, FormulaReader, Reader
+from cavity.models.mixed.terms import INTERCEPT, terms_of, terms_of_blocks
 from cavity.models.observations import Observations
-from cavity.sources.dataset import Dataset, open_columns, open_table
+from cavity.sources.dataset import Dataset, open_table
 from cavity.sources.features import open_features
 
 
@@ -32,15 +33,18 @@ class Inputs:
         The random effects.
     reader : Reader
         For rows to come.
+    dropped : DroppedRows or None
+        Rows left out because of missing values.
     """
 
     observations: Observations
     X: np.ndarray
     terms: tuple
     reader: Reader
+    dropped: DroppedRows | None = None
 
     @classmethod
-    def of(cls, model, X, y, groups, others):
+    def of(cls, model, X, y, groups, others, missing="raise"):
         """Return the rows of a fit of a model; `others` are the arguments offset, exposure and sample_weight.
 
         Raises
@@ -49,30 +53,31 @@ class Inputs:
             For what is not there, or is no column.
         """
         if model.formula:
-            return cls._by_formula(model, X, y, groups, others)
+            return cls._by_formula(model, X, y, groups, others, missing)
         return cls._by_columns(model, X, y, groups, others)
 
     @classmethod
-    def _by_formula(cls, model, frame, y, groups, others):
+    def _by_formula(cls, model, frame, y, groups, others, missing):
         for name, value in (("y", y), ("groups", groups)):
             if value is not None:
                 words = f"must be None where there is a formula, which says it; got {type(value).__name__}"
                 raise arrays.wrong(name, words)
-        dataset = Dataset.open(open_columns(frame, "data"), others)
-        made = design(model.effects, dataset.X)
-        columns = dataset.columns | {"y": made.y, "offset": add_offsets(made.offset, dataset.column("offset"))}
-        observed = replace(dataset, X=made.X, columns=columns)
-        observations = Observations.of(model.likelihood, observed, default=_likelihood_for)
+        table = FormulaTable.open(model.effects, frame, others, missing)
+        design = table.design()
+        dataset = table.with_features(design)
+        observations = Observations.of(model.likelihood, dataset, default=_likelihood_for)
         intercept_left_out = leaves_intercept_out(model, observations.likelihood)
         if intercept_left_out:
-            made = design(model.effects, dataset.X, intercept_left_out)
-        if not (made.names or (intercept_left_out and made.terms)):
+            design = table.design(thresholds_for_intercept=True)
+        if not (design.names or (intercept_left_out and design.blocks)):
             raise arrays.wrong("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
-        if model.intercept is False and INTERCEPT in made.names:
+        if model.intercept is False and INTERCEPT in design.names:
             raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
-        terms = tuple(term.without_rows() for term in made.terms)
-        reader = FormulaReader(terms, made.names, len(made.names), observations.roles, coding=made.coding)
-        return cls(observations, made.X, tuple(made.terms), reader)
+        terms = terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
+        bare = tuple(term.without_rows() for term in terms)
+        known = {"coding": design.coding, "base_levels": design.base_levels}
+        reader = FormulaReader(bare, design.names, len(design.names), observations.roles, **known)
+        return cls(observations, design.X, tuple(terms), reader, table.dropped)
 
     @classmethod
     def _by_columns(cls, model, X, y, groups, others):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.arrays import wrong
-from cavity.base.frames import column_at, names_of, only_column, some
-from cavity.base.labels import Labels
+from cavity.base.frames import some
 from cavity.base.types import IntArray
+from cavity.models.formula.columns import column_names, get_column, plain_label, read_labels
 
 NEW = -1  # the number of a level that no row of the fit has
 
@@ -63,7 +62,7 @@ class Levels:
         """Return the number of the level of each row of a table of groups, NEW where the fit had none of it."""
         sizes = tuple(map(len, self.labels))
         parts = [
-            _looked_up(labels_of(table[each], f"groups[{each!r}]"), labels)
+            _looked_up(read_labels(table[each], f"groups[{each!r}]"), labels)
             for each, labels in zip(self.columns, self.labels, strict=True)
         ]
         known = np.all([part != NEW for part in parts], axis=0)
@@ -82,28 +81,12 @@ class Levels:
         raise ValueError(f"no level {level!r} of {self.group!r}; there is {some(self.names)}")
 
 
-def labels_of(values, called):
-    """Return the labels of a column that is `called` so in messages: texts or finite numbers, in every row."""
-    if arrays.is_masked(values):
-        raise TypeError(f"{called} must not be a masked array; drop the masked rows first")
-    column = Labels.of(only_column(values), called)
-    if column.kinds is None and not column.are_numbers:
-        raise wrong(called, f"must hold one label a row, got shape {np.shape(column.values)}")
-    if column.kinds is None and not np.isfinite(column.values).all():
-        row = int(np.argmin(np.isfinite(column.values)))
-        raise wrong(called, f"must have a value in every row, got {column.values[row]} in row {row}")
-    other = next((each for each in column.kinds or () if not isinstance(each, str | float | int | np.generic)), None)
-    if other is not None:
-        raise TypeError(f"{called} must hold texts or numbers, got {other!r}; give str of them")
-    return column
-
-
 def _coded(values, name):
     """The labels of a column in order, and the number of each row's."""
-    column = labels_of(values, f"groups[{name!r}]")
+    column = read_labels(values, f"groups[{name!r}]")
     if column.kinds is None:
         labels, codes = np.unique(column.values, return_inverse=True)
-        return tuple(map(_plain, labels.tolist())), codes
+        return tuple(map(plain_label, labels.tolist())), codes
     return tuple(column.kinds), _looked_up(column, column.kinds)
 
 
@@ -114,17 +97,12 @@ def _looked_up(column, labels):
     return np.fromiter((number.get(each, NEW) for each in values), dtype=np.intp, count=len(values))
 
 
-def _plain(value):
-    """A label as users write it: a whole number as an int."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def group_columns(groups, wanted, n):
     """Return the columns of groups by their names, each of n rows."""
     wanted = list(dict.fromkeys(wanted))
     if not wanted:
         return {}
-    there = names_in(groups)
+    there = column_names(groups)
     if there is None:  # one column
         if len(wanted) != 1:
             raise wrong("groups", f"must have columns with the names {some(wanted)}, got {type(groups).__name__}")
@@ -134,23 +112,13 @@ def group_columns(groups, wanted, n):
         if missing:
             words = f"must have the columns of the random effects: {some(missing)} missing; there is {some(there)}"
             raise wrong("groups", words)
-        table = {name: column_in(groups, name) for name in wanted}
+        table = {name: get_column(groups, name) for name in wanted}
     for name, column in table.items():
         is_column = hasattr(column, "__len__") and not isinstance(column, str) and getattr(column, "ndim", 1)
         if not is_column or len(column) != n:
             got = f"{len(column)} of them" if is_column else repr(column)
             raise wrong(f"groups[{name!r}]", f"must have one label per row of X, that is {n}, got {got}")
     return table
-
-
-def names_in(table):
-    """Return the names of the columns of a data frame or a dictionary of columns, None for anything else."""
-    return tuple(map(str, table)) if isinstance(table, Mapping) else names_of(table)
-
-
-def column_in(table, name):
-    """Return a column of a data frame or a dictionary of columns, which must be there."""
-    return table[name] if isinstance(table, Mapping) else column_at(table, names_of(table).index(name))
 
 
 def new_codes(terms, table, levels="known"):
@@ -170,7 +138,7 @@ def _check_known(levels, codes, table):
     rows = np.flatnonzero(codes == NEW)
     if not rows.size:
         return
-    columns = [labels_of(table[each], each).values for each in levels.columns]
-    names = list(dict.fromkeys(":".join(str(_plain(column[i])) for column in columns) for i in rows.tolist()))
+    columns = [read_labels(table[each], each).values for each in levels.columns]
+    names = list(dict.fromkeys(":".join(str(plain_label(column[i])) for column in columns) for i in rows.tolist()))
     words = f"must have levels of the fit, got {some(names)} of {levels.group!r} in row {rows[0]}"
     raise wrong("groups", f"{words}; levels='new' takes unknown ones as new")

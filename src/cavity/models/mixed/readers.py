@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.rows import check_n_features, row_vector
+from cavity.base.rows import check_n_features
+from cavity.models.formula.table import read_new_rows
+from cavity.models.mixed.levels import new_codes
 from cavity.models.mixed.terms import new_rows
-from cavity.sources.dataset import Dataset, open_columns
+from cavity.sources.dataset import Dataset
 from cavity.sources.features import open_features, prepare_rows
 
 GROUPS = "groups[{!r}]"  # how an argument is called that is a column of groups
@@ -50,22 +52,15 @@ class FormulaReader(Reader):
     """Reader of new rows of a fit to a formula and a data frame."""
 
     coding: Any = None
+    base_levels: Any = None  # of columns of categories, that the others are compared with
 
     def read(self, X, groups, levels, others):
         """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""
         if groups is not None:
             raise arrays.wrong("groups", "must be None where there is a formula, which names columns of the data frame")
-        asked = {name: value for name, value in others.items() if name != "y"}
-        dataset = Dataset.open(open_columns(X, "data"), asked, None, self.roles)
-        fixed, known, values = self.coding.rows(dataset.X, self.terms, levels, self.n_features)
-        columns = dataset.columns | {"offset": add_offsets(known, dataset.column("offset"))}
-        if "y" in others:
-            columns["y"] = self.coding.observations(dataset.X) if others["y"] is None else others["y"]
-        return self.prepare(replace(dataset, columns=columns), fixed), values
-
-
-def add_offsets(known, offset):
-    """Return the sum of the offset of a formula and the argument of that name, None where there are none."""
-    if known is None or offset is None:
-        return offset if known is None else known
-    return known + row_vector(offset, "offset", len(known))
+        known = {"n_features": self.n_features}
+        dataset, frame, columns = read_new_rows(self.coding, X, others, self.roles, **known)
+        groups = {name: columns[name] for term in self.terms for name in term.levels.columns}
+        codes = new_codes(self.terms, groups, levels)
+        values = list(zip(codes, self.coding.random_columns(frame), strict=True))
+        return self.prepare(dataset, dataset.X), values

@@ -5,9 +5,9 @@ import numpy as np
 from cavity.base import arrays as arrays_of
 from cavity.base import records
 from cavity.base.kept import ROLES
+from cavity.models.formula.design import Coding
 from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.formula import Coding
 from cavity.models.mixed.learn import AVOID_ZERO_PRIOR, FLAT_PRIOR
 from cavity.models.mixed.levels import Levels
 from cavity.models.mixed.readers import FormulaReader, Reader

@@ -17,14 +17,14 @@ from cavity.models.process.rows import add_prior_means
 from cavity.models.process.settings import Settings
 from cavity.models.search import SEARCH_TOL, climb, is_flat, search_tol
 from cavity.runs.executors import Threads, single_blas
-from cavity.sklearn.checks import UnfinishedWarning, log_probabilities
-from cavity.sklearn.faces import Classifier
+from cavity.sklearn.base import Classifier
+from cavity.sklearn.checks import UnfinishedWarning, compute_log_probabilities
 from cavity.sklearn.gp import kernels
 from cavity.sklearn.gp.learner import Learner
 
-LIKELIHOODS = {"logit": Logit(), "probit": Probit()}
-GAIN = 2.2e-9  # of the evidence, by a step, at which the search ends, as scikit-learn's does
-TOL = 1e-8  # stopping rule of EP, see `GaussianProcess.fit`
+LIKELIHOOD_BY_NAME = {"logit": Logit(), "probit": Probit()}
+MIN_SEARCH_GAIN = 2.2e-9  # of the evidence, by a step, at which the search ends, as scikit-learn's does
+EP_TOL = 1e-8  # stopping rule of EP, see `GaussianProcess.fit`
 
 
 @dataclass(eq=False, repr=False)
@@ -46,7 +46,7 @@ class BinaryClassifier(Classifier, Learner):
         self.kernel_ = self._own_kernel(fixed=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self.X_train_, self.y_train_, self._weight = X, labels, sample_weight
-        linked = kernels.linked(self.kernel_, X.shape[1])
+        linked = kernels.link_kernel(self.kernel_, X.shape[1])
         with Threads(1) as threads:
             model, self._work = self._opened(linked.covariance, threads, None)
             self._slope = np.inf  # the largest entry of the last gradient
@@ -64,15 +64,15 @@ class BinaryClassifier(Classifier, Learner):
 
     def _search(self, loss, start, bounds):
         """Search with first steps that stay near: far away EP takes long."""
-        value, theta, slope = climb(loss, start, bounds, GAIN)
+        value, theta, slope = climb(loss, start, bounds, MIN_SEARCH_GAIN)
         return theta, value, "" if is_flat(slope, value) else f"a slope of {slope:.2g} nats is left"
 
     def _opened(self, covariance, threads, start):
         """Return the model, and what evaluates the evidence of the training data."""
-        model = GaussianProcess(covariance, LIKELIHOODS[self.likelihood], mean=0.0)
+        model = GaussianProcess(covariance, LIKELIHOOD_BY_NAME[self.likelihood], mean=0.0)
         checked = Rows.checked(model.likelihood, self.X_train_, self.y_train_, None, self._weight)
         rows = add_prior_means(model, checked)
-        options = Options(schedule=AUTO_SCHEDULE, max_iter=self.max_iter_predict, tol=TOL)
+        options = Options(schedule=AUTO_SCHEDULE, max_iter=self.max_iter_predict, tol=EP_TOL)
         return model, Evidence(model.likelihood, rows, threads, options, start)
 
     def _evidence(self, covariance, eval_gradient):
@@ -85,13 +85,13 @@ class BinaryClassifier(Classifier, Learner):
             return value, gradient
         with Threads(1) as threads:
             _, work = self._opened(covariance, threads, self._sites if self.warm_start else None)
-            found = self._evaluated(work, covariance, eval_gradient, TOL)
+            found = self._evaluated(work, covariance, eval_gradient, EP_TOL)
             self._sites = work.start
         return found
 
     def _evaluated(self, work, covariance, eval_gradient, tol):
         try:
-            point = work.at(Settings(covariance, LIKELIHOODS[self.likelihood]), tol=tol)
+            point = work.at(Settings(covariance, LIKELIHOOD_BY_NAME[self.likelihood]), tol=tol)
         except (ArithmeticError, np.linalg.LinAlgError):
             return -np.inf, np.zeros(len(covariance.parameter_names))
         return point.log_evidence, work.gradient(point)[0] if eval_gradient else None
@@ -102,7 +102,7 @@ class BinaryClassifier(Classifier, Learner):
         return self.classes_[(mean > 0).astype(np.intp)]
 
     def _log_probabilities(self, X):
-        return log_probabilities([self.posterior_], X)
+        return compute_log_probabilities([self.posterior_], X)
 
     def latent_mean_and_variance(self, X):
         """Posterior mean and variance of the latent function."""

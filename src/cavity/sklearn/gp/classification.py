@@ -23,10 +23,10 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.runs.executors import single_blas
-from cavity.sklearn.checks import counted_rows, log_probabilities, loo_log_density
-from cavity.sklearn.faces import Classifier, Face
-from cavity.sklearn.gp.binary import LIKELIHOODS, BinaryClassifier
-from cavity.sklearn.gp.kernels import joined, theta_of
+from cavity.sklearn.base import Classifier, Estimator
+from cavity.sklearn.checks import check_rows, compute_log_probabilities, compute_loo_log_density
+from cavity.sklearn.gp.binary import LIKELIHOOD_BY_NAME, BinaryClassifier
+from cavity.sklearn.gp.kernels import join_kernels, theta_of
 from cavity.sklearn.gp.learner import check_settings
 
 BINARY_SETTINGS = tuple(signature(BinaryClassifier).parameters)
@@ -41,7 +41,7 @@ def _has_probabilities(estimator):
 
 
 @dataclass(eq=False, repr=False)
-class GaussianProcessClassifier(Classifier, Face):
+class GaussianProcessClassifier(Classifier, Estimator):
     """Gaussian process classification by expectation propagation, with scikit-learn's settings and attributes.
 
     scikit-learn's classifier has the same model and Laplace's approximation of its posterior. EP's is the closer one:
@@ -173,7 +173,7 @@ class GaussianProcessClassifier(Classifier, Face):
             If EP or the search for the parameters ended early, or the search at their bounds.
         """
         self._check_settings()
-        X, y, weight = counted_rows(self, X, y, sample_weight, dtype=np.float64)
+        X, y, weight = check_rows(self, X, y, sample_weight, dtype=np.float64)
         self.classes_, labels = np.unique(y, return_inverse=True)
         self.n_classes_ = self.classes_.size
         if self.n_classes_ == 1:
@@ -198,7 +198,7 @@ class GaussianProcessClassifier(Classifier, Face):
 
     def _check_settings(self):
         check_settings(self)
-        arrays.choice(self.likelihood, "likelihood", tuple(LIKELIHOODS))
+        arrays.choice(self.likelihood, "likelihood", tuple(LIKELIHOOD_BY_NAME))
         arrays.integer(self.max_iter_predict, "max_iter_predict", low=1)
         arrays.flag(self.warm_start, "warm_start")
         arrays.choice(self.multi_class, "multi_class", tuple(MULTI_CLASS))
@@ -210,14 +210,14 @@ class GaussianProcessClassifier(Classifier, Face):
     @property
     def kernel_(self) -> Any:
         """The kernel with the parameters that were learnt, or those of several models."""
-        return joined([each.kernel_ for each in self._models()])
+        return join_kernels([each.kernel_ for each in self._models()])
 
     @property
     def loo_log_density_(self) -> Any:
         """Log probability of each row's class given all other rows, (N,)."""
         check_is_fitted(self)
         _has_probabilities(self)
-        return loo_log_density(self.posteriors_, self._labels)
+        return compute_loo_log_density(self.posteriors_, self._labels)
 
     def log_marginal_likelihood(
         self, theta: ArrayLike | None = None, eval_gradient: bool = False, clone_kernel: bool = True
@@ -295,7 +295,7 @@ class GaussianProcessClassifier(Classifier, Face):
     @single_blas()
     def _log_probabilities(self, X):
         X = self._new_rows(X)
-        return log_probabilities(self.posteriors_, X)
+        return compute_log_probabilities(self.posteriors_, X)
 
     @single_blas()
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[FloatArray, FloatArray]:

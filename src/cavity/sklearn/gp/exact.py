@@ -50,7 +50,7 @@ class Regression:
             return gradient(covariance, X, weights, None, threads)
 
 
-def room(n):
+def allocate_matrix(n):
     """Return the matrix of n rows that `regress` needs; MemoryError, which says where to turn, if there is no room."""
     return arrays.matrix((n, n), "the covariance matrix", MANY_ROWS)
 
@@ -77,7 +77,7 @@ def regress(covariance, X, noise, Y, buffer):
     return Regression(buffer, dual, fit - Y.shape[1] * height)
 
 
-def explained(factor, cross):
+def solve_cross(factor, cross):
     """Return K L^-T for covariances of others with the N rows, (n, N), which it takes: its square is what is known."""
     with Threads(resolve_n_threads(None)) as threads:
         return tiled.solve(factor, cross, threads)

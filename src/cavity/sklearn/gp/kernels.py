@@ -16,26 +16,31 @@ from cavity.base.errors import warn
 from cavity.covariances import slots
 from cavity.sklearn.checks import UnfinishedWarning
 
-FAMILIES = {  # scikit-learn's kernel -> our covariance, and the names of its parameters there
+COVARIANCE_FAMILIES = {  # scikit-learn's kernel -> our covariance, and the names of its parameters there
     kernels.ConstantKernel: (covariances.Constant, {"variance": "constant_value"}),
     kernels.WhiteKernel: (covariances.White, {"variance": "noise_level"}),
     kernels.RBF: (covariances.RBF, {"lengthscale": "length_scale"}),
     kernels.RationalQuadratic: (covariances.RationalQuadratic, {"lengthscale": "length_scale", "shape": "alpha"}),
     kernels.ExpSineSquared: (covariances.Periodic, {"lengthscale": "length_scale", "period": "periodicity"}),
 }
-MATERN = {nu: partial(covariances.Matern, nu) for nu in covariances.Matern.orders}
-MATERN |= {0.5: covariances.Matern12, 1.5: covariances.Matern32, 2.5: covariances.Matern52, np.inf: covariances.RBF}
-ISOTROPIC = (kernels.RationalQuadratic, kernels.ExpSineSquared)  # one lengthscale for all columns
-MOST_FACTORS = 64  # in a power
-UNBOUNDED = (np.finfo(np.float64).tiny, np.finfo(np.float64).max)  # theta has scikit-learn's bounds
-INSTEAD = (
+MATERN_FAMILIES = {nu: partial(covariances.Matern, nu) for nu in covariances.Matern.orders}
+MATERN_FAMILIES |= {
+    0.5: covariances.Matern12,
+    1.5: covariances.Matern32,
+    2.5: covariances.Matern52,
+    np.inf: covariances.RBF,
+}
+ISOTROPIC_KERNELS = (kernels.RationalQuadratic, kernels.ExpSineSquared)  # one lengthscale for all columns
+MAX_POWER_FACTORS = 64  # in a power
+WIDEST_BOUNDS = (np.finfo(np.float64).tiny, np.finfo(np.float64).max)  # theta has scikit-learn's bounds
+KERNEL_HINT = (
     "use kernels of scikit-learn with a counterpart (ConstantKernel, WhiteKernel, RBF, Matern, RationalQuadratic, "
     "ExpSineSquared, DotProduct, their sums, products and whole powers) or a covariance of cavity.covariances"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkedCovariance:
     """A covariance, and for each of its free parameters the entry of theta behind it and how many times it counts."""
 
     covariance: covariances.Covariance
@@ -49,14 +54,14 @@ class Linked:
 
     def joined(self, other, covariance):
         """Return the links of a covariance made of this one and then another."""
-        return Linked(covariance, self.index + other.index, self.scale + other.scale)
+        return LinkedCovariance(covariance, self.index + other.index, self.scale + other.scale)
 
     def at(self, theta):
         """Return those of the kernel with another theta; ValueError for numbers that float64 does not have."""
         with np.errstate(over="ignore", under="ignore"):
             numbers = np.exp(theta).tolist()
         values = np.array([numbers[i] ** scale for i, scale in zip(self.index, self.scale, strict=True)])
-        if not ((values >= UNBOUNDED[0]) & (values <= UNBOUNDED[1])).all():
+        if not ((values >= WIDEST_BOUNDS[0]) & (values <= WIDEST_BOUNDS[1])).all():
             raise ValueError(f"theta must be the logs of positive and finite numbers, got {theta}")
         return replace(self, covariance=slots.with_values(self.covariance, values))
 
@@ -65,16 +70,16 @@ class Linked:
         return np.bincount(np.asarray(self.index, dtype=np.intp), np.multiply(self.scale, gradient), n_theta)
 
 
-def linked(kernel, n_features):
+def link_kernel(kernel, n_features):
     """Return a kernel of either library for rows of D columns as a `Linked` covariance.
 
     Raises ValueError, naming the kernel, if there is no such covariance.
     """
     if isinstance(kernel, covariances.Covariance):
         n_free = len(kernel.log_parameters)
-        found = Linked(kernel, tuple(range(n_free)), (1.0,) * n_free)
+        found = LinkedCovariance(kernel, tuple(range(n_free)), (1.0,) * n_free)
     else:
-        found = _translated(kernel, 0, n_features)
+        found = _translate(kernel, 0, n_features)
     found.covariance.check_columns(n_features)
     return found
 
@@ -86,10 +91,10 @@ def check_kernel(kernel):
     if isinstance(kernel, kernels.CompoundKernel):
         raise ValueError("kernel cannot be a CompoundKernel: it is several kernels, one for each class")
     if isinstance(kernel, kernels.Kernel):
-        _translated(kernel, 0, 1)  # those without a counterpart at any width
+        _translate(kernel, 0, 1)  # those without a counterpart at any width
 
 
-def joined(found):
+def join_kernels(found):
     """Return the kernels of one or several models as one: it, a ``CompoundKernel``, or a tuple of covariances."""
     if len(found) == 1:
         return found[0]
@@ -99,12 +104,12 @@ def joined(found):
 # ---------------------------------------------------------------------------------------------- translation
 
 
-def _translated(kernel, first, n_features):
+def _translate(kernel, first, n_features):
     """Return a kernel, the first of whose free parameters is theta[first], as a covariance with links."""
     kind = type(kernel)  # a subclass may compute something else
     if kind in (kernels.Sum, kernels.Product):
-        left = _translated(kernel.k1, first, n_features)
-        right = _translated(kernel.k2, first + left.n_theta, n_features)
+        left = _translate(kernel.k1, first, n_features)
+        right = _translate(kernel.k2, first + left.n_theta, n_features)
         pair = left.covariance, right.covariance
         return left.joined(right, pair[0] + pair[1] if kind is kernels.Sum else pair[0] * pair[1])
     if kind is kernels.Exponentiation:
@@ -112,22 +117,22 @@ def _translated(kernel, first, n_features):
     if kind is kernels.DotProduct:
         return _dot_product(kernel, first)
     if kind is kernels.Matern:
-        if kernel.nu not in MATERN:
+        if kernel.nu not in MATERN_FAMILIES:
             raise ValueError(f"kernel {kernel!r} has no counterpart: use nu = 0.5, 1.5, 2.5, ..., 10.5 or inf")
-        return _leaf(kernel, MATERN[kernel.nu], {"lengthscale": "length_scale"}, first)
-    if kind not in FAMILIES:
-        raise ValueError(f"kernel {_label(kernel)} has no counterpart: {INSTEAD}")
-    if kind in ISOTROPIC and np.size(kernel.length_scale) > 1:
+        return _leaf(kernel, MATERN_FAMILIES[kernel.nu], {"lengthscale": "length_scale"}, first)
+    if kind not in COVARIANCE_FAMILIES:
+        raise ValueError(f"kernel {_describe_kernel(kernel)} has no counterpart: {KERNEL_HINT}")
+    if kind in ISOTROPIC_KERNELS and np.size(kernel.length_scale) > 1:
         raise ValueError(f"kernel {kind.__name__} has one length_scale for all columns, got {kernel.length_scale!r}")
     if kind is kernels.ExpSineSquared and n_features > 1:
         raise ValueError(
             f"kernel {kernel!r} of {n_features} columns has no counterpart: it is periodic in the distance of two "
             "rows, which need not be a covariance; use cavity.covariances.Periodic, which is periodic in every column"
         )
-    return _leaf(kernel, *FAMILIES[kind], first)
+    return _leaf(kernel, *COVARIANCE_FAMILIES[kind], first)
 
 
-def _label(kernel):
+def _describe_kernel(kernel):
     """Return how a kernel that may be anybody's prints."""
     return f"{kernel!r} ({type(kernel).__module__}.{type(kernel).__qualname__})"
 
@@ -139,15 +144,15 @@ def _leaf(kernel, family, names, first, power=1):
         if not hyperparameter.fixed:
             starts[hyperparameter.name] = first
             first += hyperparameter.n_elements
-    values = {name: _positive(kernel, theirs) ** power for name, theirs in names.items()}
+    values = {name: _check_parameter(kernel, theirs) ** power for name, theirs in names.items()}
     names = {"variance": None, **names}
     fixed = tuple(name for name, theirs in names.items() if theirs not in starts)
-    found = family(**values, fixed=fixed, bounds=dict.fromkeys(names, UNBOUNDED))
+    found = family(**values, fixed=fixed, bounds=dict.fromkeys(names, WIDEST_BOUNDS))
     index = tuple(starts[names[slot.name]] + (slot.index or 0) for slot in slots.free_slots(found))
-    return Linked(found, index, (float(power),) * len(index))
+    return LinkedCovariance(found, index, (float(power),) * len(index))
 
 
-def _positive(kernel, name):
+def _check_parameter(kernel, name):
     """Return a parameter as a number or, of several columns, an array; finite and positive."""
     value = np.squeeze(np.asarray(getattr(kernel, name), dtype=np.float64))
     if not (np.all(value > 0) and np.all(np.isfinite(value))):
@@ -157,7 +162,7 @@ def _positive(kernel, name):
 
 def _dot_product(kernel, first):
     """Return sigma_0^2 + x'z."""
-    linear = Linked(covariances.Linear(fixed=("variance",)), (), ())
+    linear = LinkedCovariance(covariances.Linear(fixed=("variance",)), (), ())
     if kernel.sigma_0 == 0 and kernel.hyperparameter_sigma_0.fixed:
         return linear
     offset = _leaf(kernel, covariances.Constant, {"variance": "sigma_0"}, first, power=2)
@@ -167,12 +172,14 @@ def _dot_product(kernel, first):
 def _power(kernel, first, n_features):
     """Return a whole power as a product of so many factors, which share their entries of theta."""
     exponent = kernel.exponent
-    if not 1 <= exponent <= MOST_FACTORS or exponent != int(exponent):
-        raise ValueError(f"kernel {kernel!r} has no counterpart: its exponent must be whole, from 1 to {MOST_FACTORS}")
-    factor = _translated(kernel.kernel, first, n_features)
+    if not 1 <= exponent <= MAX_POWER_FACTORS or exponent != int(exponent):
+        raise ValueError(
+            f"kernel {kernel!r} has no counterpart: its exponent must be whole, from 1 to {MAX_POWER_FACTORS}"
+        )
+    factor = _translate(kernel.kernel, first, n_features)
     copies = int(exponent)
     whole = reduce(mul, [factor.covariance] * copies)
-    return Linked(whole, factor.index * copies, factor.scale * copies)
+    return LinkedCovariance(whole, factor.index * copies, factor.scale * copies)
 
 
 # ---------------------------------------------------------------------------------------------- theta
@@ -197,7 +204,7 @@ def with_theta(kernel, theta):
     return kernel.clone_with_theta(theta)
 
 
-def _entries(kernel):
+def _list_entries(kernel):
     """Return what every entry of theta stands for: its place in a parameter, the parameter's name, and its bounds."""
     if isinstance(kernel, covariances.Covariance):
         return [(slot.index or 0, f"{slot.label}.{slot.name}", slot.bounds) for slot in slots.free_slots(kernel)]
@@ -210,7 +217,7 @@ def warn_at_bounds(kernel):
     close = np.isclose(bounds_of(kernel), theta_of(kernel)[:, None])
     if not close.any():
         return
-    for (place, name, bounds), (low, high) in zip(_entries(kernel), close, strict=True):
+    for (place, name, bounds), (low, high) in zip(_list_entries(kernel), close, strict=True):
         if low or high:
             side, more, bound = ("lower", "Decreasing", bounds[0]) if low else ("upper", "Increasing", bounds[1])
             warn(

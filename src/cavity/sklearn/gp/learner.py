@@ -18,8 +18,8 @@ from cavity.covariances import Covariance
 from cavity.covariances.program import Compared, program_of
 from cavity.jobs.job import Job
 from cavity.runs.executors import single_blas
+from cavity.sklearn.base import Estimator, is_verbose
 from cavity.sklearn.checks import UnfinishedWarning
-from cavity.sklearn.faces import Face, shows_progress
 from cavity.sklearn.gp import kernels as own_kernels
 
 OPTIMIZERS = ("fmin_l_bfgs_b",)
@@ -33,10 +33,10 @@ def check_settings(estimator):
         arrays.choice(estimator.optimizer, "optimizer", OPTIMIZERS)
     arrays.integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
     arrays.flag(estimator.copy_X_train, "copy_X_train")
-    shows_progress(estimator)
+    is_verbose(estimator)
 
 
-class Fitted(Compared):
+class FittedRows(Compared):
     """The rows of a fit, with which others are compared, and its kernel, also as a covariance."""
 
     def __init__(self, kernel, linked, X):
@@ -44,10 +44,10 @@ class Fitted(Compared):
         self.kernel, self.linked = kernel, linked
 
     def __reduce__(self):
-        return Fitted, (self.kernel, self.linked, self.Z)
+        return FittedRows, (self.kernel, self.linked, self.Z)
 
 
-class Learner(Face):
+class Learner(Estimator):
     """An estimator with a kernel.
 
     A subclass has ``_evidence(covariance, eval_gradient)``, which returns the log evidence and, if wanted, its gradient
@@ -98,7 +98,7 @@ class Learner(Face):
         kernel = own_kernels.with_theta(self.kernel_, theta)
         if not clone_kernel:
             self.kernel_ = kernel
-        found = own_kernels.linked(kernel, self.X_train_.shape[1])
+        found = own_kernels.link_kernel(kernel, self.X_train_.shape[1])
         value, gradient = self._evidence(found.covariance, bool(eval_gradient))
         value = np.float64(value)  # which keeps its digits in arithmetic with numpy's float32
         return (value, found.in_theta(gradient, theta.size)) if eval_gradient else value
@@ -120,7 +120,7 @@ class Learner(Face):
                 )
             rng = check_random_state(self.random_state)
             starts += [rng.uniform(*bounds.T) for _ in range(self.n_restarts_optimizer)]
-        with Job.checked(progress=shows_progress(self)) as job:
+        with Job.checked(progress=is_verbose(self)) as job:
             begun = job.iterate_stages("search", starts, len(starts), "search")
             theta, _ = min((self._descend(linked, each, bounds, stage) for each, stage in begun), key=itemgetter(1))
         self.kernel_, linked = own_kernels.with_theta(self.kernel_, theta), self._moved(linked, theta)

@@ -7,15 +7,15 @@ import numpy as np
 from cavity.covariances import Covariance, Sum, White, slots
 from cavity.sklearn.gp import kernels
 
-SAME = 1.0 + 1e-9  # ratio of numbers that differ by rounding
+ROUNDING_RATIO = 1.0 + 1e-9  # ratio of numbers that differ by rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class KernelParts:
     """A kernel taken apart. Its bounds are those of the covariances."""
 
     kernel: object  # of either library, as it was given
-    linked: kernels.Linked  # all of it as one covariance
+    linked: kernels.LinkedCovariance  # all of it as one covariance
     covariance: Covariance  # without the noise
     noise: White | None
     alpha: float  # variance of more noise, which is not the kernel's
@@ -40,7 +40,7 @@ class Parts:
     def allow(self, total):
         """Return whether the noise may be what a total leaves for it."""
         possible = self.alpha + self.noise_in(total)
-        return max(possible, total) <= SAME * min(possible, total)
+        return max(possible, total) <= ROUNDING_RATIO * min(possible, total)
 
     def check_learnable(self):
         """Raise ValueError if parameters are tied, as those in a power, or if the noise has priors: these get lost."""
@@ -67,14 +67,14 @@ class Parts:
         return kernels.with_theta(self.kernel, theta)
 
 
-def taken_apart(kernel, n_features, alpha=0.0):
+def split_noise(kernel, n_features, alpha=0.0):
     """Return the `Parts` of a kernel of either library for rows of D columns and noise of variance alpha on top.
 
     Raises ValueError for noise that is not a term of a sum, or several terms, or all there is.
     """
-    linked = kernels.linked(kernel, n_features)
+    linked = kernels.link_kernel(kernel, n_features)
     if not isinstance(kernel, Covariance):
-        linked = _within_bounds(linked, kernels.theta_of(kernel), kernels.bounds_of(kernel))
+        linked = _copy_bounds(linked, kernels.theta_of(kernel), kernels.bounds_of(kernel))
     whole = linked.covariance
     terms = whole.parts if isinstance(whole, Sum) else (whole,)
     noise = [term for term in terms if isinstance(term, White)]
@@ -84,26 +84,26 @@ def taken_apart(kernel, n_features, alpha=0.0):
         raise ValueError(f"kernel must hold white noise once at most, as a term of a sum, got {kernel!r}")
     if not rest:
         raise ValueError(f"kernel must hold more than white noise, got {kernel!r}")
-    return Parts(kernel, linked, Sum(rest) if len(rest) > 1 else rest[0], noise[0] if noise else None, alpha)
+    return KernelParts(kernel, linked, Sum(rest) if len(rest) > 1 else rest[0], noise[0] if noise else None, alpha)
 
 
-def _within_bounds(linked, theta, bounds):
+def _copy_bounds(linked, theta, bounds):
     """Return a translated kernel whose covariance has the bounds of theta, which are logs."""
     index, scale = list(linked.index), np.array(linked.scale)[:, None]
     values = slots.values(linked.covariance)[:, None]
     with np.errstate(over="ignore", under="ignore"):  # a value that is its bound stays so to the last bit
         limits = values * np.exp(scale * (bounds[index] - theta[index, None]))
-    rows = iter(np.clip(limits, *kernels.UNBOUNDED).tolist())
-    leaves = [_leaf_within(leaf, rows) for leaf in slots.leaves(linked.covariance)]
-    return kernels.Linked(slots.rebuilt(linked.covariance, iter(leaves)), linked.index, linked.scale)
+    rows = iter(np.clip(limits, *kernels.WIDEST_BOUNDS).tolist())
+    leaves = [_copy_leaf_bounds(leaf, rows) for leaf in slots.leaves(linked.covariance)]
+    return kernels.LinkedCovariance(slots.rebuilt(linked.covariance, iter(leaves)), linked.index, linked.scale)
 
 
-def _leaf_within(leaf, rows):
+def _copy_leaf_bounds(leaf, rows):
     """Return a leaf with the bounds that come next from an iterator over its free numbers."""
     bounds = {}
     for name in slots.free_names(leaf):
         low, high = zip(*(next(rows) for _ in range(np.size(getattr(leaf, name)))), strict=True)
-        if max(low) > SAME * min(low) or max(high) > SAME * min(high):
+        if max(low) > ROUNDING_RATIO * min(low) or max(high) > ROUNDING_RATIO * min(high):
             pairs = list(zip(low, high, strict=True))
             raise ValueError(f"the bounds of a {name} must be the same for all columns, got {pairs}")
         bounds[name] = min(low), max(high)

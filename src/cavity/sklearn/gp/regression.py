@@ -23,10 +23,10 @@ from cavity.base.types import ArrayLike
 from cavity.covariances.base import gram_of
 from cavity.runs import merge
 from cavity.runs.executors import single_blas
+from cavity.sklearn.base import Regressor
 from cavity.sklearn.checks import validate_data
-from cavity.sklearn.faces import Regressor
 from cavity.sklearn.gp import exact, kernels
-from cavity.sklearn.gp.learner import Fitted, Learner, centre_and_scale, check_settings
+from cavity.sklearn.gp.learner import FittedRows, Learner, centre_and_scale, check_settings
 
 BLOCK_ROWS = 1024  # rows predicted at a time
 
@@ -159,13 +159,13 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=np.float64)
         self._keep_rows(X, y)
         self.kernel_ = self._own_kernel(fixed=False)
-        self._work = exact.room(len(X))  # which the evaluations of a search share
+        self._work = exact.allocate_matrix(len(X))  # which the evaluations of a search share
         try:
-            linked = self._learn(kernels.linked(self.kernel_, X.shape[1]))
+            linked = self._learn(kernels.link_kernel(self.kernel_, X.shape[1]))
             found = self._regression(linked.covariance)
         finally:
             del self._work
-        self._fitted = Fitted(self.kernel_, linked, self.X_train_)
+        self._fitted = FittedRows(self.kernel_, linked, self.X_train_)
         self.L_, self.alpha_ = found.factor, found.dual.reshape(self.y_train_.shape)
         self.log_marginal_likelihood_value_ = found.log_evidence
         return self
@@ -203,7 +203,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
     def _regression(self, covariance):
         """Return what the rows tell of all T targets, with such a covariance."""
         n = len(self.y_train_)
-        buffer = self._work if hasattr(self, "_work") else exact.room(n)
+        buffer = self._work if hasattr(self, "_work") else exact.allocate_matrix(n)
         try:
             return exact.regress(covariance, self.X_train_, self._noise, self.y_train_.reshape(n, -1), buffer)
         except NotPositiveDefiniteError as error:
@@ -248,12 +248,12 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
             return self._prior_moments(X, with_std, with_cov)
         fitted = self._fitted
         if self.kernel_ is not fitted.kernel:  # it was replaced
-            fitted = Fitted(self.kernel_, kernels.linked(self.kernel_, X.shape[1]), self.X_train_)
+            fitted = FittedRows(self.kernel_, kernels.link_kernel(self.kernel_, X.shape[1]), self.X_train_)
         if with_cov:
             cross = arrays.matrix((len(X), len(self.X_train_)), "the matrix of covariances")
             fitted.cross(X, cross)
             mean = cross @ self.alpha_
-            known = exact.explained(self.L_, cross)
+            known = exact.solve_cross(self.L_, cross)
             return self._in_units(mean), self._per_target(gram_of(fitted.linked.covariance, X) - known @ known.T)
         mean, variances = self._means_and_variances(fitted, X, with_std)
         return self._in_units(mean), np.sqrt(self._per_target(variances)) if with_std else None
@@ -273,7 +273,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
             fitted.cross(X[start:stop], cross)
             means[start:stop] = cross @ self.alpha_
             if with_variances:
-                known = exact.explained(self.L_, cross)
+                known = exact.solve_cross(self.L_, cross)
                 variances[start:stop] -= np.einsum("ij,ij->i", known, known)
         if not with_variances:
             return means, None
@@ -294,7 +294,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         """Return what `predict` does before there are data."""
         self._check_settings()
         n_targets = 1 if self.n_targets is None else self.n_targets
-        covariance = kernels.linked(self._own_kernel(fixed=True), X.shape[1]).covariance
+        covariance = kernels.link_kernel(self._own_kernel(fixed=True), X.shape[1]).covariance
         shape = () if n_targets == 1 else (n_targets,)
         mean = np.zeros((len(X), *shape))
         if not (with_std or with_cov):

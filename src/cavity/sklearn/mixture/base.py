@@ -13,13 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.runs.executors import Threads, resolve_n_threads
-from cavity.sklearn.checks import counted, validate_data
-from cavity.sklearn.faces import FLOATS, Face, by_chunks
-from cavity.sklearn.mixture.em import TYPES, precisions, warn_unfinished
-from cavity.sklearn.mixture.responsibilities import METHODS
+from cavity.sklearn.base import FLOAT_DTYPES, Estimator, predict_by_chunks
+from cavity.sklearn.checks import drop_zero_weights, validate_data
+from cavity.sklearn.mixture.em import COVARIANCE_TYPES, precisions_of, warn_unfinished
+from cavity.sklearn.mixture.responsibilities import INIT_METHODS
 
 
-class Progress:
+class VerboseMessages:
     """What verbose fits print."""
 
     def __init__(self, verbose, interval):
@@ -49,7 +49,7 @@ class Progress:
             print(f"Initialization {'converged' if converged else 'did not converge'}.{more}")
 
 
-class Mixture(DensityMixin, Face):
+class MixtureEstimator(DensityMixin, Estimator):
     """Base of the mixtures.
 
     A subclass has `_fit_rows(X, weight, random_state, threads)`, which sets the fitted attributes and returns why the
@@ -119,8 +119,8 @@ class Mixture(DensityMixin, Face):
 
     def _check_settings(self):
         """Raise ValueError or TypeError for a setting outside its domain."""
-        arrays.choice(self.covariance_type, "covariance_type", TYPES)
-        arrays.choice(self.init_params, "init_params", METHODS)
+        arrays.choice(self.covariance_type, "covariance_type", COVARIANCE_TYPES)
+        arrays.choice(self.init_params, "init_params", INIT_METHODS)
         resolve_n_threads(self.n_threads)
         for name in ("n_components", "max_iter", "n_init", "verbose_interval"):
             arrays.integer(getattr(self, name), name, low=0 if name == "max_iter" else 1)
@@ -131,7 +131,9 @@ class Mixture(DensityMixin, Face):
         """Return X and weights (or None) without the rows of weight zero, after the settings; `least` rows or more."""
         self._check_settings()
         gaps = "allow-nan" if self._takes_gaps() else True
-        X, weight = counted(sample_weight, validate_data(self, X, dtype=FLOATS, ensure_all_finite=gaps, **options))
+        X, weight = drop_zero_weights(
+            sample_weight, validate_data(self, X, dtype=FLOAT_DTYPES, ensure_all_finite=gaps, **options)
+        )
         if len(X) < least:
             raise ValueError(
                 f"Expected n_samples >= n_components but got n_components = {self.n_components}, n_samples = {len(X)}"
@@ -163,14 +165,14 @@ class Mixture(DensityMixin, Face):
         """Set the attributes of a mixture whose precisions have the factors `root`."""
         found = (np.asarray(each).astype(dtype) for each in (weights, means, covariances, root))
         self.weights_, self.means_, self.covariances_, self.precisions_cholesky_ = found
-        self.precisions_ = precisions(self.precisions_cholesky_, self.covariance_type)
+        self.precisions_ = precisions_of(self.precisions_cholesky_, self.covariance_type)
 
     def _best_start(self, climb, started):
         """Return the best of `n_init` fits by climb(report), which returns its bound, whether it converged, and itself.
 
         It calls report(n_iter, bound) after each iteration. A fit that goes on from the last one has but one start.
         """
-        progress = Progress(self.verbose, self.verbose_interval)
+        progress = VerboseMessages(self.verbose, self.verbose_interval)
         best = None
         for init in range(1 if started else self.n_init):
             progress.begin(init, self.lower_bound_ if started else -np.inf)
@@ -181,7 +183,7 @@ class Mixture(DensityMixin, Face):
 
     # ------------------------------------------------------------------------------------------ judging
 
-    @by_chunks(dtype=lambda self: np.intp)
+    @predict_by_chunks(dtype=lambda self: np.intp)
     def predict(self, X: ArrayLike) -> Any:
         """Most probable component of each row.
 
@@ -197,7 +199,7 @@ class Mixture(DensityMixin, Face):
         """
         return self._judged(X, "predict")
 
-    @by_chunks(lambda self: (self.n_components,))
+    @predict_by_chunks(lambda self: (self.n_components,))
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each component for each row.
 
@@ -213,7 +215,7 @@ class Mixture(DensityMixin, Face):
         """
         return self._judged(X, "responsibilities")
 
-    @by_chunks()
+    @predict_by_chunks()
     def score_samples(self, X: ArrayLike) -> FloatArray:
         """Log density of each row; of a Bayesian mixture the posterior predictive one, of Student-t densities.
 
@@ -248,7 +250,7 @@ class Mixture(DensityMixin, Face):
 
     def _judged(self, X, what):
         """Return what a subclass says about new rows, checked, in their precision."""
-        X = self._new_rows(X, FLOATS, ensure_all_finite="allow-nan" if self._takes_gaps() else True)
+        X = self._new_rows(X, FLOAT_DTYPES, ensure_all_finite="allow-nan" if self._takes_gaps() else True)
         values = self._judge(X, what)
         return values.astype(X.dtype, copy=False) if values.dtype.kind == "f" else values
 

@@ -29,15 +29,15 @@ from cavity.models.mixture.prior import state_of
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.sklearn.mixture import priors
-from cavity.sklearn.mixture.base import Mixture
-from cavity.sklearn.mixture.em import roots, warn_unfinished
-from cavity.sklearn.mixture.responsibilities import responsibilities, sums_of
+from cavity.sklearn.mixture.base import MixtureEstimator
+from cavity.sklearn.mixture.em import factor_precisions, warn_unfinished
+from cavity.sklearn.mixture.responsibilities import initialise_responsibilities, sum_rows
 
-WEIGHTS = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}
+WEIGHT_PRIORS = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BayesianGaussianMixture(Mixture):
+class BayesianGaussianMixture(MixtureEstimator):
     """A Gaussian mixture with priors, by variational inference [B]_, with scikit-learn's settings and attributes.
 
     It is `cavity.GaussianMixture`: the models that the covariance types promise, a lower bound with all constants,
@@ -180,7 +180,7 @@ class BayesianGaussianMixture(Mixture):
 
     def _check_settings(self):
         super()._check_settings()
-        arrays.choice(self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHTS))
+        arrays.choice(self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHT_PRIORS))
         priors.check_numbers(self)
 
     def _process(self):
@@ -203,11 +203,11 @@ class BayesianGaussianMixture(Mixture):
     def _fit_rows(self, X, weight, random_state, threads):
         """Fit the model of `cavity.GaussianMixture` from scikit-learn's starts."""
         data = open_rows(X, weight, threads, self.n_components, self.covariance_type)
-        found = priors.settled(self, data, threads)
+        found = priors.resolve_priors(self, data, threads)
         vars(self).update({f"{name}_": value for name, value in found.items()})
         square = np.asarray(found["covariance_prior"])
         ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)
-        kinds = self.covariance_type, WEIGHTS[self.weight_concentration_prior_type]
+        kinds = self.covariance_type, WEIGHT_PRIORS[self.weight_concentration_prior_type]
         check_room(self.n_components, data.source.n_features)
         model = GaussianMixture(self.n_components, *kinds, **found | {"covariance_prior": square + ridge})
         prior = state_of(model, data)
@@ -235,8 +235,8 @@ class BayesianGaussianMixture(Mixture):
         if data.missing:
             X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
             data = open_rows(X, weight, threads, self.n_components, self.covariance_type, scaling=data.scaling)
-        given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
-        mean, found = sums_of(data, given, is_full(self.covariance_type))
+        given = initialise_responsibilities(self.init_params, X, self.n_components, weight, random_state)
+        mean, found = sum_rows(data, given, is_full(self.covariance_type))
         return replace(prior, factors=replace(prior.factors, mean=mean)).renewed(prior, found)
 
     def _climb(self, sweeps, start, report):
@@ -254,7 +254,7 @@ class BayesianGaussianMixture(Mixture):
         """Set the attributes of a posterior."""
         self.posterior_ = posterior
         covariances = np.asarray(posterior.covariance)
-        root = roots(covariances, self.covariance_type)
+        root = factor_precisions(covariances, self.covariance_type)
         self._set_mixture(dtype, posterior.weights, posterior.mean, covariances, root)
         self.mean_precision_ = posterior.mean_precision
         freedom = posterior.degrees_of_freedom

@@ -25,8 +25,8 @@ from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.scaling import Scaling
 from cavity.sklearn.checks import UnfinishedWarning
 
-TYPES = ("full", "tied", "diag", "spherical")
-NOTHING = 10 * np.finfo(np.float64).eps  # added to counts, so that an empty component has a mean
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+EMPTY_COUNT = 10 * np.finfo(np.float64).eps  # added to counts, so that an empty component has a mean
 
 
 class CollapsedError(ValueError):
@@ -58,22 +58,22 @@ class Moments:
     covariance: np.ndarray
 
 
-def moments(sums, mean, covariance_type, reg_covar, unclaimed=0.0):
+def estimate_moments(sums, mean, covariance_type, reg_covar, unclaimed=0.0):
     """Return the Moments that sums around `mean` stand for.
 
     A component that has lost all its rows stays where it was (in scikit-learn it moves to zero).
     """
-    count = sums.counts + NOTHING
+    count = sums.counts + EMPTY_COUNT
     shift = sums.first / count[:, None]
     if is_full(covariance_type):
-        scatter = sums.second - (count + NOTHING)[:, None, None] * shift[:, :, None] * shift[:, None, :]
+        scatter = sums.second - (count + EMPTY_COUNT)[:, None, None] * shift[:, :, None] * shift[:, None, :]
         if covariance_type == "tied":
             covariance = (scatter.sum(axis=0) + unclaimed) / count.sum()
         else:
             covariance = scatter / count[:, None, None]
         covariance[..., np.arange(mean.shape[1]), np.arange(mean.shape[1])] += reg_covar
     else:
-        covariance = sums.second / count[:, None] - (1.0 + NOTHING / count)[:, None] * shift**2 + reg_covar
+        covariance = sums.second / count[:, None] - (1.0 + EMPTY_COUNT / count)[:, None] * shift**2 + reg_covar
         if covariance_type == "spherical":
             covariance = covariance.mean(axis=1)
     return Moments(count, mean + shift, covariance)
@@ -93,7 +93,9 @@ class Estimates:
     def of(cls, moments, covariance_type):
         """Return the estimates of the largest likelihood [B]_, eqs. (9.24)-(9.26): the M-step."""
         count, mean, covariance = moments.count, moments.mean, moments.covariance
-        return cls(covariance_type, count / np.sum(count), mean, covariance, roots(covariance, covariance_type))
+        return cls(
+            covariance_type, count / np.sum(count), mean, covariance, factor_precisions(covariance, covariance_type)
+        )
 
     def e_step(self, scaling):
         """Return the E-step: log pi_k + log N(x_n; mean_k, covariance_k) is height_k - |root_k'(x_n - mean_k)|^2/2."""
@@ -116,13 +118,13 @@ class Estimates:
         return np.log(diagonal).sum(axis=-1)
 
 
-def roots(covariance, covariance_type):
+def factor_precisions(covariance, covariance_type):
     """Return scikit-learn's Cholesky factors of the precisions: U U' is the precision, U upper triangular."""
     try:
         if covariance_type == "full":
-            return np.array([_root(each) for each in covariance])
+            return np.array([_factor_precision(each) for each in covariance])
         if covariance_type == "tied":
-            return _root(covariance)
+            return _factor_precision(covariance)
         arrays.positive_array(covariance, "covariance")
     except ValueError as error:
         raise CollapsedError(
@@ -133,11 +135,11 @@ def roots(covariance, covariance_type):
     return 1.0 / np.sqrt(covariance)
 
 
-def _root(covariance):
+def _factor_precision(covariance):
     return inverse_lower(arrays.cholesky(covariance, "covariance")).T
 
 
-def roots_of_precisions(precision, covariance_type):
+def factor_given_precisions(precision, covariance_type):
     """Return scikit-learn's factors of precisions: Cholesky's of the matrix read backwards, read backwards."""
     if not is_full(covariance_type):
         return np.sqrt(precision)
@@ -146,7 +148,7 @@ def roots_of_precisions(precision, covariance_type):
     return np.array(found).reshape(precision.shape)
 
 
-def precisions(root, covariance_type):
+def precisions_of(root, covariance_type):
     """Return the precisions of these factors."""
     return root @ np.swapaxes(root, -1, -2) if is_full(covariance_type) else root**2
 
@@ -160,7 +162,7 @@ def covariances_of(root, covariance_type):
 
 
 @dataclass(frozen=True, slots=True)
-class Ascent:
+class EMFit:
     """How expectation maximisation ended: `bounds` are the mean log likelihoods before every iteration."""
 
     estimates: Estimates
@@ -198,7 +200,7 @@ def maximise(data, threads, estimates, *, reg_covar, max_iter, tol, before, repo
         e_step, last = estimates.e_step(data.scaling), bound
         sums, total = data.sums(e_step, threads)
         try:
-            estimates = Estimates.of(moments(sums, e_step.mean, kind, reg_covar), kind)
+            estimates = Estimates.of(estimate_moments(sums, e_step.mean, kind, reg_covar), kind)
         except CollapsedError as error:
             reason = f" It stopped before iteration {len(bounds) + 1}: {error}"
             break
@@ -206,4 +208,4 @@ def maximise(data, threads, estimates, *, reg_covar, max_iter, tol, before, repo
         bounds.append(bound)
         report(len(bounds), bound)
         converged = abs(bound - last) < tol
-    return Ascent(estimates, bound, bounds, converged, reason)
+    return EMFit(estimates, bound, bounds, converged, reason)

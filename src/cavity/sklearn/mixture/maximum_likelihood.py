@@ -19,12 +19,12 @@ from cavity.models.mixture.scaling import Scaling
 from cavity.runs import merge
 from cavity.sklearn import checks
 from cavity.sklearn.mixture import em
-from cavity.sklearn.mixture.base import Mixture
-from cavity.sklearn.mixture.responsibilities import responsibilities, sums_of, unclaimed
+from cavity.sklearn.mixture.base import MixtureEstimator
+from cavity.sklearn.mixture.responsibilities import initialise_responsibilities, sum_rows, sum_unclaimed
 from cavity.sources.read_ahead import read_rows
 
 BLOCK_ROWS = 8192  # rows judged at a time
-JUDGEMENTS = {  # of log weights (rows, K)
+ROW_FUNCTIONS = {  # of log weights (rows, K)
     "predict": lambda logs: np.argmax(logs, axis=1),
     "responsibilities": shares,
     "log_density": log_sum,
@@ -32,7 +32,7 @@ JUDGEMENTS = {  # of log weights (rows, K)
 
 
 @dataclass(eq=False, repr=False)
-class GaussianMixture(Mixture):
+class GaussianMixture(MixtureEstimator):
     """A Gaussian mixture by maximum likelihood, by expectation maximisation [B]_: scikit-learn's, faster.
 
     Settings, attributes and numbers are those of ``sklearn.mixture.GaussianMixture``; what is new is `n_threads`,
@@ -161,21 +161,21 @@ class GaussianMixture(Mixture):
         weights, mean, root = self._given(data.scaling.origin)
         covariance = None if root is None else em.covariances_of(root, self.covariance_type)
         if any(each is None for each in (weights, mean, root)):
-            given = responsibilities(self.init_params, X, self.n_components, weight, random_state)
-            around, found = sums_of(data, given, is_full(self.covariance_type))
-            rest = unclaimed(data, given) if self.covariance_type == "tied" else 0.0
-            held = em.moments(found, around, self.covariance_type, self.reg_covar, rest)
+            given = initialise_responsibilities(self.init_params, X, self.n_components, weight, random_state)
+            around, found = sum_rows(data, given, is_full(self.covariance_type))
+            rest = sum_unclaimed(data, given) if self.covariance_type == "tied" else 0.0
+            held = em.estimate_moments(found, around, self.covariance_type, self.reg_covar, rest)
             weights = held.count / data.n_samples if weights is None else weights
             mean = held.mean if mean is None else mean
             if root is None:
-                covariance, root = held.covariance, em.roots(held.covariance, self.covariance_type)
+                covariance, root = held.covariance, em.factor_precisions(held.covariance, self.covariance_type)
         return em.Estimates(self.covariance_type, weights, mean, covariance, root)
 
     def _given(self, origin):
         """Return the given weights, means (from the origin) and factors of precisions, each None if it is not."""
         weights, mean, root = self.weights_init, self.means_init, self.precisions_init
         if weights is not None:
-            weights = checks.shaped(weights, "weights_init", (self.n_components,), "weights")
+            weights = checks.check_shape(weights, "weights_init", (self.n_components,), "weights")
             if np.any(weights < 0) or np.any(weights > 1):
                 raise ValueError(
                     f"The parameter 'weights' should be in the range [0, 1], but got min value {np.min(weights):.5f}, "
@@ -186,10 +186,10 @@ class GaussianMixture(Mixture):
                     f"The parameter 'weights' should be normalized, but got sum(weights) = {np.sum(weights):.5f}"
                 )
         if mean is not None:
-            mean = checks.shaped(mean, "means_init", (self.n_components, self.n_features_in_), "means") - origin
+            mean = checks.check_shape(mean, "means_init", (self.n_components, self.n_features_in_), "means") - origin
         if root is not None:
-            given = checks.precision(root, self.covariance_type, self._shapes(), "precision")
-            root = em.roots_of_precisions(given, self.covariance_type)
+            given = checks.check_precision(root, self.covariance_type, self._shapes(), "precision")
+            root = em.factor_given_precisions(given, self.covariance_type)
         return weights, mean, root
 
     def _estimates(self, origin):
@@ -203,7 +203,7 @@ class GaussianMixture(Mixture):
         scaling = Scaling(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
         e_step = self._estimates(scaling.origin).e_step(scaling)
         parts = [
-            JUDGEMENTS[what](e_step.log_weights(read_rows(X, slice(*span))))
+            ROW_FUNCTIONS[what](e_step.log_weights(read_rows(X, slice(*span))))
             for span in merge.split_rows(len(X), BLOCK_ROWS)
         ]
         return np.concatenate(parts)

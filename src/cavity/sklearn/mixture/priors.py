@@ -18,7 +18,7 @@ def check_numbers(settings):
             arrays.number(getattr(settings, name), name, low=0)
 
 
-def settled(settings, data, threads):
+def resolve_priors(settings, data, threads):
     """Return the priors of an estimator's settings for data, by the names that `cavity.GaussianMixture` gives them."""
     dim, kind = data.source.n_features, settings.covariance_type
     freedom, mean, square = settings.degrees_of_freedom_prior, settings.mean_prior, settings.covariance_prior
@@ -27,10 +27,10 @@ def settled(settings, data, threads):
             f"The parameter 'degrees_of_freedom_prior' should be greater than {dim - 1}, but got {freedom:.3f}."
         )
     if mean is not None:
-        mean = checks.shaped(mean, "mean_prior", (dim,), "means")
+        mean = checks.check_shape(mean, "mean_prior", (dim,), "means")
     if square is not None:
         shapes = {"full": (dim, dim), "tied": (dim, dim), "diag": (dim,), "spherical": ()}
-        square = checks.precision(square, kind, shapes, "covariance_prior")
+        square = checks.check_precision(square, kind, shapes, "covariance_prior")
     if mean is None or square is None:
         mean, square = _from_rows(mean, square, kind, data, threads)
     concentration, precision = settings.weight_concentration_prior, settings.mean_precision_prior

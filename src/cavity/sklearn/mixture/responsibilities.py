@@ -11,9 +11,9 @@ from cavity.models.mixture.state import RowSums
 from cavity.runs import merge
 from cavity.runs.executors import single_blas
 
-METHODS = ("kmeans", "k-means++", "random", "random_from_data")
-NOBODY = -1  # the label of a row that no component has at first
-DRAWN = 1 << 18  # responsibilities drawn at a time: 2 MB
+INIT_METHODS = ("kmeans", "k-means++", "random", "random_from_data")
+NO_COMPONENT = -1  # the label of a row that no component has at first
+MAX_VALUES_DRAWN = 1 << 18  # responsibilities drawn at a time: 2 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Responsibilities:
             yield block
 
 
-def responsibilities(method, X, n_components, weight, random_state):
+def initialise_responsibilities(method, X, n_components, weight, random_state):
     """Return initial responsibilities by one of scikit-learn's methods; `random_state` moves on as it does there."""
     n = len(X)
     if method == "random":
         before = copy.deepcopy(random_state)
-        for start, stop in merge.split_rows(n, max(1, DRAWN // n_components)):
+        for start, stop in merge.split_rows(n, max(1, MAX_VALUES_DRAWN // n_components)):
             random_state.uniform(size=(stop - start, n_components))
         return Responsibilities(n_components, None, before)
     if method == "kmeans":
@@ -53,26 +53,26 @@ def responsibilities(method, X, n_components, weight, random_state):
     else:
         share = None if weight is None else weight / np.sum(weight)
         chosen = random_state.choice(n, size=n_components, replace=False, p=share)
-    labels = np.full(n, NOBODY, dtype=np.intp)
+    labels = np.full(n, NO_COMPONENT, dtype=np.intp)
     labels[chosen] = np.arange(n_components)
     return Responsibilities(n_components, labels, None)
 
 
-def sums_of(data, given, full):
+def sum_rows(data, given, full):
     """Return means (K, D), and the RowSums around them, of given responsibilities.
 
     Two passes: the second measures from the means that the first one found.
     """
     with single_blas():
-        count, first = merge.merge((held.sum(axis=0), held.T @ z) for z, held in _held(data, given))
+        count, first = merge.merge((held.sum(axis=0), held.T @ z) for z, held in _weighted_blocks(data, given))
         mean = np.divide(first, count[:, None], out=np.zeros_like(first), where=count[:, None] > 0)
-        count, first, second = merge.merge(_weigh(z, held, mean, full) for z, held in _held(data, given))
+        count, first, second = merge.merge(_sum_block(z, held, mean, full) for z, held in _weighted_blocks(data, given))
     return mean, RowSums(count, first, second, count[:, None])
 
 
-def unclaimed(data, given):
+def sum_unclaimed(data, given):
     """Return the sum of x x' (D, D) over the rows of no component: scikit-learn's tied covariance begins with it."""
-    if given.labels is None or np.min(given.labels) > NOBODY:
+    if given.labels is None or np.min(given.labels) > NO_COMPONENT:
         return 0.0
 
     def squares(z, held):
@@ -80,10 +80,10 @@ def unclaimed(data, given):
         return x.T @ x
 
     with single_blas():
-        return merge.merge(squares(z, held) for z, held in _held(data, given))
+        return merge.merge(squares(z, held) for z, held in _weighted_blocks(data, given))
 
 
-def _held(data, given):
+def _weighted_blocks(data, given):
     """Yield the rows of each block in coordinates, and their weighted responsibilities."""
     spans = [data.source.span(index) for index in range(data.source.block_count)]
     for index, held in enumerate(given.blocks(spans)):
@@ -91,7 +91,7 @@ def _held(data, given):
         yield rows, held if weight is None else weight.read(index)[:, None] * held
 
 
-def _weigh(z, held, mean, full):
+def _sum_block(z, held, mean, full):
     """Return counts, first and second sums around given means of a block; `held` is responsibilities times weights."""
     parts = []
     for each, m in zip(held.T, mean, strict=True):

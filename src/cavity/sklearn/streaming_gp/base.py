@@ -10,10 +10,10 @@ from sklearn.base import clone
 from cavity.base import arrays
 from cavity.covariances import Covariance
 from cavity.models.streaming_gp.model import StreamingGP
-from cavity.sklearn.checks import counted_rows
-from cavity.sklearn.faces import Face
+from cavity.sklearn.base import Estimator
+from cavity.sklearn.checks import check_rows
 from cavity.sklearn.gp import kernels as own_kernels
-from cavity.sklearn.gp.noise import taken_apart
+from cavity.sklearn.gp.noise import split_noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ class Batch:
         return cls(X[is_new], y[is_new], None if np.all(weight == 1) else weight, n, float(np.sum(weight)))
 
 
-class Streaming(Face):
+class Streaming(Estimator):
     """An estimator made of streaming Gaussian processes; a subclass sets its `_default` kernel and `_least_power`."""
 
     def _checked(self, X, y, sample_weight, *, reset, **options):
@@ -48,12 +48,12 @@ class Streaming(Face):
         arrays.number(self.power, "power", low=self._least_power, high=1, closed_low=True, closed_high=True)
         if not isinstance(self.learn, bool | np.bool_):
             arrays.choice(self.learn, "learn, unless it is True or False,", ("first",))
-        return counted_rows(self, X, y, sample_weight, dtype=np.float64, reset=reset, **options)
+        return check_rows(self, X, y, sample_weight, dtype=np.float64, reset=reset, **options)
 
     def _parts(self, n_features, alpha=0.0):
         """Return the kernel to begin with, taken apart."""
         kernel = self._default if self.kernel is None else self.kernel
-        return taken_apart(kernel if isinstance(kernel, Covariance) else clone(kernel), n_features, alpha)
+        return split_noise(kernel if isinstance(kernel, Covariance) else clone(kernel), n_features, alpha)
 
     def _next_state(self, state, parts, likelihood, batch, y, learn):
         """Return the state of one more batch, with targets y; the given one stays as it is.
@@ -69,7 +69,7 @@ class Streaming(Face):
     def _set_states(self, states, batch, first, kernels, learnt):
         """Set the attributes that sum up states after a batch, and the kernels if there are new ones."""
         if kernels:
-            self.kernel_ = own_kernels.joined(kernels)
+            self.kernel_ = own_kernels.join_kernels(kernels)
         if learnt:
             for kernel in kernels:
                 own_kernels.warn_at_bounds(kernel)

@@ -15,9 +15,9 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike
-from cavity.sklearn.checks import classes_in, known_classes, log_probabilities, one_vs_rest
-from cavity.sklearn.faces import Classifier
-from cavity.sklearn.gp.binary import LIKELIHOODS
+from cavity.sklearn.base import Classifier
+from cavity.sklearn.checks import check_stream_classes, compute_log_probabilities, find_classes, split_one_vs_rest
+from cavity.sklearn.gp.binary import LIKELIHOOD_BY_NAME
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 
 
@@ -148,7 +148,7 @@ class StreamingGPClassifier(Classifier, Streaming):
             If EP or the search for the parameters ended early, or the search at their bounds.
         """
         X, y, weight = self._checked(X, y, sample_weight, reset=True)
-        self._take(X, y, weight, classes_in(y), [])
+        self._take(X, y, weight, find_classes(y), [])
         return self
 
     def partial_fit(
@@ -186,11 +186,11 @@ class StreamingGPClassifier(Classifier, Streaming):
         """
         states = getattr(self, "states_", [])
         X, y, weight = self._checked(X, y, sample_weight, reset=not states)
-        self._take(X, y, weight, known_classes(y, classes, self.classes_ if states else None), states)
+        self._take(X, y, weight, check_stream_classes(y, classes, self.classes_ if states else None), states)
         return self
 
     def _checked(self, X, y, sample_weight, reset):
-        arrays.choice(self.likelihood, "likelihood", tuple(LIKELIHOODS))
+        arrays.choice(self.likelihood, "likelihood", tuple(LIKELIHOOD_BY_NAME))
         return super()._checked(X, y, sample_weight, reset=reset)
 
     def _take(self, X, y, weight, classes, states):
@@ -201,13 +201,13 @@ class StreamingGPClassifier(Classifier, Streaming):
         if self.learn:
             parts.check_learnable()
         batch = Batch.of(X, np.searchsorted(classes, y), weight)
-        signs = one_vs_rest(classes[batch.y], classes)
+        signs = split_one_vs_rest(classes[batch.y], classes)
         before = self._seen if states else np.zeros((len(signs), 2), dtype=bool)
         after = before | np.array([[np.any(each < 0), np.any(each > 0)] for each in signs])
         learn = after.all(axis=1) & bool(self.learn)
         if isinstance(self.learn, str):
             learn &= ~before.all(axis=1)
-        likelihood = LIKELIHOODS[self.likelihood]
+        likelihood = LIKELIHOOD_BY_NAME[self.likelihood]
         problems = zip(states or [None] * len(signs), signs, learn.tolist(), strict=True)
         found = [self._next_state(state, parts, likelihood, batch, *each) for state, *each in problems]
         self.classes_, self.states_, self._seen, self._parts_now = classes, found, after, parts
@@ -219,4 +219,4 @@ class StreamingGPClassifier(Classifier, Streaming):
 
     def _log_probabilities(self, X):
         X = self._new_rows(X)
-        return log_probabilities(self.states_, X)
+        return compute_log_probabilities(self.states_, X)

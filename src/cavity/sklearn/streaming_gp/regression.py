@@ -18,7 +18,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.types import ArrayLike
 from cavity.likelihoods import Gaussian
-from cavity.sklearn.faces import Regressor
+from cavity.sklearn.base import Regressor
 from cavity.sklearn.gp.learner import centre_and_scale
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 

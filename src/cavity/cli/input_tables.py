@@ -12,16 +12,23 @@ import numpy as np
 
 from cavity import data
 from cavity.base import arrays
-from cavity.cli.options import CHECKPOINTS, Group, Option
-from cavity.cli.standard_output import progress
-from cavity.cli.table import MOST_COLUMNS_LISTED, Columns, complete, in_order_of, some, with_columns_of_fit
+from cavity.cli.data_table import (
+    MOST_COLUMNS_LISTED,
+    DataTable,
+    add_columns_of_fit,
+    drop_incomplete,
+    list_first,
+    reorder_as_fit,
+)
+from cavity.cli.options import CHECKPOINT_OPTIONS, Option, OptionGroup
+from cavity.cli.standard_output import show_progress
 from cavity.sources import formats, sources, text_rows
 from cavity.sources.text_reader import TextReader
 
 STANDARD_INPUT = "-"
-LARGE = 1 << 26  # bytes of a file whose reading is shown
+MIN_BYTES_FOR_PROGRESS = 1 << 26  # bytes of a file whose reading is shown
 NAMED_SEPARATORS = {"\\t": "\t", "tab": "\t", "space": " ", "comma": ",", "semicolon": ";"}
-TEXT_FILES = Group(
+TEXT_FILE_OPTIONS = OptionGroup(
     "text files",
     Option("--sep", "CHARACTER", "between columns: , ; | tab space or any other character"),
     Option("--decimal", (".", ","), "decimal point or comma"),
@@ -29,17 +36,17 @@ TEXT_FILES = Group(
     description="found from the file unless given",
 )
 MISSING_HELP = "rows with missing values: leave them out, or say where they are (default)"
-MISSING = Option("--missing", ("drop", "error"), MISSING_HELP, "error")
+MISSING_OPTION = Option("--missing", ("drop", "error"), MISSING_HELP, "error")
 KEEP_HELP = f"{MISSING_HELP}, or keep them (default of --covariance diag and spherical)"
-MISSING_OR_KEPT = Option("--missing", ("drop", "error", "keep"), KEEP_HELP)
-TABLE = (MISSING, TEXT_FILES)
-READING = (CHECKPOINTS, *TABLE)
-GAPS_POSSIBLE = (
+MISSING_OR_KEEP_OPTION = Option("--missing", ("drop", "error", "keep"), KEEP_HELP)
+TABLE_OPTIONS = (MISSING_OPTION, TEXT_FILE_OPTIONS)
+READING_OPTIONS = (CHECKPOINT_OPTIONS, *TABLE_OPTIONS)
+MISSING_VALUES_HINT = (
     "; --missing drop leaves these rows out; a fit with --covariance diag or spherical can do with missing values"
 )
 
 
-def settings(options):
+def collect_text_settings(options):
     """Return what the options say of a text file, as the library calls it."""
     separator = getattr(options, "sep", None)
     return {
@@ -49,23 +56,27 @@ def settings(options):
     }
 
 
-def whole(options):
+def open_table(options):
     """Return the table that a command was given."""
     source = options.data
-    file, about = text_file(source)
+    file, about = find_text(source)
     if file is None:
-        given = any(value is not None for value in settings(options).values())
-        rows = sources.source(source, **settings(options)) if given else sources.open_unchecked(source, "the data")
+        given = any(value is not None for value in collect_text_settings(options).values())
+        rows = (
+            sources.source(source, **collect_text_settings(options))
+            if given
+            else sources.open_unchecked(source, "the data")
+        )
         arrays.check_ndim(rows, f"the data ({source})", (1, 2))
-        return Columns(source, rows)
-    large = file == source and os.path.getsize(file) > LARGE
-    with progress(options) if large else nullcontext() as show:
+        return DataTable(source, rows)
+    large = file == source and os.path.getsize(file) > MIN_BYTES_FOR_PROGRESS
+    with show_progress(options) if large else nullcontext() as show:
         tell = None if show is None else lambda share: show(share, f"of {source} is read")
-        part = text_rows.open_text(file, "the data", **settings(options), tell=tell)
-    return Columns(source, sources.Source([part], "the data"), about)
+        part = text_rows.open_text(file, "the data", **collect_text_settings(options), tell=tell)
+    return DataTable(source, sources.Source([part], "the data"), about)
 
 
-def batches(options, rows, skip=0, first=None):
+def read_batches(options, rows, skip=0, first=None):
     """Yield a table in batches of rows, each with the share of the table that has been read.
 
     Parameters
@@ -80,20 +91,20 @@ def batches(options, rows, skip=0, first=None):
         Rows in the first batch, if it is to have others.
     """
     sizes = chain([first or rows], repeat(rows))
-    file, about = text_file(options.data)
+    file, about = find_text(options.data)
     if file is not None:
-        reader = TextReader(file, **settings(options))
+        reader = TextReader(file, **collect_text_settings(options))
         for part in text_rows.read_batches(reader, sizes, skip):
-            yield Columns(options.data, sources.Source([part], "the data"), about), reader.share
+            yield DataTable(options.data, sources.Source([part], "the data"), about), reader.share
         return
-    table = whole(options)
+    table = open_table(options)
     total = len(table)
     while skip < total:
         start, skip = skip, min(skip + next(sizes), total)
         yield table.part(start, skip), skip / total
 
 
-def text_file(source):
+def find_text(source):
     """Return what holds the text of a table (a path, a file), None for another kind, and what is known of the data."""
     if source == STANDARD_INPUT and sys.stdin is None:
         raise ValueError("standard input is closed; give a file, or what is to be read with < or |")
@@ -120,18 +131,18 @@ def read_points(options):
 
     Of what is known there are a title and a unit, if nothing better the name of the file and nothing.
     """
-    table = whole(options)
+    table = open_table(options)
     if options.column and len(table.names) == 1 and table.about:
         raise ValueError(f"--column has no meaning for the shipped data set {options.data!r}")
     names = table.select(options.column)
     if options.missing == "drop":
-        table, _ = complete(table, names, options)
+        table, _ = drop_incomplete(table, names, options)
     values = table.matrix(names)
     table.check_finite(names, values)
     return np.ascontiguousarray(values), names, {"title": Path(options.data).name, "unit": ""} | table.about
 
 
-def read_columns(options, gaps, way_out=GAPS_POSSIBLE, *, fitted=None, also=()):
+def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, also=()):
     """Return the columns of a table, for a model that treats all the same, with their names and what is known of them.
 
     Parameters
@@ -159,18 +170,18 @@ def read_columns(options, gaps, way_out=GAPS_POSSIBLE, *, fitted=None, also=()):
     notes : list of str
         What was left out, and why.
     """
-    table = whole(options)
+    table = open_table(options)
     also = [table.select([name])[0] for name in also]
-    table = with_columns_of_fit(table, fitted)
+    table = add_columns_of_fit(table, fitted)
     columns, there = options.columns, [*table.names, *table.made]
     if columns is None and fitted is not None and (table.rows.names is not None or len(there) != len(fitted)):
-        columns = _of_fit(options.data, there, fitted)
+        columns = _match_fit_columns(options.data, there, fitted)
     names, notes = table.chosen(columns, "--columns", also)
-    names = in_order_of(fitted, names)
+    names = reorder_as_fit(fitted, names)
     if not names:
         raise ValueError(f"{options.data}: there is no column of numbers")
     if table.made or options.missing == "drop":
-        table, more = complete(table, [*names, *also], options)
+        table, more = drop_incomplete(table, [*names, *also], options)
         notes += more
     elif not gaps:
         table.check_complete([*names, *also], way_out)
@@ -179,21 +190,20 @@ def read_columns(options, gaps, way_out=GAPS_POSSIBLE, *, fitted=None, also=()):
     return X, names, table.about, notes
 
 
-def _are_numbers_of_columns(names):
+def _are_column_numbers(names):
     """Whether these are numbers from 1 without many gaps, as of columns without names; years, say, are names."""
     others = 3  # a target, an offset and weights, which may have stood among them
     return all(name.isdecimal() and 1 <= int(name) <= len(names) + others for name in names)
 
 
-def _of_fit(source, there, fitted):
+def _match_fit_columns(source, there, fitted):
     """Return the columns of a fit, all of which must be there; None where they had no names, only numbers."""
     missing = [name for name in fitted if name not in there]
-    if missing and _are_numbers_of_columns(fitted):
+    if missing and _are_column_numbers(fitted):
         return None
     if missing:
         raise ValueError(
-            f"{source}: no column {some([*map(repr, missing)], MOST_COLUMNS_LISTED)}, which the fit had; there is "
-            f"{some(there, MOST_COLUMNS_LISTED)}; "
-            "choose with --columns if they have other names"
+            f"{source}: no column {list_first([*map(repr, missing)], MOST_COLUMNS_LISTED)}, which the fit had; there "
+            f"is {list_first(there, MOST_COLUMNS_LISTED)}; choose with --columns if they have other names"
         )
     return list(fitted)

@@ -10,11 +10,11 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.results import counted
 from cavity.base.types import FloatArray
-from cavity.plot.display import SIGNAL, Display, MaxNLocator, legend, outlined
+from cavity.plot.display import SIGNAL_COLOR, Display, MaxNLocator, add_legend, outline_text
 
-DOTS = 100  # most passes drawn as dots
-ANNOTATED = 16  # most numbers of components with their ELBO written beside
-KINDS = {  # of traces, in the order in which they are looked for: label, whether what is drawn is the gap to the end
+MAX_PASSES_AS_DOTS = 100  # most passes drawn as dots
+MAX_FITS_LABELLED = 16  # most numbers of components with their ELBO written beside
+TRACE_KINDS = {  # in order of preference: axis label, and whether the gap to the final value is drawn
     "elbo": ("nats below the last ELBO", True),
     "learning": ("nats below the largest log evidence", True),
     "change": ("largest change of a pass", False),
@@ -92,12 +92,12 @@ class TraceDisplay(Display):
         trace = getattr(posterior, "trace", None)
         if not isinstance(trace, dict):
             raise arrays.wrong("posterior", f"must have a trace, got {type(posterior).__name__}", TypeError)
-        known = [name for name in KINDS if np.size(trace.get(name, ())) and np.ndim(trace[name]) == 1]
+        known = [name for name in TRACE_KINDS if np.size(trace.get(name, ())) and np.ndim(trace[name]) == 1]
         if not known:
             raise arrays.wrong("posterior", "has no trace of one fit to draw")
         kind = known[0] if kind is None else arrays.choice(kind, "kind", known)
         values = np.asarray(trace[kind], dtype=np.float64)
-        if KINDS[kind][1]:
+        if TRACE_KINDS[kind][1]:
             end = values[-1] if kind == "elbo" else np.nanmax(values)
             values = end - values
             values = np.where(values > 4 * np.finfo(float).eps * np.abs(end), values, 0.0)  # of which less is rounding
@@ -107,23 +107,23 @@ class TraceDisplay(Display):
             passes=np.flatnonzero(shown) + 1,
             values=values[shown],
             total=len(values),
-            verdict=verdict(posterior),
+            verdict=describe_end(posterior),
         ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
-        line = "o-" if self.total <= DOTS else "-"
-        axes.semilogy(self.passes, self.values, line, ms=4, lw=1, color=SIGNAL)
+        line = "o-" if self.total <= MAX_PASSES_AS_DOTS else "-"
+        axes.semilogy(self.passes, self.values, line, ms=4, lw=1, color=SIGNAL_COLOR)
         if not len(self.values):
             words = "nothing rose or changed after the first pass"
             axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes, color="0.3")
             axes.set_yticks([])
         xlabel = {"learning": "step of the search", "step": "step"}.get(self.kind, "pass over the data")
-        axes.set(xlabel=xlabel, ylabel=KINDS[self.kind][0], xlim=(0.5, self.total + 0.5))
+        axes.set(xlabel=xlabel, ylabel=TRACE_KINDS[self.kind][0], xlim=(0.5, self.total + 0.5))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         axes.set_title(self.verdict, fontsize="medium")
 
 
-def verdict(posterior):
+def describe_end(posterior):
     """Return what a fit is worth, and how it ended, in words."""
     done = "converged" if posterior.converged else posterior.status
     ended = f"{done} after {counted(posterior.n_iter, 'pass')}"
@@ -196,24 +196,24 @@ class SelectionDisplay(Display):
         ks, elbo, done = self.n_components, self.elbo, np.isfinite(self.elbo)
         best, order = int(np.nanargmax(elbo)), np.argsort(ks)
         line = order[done[order]]
-        axes.plot(ks[line], elbo[line], "-", color=SIGNAL, lw=1)
+        axes.plot(ks[line], elbo[line], "-", color=SIGNAL_COLOR, lw=1)
         full = done & (self.occupied == ks)
         for some, fill, label in (
-            (full, SIGNAL, "all components have points"),
+            (full, SIGNAL_COLOR, "all components have points"),
             (done & ~full, "white", "some have none"),
         ):
             if some.any():
-                axes.plot(ks[some], elbo[some], "o", ms=6, mfc=fill, mec=SIGNAL, label=label)
+                axes.plot(ks[some], elbo[some], "o", ms=6, mfc=fill, mec=SIGNAL_COLOR, label=label)
         axes.plot(ks[best], elbo[best], "o", ms=13, mfc="none", mec="black", mew=1.5, label="largest ELBO")
         axes.margins(y=0.15)
         axes.set_xlim(ks.min() - 0.5, ks.max() + 0.5)
-        for i in np.flatnonzero(done) if len(ks) <= ANNOTATED else [best]:
+        for i in np.flatnonzero(done) if len(ks) <= MAX_FITS_LABELLED else [best]:
             text = f"{elbo[i]:.2f}" if i == best else f"-{elbo[best] - elbo[i]:.3g}"
             at = dict(xytext=(0, 10), textcoords="offset points", ha="center", fontsize="small")
-            outlined(axes.annotate(text, (ks[i], elbo[i]), weight="bold" if i == best else "normal", **at))
+            outline_text(axes.annotate(text, (ks[i], elbo[i]), weight="bold" if i == best else "normal", **at))
         for k in ks[~done]:
             at = dict(xycoords=("data", "axes fraction"), rotation=90, fontsize="small", ha="center")
             axes.annotate("failed", (k, 0.02), **at)
         axes.set(xlabel="number of components", ylabel="ELBO [nats]\n(numbers: difference to the largest)")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        legend(axes)
+        add_legend(axes)

@@ -13,13 +13,13 @@ from cavity.sources.text_rows import RowBuffer, TextRows
 
 MOST_ROWS_LISTED = 5  # rows named in a message
 MOST_COLUMNS_LISTED = 40  # names of columns in a message
-AGAINST = " vs "  # between a value of text and the one that is left out, in the name of a column of 0 and 1
-INTERCEPT = "intercept"  # the name of a column of ones
+REFERENCE_SEPARATOR = " vs "  # between a value of text and the one that is left out, in the name of a column of 0 and 1
+INTERCEPT_NAME = "intercept"  # the name of a column of ones
 BEFORE_ALL_ROWS = (-1, 0, "")  # the place from which a column holds numbers, or text
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class DataTable:
     """The columns of a source, or of some of its rows, for models that treat columns differently."""
 
     source: str  # as it was typed
@@ -70,7 +70,7 @@ class Columns:
     @property
     def listed(self):
         """The names, of many the first, for messages."""
-        return some([repr(name)[1:-1] for name in self.names], MOST_COLUMNS_LISTED)
+        return list_first([repr(name)[1:-1] for name in self.names], MOST_COLUMNS_LISTED)
 
     def chosen(self, wanted, option, taken=()):
         """Return the names of the columns in a comma-separated list, or of all numeric ones, and notes on others.
@@ -78,7 +78,7 @@ class Columns:
         `option` is the one of the command line that holds the list, `taken` the columns that have another part.
         """
         if wanted is not None:
-            names = [each for name in self.select(listed(wanted)) for each in self.made_of(name) or [name]]
+            names = [each for name in self.select(split_names(wanted)) for each in self.made_of(name) or [name]]
             names = [*(each for each in self.made_of(None) if each not in names), *names]
             for name in names:
                 self._check_chosen(name, names, option, taken)
@@ -110,7 +110,7 @@ class Columns:
         if name not in self.made and self.is_text(name):
             kinds = sorted({*self.text(name)} - {""})
             raise ValueError(
-                f"{self.source}: column {name!r} holds text ({some(kinds)}); make one column of 0 and 1 "
+                f"{self.source}: column {name!r} holds text ({list_first(kinds)}); make one column of 0 and 1 "
                 f"for each category but one, as --categorical {name} does, or leave it out of {option}"
             )
 
@@ -216,7 +216,7 @@ class Columns:
             raise ValueError(f"{where} is {value:g}, not a finite number")
 
 
-def coded(text):
+def encode_text(text):
     """Return the different values of an array of strings, sorted, and for each entry the index of its own.
 
     Block by block: sorting all entries would take several times their memory.
@@ -226,24 +226,24 @@ def coded(text):
     return kinds, np.concatenate([np.searchsorted(kinds, text[low:high]) for low, high in spans] or [np.zeros(0, int)])
 
 
-def listed(text):
+def split_names(text):
     """Return the names in a comma-separated list, or those of a list as they are."""
     if not isinstance(text, str):
         return list(text)
     return [name.strip() for name in text.split(",") if name.strip()] or [""]
 
 
-def in_order_of(fitted, names):
+def reorder_as_fit(fitted, names):
     """Return the columns of a fit if these are the same ones, in any order; else the names as they are."""
     return list(fitted) if fitted is not None and sorted(names) == sorted(fitted) else names
 
 
-def some(words, most=MOST_ROWS_LISTED):
+def list_first(words, most=MOST_ROWS_LISTED):
     """Return the first of some words, separated by commas, and whether there are more."""
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
-def digits(value, sd):
+def format_digits(value, sd):
     """Return a number with as many digits as its uncertainty leaves, at least 6."""
     known = np.log10(max(abs(value) / sd, 1.0)) if value else 0.0
     return f"{value:.{int(np.clip(np.ceil(known) + 2, 6, 17))}g}"
@@ -258,7 +258,7 @@ class _Origin:
 
     path: str
     columns: list
-    table: Columns
+    table: DataTable
     rows: np.ndarray | None
 
     def where(self, row):
@@ -266,7 +266,7 @@ class _Origin:
         return self.table.rows.describe_row(self.table.start + (row if self.rows is None else int(self.rows[row])))
 
 
-def complete(table, columns, options):
+def drop_incomplete(table, columns, options):
     """Return the table of some columns, all values there, and notes on the rows that --missing drop has left out.
 
     Columns of 0 and 1 that are to be made are made.
@@ -301,7 +301,7 @@ def complete(table, columns, options):
 def _write_part(table, columns, rows=None):
     """Return the table of some columns, of some rows if these are given."""
     columns = [*dict.fromkeys(columns)]
-    text = {name: coded(table.text(name)) for name in columns if name not in table.made and table.is_text(name)}
+    text = {name: encode_text(table.text(name)) for name in columns if name not in table.made and table.is_text(name)}
     codes = {name: code for name, (_, code) in text.items()}
     for name, (origin, value) in table.made.items():
         if name in columns:
@@ -319,19 +319,19 @@ def _write_part(table, columns, rows=None):
         values = {value: float(k) for k, value in enumerate(text[column.name][0].tolist())}
         column.number, column.text, column.values = None, BEFORE_ALL_ROWS, values
     part = TextRows(_Origin(table.source, known, table, rows), kept)
-    return Columns(table.source, Source([part], "the data"), table.about)
+    return DataTable(table.source, Source([part], "the data"), table.about)
 
 
-def with_categories(table, names, fitted=()):
+def add_categories(table, names, fitted=()):
     """Return the table with columns of 0 and 1 to be made of others, and notes on the values that are left out.
 
     `names` are a list or are separated by commas; `fitted` are the columns of a fit, if there was one: its values are
     taken then, and others refused.
     """
     made, notes = {}, []
-    for name in [table.select([name])[0] for name in listed(names or [])]:
+    for name in [table.select([name])[0] for name in split_names(names or [])]:
         text = table.text(name)
-        levels = levels_of(name, fitted) or [each for each in coded(text)[0].tolist() if each]
+        levels = levels_of(name, fitted) or [each for each in encode_text(text)[0].tolist() if each]
         unknown = np.flatnonzero(~np.isin(text, ["", *levels]))
         if len(unknown):
             raise ValueError(
@@ -340,22 +340,26 @@ def with_categories(table, names, fitted=()):
             )
         if len(levels) < 2:
             raise ValueError(f"{table.source}: --categorical: column {name!r} has one value only")
-        made |= {f"{name}: {level}{AGAINST}{levels[0]}": (name, level) for level in levels[1:]}
+        made |= {f"{name}: {level}{REFERENCE_SEPARATOR}{levels[0]}": (name, level) for level in levels[1:]}
         notes.append(f"{name} {levels[0]} (what its other values are compared with)")
     return replace(table, made=table.made | made), notes
 
 
-def with_columns_of_fit(table, fitted):
+def add_columns_of_fit(table, fitted):
     """Return the table with the columns to be made that the columns of a fit were made of: categories, and of ones."""
-    table, _ = with_categories(table, categories_of(fitted), fitted)
-    if INTERCEPT in (fitted or ()) and INTERCEPT not in table.names:
-        return replace(table, made={INTERCEPT: (None, None)} | table.made)
+    table, _ = add_categories(table, categories_of(fitted), fitted)
+    if INTERCEPT_NAME in (fitted or ()) and INTERCEPT_NAME not in table.names:
+        return replace(table, made={INTERCEPT_NAME: (None, None)} | table.made)
     return table
 
 
 def levels_of(name, fitted):
     """Return the values of a column of text by the columns of a fit, the one that was left out first; or None."""
-    pairs = [each.removeprefix(f"{name}: ").split(AGAINST) for each in fitted or () if each.startswith(f"{name}: ")]
+    pairs = [
+        each.removeprefix(f"{name}: ").split(REFERENCE_SEPARATOR)
+        for each in fitted or ()
+        if each.startswith(f"{name}: ")
+    ]
     if not pairs or any(len(pair) != 2 or pair[1] != pairs[0][1] for pair in pairs):
         return None
     return [pairs[0][1], *(level for level, _ in pairs)]
@@ -363,5 +367,7 @@ def levels_of(name, fitted):
 
 def categories_of(fitted):
     """Return the columns of text that columns of a fit were made of."""
-    found = dict.fromkeys(each.partition(": ")[0] for each in fitted or () if AGAINST in each and ": " in each)
+    found = dict.fromkeys(
+        each.partition(": ")[0] for each in fitted or () if REFERENCE_SEPARATOR in each and ": " in each
+    )
     return [name for name in found if levels_of(name, fitted)]

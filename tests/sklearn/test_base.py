@@ -6,7 +6,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.gaussian_process.kernels import RBF
 
 import cavity.sklearn
-from cavity.sklearn.faces import Classifier, Regressor
+from cavity.sklearn.base import Classifier, Regressor
 
 
 class Fixed(Classifier, BaseEstimator):

@@ -17,26 +17,26 @@ from cavity.base.types import ArrayLike, FloatArray
 from cavity.sklearn.checks import validate_data
 from cavity.sources.chunkwise import map_chunks
 
-FLOATS = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
+FLOAT_DTYPES = [np.float64, np.float32]  # kept as they are where both are welcome, others become float64
 
 
 _signature = cache(inspect.signature)
 
 
-def shows_progress(estimator):
+def is_verbose(estimator):
     """Return whether a fit of an estimator shows progress: its `verbose` is a bool, or an integer above 0."""
     verbose = estimator.verbose
     return bool(verbose) if isinstance(verbose, bool | np.bool_) else arrays.integer(verbose, "verbose", low=0) > 0
 
 
-def share_words(kind, base):
+def share_docstring(kind, base):
     """Put the docstring of `base`, without its first paragraph, in place of "{settings}" in that of a subclass."""
     if kind.__doc__ is not None and base.__doc__ is not None:  # there is none under python -OO
         shared = inspect.cleandoc(base.__doc__).partition("\n\n")[2]
         kind.__doc__ = inspect.cleandoc(kind.__doc__).replace("{settings}", shared, 1)
 
 
-def by_chunks(tail=lambda self: (), dtype=lambda self: np.float64):
+def predict_by_chunks(tail=lambda self: (), dtype=lambda self: np.float64):
     """Return a decorator as `map_chunks` does; an estimator that is not fitted is refused first."""
 
     def shape(self):
@@ -46,17 +46,17 @@ def by_chunks(tail=lambda self: (), dtype=lambda self: np.float64):
     return map_chunks(shape, dtype)
 
 
-def n_classes(classifier):
+def class_shape(classifier):
     """Return the shape of what is said of a row class by class."""
     return (len(classifier.classes_),)
 
 
-def label(classifier):
+def label_dtype(classifier):
     """Return the dtype of labels."""
     return classifier.classes_.dtype
 
 
-class Face(BaseEstimator):
+class Estimator(BaseEstimator):
     """Base of the estimators: arguments that they do not know are refused by the name that users call them by."""
 
     def __new__(cls, *args, **kwargs):
@@ -73,7 +73,7 @@ class Face(BaseEstimator):
 
     def _options(self, *names):
         """Return the arguments of these names, and whether the fit shows progress, as a fit of `cavity` takes them."""
-        return self._settings(*names) | {"progress": shows_progress(self)}
+        return self._settings(*names) | {"progress": is_verbose(self)}
 
     def _set_loo_score(self, log_density, weight):
         """Set the weighted mean of what log_density() returns; warn where it raises ValueError."""
@@ -91,7 +91,7 @@ class Face(BaseEstimator):
 class Classifier(ClassifierMixin):
     """Base of classifiers; a subclass has ``classes_`` and gives ``_log_probabilities(X)`` of rows as they come."""
 
-    @by_chunks(dtype=label)
+    @predict_by_chunks(dtype=label_dtype)
     def predict(self, X: ArrayLike) -> Any:
         """Most probable class of each row.
 
@@ -108,7 +108,7 @@ class Classifier(ClassifierMixin):
         found = self._log_probabilities(X)
         return self.classes_[np.argmax(found, axis=1)]
 
-    @by_chunks(n_classes)
+    @predict_by_chunks(class_shape)
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Probability of each class, integrated over the posterior.
 
@@ -124,7 +124,7 @@ class Classifier(ClassifierMixin):
         """
         return np.exp(self._log_probabilities(X))
 
-    @by_chunks(n_classes)
+    @predict_by_chunks(class_shape)
     def predict_log_proba(self, X: ArrayLike) -> FloatArray:
         """Log of `predict_proba`, accurate where a probability is too small for float64.
 

@@ -10,66 +10,83 @@ import numpy as np
 
 from cavity.base.persistence import check_output
 from cavity.base.results import counted
-from cavity.cli.options import COUNT, DATA, JOB, KEYWORDS, NONNEGATIVE, THREADS, Command, Group, Number, Option
-from cavity.cli.standard_output import describe, say, shows
+from cavity.cli.options import (
+    COMMON_OPTIONS,
+    DATA_HELP,
+    FROM_1,
+    KEYWORD_OF_OPTION,
+    NONNEGATIVE_NUMBER,
+    THREADS_OPTION,
+    Command,
+    Number,
+    Option,
+    OptionGroup,
+)
+from cavity.cli.standard_output import describe, is_progress_shown, print_result
 from cavity.sources.formats import is_file_name, is_store
 
 
 def collect_typed(options, numbers):
     """Return what was typed of some Numbers, by the names that the arguments of the library have."""
-    values = {KEYWORDS.get(each.name, each.name): getattr(options, each.name) for each in numbers}
+    values = {KEYWORD_OF_OPTION.get(each.name, each.name): getattr(options, each.name) for each in numbers}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def fit_options(options, *names):
+def collect_fit_options(options, *names):
     """Return the options of any `fit`, and those with the given names."""
-    settings = {KEYWORDS.get(name, name): getattr(options, name) for name in ("max_iter", "tol", "threads", *names)}
+    settings = {
+        KEYWORD_OF_OPTION.get(name, name): getattr(options, name) for name in ("max_iter", "tol", "threads", *names)
+    }
     watched = {name: getattr(options, name, None) for name in ("checkpoint", "checkpoint_every")}
     if watched["checkpoint"] is None and watched["checkpoint_every"] is not None:
         raise ValueError("--checkpoint-every needs --checkpoint, the file")
-    return settings | {"progress": shows(options)} | {name: each for name, each in watched.items() if each is not None}
+    return (
+        settings
+        | {"progress": is_progress_shown(options)}
+        | {name: each for name, each in watched.items() if each is not None}
+    )
 
 
-def site_options(options):
+def collect_site_options(options):
     """Return the options of a `fit` by expectation propagation."""
-    return fit_options(options, "method", "schedule", "damping", "power")
+    return collect_fit_options(options, "method", "schedule", "damping", "power")
 
 
-def ascent_options(options):
+def collect_ascent_options(options):
     """Return the options of a `fit` by coordinate ascent."""
     if options.starts > 1 and options.seed is None:
         raise ValueError(f"--starts {options.starts} needs --seed, for the random ones")
-    return fit_options(options, "starts", "seed")
+    return collect_fit_options(options, "starts", "seed")
 
 
-def timed(function, *arguments, **options):
+def time_call(function, *arguments, **options):
     """Return what a function returns, and the seconds it took."""
     started = time.perf_counter()
     return function(*arguments, **options), time.perf_counter() - started
 
 
-def elapsed(seconds):
+def format_seconds(seconds):
     """Return a time as it is printed, in milliseconds or seconds."""
     if seconds < 0.9995:
         return f"{1e3 * seconds:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:.0f} s"
 
 
-def ascent_lines(best, tried, seconds):
+def report_ascent(best, tried, seconds):
     """Yield the last lines of a printed result: how the best of the fits that were tried, or failed (None), ended."""
     passes = sum(posterior.n_iter for posterior in tried if posterior is not None)
     reached = f"  ELBO             {best.elbo:.6f} nats, predicted gap {best.predicted_gap:.2g}"
-    yield from end_lines("mean field", best, seconds, reached, more=f" ({passes} in all)")
+    yield from report_end("mean field", best, seconds, reached, more=f" ({passes} in all)")
 
 
-def end_lines(method, posterior, seconds, *reached, more=""):
+def report_end(method, posterior, seconds, *reached, more=""):
     """Yield the lines that say how a fit ended: what was `reached`, and after how many passes."""
     done = "converged" if posterior.converged else f"NOT CONVERGED: {posterior.status}"
     yield from ("fit", *reached)
-    yield f"  {method:<16} {done}, {counted(posterior.n_iter, 'pass')}{more}, {elapsed(seconds)}"
+    yield f"  {method:<16} {done}, {counted(posterior.n_iter, 'pass')}{more}, {format_seconds(seconds)}"
 
 
-def summary_lines(posterior):
+def report_summary(posterior):
     """Yield the table of what was found, below a line that says what it is."""
     yield "coefficients, per unit of the column"
     yield from repr(posterior.summary()).splitlines()[1:]
@@ -108,12 +125,12 @@ def fit_command(examples, drawn, *options, max_iter, tol, fit=()):
     `examples` are shipped data sets that suit it, `drawn` is what a picture shows; `max_iter` and `tol` are defaults,
     beside further options of the iteration.
     """
-    passes = Number("--max-iter", COUNT, help=f"most passes (default {max_iter})", default=max_iter)
-    tolerance = Number("--tol", NONNEGATIVE, help=f"stopping rule (default {tol:g})", default=tol)
-    iteration = Group("fit", passes, tolerance, THREADS, *fit)
-    data = Option("data", None, DATA.format(examples))
+    passes = Number("--max-iter", FROM_1, help=f"most passes (default {max_iter})", default=max_iter)
+    tolerance = Number("--tol", NONNEGATIVE_NUMBER, help=f"stopping rule (default {tol:g})", default=tol)
+    iteration = OptionGroup("fit", passes, tolerance, THREADS_OPTION, *fit)
+    data = Option("data", None, DATA_HELP.format(examples))
     save = Option("--output", "FILE", "save the posterior as .npz (read it with cavity.load)", alias=["--save"])
-    output = Group("output", save, Option("--plot", "FILE", f"draw {drawn} (plot extra)"), *JOB)
+    output = OptionGroup("output", save, Option("--plot", "FILE", f"draw {drawn} (plot extra)"), *COMMON_OPTIONS)
     return lambda run: Command(partial(fit_and_deliver, run), run.__doc__, data, *options, iteration, output)
 
 
@@ -126,19 +143,21 @@ def fit_and_deliver(fit, options):
     check_paths(options)
     picture = getattr(options, "plot", None)
     if picture is not None:
-        from cavity.plot import pictures as plot  # ImportError if matplotlib is missing
+        from cavity.plot import posterior_figures as plot  # ImportError if matplotlib is missing
 
         plot.format_of(picture)
-    (posterior, lines, drawn), seconds = timed(fit, options)
+    (posterior, lines, drawn), seconds = time_call(fit, options)
     files = {}
     if options.output is not None:
         posterior.save(options.output)  # before anything else can fail
         files["saved"] = options.output
     lines = list(lines)
     if picture is not None:
-        plot.save(plot.picture(posterior, **drawn), picture)
+        plot.save_figure(plot.make_figure(posterior, **drawn), picture)
         files["plot"] = picture
     lines += [f"  {what:<16} {file}" for what, file in files.items()]
     known = {"command": "fit", "model": options.model, "data": options.data, "seconds": seconds, **files}
-    say(options, lines, lambda: known | describe(posterior))  # at the end: a closed pipe must not cost the files
+    print_result(
+        options, lines, lambda: known | describe(posterior)
+    )  # at the end: a closed pipe must not cost the files
     return 0 if posterior.converged else 1

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cavity.cli import readers
+from cavity.cli import input_tables
 
 
 def test_batches_of_an_array(tmp_path):
     """A batch is read when it is wanted."""
     values = np.arange(60.0).reshape(20, 3)
     np.save(tmp_path / "x.npy", values.astype("f4"))
-    batches = readers.batches(SimpleNamespace(data=str(tmp_path / "x.npy")), 7, skip=2, first=5)
+    batches = input_tables.read_batches(SimpleNamespace(data=str(tmp_path / "x.npy")), 7, skip=2, first=5)
     read = [(t.matrix(list("123")), t.place(0)) for t, _ in batches]
     np.testing.assert_array_equal(np.concatenate([rows for rows, _ in read]), values[2:])
     assert [len(rows) for rows, _ in read] == [5, 7, 6]
@@ -24,7 +24,7 @@ def test_batches_of_an_array(tmp_path):
 def test_a_table_is_read_as_it_is_used(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("\n".join(["a,y", *(f"{i}.0,0.0" for i in range(200_000))]))
-    parts = readers.batches(SimpleNamespace(data=str(path)), 10)
+    parts = input_tables.read_batches(SimpleNamespace(data=str(path)), 10)
     first, share = next(parts)
     assert first.numbers("a").tolist() == list(range(10))
     assert share < 0.05
@@ -39,7 +39,7 @@ def test_a_pipe_is_a_table(tmp_path):
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
     given = SimpleNamespace(data=str(path))
-    for read in (lambda: [(readers.whole(given), 1.0)], lambda: list(readers.batches(given, 2))):
+    for read in (lambda: [(input_tables.open_table(given), 1.0)], lambda: list(input_tables.read_batches(given, 2))):
         writer = threading.Thread(target=path.write_text, args=("a,b\n1,x\n2,y\n3,z\n",), daemon=True)
         writer.start()
         parts = read()

@@ -13,16 +13,16 @@ from cavity.base.persistence import whole_file
 from cavity.plot import display
 from cavity.plot.calibration import CalibrationDisplay, loo_or_none
 from cavity.plot.display import Figure, FigureCanvasBase
-from cavity.plot.effects import EffectDisplay, MapDisplay, order_of_change
-from cavity.plot.fits import SelectionDisplay, TraceDisplay
-from cavity.plot.intervals import NAMED, IntervalDisplay, size_of
-from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay, dimension
+from cavity.plot.effects import EffectDisplay, MapDisplay, order_columns_by_change
+from cavity.plot.intervals import MAX_NAMES, IntervalDisplay, size_of
+from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay, count_columns
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay
+from cavity.plot.traces import SelectionDisplay, TraceDisplay
 
-MOST = 6  # panels of a process of several columns
-ACROSS = 3  # most panels side by side
-WIDTH, HEIGHT = 5.2, 4.2  # of a panel among others, in inches
+MAX_PANELS = 6  # panels of a process of several columns
+MAX_PANELS_ACROSS = 3  # most panels side by side
+PANEL_WIDTH, PANEL_HEIGHT = 5.2, 4.2  # of a panel among others, in inches
 
 
 def draw(posterior, X=None, y=None, *, ax=None, title=None, figure=None, trace=False, **options):
@@ -50,8 +50,8 @@ def draw(posterior, X=None, y=None, *, ax=None, title=None, figure=None, trace=F
         across, size = (len(makers), (11.5, 5.4)) if len(makers) == 2 else (across, (7.0, 9.0))
     _check_options(makers, options)
     down = -(-len(makers) // across)
-    size = size or ((1.25 if len(makers) == 1 else across) * WIDTH, (1.1 if down == 1 else down) * HEIGHT)
-    found = display.panels(ax, len(makers), across, size, figure)
+    size = size or ((1.25 if len(makers) == 1 else across) * PANEL_WIDTH, (1.1 if down == 1 else down) * PANEL_HEIGHT)
+    found = display.make_panels(ax, len(makers), across, size, figure)
     for make, axes in zip(makers, found, strict=True):
         known = inspect.signature(make).parameters
         make(ax=axes, **{name: value for name, value in options.items() if name in known})
@@ -63,7 +63,7 @@ def draw(posterior, X=None, y=None, *, ax=None, title=None, figure=None, trace=F
     return found[0] if len(found) == 1 else found
 
 
-def picture(posterior, X=None, y=None, *, title=None, trace=False, **options):
+def make_figure(posterior, X=None, y=None, *, title=None, trace=False, **options):
     """Return a figure of the command line, which knows nothing of pyplot and its windows."""
     figure = Figure(layout="constrained")
     draw(posterior, X, y, title=title, figure=figure, trace=trace, **options)
@@ -101,7 +101,7 @@ def _plan(posterior, X, y, options):
         return [partial(EffectDisplay.from_posterior, posterior, options.pop("column"), X, y)], 1, None
     if "columns" in options:
         return [partial(MapDisplay.from_posterior, posterior, options.pop("columns"), X, y)], 1, None
-    return PLANS[posterior.kind](posterior, X, y, options)
+    return PLAN_BY_KIND[posterior.kind](posterior, X, y, options)
 
 
 def _check_no_rows(posterior, X, y):
@@ -118,7 +118,7 @@ def _coefficients(posterior, X, y, options):
     makers, across, (width, height) = _intervals(posterior)
     if X is None and y is None:
         return makers, across, (width, height)
-    return [*makers, _predictions(posterior, X, y)], 2, (2 * WIDTH + 0.8, max(HEIGHT + 0.4, height))
+    return [*makers, _predictions(posterior, X, y)], 2, (2 * PANEL_WIDTH + 0.8, max(PANEL_HEIGHT + 0.4, height))
 
 
 def _predictions(posterior, X, y):
@@ -126,7 +126,7 @@ def _predictions(posterior, X, y):
     if posterior._likelihood.n_classes != 2:
         return partial(PredictionDisplay.from_posterior, posterior, X, y)
     if X is not None:
-        X, y = display.rows_of(posterior, X, y, needs=True)
+        X, y = display.open_rows(posterior, X, y, needs=True)
         density = loo_or_none(posterior)
         X = None if density is not None and len(density) == len(X) else X
     return partial(CalibrationDisplay.from_posterior, posterior, X, y)
@@ -142,9 +142,9 @@ def _mixed(posterior, X, y, options):
         columns, levels = posterior.effect_names(term)
         counts += [len(levels)] * len(columns)
         makers += [partial(IntervalDisplay.from_posterior, posterior, term=term, column=name) for name in columns]
-    across = min(len(makers), ACROSS)
+    across = min(len(makers), MAX_PANELS_ACROSS)
     down = -(-len(makers) // across)
-    return makers, across, (4.2 * across, down * max(3.2, 1.2 + 0.2 * min(max(counts), NAMED)))
+    return makers, across, (4.2 * across, down * max(3.2, 1.2 + 0.2 * min(max(counts), MAX_NAMES)))
 
 
 def _process(posterior, X, y, options):
@@ -156,27 +156,27 @@ def _process(posterior, X, y, options):
         kinds = [options["kind"]] if "kind" in options else ["expected", "sd"] if numbers else ["expected"]
         options.pop("kind", None)
         makers = [partial(MapDisplay.from_posterior, posterior, None, X, y, kind=kind) for kind in kinds]
-        return makers, len(kinds), (1.15 * WIDTH * len(kinds), 1.05 * HEIGHT)
-    rows, seen = display.rows_of(posterior, X, y)
+        return makers, len(kinds), (1.15 * PANEL_WIDTH * len(kinds), 1.05 * PANEL_HEIGHT)
+    rows, seen = display.open_rows(posterior, X, y)
     unknown = seen is None or (posterior.has_offset and "offset" not in options)
     predictions = [] if unknown else [_predictions(posterior, X, y)]
-    order = order_of_change(posterior, rows)[: MOST - len(predictions)]
+    order = order_columns_by_change(posterior, rows)[: MAX_PANELS - len(predictions)]
     makers = [partial(EffectDisplay.from_posterior, posterior, int(d), X, y) for d in order] + predictions
-    across = 2 if len(makers) in (3, 4) else ACROSS
+    across = 2 if len(makers) in (3, 4) else MAX_PANELS_ACROSS
     return makers, across, (4.2 * across, 3.6 * -(-len(makers) // across))
 
 
 def _clutter(posterior, X, y, options):
-    if np.ndim(posterior.variance) or (X is None and dimension(posterior) > 1):
+    if np.ndim(posterior.variance) or (X is None and count_columns(posterior) > 1):
         return _intervals(posterior)
     makers = [] if X is None else [partial(OutlierDisplay.from_posterior, posterior, X)]
-    if dimension(posterior) == 1:
+    if count_columns(posterior) == 1:
         makers.insert(0, partial(DensityDisplay.from_posterior, posterior, X))
     return makers, 1, (6.8, 3.4 * len(makers)) if len(makers) > 1 else None
 
 
 def _mixture(posterior, X, y, options):
-    if dimension(posterior) > 1:
+    if count_columns(posterior) > 1:
         return [partial(MixtureDisplay.from_posterior, posterior, X)], 1, MixtureDisplay.size
     kinds = DensityDisplay, ResponsibilityDisplay
     return [partial(kind.from_posterior, posterior, X) for kind in kinds], 1, (6.8, 6.4)
@@ -187,7 +187,7 @@ def _mean_field(posterior, X, y, options):
     return [partial(TraceDisplay.from_posterior, posterior)], 1, None
 
 
-PLANS = {  # of posteriors, by the kinds of their files
+PLAN_BY_KIND = {  # of posteriors, by the kinds of their files
     "clutter": _clutter,
     "factorized": _intervals,
     "gaussian_mixture": _mixture,
@@ -211,7 +211,7 @@ def format_of(path: str | PathLike[str]) -> str:
     return suffix
 
 
-def save(figure: Figure, path: str | PathLike[str]) -> None:
+def save_figure(figure: Figure, path: str | PathLike[str]) -> None:
     """Write a figure to a file, whole or not at all, in the format of its suffix."""
     suffix = format_of(path)
     with whole_file(path) as file:

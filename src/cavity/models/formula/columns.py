@@ -1,0 +1,131 @@
+"""Columns of data frames, dictionaries and files by their names, and columns of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.arrays import wrong
+from cavity.base.frames import column_at, data_frame, names_of, numbers, only_column, some
+from cavity.base.labels import Labels
+from cavity.sources.dataset import Dataset
+
+
+def column_names(table):
+    """Return the names of the columns of a data frame, a dictionary of columns or a Source, None for anything else."""
+    return tuple(map(str, table)) if isinstance(table, Mapping) else names_of(table)
+
+
+def get_column(table, name):
+    """Return a column, which must be there, of a data frame, a dictionary of columns or a Source."""
+    return table[name] if isinstance(table, Mapping) else column_at(table, names_of(table).index(name))
+
+
+class FormulaColumns:
+    """The columns that a formula may name.
+
+    Parameters
+    ----------
+    table : data frame, dict of columns, or Source
+        The rows.
+    argument : str, default "data"
+        The argument of the user that the table is.
+    """
+
+    def __init__(self, table, argument="data"):
+        names = column_names(table)
+        if names is None:
+            numbers(table, argument)  # TypeError for a lazy frame
+            kind = type(table).__name__
+            message = f"must be a data frame or a dictionary of columns, where there is a formula; got {kind}"
+            raise wrong(argument, message, TypeError)
+        self.names = names
+        self._table, self._argument = table, argument
+
+    def __getitem__(self, name):
+        """Return a column; ValueError if it is not there."""
+        if name not in self.names:
+            close = get_close_matches(name, self.names, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            message = f"must have the columns of the formula: {name!r} missing; there is {some(self.names)}{hint}"
+            raise wrong(self._argument, message)
+        return get_column(self._table, name)
+
+    @property
+    def n_rows(self):
+        """The length of the first column."""
+        return len(self[self.names[0]]) if self.names else 0
+
+    def open_dataset(self, arguments, roles=None):
+        """Return the `Dataset` of the columns that arguments name; `roles` are those of a fit."""
+        if isinstance(self._table, Mapping):
+            named = {name: self[value] if isinstance(value, str) else value for name, value in arguments.items()}
+            return Dataset.open(np.empty((self.n_rows, 0)), named, None, None, name=self._argument)
+        return Dataset.open(self._table, arguments, None, roles, name=self._argument, numbers_only=False)
+
+    def to_pandas(self, names, n, labels=None):
+        """Return columns of n rows as a pandas frame of float64 and ordered categories, those of the fit if given."""
+        columns = {}
+        for name in sorted(names):
+            argument = f"{self._argument}[{name!r}]"
+            column = read_labels(self[name], argument)
+            check_length(column.values, repr(name), n, self._argument)
+            known = None if labels is None else labels.get(name)
+            if known is not None:
+                columns[name] = _recode(column, name, known, self._argument)
+            elif column.kinds is not None and labels is None:
+                columns[name] = categorical(column.values, column.kinds)
+            else:
+                columns[name] = arrays.real_array(column.values, argument)
+        return data_frame(columns, index=range(n))
+
+
+def check_length(column, name, n, argument="data"):
+    """Raise ValueError unless a column has n rows."""
+    if len(column) != n:
+        raise wrong(argument, f"must have columns of one length, got {n} rows of y and {len(column)} of {name}")
+
+
+def _recode(column, name, labels, argument):
+    """Return a column with the categories of the fit; ValueError for others."""
+    values, known = list(column.values), set(labels)
+    for row, value in enumerate(values):
+        if value not in known:
+            message = (
+                f"must have categories of the fit, got {value!r} in row {row} of {name!r}; there is {some(labels)}"
+            )
+            raise wrong(argument, message)
+    return categorical(values, labels)
+
+
+def categorical(values, categories):
+    """Return a pandas column of ordered categories."""
+    import pandas
+
+    return pandas.Categorical(values, categories=list(categories), ordered=True)
+
+
+def read_labels(values, argument):
+    """Return the `Labels` of a column: texts or finite numbers, in every row."""
+    if arrays.is_masked(values):
+        raise TypeError(f"{argument} must not be a masked array; drop the masked rows first")
+    column = Labels.of(only_column(values), argument)
+    if column.kinds is None and not column.are_numbers:
+        raise wrong(argument, f"must hold one label a row, got shape {np.shape(column.values)}")
+    if column.kinds is None and not np.isfinite(column.values).all():
+        row = int(np.argmin(np.isfinite(column.values)))
+        message = f"must have a value in every row, got {column.values[row]} in row {row}"
+        hint = "; missing='drop' leaves such rows out" if np.isnan(column.values[row]) else ""
+        raise wrong(argument, message + hint)
+    other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
+    if other is not None:
+        raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; give str of them")
+    return column
+
+
+def plain_label(value):
+    """Return a label as users write it: a whole number as an int."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

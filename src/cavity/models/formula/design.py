@@ -1,0 +1,264 @@
+"""A data frame by a formula: observations, and columns of fixed and random effects, for a fit and new rows.
+
+The package formulae makes columns of what a formula says (Capretto's formulae, after Wilkinson and Rogers' notation).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cavity.base.frames import data_frame
+from cavity.base.types import FloatArray
+from cavity.models.formula.columns import categorical, check_length
+from cavity.models.formula.evaluation import (
+    coded_numbers,
+    column_variables,
+    describe,
+    evaluate,
+    evaluate_columns,
+    has_memory,
+    quote_term,
+)
+from cavity.models.formula.notation import COLUMN_NAME, FormulaParts, refuse, split
+
+COUNT_PAIR = re.compile(r"\s*(p|prop|proportion|cbind)\s*\((.*)\)\s*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Design:
+    """What a formula makes of a table of N rows.
+
+    Attributes
+    ----------
+    y : array_like (N,) or (N, 2)
+        The column itself if the formula names one; else numbers, pairs of successes and trials from ``p(k, n)``.
+    X : ndarray (N, D)
+        Columns of the fixed effects.
+    names : tuple of str
+        Their names: "intercept" for the ones, "period[2]" for a category.
+    offset : ndarray (N,) or None
+        The known part of f.
+    blocks : list of (tuple of str, tuple of str, ndarray (N, k))
+        Random effects that share a covariance matrix: names of columns of groups, of the k columns, and their values.
+    groups : dict of str to array_like (N,)
+        The columns of the groups.
+    coding : Coding
+        How to make the same of other rows.
+    base_levels : dict of str to str
+        For each column of categories the level that the others are compared with.
+    """
+
+    y: Any
+    X: FloatArray
+    names: tuple[str, ...]
+    offset: FloatArray | None
+    blocks: list[Any]
+    groups: dict[str, Any]
+    coding: Coding
+    base_levels: dict[str, str] = field(default_factory=dict)
+
+
+def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=False):
+    """Return the `Design` of the columns of a table by the parts of a formula.
+
+    Parameters
+    ----------
+    parts : FormulaParts
+        Of a formula without a dot, see `with_all_others`.
+    columns : FormulaColumns
+        The rows.
+    intercept : bool, default True
+        Whether the column of ones of a formula is one of the columns; it is left out where a model adds its own.
+    thresholds_for_intercept : bool, default False
+        Whether thresholds stand for the intercept: columns are then those beside one, whether the formula has one or
+        not, without the ones.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the part of the formula that is not understood; the column that is not there, or that has a row without
+        a value.
+    ImportError
+        If formulae is not installed.
+    """
+    if thresholds_for_intercept:
+        parts, intercept = FormulaParts(parts.y, f"{parts.fixed} + 1", parts.random), False
+    y = evaluate_observations(parts.y, columns)
+    names = {name for text in column_texts(parts) for name in column_variables(text)}
+    table = columns.to_pandas(names, len(y))
+    matrices = {text: evaluate(text, table) for text in column_texts(parts)}
+    fixed = evaluate_columns(matrices[parts.fixed], table, intercept)
+    groups = {name: columns[name] for group, _ in random_blocks(parts) for name in group}
+    for name, column in groups.items():
+        check_length(column, name, len(y))
+    blocks = []
+    for group, text in random_blocks(parts):
+        random = evaluate_columns(matrices[text], table)
+        if random.offset is not None or not random.names:
+            raise refuse(f"({text} | {':'.join(group)})", "random effects are an intercept, or coefficients of columns")
+        blocks.append((group, random.names, random.values))
+    coding = Coding.of(parts.to_text(), table, matrices.values())
+    return Design(y, fixed.values, fixed.names, fixed.offset, blocks, groups, coding, fixed.base_levels)
+
+
+def with_all_others(parts, names, reserved=()):
+    """Return the parts of a formula with the columns of a table that it does not name in place of a dot."""
+    if not parts.has_all_others:
+        return parts
+    bare = parts.expand(())
+    used = {*reserved, *(name for text in column_texts(bare) for name in column_variables(text))}
+    used |= {name for group, _ in random_blocks(bare) for name in group} | observation_variables(parts.y)
+    return parts.expand([name for name in names if name not in used])
+
+
+def formula_variables(parts):
+    """Return the names of the columns that a formula is about."""
+    names = {name for text in column_texts(parts) for name in column_variables(text)}
+    return names | {name for group, _ in random_blocks(parts) for name in group} | observation_variables(parts.y)
+
+
+@dataclass(frozen=True, eq=False)
+class Coding:
+    """How a formula makes columns of new rows: its text, and some rows of the fit that have every category.
+
+    Where a function keeps something of all rows (the mean of ``scale``, the knots of ``bs``) all rows are here.
+
+    Attributes
+    ----------
+    formula : str
+        The formula, without a dot.
+    numbers : dict of str to ndarray (n,)
+        Columns of numbers.
+    codes : dict of str to ndarray (n,)
+        Columns of categories, as their numbers.
+    labels : dict of str to tuple
+        Their categories.
+    """
+
+    formula: str
+    numbers: dict[str, FloatArray]
+    codes: dict[str, Any]
+    labels: dict[str, tuple[object, ...]]
+
+    @classmethod
+    def of(cls, formula, table, matrices):
+        """Return the coding of the matrices that formulae has made of a table."""
+        if not has_memory(formula):
+            coded = {name for name in table if table[name].dtype == "category"}
+            coded |= {name for matrix in matrices for name in coded_numbers(matrix)}
+            first = [np.unique(table[name], return_index=True)[1] for name in sorted(coded)]
+            table = table.iloc[np.unique(np.concatenate([*first, [0]]).astype(np.intp))]
+        coded = [name for name in table if table[name].dtype == "category"]
+        return cls(
+            formula,
+            {name: table[name].to_numpy(copy=True) for name in table if name not in coded},
+            {name: table[name].cat.codes.to_numpy().astype(np.intp) for name in coded},
+            {name: tuple(table[name].cat.categories) for name in coded},
+        )
+
+    @cached_property
+    def parts(self):
+        """The parts of the formula."""
+        return FormulaParts.of(self.formula)
+
+    @property
+    def variables(self):
+        """Names of the columns of fixed and random effects, groups and observations left out."""
+        return {*self.numbers, *self.codes}
+
+    @cached_property
+    def _matrices(self):
+        """The matrices of formulae for the parts of the formula, by their texts."""
+        columns = {
+            name: categorical([self.labels[name][k] for k in codes], self.labels[name])
+            for name, codes in self.codes.items()
+        }
+        n = len(next(iter((self.numbers | self.codes).values()), [0]))
+        table = data_frame(self.numbers | columns, index=range(n))
+        return {text: evaluate(text, table) for text in column_texts(self.parts)}
+
+    def __getstate__(self):
+        """Leave out what can be made again, and cannot be pickled."""
+        return {name: getattr(self, name) for name in ("formula", "numbers", "codes", "labels")}
+
+    def fixed_columns(self, columns, intercept=True):
+        """Return the `Evaluated` fixed effects of new rows, and their pandas table.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Naming categories that the fit has not, and columns that are not there.
+        """
+        table = columns.to_pandas(self.variables, columns.n_rows, self.labels)
+        return evaluate_columns(self._matrices[self.parts.fixed], table, intercept), table
+
+    def random_columns(self, table):
+        """Return the values (n, k) of the columns of each block of random effects."""
+        return [evaluate_columns(self._matrices[text], table).values for _, text in random_blocks(self.parts)]
+
+    def observations(self, columns):
+        """Return the y of new rows."""
+        return evaluate_observations(self.parts.y, columns)
+
+
+def column_texts(parts):
+    """Return the parts of a formula that have columns: that of fixed effects, and the blocks of random ones."""
+    return list(dict.fromkeys([parts.fixed, *(text for _, text in random_blocks(parts))]))
+
+
+def random_blocks(parts):
+    """Return the random effects of a formula: the columns of a group, and the text of a block, for each."""
+    return [(names, text) for group in parts.random for names in group.groups for text in _block_texts(group)]
+
+
+def _block_texts(group):
+    """Return the columns of each block of effects of a group that share a covariance matrix, as parts of a formula."""
+    if group.correlated:
+        return [group.columns]
+    names = [quote_term(term) for term in describe(group.columns).common_terms]
+    return ["1" if name is None else f"0 + {name}" for name in names]
+
+
+# ------------------------------------------------------------------------------------------ observations
+
+
+def evaluate_observations(text, columns):
+    """Return what stands before the ~ of a formula, for the rows of a table."""
+    name, counts = COLUMN_NAME.fullmatch(text), COUNT_PAIR.fullmatch(text)
+    if name:
+        return columns[name[1] or name[2]]
+    if not counts:
+        return _evaluate_number(text, columns)
+    successes, trials = (_evaluate_number(part, columns) for part in _count_texts(counts))
+    return np.stack([successes, successes + trials if counts[1] == "cbind" else trials], axis=1)
+
+
+def _count_texts(counts):
+    """Return the two expressions in ``p(k, n)``."""
+    texts = [text for _, text in split(counts[2], ",")]
+    if len(texts) != 2:
+        raise refuse(counts[0], f"there are two columns in {counts[1]}, got {len(texts)}")
+    return texts
+
+
+def observation_variables(text):
+    """Return the names of the columns before the ~ of a formula."""
+    name, counts = COLUMN_NAME.fullmatch(text), COUNT_PAIR.fullmatch(text)
+    if name:
+        return {name[1] or name[2]}
+    texts = _count_texts(counts) if counts else [text]
+    return {name for part in texts if not part.strip().isdigit() for name in column_variables(f"0 + I({part})")}
+
+
+def _evaluate_number(text, columns):
+    """Return the numbers that an expression has for the rows of a table."""
+    if text.strip().isdigit():
+        return np.full(columns.n_rows, float(text))
+    text = f"0 + I({text})"
+    table = columns.to_pandas(column_variables(text), columns.n_rows)
+    return evaluate_columns(evaluate(text, table), table).values[:, 0]

@@ -1,0 +1,106 @@
+"""The table of a fit by a formula: its columns, those that arguments name, and rows without missing values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cavity.base.missing_values import complete_rows, take_rows
+from cavity.base.rows import row_vector
+from cavity.models.formula.columns import FormulaColumns
+from cavity.models.formula.design import build_design, formula_variables, with_all_others
+from cavity.models.formula.notation import FormulaParts
+from cavity.sources.dataset import Dataset, open_table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FormulaTable:
+    """The rows of a fit by a formula.
+
+    Attributes
+    ----------
+    parts : FormulaParts
+        Of the formula, names of columns in place of a dot.
+    columns : FormulaColumns
+        Those that the formula may name.
+    dataset : Dataset
+        With the columns of arguments: offset, exposure, sample_weight.
+    dropped : DroppedRows or None
+        Rows left out because of missing values.
+    """
+
+    parts: FormulaParts
+    columns: FormulaColumns
+    dataset: Dataset
+    dropped: Any
+
+    @classmethod
+    def open(cls, formula, data, arguments, missing="raise"):
+        """Open a table and take out the columns of arguments; `missing` says what is done about rows without a value.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a formula that is not understood, columns that are not there, and rows without a value.
+        """
+        columns = FormulaColumns(open_table(data, "data"))
+        dataset = columns.open_dataset(arguments)
+        reserved = {
+            name for role in (dataset.roles or {}).values() for name in ([role] if isinstance(role, str) else role)
+        }
+        parts = with_all_others(FormulaParts.of(formula), columns.names, reserved)
+        needed = {name: columns[name] for name in sorted(formula_variables(parts))}
+        others = {name: value for name, value in dataset.columns.items() if value is not None}
+        index, dropped = complete_rows(needed | others, missing)
+        if index is not None:
+            columns = FormulaColumns({name: take_rows(column, index) for name, column in needed.items()})
+            kept = {name: take_rows(value, index) for name, value in others.items()}
+            dataset = replace(dataset, columns=dataset.columns | kept)
+        return cls(parts, columns, dataset, dropped)
+
+    def design(self, **options):
+        """Return the `Design` of the rows; the options are those of `build_design`."""
+        return build_design(self.parts, self.columns, **options)
+
+    def with_features(self, design):
+        """Return the `Dataset` of a fit: fixed effects as features, y and the sum of all offsets as columns."""
+        offset = add_offsets(design.offset, self.dataset.column("offset"))
+        return replace(
+            self.dataset, X=design.X, columns=self.dataset.columns | {"y": design.y, "offset": offset}, name="X"
+        )
+
+
+def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=None):
+    """Return the `Dataset` of new rows by the formula of a fit, and their pandas table.
+
+    Parameters
+    ----------
+    coding : Coding
+        That of the fit.
+    data : data frame, dict of columns, path or Source
+        The rows.
+    arguments : dict
+        Values of arguments, or names of columns; "y" None stands for what the formula says.
+    roles : dict or None
+        The columns that arguments of the fit named.
+    intercept : bool, default True
+        Whether the ones of the formula are one of the columns.
+    n_features : int, optional
+        The number of columns of the fit; with one more the ones are left out.
+    """
+    columns = FormulaColumns(open_table(data, "data"))
+    dataset = columns.open_dataset({name: value for name, value in arguments.items() if name != "y"}, roles)
+    fixed, frame = coding.fixed_columns(columns, intercept)
+    if n_features is not None and len(fixed.names) > n_features:
+        fixed, frame = coding.fixed_columns(columns, False)
+    made = {"offset": add_offsets(fixed.offset, dataset.column("offset"))}
+    if "y" in arguments:
+        made["y"] = coding.observations(columns) if arguments["y"] is None else arguments["y"]
+    return replace(dataset, X=fixed.values, columns=dataset.columns | made, name="X"), frame, columns
+
+
+def add_offsets(known, offset):
+    """Return the sum of the offset of a formula and the argument of that name, None where there are none."""
+    if known is None or offset is None:
+        return offset if known is None else known
+    return known + row_vector(offset, "offset", len(known))

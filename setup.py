@@ -1,7 +1,7 @@
 """Compile cython_core/FOLDER/NAME.pyx to cavity._core.NAME, and nothing else.
 
-Cython translates each source to C once; what every module needs of it (memoryviews above all) is in SHARED, once.
-Kernels listed in SIMD are compiled once more for each x86-64 level in LEVELS, as cavity._core.LEVEL.NAME;
+Cython translates each source to C once; what every module needs of it (memoryviews above all) is in SHARED_MODULE.
+Kernels listed in SIMD_KERNELS are compiled once more for each x86-64 level in LEVEL_FLAGS, as cavity._core.LEVEL.NAME;
 `cavity._core.best` picks one when the library is imported. All variants are built from the same C without
 floating-point contraction, so they return the same bits.
 
@@ -27,12 +27,12 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
-CORE = Path("cython_core")
-DEBUG = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
-SANITIZE = os.environ.get("CAVITY_SANITIZE", "")
-BUILD = Path("build", SANITIZE.replace(",", "-") or ("debug" if DEBUG else "release"))
-SHARED = "cavity._core._cyutility"
-SIMD = (
+KERNEL_FOLDER = Path("cython_core")
+IS_DEBUG_BUILD = os.environ.get("CAVITY_DEBUG", "") not in ("", "0")
+USED_SANITIZERS = os.environ.get("CAVITY_SANITIZE", "")
+BUILD_FOLDER = Path("build", USED_SANITIZERS.replace(",", "-") or ("debug" if IS_DEBUG_BUILD else "release"))
+SHARED_MODULE = "cavity._core._cyutility"
+SIMD_KERNELS = (
     "belief",
     "clutter",
     "clutter_lanes",
@@ -49,36 +49,36 @@ SIMD = (
     "sparse_gp",
     "unit_mixture",
 )
-LEVELS = {
+LEVEL_FLAGS = {
     "v3": ["-march=x86-64-v3"],
     "v4": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
 }
-DIRECTIVES = dict(
+CYTHON_DIRECTIVES = dict(
     language_level=3,
-    boundscheck=DEBUG,
+    boundscheck=IS_DEBUG_BUILD,
     wraparound=False,
-    initializedcheck=DEBUG,
-    nonecheck=DEBUG,
+    initializedcheck=IS_DEBUG_BUILD,
+    nonecheck=IS_DEBUG_BUILD,
     cdivision=True,
     embedsignature=True,
-    emit_code_comments=DEBUG,
+    emit_code_comments=IS_DEBUG_BUILD,
 )
-UNIX_FLAGS = ["-O1" if DEBUG else "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+UNIX_FLAGS = ["-O1" if IS_DEBUG_BUILD else "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 MSVC_FLAGS = ["/O2", "/fp:precise"]
 LINK_FLAGS = ["-Wl,-s"] if sys.platform == "linux" else []  # no symbol tables
-if SANITIZE:
-    LINK_FLAGS = [f"-fsanitize={SANITIZE}"]
+if USED_SANITIZERS:
+    LINK_FLAGS = [f"-fsanitize={USED_SANITIZERS}"]
     UNIX_FLAGS += ["-g1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", *LINK_FLAGS]
 
 
 def extensions():
-    """The shared module, one extension per kernel file, and one more per instruction-set level for the SIMD kernels."""
-    yield Extension(SHARED, [])  # Cython writes its source
-    headers = sorted(str(p) for pattern in ("*.pxd", "*.h") for p in CORE.rglob(pattern))
-    for source in sorted(CORE.rglob("*.pyx")):
-        for level in ("", *LEVELS) if source.stem in SIMD else ("",):
+    """The shared module, one extension per kernel file, and one more per instruction-set level for SIMD_KERNELS."""
+    yield Extension(SHARED_MODULE, [])  # Cython writes its source
+    headers = sorted(str(p) for pattern in ("*.pxd", "*.h") for p in KERNEL_FOLDER.rglob(pattern))
+    for source in sorted(KERNEL_FOLDER.rglob("*.pyx")):
+        for level in ("", *LEVEL_FLAGS) if source.stem in SIMD_KERNELS else ("",):
             name = ".".join(filter(None, ("cavity._core", level, source.stem)))
-            yield Extension(name, [str(source)], depends=headers, include_dirs=[str(CORE / "include")])
+            yield Extension(name, [str(source)], depends=headers, include_dirs=[str(KERNEL_FOLDER / "include")])
 
 
 def level_of(extension):
@@ -87,11 +87,11 @@ def level_of(extension):
 
 
 def link_pxd_root():
-    """Return an include root that holds cavity/_core/*.pxd: where Cython looks, but we do not."""
-    root = BUILD / "cython_include"
+    """Return an include root that holds copies of all .pxd files as cavity/_core/*.pxd, where Cython looks for them."""
+    root = BUILD_FOLDER / "cython_include"
     package = root / "cavity" / "_core"
     package.mkdir(parents=True, exist_ok=True)
-    sources = list(CORE.rglob("*.pxd"))
+    sources = list(KERNEL_FOLDER.rglob("*.pxd"))
     for stale in {p.name for p in package.glob("*.pxd")} - {p.name for p in sources}:
         (package / stale).unlink()
     for pxd in sources:
@@ -101,30 +101,30 @@ def link_pxd_root():
     return str(root)
 
 
-def c_source(pyx):
-    """Where Cython writes the C of a source."""
-    return (BUILD / "cython" / pyx).with_suffix(".c")
+def c_path(pyx):
+    """Return the path of the C that Cython writes for a source."""
+    return (BUILD_FOLDER / "cython" / pyx).with_suffix(".c")
 
 
-def translated(extension):
+def is_translated(extension):
     """Whether this Cython wrote the C of `extension` after the last change of any source.
 
-    Where it did, Cython is not asked: it would compare with the time stamps of its own .pxd files too, and those are
-    new in every build environment that pip makes.
+    If so, cythonize is not called: it would compare with the time stamps of Cython's own .pxd files, which are new in
+    every build environment that pip makes.
     """
     from Cython.Utils import file_generated_by_this_cython
 
-    newest = max(path.stat().st_mtime for path in CORE.rglob("*.p*"))
+    newest = max(path.stat().st_mtime for path in KERNEL_FOLDER.rglob("*.p*"))
     return bool(extension.sources) and all(
-        file_generated_by_this_cython(str(c)) and c.stat().st_mtime > newest for c in map(c_source, extension.sources)
+        file_generated_by_this_cython(str(c)) and c.stat().st_mtime > newest for c in map(c_path, extension.sources)
     )
 
 
-def for_level(extension, baseline):
+def copy_for_level(extension, baseline):
     """Return the path of the C source of `extension`, a copy of that of `baseline`.
 
-    A module enters itself into sys.modules under the name it was translated for. That must be its own, or a variant
-    that is imported first would stand for the baseline. Setuptools needs the second path too: it names objects by it.
+    A module registers itself in sys.modules under the name for which it was translated. If variants shared a name, the
+    variant that is imported first would replace the baseline. Setuptools names object files by the path.
     """
     source = Path(baseline.sources[0])
     copy = source.parent / level_of(extension) / source.name
@@ -150,7 +150,7 @@ class BuildCore(build_ext):
         msvc = self.compiler.compiler_type == "msvc"
         for extension in self.extensions:
             extension.extra_compile_args = (MSVC_FLAGS if msvc else UNIX_FLAGS) + levels[level_of(extension)]
-            if extension.name == SHARED and not msvc:
+            if extension.name == SHARED_MODULE and not msvc:
                 extension.extra_compile_args.append("-O1")  # halves its time; calls take no longer
             extension.extra_link_args = LINK_FLAGS
             extension.include_dirs.append(numpy.get_include())
@@ -161,7 +161,7 @@ class BuildCore(build_ext):
         """Return the levels that the compiler builds for its target; the baseline always, the others on x86-64 only."""
         levels = {"": []}
         if platform.machine() in ("x86_64", "AMD64") and self.compiler.compiler_type == "unix":
-            levels |= {level: flags for level, flags in LEVELS.items() if self._compiles(flags)}
+            levels |= {level: flags for level, flags in LEVEL_FLAGS.items() if self._compiles(flags)}
         return levels
 
     def _compiles(self, flags):
@@ -170,38 +170,38 @@ class BuildCore(build_ext):
         probe.write_text("int main(void) { return 0; }\n")
         try:
             self.compiler.compile([str(probe)], output_dir=self.build_temp, extra_postargs=flags)
-        except Exception as error:  # an older compiler: say so and go on without this level
+        except Exception as error:  # an older compiler: build without this level
             print(f"skipping {' '.join(flags)}: {error}", file=sys.stderr)
             return False
         return True
 
     def _cythonize(self):
-        """Replace each extension's source by C, and what it depends on by headers: Cython knows who cimports which."""
+        """Replace each extension's source by C and its dependencies by headers; Cython tracks cimports itself."""
         from Cython.Build import cythonize
 
         baseline = {e.name: e for e in self.extensions if not level_of(e)}
         for extension in baseline.values():
             extension.depends = [path for path in extension.depends if path.endswith(".h")]
         done = cythonize(
-            [e for e in baseline.values() if not translated(e)],
+            [e for e in baseline.values() if not is_translated(e)],
             nthreads=self.parallel,
             include_path=[link_pxd_root()],
-            build_dir=str(BUILD / "cython"),
-            shared_utility_qualified_name=SHARED,
-            compiler_directives=DIRECTIVES,
+            build_dir=str(BUILD_FOLDER / "cython"),
+            shared_utility_qualified_name=SHARED_MODULE,
+            compiler_directives=CYTHON_DIRECTIVES,
         )
         for result in done:  # keep setuptools' own objects
             baseline[result.name].sources = result.sources
         for extension in baseline.values():
-            extension.sources = [str(c_source(path)) if path.endswith(".pyx") else path for path in extension.sources]
+            extension.sources = [str(c_path(path)) if path.endswith(".pyx") else path for path in extension.sources]
         for extension in self.extensions:
             if level := level_of(extension):
                 twin = baseline[extension.name.replace(f".{level}.", ".")]
-                extension.sources, extension.depends = [for_level(extension, twin)], twin.depends
+                extension.sources, extension.depends = [copy_for_level(extension, twin)], twin.depends
 
 
 def plain_mode(mode):
-    """The permissions of a file in an archive, whatever the umask was under which it was made."""
+    """Return the permissions of a file in an archive, independent of the umask under which it was made."""
     return 0o755 if mode & 0o100 else 0o644
 
 
@@ -215,7 +215,7 @@ class PlainWheel(bdist_wheel):
 
 
 class PlainSdist(sdist):
-    """A .tar.gz that says nothing about where it was made: files in order of names, of one date and no owner."""
+    """A .tar.gz that does not depend on where it was made: files in order of names, of one date and no owner."""
 
     def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):
         date = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
@@ -236,5 +236,5 @@ if __name__ == "__main__":  # Cython's processes may import this file
     setup(
         ext_modules=list(extensions()),
         cmdclass={"build_ext": BuildCore, "sdist": PlainSdist, "bdist_wheel": PlainWheel},
-        options={"build": {"build_base": str(BUILD)}},
+        options={"build": {"build_base": str(BUILD_FOLDER)}},
     )

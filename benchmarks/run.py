@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+import cavity
 from cavity import _core
 
 HERE = Path(__file__).resolve().parent
@@ -181,6 +182,7 @@ def main():
     memory = memory_of(times)
     rows = rows_of({case: by_name for case, by_name in times.items() if case not in PROBE_BYTES}, units)
     seconds = time.perf_counter() - start
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(markdown(rows))
     print(f"\n{memory_text(memory)}")
     machine = platform.processor() or platform.machine()

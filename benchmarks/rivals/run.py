@@ -71,29 +71,29 @@ def affinity(threads):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
 
 
-def measured(task, case, library, threads, small):
-    """Return times of calls and what was reached, in this process."""
+def measure(task, case, library, threads, small):
+    """Return times of calls and scores of the fit, in this process."""
     affinity(threads)
-    warnings.simplefilter("ignore")  # each library has its own ideas of what is worth one
+    warnings.simplefilter("ignore")  # libraries warn at different times
     module = importlib.import_module(f"tasks.{task}")
     data = module.data(case, small)
-    fit, reached = module.LIBRARIES[library](data, threads)
+    fit, score_fit = module.LIBRARIES[library](data, threads)
     seconds = []
     while not seconds or (len(seconds) < REPEATS and sum(seconds) < ENOUGH):
         start = time.perf_counter()
         fitted = fit()
         seconds.append(time.perf_counter() - start)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": seconds, "megabytes": memory, "reached": reached(fitted)}
+    return {"seconds": seconds, "megabytes": memory, "scores": score_fit(fitted)}
 
 
-def child(arguments, limit):
-    """Be the process of one measurement: print its result, or its reason, as JSON."""
+def run_as_child(arguments, limit):
+    """Measure in this process; print the result, or the reason why there is none, as JSON."""
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     task, case, library, threads, small = arguments
     try:
-        result = measured(task, case, library, int(threads), small == "small")
+        result = measure(task, case, library, int(threads), small == "small")
     except (Exception, SystemExit) as error:  # of any library: the table names it
         text = " ".join(str(error).split())
         result = {"reason": f"{type(error).__name__}: {text}"[:160]}
@@ -125,7 +125,7 @@ def times_of(row):
 
 
 def table(rows, threads, columns):
-    """Return the lines of a table: a row per library, times for each number of threads, and what was reached."""
+    """Return the lines of a table: a row per library, times for each number of threads, and scores of the fits."""
     heads = ["library", *(f"{n} thread{'s' * (n > 1)}: first s | again s" for n in threads), "MB", *columns]
     heads = " | ".join(heads)
     lines = [f"| {heads} |", "|---" * (heads.count("|") + 1) + "|"]
@@ -136,7 +136,7 @@ def table(rows, threads, columns):
             continue
         cells = [text for n in threads for text in (times_of(good[n]) if n in good else ("failed", "-"))]
         row = good[min(good)]
-        found = (f"{row['reached'][name]:.5g}" if name in row["reached"] else "-" for name in columns)
+        found = (f"{row['scores'][name]:.5g}" if name in row["scores"] else "-" for name in columns)
         lines.append("| " + " | ".join([library, *cells, f"{row['megabytes']:.0f}", *found]) + " |")
     return "\n".join(lines)
 
@@ -171,7 +171,7 @@ def measure_case(module, task, case, options):
 
 
 def main():
-    """Measure and print, or be a child."""
+    """Measure and print, in the parent or in a child process."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"some of {', '.join(TASKS)}; all by default")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
@@ -185,10 +185,11 @@ def main():
     parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        return child(options.child, int(options.gigabytes * 2**30))
+        return run_as_child(options.child, int(options.gigabytes * 2**30))
     unknown = set(options.tasks).difference(TASKS)
     if unknown:
         parser.error(f"there is no task {min(unknown)!r}")
+    print(f"Measured with cavity {version('cavity')}.\n")
     found = {}
     for task in options.tasks or TASKS:
         module = importlib.import_module(f"tasks.{task}")

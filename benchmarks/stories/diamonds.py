@@ -61,6 +61,7 @@ def main():
     warnings.simplefilter("ignore")  # not converged: a column says so
     X = table()
     rows, held_out = X[::2], X[1::2]
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(f"{len(rows)} rows of {X.shape[1]} columns to fit, {len(held_out)} to score, {options.threads} thread(s)\n")
     print("| fit | ELBO, nats a row | held-out log density | passes | converged | seconds | ms a pass |")
     print("|---|---|---|---|---|---|---|")

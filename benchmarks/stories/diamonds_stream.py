@@ -128,6 +128,7 @@ def main():
         line(name, state.n_samples, f"{seconds:.2f}", state.n_inducing, found, f"{state.log_bound:.3f}")
         return state
 
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(f"{len(y)} rows of {X.shape[1]} columns in batches of {batch}, {HELD_OUT} held out, {threads} thread(s)")
     print(f"settings of {batch} rows learnt in {seconds:.1f} s: {covariance!r}, {noise!r}\n")
     print("| posterior | rows | seconds | inducing points | RMSE | NLPD | log bound |")

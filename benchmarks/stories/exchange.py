@@ -147,6 +147,7 @@ def main():
     options = parser.parse_args()
     warnings.simplefilter("ignore", cavity.SettingsWarning)  # rows of other days
     tables, found = {name: table(name) for name in ("flights", "diamonds")}, {}
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print("| stream | exchange | nats lost | log bound | exchanges | seconds |\n|---|---|---|---|---|---|")
     for stream, (data, n, *settings) in STREAMS.items():
         X, y, known = tables[data]

@@ -63,6 +63,7 @@ def main():
     X = (X - X[:FIRST].mean(axis=0)) / X[:FIRST].std(axis=0)
     known = learnt(X[:FIRST:STEP], y[:FIRST:STEP])
     model = cavity.StreamingGP(known.covariance, known.likelihood, known.mean, n_inducing=options.inducing)
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(f"{len(y)} flights in batches of {options.batch}, at most {options.inducing} inducing points, one thread")
     print(f"{known.covariance!r}, {known.likelihood!r}\n")
     print("| stream | RMSE, minutes | NLPD | seconds, predictions included |")

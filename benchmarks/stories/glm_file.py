@@ -98,7 +98,8 @@ def main():
             for what in ("reading", "memory", "file")
         }
     limit = max(found[what][1] / found[what][0] for what in ("reading", "memory"))
-    print(f"\n{options.rows} rows of {COLUMNS} columns, Parquet of {size / 1e9:.2f} GB, one thread\n")
+    print(f"Measured with cavity {cavity.__version__}.\n")
+    print(f"{options.rows} rows of {COLUMNS} columns, Parquet of {size / 1e9:.2f} GB, one thread\n")
     print("| | rows | ns a row and pass | of the larger of the first two | peak memory, MB |")
     print("|---|---|---|---|---|")
     words = {"reading": "reading the file alone", "memory": "a sweep in memory", "file": "a sweep over the file"}

@@ -16,6 +16,7 @@ import numpy as np
 from cases import bench_gaussian_process as bench
 from processes import printed, resident
 
+import cavity
 from cavity import likelihoods
 from cavity.runs.executors import Threads, single_blas
 
@@ -59,12 +60,13 @@ def run(task, rows, name):
 
 def table(title, task, rows, names):
     """Start the processes of a table and print it."""
-    print(f"\n{title}, N = {rows}\n")
+    print(f"{title}, N = {rows}\n")
     print("| | seconds | peak memory, MB | of it by the call |")
     print("|---|---|---|---|")
     for name in names:
         seconds, peak, added = map(float, printed(__file__, "--run", task, rows, name).split())
         print(f"| {name} | {seconds:.2f} | {peak:.0f} | {added:.0f} |", flush=True)
+    print()
 
 
 def main():
@@ -77,6 +79,7 @@ def main():
         task, rows, name = options.run
         run(task, int(rows), name)
         return
+    print(f"Measured with cavity {cavity.__version__}.\n")
     table("probit classification to 1e-8, one thread", "classification", options.rows, LARGE)
     known = EVIDENCE if importlib.util.find_spec("sklearn") else EVIDENCE[:1]
     table("evidence and gradient of a regression with eight lengthscales", "evidence", 1000, known)

@@ -173,6 +173,7 @@ def main():
     if unknown:
         parser.error(f"there is no case {', '.join(sorted(unknown))}")
     moments, late = np.random.default_rng(options.seed), []
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(".. list-table::\n   :header-rows: 1\n   :widths: 60 20 20\n")
     print("   * - fit\n     - median wait\n     - longest wait")
     for name in options.cases or CASES:

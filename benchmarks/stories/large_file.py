@@ -117,7 +117,8 @@ def table_of_passes(rows, held):
             for threads in (1, 2)
             for name, path in paths.items()
         }
-    print(f"\nGaussianMixture, diagonal: {rows} rows of 16 columns, K = 16, best of {PASSES} passes\n")
+    print(f"Measured with cavity {cavity.__version__}.\n")
+    print(f"GaussianMixture, diagonal: {rows} rows of 16 columns, K = 16, best of {PASSES} passes\n")
     print("| from | GB | threads | ns a row | rate, of the one in memory | peak memory, MB | of it by the fit |")
     print("|---|---|---|---|---|---|---|")
     for (name, threads), (nanoseconds, peak, added, count, _) in found.items():

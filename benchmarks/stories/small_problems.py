@@ -192,6 +192,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.4, help="at least so long for each row's fits")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # not converged, parameters at their bounds: both say so
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(
         "| estimator | rows | fit, ms | ratio | predict, ms | ratio | its spread, ms | ratio | reached | by sklearn |"
     )

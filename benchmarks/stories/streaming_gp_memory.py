@@ -138,6 +138,7 @@ def main():
     if options.run:
         run(options.run[0], rows, inducing, Path(options.run[1]))
         return
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(f"{rows} rows of {COLUMNS} columns, {inducing} inducing points, one thread\n")
     print("| | " + " | ".join(f"peak memory, MB, after {share * rows:.0f}" for share in SHARES) + " | seconds |")
     print("|---" * (len(SHARES) + 2) + "|")

@@ -46,11 +46,11 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from cavity._core.lane_sums cimport aligned
-from cavity._core.panels cimport (
+from cavity._core.covariance_panels cimport (
     CV_MATERN_HEAD, CV_PANEL, CV_PANEL_COLUMNS, CV_PANEL_ROWS, cv_get_panel, cv_input_sums, cv_join, cv_mirror_panel,
     cv_points, cv_prefetch_panel, cv_put_mirrored, cv_put_panel, cv_slot_sums, cv_values, cv_white_values,
 )
-from cavity._core.simd cimport cv_combine
+from cavity._core.simd cimport CV_LANES, cv_combine
 from cavity._core.stream cimport cv_stream_end
 
 cdef enum Kind:             # as enum cv_leaf
@@ -78,11 +78,10 @@ cdef enum Status:
     NO_MEMORY
 
 cdef enum:
-    LANES = 8
-    BLOCK = 128             # rows whose coordinates are prepared together, a multiple of CV_PANEL_ROWS
-    STRIDE = BLOCK + 8      # of mirrored rows: those of a power of two would share few sets of the first-level cache
-    STREAM = 1 << 20        # entries of a result from which on it is written past the caches: 8 MB
-    PANELS_EACH = 4         # panels of an operation where derivatives are wanted
+    BLOCK_ROWS = 128                    # rows whose coordinates are prepared together, a multiple of CV_PANEL_ROWS
+    MIRRORED_STRIDE = BLOCK_ROWS + 8    # a power of two would put mirrored rows into few sets of the first-level cache
+    MIN_STREAMED_ENTRIES = 1 << 20      # of a result that is written past the caches: 8 MB
+    PANELS_PER_OPERATION = 4            # where derivatives are computed
 
 cdef struct Operation:
     Kind kind
@@ -112,10 +111,10 @@ cdef struct Job:
     const double *weights           # (N, M)
     double *out                     # (N, M), or (C, N) for INPUTS
     # scratch
-    double *rows                    # (BLOCK/8, n_columns, 8)
+    double *rows                    # (BLOCK_ROWS/8, n_columns, 8)
     double *columns                 # (n_columns, 64)
-    double *mirrored                # (64, STRIDE): a symmetric panel of FILL, transposed
-    double *lanes                   # (n_slots, 8), or (BLOCK/8, n_columns, 8, 8) for INPUTS
+    double *mirrored                # (64, MIRRORED_STRIDE): a symmetric panel of FILL, transposed
+    double *lanes                   # (n_slots, 8), or (BLOCK_ROWS/8, n_columns, 8, 8) for INPUTS
 
 
 # ------------------------------------------------------------------------------------------------------------ programs
@@ -194,7 +193,7 @@ cdef void place_panels(const Program *program, Task task, double *room) noexcept
         if task == FILL:
             op.value, op.slope, op.by_shape = room + (depth + 1) * CV_PANEL, room, room + CV_PANEL
         else:
-            op.value = room + PANELS_EACH * i * CV_PANEL
+            op.value = room + PANELS_PER_OPERATION * i * CV_PANEL
             op.slope = op.value + CV_PANEL
             op.by_shape = op.slope + CV_PANEL
             op.adjoint_room = op.by_shape + CV_PANEL
@@ -204,18 +203,18 @@ cdef void *prepare(Job *job) noexcept nogil:
     """Allocate the scratch; NULL without memory."""
     cdef const Program *program = &job.program
     cdef Py_ssize_t n_columns = program.n_columns, n_lanes = 0, n_panels = program.depth + 2
-    cdef Py_ssize_t n_mirrored = CV_PANEL_COLUMNS * STRIDE if job.task == FILL and job.symmetric else 0
+    cdef Py_ssize_t n_mirrored = CV_PANEL_COLUMNS * MIRRORED_STRIDE if job.task == FILL and job.symmetric else 0
     cdef double *memory
     if job.task != FILL:
-        n_panels = PANELS_EACH * program.n_operations
-        n_lanes = LANES * (program.n_slots if job.task == SLOTS else BLOCK * n_columns)
-    memory = <double *>malloc(((BLOCK + CV_PANEL_COLUMNS) * n_columns + n_mirrored + n_lanes + n_panels * CV_PANEL
+        n_panels = PANELS_PER_OPERATION * program.n_operations
+        n_lanes = CV_LANES * (program.n_slots if job.task == SLOTS else BLOCK_ROWS * n_columns)
+    memory = <double *>malloc(((BLOCK_ROWS + CV_PANEL_COLUMNS) * n_columns + n_mirrored + n_lanes + n_panels * CV_PANEL
                                + 8) * sizeof(double))
     if memory == NULL:
         return NULL
     job.columns = aligned(memory)
     job.rows = job.columns + CV_PANEL_COLUMNS * n_columns
-    job.mirrored = job.rows + BLOCK * n_columns
+    job.mirrored = job.rows + BLOCK_ROWS * n_columns
     job.lanes = job.mirrored + n_mirrored
     place_panels(program, job.task, job.lanes + n_lanes)
     memset(job.lanes, 0, n_lanes * sizeof(double))
@@ -278,10 +277,10 @@ cdef void descend(const Job *job, const double *left, Py_ssize_t n_groups, doubl
         x, z = left + op.own_column * CV_PANEL_ROWS, job.columns + op.own_column * CV_PANEL_COLUMNS
         if job.task == SLOTS:
             cv_slot_sums(op.kind, op.parameters, op.n_columns, x, z, n_groups, op.adjoint, op.value, op.slope,
-                         op.by_shape, lanes + op.slot * LANES)
+                         op.by_shape, lanes + op.slot * CV_LANES)
         else:
             cv_input_sums(op.kind, op.parameters, op.n_columns, x, z, n_groups, op.adjoint, op.value, op.slope,
-                          lanes + op.own_column * CV_PANEL_ROWS * LANES)
+                          lanes + op.own_column * CV_PANEL_ROWS * CV_LANES)
 
 
 cdef void visit(const Job *job, Py_ssize_t panel, Py_ssize_t i, Py_ssize_t n_rows, Py_ssize_t j,
@@ -289,10 +288,10 @@ cdef void visit(const Job *job, Py_ssize_t panel, Py_ssize_t i, Py_ssize_t n_row
     """The panel of rows from i and columns from j on, the `panel`-th of its block."""
     cdef Operation *last = &job.program.operation[job.program.n_operations - 1]
     cdef const double *left = job.rows + panel * job.program.n_columns * CV_PANEL_ROWS
-    cdef Py_ssize_t stride = job.n_right, diagonal = i - j, n_groups = (n_columns + LANES - 1) // LANES
+    cdef Py_ssize_t stride = job.n_right, diagonal = i - j, n_groups = (n_columns + CV_LANES - 1) // CV_LANES
     if job.symmetric:
-        n_groups = min(n_groups, (diagonal + n_rows + LANES - 1) // LANES)
-        n_columns = min(n_columns, n_groups * LANES)
+        n_groups = min(n_groups, (diagonal + n_rows + CV_LANES - 1) // CV_LANES)
+        n_columns = min(n_columns, n_groups * CV_LANES)
     if job.task != FILL:
         cv_prefetch_panel(job.weights + i * stride + j, stride)
     evaluate(job, left, diagonal, n_groups)
@@ -300,12 +299,12 @@ cdef void visit(const Job *job, Py_ssize_t panel, Py_ssize_t i, Py_ssize_t n_row
         cv_put_panel(job.stream, last.value, job.symmetric, n_rows, n_columns, diagonal, job.out + i * stride + j,
                      stride)
         if job.symmetric:
-            cv_mirror_panel(last.value, n_groups, job.mirrored + panel * CV_PANEL_ROWS, STRIDE)
+            cv_mirror_panel(last.value, n_groups, job.mirrored + panel * CV_PANEL_ROWS, MIRRORED_STRIDE)
         return
     last.adjoint = last.adjoint_room
     cv_get_panel(job.weights + i * stride + j, stride, job.symmetric, n_rows, n_columns, diagonal, last.adjoint)
     descend(job, left, n_groups,
-            job.lanes + (panel * job.program.n_columns * CV_PANEL_ROWS * LANES if job.task == INPUTS else 0))
+            job.lanes + (panel * job.program.n_columns * CV_PANEL_ROWS * CV_LANES if job.task == INPUTS else 0))
 
 
 # -------------------------------------------------------------------------------------------------------------- blocks
@@ -325,13 +324,13 @@ cdef void add_inputs(const Job *job, Py_ssize_t i, Py_ssize_t n_rows) noexcept n
             for c in range(op.n_columns):
                 for r in range(n_rows):
                     lanes = job.lanes + (((r // CV_PANEL_ROWS) * program.n_columns + op.own_column + c)
-                                         * CV_PANEL_ROWS + r % CV_PANEL_ROWS) * LANES
+                                         * CV_PANEL_ROWS + r % CV_PANEL_ROWS) * CV_LANES
                     job.out[(op.column + c) * job.n_left + i + r] += factor * cv_combine(lanes)
-    memset(job.lanes, 0, BLOCK * program.n_columns * LANES * sizeof(double))
+    memset(job.lanes, 0, BLOCK_ROWS * program.n_columns * CV_LANES * sizeof(double))
 
 
 cdef void block(const Job *job, Py_ssize_t i, Py_ssize_t n_rows) noexcept nogil:
-    """All columns of n_rows <= BLOCK rows from i on."""
+    """All columns of n_rows <= BLOCK_ROWS rows from i on."""
     cdef const Program *program = &job.program
     cdef Py_ssize_t n_panels = (n_rows + CV_PANEL_ROWS - 1) // CV_PANEL_ROWS
     cdef Py_ssize_t n_columns = i + n_rows if job.symmetric else job.n_right
@@ -350,8 +349,8 @@ cdef void block(const Job *job, Py_ssize_t i, Py_ssize_t n_rows) noexcept nogil:
                 visit(job, panel, i + at, min(<Py_ssize_t>CV_PANEL_ROWS, n_rows - at), j,
                       min(<Py_ssize_t>CV_PANEL_COLUMNS, job.n_right - j))
         if job.task == FILL and job.symmetric:
-            cv_put_mirrored(job.stream, job.mirrored, min(<Py_ssize_t>CV_PANEL_COLUMNS, n_columns - j), n_rows, STRIDE,
-                            i - j, job.out + j * job.n_right + i, job.n_right)
+            cv_put_mirrored(job.stream, job.mirrored, min(<Py_ssize_t>CV_PANEL_COLUMNS, n_columns - j), n_rows,
+                            MIRRORED_STRIDE, i - j, job.out + j * job.n_right + i, job.n_right)
     if job.task == INPUTS:
         add_inputs(job, i, n_rows)
 
@@ -365,7 +364,7 @@ cdef void add_slots(const Job *job) noexcept nogil:
         op = &job.program.operation[o]
         for slot in range(op.n_slots if op.kind < ADD else 0):
             of_halves = RBF <= op.kind <= RATIONAL_QUADRATIC and slot >= op.n_slots - op.n_columns
-            job.out[op.slot + slot] = (4.0 if of_halves else 1.0) * cv_combine(job.lanes + (op.slot + slot) * LANES)
+            job.out[op.slot + slot] = (4.0 if of_halves else 1.0) * cv_combine(job.lanes + (op.slot + slot) * CV_LANES)
 
 
 cdef Status work(Job *job, const int32_t[:, ::1] code, const double *parameters, Py_ssize_t n_parameters,
@@ -377,9 +376,9 @@ cdef Status work(Job *job, const int32_t[:, ::1] code, const double *parameters,
     memory = prepare(job)
     if memory == NULL:
         return NO_MEMORY
-    for step in range((job.stop - job.start + BLOCK - 1) // BLOCK):
-        at = job.start + step * BLOCK
-        block(job, at, min(<Py_ssize_t>BLOCK, job.stop - at))
+    for step in range((job.stop - job.start + BLOCK_ROWS - 1) // BLOCK_ROWS):
+        at = job.start + step * BLOCK_ROWS
+        block(job, at, min(<Py_ssize_t>BLOCK_ROWS, job.stop - at))
     if job.task == SLOTS:
         add_slots(job)
     if job.stream:
@@ -431,7 +430,7 @@ def fill(const int32_t[:, ::1] code,        # in  (n_operations, 4)
     cdef Job job = job_of(FILL, left, right, symmetric, start, stop)
     job.n_left, job.n_right = out.shape[0], out.shape[1]
     job.out = &out[0, 0]
-    job.stream = job.n_left * job.n_right >= STREAM
+    job.stream = job.n_left * job.n_right >= MIN_STREAMED_ENTRIES
     run(&job, code, parameters, left.shape[0])
 
 

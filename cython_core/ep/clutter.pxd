@@ -21,13 +21,13 @@ rho_site never exceeds 1/s; for outliers it is negative.
 
 from libc.math cimport fabs, sqrt
 
+from cavity._core.constants cimport HALF_LOG_2PI
 from cavity._core.simd cimport cv_exp, cv_log_normal
 
 cdef extern from *:
     """
-    #define CV_HALF_LOG_2PI 0.9189385332046727
-    #define CV_FAR 1e130
-    #define CV_LOST 0x1p-20
+    #define CV_MAX_ODDS 1e130
+    #define CV_MIN_CAVITY_SHARE 0x1p-20
 
     /* exp(x) for x <= 0 to be added to 1, where all below exp(-40) is nothing: one factor 2^n, and no subnormals. */
     static inline double cv_exp_beside_1(double x)
@@ -40,9 +40,8 @@ cdef extern from *:
     }
     """
     double cv_exp_beside_1(double x) noexcept nogil
-    const double HALF_LOG_2PI "CV_HALF_LOG_2PI"
-    const double FAR "CV_FAR"
-    const double LOST "CV_LOST"          # of the posterior's precision: a cavity below it has lost too many digits
+    const double MAX_ODDS "CV_MAX_ODDS"                  # of clutter at which a site still has information
+    const double MIN_CAVITY_SHARE "CV_MIN_CAVITY_SHARE"  # of the posterior's precision: below it digits are lost
 
 cdef enum:
     CHUNK_ROWS = 8192                    # rows per partial sum; the same for every problem and thread count
@@ -89,9 +88,9 @@ cdef inline Site match(
     cdef double f = e / d
     cdef double T = 1.0 + t
     cdef double scale = g / (T * (t + model.noise * g) + t * (f * q))
-    # beyond FAR the site is below 1e-100 of any prior: exactly no information, and no inf/inf
-    site.pull = scale * T if t < FAR else 0.0
-    site.rho = scale * (T - t * f) if t < FAR else 0.0
+    # beyond MAX_ODDS the site is below 1e-100 of any prior: exactly no information, and no inf/inf
+    site.pull = scale * T if t < MAX_ODDS else 0.0
+    site.rho = scale * (T - t * f) if t < MAX_ODDS else 0.0
     return site
 
 

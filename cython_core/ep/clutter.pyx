@@ -8,47 +8,47 @@ b) `sweep` visits sites one after the other: a chain of latencies (division, exp
 c) `sweep_parallel` computes all sites from one posterior. Its sums, and those of `evaluate`, are kept per CHUNK_ROWS
    rows and combined by the caller in that order.
 d) A site whose cavity is improper (posterior precision not above the site's) is left alone in this sweep and counted;
-   nothing is clamped. So is one that holds all but LOST of the posterior's precision: the difference has too few digits
-   to tell, and the caller visits it from an exact sum of the others. The caller sees to it that sweeps that count any
-   do not pass for converged.
+   nothing is clamped. So is one that holds all but MIN_CAVITY_SHARE of the posterior's precision: the difference has
+   too few digits, and the caller visits it from an exact sum of the others. The caller does not count a sweep that
+   left any site alone as converged.
 """
 
 from libc.math cimport fabs
 from libc.stdint cimport int64_t
 
 from cavity._core.clutter cimport (
-    CHUNK_ROWS, LOST, Clutter, Density, Site, base_odds, density, log_normaliser, log_site_value, match,
+    CHUNK_ROWS, MIN_CAVITY_SHARE, Clutter, Density, Site, base_odds, density, log_normaliser, log_site_value, match,
     signal_exponent, unpack,
 )
 from cavity._core.simd cimport cv_sum, cv_sum_squares
 
 cdef enum:
-    TILE = 128                           # rows or coordinates staged on the stack
-    ABREAST = 4                          # chunks that are summed at the same time
+    STAGED_NUMBERS = 128                 # rows or coordinates staged on the stack
+    CONCURRENT_CHUNKS = 4                # that are summed at the same time
 
 chunk_rows = CHUNK_ROWS
-lost = LOST
+lost = MIN_CAVITY_SHARE
 
 
 # ------------------------------------------------------------------------------------- one problem, site by site
-# Coordinates are taken TILE at a time through a local array: nothing can alias it, so the loops vectorise.
+# Coordinates are taken STAGED_NUMBERS at a time through a local array: nothing can alias it, so the loops vectorise.
 
 cdef inline double from_centre2(
     const double *x, const double *origin, double scale, const double *centre, Py_ssize_t d,
 ) noexcept nogil:
     """|x - c0|^2 in working units."""
-    cdef double t[TILE]
+    cdef double t[STAGED_NUMBERS]
     cdef double total = 0.0
     cdef Py_ssize_t start = 0, j, n
     if d == 1:
         t[0] = (x[0] - origin[0]) * scale - centre[0]
         return t[0] * t[0]
     while start < d:
-        n = min(TILE, d - start)
+        n = min(STAGED_NUMBERS, d - start)
         for j in range(n):
             t[j] = (x[start + j] - origin[start + j]) * scale - centre[start + j]
         total += cv_sum_squares(t, n)
-        start += TILE
+        start += STAGED_NUMBERS
     return total
 
 
@@ -58,18 +58,18 @@ cdef inline double from_cavity2(
     Py_ssize_t d,
 ) noexcept nogil:
     """|x - m|^2 in working units, m the mean of the cavity."""
-    cdef double t[TILE]
+    cdef double t[STAGED_NUMBERS]
     cdef double total = 0.0
     cdef Py_ssize_t start = 0, j, n
     if d == 1:
         t[0] = (x[0] - origin[0]) * scale - (tau[0] - site_tau[0]) * v
         return t[0] * t[0]
     while start < d:
-        n = min(TILE, d - start)
+        n = min(STAGED_NUMBERS, d - start)
         for j in range(n):
             t[j] = (x[start + j] - origin[start + j]) * scale - (tau[start + j] - site_tau[start + j]) * v
         total += cv_sum_squares(t, n)
-        start += TILE
+        start += STAGED_NUMBERS
     return total
 
 
@@ -87,7 +87,7 @@ cdef inline void move(
     Py_ssize_t d,
 ) noexcept nogil:
     """Replace the tau of a site and of the posterior."""
-    cdef double t[TILE]
+    cdef double t[STAGED_NUMBERS]
     cdef Py_ssize_t start = 0, i, j, n
     if d == 1:
         t[0] = new_tau(site, x[0], origin[0], scale, tau[0], site_tau[0], v, damping)
@@ -95,7 +95,7 @@ cdef inline void move(
         site_tau[0] = t[0]
         return
     while start < d:
-        n = min(TILE, d - start)
+        n = min(STAGED_NUMBERS, d - start)
         for j in range(n):
             i = start + j
             t[j] = new_tau(site, x[i], origin[i], scale, tau[i], site_tau[i], v, damping)
@@ -103,7 +103,7 @@ cdef inline void move(
             tau[start + j] = (tau[start + j] - site_tau[start + j]) + t[j]
         for j in range(n):
             site_tau[start + j] = t[j]
-        start += TILE
+        start += STAGED_NUMBERS
 
 
 cdef int64_t visit(
@@ -123,7 +123,7 @@ cdef int64_t visit(
         i = order[n_seen] if order != NULL else start + n_seen
         row = x + n_seen * d
         rho = posterior_rho[0] - site_rho[i]
-        if not rho > LOST * fabs(posterior_rho[0]):
+        if not rho > MIN_CAVITY_SHARE * fabs(posterior_rho[0]):
             skipped += 1
             continue
         k = 1.0 + model.noise * rho
@@ -172,16 +172,16 @@ cdef inline double value_at_origin(
     const double *tau, const double *site_tau, double site_rho, double v, Py_ssize_t d,
 ) noexcept nogil:
     """site_rho |mean|^2/2 - site_tau'mean with mean = v tau: what takes a log site value from the mean to 0."""
-    cdef double t[TILE]
+    cdef double t[STAGED_NUMBERS]
     cdef double total = 0.0, mean
     cdef Py_ssize_t start = 0, j, n
     while start < d:
-        n = min(TILE, d - start)
+        n = min(STAGED_NUMBERS, d - start)
         for j in range(n):
             mean = tau[start + j] * v
             t[j] = mean * (0.5 * site_rho * mean - site_tau[start + j])
         total += cv_sum(t, n)
-        start += TILE
+        start += STAGED_NUMBERS
     return total
 
 
@@ -273,8 +273,8 @@ cdef int64_t tile(
     double *sums,                                                  # inout (2,): of site_tau and site_rho
     Py_ssize_t n,
 ) noexcept nogil:
-    """At most TILE rows of a parallel sweep, d = 1; returns how many sites had no proper cavity and were left."""
-    cdef double cavity_rho, k, inv, m, xi, delta, from_centre, t, r, least = LOST * fabs(rho)
+    """At most STAGED_NUMBERS rows of a parallel sweep, d = 1; returns the number of sites without a proper cavity."""
+    cdef double cavity_rho, k, inv, m, xi, delta, from_centre, t, r, least = MIN_CAVITY_SHARE * fabs(rho)
     cdef Site site
     cdef int64_t skipped = 0
     cdef Py_ssize_t i
@@ -315,7 +315,7 @@ cdef int64_t rows_parallel(
     for i in range(n):
         row, mine = x + i * d, site_tau + i * d
         cavity_rho = rho - site_rho[i]
-        if cavity_rho > LOST * fabs(rho):
+        if cavity_rho > MIN_CAVITY_SHARE * fabs(rho):
             k = 1.0 + model.noise * cavity_rho
             inv = 1.0 / (cavity_rho * k)
             base = base_odds(model, <double> d, from_centre2(row, origin, scale, centre, d))
@@ -358,8 +358,8 @@ def sweep_parallel(const double[::1] model,
             else:
                 while i < stop:
                     skipped += tile(&setting, &x[i, 0], origin[0], scale, centre[0], &site_tau[i, 0], &site_rho[i],
-                                    tau[0], rho, damping, &sums[c, 0], min(TILE, stop - i))
-                    i += TILE
+                                    tau[0], rho, damping, &sums[c, 0], min(STAGED_NUMBERS, stop - i))
+                    i += STAGED_NUMBERS
     return skipped
 
 
@@ -373,10 +373,10 @@ cdef void evaluate_tile(
     double *log_z, double *odds, double *value,                    # out (n,)
     Py_ssize_t n,
 ) noexcept nogil:
-    """At most TILE rows, d = 1."""
-    cdef double z[TILE]
-    cdef double o[TILE]
-    cdef double v[TILE]
+    """At most STAGED_NUMBERS rows, d = 1."""
+    cdef double z[STAGED_NUMBERS]
+    cdef double o[STAGED_NUMBERS]
+    cdef double v[STAGED_NUMBERS]
     cdef double cavity_rho, k, inv, m, xi, mean = tau / rho
     cdef Density row
     cdef Py_ssize_t i
@@ -401,15 +401,15 @@ cdef inline double shift_of_mean2(
     const double *tau, double rho, const double *site_tau, double v, Py_ssize_t d,
 ) noexcept nogil:
     """Squared distance between the means of the posterior and of the cavity, whose variance is v."""
-    cdef double t[TILE]
+    cdef double t[STAGED_NUMBERS]
     cdef double total = 0.0, posterior_v = 1.0 / rho
     cdef Py_ssize_t start = 0, j, n
     while start < d:
-        n = min(TILE, d - start)
+        n = min(STAGED_NUMBERS, d - start)
         for j in range(n):
             t[j] = tau[start + j] * posterior_v - (tau[start + j] - site_tau[start + j]) * v
         total += cv_sum_squares(t, n)
-        start += TILE
+        start += STAGED_NUMBERS
     return total
 
 
@@ -441,16 +441,16 @@ cdef void evaluate_rows(
 
 
 cdef void sum_chunks(const double *value, double *sums, Py_ssize_t n) noexcept nogil:
-    """Sums of at most ABREAST chunks in the order of the rows; side by side, as each addition waits for the last."""
-    cdef double total[ABREAST]
+    """Sums of at most CONCURRENT_CHUNKS chunks in the order of the rows; side by side, to hide latencies."""
+    cdef double total[CONCURRENT_CHUNKS]
     cdef Py_ssize_t c, i, start
-    if n == ABREAST * CHUNK_ROWS:
-        for c in range(ABREAST):
+    if n == CONCURRENT_CHUNKS * CHUNK_ROWS:
+        for c in range(CONCURRENT_CHUNKS):
             total[c] = 0.0
         for i in range(CHUNK_ROWS):
-            for c in range(ABREAST):
+            for c in range(CONCURRENT_CHUNKS):
                 total[c] += value[c * CHUNK_ROWS + i]
-        for c in range(ABREAST):
+        for c in range(CONCURRENT_CHUNKS):
             sums[c] = total[c]
         return
     for c in range((n + CHUNK_ROWS - 1) // CHUNK_ROWS):
@@ -479,15 +479,15 @@ def evaluate(const double[::1] model,
     with nogil:
         while c < sums.shape[0]:
             i = c * CHUNK_ROWS
-            stop = min(n, i + ABREAST * CHUNK_ROWS)
+            stop = min(n, i + CONCURRENT_CHUNKS * CHUNK_ROWS)
             while i < stop:
-                m = min(TILE, stop - i)
+                m = min(STAGED_NUMBERS, stop - i)
                 if d == 1:
                     evaluate_tile(&setting, &x[i, 0], origin[0], scale, centre[0], &site_tau[i, 0], &site_rho[i],
                                   tau[0], rho, &log_z[i], &odds[i], &value[i], m)
                 else:
                     evaluate_rows(&setting, d, &x[i, 0], &origin[0], scale, &centre[0], &site_tau[i, 0], &site_rho[i],
                                   &tau[0], rho, &log_z[i], &odds[i], &value[i], m)
-                i += TILE
+                i += STAGED_NUMBERS
             sum_chunks(&value[c * CHUNK_ROWS], &sums[c], stop - c * CHUNK_ROWS)
-            c += ABREAST
+            c += CONCURRENT_CHUNKS

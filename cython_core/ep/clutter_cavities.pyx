@@ -17,11 +17,12 @@ line, and rho. `cavities` finds them by Newton's method on a convex function.
 
 from libc.math cimport fabs, isfinite, sqrt
 
-from cavity._core.clutter cimport HALF_LOG_2PI, Clutter, base_odds, log_normaliser, signal_exponent, unpack
+from cavity._core.clutter cimport Clutter, base_odds, log_normaliser, signal_exponent, unpack
+from cavity._core.constants cimport HALF_LOG_2PI
 from cavity._core.simd cimport cv_exp, cv_log
 
 cdef enum:
-    MAX_INNER = 200                      # Newton steps; five to ten are typical
+    MAX_NEWTON_STEPS = 200               # five to ten are typical
 
 
 cdef struct LineMoments:              # of a tilted distribution, u the coordinate along the line
@@ -62,7 +63,7 @@ cdef bint solve(
     cdef LineMoments now = tilt(model, d, base, place, t[0], rho[0]), then
     cdef double target = d * v, g0, g1, det, dt, dr, slope, length, value, new_value, new_t, new_rho
     cdef int _step
-    for _step in range(MAX_INNER):
+    for _step in range(MAX_NEWTON_STEPS):
         g0 = now.mean
         g1 = 0.5 * (target - now.second)
         det = now.a * now.c - now.b * now.b

@@ -12,17 +12,14 @@ from libc.stdlib cimport free, malloc
 
 from cavity._core.lanes cimport CV_STEP, cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
 from cavity._core.lane_sums cimport aligned
+from cavity._core.simd cimport CV_LANES
 from cavity._core.site_calls cimport connect
-from cavity._core.site_rows cimport SITE_ROWS, Rows, renew_tile, unpack_rows
+from cavity._core.site_rows cimport SITE_ROWS, Rows, renew_tile, spread_out, unpack_rows
 from cavity._core.tiles cimport (
     CV_STRIP, CV_TILE, CV_TILE_SUMS, cv_coordinates, cv_distance, cv_first_tile, cv_moments,
 )
 
 connect(__name__)
-
-cdef enum:
-    LANES = 8
-    ROWS = SITE_ROWS        # of a group
 
 cdef struct Design:
     Py_ssize_t n_rows, n_columns
@@ -30,13 +27,13 @@ cdef struct Design:
     const double *base      # (N,), or one number if bases is 0
     Py_ssize_t bases
     # scratch
-    double *z               # (D, ROWS): x in columns, 0 beyond the last row
-    double *m               # (ROWS,)
-    double *v               # (ROWS,)
-    double *prior           # (ROWS,): prior means of f
-    double *pull            # (ROWS,): tau less rho times these, 0 beyond the last row
-    double *weight          # (ROWS,): rho, 0 beyond the last row
-    double *rest            # (D + CV_TILE, ROWS), for the loops over coordinates
+    double *z               # (D, SITE_ROWS): x in columns, 0 beyond the last row
+    double *m               # (SITE_ROWS,)
+    double *v               # (SITE_ROWS,)
+    double *prior           # (SITE_ROWS,): prior means of f
+    double *pull            # (SITE_ROWS,): tau less rho times these, 0 beyond the last row
+    double *weight          # (SITE_ROWS,): rho, 0 beyond the last row
+    double *rest            # (D + CV_TILE, SITE_ROWS), for the loops over coordinates
     double *zeros           # (D,)
     double *ones            # (D,)
     double *sums            # see cv_moments
@@ -50,7 +47,7 @@ cdef Py_ssize_t sums_of(Py_ssize_t n_columns) noexcept nogil:
 
 cdef void *scratch_for(Py_ssize_t d) noexcept nogil:
     """Memory for the scratch of a design of d columns, NULL where there is none."""
-    return malloc(((2 * d + CV_TILE + 5) * ROWS + 2 * d + sums_of(d) + LANES) * sizeof(double))
+    return malloc(((2 * d + CV_TILE + 5) * SITE_ROWS + 2 * d + sums_of(d) + CV_LANES) * sizeof(double))
 
 
 cdef Design design_of(const double[:, ::1] x, const double[::1] base, void *memory) noexcept nogil:
@@ -60,13 +57,13 @@ cdef Design design_of(const double[:, ::1] x, const double[::1] base, void *memo
     design.n_rows, design.n_columns, design.x = x.shape[0], d, &x[0, 0]
     design.base, design.bases = &base[0], 1 if base.shape[0] > 1 else 0
     design.z = aligned(memory)
-    design.rest = design.z + d * ROWS
-    design.m = design.rest + (d + CV_TILE) * ROWS
-    design.v = design.m + ROWS
-    design.prior = design.v + ROWS
-    design.pull = design.prior + ROWS
-    design.weight = design.pull + ROWS
-    design.sums = design.weight + ROWS
+    design.rest = design.z + d * SITE_ROWS
+    design.m = design.rest + (d + CV_TILE) * SITE_ROWS
+    design.v = design.m + SITE_ROWS
+    design.prior = design.v + SITE_ROWS
+    design.pull = design.prior + SITE_ROWS
+    design.weight = design.pull + SITE_ROWS
+    design.sums = design.weight + SITE_ROWS
     design.zeros = design.sums + sums_of(d)
     design.ones = design.zeros + d
     for i in range(sums_of(d)):
@@ -80,10 +77,10 @@ cdef void load(const Design *design, Py_ssize_t at, Py_ssize_t n) noexcept nogil
     """z = the n rows from `at` on, in columns."""
     cdef Py_ssize_t i, j, d = design.n_columns
     cv_coordinates(False, design.x + at * d, d, n, (design.n_rows - at) * d, design.zeros, design.ones, design.z, NULL,
-                   ROWS)
+                   SITE_ROWS)
     for j in range(d):
-        for i in range(n, ROWS):
-            design.z[j * ROWS + i] = 0.0
+        for i in range(n, SITE_ROWS):
+            design.z[j * SITE_ROWS + i] = 0.0
 
 
 cdef void project(const Design *design, const double *a, Py_ssize_t at, Py_ssize_t n, double *out) noexcept nogil:
@@ -91,23 +88,19 @@ cdef void project(const Design *design, const double *a, Py_ssize_t at, Py_ssize
     cdef cv8 total[CV_STEP]
     cdef cv8 factor
     cdef Py_ssize_t step, i, j, u
-    cdef double base = design.base[0]
-    for step in range((n + CV_STEP * LANES - 1) // (CV_STEP * LANES)):
-        i = step * CV_STEP * LANES
+    for step in range((n + CV_STEP * CV_LANES - 1) // (CV_STEP * CV_LANES)):
+        i = step * CV_STEP * CV_LANES
         for u in range(CV_STEP):
             total[u] = cv8_set(0.0)
         for j in range(design.n_columns):
             factor = cv8_set(a[j])
             for u in range(CV_STEP):
-                total[u] = cv8_add(total[u], cv8_mul(factor, cv8_load(design.z + j * ROWS + i + u * LANES)))
+                total[u] = cv8_add(total[u], cv8_mul(factor, cv8_load(design.z + j * SITE_ROWS + i + u * CV_LANES)))
         for u in range(CV_STEP):
-            cv8_store(out + i + u * LANES, total[u])
-    if design.bases:
-        for i in range(n):
-            out[i] += design.base[at + i]
-    else:
-        for i in range(n):
-            out[i] += base
+            cv8_store(out + i + u * CV_LANES, total[u])
+    spread_out(design.base + at * design.bases, design.bases, n, design.rest)
+    for i in range(n):
+        out[i] += design.rest[i]
 
 
 cdef void find_moments(const Design *design, const double *mean, const double *triangle, Py_ssize_t at,
@@ -116,7 +109,7 @@ cdef void find_moments(const Design *design, const double *mean, const double *t
     cdef Py_ssize_t strip
     project(design, mean, at, n, design.m)
     for strip in range((n + CV_STRIP - 1) // CV_STRIP):
-        cv_distance(design.n_columns, design.z + strip * CV_STRIP, ROWS, design.zeros, triangle, design.rest,
+        cv_distance(design.n_columns, design.z + strip * CV_STRIP, SITE_ROWS, design.zeros, triangle, design.rest,
                     design.v + strip * CV_STRIP)
 
 
@@ -126,18 +119,14 @@ cdef void add_sites(const Design *design, const double *prior_mean, const double
     cdef Py_ssize_t i
     if prior_mean != NULL:
         project(design, prior_mean, at, n, design.prior)
-    elif design.bases:
-        for i in range(n):
-            design.prior[i] = design.base[at + i]
     else:
-        for i in range(n):
-            design.prior[i] = design.base[0]
+        spread_out(design.base + at * design.bases, design.bases, n, design.prior)
     for i in range(n):
         design.weight[i], design.pull[i] = rho[i], tau[i] - rho[i] * design.prior[i]
-    for i in range(n, ROWS):
+    for i in range(n, SITE_ROWS):
         design.weight[i] = design.pull[i] = 0.0
-    cv_moments(True, design.n_columns, design.z, ROWS, NULL, design.weight, design.pull, ROWS, NULL,
-               design.rest + design.n_columns * ROWS, design.sums)
+    cv_moments(True, design.n_columns, design.z, SITE_ROWS, NULL, design.weight, design.pull, SITE_ROWS, NULL,
+               design.rest + design.n_columns * SITE_ROWS, design.sums)
 
 
 cdef inline void add_both(double *h, Py_ssize_t d, Py_ssize_t i, Py_ssize_t j, double value) noexcept nogil:
@@ -186,9 +175,9 @@ def moments(const double[:, ::1] x,          # in  (n, D), n and D > 0
         raise MemoryError
     with nogil:
         design = design_of(x, base, memory)
-        for group in range((design.n_rows + ROWS - 1) // ROWS):
-            at = group * ROWS
-            n = min(<Py_ssize_t>ROWS, design.n_rows - at)
+        for group in range((design.n_rows + SITE_ROWS - 1) // SITE_ROWS):
+            at = group * SITE_ROWS
+            n = min(<Py_ssize_t>SITE_ROWS, design.n_rows - at)
             load(&design, at, n)
             find_moments(&design, &mean[0], &triangle[0, 0], at, n)
             for i in range(n):
@@ -211,9 +200,9 @@ def add(const double[:, ::1] x, const double[::1] base,             # as for mom
         raise MemoryError
     with nogil:
         design = design_of(x, base, memory)
-        for group in range((design.n_rows + ROWS - 1) // ROWS):
-            at = group * ROWS
-            n = min(<Py_ssize_t>ROWS, design.n_rows - at)
+        for group in range((design.n_rows + SITE_ROWS - 1) // SITE_ROWS):
+            at = group * SITE_ROWS
+            n = min(<Py_ssize_t>SITE_ROWS, design.n_rows - at)
             load(&design, at, n)
             add_sites(&design, prior, &tau[at], &rho[at], at, n)
         unpack(&design, &h[0, 0], &g[0])
@@ -242,9 +231,9 @@ def renew(int kind, const double[::1] parameters,
         raise MemoryError
     with nogil:
         design = design_of(x, base, memory)
-        for group in range((design.n_rows + ROWS - 1) // ROWS):
-            at = group * ROWS
-            n = min(<Py_ssize_t>ROWS, design.n_rows - at)
+        for group in range((design.n_rows + SITE_ROWS - 1) // SITE_ROWS):
+            at = group * SITE_ROWS
+            n = min(<Py_ssize_t>SITE_ROWS, design.n_rows - at)
             load(&design, at, n)
             find_moments(&design, &mean[0], &triangle[0, 0], at, n)
             bad = renew_tile(&rows, at, n, design.m, design.v, &tau[at], &rho[at], up, down, &new_tau[at], &new_rho[at],

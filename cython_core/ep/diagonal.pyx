@@ -40,35 +40,35 @@ cdef extern from *:
     #include <stdint.h>
     #if defined(__GNUC__)
     /* inlined before gcc looks for functions without effect, which a loop of prefetches is in its eyes */
-    #define CV_ALWAYS static inline __attribute__((always_inline))
-    #define CV_PREFETCH(p) __builtin_prefetch((p), 1, 3)
+    #define CV_ALWAYS_INLINE static inline __attribute__((always_inline))
+    #define CV_PREFETCH_LINE(p) __builtin_prefetch((p), 1, 3)
     #elif defined(_M_X64)
     #include <xmmintrin.h>
-    #define CV_ALWAYS static __forceinline
-    #define CV_PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+    #define CV_ALWAYS_INLINE static __forceinline
+    #define CV_PREFETCH_LINE(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
     #else
-    #define CV_ALWAYS static inline
-    #define CV_PREFETCH(p) ((void)(p))
+    #define CV_ALWAYS_INLINE static inline
+    #define CV_PREFETCH_LINE(p) ((void)(p))
     #endif
     /* ask for the weights of as many nonzeros as the row has, `ahead` nonzeros later; `size` doubles a weight */
-    CV_ALWAYS void cv_prefetch(const double *state, int64_t size, const int32_t *indices, const int64_t *row,
+    CV_ALWAYS_INLINE void cv_prefetch(const double *state, int64_t size, const int32_t *indices, const int64_t *row,
                                int64_t ahead, int64_t nnz)
     {
         int64_t k, stop = row[1] + ahead < nnz ? row[1] + ahead : nnz;
         for (k = row[0] + ahead; k < stop; k++)
-            CV_PREFETCH(state + size * indices[k]);
+            CV_PREFETCH_LINE(state + size * indices[k]);
     }
-    #define CV_SMALLEST_VARIANCE 1e-250
-    #define CV_LARGEST_VARIANCE 1e250
+    #define CV_SMALLEST_MOMENT 1e-250
+    #define CV_LARGEST_MOMENT 1e250
     """
     void cv_prefetch(
         const double *state, int64_t size, const int32_t *indices, const int64_t *row, int64_t ahead, int64_t nnz,
     ) noexcept nogil
-    const double SMALLEST "CV_SMALLEST_VARIANCE"
-    const double LARGEST "CV_LARGEST_VARIANCE"
+    const double SMALLEST_MOMENT "CV_SMALLEST_MOMENT"
+    const double LARGEST_MOMENT "CV_LARGEST_MOMENT"
 
 cdef enum:
-    AHEAD = 160                          # nonzeros between prefetch and use
+    PREFETCH_NONZEROS = 160              # between prefetch and use
 
 cdef struct Design:
     const int64_t *indptr                # (N + 1,)
@@ -83,7 +83,7 @@ cdef struct Latent:
 
 cdef inline bint usable(Latent f) noexcept nogil:
     """Whether squares and quotients of the moments stay in the range of float64; false for nan."""
-    return SMALLEST < f.variance < LARGEST and fabs(f.mean) < LARGEST
+    return SMALLEST_MOMENT < f.variance < LARGEST_MOMENT and fabs(f.mean) < LARGEST_MOMENT
 
 
 cdef inline bint finite(Tilted at) noexcept nogil:
@@ -163,7 +163,7 @@ cdef Py_ssize_t filter_rows(
     cdef Latent f
     cdef Tilted at
     for i in range(start, stop):
-        cv_prefetch(state, 2, X.indices, X.indptr + i, AHEAD, X.nnz)
+        cv_prefetch(state, 2, X.indices, X.indptr + i, PREFETCH_NONZEROS, X.nnz)
         log_z[i] = 0.0
         if X.indptr[i] == X.indptr[i + 1]:
             continue
@@ -281,7 +281,7 @@ cdef Py_ssize_t sweep_rows(
     cdef Latent f
     cdef Tilted at
     for i in range(start, stop):
-        cv_prefetch(state, 4, X.indices, X.indptr + i, AHEAD, X.nnz)
+        cv_prefetch(state, 4, X.indices, X.indptr + i, PREFETCH_NONZEROS, X.nnz)
         part = fraction[i if weighted else 0]
         lik.power = exponent[i if weighted else 0]
         if X.indptr[i] == X.indptr[i + 1] or lik.power == 0.0:
@@ -330,7 +330,7 @@ cdef Py_ssize_t evaluate_rows(
     cdef Latent f
     cdef Tilted at
     for i in range(start, stop):
-        cv_prefetch(state, 4, X.indices, X.indptr + i, AHEAD, X.nnz)
+        cv_prefetch(state, 4, X.indices, X.indptr + i, PREFETCH_NONZEROS, X.nnz)
         part = fraction[i if weighted else 0]
         lik.power = exponent[i if weighted else 0]
         log_z[i] = excess[i] = 0.0
@@ -392,7 +392,7 @@ cdef class Rows:
         cdef Latent f
         with nogil:
             for i in range(start, stop):
-                cv_prefetch(&state[0, 0], 2, self.X.indices, self.X.indptr + i, AHEAD, self.X.nnz)
+                cv_prefetch(&state[0, 0], 2, self.X.indices, self.X.indptr + i, PREFETCH_NONZEROS, self.X.nnz)
                 f = project(&self.X, i, &state[0, 0], &self._work[0, 0])
                 mean[i], variance[i] = f.mean, f.variance
 
@@ -479,7 +479,7 @@ cdef class Rows:
         cdef double *w
         with nogil:
             for row in range(start, stop):
-                cv_prefetch(&state[0, 0], 4, self.X.indices, self.X.indptr + row, AHEAD, self.X.nnz)
+                cv_prefetch(&state[0, 0], 4, self.X.indices, self.X.indptr + row, PREFETCH_NONZEROS, self.X.nnz)
                 for k in range(self.X.indptr[row], self.X.indptr[row + 1]):
                     w = &state[0, 0] + 4 * <Py_ssize_t> self.X.indices[k]
                     before[0], before[1] = w[2], w[3]

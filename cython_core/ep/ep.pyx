@@ -1,6 +1,7 @@
 """Sequential EP over a block of sites on jointly Gaussian values f.
 
-[RW]  C. E. Rasmussen and C. K. I. Williams, Gaussian Processes for Machine Learning, 2006.
+[RW]  C. E. Rasmussen and C. K. I. Williams, Gaussian Processes for Machine Learning, 2006, section 3.6. Numbers of
+equations in this file are those of the book, with a fraction f of the site in the place of the site.
 """
 
 from libc.math cimport INFINITY, fabs
@@ -8,15 +9,12 @@ from libc.stdlib cimport calloc, free
 
 from cavity._core.lane_sums cimport aligned
 from cavity._core.lanes cimport cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store
-from cavity._core.simd cimport cv_combine
+from cavity._core.simd cimport CV_LANES, cv_combine
 from cavity._core.site_calls cimport connect, tilted
 from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, Worth, assess_tile, renew_tile, unpack_rows
 from cavity._core.site_types cimport Likelihood, Tilted
 
 connect(__name__)
-
-cdef enum:
-    LANES = 8
 
 smallest_share = SMALLEST_SHARE
 
@@ -26,19 +24,19 @@ cdef struct Renewal:                         # of a site, damping included
     double shift, shrink                     # the mean moves by shift V_i, the covariance by -shrink V_i V_i'
 
 
-cdef inline Tilted through(Likelihood *lik, double y, double extra, double m, double v,
-                           double residual) noexcept nogil:
-    """What p(y|f) says of g, f = g + N(0, residual), at the cavity N(g; m, v)."""
+cdef inline Tilted match_with_noise(Likelihood *lik, double y, double extra, double m, double v,
+                                    double residual) noexcept nogil:
+    """The site of p(y|f) on g, f = g + N(0, residual), at the cavity N(g; m, v)."""
     cdef Tilted at = tilted(lik, y, extra, m, v + residual)
     cdef double spread
     if residual > 0.0:
-        spread = 1.0 + at.rho * residual
+        spread = 1.0 + at.rho * residual                      # 1/rho_g = 1/rho_f + residual, and equal tau/rho
         at.tau, at.rho = at.tau / spread, at.rho / spread
     return at
 
 
-cdef inline bint finite(Tilted at) noexcept nogil:
-    """Whether a site has moments: see quadrature_sites.pxd; where the posterior lost its digits it may have none."""
+cdef inline bint is_finite(Tilted at) noexcept nogil:
+    """Whether a site has moments: see quadrature_sites.pxd; it may have none where the posterior lost its digits."""
     return fabs(at.tau) < INFINITY and fabs(at.rho) < INFINITY and at.log_z == at.log_z
 
 
@@ -49,22 +47,20 @@ cdef inline bint renew(
     double up, double down,                  # damping of steps that raise and lower the precision of a site
     Renewal *new,                            # out
 ) noexcept nogil:
-    """Whether the site can be renewed: its cavity is proper and has moments, and the posterior stays proper.
-
-    `visits.visit` is the same in Python.
-    """
+    """Whether the site can be renewed: its cavity is proper and has moments, and the posterior stays proper."""
     cdef double f = rows.fraction[i * rows.fractions], residual = rows.residual[i * rows.residuals]
-    cdef double keep = 1.0 - f * rho * v, cavity_v, damping, scale                # cavity precision times v
+    cdef double keep = 1.0 - f * rho * v, cavity_v, cavity_m, damping, scale      # cavity precision times v
     cdef Tilted at
     if not (keep > SMALLEST_SHARE and v + residual > 0.0):
         return False
-    cavity_v = v / keep
+    cavity_v = v / keep                                  # 1/cavity_v = 1/v - f rho             (3.56)
+    cavity_m = m + cavity_v * f * (rho * m - tau)        # cavity_m = cavity_v (m/v - f tau)    (3.56)
     rows.likelihood.power = rows.power[i * rows.powers]
-    at = through(&rows.likelihood, rows.y[i], rows.extra[i * rows.extras], m + cavity_v * f * (rho * m - tau), cavity_v,
-                 residual)
-    if not finite(at):                       # no moments, or none within float64
+    # moments of the tilted distribution (3.58), as the site that has them (3.59)
+    at = match_with_noise(&rows.likelihood, rows.y[i], rows.extra[i * rows.extras], cavity_m, cavity_v, residual)
+    if not is_finite(at):                    # no moments, or none within float64
         return False
-    new.log_z, new.tau, new.rho = at.log_z, at.tau / f - tau, at.rho / f - rho
+    new.log_z, new.tau, new.rho = at.log_z, at.tau / f - tau, at.rho / f - rho      # steps to the new site
     damping = up if new.rho >= 0.0 else down
     if f < 1.0 and damping > f and 1.0 + damping * new.rho * v < 0.5:
         damping = f                          # lands on the tilted moments
@@ -72,7 +68,7 @@ cdef inline bint renew(
     scale = 1.0 + new.rho * v
     if not scale > 0.0:
         return False
-    new.shift, new.shrink = (new.tau - new.rho * m) / scale, new.rho / scale
+    new.shift, new.shrink = (new.tau - new.rho * m) / scale, new.rho / scale        # of mean and covariance (3.70)
     return True
 
 
@@ -91,7 +87,7 @@ def sweep(int kind, const double[::1] parameters,
 
     Returns the number of sites skipped, because their cavities are improper or have no moments, and the sum of the log
     normalisers of the others. A change (dtau, drho) of site i moves the mean by (dtau - drho m_i)/(1 + drho V_ii) V_i
-    and the covariance by -drho/(1 + drho V_ii) V_i V_i' [RW, (3.65) onwards].
+    and the covariance by -drho/(1 + drho V_ii) V_i V_i' (3.70).
     """
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
     cdef Py_ssize_t n = y.shape[0], i, j, k, skipped = 0
@@ -106,7 +102,7 @@ def sweep(int kind, const double[::1] parameters,
             tau[i] += new.tau
             rho[i] += new.rho
             shift, shrink = new.shift, new.shrink        # local: no store below can change them
-            for j in range(i + 1, n):
+            for j in range(i + 1, n):                    # mean += shift V_i, V -= shrink V_i V_i'       (3.70)
                 mean[j] += shift * covariance[i, j]
             for j in range(i + 1, n):
                 c = shrink * covariance[i, j]
@@ -120,15 +116,15 @@ cdef struct Weights:                         # q(a) = N(mean, covariance), rows 
     double *mean                             # (width,)
     double *covariance                       # (D, width)
     double *x                                # (SITE_ROWS, width): rows of the design
-    double *spread                           # (width,): covariance x
-    double *lanes                            # (LANES,), within a line of the cache, or what is read of it has to wait
+    double *spread                           # (width,): V x, V the covariance
+    double *lanes                            # (CV_LANES,), aligned: in one line of the cache
 
 
 cdef inline double dot(const Weights *q, const double *a, const double *b) noexcept nogil:
     cdef cv8 total = cv8_set(0.0)
     cdef Py_ssize_t lane
-    for lane in range(q.width // LANES):
-        total = cv8_add(total, cv8_mul(cv8_load(a + lane * LANES), cv8_load(b + lane * LANES)))
+    for lane in range(q.width // CV_LANES):
+        total = cv8_add(total, cv8_mul(cv8_load(a + lane * CV_LANES), cv8_load(b + lane * CV_LANES)))
     cv8_store(q.lanes, total)
     return cv_combine(q.lanes)
 
@@ -145,19 +141,19 @@ cdef inline void find_spread(const Weights *q, const double *x) noexcept nogil:
     """spread = covariance x."""
     cdef Py_ssize_t lane, j
     cdef cv8 total
-    for lane in range(q.width // LANES):
+    for lane in range(q.width // CV_LANES):
         total = cv8_set(0.0)
         for j in range(q.n_columns):
-            total = cv8_add(total, cv8_mul(cv8_set(x[j]), cv8_load(q.covariance + j * q.width + lane * LANES)))
-        cv8_store(q.spread + lane * LANES, total)
+            total = cv8_add(total, cv8_mul(cv8_set(x[j]), cv8_load(q.covariance + j * q.width + lane * CV_LANES)))
+        cv8_store(q.spread + lane * CV_LANES, total)
 
 
 cdef inline void add_scaled(double *a, double factor, const double *b, Py_ssize_t width) noexcept nogil:
     """a += factor b."""
     cdef Py_ssize_t lane
-    for lane in range(width // LANES):
-        cv8_store(a + lane * LANES, cv8_add(cv8_load(a + lane * LANES),
-                                            cv8_mul(cv8_set(factor), cv8_load(b + lane * LANES))))
+    for lane in range(width // CV_LANES):
+        cv8_store(a + lane * CV_LANES,
+                  cv8_add(cv8_load(a + lane * CV_LANES), cv8_mul(cv8_set(factor), cv8_load(b + lane * CV_LANES))))
 
 
 cdef Py_ssize_t visit_rows(
@@ -178,7 +174,7 @@ cdef Py_ssize_t visit_rows(
         total[0] += new.log_z
         tau[i] += new.tau
         rho[i] += new.rho
-        add_scaled(q.mean, new.shift, q.spread, q.width)
+        add_scaled(q.mean, new.shift, q.spread, q.width)      # mean += shift V x, V -= shrink V x (V x)'  (3.70)
         for j in range(q.n_columns):
             add_scaled(q.covariance + j * q.width, -new.shrink * q.spread[j], q.spread, q.width)
     return skipped
@@ -197,17 +193,17 @@ def sweep_rows(int kind, const double[::1] parameters,
     Returns the number of skipped sites and the sum of the log normalisers of the others.
     """
     cdef Rows rows = unpack_rows(kind, parameters, power, fraction, residual, y, extra)
-    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], width = (d + LANES - 1) // LANES * LANES
+    cdef Py_ssize_t n = x.shape[0], d = x.shape[1], width = (d + CV_LANES - 1) // CV_LANES * CV_LANES
     cdef Py_ssize_t tile, at, size, skipped = 0, bases = 1 if base.shape[0] > 1 else 0
     cdef double total = 0.0
     cdef Weights q
-    cdef void *memory = calloc((d + 2 + SITE_ROWS) * width + 2 * LANES, sizeof(double))
+    cdef void *memory = calloc((d + 2 + SITE_ROWS) * width + 2 * CV_LANES, sizeof(double))
     if memory == NULL:
         raise MemoryError
     q.n_columns, q.width, q.covariance = d, width, aligned(memory)
     q.mean = q.covariance + d * width
     q.spread, q.lanes = q.mean + width, q.mean + 2 * width
-    q.x = q.lanes + LANES
+    q.x = q.lanes + CV_LANES
     with nogil:
         copy_rows(q.mean, width, &mean[0], d, 1, d)
         copy_rows(q.covariance, width, &covariance[0, 0], d, d, d)

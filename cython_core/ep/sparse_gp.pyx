@@ -4,17 +4,27 @@ With w ~ N(0, I), row n sees g_n = W_n'w, W_n = L^-1 k(Z, x_n), and f_n = g_n + 
 factor exp(-w'A w/2 + r'w): B = I + A = LB LB', c = LB^-1 r. A row with the site (tau, rho) on g adds rho W W' to A and
 tau W to r, and turns LB by rotations [Gill1974]; c is turned with it as one more row of LB, as B is part of the matrix
 [[B, r], [r', .]], which the row changes by (x, y)(x, y)' with x = sqrt(rho) W, y = tau/sqrt(rho). For rho < 0 the
-rotations come from p = LB^-1 x [Stewart1979]: B - x x' is positive definite if and only if p'p < 1.
+rotations come from p = LB^-1 x [Stewart1979]: B - x x' is positive definite if and only if p'p < 1. In numbers, which
+stand beside the lines that compute them:
+
+    (1)  A += rho W W',  r += tau W
+    (2)  l = sqrt(LB_kk^2 + x_k^2),  cos_k = LB_kk/l,  sin_k = x_k/l                            rho > 0, for each column
+    (3)  (LB_ik, x_i) becomes (cos_k LB_ik + sin_k x_i, cos_k x_i - sin_k LB_ik), as does (c_k, y)
+    (4)  gain = sum log cos_k - y^2/2                                                           rho > 0
+    (5)  x = sqrt(-rho) W,  p = LB^-1 x,  alpha^2 = 1 - p'p                                     rho < 0
+    (6)  gain = -log(1 - p'p)/2 + y^2/2                                                         rho < 0
+    (7)  c += tau LB^-1 W,  gain = tau m + tau^2 v/2, or -rho (tau/rho - m)^2/2                 rho as good as 0
+    (8)  m = t'c,  v = t't,  t = LB^-1 W                                                        moments of g
 
 Design:
-a) M x M matrices are in Fortran order and zero above the diagonal. PANEL columns go together, so that the vector that
-   goes along with them is loaded and stored once for all.
+a) M x M matrices are in Fortran order and zero above the diagonal. PANEL_COLUMNS columns go together, so that the
+   vector that goes along with them is loaded and stored once for all.
 b) Rows are taken in lanes of eight counted from the last row, so that none are left over at the end. The first lanes of
    a panel then reach above it, where everything is zero and stays so; the triangle on the diagonal is put back.
 c) The rotations of a panel are a chain of roots and divisions; the columns of A are added meanwhile.
-d) A row is refused before anything of it is written: see `acceptable`.
-e) Many right-hand sides go eight to a register, GROUPS registers together; an unknown takes its terms in the order of a
-   single right-hand side, so that rows have the same bits whether they come alone or with others.
+d) A row is refused before anything of it is written: see `is_in_range`.
+e) Many right-hand sides go eight to a register, CV_GROUPS registers together; an unknown takes its terms in the order
+   of a single right-hand side, so that rows have the same bits whether they come alone or with others.
 The same bits from every instruction set: all sums have a fixed order.
 Measured on Zen 4 with AVX-512, M = 100 and 300: for one row solve_rows takes 2.0 and 6.5 us, marginals 1.7 and 5.3 us,
 add_rows 4.2 and 18 us; of 1000 rows solve_rows takes 0.29 and 2.3 ms (dtrsm of OpenBLAS 0.65 and 4.0).
@@ -32,7 +42,7 @@ from cavity._core.lanes cimport (
     cv8, cv8_add, cv8_load, cv8_mul, cv8_set, cv8_store, cv8_sub, cv8_transpose, template,
 )
 from cavity._core.lane_sums cimport aligned
-from cavity._core.simd cimport cv_combine, cv_sum_squares
+from cavity._core.simd cimport CV_LANES, cv_combine, cv_sum_squares
 from cavity._core.stream cimport cv_copy
 
 cdef extern from *:
@@ -40,23 +50,23 @@ cdef extern from *:
     #define CV_GROUPS (CV_STEP - 1)     /* of eight right-hand sides, with four unknowns each in registers */
     """
     enum:
-        GROUPS "CV_GROUPS"
+        CV_GROUPS
 
 cdef enum:
-    LANES = 8
-    MOST_GROUPS = 3
-    PANEL = 4
+    MAX_GROUPS = 3
+    SOLVE_ROWS = CV_GROUPS * CV_LANES
+    PANEL_COLUMNS = 4
 
-cdef double LARGEST_A = 1e300       # of the trace of B: entries of LB and their squares are finite
-cdef double LARGEST_R = 1e150       # of the sum of |r|: its square is finite
-cdef double NEGLIGIBLE = 1e-32      # of x'x: a change of B that none of its entries, at least 1 on the diagonal, feels
-cdef double DEFINITE = 1e-12        # of 1 - p'p: less may be rounding
+cdef double MAX_TRACE_OF_A = 1e300          # entries of LB and their squares are finite
+cdef double MAX_SUM_OF_R = 1e150            # of |r|: its square is finite
+cdef double NEGLIGIBLE_CHANGE = 1e-32       # of x'x: B, at least 1 on its diagonal, keeps its value
+cdef double MIN_DOWNDATE_PIVOT = 1e-12      # of 1 - p'p: less may be rounding
 
 
 cdef inline Py_ssize_t first_lane(Py_ssize_t n, Py_ssize_t i) noexcept nogil:
     """The row from which on lanes end at row n: i or up to seven before it, after it if there are not so many."""
-    cdef Py_ssize_t first = n - (n - i + LANES - 1) // LANES * LANES
-    return first if first >= 0 else first + LANES
+    cdef Py_ssize_t first = n - (n - i + CV_LANES - 1) // CV_LANES * CV_LANES
+    return first if first >= 0 else first + CV_LANES
 
 
 # -------------------------------------------------------------------------------------------------------- substitution
@@ -69,8 +79,8 @@ cdef inline void subtract_panel(const double *columns, Py_ssize_t n, Py_ssize_t 
     cdef const double *third = second + n
     cdef const double *fourth = third + n
     cdef cv8 a = cv8_set(factor[0]), b = cv8_set(factor[1]), c = cv8_set(factor[2]), d = cv8_set(factor[3]), rest
-    cdef Py_ssize_t i, first = first_lane(n, j + PANEL)
-    for i in range(j + PANEL, first):
+    cdef Py_ssize_t i, first = first_lane(n, j + PANEL_COLUMNS)
+    for i in range(j + PANEL_COLUMNS, first):
         x[i] = (((x[i] - columns[i] * factor[0]) - second[i] * factor[1]) - third[i] * factor[2]
                 ) - fourth[i] * factor[3]
     i = first
@@ -79,16 +89,16 @@ cdef inline void subtract_panel(const double *columns, Py_ssize_t n, Py_ssize_t 
         rest = cv8_sub(rest, cv8_mul(cv8_load(second + i), b))
         rest = cv8_sub(rest, cv8_mul(cv8_load(third + i), c))
         cv8_store(x + i, cv8_sub(rest, cv8_mul(cv8_load(fourth + i), d)))
-        i += LANES
+        i += CV_LANES
 
 
 cdef void solve(const double *L, Py_ssize_t n, double *x) noexcept nogil:
     """x becomes L^-1 x."""
-    cdef double own[PANEL]
+    cdef double own[PANEL_COLUMNS]
     cdef const double *column
     cdef Py_ssize_t j = 0, k, i, width
     while j < n:
-        width = min(<Py_ssize_t>PANEL, n - j)
+        width = min(<Py_ssize_t>PANEL_COLUMNS, n - j)
         for k in range(width):
             own[k] = x[j + k]
         for k in range(width):
@@ -96,83 +106,84 @@ cdef void solve(const double *L, Py_ssize_t n, double *x) noexcept nogil:
             own[k] *= 1.0 / column[k]           # the division does not wait for x
             for i in range(k + 1, width):
                 own[i] -= column[i] * own[k]
-        if j + PANEL < n:
+        if j + PANEL_COLUMNS < n:
             subtract_panel(L + j * n, n, j, own, x)
         for k in range(width):
             x[j + k] = own[k]
-        j += PANEL
+        j += PANEL_COLUMNS
 
 
 cdef inline template solve_panel(Py_ssize_t width, const double *L, Py_ssize_t n, Py_ssize_t i,
                                  double *x) noexcept nogil:
-    """Rows [i, i + width) of L^-1 x, from those before, for GROUPS x LANES vectors: x (n, GROUPS, LANES)."""
-    cdef cv8 own[PANEL][MOST_GROUPS]
-    cdef cv8 at[MOST_GROUPS]
+    """Rows [i, i + width) of L^-1 x, from those before, for SOLVE_ROWS vectors: x (n, CV_GROUPS, CV_LANES)."""
+    cdef cv8 own[PANEL_COLUMNS][MAX_GROUPS]
+    cdef cv8 at[MAX_GROUPS]
     cdef cv8 factor
     cdef const double *column
-    cdef double *rows = x + i * GROUPS * LANES
+    cdef double *rows = x + i * CV_GROUPS * CV_LANES
     cdef Py_ssize_t j, k, m, g
     for k in range(width):
-        for g in range(GROUPS):
-            own[k][g] = cv8_load(rows + (k * GROUPS + g) * LANES)
+        for g in range(CV_GROUPS):
+            own[k][g] = cv8_load(rows + (k * CV_GROUPS + g) * CV_LANES)
     for j in range(i):
         column = L + j * n + i
-        for g in range(GROUPS):
-            at[g] = cv8_load(x + (j * GROUPS + g) * LANES)
+        for g in range(CV_GROUPS):
+            at[g] = cv8_load(x + (j * CV_GROUPS + g) * CV_LANES)
         for k in range(width):
             factor = cv8_set(column[k])
-            for g in range(GROUPS):
+            for g in range(CV_GROUPS):
                 own[k][g] = cv8_sub(own[k][g], cv8_mul(factor, at[g]))
     for k in range(width):
         column = L + (i + k) * n + i
         factor = cv8_set(1.0 / column[k])
-        for g in range(GROUPS):
+        for g in range(CV_GROUPS):
             own[k][g] = cv8_mul(own[k][g], factor)
-            cv8_store(rows + (k * GROUPS + g) * LANES, own[k][g])
+            cv8_store(rows + (k * CV_GROUPS + g) * CV_LANES, own[k][g])
         for m in range(k + 1, width):
             factor = cv8_set(column[m])
-            for g in range(GROUPS):
+            for g in range(CV_GROUPS):
                 own[m][g] = cv8_sub(own[m][g], cv8_mul(factor, own[k][g]))
 
 
 cdef void exchange(double *rows, Py_ssize_t n_rows, Py_ssize_t n, double *x, bint back) noexcept nogil:
-    """Move up to GROUPS x LANES rows (n_rows, n) to x (n, GROUPS, LANES), with zeros for those that lack; or back."""
-    cdef cv8 square[LANES]
+    """Move up to SOLVE_ROWS rows (n_rows, n) to x (n, CV_GROUPS, CV_LANES), padded with zeros; or back."""
+    cdef cv8 square[CV_LANES]
     cdef double *row
-    cdef Py_ssize_t g, i, j, lane, whole = n // LANES * LANES, present
-    for g in range(GROUPS):
-        present = min(max(n_rows - g * LANES, <Py_ssize_t>0), <Py_ssize_t>LANES)
-        for i in range(whole // LANES if present == LANES else 0):
-            row = rows + g * LANES * n + i * LANES
-            for lane in range(LANES):
-                square[lane] = cv8_load(x + ((i * LANES + lane) * GROUPS + g) * LANES if back else row + lane * n)
+    cdef double *packed
+    cdef Py_ssize_t g, i, j, lane, whole = n // CV_LANES * CV_LANES, present
+    for g in range(CV_GROUPS):
+        present = min(max(n_rows - g * CV_LANES, <Py_ssize_t>0), <Py_ssize_t>CV_LANES)
+        for i in range(whole // CV_LANES if present == CV_LANES else 0):
+            row, packed = rows + g * CV_LANES * n + i * CV_LANES, x + (i * SOLVE_ROWS + g) * CV_LANES
+            for lane in range(CV_LANES):
+                square[lane] = cv8_load(packed + lane * SOLVE_ROWS if back else row + lane * n)
             cv8_transpose(square)
-            for lane in range(LANES):
-                cv8_store(row + lane * n if back else x + ((i * LANES + lane) * GROUPS + g) * LANES, square[lane])
-        for j in range(whole if present == LANES else 0, n):
-            for lane in range(LANES):
-                row = rows + (g * LANES + lane) * n + j
+            for lane in range(CV_LANES):
+                cv8_store(row + lane * n if back else packed + lane * SOLVE_ROWS, square[lane])
+        for j in range(whole if present == CV_LANES else 0, n):
+            for lane in range(CV_LANES):
+                row = rows + (g * CV_LANES + lane) * n + j
                 if lane < present and back:
-                    row[0] = x[(j * GROUPS + g) * LANES + lane]
+                    row[0] = x[(j * CV_GROUPS + g) * CV_LANES + lane]
                 elif not back:
-                    x[(j * GROUPS + g) * LANES + lane] = row[0] if lane < present else 0.0
+                    x[(j * CV_GROUPS + g) * CV_LANES + lane] = row[0] if lane < present else 0.0
 
 
 cdef void solve_all(const double *L, Py_ssize_t n, double *rows, Py_ssize_t n_rows, double *x) noexcept nogil:
-    """`solve` for up to GROUPS x LANES rows of n, with the same bits; x has room for (n, GROUPS, LANES) if many."""
-    cdef Py_ssize_t i, whole = n // PANEL
+    """`solve` for up to SOLVE_ROWS rows of n, with the same bits; x has room for (n, SOLVE_ROWS) if many."""
+    cdef Py_ssize_t i, whole = n // PANEL_COLUMNS
     if n_rows == 1:
         solve(L, n, rows)
         return
     exchange(rows, n_rows, n, x, False)
     for i in range(whole):
-        solve_panel(PANEL, L, n, i * PANEL, x)
-    for i in range(whole * PANEL, n):
+        solve_panel(PANEL_COLUMNS, L, n, i * PANEL_COLUMNS, x)
+    for i in range(whole * PANEL_COLUMNS, n):
         solve_panel(1, L, n, i, x)
     exchange(rows, n_rows, n, x, True)
 
 
-cdef inline double left_over(double prior, const double *x, Py_ssize_t n) noexcept nogil:
+cdef inline double subtract_squares(double prior, const double *x, Py_ssize_t n) noexcept nogil:
     """prior - x'x, or 0 where rounding makes it negative."""
     cdef double residual = prior - cv_sum_squares(x, n)
     return 0.0 if residual < 0.0 else residual
@@ -180,15 +191,15 @@ cdef inline double left_over(double prior, const double *x, Py_ssize_t n) noexce
 
 cdef inline double dot(const double *a, const double *b, Py_ssize_t n) noexcept nogil:
     """a'b, in lanes that are added in the order of cv_sum."""
-    cdef double lanes[LANES]
-    cdef Py_ssize_t i, lane, whole = n // LANES * LANES
-    for lane in range(LANES):
+    cdef double lanes[CV_LANES]
+    cdef Py_ssize_t i, lane, whole = n // CV_LANES * CV_LANES
+    for lane in range(CV_LANES):
         lanes[lane] = 0.0
     i = 0
     while i < whole:
-        for lane in range(LANES):
+        for lane in range(CV_LANES):
             lanes[lane] += a[i + lane] * b[i + lane]
-        i += LANES
+        i += CV_LANES
     for lane in range(n - whole):
         lanes[lane] += a[whole + lane] * b[whole + lane]
     return cv_combine(lanes)
@@ -197,14 +208,14 @@ cdef inline double dot(const double *a, const double *b, Py_ssize_t n) noexcept 
 # ------------------------------------------------------------------------------------------------------------ new rows
 
 
-cdef struct Known:                  # about all rows so far
+cdef struct Posterior:              # of all rows so far
     Py_ssize_t n
     double *A                       # (n, n)
     double *r                       # (n,)
     double *LB                      # (n, n)
     double *c                       # (n,)
 
-cdef struct Room:                   # (n,) each
+cdef struct Scratch:              # (n,) each
     double *rest                    # w, of which columns that A has got are zero
     double *along                   # the vector that goes along with the columns of LB
     double *cosine
@@ -212,37 +223,37 @@ cdef struct Room:                   # (n,) each
     double *c                       # the new one
 
 
-cdef inline bint acceptable(const Known *all, const double *w, double tau, double rho, double *size) noexcept nogil:
+cdef inline bint is_in_range(const Posterior *q, const double *w, double tau, double rho, double *size) noexcept nogil:
     """Whether all sums stay in range, which no nan does; size = |rho| w'w."""
     cdef double trace = 0.0, sum_r = 0.0, squares = 0.0, change
     cdef Py_ssize_t i
-    for i in range(all.n):
+    for i in range(q.n):
         change = rho * w[i] * w[i]
         squares += fabs(change)
-        trace += fabs(all.A[i * (all.n + 1)] + change)
-        sum_r += fabs(all.r[i] + tau * w[i])
+        trace += fabs(q.A[i * (q.n + 1)] + change)
+        sum_r += fabs(q.r[i] + tau * w[i])
     size[0] = squares
-    return squares <= LARGEST_A and trace <= LARGEST_A and sum_r <= LARGEST_R
+    return squares <= MAX_TRACE_OF_A and trace <= MAX_TRACE_OF_A and sum_r <= MAX_SUM_OF_R
 
 
-cdef inline void add_panel(const Known *all, double rho, const double *w, Py_ssize_t j, Py_ssize_t width,
+cdef inline void add_panel(const Posterior *q, double rho, const double *w, Py_ssize_t j, Py_ssize_t width,
                            double *rest) noexcept nogil:
     """Add rho w w' to columns [j, j + width) of A; `rest` is w, zero before j, and then before j + width."""
-    cdef Py_ssize_t n = all.n, i, k, first = first_lane(n, j + PANEL)
+    cdef Py_ssize_t n = q.n, i, k, first = first_lane(n, j + PANEL_COLUMNS)
     cdef double *column
-    cdef double by[PANEL]
+    cdef double by[PANEL_COLUMNS]
     cdef cv8 a, b, c, d, x
     for k in range(width):
         by[k] = rho * w[j + k]
-        column = all.A + (j + k) * n
+        column = q.A + (j + k) * n
         for i in range(j + k, j + width):
-            column[i] += by[k] * w[i]
+            column[i] += by[k] * w[i]                                           # (1)
         rest[j + k] = 0.0
-    if j + PANEL >= n:
+    if j + PANEL_COLUMNS >= n:
         return
-    column = all.A + j * n
-    for k in range(PANEL):
-        for i in range(j + PANEL, first):
+    column = q.A + j * n
+    for k in range(PANEL_COLUMNS):
+        for i in range(j + PANEL_COLUMNS, first):
             column[k * n + i] += by[k] * rest[i]
     a, b, c, d = cv8_set(by[0]), cv8_set(by[1]), cv8_set(by[2]), cv8_set(by[3])
     i = first
@@ -252,7 +263,7 @@ cdef inline void add_panel(const Known *all, double rho, const double *w, Py_ssi
         cv8_store(column + n + i, cv8_add(cv8_load(column + n + i), cv8_mul(b, x)))
         cv8_store(column + 2 * n + i, cv8_add(cv8_load(column + 2 * n + i), cv8_mul(c, x)))
         cv8_store(column + 3 * n + i, cv8_add(cv8_load(column + 3 * n + i), cv8_mul(d, x)))
-        i += LANES
+        i += CV_LANES
 
 
 cdef inline void turn_one(double *a, double *b, double cosine, double sine) noexcept nogil:
@@ -272,7 +283,7 @@ cdef inline cv8 turn(double *a, cv8 b, cv8 cosine, cv8 sine) noexcept nogil:
 cdef void turn_rows(double *column, Py_ssize_t step, Py_ssize_t width, Py_ssize_t start, Py_ssize_t n,
                     const double *cosine, const double *sine, double *along) noexcept nogil:
     """Turn columns, `step` apart, and `along` in rows [start, n), and in up to seven above of whole panels."""
-    cdef Py_ssize_t i, k, first = first_lane(n, start) if width == PANEL else n
+    cdef Py_ssize_t i, k, first = first_lane(n, start) if width == PANEL_COLUMNS else n
     cdef cv8 c0, c1, c2, c3, s0, s1, s2, s3, b
     for i in range(start, first):
         for k in range(width):
@@ -287,113 +298,115 @@ cdef void turn_rows(double *column, Py_ssize_t step, Py_ssize_t width, Py_ssize_
         b = turn(column + step + i, b, c1, s1)
         b = turn(column + 2 * step + i, b, c2, s2)
         cv8_store(along + i, turn(column + 3 * step + i, b, c3, s3))
-        i += LANES
+        i += CV_LANES
 
 
-cdef inline double update_panel(const Known *all, Py_ssize_t j, Py_ssize_t width, double *along,
+cdef inline double update_panel(const Posterior *q, Py_ssize_t j, Py_ssize_t width, double *along,
                                 double *y) noexcept nogil:
     """Turn columns [j, j + width) of LB so that `along`, zero before j, becomes zero before j + width.
 
     Returns the product of the cosines.
     """
-    cdef double corner[PANEL * PANEL]
-    cdef double own[PANEL]
-    cdef double cosine[PANEL]
-    cdef double sine[PANEL]
-    cdef double *columns = all.LB + j * all.n
+    cdef double corner[PANEL_COLUMNS * PANEL_COLUMNS]
+    cdef double own[PANEL_COLUMNS]
+    cdef double cosine[PANEL_COLUMNS]
+    cdef double sine[PANEL_COLUMNS]
+    cdef double *columns = q.LB + j * q.n
     cdef double length, product = 1.0
     cdef Py_ssize_t i, k
     for k in range(width):
         own[k] = along[j + k]
         for i in range(width):
-            corner[k * PANEL + i] = columns[k * all.n + j + i]
+            corner[k * PANEL_COLUMNS + i] = columns[k * q.n + j + i]
     for k in range(width):
-        length = sqrt(corner[k * PANEL + k] * corner[k * PANEL + k] + own[k] * own[k])
-        cosine[k], sine[k] = corner[k * PANEL + k] / length, own[k] / length
-        corner[k * PANEL + k] = length
+        length = sqrt(corner[k * PANEL_COLUMNS + k] * corner[k * PANEL_COLUMNS + k] + own[k] * own[k])     # (2)
+        cosine[k], sine[k] = corner[k * PANEL_COLUMNS + k] / length, own[k] / length
+        corner[k * PANEL_COLUMNS + k] = length
         product *= cosine[k]
         for i in range(k + 1, width):
-            turn_one(&corner[k * PANEL + i], &own[i], cosine[k], sine[k])
-        turn_one(all.c + j + k, y, cosine[k], sine[k])
-    if j + PANEL < all.n:
-        turn_rows(columns, all.n, PANEL, j + PANEL, all.n, cosine, sine, along)
+            turn_one(&corner[k * PANEL_COLUMNS + i], &own[i], cosine[k], sine[k])                          # (3)
+        turn_one(q.c + j + k, y, cosine[k], sine[k])
+    if j + PANEL_COLUMNS < q.n:
+        turn_rows(columns, q.n, PANEL_COLUMNS, j + PANEL_COLUMNS, q.n, cosine, sine, along)
     for k in range(width):
         along[j + k] = 0.0
         for i in range(width):
-            columns[k * all.n + j + i] = corner[k * PANEL + i]
+            columns[k * q.n + j + i] = corner[k * PANEL_COLUMNS + i]
     return product
 
 
-cdef double update(const Known *all, const double *w, double tau, double rho, Room *room) noexcept nogil:
+cdef double update(const Posterior *q, const double *w, double tau, double rho, Scratch *work) noexcept nogil:
     """Add a row with rho > 0; returns its gain: the cosines are diagonals of LB, old over new, and y becomes
     (tau/rho - mean)/sqrt(1/rho + variance), which c'c + y^2 = constant says.
     """
     cdef double root = sqrt(rho), y = tau / root, product = 1.0
-    cdef Py_ssize_t n = all.n, i, j
+    cdef Py_ssize_t n = q.n, i, j
     for i in range(n):
-        room.along[i] = root * w[i]
-        room.rest[i] = w[i]
+        work.along[i] = root * w[i]
+        work.rest[i] = w[i]
     j = 0
     while j < n:
-        product *= update_panel(all, j, min(<Py_ssize_t>PANEL, n - j), room.along, &y)
-        add_panel(all, rho, w, j, min(<Py_ssize_t>PANEL, n - j), room.rest)
-        j += PANEL
-    return log(product) - 0.5 * y * y
+        product *= update_panel(q, j, min(<Py_ssize_t>PANEL_COLUMNS, n - j), work.along, &y)
+        add_panel(q, rho, w, j, min(<Py_ssize_t>PANEL_COLUMNS, n - j), work.rest)
+        j += PANEL_COLUMNS
+    return log(product) - 0.5 * y * y                                           # (4)
 
 
-cdef bint downdate(const Known *all, const double *w, double tau, double rho, Room *room, double *gain) noexcept nogil:
+cdef bint downdate(const Posterior *q, const double *w, double tau, double rho, Scratch *work,
+                   double *gain) noexcept nogil:
     """Turn LB and c for a row with rho < 0, or nothing if B would not stay positive definite."""
     cdef double root = sqrt(-rho), y = -tau / root, alpha, length, sum_c = 0.0
-    cdef double *p = room.along
-    cdef Py_ssize_t n = all.n, i, j, width
+    cdef double *p = work.along
+    cdef Py_ssize_t n = q.n, i, j, width
     for i in range(n):
         p[i] = root * w[i]
-    solve(all.LB, n, p)
+    solve(q.LB, n, p)                                                         # (5)
     alpha = 1.0 - cv_sum_squares(p, n)
-    if not alpha > DEFINITE:
+    if not alpha > MIN_DOWNDATE_PIVOT:
         return False
     gain[0] = -0.5 * log(alpha)
     alpha = sqrt(alpha)
     for i in range(n):                      # the rotations in the order of their use: from the last column on
         j = n - 1 - i
         length = sqrt(alpha * alpha + p[j] * p[j])
-        room.cosine[i], room.sine[i] = alpha / length, -p[j] / length
+        work.cosine[i], work.sine[i] = alpha / length, -p[j] / length
         alpha = length
     for j in range(n):
         i = n - 1 - j
-        room.c[j] = (all.c[j] + room.sine[i] * y) / room.cosine[i]
-        y = room.cosine[i] * y + room.sine[i] * room.c[j]
-        sum_c += fabs(room.c[j])
-    if not sum_c <= LARGEST_R:
+        work.c[j] = (q.c[j] + work.sine[i] * y) / work.cosine[i]
+        y = work.cosine[i] * y + work.sine[i] * work.c[j]
+        sum_c += fabs(work.c[j])
+    if not sum_c <= MAX_SUM_OF_R:
         return False
-    gain[0] += 0.5 * y * y
+    gain[0] += 0.5 * y * y                                                      # (6)
     for j in range(n):
-        all.c[j] = room.c[j]
-        room.along[j] = 0.0
+        q.c[j] = work.c[j]
+        work.along[j] = 0.0
     i = 0
     while i < n:
-        width = min(<Py_ssize_t>PANEL, n - i)
-        turn_rows(all.LB + (n - 1 - i) * n, -n, width, n - i - width, n, room.cosine + i, room.sine + i, room.along)
-        i += PANEL
+        width = min(<Py_ssize_t>PANEL_COLUMNS, n - i)
+        turn_rows(q.LB + (n - 1 - i) * n, -n, width, n - i - width, n, work.cosine + i, work.sine + i, work.along)
+        i += PANEL_COLUMNS
     return True
 
 
-cdef bint shift(const Known *all, const double *w, double tau, double rho, Room *room, double *gain) noexcept nogil:
+cdef bint shift(const Posterior *q, const double *w, double tau, double rho, Scratch *work,
+                double *gain) noexcept nogil:
     """Turn c for a row whose rho changes nothing."""
-    cdef double *t = room.along
+    cdef double *t = work.along
     cdef double mean, variance, apart, sum_c = 0.0
     cdef Py_ssize_t i
-    for i in range(all.n):
+    for i in range(q.n):
         t[i] = w[i]
-    solve(all.LB, all.n, t)
-    mean, variance = dot(t, all.c, all.n), cv_sum_squares(t, all.n)
-    for i in range(all.n):
-        t[i] = all.c[i] + tau * t[i]
+    solve(q.LB, q.n, t)
+    mean, variance = dot(t, q.c, q.n), cv_sum_squares(t, q.n)             # (8)
+    for i in range(q.n):
+        t[i] = q.c[i] + tau * t[i]                                            # (7)
         sum_c += fabs(t[i])
-    if not sum_c <= LARGEST_R:
+    if not sum_c <= MAX_SUM_OF_R:
         return False
-    for i in range(all.n):
-        all.c[i] = t[i]
+    for i in range(q.n):
+        q.c[i] = t[i]
     if rho == 0.0:
         gain[0] = tau * mean + 0.5 * tau * tau * variance
     else:
@@ -402,44 +415,45 @@ cdef bint shift(const Known *all, const double *w, double tau, double rho, Room 
     return True
 
 
-cdef bint add_row(const Known *all, const double *w, double tau, double rho, Room *room, double *gain) noexcept nogil:
+cdef bint add_row(const Posterior *q, const double *w, double tau, double rho, Scratch *work,
+                  double *gain) noexcept nogil:
     """Whether the row could be added."""
     cdef double size
     cdef Py_ssize_t i, j
-    if not acceptable(all, w, tau, rho, &size):
+    if not is_in_range(q, w, tau, rho, &size):
         return False
-    if size >= NEGLIGIBLE and rho > 0.0:
-        gain[0] = update(all, w, tau, rho, room)
+    if size >= NEGLIGIBLE_CHANGE and rho > 0.0:
+        gain[0] = update(q, w, tau, rho, work)
     else:
-        if not (downdate if size >= NEGLIGIBLE else shift)(all, w, tau, rho, room, gain):
+        if not (downdate if size >= NEGLIGIBLE_CHANGE else shift)(q, w, tau, rho, work, gain):
             return False
-        for i in range(all.n):
-            room.rest[i] = w[i]
+        for i in range(q.n):
+            work.rest[i] = w[i]
         j = 0
-        while j < all.n:
-            add_panel(all, rho, w, j, min(<Py_ssize_t>PANEL, all.n - j), room.rest)
-            j += PANEL
-    for i in range(all.n):
-        all.r[i] += tau * w[i]
+        while j < q.n:
+            add_panel(q, rho, w, j, min(<Py_ssize_t>PANEL_COLUMNS, q.n - j), work.rest)
+            j += PANEL_COLUMNS
+    for i in range(q.n):
+        q.r[i] += tau * w[i]                                                  # (1)
     return True
 
 
 # ---------------------------------------------------------------------------------------------------------- operations
 
 
-cdef double *room_for(Py_ssize_t n_numbers) except NULL:
-    cdef double *room = <double *>malloc((n_numbers + 1) * sizeof(double))
-    if room == NULL:
+cdef double *allocate(Py_ssize_t n_numbers) except NULL:
+    cdef double *work = <double *>malloc((n_numbers + 1) * sizeof(double))
+    if work == NULL:
         raise MemoryError
-    return room
+    return work
 
 
-cdef inline Room room_in(double *memory, Py_ssize_t n) noexcept nogil:
+cdef inline Scratch scratch_in(double *memory, Py_ssize_t n) noexcept nogil:
     """Five vectors of n numbers in some memory."""
-    cdef Room room
-    room.rest, room.along, room.cosine = memory, memory + n, memory + 2 * n
-    room.sine, room.c = memory + 3 * n, memory + 4 * n
-    return room
+    cdef Scratch work
+    work.rest, work.along, work.cosine = memory, memory + n, memory + 2 * n
+    work.sine, work.c = memory + 3 * n, memory + 4 * n
+    return work
 
 
 def solve_rows(const double[::1, :] L,      # in    (M, M): lower triangle, zero above
@@ -447,15 +461,15 @@ def solve_rows(const double[::1, :] L,      # in    (M, M): lower triangle, zero
                const double[::1] prior,     # in    (N,): k(x, x)
                double[::1] residual):       # out   (N,): prior - W'W, not below 0
     """Whiten rows; what becomes of one does not depend on the others."""
-    cdef Py_ssize_t n = rows.shape[0], size = rows.shape[1], together = 1 if n < LANES else GROUPS * LANES, i = 0
+    cdef Py_ssize_t n = rows.shape[0], size = rows.shape[1], together = 1 if n < CV_LANES else SOLVE_ROWS, i = 0
     cdef const double *factor = &L[0, 0] if size else NULL
-    cdef double *memory = room_for(size * together + LANES)
+    cdef double *memory = allocate(size * together + CV_LANES)
     with nogil:
         while size and i < n:
             solve_all(factor, size, &rows[i, 0], min(together, n - i), aligned(memory))
             i += together
         for i in range(n):
-            residual[i] = left_over(prior[i], &rows[i, 0] if size else NULL, size)
+            residual[i] = subtract_squares(prior[i], &rows[i, 0] if size else NULL, size)
     free(memory)
 
 
@@ -465,9 +479,9 @@ def marginals(const double[::1, :] LB,      # in    (M, M): lower triangle, zero
               double[::1] mean,             # out   (N,)
               double[::1] variance):        # out   (N,)
     """Posterior moments of g = W'w: t'c and t't with t = LB^-1 W; those of one row do not depend on the others."""
-    cdef Py_ssize_t n = W.shape[0], size = W.shape[1], together = 1 if n < LANES else GROUPS * LANES, i = 0, j, present
+    cdef Py_ssize_t n = W.shape[0], size = W.shape[1], together = 1 if n < CV_LANES else SOLVE_ROWS, i = 0, j, present
     cdef const double *factor = &LB[0, 0] if size else NULL
-    cdef double *memory = room_for(2 * size * together + LANES)
+    cdef double *memory = allocate(2 * size * together + CV_LANES)
     cdef double *t = aligned(memory)
     with nogil:
         while i < n:
@@ -476,7 +490,7 @@ def marginals(const double[::1, :] LB,      # in    (M, M): lower triangle, zero
                 cv_copy(t, &W[i, 0], present * size)
                 solve_all(factor, size, t, present, t + together * size)
             for j in range(present):
-                mean[i + j] = dot(t + j * size, &c[0] if size else NULL, size)
+                mean[i + j] = dot(t + j * size, &c[0] if size else NULL, size)  # (8)
                 variance[i + j] = cv_sum_squares(t + j * size, size)
             i += together
     free(memory)
@@ -500,17 +514,17 @@ def add_rows(const double[:, ::1] W,        # in    (N, M)
     cdef double skipped
     cdef bint keep = gain is not None
     cdef double *memory
-    cdef Known all
-    cdef Room room
+    cdef Posterior q
+    cdef Scratch work
     if size == 0:
         for i in range(n if keep else 0):
             gain[i] = -0.5 * tau[i] / rho[i] * tau[i] if rho[i] else 0.0
         return n
-    memory = room_for(5 * size)
-    room = room_in(memory, size)
-    all.n, all.A, all.r, all.LB, all.c = size, &A[0, 0], &r[0], &LB[0, 0], &c[0]
+    memory = allocate(5 * size)
+    work = scratch_in(memory, size)
+    q.n, q.A, q.r, q.LB, q.c = size, &A[0, 0], &r[0], &LB[0, 0], &c[0]
     with nogil:
-        while i < n and add_row(&all, &W[i, 0], tau[i], rho[i], &room, &gain[i] if keep else &skipped):
+        while i < n and add_row(&q, &W[i, 0], tau[i], rho[i], &work, &gain[i] if keep else &skipped):
             i += 1
     free(memory)
     return i
@@ -538,16 +552,16 @@ def add_observation(const double[:, ::1] W,     # in    (1, M)
     cdef Py_ssize_t size = W.shape[1]
     cdef double gain = 0.0
     cdef double *memory
-    cdef Known all
-    cdef Room room
+    cdef Posterior q
+    cdef Scratch work
     cdef bint done
     if size == 0:
         return False
-    memory = room_for(5 * size)
-    room = room_in(memory, size)
-    all.n, all.A, all.r, all.LB, all.c = size, &A[0, 0], &r[0], &LB[0, 0], &c[0]
+    memory = allocate(5 * size)
+    work = scratch_in(memory, size)
+    q.n, q.A, q.r, q.LB, q.c = size, &A[0, 0], &r[0], &LB[0, 0], &c[0]
     with nogil:
-        done = add_row(&all, &W[0, 0], tau, rho, &room, &gain)
+        done = add_row(&q, &W[0, 0], tau, rho, &work, &gain)
     free(memory)
     if done:
         sums[0] = first

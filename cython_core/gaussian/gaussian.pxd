@@ -25,17 +25,15 @@ splitting off powers of two. Which branch is taken depends on the element alone.
 from libc.math cimport INFINITY, NAN, fabs, frexp, isfinite, ldexp
 from libc.stdint cimport int64_t
 
+from cavity._core.constants cimport INV_2PI, LOG_2, LOG_2PI
 from cavity._core.simd cimport cv_log, cv_log_ratio
-from cavity._core.types cimport DIVIDED_BY_POINT_MASS, OK, OVERFLOWED
+from cavity._core.status_codes cimport DIVIDED_BY_POINT_MASS, OK, OVERFLOWED
 
 cdef enum:
-    CHUNK = 128                           # rows staged on the stack by the array kernels
+    CHUNK_ROWS = 128                      # rows staged on the stack by the array kernels
 
 cdef extern from *:
     """
-    #define CV_INV_2PI 0.15915494309189535
-    #define CV_LOG_2PI 1.8378770664093453
-    #define CV_LOG_2 0.6931471805599453
     /* with these bounds every product and quotient of an overlap is normal, or too small to matter */
     #define CV_TINY_E 0x1p-600
     #define CV_HUGE_E 0x1p600
@@ -44,9 +42,6 @@ cdef extern from *:
     #define CV_HUGE_U2 0x1p400
     #define CV_HUGE_TAU 0x1p400
     """
-    const double INV_2PI "CV_INV_2PI"
-    const double LOG_2PI "CV_LOG_2PI"
-    const double LOG_2 "CV_LOG_2"
     const double TINY_E "CV_TINY_E"
     const double HUGE_E "CV_HUGE_E"
     const double TINY_R "CV_TINY_R"

@@ -1,7 +1,7 @@
 """Products and quotients of arrays of scaled Gaussians, fused with their log scale. Formulas: gaussian.pxd.
 
 Design:
-a) Rows are taken CHUNK at a time; one loop computes everything, including whether any row is special. It vectorises
+a) Rows are taken CHUNK_ROWS at a time; one loop computes everything, also whether any row is special. It vectorises
    because results wait in stack buffers; for the same reason outputs may be the inputs.
 b) A chunk with a special row is redone row by row; ordinary rows get the same bits either way.
 c) Outputs far larger than the caches are written past them, unless they overwrite the inputs.
@@ -13,12 +13,13 @@ from cpython.float cimport PyFloat_Check
 from libc.math cimport INFINITY, NAN, fabs, frexp, isfinite, ldexp
 from libc.stdint cimport int64_t
 
+from cavity._core.constants cimport LOG_2PI
 from cavity._core.gaussian cimport (
-    CHUNK, LOG_2PI, Row, combine_one, divide_row, log_value, multiply_row, same_place,
+    CHUNK_ROWS, Row, combine_one, divide_row, log_value, multiply_row, same_place,
 )
 from cavity._core.simd cimport cv_log, cv_sum
 from cavity._core.stream cimport cv_copy, cv_stream, cv_stream_end
-from cavity._core.types cimport OK, OVERFLOWED
+from cavity._core.status_codes cimport OK, OVERFLOWED
 
 cnp.import_array()
 
@@ -31,9 +32,9 @@ cdef extern from *:
     const double TAME_HIGH "CV_TAME_HIGH"
 
 cdef enum:
-    FEW = 16                             # rows that are not worth a whole chunk
-    RELEASE_GIL = 512                    # rows from which other threads profit
-    STREAM_ROWS = 1 << 20                # rows (24 MB of results) from which outputs bypass the caches
+    MIN_STAGED_ROWS = 16                 # of a chunk; fewer go one by one
+    MIN_ROWS_WITHOUT_GIL = 512           # other threads profit from so many
+    MIN_STREAMED_ROWS = 1 << 20          # 24 MB of results, which bypass the caches
 
 
 cdef inline void write(double *to, const double *source, Py_ssize_t n, bint stream) noexcept nogil:
@@ -65,38 +66,38 @@ cdef int one_by_one(
 
 cdef int chunk(
     double sign,
-    const double *tau1, const double *rho1, const double *gamma1,  # in (CHUNK,)
-    const double *tau2, const double *rho2, const double *gamma2,  # in (CHUNK,)
-    double *tau, double *rho, double *gamma,                       # out (CHUNK,), may be the inputs
+    const double *tau1, const double *rho1, const double *gamma1,  # in (CHUNK_ROWS,)
+    const double *tau2, const double *rho2, const double *gamma2,  # in (CHUNK_ROWS,)
+    double *tau, double *rho, double *gamma,                       # out (CHUNK_ROWS,), may be the inputs
     bint stream,
     Py_ssize_t *offender,
 ) noexcept nogil:
-    """CHUNK rows, d = 1. The constant count spares the loops their remainders."""
-    cdef double t[CHUNK]
-    cdef double r[CHUNK]
-    cdef double g[CHUNK]
+    """CHUNK_ROWS rows, d = 1. The constant count spares the loops their remainders."""
+    cdef double t[CHUNK_ROWS]
+    cdef double r[CHUNK_ROWS]
+    cdef double g[CHUNK_ROWS]
     cdef Row row
     cdef int64_t found = 0
     cdef Py_ssize_t i
     if sign > 0.0:
-        for i in range(CHUNK):
+        for i in range(CHUNK_ROWS):
             row = multiply_row(tau1[i], rho1[i], gamma1[i], tau2[i], rho2[i], gamma2[i])
             t[i] = row.tau
             r[i] = row.rho
             g[i] = row.gamma
             found |= row.special
     else:
-        for i in range(CHUNK):
+        for i in range(CHUNK_ROWS):
             row = divide_row(tau1[i], rho1[i], gamma1[i], tau2[i], rho2[i], gamma2[i])
             t[i] = row.tau
             r[i] = row.rho
             g[i] = row.gamma
             found |= row.special
     if found:
-        return one_by_one(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, tau, rho, gamma, CHUNK, 1, offender)
-    write(tau, t, CHUNK, stream)
-    write(rho, r, CHUNK, stream)
-    write(gamma, g, CHUNK, stream)
+        return one_by_one(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, tau, rho, gamma, CHUNK_ROWS, 1, offender)
+    write(tau, t, CHUNK_ROWS, stream)
+    write(rho, r, CHUNK_ROWS, stream)
+    write(gamma, g, CHUNK_ROWS, stream)
     return OK
 
 
@@ -108,17 +109,17 @@ cdef int tail(
     Py_ssize_t n,
     Py_ssize_t *offender,
 ) noexcept nogil:
-    """The last n < CHUNK rows: one by one if they are few, else as a chunk filled up with harmless rows."""
-    cdef double a[9][CHUNK]
+    """The last n < CHUNK_ROWS rows: one by one if they are few, else as a chunk filled up with harmless rows."""
+    cdef double a[9][CHUNK_ROWS]
     cdef const double *source[6]
     cdef Py_ssize_t i, k
     cdef int status
-    if n < FEW:
+    if n < MIN_STAGED_ROWS:
         return one_by_one(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, tau, rho, gamma, n, 1, offender)
     source[0], source[1], source[2], source[3], source[4], source[5] = tau1, rho1, gamma1, tau2, rho2, gamma2
     for k in range(6):
         cv_copy(a[k], source[k], n)
-        for i in range(n, CHUNK):
+        for i in range(n, CHUNK_ROWS):
             a[k][i] = 2.0 if k == 1 else 1.0   # precisions 2 and 1: neither product nor quotient is special
     status = chunk(sign, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], False, offender)
     if status == OK:
@@ -142,7 +143,7 @@ cdef int rows(
     if d != 1:
         return one_by_one(sign, tau1, rho1, gamma1, tau2, rho2, gamma2, tau, rho, gamma, n, d, offender)
     while i < n and status == OK:
-        if n - i >= CHUNK:
+        if n - i >= CHUNK_ROWS:
             status = chunk(sign, tau1 + i, rho1 + i, gamma1 + i, tau2 + i, rho2 + i, gamma2 + i,
                            tau + i, rho + i, gamma + i, stream, offender)
         else:
@@ -150,7 +151,7 @@ cdef int rows(
                           tau + i, rho + i, gamma + i, n - i, offender)
         if status != OK:
             offender[0] += i
-        i += CHUNK
+        i += CHUNK_ROWS
     if stream:
         cv_stream_end()
     return status
@@ -214,14 +215,14 @@ cdef object combine(double sign, object tau1, object rho1, object gamma1,
     p[0], p[1], p[2] = data(tau1), data(rho1), data(gamma1)
     p[3], p[4], p[5] = data(tau2), data(rho2), data(gamma2)
     p[6], p[7], p[8] = data(tau), data(rho), data(gamma)
-    stream = max(n, total) >= STREAM_ROWS
+    stream = max(n, total) >= MIN_STREAMED_ROWS
     if d == 1:
         for i in range(6, 9):
             for j in range(i):
                 if not apart(p[i], p[j], n) or (j > 5 and n > 0 and p[i] == p[j]):
                     return None
                 stream = stream and p[i] != p[j]
-    if n < RELEASE_GIL:
+    if n < MIN_ROWS_WITHOUT_GIL:
         status = rows(sign, p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], n, d, stream, &offender)
     else:
         with nogil:

@@ -8,9 +8,9 @@ Python subclass defines.
 from cpython.object cimport PyObject, PyTypeObject
 
 from cavity._core.gaussian cimport combine_one
-from cavity._core.types cimport OK
+from cavity._core.status_codes cimport OK
 
-cdef tuple NOTHING = ()
+cdef tuple NO_ARGUMENTS = ()
 
 
 cdef class GaussianBase:
@@ -56,7 +56,7 @@ cdef object product(GaussianBase f, object other, double sign):
 
 
 cdef inline GaussianBase make(type cls):
-    return <GaussianBase> (<PyTypeObject *> GaussianBase).tp_new(cls, <PyObject *> NOTHING, NULL)
+    return <GaussianBase> (<PyTypeObject *> GaussianBase).tp_new(cls, <PyObject *> NO_ARGUMENTS, NULL)
 
 
 def from_arrays(type cls, tau, rho, log_scale):

@@ -51,7 +51,6 @@ typedef struct {
 #endif
 
 #define CV_PER_NAT 23.083120654223414       /* 16/log 2 */
-#define CV_LOG_2 0.6931471805599453
 
 #define CV_EACH(p) for (int p = 0; p < CV_PARTS; p++)
 

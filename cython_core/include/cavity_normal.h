@@ -10,10 +10,8 @@
 #ifndef CAVITY_NORMAL_H
 #define CAVITY_NORMAL_H
 
+#include "cavity_constants.h"
 #include "cavity_math.h"
-
-#define CV_HALF_LOG_TWO_PI 0.9189385332046727
-#define CV_INV_SQRT_TWO_PI 0.3989422804014327
 
 typedef struct {
     double log_cdf;     /* log Phi(z) */
@@ -63,7 +61,7 @@ CV_INLINE double cv_normal_density(double z)
     double a = fabs(z) < 40.0 ? fabs(z) : 40.0;
     double head = cv_double(cv_bits(a) & 0xfffffffff8000000u);
     double rest = -0.5 * (a - head) * (a + head);
-    return CV_INV_SQRT_TWO_PI * cv_exp(-0.5 * head * head) * (1.0 + rest * (1.0 + rest * (0.5 + rest * (1.0 / 6.0))));
+    return CV_INV_SQRT_2PI * cv_exp(-0.5 * head * head) * (1.0 + rest * (1.0 + rest * (0.5 + rest * (1.0 / 6.0))));
 }
 
 /* |z|, less than inf. */
@@ -81,14 +79,14 @@ CV_INLINE cv_normal cv_normal_of_parts(double z, double x, double mills, double 
     double rest = 1.0 - upper;                          /* and 1 - Phi(-x), whose rounding error is put back */
     double part = lower ? mills : rest, inv = 1.0 / part;
     double log_part = cv_log_normal(part);
-    out.log_cdf = lower ? (log_part - CV_HALF_LOG_TWO_PI) - 0.5 * x * x : log_part - (upper - (1.0 - rest)) * inv;
+    out.log_cdf = lower ? (log_part - CV_HALF_LOG_2PI) - 0.5 * x * x : log_part - (upper - (1.0 - rest)) * inv;
     out.hazard = lower ? inv : density * inv;
     double direct = out.hazard * (out.hazard + x);
     out.curvature = lower ? 1.0 - tail : direct;
     out.variance = lower ? tail : 1.0 - direct;
     out.excess = lower ? out.curvature * mills : out.hazard + x;
     out.pull = lower ? out.excess + x * tail : out.hazard + x * direct;
-    out.log_mills = lower ? log_part : out.log_cdf + (CV_HALF_LOG_TWO_PI + 0.5 * x * x);
+    out.log_mills = lower ? log_part : out.log_cdf + (CV_HALF_LOG_2PI + 0.5 * x * x);
     return out;
 }
 

@@ -14,12 +14,12 @@ from cavity._core.tasks cimport let_others_work, load, next_number, store
 cdef enum:
     TILE_ROWS = 256                          # rows and columns of a tile
     LEAF_ROWS = 128                          # of those that are inverted first
-    SOLVED_ROWS = 64                         # of triangles that BLAS solves, slowly; the rest is products
-    LEAST_ROWS = 64                          # of a task of `apply`
+    MAX_SOLVED_ROWS = 64                         # of triangles that BLAS solves, slowly; the rest is products
+    MIN_TASK_ROWS = 64                          # of a task of `apply`
 
 TILE, LEAF = TILE_ROWS, LEAF_ROWS
 
-cdef double ONE = 1.0, MINUS = -1.0
+cdef double PLUS_1 = 1.0, MINUS_1 = -1.0
 
 
 def factor(double[:, ::1] a,                # inout (N, N): the matrix, then its factor
@@ -55,12 +55,15 @@ cdef double factor_tile(double[:, ::1] a, const long long *task, long long *bad)
                      and reached(&above[done - 1], done, bad)):
         return 0.0
     if done and row == column:
-        dsyrk("U", "T", &rows, &inner, &MINUS, &a[top, start], &ld, &ONE, &a[top, left], &ld)
+        # a[top, top] -= np.tril(a[top, start] @ a[top, start].T), each a tile
+        dsyrk("U", "T", &rows, &inner, &MINUS_1, &a[top, start], &ld, &PLUS_1, &a[top, left], &ld)
     elif done:
-        dgemm("T", "N", &columns, &rows, &inner, &MINUS, &a[left, start], &ld, &a[top, start], &ld, &ONE,
+        # a[top, left] -= a[top, start] @ a[left, start].T, each a tile
+        dgemm("T", "N", &columns, &rows, &inner, &MINUS_1, &a[left, start], &ld, &a[top, start], &ld, &PLUS_1,
               &a[top, left], &ld)
     if done == column:
         if row == column:
+            # a[top, top] = np.linalg.cholesky(a[top, top])
             dpotrf("U", &rows, &a[top, left], &ld, &info)
             if info > 0:
                 store(bad, top + info)
@@ -90,17 +93,20 @@ cdef void solve_rows(const double *triangle,         # in    (size, size): L
                      int rows,
                      int ld) noexcept nogil:
     """By halves: the one that comes first is solved, and taken away from the other one."""
-    cdef int half = (size + 2 * SOLVED_ROWS - 1) // (2 * SOLVED_ROWS) * SOLVED_ROWS, rest = size - half
+    cdef int half = (size + 2 * MAX_SOLVED_ROWS - 1) // (2 * MAX_SOLVED_ROWS) * MAX_SOLVED_ROWS, rest = size - half
     cdef double *below = <double *> triangle + half * <Py_ssize_t> ld
-    if size <= SOLVED_ROWS:
-        dtrsm("L", "U", "N" if transposed else "T", "N", &size, &rows, &ONE, <double *> triangle, &ld, x, &ld)
+    if size <= MAX_SOLVED_ROWS:
+        # x = x @ inv(L) if transposed else x @ inv(L).T
+        dtrsm("L", "U", "N" if transposed else "T", "N", &size, &rows, &PLUS_1, <double *> triangle, &ld, x, &ld)
     elif transposed:
         solve_rows(below + half, rest, True, x + half, rows, ld)
-        dgemm("N", "N", &half, &rows, &rest, &MINUS, below, &ld, x + half, &ld, &ONE, x, &ld)
+        # x[:, :half] -= x[:, half:] @ below
+        dgemm("N", "N", &half, &rows, &rest, &MINUS_1, below, &ld, x + half, &ld, &PLUS_1, x, &ld)
         solve_rows(triangle, half, True, x, rows, ld)
     else:
         solve_rows(triangle, half, False, x, rows, ld)
-        dgemm("T", "N", &rest, &rows, &half, &MINUS, below, &ld, x, &ld, &ONE, x + half, &ld)
+        # x[:, half:] -= x[:, :half] @ below.T
+        dgemm("T", "N", &rest, &rows, &half, &MINUS_1, below, &ld, x, &ld, &PLUS_1, x + half, &ld)
         solve_rows(below + half, rest, False, x + half, rows, ld)
 
 
@@ -118,6 +124,7 @@ def invert_leaves(double[:, ::1] a,         # inout (N, N): its leaves on the di
                 store(&state[1], 1)
                 break
             size = <int> min(LEAF_ROWS, n - at)
+            # a[at, at] = inv(a[at, at]), a leaf
             dtrtri("U", "N", &size, &a[at, at], &ld, &info)
             spent += 1.0 * size * size * size
 
@@ -146,10 +153,13 @@ def join_inverses(double[:, ::1] a,         # inout (N, N): blocks of `size` row
             stop = min(middle + size, n)
             if last:
                 rows, columns = <int> (stop - middle), LEAF_ROWS
-                dtrmm("R", "U", "N", "N", &columns, &rows, &ONE, &a[middle, middle], &ld, &a[middle, at + start], &ld)
+                # c = inv(B) @ c, the columns of C inv(A) from `start` on
+                dtrmm("R", "U", "N", "N", &columns, &rows, &PLUS_1, &a[middle, middle], &ld,
+                      &a[middle, at + start], &ld)
             elif middle + start < stop:
                 rows, columns = <int> min(LEAF_ROWS, stop - middle - start), <int> size
-                dtrmm("L", "U", "N", "N", &columns, &rows, &MINUS, &a[at, at], &ld, &a[middle + start, at], &ld)
+                # c = -c @ inv(A), the rows of C from `start` on
+                dtrmm("L", "U", "N", "N", &columns, &rows, &MINUS_1, &a[at, at], &ld, &a[middle + start, at], &ld)
 
 
 def square_rows(double[:, ::1] a,           # inout (N, N): above `at` rows of L'L but for what is below `at`
@@ -176,14 +186,19 @@ def square_rows(double[:, ::1] a,           # inout (N, N): above `at` rows of L
             spent += 2.0 * TILE_ROWS * TILE_ROWS * TILE_ROWS
             if left == top:
                 if top + TILE_ROWS == at:
+                    # a[top, top] = np.tril(L.T @ L), L = a[top, top]
                     dlauum("U", &rows, &a[top, top], &ld, &info)
                 if inner:
-                    dsyrk("U", "N", &rows, &inner, &ONE, &a[at, top], &ld, &ONE, &a[top, top], &ld)
+                    # a[top, top] += np.tril(a[at, top].T @ a[at, top])
+                    dsyrk("U", "N", &rows, &inner, &PLUS_1, &a[at, top], &ld, &PLUS_1, &a[top, top], &ld)
             else:
                 if top + TILE_ROWS == at:
-                    dtrmm("R", "U", "T", "N", &columns, &rows, &ONE, <double *> &tile[0, 0], &own, &a[top, left], &ld)
+                    # a[top, left] = tile.T @ a[top, left]
+                    dtrmm("R", "U", "T", "N", &columns, &rows, &PLUS_1, <double *> &tile[0, 0], &own, &a[top, left],
+                          &ld)
                 if inner:
-                    dgemm("N", "T", &columns, &rows, &inner, &ONE, &a[at, left], &ld, &a[at, top], &ld, &ONE,
+                    # a[top, left] += a[at, top].T @ a[at, left]
+                    dgemm("N", "T", &columns, &rows, &inner, &PLUS_1, &a[at, left], &ld, &a[at, top], &ld, &PLUS_1,
                           &a[top, left], &ld)
 
 
@@ -214,8 +229,10 @@ cdef void add_square(double[:, ::1] a, const double[:, ::1] x, double sign, Py_s
     cdef int rows = <int> min(TILE_ROWS, n - at), columns = <int> at, inner = <int> x.shape[0], ld = <int> n
     cdef double *start = <double *> &x[0, 0]
     if columns:
-        dgemm("N", "T", &columns, &rows, &inner, &sign, start, &ld, start + at, &ld, &ONE, &a[at, 0], &ld)
-    dsyrk("U", "N", &rows, &inner, &sign, start + at, &ld, &ONE, &a[at, at], &ld)
+        # a[at, :at] += sign * x[:, at].T @ x[:, :at], `at` for the rows of the tile
+        dgemm("N", "T", &columns, &rows, &inner, &sign, start, &ld, start + at, &ld, &PLUS_1, &a[at, 0], &ld)
+    # a[at, at] += sign * np.tril(x[:, at].T @ x[:, at])
+    dsyrk("U", "N", &rows, &inner, &sign, start + at, &ld, &PLUS_1, &a[at, at], &ld)
 
 
 def apply(const double[:, ::1] triangle,    # in    (N, N): L
@@ -228,7 +245,7 @@ def apply(const double[:, ::1] triangle,    # in    (N, N): L
     cdef Py_ssize_t n = triangle.shape[0], size = TILE_ROWS, first
     cdef int columns = <int> n, rows
     cdef double spent = 0.0
-    while size > LEAST_ROWS and 1.0 * size * n * n > 2.5 * most:
+    while size > MIN_TASK_ROWS and 1.0 * size * n * n > 2.5 * most:
         size //= 2
     with nogil:
         while spent < most:
@@ -239,7 +256,8 @@ def apply(const double[:, ::1] triangle,    # in    (N, N): L
             rows = <int> min(size, x.shape[0] - first)
             spent += 1.0 * rows * n * n
             if inverted:
-                dtrmm("L", "U", "N" if transposed else "T", "N", &columns, &rows, &ONE, <double *> &triangle[0, 0],
+                # x = x @ triangle if transposed else x @ triangle.T
+                dtrmm("L", "U", "N" if transposed else "T", "N", &columns, &rows, &PLUS_1, <double *> &triangle[0, 0],
                       &columns, &x[first, 0], &columns)
             else:
                 solve_rows(&triangle[0, 0], columns, transposed, &x[first, 0], rows, columns)

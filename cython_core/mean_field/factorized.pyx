@@ -10,8 +10,8 @@ a) Only the upper triangle is read. Row i serves twice: with the old e in the se
    the first sums of later coordinates, which wait in `sums`. So a sweep moves half of the matrix from memory, which is
    all the time it takes when the matrix is larger than the caches.
 b) The second sums are what the energy of the e given needs: e'Lam e = sum_i e_i (Lam_ii e_i + 2 sum_{j>i} Lam_ij e_j).
-c) ROWS rows go together, so that e and the sums are loaded and stored once for all of them. Their products with e are
-   added in LANES lanes each, and all in a fixed order: the same bits from every instruction set.
+c) PANEL_ROWS rows go together, so that e and the sums are loaded and stored once for all of them. Their products with
+   e are added in CV_LANES lanes each, and all in a fixed order: the same bits from every instruction set.
 Entries of the size of 1e200 or 1e-200 are no problem: products are of the size of sqrt(Lam_ii) times a number of
 standard deviations.
 """
@@ -19,9 +19,10 @@ standard deviations.
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from cavity._core.simd cimport CV_LANES
+
 cdef enum:
-    ROWS = 4
-    LANES = 8
+    PANEL_ROWS = 4
 
 cdef extern from *:
     """
@@ -43,28 +44,28 @@ cdef struct Visit:
 
 
 cdef inline void products(
-    const double *rows, Py_ssize_t stride,       # in: ROWS rows of n entries, `stride` apart
+    const double *rows, Py_ssize_t stride,       # in: PANEL_ROWS rows of n entries, `stride` apart
     const double *e, Py_ssize_t n,               # in (n,)
-    double *out,                                 # out (ROWS,)
+    double *out,                                 # out (PANEL_ROWS,)
 ) noexcept nogil:
     """out = rows e."""
-    cdef double lanes[ROWS][LANES]
-    cdef Py_ssize_t chunk, j, k, lane, whole = n // LANES * LANES
+    cdef double lanes[PANEL_ROWS][CV_LANES]
+    cdef Py_ssize_t chunk, j, k, lane, whole = n // CV_LANES * CV_LANES
     memset(lanes, 0, sizeof(lanes))
-    for chunk in range(n // LANES):
-        j = chunk * LANES
-        for k in range(ROWS):
-            for lane in range(LANES):
+    for chunk in range(n // CV_LANES):
+        j = chunk * CV_LANES
+        for k in range(PANEL_ROWS):
+            for lane in range(CV_LANES):
                 lanes[k][lane] += rows[k * stride + j + lane] * e[j + lane]
-    for k in range(ROWS):
+    for k in range(PANEL_ROWS):
         for lane in range(n - whole):
             lanes[k][lane] += rows[k * stride + whole + lane] * e[whole + lane]
         out[k] = cv_combine_apart(lanes[k])
 
 
 cdef inline void push(
-    const double *rows, Py_ssize_t stride,       # in: ROWS rows of n entries, `stride` apart
-    const double *e, Py_ssize_t n,               # in (ROWS,)
+    const double *rows, Py_ssize_t stride,       # in: PANEL_ROWS rows of n entries, `stride` apart
+    const double *e, Py_ssize_t n,               # in (PANEL_ROWS,)
     double *sums,                                # inout (n,)
 ) noexcept nogil:
     """sums += rows' e."""
@@ -99,25 +100,25 @@ cdef inline Visit visit(
 
 cdef double visit_all(const double *Lam, Py_ssize_t size, double *e, double *sums) noexcept nogil:
     """One sweep; `sums` holds zeros. Returns the energy of the e given."""
-    cdef double later[ROWS]
+    cdef double later[PANEL_ROWS]
     cdef const double *corner
     cdef double energy = 0.0, fall = 0.0
     cdef Py_ssize_t panel, i, k, n
     cdef Visit each
-    for panel in range((size + ROWS - 1) // ROWS):
-        i = panel * ROWS
+    for panel in range((size + PANEL_ROWS - 1) // PANEL_ROWS):
+        i = panel * PANEL_ROWS
         n = size - i
         corner = Lam + i * (size + 1)
         memset(later, 0, sizeof(later))
-        if n > ROWS:
-            n = ROWS
-            products(corner + ROWS, size, e + i + ROWS, size - i - ROWS, later)
+        if n > PANEL_ROWS:
+            n = PANEL_ROWS
+            products(corner + PANEL_ROWS, size, e + i + PANEL_ROWS, size - i - PANEL_ROWS, later)
         for k in range(n):
             each = visit(corner + k * (size + 1), n - k, later[k], e + i + k, sums + i + k)
             energy += each.energy
             fall += each.fall
-        if size - i > ROWS:
-            push(corner + ROWS, size, e + i, size - i - ROWS, sums + i + ROWS)
+        if size - i > PANEL_ROWS:
+            push(corner + PANEL_ROWS, size, e + i, size - i - PANEL_ROWS, sums + i + PANEL_ROWS)
     return max(energy, fall)                     # the energy falls by exactly `fall`, and never below zero
 
 

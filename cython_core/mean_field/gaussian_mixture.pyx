@@ -6,8 +6,8 @@ These are the updates of [Bishop2006] eqs. (10.46) to (10.53); the caller puts t
 depend on n into c.
 
 Design:
-* Groups of ROWS points go through in one pass: their coordinates in columns, distances to all components (kept,
-  K x ROWS doubles), weights, the sums over the group. There is no array of N x K.
+* Groups of GROUP_ROWS points go through in one pass: their coordinates in columns, distances to all components (kept,
+  K x GROUP_ROWS doubles), weights, the sums over the group. There is no array of N x K.
 * Differences z - m_k are formed first, in both directions: points far from the origin or from all components cost no
   digits. Expanding the squares into features, for matrix products, takes as many operations and loses digits.
 * include/cavity_tiles.h has the loops over coordinates. Measured on Zen 4 with AVX-512, K = 32: a whole pass takes no
@@ -16,7 +16,8 @@ Design:
 * Weights are powers 2^((x - top)/16), x = 16/log 2 log rho, top the largest of the point. One division a point; without
   sample weights no logarithm a point: mantissas of the sums are multiplied lane by lane, exponents added.
 * Sums are in eight lanes within a group (point i in lane i mod 8), groups are added in their order within chunks of
-  CHUNK points, chunks in theirs, blocks along a tree: the result depends on the rows, their order and the block alone.
+  CHUNK_ROWS points, chunks in theirs, blocks along a tree: the result depends on the rows, their order and the block
+  alone.
 Errors: those of log rho and of d = z - m, that is a few eps of |c_k - max c| + sum_j (sum_i |F_ji d_i|)^2 D, and a few
 eps of everything else. Weights below 2^-1022 may be 0.
 
@@ -28,26 +29,26 @@ from libc.math cimport INFINITY
 from libc.stdlib cimport free, malloc
 
 from cavity._core.block_sums cimport add_equal, add_rest, levels_of
+from cavity._core.constants cimport LOG_2
 from cavity._core.lanes cimport (
-    CV_LOG_2, CV_PER_NAT, CV_STEP, cv_prefetch_32, cv8, cv8_add, cv8_div, cv8_exponent, cv8_load, cv8_mantissa,
+    CV_PER_NAT, CV_STEP, cv_prefetch_32, cv8, cv8_add, cv8_div, cv8_exponent, cv8_load, cv8_mantissa,
     cv8_max, cv8_mul, cv8_root_exp_any, cv8_set, cv8_store, cv8_sub, template,
 )
 from cavity._core.lane_sums cimport aligned, log_of_lanes, sum_of_lanes
-from cavity._core.simd cimport cv_log_normal
+from cavity._core.simd cimport CV_LANES, cv_log_normal
 from cavity._core.tiles cimport (
     CV_STRIP, CV_TILE, CV_TILE_SUMS, cv_coordinates, cv_distance, cv_distance_by_coordinate, cv_first_tile, cv_moments,
     cv_moments_by_coordinate,
 )
 
 cdef enum:
-    LANES = 8
-    ROWS = 128          # points of a group
-    CHUNK = 8192        # a multiple of ROWS
+    GROUP_ROWS = 128    # points of a group
+    CHUNK_ROWS = 8192   # a multiple of GROUP_ROWS
 
 cdef enum Kind:
     FULL
     DIAGONAL
-    SEEN                # DIAGONAL where nan means not seen
+    WITH_MISSING        # DIAGONAL where nan means not seen
 
 
 cdef struct Mixture:
@@ -61,13 +62,13 @@ cdef struct Mixture:
     # scratch
     Py_ssize_t n_sums       # of a component
     double *height          # (K,): (c - max c) 16/log 2
-    double *z               # (D, ROWS)
-    double *seen            # (D, ROWS): bits all set where z is seen, else none and z = 0
-    double *weight          # (K, ROWS): distances, then weights, then r
-    double *largest         # (ROWS,): the largest x of each point
-    double *total           # (ROWS,): sum of the weights
-    double *inverse         # (ROWS,): sample weight / total, 0 beyond the last point
-    double *rest            # (D + CV_TILE, ROWS), for the loops over coordinates
+    double *z               # (D, GROUP_ROWS)
+    double *seen            # (D, GROUP_ROWS): bits all set where z is seen, else none and z = 0
+    double *weight          # (K, GROUP_ROWS): distances, then weights, then r
+    double *largest         # (GROUP_ROWS,): the largest x of each point
+    double *total           # (GROUP_ROWS,): sum of the weights
+    double *inverse         # (GROUP_ROWS,): sample weight / total, 0 beyond the last point
+    double *rest            # (D + CV_TILE, GROUP_ROWS), for the loops over coordinates
     double *sums            # (K, n_sums)
     double *blocks          # sums of blocks, see block_sums.pxd
 
@@ -75,7 +76,7 @@ cdef struct Mixture:
 cdef Py_ssize_t sums_of(Py_ssize_t n_features, Kind kind) noexcept nogil:
     """Sums of a component: whole tiles, and the count of points where it is not in the first tile."""
     cdef Py_ssize_t n_tiles = (n_features + CV_TILE - 1) // CV_TILE
-    return CV_TILE_SUMS * (n_tiles * (n_tiles + 1) // 2 if kind == FULL else n_tiles) + (kind != FULL) * LANES
+    return CV_TILE_SUMS * (n_tiles * (n_tiles + 1) // 2 if kind == FULL else n_tiles) + (kind != FULL) * CV_LANES
 
 
 cdef void *prepare(Mixture *mix, const double[::1] log_weight, Kind kind, Py_ssize_t room) noexcept nogil:
@@ -83,11 +84,11 @@ cdef void *prepare(Mixture *mix, const double[::1] log_weight, Kind kind, Py_ssi
 
     `log_weight` may be empty: only distances are wanted.
     """
-    cdef Py_ssize_t d = mix.n_features, k = mix.n_components, n = ROWS, i
+    cdef Py_ssize_t d = mix.n_features, k = mix.n_components, n = GROUP_ROWS, i
     cdef double *memory
     mix.n_sums = sums_of(d, kind)
-    memory = <double *>malloc((n * ((2 * d + CV_TILE) + k + 3 + (d if kind == SEEN else 0)) + k * (mix.n_sums + 1) + 8
-                               + room) * sizeof(double))
+    memory = <double *>malloc((n * ((2 * d + CV_TILE) + k + 3 + (d if kind == WITH_MISSING else 0))
+                               + k * (mix.n_sums + 1) + 8 + room) * sizeof(double))
     if memory == NULL:
         return NULL
     mix.z = aligned(memory)
@@ -97,7 +98,7 @@ cdef void *prepare(Mixture *mix, const double[::1] log_weight, Kind kind, Py_ssi
     mix.total = mix.largest + n
     mix.inverse = mix.total + n
     mix.seen = mix.inverse + n
-    mix.sums = mix.seen + (d * n if kind == SEEN else 0)
+    mix.sums = mix.seen + (d * n if kind == WITH_MISSING else 0)
     mix.height = mix.sums + k * mix.n_sums
     mix.blocks = mix.height + k
     mix.top = -DBL_MAX
@@ -112,34 +113,36 @@ cdef inline template load(const Mixture *mix, const double *rows, Py_ssize_t n, 
                           Kind kind) noexcept nogil:
     """Coordinates of n rows, and of the last one again for the rest of the group."""
     cdef Py_ssize_t i, j, d = mix.n_features
-    cv_coordinates(kind == SEEN, rows, d, n, room, mix.origin, mix.scale, mix.z, mix.seen, ROWS)
-    if n < ROWS:
+    cv_coordinates(kind == WITH_MISSING, rows, d, n, room, mix.origin, mix.scale, mix.z, mix.seen, GROUP_ROWS)
+    if n < GROUP_ROWS:
         for j in range(d):
-            for i in range(n, ROWS):
-                mix.z[j * ROWS + i] = mix.z[j * ROWS + n - 1]
-                if kind == SEEN:
-                    mix.seen[j * ROWS + i] = mix.seen[j * ROWS + n - 1]
+            for i in range(n, GROUP_ROWS):
+                mix.z[j * GROUP_ROWS + i] = mix.z[j * GROUP_ROWS + n - 1]
+                if kind == WITH_MISSING:
+                    mix.seen[j * GROUP_ROWS + i] = mix.seen[j * GROUP_ROWS + n - 1]
 
 
 cdef inline template measure(const Mixture *mix, const double *ahead, Kind kind) noexcept nogil:
     """weight = squared distances of the group to each component; asks for the rows `ahead` meanwhile."""
-    cdef const double *none = NULL
+    cdef const double *gain = NULL
+    cdef const double *mean
+    cdef double *out
     cdef Py_ssize_t k, strip, at, i, d = mix.n_features
-    cdef Py_ssize_t share = (ROWS * d + 32 * mix.n_components - 1) // (32 * mix.n_components)
+    cdef Py_ssize_t share = (GROUP_ROWS * d + 32 * mix.n_components - 1) // (32 * mix.n_components)
     for k in range(mix.n_components):
-        for i in range(k * share, min((k + 1) * share, ROWS * d // 32)):
+        for i in range(k * share, min((k + 1) * share, GROUP_ROWS * d // 32)):
             cv_prefetch_32(ahead + 32 * i)
-        for strip in range(ROWS // CV_STRIP):
+        for strip in range(GROUP_ROWS // CV_STRIP):
             at = strip * CV_STRIP
+            mean, out = mix.mean + k * d, mix.weight + k * GROUP_ROWS + at
             if kind == FULL:
-                cv_distance(d, mix.z + at, ROWS, mix.mean + k * d, mix.shape + k * d * d, mix.rest,
-                            mix.weight + k * ROWS + at)
+                cv_distance(d, mix.z + at, GROUP_ROWS, mean, mix.shape + k * d * d, mix.rest, out)
             elif kind == DIAGONAL:
-                cv_distance_by_coordinate(False, d, mix.z + at, NULL, ROWS, mix.mean + k * d, mix.shape + k * d, NULL,
-                                          mix.weight + k * ROWS + at)
+                cv_distance_by_coordinate(False, d, mix.z + at, NULL, GROUP_ROWS, mean, mix.shape + k * d, NULL, out)
             else:
-                cv_distance_by_coordinate(True, d, mix.z + at, mix.seen + at, ROWS, mix.mean + k * d, mix.shape + k * d,
-                                          mix.gain + k * d if mix.gain != NULL else none, mix.weight + k * ROWS + at)
+                gain = mix.gain + k * d if mix.gain != NULL else NULL
+                cv_distance_by_coordinate(True, d, mix.z + at, mix.seen + at, GROUP_ROWS, mean, mix.shape + k * d, gain,
+                                          out)
 
 
 cdef cv8 find_largest(const Mixture *mix) noexcept nogil:
@@ -149,21 +152,21 @@ cdef cv8 find_largest(const Mixture *mix) noexcept nogil:
     cdef cv8 height, lowest = cv8_set(-DBL_MAX), per_square = cv8_set(0.5 * CV_PER_NAT), floor = cv8_set(-DBL_MAX)
     cdef double *row
     cdef Py_ssize_t k, u, step, at
-    for step in range(ROWS // (CV_STEP * LANES)):
-        at = step * CV_STEP * LANES
+    for step in range(GROUP_ROWS // (CV_STEP * CV_LANES)):
+        at = step * CV_STEP * CV_LANES
         row = mix.weight + at
         for u in range(CV_STEP):
             top[u] = floor
         for k in range(mix.n_components):
             height = cv8_set(mix.height[k])
             for u in range(CV_STEP):
-                x[u] = cv8_sub(height, cv8_mul(per_square, cv8_load(row + u * LANES)))
+                x[u] = cv8_sub(height, cv8_mul(per_square, cv8_load(row + u * CV_LANES)))   # (10.46)
                 x[u] = cv8_max(x[u], floor)         # also where x is nan: a difference of infinities
                 top[u] = cv8_max(x[u], top[u])
-                cv8_store(row + u * LANES, x[u])
-            row += ROWS
+                cv8_store(row + u * CV_LANES, x[u])
+            row += GROUP_ROWS
         for u in range(CV_STEP):
-            cv8_store(mix.largest + at + u * LANES, top[u])
+            cv8_store(mix.largest + at + u * CV_LANES, top[u])
             lowest = cv8_max(cv8_sub(cv8_set(0.0), top[u]), lowest)
     return lowest
 
@@ -175,34 +178,34 @@ cdef void weigh(const Mixture *mix) noexcept nogil:
     cdef cv8 total[CV_STEP]
     cdef double *row
     cdef Py_ssize_t _k, u, step, at
-    for step in range(ROWS // (CV_STEP * LANES)):
-        at = step * CV_STEP * LANES
+    for step in range(GROUP_ROWS // (CV_STEP * CV_LANES)):
+        at = step * CV_STEP * CV_LANES
         row = mix.weight + at
         for u in range(CV_STEP):
-            top[u], total[u] = cv8_load(mix.largest + at + u * LANES), cv8_set(0.0)
+            top[u], total[u] = cv8_load(mix.largest + at + u * CV_LANES), cv8_set(0.0)
         for _k in range(mix.n_components):
             for u in range(CV_STEP):
-                x[u] = cv8_root_exp_any(cv8_sub(cv8_load(row + u * LANES), top[u]))
+                x[u] = cv8_root_exp_any(cv8_sub(cv8_load(row + u * CV_LANES), top[u]))
             for u in range(CV_STEP):
                 total[u] = cv8_add(total[u], x[u])
-                cv8_store(row + u * LANES, x[u])
-            row += ROWS
+                cv8_store(row + u * CV_LANES, x[u])
+            row += GROUP_ROWS
         for u in range(CV_STEP):
-            cv8_store(mix.total + at + u * LANES, total[u])
-            cv8_store(mix.inverse + at + u * LANES, cv8_div(cv8_set(1.0), total[u]))
+            cv8_store(mix.total + at + u * CV_LANES, total[u])
+            cv8_store(mix.inverse + at + u * CV_LANES, cv8_div(cv8_set(1.0), total[u]))
 
 
 cdef Py_ssize_t first_bad(const Mixture *mix, cv8 lowest) noexcept nogil:
     """The first point whose largest x is none, or -1."""
-    cdef double lanes[LANES]
+    cdef double lanes[CV_LANES]
     cdef double highest = -DBL_MAX
     cdef Py_ssize_t i
     cv8_store(lanes, lowest)
-    for i in range(LANES):
+    for i in range(CV_LANES):
         highest = max(highest, lanes[i])
     if highest < DBL_MAX:
         return -1
-    for i in range(ROWS):
+    for i in range(GROUP_ROWS):
         if not mix.largest[i] > -DBL_MAX:
             return i
     return -1
@@ -210,42 +213,42 @@ cdef Py_ssize_t first_bad(const Mixture *mix, cv8 lowest) noexcept nogil:
 
 cdef Py_ssize_t find_weights(const Mixture *mix, const double *rows, Py_ssize_t n, Py_ssize_t room,
                              Kind kind) noexcept nogil:
-    """Weights and their sums for n rows, n <= ROWS; the first row without any weight, or -1."""
+    """Weights and their sums for n rows, n <= GROUP_ROWS; the first row without any weight, or -1."""
     cdef Py_ssize_t i, bad
     if kind == FULL:
         load(mix, rows, n, room, FULL)
-        measure(mix, rows + ROWS * mix.n_features, FULL)
+        measure(mix, rows + GROUP_ROWS * mix.n_features, FULL)
     elif kind == DIAGONAL:
         load(mix, rows, n, room, DIAGONAL)
-        measure(mix, rows + ROWS * mix.n_features, DIAGONAL)
+        measure(mix, rows + GROUP_ROWS * mix.n_features, DIAGONAL)
     else:
-        load(mix, rows, n, room, SEEN)
-        measure(mix, rows + ROWS * mix.n_features, SEEN)
+        load(mix, rows, n, room, WITH_MISSING)
+        measure(mix, rows + GROUP_ROWS * mix.n_features, WITH_MISSING)
     bad = first_bad(mix, find_largest(mix))
     if bad >= 0:
         return bad
     weigh(mix)
-    for i in range(n, ROWS):
+    for i in range(n, GROUP_ROWS):
         mix.total[i], mix.inverse[i], mix.largest[i] = 1.0, 0.0, 0.0
     return -1
 
 
 cdef inline template add_moments(const Mixture *mix, Kind kind) noexcept nogil:
-    """Add the sums over the group to those of each component."""
+    """Add the sums over the group to those of each component: N_k, s_k, S_k of (10.51) to (10.53)."""
     cdef double *r
     cdef double *sums
     cdef const double *mean
-    cdef Py_ssize_t k, i, d = mix.n_features
+    cdef Py_ssize_t k, i, d = mix.n_features, counts = mix.n_sums - CV_LANES
     for k in range(mix.n_components):
-        r, sums, mean = mix.weight + k * ROWS, mix.sums + k * mix.n_sums, mix.mean + k * d
-        for i in range(ROWS):
-            r[i] *= mix.inverse[i]
+        r, sums, mean = mix.weight + k * GROUP_ROWS, mix.sums + k * mix.n_sums, mix.mean + k * d
+        for i in range(GROUP_ROWS):
+            r[i] *= mix.inverse[i]                                      # r_nk = rho_nk / sum_j rho_nj (10.49)
         if kind == FULL:
-            cv_moments(False, d, mix.z, ROWS, mean, r, r, ROWS, mix.rest, mix.rest + d * ROWS, sums)
+            cv_moments(False, d, mix.z, GROUP_ROWS, mean, r, r, GROUP_ROWS, mix.rest, mix.rest + d * GROUP_ROWS, sums)
         elif kind == DIAGONAL:
-            cv_moments_by_coordinate(False, d, mix.z, NULL, ROWS, mean, r, ROWS, sums, sums + mix.n_sums - LANES)
+            cv_moments_by_coordinate(False, d, mix.z, NULL, GROUP_ROWS, mean, r, GROUP_ROWS, sums, sums + counts)
         else:
-            cv_moments_by_coordinate(True, d, mix.z, mix.seen, ROWS, mean, r, ROWS, sums, sums + mix.n_sums - LANES)
+            cv_moments_by_coordinate(True, d, mix.z, mix.seen, GROUP_ROWS, mean, r, GROUP_ROWS, sums, sums + counts)
 
 
 cdef inline void unpack_full(const double *sums, Py_ssize_t d, double *out) noexcept nogil:
@@ -292,9 +295,9 @@ cdef struct Tally:
 cdef void tally_unweighted(const Mixture *mix, Tally *tally) noexcept nogil:
     cdef cv8 product = tally.product
     cdef Py_ssize_t i
-    for i in range(ROWS // LANES):      # 16 sums of weights below 2^60
-        product = cv8_mul(product, cv8_load(mix.total + i * LANES))
-        tally.shift = cv8_add(tally.shift, cv8_load(mix.largest + i * LANES))
+    for i in range(GROUP_ROWS // CV_LANES):      # 16 sums of weights below 2^60
+        product = cv8_mul(product, cv8_load(mix.total + i * CV_LANES))
+        tally.shift = cv8_add(tally.shift, cv8_load(mix.largest + i * CV_LANES))
     tally.exponent = cv8_add(tally.exponent, cv8_exponent(product))
     tally.product = cv8_mantissa(product)
 
@@ -302,29 +305,29 @@ cdef void tally_unweighted(const Mixture *mix, Tally *tally) noexcept nogil:
 cdef void tally_weighted(const Mixture *mix, Tally *tally, const double *weight, Py_ssize_t n) noexcept nogil:
     """Also puts the sample weights of the n rows into inverse."""
     cdef Py_ssize_t i
-    for i in range(ROWS):
-        mix.total[i] = cv_log_normal(mix.total[i]) + mix.largest[i] * (CV_LOG_2 * 0.0625)
+    for i in range(GROUP_ROWS):
+        mix.total[i] = cv_log_normal(mix.total[i]) + mix.largest[i] * (LOG_2 * 0.0625)
     for i in range(n):
         mix.total[i] *= weight[i]
         mix.inverse[i] *= weight[i]
         mix.largest[i] = weight[i]
-    for i in range(ROWS // LANES):
-        tally.logs = cv8_add(tally.logs, cv8_load(mix.total + i * LANES))
-        tally.count = cv8_add(tally.count, cv8_load(mix.largest + i * LANES))
+    for i in range(GROUP_ROWS // CV_LANES):
+        tally.logs = cv8_add(tally.logs, cv8_load(mix.total + i * CV_LANES))
+        tally.count = cv8_add(tally.count, cv8_load(mix.largest + i * CV_LANES))
 
 
 cdef Py_ssize_t chunk(const Mixture *mix, const double *rows, const double *weight, Py_ssize_t n, Kind kind,
                       double *out, Py_ssize_t width, double *total) noexcept nogil:
-    """Add the sums of n <= CHUNK rows to out (K, width) and total; the first row without any weight, or -1."""
+    """Add the sums of n <= CHUNK_ROWS rows to out (K, width) and total; the first row without any weight, or -1."""
     cdef Tally tally
     cdef Py_ssize_t group, at, k, size, bad
     tally.product = cv8_set(1.0)
     tally.exponent = tally.shift = tally.logs = tally.count = cv8_set(0.0)
     for k in range(mix.n_components * mix.n_sums):
         mix.sums[k] = 0.0
-    for group in range((n + ROWS - 1) // ROWS):
-        at = group * ROWS
-        size = min(<Py_ssize_t>ROWS, n - at)
+    for group in range((n + GROUP_ROWS - 1) // GROUP_ROWS):
+        at = group * GROUP_ROWS
+        size = min(<Py_ssize_t>GROUP_ROWS, n - at)
         bad = find_weights(mix, rows + at * mix.n_features, size, (n - at) * mix.n_features, kind)
         if bad >= 0:
             return at + bad
@@ -337,12 +340,12 @@ cdef Py_ssize_t chunk(const Mixture *mix, const double *rows, const double *weig
         elif kind == DIAGONAL:
             add_moments(mix, DIAGONAL)
         else:
-            add_moments(mix, SEEN)
+            add_moments(mix, WITH_MISSING)
     for k in range(mix.n_components):
         if kind == FULL:
             unpack_full(mix.sums + k * mix.n_sums, mix.n_features, out + k * width)
         else:
-            unpack_diagonal(mix.sums + k * mix.n_sums, mix.n_features, kind == SEEN, out + k * width)
+            unpack_diagonal(mix.sums + k * mix.n_sums, mix.n_features, kind == WITH_MISSING, out + k * width)
     if weight == NULL:
         total[0] += log_of_lanes(tally.product, tally.exponent, sum_of_lanes(tally.shift)) + n * mix.top
     else:
@@ -358,10 +361,10 @@ cdef Py_ssize_t block(const Mixture *mix, const double *rows, const double *weig
     for at in range(mix.n_components * width):
         out[at] = 0.0
     total[0] = 0.0
-    for step in range((n + CHUNK - 1) // CHUNK):
-        at = step * CHUNK
+    for step in range((n + CHUNK_ROWS - 1) // CHUNK_ROWS):
+        at = step * CHUNK_ROWS
         bad = chunk(mix, rows + at * mix.n_features, none if weight == NULL else weight + at,
-                    min(<Py_ssize_t>CHUNK, n - at), kind, out, width, total)
+                    min(<Py_ssize_t>CHUNK_ROWS, n - at), kind, out, width, total)
         if bad >= 0:
             return at + bad
     return -1
@@ -399,19 +402,19 @@ cdef Py_ssize_t all_distances(const Mixture *mix, const double *rows, Py_ssize_t
     cdef Py_ssize_t group, at, i, k, size, n_components = mix.n_components, first = -1
     cdef double q
     cdef bint any_finite
-    for group in range((n + ROWS - 1) // ROWS):
-        at = group * ROWS
-        size = min(<Py_ssize_t>ROWS, n - at)
+    for group in range((n + GROUP_ROWS - 1) // GROUP_ROWS):
+        at = group * GROUP_ROWS
+        size = min(<Py_ssize_t>GROUP_ROWS, n - at)
         if kind == FULL:
             load(mix, rows + at * mix.n_features, size, (n - at) * mix.n_features, FULL)
-            measure(mix, rows + (at + ROWS) * mix.n_features, FULL)
+            measure(mix, rows + (at + GROUP_ROWS) * mix.n_features, FULL)
         else:
-            load(mix, rows + at * mix.n_features, size, (n - at) * mix.n_features, SEEN)
-            measure(mix, rows + (at + ROWS) * mix.n_features, SEEN)
+            load(mix, rows + at * mix.n_features, size, (n - at) * mix.n_features, WITH_MISSING)
+            measure(mix, rows + (at + GROUP_ROWS) * mix.n_features, WITH_MISSING)
         for i in range(size):
             any_finite = False
             for k in range(n_components):
-                q = mix.weight[k * ROWS + i]
+                q = mix.weight[k * GROUP_ROWS + i]
                 any_finite |= q <= DBL_MAX
                 out[(at + i) * n_components + k] = q if q <= DBL_MAX else INFINITY
             if not any_finite and first < 0:
@@ -425,6 +428,34 @@ cdef Mixture mixture_of(const double[::1] origin, const double[::1] scale, const
     mix.n_components, mix.n_features = mean.shape[0], mean.shape[1]
     mix.origin, mix.scale, mix.mean, mix.shape, mix.gain = &origin[0], &scale[0], &mean[0, 0], shape, gain
     return mix
+
+
+cdef Py_ssize_t find_statistics(Mixture *mix, const double[:, ::1] rows, const double[::1] weight,
+                                const double[::1] height, Kind kind, double[:, ::1] out, double[::1] totals,
+                                Py_ssize_t block_rows) except -2:
+    """The body of `full` and `diagonal`."""
+    cdef Py_ssize_t bad, n = rows.shape[0], size = n if block_rows == 0 else block_rows
+    cdef void *memory = prepare(mix, height, kind, room_for(n, size, out.shape[0] * out.shape[1]))
+    if memory == NULL:
+        raise MemoryError
+    with nogil:
+        bad = statistics(mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, n, size, kind, &out[0, 0],
+                         out.shape[1], &totals[0])
+        free(memory)
+    return bad
+
+
+cdef Py_ssize_t find_distances(Mixture *mix, const double[:, ::1] rows, const double[::1] none, Kind kind,
+                               double[:, ::1] out) except -2:
+    """The body of `distances` and `distances_diagonal`."""
+    cdef Py_ssize_t bad
+    cdef void *memory = prepare(mix, none, kind, 0)
+    if memory == NULL:
+        raise MemoryError
+    with nogil:
+        bad = all_distances(mix, &rows[0, 0], rows.shape[0], kind, &out[0, 0])
+        free(memory)
+    return bad
 
 
 def full(const double[:, ::1] rows,         # in  (N, D), N > 0
@@ -443,15 +474,7 @@ def full(const double[:, ::1] rows,         # in  (N, D), N > 0
     distances to all components overflow; out and totals mean nothing then. Sums of blocks are added up along a tree.
     """
     cdef Mixture mix = mixture_of(origin, scale, mean, &factor[0, 0, 0], NULL)
-    cdef Py_ssize_t bad, n = rows.shape[0], size = n if block_rows == 0 else block_rows
-    cdef void *memory = prepare(&mix, height, FULL, room_for(n, size, out.shape[0] * out.shape[1]))
-    if memory == NULL:
-        raise MemoryError
-    with nogil:
-        bad = statistics(&mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, n, size, FULL,
-                         &out[0, 0], out.shape[1], &totals[0])
-        free(memory)
-    return bad
+    return find_statistics(&mix, rows, weight, height, FULL, out, totals, block_rows)
 
 
 def diagonal(const double[:, ::1] rows,         # in  (N, D), N > 0
@@ -472,17 +495,8 @@ def diagonal(const double[:, ::1] rows,         # in  (N, D), N > 0
     not nan, and D more numbers N_kd are the sums of w_n r_nk over the rows where d is not nan.
     """
     cdef bint seen = gain.shape[0] > 0
-    cdef Kind kind = SEEN if seen else DIAGONAL
     cdef Mixture mix = mixture_of(origin, scale, mean, &precision[0, 0], &gain[0, 0] if seen else NULL)
-    cdef Py_ssize_t bad, n = rows.shape[0], size = n if block_rows == 0 else block_rows
-    cdef void *memory = prepare(&mix, height, kind, room_for(n, size, out.shape[0] * out.shape[1]))
-    if memory == NULL:
-        raise MemoryError
-    with nogil:
-        bad = statistics(&mix, &rows[0, 0], &weight[0] if weight.shape[0] else NULL, n, size, kind,
-                         &out[0, 0], out.shape[1], &totals[0])
-        free(memory)
-    return bad
+    return find_statistics(&mix, rows, weight, height, WITH_MISSING if seen else DIAGONAL, out, totals, block_rows)
 
 
 def distances(const double[:, ::1] rows,        # in  (N, D), N > 0
@@ -493,14 +507,7 @@ def distances(const double[:, ::1] rows,        # in  (N, D), N > 0
               double[:, ::1] out):              # out (N, K): |F_k (z_n - m_k)|^2, inf where it overflows
     """Return the index of the first row whose distances are all infinite or nan, or -1."""
     cdef Mixture mix = mixture_of(origin, scale, mean, &factor[0, 0, 0], NULL)
-    cdef Py_ssize_t bad
-    cdef void *memory = prepare(&mix, origin[:0], FULL, 0)
-    if memory == NULL:
-        raise MemoryError
-    with nogil:
-        bad = all_distances(&mix, &rows[0, 0], rows.shape[0], FULL, &out[0, 0])
-        free(memory)
-    return bad
+    return find_distances(&mix, rows, origin[:0], FULL, out)
 
 
 def distances_diagonal(const double[:, ::1] rows,       # in  (N, D), N > 0; nan where not seen
@@ -511,11 +518,4 @@ def distances_diagonal(const double[:, ::1] rows,       # in  (N, D), N > 0; nan
                        double[:, ::1] out):             # out (N, K): sum over d seen of precision_kd (z_nd - m_kd)^2
     """Return as `distances` does."""
     cdef Mixture mix = mixture_of(origin, scale, mean, &precision[0, 0], NULL)
-    cdef Py_ssize_t bad
-    cdef void *memory = prepare(&mix, origin[:0], SEEN, 0)
-    if memory == NULL:
-        raise MemoryError
-    with nogil:
-        bad = all_distances(&mix, &rows[0, 0], rows.shape[0], SEEN, &out[0, 0])
-        free(memory)
-    return bad
+    return find_distances(&mix, rows, origin[:0], WITH_MISSING, out)

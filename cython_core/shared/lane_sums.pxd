@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uintptr_t
 
-from cavity._core.lanes cimport CV_LOG_2, cv8, cv8_store
+from cavity._core.constants cimport LOG_2
+from cavity._core.lanes cimport cv8, cv8_store
 from cavity._core.simd cimport cv_combine, cv_log_normal
 
 
@@ -24,4 +25,4 @@ cdef inline double log_of_lanes(cv8 mantissa, cv8 exponent, double shift) noexce
     cv8_store(lanes, mantissa)
     for i in range(8):
         lanes[i] = cv_log_normal(lanes[i])
-    return (sum_of_lanes(exponent) + shift * 0.0625) * CV_LOG_2 + cv_combine(lanes)
+    return (sum_of_lanes(exponent) + shift * 0.0625) * LOG_2 + cv_combine(lanes)

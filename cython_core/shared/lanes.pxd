@@ -3,7 +3,7 @@
 cdef extern from "cavity_lanes.h" nogil:
     enum:
         CV_STEP
-    const double CV_PER_NAT, CV_LOG_2
+    const double CV_PER_NAT
     ctypedef void template "CV_TEMPLATE void"
     ctypedef struct cv8:
         pass

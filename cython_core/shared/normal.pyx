@@ -6,7 +6,7 @@ Values are computed into a small tile first: outputs that may alias the input wo
 from cavity._core.normal cimport Normal, cv_standard_normal
 
 cdef enum:
-    TILE = 128
+    TILE_VALUES = 128
 
 
 def log_cdf_hazard(const double[::1] z,          # in  (N,)
@@ -14,19 +14,19 @@ def log_cdf_hazard(const double[::1] z,          # in  (N,)
                    double[::1] hazard):          # out (N,): phi(z)/Phi(z)
     """Both at once; the second derivative of log Phi is left out."""
     cdef Py_ssize_t n = z.shape[0], tile, start, i, m
-    cdef double x[TILE]
-    cdef double first[TILE]
-    cdef double second[TILE]
+    cdef double x[TILE_VALUES]
+    cdef double first[TILE_VALUES]
+    cdef double second[TILE_VALUES]
     cdef Normal at
     with nogil:
-        for tile in range((n + TILE - 1) // TILE):
-            start = tile * TILE
-            m = min(TILE, n - start)
+        for tile in range((n + TILE_VALUES - 1) // TILE_VALUES):
+            start = tile * TILE_VALUES
+            m = min(TILE_VALUES, n - start)
             for i in range(m):
                 x[i] = z[start + i]
-            for i in range(m, TILE):
+            for i in range(m, TILE_VALUES):
                 x[i] = 0.0
-            for i in range(TILE):
+            for i in range(TILE_VALUES):
                 at = cv_standard_normal(x[i])
                 first[i], second[i] = at.log_cdf, at.hazard
             for i in range(m):

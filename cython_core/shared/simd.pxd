@@ -1,6 +1,7 @@
 """Portable SIMD arithmetic for every kernel: see include/cavity_math.h for design, ranges and errors."""
 
 cdef extern from "cavity_math.h" nogil:
+    enum: CV_LANES
     double cv_exp(double x) noexcept
     double cv_exp_rest(double x) noexcept
     double cv_log(double x) noexcept

@@ -22,9 +22,9 @@ from cavity._core.site_types cimport BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON
 
 cdef extern from *:
     """
-    #define CV_MANY 1e4
+    #define CV_MIN_LARGE_COUNT 1e4
     """
-    const double MANY "CV_MANY"          # counts from which on the rounding error of log y shows in log p
+    const double MIN_LARGE_COUNT "CV_MIN_LARGE_COUNT"  # from which on the rounding error of log y shows in log p
 
 cdef struct Density:
     double power, y, a, b, c
@@ -149,7 +149,7 @@ cdef inline template below_top(int kind, const Density *p, double f, double valu
     if kind == POISSON:                                     # y f - exp(f) + y - y log y
         above_log(y, f, &above)
         top = f - cv_log(y)
-        top = -(p.power * y * cv_exp_rest(above if y > MANY else top))
+        top = -(p.power * y * cv_exp_rest(above if y > MIN_LARGE_COUNT else top))
     elif kind == NEGATIVE_BINOMIAL:
         above_log(y if p.c == 0.0 else y / p.a, f, &above)
         log_mean_rest(y / n, p.a / n, above, &top)

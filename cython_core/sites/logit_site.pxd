@@ -6,19 +6,20 @@ is. By symmetry its label is 1 and the cavity's mean t = -|m|. With l = log sigm
 
     l' = r,  l'' = -r s,  d1 = E[l'],  d2 = E[l''] + Var[l'],
 
-expectations under sigmoid(f) N(f; t, v)/Z; these forms are precise up to variances of about WIDEST.
+expectations under sigmoid(f) N(f; t, v)/Z; these forms are precise up to variances of about MAX_LOGIT_VARIANCE.
 
 Nodes spread from the anchor f0 = min(t + v, 0), about half an sd from the mode at most, in sd: f = f0 + sd x. There
     sigmoid(f) N(f; t, v) df = exp(f0 - p^2/2)/sqrt(2 pi) r(f) exp(x (sd - p) - x^2/2) dx,   p = (f0 - t)/sd.
 
 For a function analytic in a strip the trapezoidal rule converges exponentially: with spacing h sd the error is about
-exp(d^2/(2 v) - 2 pi d/(h sd)) for any d up to the distance pi of the poles. The spacing makes that exp(-ACCURACY), and
-ACCURACY covers the factors that the poles of second and third order in the derivatives bring. Far below 0, where
+exp(d^2/(2 v) - 2 pi d/(h sd)) for any d up to the distance pi of the poles. The spacing makes that exp(-ACCURACY_NATS),
+which covers the factors that the poles of second and third order in the derivatives bring. Far below 0, where
 sigmoid(f) is exp(f), what is averaged in d2 has its mass an sd above that of Z: nodes reach as much farther.
 """
 
 from libc.math cimport M_PI, fabs, sqrt
 
+from cavity._core.constants cimport HALF_LOG_2PI
 from cavity._core.lanes cimport template
 from cavity._core.simd cimport cv_exp, cv_log_normal
 from cavity._core.site_types cimport Tilted
@@ -31,15 +32,13 @@ cdef extern from "cavity_logit.h" nogil:
 
 cdef extern from *:
     """
-    #define CV_LOGIT_HALF_LOG_TAU 0.9189385332046727
-    #define CV_LOGIT_ACCURACY 36.0
-    #define CV_LOGIT_REACH 7.5
-    #define CV_LOGIT_WIDEST 16.0
+    #define CV_LOGIT_ACCURACY_NATS 36.0
+    #define CV_LOGIT_REACH_SD 7.5
+    #define CV_LOGIT_MAX_VARIANCE 16.0
     """
-    const double HALF_LOG_2PI "CV_LOGIT_HALF_LOG_TAU"
-    const double ACCURACY "CV_LOGIT_ACCURACY"
-    const double REACH "CV_LOGIT_REACH"          # sd from the anchor to the last nodes: half a one to spare
-    const double WIDEST "CV_LOGIT_WIDEST"        # variance up to which the rule is used
+    const double ACCURACY_NATS "CV_LOGIT_ACCURACY_NATS"
+    const double REACH_SD "CV_LOGIT_REACH_SD"          # sd from the anchor to the last nodes: half a one to spare
+    const double MAX_LOGIT_VARIANCE "CV_LOGIT_MAX_VARIANCE"        # variance up to which the rule is used
 
 cdef enum:
     LOGIT_TILE = 64
@@ -55,10 +54,10 @@ cdef inline template logit_rule(double m, double v, LogitRule *out) noexcept nog
     cdef double t = -fabs(m), f0 = t + v if t + v < 0.0 else 0.0, sd = sqrt(v), inv = 1.0 / sd
     cdef double pull = (f0 - t) * inv, below = -f0 * inv
     # the best d is 2 pi v/(h sd), if that is below pi
-    cdef double nodes = (ACCURACY * v + 0.5 * M_PI * M_PI) * inv * (0.5 / (M_PI * M_PI))     # an sd
+    cdef double nodes = (ACCURACY_NATS * v + 0.5 * M_PI * M_PI) * inv * (0.5 / (M_PI * M_PI))     # an sd
     cdef double rise, up, half
-    nodes = sqrt(0.5 * ACCURACY) / M_PI if v < 0.5 * M_PI * M_PI / ACCURACY else nodes
-    out.pairs = (REACH + (sd if sd < below else below)) * nodes
+    nodes = sqrt(0.5 * ACCURACY_NATS) / M_PI if v < 0.5 * M_PI * M_PI / ACCURACY_NATS else nodes
+    out.pairs = (REACH_SD + (sd if sd < below else below)) * nodes
     out.pairs = <double> (<int> out.pairs + 1)
     out.step = 1.0 / nodes
     out.odds = cv_exp(f0)
@@ -114,7 +113,7 @@ cdef inline void logit_tiles(
     Py_ssize_t n, const double *y, const double *mean, const double *variance, bint natural,
     double *log_z, double *first, double *second,
 ) noexcept nogil:
-    """Many sites, CV_WIDTH side by side; those of cavities wider than WIDEST are left out."""
+    """Many sites, CV_WIDTH side by side; those of cavities wider than MAX_LOGIT_VARIANCE are left out."""
     cdef double label[LOGIT_TILE]
     cdef double m[LOGIT_TILE]
     cdef double v[LOGIT_TILE]
@@ -133,7 +132,7 @@ cdef inline void logit_tiles(
         size = min(LOGIT_TILE, n - start)
         for i in range(size):
             label[i], m[i], v[i] = y[start + i], mean[start + i], variance[start + i]
-            v[i] = v[i] if v[i] <= WIDEST else 1e-300           # left to the scalar function
+            v[i] = v[i] if v[i] <= MAX_LOGIT_VARIANCE else 1e-300           # left to the scalar function
         for i in range(LOGIT_TILE):
             logit_rule(m[i], v[i], &rule)
             site[ODDS][i], site[RISE][i], site[FALL][i], site[UP][i] = rule.odds, rule.rise, rule.fall, rule.up
@@ -148,5 +147,5 @@ cdef inline void logit_tiles(
             out[1][i] = at.tau if natural else at.d1
             out[2][i] = at.rho if natural else at.d2
         for i in range(size):
-            if variance[start + i] <= WIDEST:
+            if variance[start + i] <= MAX_LOGIT_VARIANCE:
                 log_z[start + i], first[start + i], second[start + i] = out[0][i], out[1][i], out[2][i]

@@ -8,22 +8,22 @@ from libc.math cimport M_PI, NAN, fabs, sqrt
 
 from cavity._core.lanes cimport template
 from cavity._core.log_densities cimport Density, Slopes, log_mean, negative_binomial_slopes, slopes
-from cavity._core.nodes cimport NODES, gauss_nodes, gauss_weights
+from cavity._core.quadrature_nodes cimport NODES, gauss_nodes, gauss_weights
 from cavity._core.normal cimport cv_standard_normal
-from cavity._core.quadrature_steps cimport CUT, Node, Tile, density, gaussian_end, node
+from cavity._core.quadrature_steps cimport RANGE_NATS, Node, Tile, density, gaussian_end, node
 from cavity._core.simd cimport cv_exp, cv_log_1p
 from cavity._core.site_types cimport BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T
 
 cdef extern from *:
     """
-    #define CV_STEEPEST 8.0
-    #define CV_LOST 1e-280
+    #define CV_MAX_PANEL_STEEPNESS 8.0
+    #define CV_MIN_SCALED_RATE 1e-280
     """
-    const double STEEPEST "CV_STEEPEST"
-    const double LOST "CV_LOST"          # exp(f0) or probabilities there that are too small to be scaled to other f
+    const double MAX_PANEL_STEEPNESS "CV_MAX_PANEL_STEEPNESS"
+    const double MIN_SCALED_RATE "CV_MIN_SCALED_RATE"  # smaller exp(f0) or probabilities are not scaled to other f
 
 cdef enum:
-    MOST_PANELS = 20000                  # a dozen is typical
+    MAX_PANELS = 20000                  # a dozen is typical
 
 
 # ------------------------------------------------------------------------------------------------ range
@@ -40,8 +40,8 @@ cdef inline double fall(
 
 
 cdef inline double find_end(int kind, const Tile *t, Py_ssize_t i, const Density *p, double side) noexcept nogil:
-    """A distance on one side of the mode at which h + min(|x|, grow) is CUT to 2 CUT nats below its top."""
-    cdef double d = sqrt(2.0 * CUT / (1.0 / t.v[i] - t.l2[i])), near, middle
+    """A distance on one side at which h + min(|x|, grow) is RANGE_NATS to 2 RANGE_NATS nats below its top."""
+    cdef double d = sqrt(2.0 * RANGE_NATS / (1.0 / t.v[i] - t.l2[i])), near, middle
     cdef double grow = t.grow_left[i] if side < 0.0 else t.grow_right[i]
     cdef double top = t.top_left[i] if side < 0.0 else t.top_right[i], farthest = gaussian_end(t.v[i], grow, top)
     cdef double peak = grow if grow < t.v[i] else t.v[i]    # from there on it falls
@@ -49,20 +49,20 @@ cdef inline double find_end(int kind, const Tile *t, Py_ssize_t i, const Density
     d = d if d > peak else peak
     d = d if d < farthest else farthest
     for _step in range(400):
-        if not d < farthest or fall(kind, t, i, p, grow, top, side * d) >= CUT:
+        if not d < farthest or fall(kind, t, i, p, grow, top, side * d) >= RANGE_NATS:
             break
         d *= 1.5
     for _step in range(400):
-        if 0.7 * d <= peak or fall(kind, t, i, p, grow, top, side * 0.7 * d) < CUT:
+        if 0.7 * d <= peak or fall(kind, t, i, p, grow, top, side * 0.7 * d) < RANGE_NATS:
             break
         d *= 0.7
     d = d if d < farthest else farthest
     near = 0.7 * d if 0.7 * d > peak else peak
     for _step in range(60):                                 # a bend far from the mode: there 0.7 d is too coarse
-        if fall(kind, t, i, p, grow, top, side * d) <= 2.0 * CUT:
+        if fall(kind, t, i, p, grow, top, side * d) <= 2.0 * RANGE_NATS:
             break
         middle = 0.5 * (near + d)
-        if fall(kind, t, i, p, grow, top, side * middle) < CUT:
+        if fall(kind, t, i, p, grow, top, side * middle) < RANGE_NATS:
             near = middle
         else:
             d = middle
@@ -134,10 +134,10 @@ cdef inline template far_node(int kind, const Tile *t, Py_ssize_t i, double x, N
     cdef double p = t.small[i] if t.side[i] > 0.0 else t.rest[i], q = t.rest[i] if t.side[i] > 0.0 else t.small[i]
     cdef Slopes at
     if kind == POISSON:
-        u = -t.l2[i] * (cv_exp(x) - 1.0) if -t.l2[i] > LOST else e * cv_exp(t.f0[i] + x)
+        u = -t.l2[i] * (cv_exp(x) - 1.0) if -t.l2[i] > MIN_SCALED_RATE else e * cv_exp(t.f0[i] + x)
         out.h = x * (e * y - pull - half_precision * x) - u
         out.change, out.l2 = -u, -(u - t.l2[i])
-    elif kind == NEGATIVE_BINOMIAL and t.small[i] < LOST:
+    elif kind == NEGATIVE_BINOMIAL and t.small[i] < MIN_SCALED_RATE:
         negative_binomial_slopes(e, t.a[i], t.b[i], y, t.f0[i] + x, &at)
         out.h = (at.value - t.l[i]) - x * (pull + half_precision * x)
         out.change, out.l2 = at.l1 - t.l1[i], at.l2
@@ -188,16 +188,16 @@ cdef inline double away(double left, double right, double shift) noexcept nogil:
 
 
 cdef inline bint negligible(const Tile *t, Py_ssize_t i, double left, double right) noexcept nogil:
-    """Whether Student's t times the cavity is below exp(-CUT) of its value at the anchor on all of the panel."""
+    """Whether Student's t times the cavity is below exp(-RANGE_NATS) of its value at the anchor on all of the panel."""
     cdef double from_y = away(left, right, t.f0[i] - t.y[i]), from_m = away(left, right, t.from_mean[i])
     cdef double top = -0.5 * t.power[i] * (t.a[i] + 1.0) * cv_log_1p(from_y * from_y / t.b[i])
     cdef double far = fabs(left) if fabs(left) > fabs(right) else fabs(right)
     top += cv_log_1p(far * far / t.b[i]) - 0.5 * from_m * from_m / t.v[i]   # its weight in the second moment
-    return top < t.l[i] - 0.5 * t.from_mean[i] * t.from_mean[i] / t.v[i] - CUT
+    return top < t.l[i] - 0.5 * t.from_mean[i] * t.from_mean[i] / t.v[i] - RANGE_NATS
 
 
 cdef inline template add_panels(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """The integrals of lane i; nan where more than MOST_PANELS panels would be needed."""
+    """The integrals of lane i; nan where more than MAX_PANELS panels would be needed."""
     cdef Density p
     cdef Slopes here
     cdef double left, right, steepness
@@ -208,14 +208,14 @@ cdef inline template add_panels(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     left = t.left[i]
     while left < t.right[i]:
         panels += 1
-        if panels > MOST_PANELS:                            # scales so far apart that no rule resolves them
+        if panels > MAX_PANELS:                            # scales so far apart that no rule resolves them
             t.total[i] = t.l1[i] = t.l2[i] = NAN
             break
         right = panel_width(kind, &p, t.v[i], t.f0[i] + left)
         if kind != STUDENT_T:                               # over a panel h changes by 8 nats where it is straight
             slopes(kind, &p, t.f0[i] + left, &here)
             steepness = fabs(here.l1 - (left + t.from_mean[i]) / t.v[i])
-            right = right if right * steepness < STEEPEST else STEEPEST / steepness
+            right = right if right * steepness < MAX_PANEL_STEEPNESS else MAX_PANEL_STEEPNESS / steepness
         right = left + right if left + right < t.right[i] else t.right[i]
         if not right > left:                                # beyond the resolution of float64
             break

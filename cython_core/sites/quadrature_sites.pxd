@@ -3,9 +3,10 @@
 from cavity._core.lanes cimport template
 from cavity._core.quadrature_panels cimport by_panels
 from cavity._core.quadrature_steps cimport (
-    LANES, MOST_STEPS, Node, Tile, begin_anchor, choose_rule, concave_range, end_anchor, finish_site, improve_anchor,
+    MAX_NEWTON_STEPS, Node, Tile, begin_anchor, choose_rule, concave_range, end_anchor, finish_site, improve_anchor,
     shrink_range, student_anchor, student_range, weigh_node,
 )
+from cavity._core.simd cimport CV_LANES
 from cavity._core.site_types cimport (
     BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, Form, Tilted,
 )
@@ -22,7 +23,7 @@ cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
     else:
         for i in range(lanes):
             begin_anchor(kind, t, i)
-        for _step in range(MOST_STEPS):
+        for _step in range(MAX_NEWTON_STEPS):
             if moving == 0.0:
                 break
             for i in range(lanes):
@@ -50,10 +51,10 @@ cdef inline template sum_side_by_side(int kind, Tile *t) noexcept nogil:
     cdef double most = 0.0, g, x
     cdef Node at
     cdef int j
-    for i in range(LANES):
+    for i in range(CV_LANES):
         most = t.count[i] if t.count[i] > most else most
     for j in range(<int> most):
-        for i in range(LANES):
+        for i in range(CV_LANES):
             weigh_node(kind, t, i, j, &g, &x, &at)
             t.total[i] += g
             t.first[i] += g * x
@@ -65,16 +66,16 @@ cdef inline template sum_side_by_side(int kind, Tile *t) noexcept nogil:
 
 cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
     """The smooth rule of the site in lane 0: nodes in lanes, added in the same order."""
-    cdef double terms[6][LANES]
+    cdef double terms[6][CV_LANES]
     cdef double g, x
     cdef Node at
     cdef int part, j
-    for part in range((<int> t.count[0] + LANES - 1) // LANES):
-        for j in range(LANES):
-            weigh_node(kind, t, 0, part * LANES + j, &g, &x, &at)
+    for part in range((<int> t.count[0] + CV_LANES - 1) // CV_LANES):
+        for j in range(CV_LANES):
+            weigh_node(kind, t, 0, part * CV_LANES + j, &g, &x, &at)
             terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
             terms[3][j], terms[4][j], terms[5][j] = g * at.change, g * at.change * at.change, g * at.l2
-        for j in range(LANES):
+        for j in range(CV_LANES):
             t.total[0] += terms[0][j]
             t.first[0] += terms[1][j]
             t.second[0] += terms[2][j]
@@ -120,11 +121,11 @@ cdef inline void fill_lane(Tile *t, Py_ssize_t i, const Form *form, double m, do
 
 cdef inline void quadrature_tile(int kind, Tile *t) noexcept nogil:
     """Sites of one kind in all lanes."""
-    integrate_any(kind, t, LANES)
+    integrate_any(kind, t, CV_LANES)
 
 
 cdef inline Tilted quadrature_site(const Form *form, double m, double v) noexcept nogil:
-    """All nan where more than MOST_PANELS panels would be needed."""
+    """All nan where more than MAX_PANELS panels would be needed."""
     cdef Tile t
     cdef Tilted out
     fill_lane(&t, 0, form, m, v)

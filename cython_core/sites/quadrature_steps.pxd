@@ -2,8 +2,9 @@
 
 1. Anchor: f0 near the mode of h = l + log N. All is measured from there, f = f0 + x, as h(f) - h(f0) keeps its digits
    where both terms are large.
-2. Range: where h has fallen by CUT nats. Where l' and l'' are small, and grow like exp(|x|) on one side, they have
-   their mass up to a cavity's variance beyond that of g: there where h + |x| is CUT below its top, as far as they grow.
+2. Range: where h has fallen by RANGE_NATS nats. Where l' and l'' are small, and grow like exp(|x|) on one side, they
+   have their mass up to a cavity's variance beyond that of g: where h + |x| is RANGE_NATS below its top, as far as they
+   grow.
 3. Smooth rule: equally spaced nodes. With spacing H the trapezoidal rule for a function analytic in |Im f| <= d has a
    relative error of at most
 
@@ -11,8 +12,8 @@
 
    (Trefethen and Weideman, The exponentially convergent trapezoidal rule, SIAM Review 56, 2014, theorem 5.1). The
    cavity brings d^2/(2 v) to B, log p what `growth` says. Of a few d the one with the largest H is taken at which this
-   is 2 exp(-ACCURACY).
-4. Panel rule, where that takes more than MOST_NODES: see quadrature_panels.pxd.
+   is 2 exp(-ACCURACY_NATS).
+4. Panel rule, where that takes more than MAX_NODES: see quadrature_panels.pxd.
 5. Finish: E l', E l'', Var l' give d1 = E l' and d2 = E l'' + Var l', exact in narrow cavities, where the moment forms
    d1 = (E f - m)/v, d2 = (Var f/v - 1)/v cancel; in wide ones it is the other way round.
 
@@ -22,31 +23,29 @@ over lanes vectorises. A lane does not look at others, so a site has the same bi
 
 from libc.math cimport INFINITY, M_PI, ceil, fabs, sqrt
 
+from cavity._core.constants cimport HALF_LOG_2PI
 from cavity._core.lanes cimport template
 from cavity._core.log_densities cimport Chance, Density, Slopes, below_top, chance, slopes
-from cavity._core.simd cimport cv_exp, cv_exp_rest, cv_log, cv_log_1p, cv_log_1p_known
+from cavity._core.simd cimport CV_LANES, cv_exp, cv_exp_rest, cv_log, cv_log_1p, cv_log_1p_known
 from cavity._core.site_types cimport BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T
 
 cdef extern from *:
     """
-    #define CV_CUT 32.0
-    #define CV_ACCURACY 34.0
-    #define CV_HALF_LOG_TAU_Q 0.9189385332046727
-    #define CV_SETTLED 1e-3
-    #define CV_FAINT 0.1
+    #define CV_RANGE_NATS 32.0
+    #define CV_ACCURACY_NATS 34.0
+    #define CV_MIN_NEWTON_GAIN 1e-3
+    #define CV_FAINT_RATE 0.1
     """
-    const double CUT "CV_CUT"
-    const double ACCURACY "CV_ACCURACY"
-    const double HALF_LOG_2PI "CV_HALF_LOG_TAU_Q"
-    const double FAINT "CV_FAINT"        # rates, and the smaller of p and 1 - p, that may grow by many a factor
-    const double SETTLED "CV_SETTLED"    # nats that a step by Newton may still promise at the anchor, twice
+    const double RANGE_NATS "CV_RANGE_NATS"
+    const double ACCURACY_NATS "CV_ACCURACY_NATS"
+    const double FAINT_RATE "CV_FAINT_RATE"  # of rates, and of the smaller of p and 1 - p, that may grow a lot
+    const double MIN_NEWTON_GAIN "CV_MIN_NEWTON_GAIN"  # twice the nats that a Newton step may still gain at the anchor
 
 cdef enum:
-    LANES = 8
-    MOST_STEPS = 200                     # of Newton to the anchor; a handful is typical
-    MOST_NODES = 256                     # of the smooth rule
+    MAX_NEWTON_STEPS = 200                     # of Newton to the anchor; a handful is typical
+    MAX_NODES = 256                     # of the smooth rule
 
-ctypedef double Lanes[LANES]             # a number of each site
+ctypedef double Lanes[CV_LANES]             # a number of each site
 
 cdef struct Tile:
     # the sites
@@ -118,7 +117,7 @@ cdef inline template improve_anchor(int kind, Tile *t, Py_ssize_t i) noexcept no
     slope, bend = at.l1 - (f - t.m[i]) / v, 1.0 / v - at.l2
     low, high = f if slope > 0.0 else low, high if slope > 0.0 else f
     step = slope / bend
-    settled = (slope * step < SETTLED) | (high <= low)
+    settled = (slope * step < MIN_NEWTON_GAIN) | (high <= low)
     next = f + step
     next = next if (next > low) & (next < high) else 0.5 * (low + high)
     t.f0[i], t.l[i], t.l1[i], t.l2[i] = f, at.value, at.l1, at.l2
@@ -203,8 +202,8 @@ cdef inline template node(int kind, const Tile *t, Py_ssize_t i, double x, Node 
 
 
 cdef inline template student_range(Tile *t, Py_ssize_t i) noexcept nogil:
-    """Where neither log N nor l alone has fallen by CUT from h(f0)."""
-    cdef double fallen = CUT - (t.l[i] - 0.5 * t.from_mean[i] * t.from_mean[i] / t.v[i])
+    """Where neither log N nor l alone has fallen by RANGE_NATS from h(f0)."""
+    cdef double fallen = RANGE_NATS - (t.l[i] - 0.5 * t.from_mean[i] * t.from_mean[i] / t.v[i])
     cdef double reach = sqrt(2.0 * fallen * t.v[i]), to_y = t.y[i] - t.f0[i]
     cdef double order = 0.5 * t.power[i] * (t.a[i] + 1.0) - 1.0         # p^e (f - y)^2 falls like (f - y)^(-2 order)
     cdef double low = -t.from_mean[i] - reach, high = -t.from_mean[i] + reach
@@ -218,7 +217,7 @@ cdef inline template tilt(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     """How far on each side of the anchor l' or l'' may grow like exp(|x|), where so small that it matters."""
     cdef double far = -cv_log(-t.l2[i]), away = fabs(t.f0[i] - (t.b[i] if kind == NEGATIVE_BINOMIAL else 0.0))
     far = far if far < away else away                       # l'' may have underflown
-    far = far if -t.l2[i] < FAINT else 0.0
+    far = far if -t.l2[i] < FAINT_RATE else 0.0
     t.grow_left[i] = t.grow_right[i] = 0.0
     if kind == POISSON:
         t.grow_right[i] = far
@@ -234,8 +233,9 @@ cdef inline double highest(double v, double grow) noexcept nogil:
 
 
 cdef inline double gaussian_end(double v, double grow, double top) noexcept nogil:
-    """The x > 0 where -x^2/(2 v) + min(x, grow) = top - CUT."""
-    cdef double plain = sqrt(2.0 * v * (CUT + (grow - top))), tilted = v + sqrt(v * v + 2.0 * v * (CUT - top))
+    """The x > 0 where -x^2/(2 v) + min(x, grow) = top - RANGE_NATS."""
+    cdef double plain = sqrt(2.0 * v * (RANGE_NATS + (grow - top)))
+    cdef double tilted = v + sqrt(v * v + 2.0 * v * (RANGE_NATS - top))
     return plain if plain < tilted else tilted
 
 
@@ -247,7 +247,7 @@ cdef inline template concave_range(int kind, Tile *t, Py_ssize_t i) noexcept nog
     t.left[i] = -gaussian_end(local if kind == PROBIT else v, t.grow_left[i], t.top_left[i])
     t.right[i] = gaussian_end(local if kind == POISSON else v, t.grow_right[i], t.top_right[i])
     if kind == POISSON:                                     # exp(x) - 1 - x > exp(x)/3.8 from x = 1 on
-        steep = cv_log(3.8 * (CUT + t.grow_right[i]) / -t.l2[i])
+        steep = cv_log(3.8 * (RANGE_NATS + t.grow_right[i]) / -t.l2[i])
         steep = steep if steep > 1.0 else 1.0
         t.right[i] = t.right[i] if t.right[i] < steep else steep
 
@@ -255,9 +255,10 @@ cdef inline template concave_range(int kind, Tile *t, Py_ssize_t i) noexcept nog
 cdef inline double nearer(
     const Tile *t, Py_ssize_t i, const Node *at, double x, double grow, double top, double side,
 ) noexcept nogil:
-    """A step by Newton to where h + min(|x|, grow) is CUT below the top. It is concave: ends stay beyond."""
+    """A step by Newton to where h + min(|x|, grow) is RANGE_NATS below the top. It is concave: ends stay beyond."""
     cdef double rise = 1.0 if side * x < grow else 0.0, grown = side * x if side * x < grow else grow
-    return x - (at.h + grown + (CUT - top)) / (at.change + rise * side + (t.slope[i] - 2.0 * t.half_precision[i] * x))
+    cdef double fall = at.change + rise * side + (t.slope[i] - 2.0 * t.half_precision[i] * x)
+    return x - (at.h + grown + (RANGE_NATS - top)) / fall
 
 
 cdef inline template shrink_range(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
@@ -318,23 +319,23 @@ cdef inline template strip(int kind, const Tile *t, Py_ssize_t i, double *out) n
         bend, farthest = t.power[i] * (t.y[i] + t.a[i]), 2.5
     elif kind == STUDENT_T:
         bend, farthest = t.power[i] * (t.a[i] + 1.0) * t.c[i], 0.95 * sqrt(t.b[i])
-    d = sqrt(2.0 * ACCURACY / (1.0 / t.v[i] + bend))
+    d = sqrt(2.0 * ACCURACY_NATS / (1.0 / t.v[i] + bend))
     out[0] = d if d < farthest else farthest
 
 
 cdef inline template choose_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """Spacing and number of nodes: 0 where they would be more than MOST_NODES, or so far that terms lose digits."""
+    """Spacing and number of nodes: 0 where they would be more than MAX_NODES, or so far that terms lose digits."""
     cdef double widest = 0.0, span = t.right[i] - t.left[i], d, grown, step, count
     cdef bint far = (kind == POISSON or kind == NEGATIVE_BINOMIAL) and ((t.right[i] > 64.0) | (t.left[i] < -64.0))
     cdef int _try
     strip(kind, t, i, &d)
     for _try in range(2):
         growth(kind, t, i, d, &grown)
-        step = 2.0 * M_PI * d / (ACCURACY + grown + 0.5 * d * d / t.v[i])                        # (1)
+        step = 2.0 * M_PI * d / (ACCURACY_NATS + grown + 0.5 * d * d / t.v[i])                        # (1)
         widest = step if step > widest else widest
         d = 0.75 * d
     count = ceil(span / widest)
-    count = count if (count <= MOST_NODES) & (not far) else 0.0
+    count = count if (count <= MAX_NODES) & (not far) else 0.0
     step = span / count
     t.count[i], t.step[i] = count, step if count > 0.0 else 1.0
     t.total[i] = t.first[i] = t.second[i] = t.change[i] = t.square[i] = t.bend[i] = 0.0

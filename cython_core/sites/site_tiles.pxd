@@ -3,40 +3,41 @@
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memset
 
-from cavity._core.closed_sites cimport probit_tiles
-from cavity._core.logit_site cimport WIDEST, logit_tiles
+from cavity._core.closed_form_sites cimport probit_tiles
+from cavity._core.logit_site cimport MAX_LOGIT_VARIANCE, logit_tiles
 from cavity._core.quadrature_sites cimport fill_lane, quadrature_tile
-from cavity._core.quadrature_steps cimport LANES, Tile
+from cavity._core.quadrature_steps cimport Tile
+from cavity._core.simd cimport CV_LANES
 from cavity._core.site_types cimport LOGIT, PROBIT, Form, Likelihood, Tilted
 from cavity._core.sites cimport form_of, is_integral, tilted
 
 cdef enum:
-    WAITING = 128                        # sites that wait, so that those of about one width can share a tile
-    WIDTHS = 256                         # classes of variances: 8 a factor of 2, over a factor of 2^32
+    QUEUE_SITES = 128                        # sites that wait, so that those of about one width can share a tile
+    WIDTH_CLASSES = 256                         # classes of variances: 8 a factor of 2, over a factor of 2^32
 
 cdef struct Queue:                       # sites of one kind that wait for tiles
     int kind, size
-    Py_ssize_t rows[WAITING]
-    Form forms[WAITING]
-    double m[WAITING]
-    double v[WAITING]
+    Py_ssize_t rows[QUEUE_SITES]
+    Form forms[QUEUE_SITES]
+    double m[QUEUE_SITES]
+    double v[QUEUE_SITES]
 
 
 cdef inline int width_class(double v) noexcept nogil:
     """The last 5 bits of the exponent and the first 3 of the mantissa."""
     cdef uint64_t bits
     memcpy(&bits, &v, sizeof(double))
-    return (bits >> 49) & (WIDTHS - 1)
+    return (bits >> 49) & (WIDTH_CLASSES - 1)
 
 
 cdef inline void sort_by_width(const Queue *queue, int *order) noexcept nogil:
     """A tile needs as many nodes as its widest site, so that sites of one class stand together."""
-    cdef int ends[WIDTHS]
+    cdef int ends[WIDTH_CLASSES]
     cdef int i, sites, before = 0
     memset(ends, 0, sizeof(ends))
     for i in range(queue.size):
         ends[width_class(queue.v[i])] += 1
-    for i in range(WIDTHS):
+    for i in range(WIDTH_CLASSES):
         sites, ends[i] = ends[i], before
         before += sites
     for i in range(queue.size):
@@ -46,20 +47,20 @@ cdef inline void sort_by_width(const Queue *queue, int *order) noexcept nogil:
 
 cdef inline void send(Queue *queue, bint natural, double *log_z, double *first, double *second) noexcept nogil:
     """Match the sites of a queue, which is empty then; lanes left over do as the last."""
-    cdef int order[WAITING]
+    cdef int order[QUEUE_SITES]
     cdef Tile t
     cdef Py_ssize_t row
     cdef int i, at, tile, start
     if queue.size == 0:
         return
     sort_by_width(queue, order)
-    for tile in range((queue.size + LANES - 1) // LANES):
-        start = tile * LANES
-        for i in range(LANES):
+    for tile in range((queue.size + CV_LANES - 1) // CV_LANES):
+        start = tile * CV_LANES
+        for i in range(CV_LANES):
             at = order[start + i if start + i < queue.size else queue.size - 1]
             fill_lane(&t, i, &queue.forms[at], queue.m[at], queue.v[at])
         quadrature_tile(queue.kind, &t)
-        for i in range(LANES if start + LANES <= queue.size else queue.size - start):
+        for i in range(CV_LANES if start + CV_LANES <= queue.size else queue.size - start):
             row = queue.rows[order[start + i]]
             log_z[row] = t.log_z[i]
             first[row] = t.tau[i] if natural else t.d1[i]
@@ -95,7 +96,7 @@ cdef inline void match_tile(
         logit_tiles(n, y, m, v, natural, log_z, first, second)
         done_narrow = True
     for i in range(n):
-        if done_narrow and v[i] <= WIDEST:
+        if done_narrow and v[i] <= MAX_LOGIT_VARIANCE:
             continue
         form.power = power[i * powers]
         if is_integral(&form, y[i], extra[i * extras], v[i]):
@@ -104,7 +105,7 @@ cdef inline void match_tile(
             queue.kind, queue.rows[queue.size], queue.forms[queue.size] = site.kind, i, site
             queue.m[queue.size], queue.v[queue.size] = m[i], v[i]
             queue.size += 1
-            if queue.size == WAITING:
+            if queue.size == QUEUE_SITES:
                 send(queue, natural, log_z, first, second)
         else:
             at = tilted(&form, y[i], extra[i * extras], m[i], v[i])

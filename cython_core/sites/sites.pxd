@@ -1,8 +1,8 @@
 """One inline `tilted` for every likelihood: what the sweeps call at each site."""
 
 from cavity._core.binomial_site cimport binomial_form
-from cavity._core.closed_sites cimport clutter_site, gaussian_site, interval_site, laplace_site, probit_site
-from cavity._core.logit_site cimport WIDEST, logit_site
+from cavity._core.closed_form_sites cimport clutter_site, gaussian_site, interval_site, laplace_site, probit_site
+from cavity._core.logit_site cimport MAX_LOGIT_VARIANCE, logit_site
 from cavity._core.quadrature_sites cimport quadrature_site
 from cavity._core.site_types cimport (
     BINOMIAL, CLUTTER, GAUSSIAN, INTERVAL, LAPLACE, LOGIT, PROBIT, STUDENT_T, Form, Likelihood, Tilted,
@@ -21,7 +21,7 @@ cdef inline bint is_integral(const Likelihood *lik, double y, double extra, doub
     if lik.kind == PROBIT or label and lik.a == 1.0:
         return lik.power != 1.0
     if lik.kind == LOGIT or label:
-        return lik.power != 1.0 or v > WIDEST
+        return lik.power != 1.0 or v > MAX_LOGIT_VARIANCE
     return True
 
 

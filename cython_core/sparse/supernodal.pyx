@@ -29,10 +29,12 @@ cdef inline Py_ssize_t take(long long *counter, Py_ssize_t stop, Py_ssize_t *mos
 
 cdef enum:
     TILE_ROWS = 256                          # rows and columns of a product of panels
-    FEW = 2000                               # products that loops make in less time than a call of BLAS or LAPACK takes
-    FAILED = -1                              # of a supernode: pivots that depend on one that is not positive
+    MIN_PRODUCTS_FOR_BLAS = 2000             # loops make fewer in less time than a call of BLAS or LAPACK takes
+    FAILED_BEFORE = -1                       # of a supernode: pivots depend on one that is not positive
 
 TILE = TILE_ROWS
+
+cdef double PLUS_1 = 1.0, TIMES_0 = 0.0, MINUS_1 = -1.0
 
 
 cdef struct Tree:                            # pointers into the arrays of `Supernodes`
@@ -155,7 +157,7 @@ cdef void update(const Tree *tree, double *values, Py_ssize_t t, long long first
         stop = locate(tree, s, start, t, places)
         i = search(places, start, end, <int> top)
         end = search(places, i, end, <int> bottom)
-        if (end - i) * (stop - start) * inner >= FEW and inner > 1:
+        if (end - i) * (stop - start) * inner >= MIN_PRODUCTS_FOR_BLAS and inner > 1:
             update_by_tiles(panel, w, low, inner, start, stop, i, end, places, tile)
         elif inner == 1:
             while i < end:
@@ -179,7 +181,6 @@ cdef void update_by_tiles(double *panel, Py_ssize_t w, double *low, Py_ssize_t w
     """Subtract low[top:bottom] @ low[start:stop].T where these rows stand in the panel; below its diagonal."""
     cdef Py_ssize_t left, at, end, i, j
     cdef int columns, rows, inner = <int> width
-    cdef double one = 1.0, zero = 0.0
     cdef double *row
     left = start
     while left < stop:
@@ -189,10 +190,12 @@ cdef void update_by_tiles(double *panel, Py_ssize_t w, double *low, Py_ssize_t w
             end = min(left + columns if at < left + columns else at + TILE_ROWS, bottom)
             rows = <int> (end - at)
             if at == left and rows == columns:
-                dsyrk("U", "T", &columns, &inner, &one, low + left * width, &inner, &zero, tile, &columns)
+                # tile = np.tril(low[left:left + columns] @ low[left:left + columns].T)
+                dsyrk("U", "T", &columns, &inner, &PLUS_1, low + left * width, &inner, &TIMES_0, tile, &columns)
             else:
-                dgemm("T", "N", &columns, &rows, &inner, &one, low + left * width, &inner, low + at * width, &inner,
-                      &zero, tile, &columns)
+                # tile = low[at:end] @ low[left:left + columns].T
+                dgemm("T", "N", &columns, &rows, &inner, &PLUS_1, low + left * width, &inner, low + at * width, &inner,
+                      &TIMES_0, tile, &columns)
             for i in range(at, end):
                 row = panel + places[i] * w
                 for j in range(left, min(i + 1, left + columns)):
@@ -208,8 +211,7 @@ cdef int eliminate(double *panel, Py_ssize_t w, Py_ssize_t b) noexcept nogil:
     cdef double *row
     cdef double *other
     cdef int width = <int> w, rows = <int> b, info
-    cdef double one = 1.0
-    if w * w * (w + b) < FEW or w == 1:
+    if w * w * (w + b) < MIN_PRODUCTS_FOR_BLAS or w == 1:
         for i in range(w + b):
             row = panel + i * w
             for j in range(min(i + 1, w)):
@@ -223,13 +225,15 @@ cdef int eliminate(double *panel, Py_ssize_t w, Py_ssize_t b) noexcept nogil:
                 else:
                     return <int> i + 1
         return 0
+    # L = panel[:w] = np.linalg.cholesky(panel[:w])
     dpotrf("U", &width, panel, &width, &info)
     if info == 0:
         for j in range(w):
             if not panel[j * w + j] > 0.0:   # a nan that LAPACK has let pass
                 return <int> j + 1
         if b:
-            dtrsm("L", "U", "T", "N", &width, &rows, &one, panel, &width, panel + w * w, &width)
+            # panel[w:] = panel[w:] @ inv(L).T
+            dtrsm("L", "U", "T", "N", &width, &rows, &PLUS_1, panel, &width, panel + w * w, &width)
     return info
 
 
@@ -248,7 +252,7 @@ cdef int verdict(const Tree *tree, Py_ssize_t t, int bad, const int *failed) noe
     cdef Py_ssize_t columns = sound(tree, t, failed)
     if 0 < bad <= columns:
         return bad
-    return FAILED if bad or columns < width_of(tree, t) else 0
+    return FAILED_BEFORE if bad or columns < width_of(tree, t) else 0
 
 
 def sources_of(Supernodes nodes, Py_ssize_t t):
@@ -265,7 +269,7 @@ def factor(Supernodes nodes,
            double[::1] values,               # inout the matrix, then L
            const int[::1] schedule,          # in    supernodes by tasks
            const long long[::1] tasks_at,    # in    where each task begins in it
-           int[::1] failed,                  # out   (S,): 0, or the number from 1 of a bad pivot, or FAILED
+           int[::1] failed,                  # out   (S,): 0, or the number from 1 of a bad pivot, or FAILED_BEFORE
            Py_ssize_t stop,                  # in    the first task of another round
            Py_ssize_t most,                  # in    tasks of a call
            int[::1] places,                  # work  for the rows below any supernode
@@ -409,15 +413,18 @@ cdef void invert_panel(const Tree *tree, double *values, Py_ssize_t s, int *plac
     cdef double *strip = work + b * b
     cdef double *corner = strip + b * w
     cdef int width = <int> w, rows = <int> b, info
-    cdef double one = 1.0, zero = 0.0
     gather(tree, values, s, 0, b, False, places, work)
-    if w * (w + b) * (w + b) < FEW:
+    if w * (w + b) * (w + b) < MIN_PRODUCTS_FOR_BLAS:
         invert_few(panel, w, b, work, strip)
         return
     if b:
-        dtrsm("L", "U", "N", "N", &width, &rows, &one, panel, &width, low, &width)
-        dsymm("R", "U", &width, &rows, &one, work, &rows, low, &width, &zero, strip, &width)
-        dgemm("N", "T", &width, &width, &rows, &one, strip, &width, low, &width, &zero, corner, &width)
+        # low = low @ inv(L): Y
+        dtrsm("L", "U", "N", "N", &width, &rows, &PLUS_1, panel, &width, low, &width)
+        # strip = Z22 @ low
+        dsymm("R", "U", &width, &rows, &PLUS_1, work, &rows, low, &width, &TIMES_0, strip, &width)
+        # corner = low.T @ strip: Y' Z22 Y
+        dgemm("N", "T", &width, &width, &rows, &PLUS_1, strip, &width, low, &width, &TIMES_0, corner, &width)
+    # panel[:w] = inv(L @ L.T)
     dpotri("U", &width, panel, &width, &info)
     if b:
         for i in range(w):
@@ -468,7 +475,6 @@ def inverse_strips(Supernodes nodes,
     cdef const Tree *tree = &nodes.tree
     cdef Py_ssize_t w = width_of(tree, s), b = below_of(tree, s), top
     cdef int width = <int> w, inner = <int> b, rows
-    cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
             top = size * take(&counter[0], stop, &most)
@@ -476,8 +482,9 @@ def inverse_strips(Supernodes nodes,
                 break
             rows = <int> min(size, b - top)
             gather(tree, &values[0], s, top, top + rows, True, &places[0], &work[0])
-            dgemm("N", "N", &width, &rows, &inner, &one, &values[tree.starts[s] + w * w], &width, &work[0], &inner,
-                  &zero, &strips[top, 0], &width)
+            # strips[top:top + rows] = work @ Y, work = Z22[top:top + rows]
+            dgemm("N", "N", &width, &rows, &inner, &PLUS_1, &values[tree.starts[s] + w * w], &width, &work[0], &inner,
+                  &TIMES_0, &strips[top, 0], &width)
 
 
 def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then Z11; the lower triangle
@@ -491,7 +498,6 @@ def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then 
     """A round for a large supernode: tasks are rows of its own."""
     cdef Py_ssize_t w = corner.shape[0], top, i, j
     cdef int width = <int> w, inner = <int> low.shape[0], rows, columns
-    cdef double one = 1.0, zero = 0.0
     with nogil:
         while True:
             top = size * take(&counter[0], stop, &most)
@@ -499,9 +505,11 @@ def inverse_corner(double[:, ::1] corner,   # inout (w, w): L11^-T L11^-1, then 
                 break
             rows, columns = <int> min(size, w - top), <int> top
             if columns:
-                dgemm("N", "T", &columns, &rows, &inner, &one, &strips[0, 0], &width, &low[0, top], &width, &one,
+                # corner[top:top + rows, :top] += low[:, top:top + rows].T @ strips[:, :top]
+                dgemm("N", "T", &columns, &rows, &inner, &PLUS_1, &strips[0, 0], &width, &low[0, top], &width, &PLUS_1,
                       &corner[top, 0], &width)
-            dgemm("N", "T", &rows, &rows, &inner, &one, &strips[0, top], &width, &low[0, top], &width, &zero,
+            # tile = low[:, top:top + rows].T @ strips[:, top:top + rows]
+            dgemm("N", "T", &rows, &rows, &inner, &PLUS_1, &strips[0, top], &width, &low[0, top], &width, &TIMES_0,
                   &tile[0], &rows)
             for i in range(rows):
                 for j in range(i + 1):
@@ -521,13 +529,13 @@ def forward(Supernodes nodes,
     cdef double *other
     cdef const int *below
     cdef int width, rows, several = <int> k, inc = 1
-    cdef double one = 1.0, zero = 0.0, entry
+    cdef double entry
     with nogil:
         for s in range(start, stop):
             w, b = width_of(tree, s), below_of(tree, s)
             panel, own, below = <double *> &values[tree.starts[s]], &x[tree.first[s], 0], tree.rows + tree.rows_at[s]
             width, rows = <int> w, <int> b
-            if w * (w + b) * k < FEW or w == 1:
+            if w * (w + b) * k < MIN_PRODUCTS_FOR_BLAS or w == 1:
                 for i in range(w + b):
                     other = own + i * k if i < w else &x[below[i - w], 0]
                     for c in range(min(i, w)):
@@ -539,14 +547,18 @@ def forward(Supernodes nodes,
                             other[r] /= panel[i * w + i]
                 continue
             if k == 1:
+                # own = inv(L) @ own
                 dtrsv("U", "T", "N", &width, panel, &width, own, &inc)
             else:
-                dtrsm("R", "U", "N", "N", &several, &width, &one, panel, &width, own, &several)
+                # own = inv(L) @ own
+                dtrsm("R", "U", "N", "N", &several, &width, &PLUS_1, panel, &width, own, &several)
             if b:
                 if k == 1:
-                    dgemv("T", &width, &rows, &one, panel + w * w, &width, own, &inc, &zero, &work[0], &inc)
+                    # work = L21 @ own
+                    dgemv("T", &width, &rows, &PLUS_1, panel + w * w, &width, own, &inc, &TIMES_0, &work[0], &inc)
                 else:
-                    dgemm("N", "N", &several, &rows, &width, &one, own, &several, panel + w * w, &width, &zero,
+                    # work = L21 @ own
+                    dgemm("N", "N", &several, &rows, &width, &PLUS_1, own, &several, panel + w * w, &width, &TIMES_0,
                           &work[0], &several)
             for i in range(b):
                 for r in range(k):
@@ -566,13 +578,13 @@ def backward(Supernodes nodes,
     cdef double *other
     cdef const int *below
     cdef int width, rows, several = <int> k, inc = 1
-    cdef double one = 1.0, minus = -1.0, entry
+    cdef double entry
     with nogil:
         for s in range(stop - 1, start - 1, -1):
             w, b = width_of(tree, s), below_of(tree, s)
             panel, own, below = <double *> &values[tree.starts[s]], &x[tree.first[s], 0], tree.rows + tree.rows_at[s]
             width, rows = <int> w, <int> b
-            if w * (w + b) * k < FEW or w == 1:
+            if w * (w + b) * k < MIN_PRODUCTS_FOR_BLAS or w == 1:
                 for i in range(w + b - 1, -1, -1):
                     other = own + i * k if i < w else &x[below[i - w], 0]
                     if i < w:
@@ -588,10 +600,14 @@ def backward(Supernodes nodes,
                     work[i * k + r] = x[below[i], r]
             if k == 1:
                 if b:
-                    dgemv("N", &width, &rows, &minus, panel + w * w, &width, &work[0], &inc, &one, own, &inc)
+                    # own -= L21.T @ work
+                    dgemv("N", &width, &rows, &MINUS_1, panel + w * w, &width, &work[0], &inc, &PLUS_1, own, &inc)
+                # own = inv(L).T @ own
                 dtrsv("U", "N", "N", &width, panel, &width, own, &inc)
             else:
                 if b:
-                    dgemm("N", "T", &several, &width, &rows, &minus, &work[0], &several, panel + w * w, &width, &one,
-                          own, &several)
-                dtrsm("R", "U", "T", "N", &several, &width, &one, panel, &width, own, &several)
+                    # own -= L21.T @ work
+                    dgemm("N", "T", &several, &width, &rows, &MINUS_1, &work[0], &several, panel + w * w, &width,
+                          &PLUS_1, own, &several)
+                # own = inv(L).T @ own
+                dtrsm("R", "U", "T", "N", &several, &width, &PLUS_1, panel, &width, own, &several)

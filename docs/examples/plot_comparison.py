@@ -23,9 +23,9 @@ comparison = cavity.compare(fits)
 print(comparison)
 
 # %%
-# The two scores need not agree. The evidence asks how well the model foresaw all rows before it saw any, and that of
-# the smooth function was maximised over its variance and lengthscale, which flatters it; leave-one-out asks how well
-# each row is predicted from all others. Differences below two standard errors of their own decide nothing:
+# The two scores need not agree. The evidence measures how well the model predicts all rows from the prior, and that of
+# the smooth function was maximised over its variance and lengthscale, which flatters it; leave-one-out measures how
+# well each row is predicted from all others. Differences below two standard errors of their own decide nothing:
 
 frame = comparison.to_frame()
 figure, ax = plt.subplots(figsize=(7, 2.6), layout="constrained")

@@ -13,7 +13,7 @@ posterior = cavity.MixedGLM("Reaction ~ Days + (Days | Subject)").fit(people)
 posterior.plot()
 
 # %%
-# Somebody whom nobody has seen gets the mean of all, and the spread between people as uncertainty:
+# A person without rows gets the mean of all, and the spread between people as uncertainty:
 
 mean, variance = posterior.predict(people.head(3).assign(Subject=0), levels="new", noise=True)
 for day, m, v in zip(people["Days"], mean, variance, strict=False):

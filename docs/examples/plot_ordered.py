@@ -20,7 +20,7 @@ posterior = cavity.GLM("ordered-probit", standardize=True).fit(table, "grade")
 print(posterior.summary())
 
 # %%
-# Probabilities of the four grades by waiting time, for somebody who comes for the first time:
+# Probabilities of the four grades by waiting time, for a first visit:
 
 visits = pd.DataFrame({"waited": np.linspace(0.0, 60.0, 121), "returning": 0.0})
 shares = posterior.predict_proba(visits, as_frame=True)

@@ -2,7 +2,7 @@
 Robust regression
 =================
 
-Student-t noise, whose scale is learnt, lets go of rows that do not belong. Here every tenth target is wrong.
+Student-t noise, whose scale is learnt, discounts rows that do not belong. Here every tenth target is wrong.
 """
 
 import matplotlib.pyplot as plt

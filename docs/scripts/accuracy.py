@@ -132,6 +132,7 @@ def main():
     """Print both tables."""
     warnings.simplefilter("ignore", cavity.ConvergenceWarning)  # `fitted` raises where it matters
     print(".. Written by docs/scripts/accuracy.py.\n")
+    print(f"Measured with cavity {cavity.__version__}.\n")
     header = (
         "data",
         "method",

@@ -196,6 +196,7 @@ def main():
         "largest error of an sd / sd",
     )
     print(".. Written by docs/scripts/accuracy_glm.py.\n")
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(".. list-table:: EP and Laplace's approximation against the exact posterior\n   :header-rows: 1\n")
     for row in (header, *(row for case in cases() for row in compared(*case))):
         print("\n".join(f"   {' ' if i else '*'} - {cell}".rstrip() for i, cell in enumerate(row)))

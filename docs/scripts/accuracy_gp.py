@@ -385,6 +385,7 @@ def main():
     warnings.simplefilter("error", cavity.ConvergenceWarning)
     rows, own, shared = [], defaultdict(list), defaultdict(list)
     print(".. Written by docs/scripts/accuracy_gp.py.\n")
+    print(f"Measured with cavity {cavity.__version__}.\n")
     small, *others = cases()
     surfaces = [over_grid(name, method, small) for name, method in (("exact", exact), ("EP", ep), ("Laplace", laplace))]
     header = "log lengthscale, log sd", "exact log evidence", "the same, annealed", "error of EP", "of Laplace"

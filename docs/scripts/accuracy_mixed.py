@@ -104,6 +104,7 @@ def table(title, header, rows):
 
 if __name__ == "__main__":
     print(".. Written by docs/scripts/accuracy_mixed.py.\n")
+    print(f"Measured with cavity {cavity.__version__}.\n")
     header = ("data", "rows; random effects", "log evidence", "error of EP's", "of a mean / sd", "of an sd / sd")
     table("EP against importance sampling, variances given", (*header, "draws that count"), against_the_truth())
     print(".. The second table.\n")

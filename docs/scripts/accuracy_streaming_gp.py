@@ -285,6 +285,7 @@ def draw_gaps():
 def main():
     """Print the tables, draw the picture."""
     print(".. Written by docs/scripts/accuracy_streaming_gp.py.\n")
+    print(f"Measured with cavity {cavity.__version__}.\n")
     header = ("lengthscale, noise, jitter", "state", *(f"after {shown} batches" for shown in SHOWN))
     print_table("Distance from one batch: mean in sd, log bound in nats", header, long_streams())
     print(".. The second table.\n")

@@ -86,6 +86,7 @@ def main():
     """Print the table."""
     warnings.simplefilter("ignore")
     influence, error = np.array([pair for each in fits() for pair in errors(*each)]).T
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(".. list-table:: Error of leave-one-out log densities, in nats\n   :header-rows: 1\n")
     rows = [("influence of the row", "rows", "median", "95 %", "largest")]
     for low, high in pairwise(EDGES):

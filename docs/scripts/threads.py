@@ -12,6 +12,7 @@ import time
 import numpy as np
 from scipy.linalg import blas, lapack
 
+import cavity
 from cavity.linalg import tiled
 from cavity.runs.executors import Threads, single_blas
 
@@ -143,6 +144,7 @@ def measured(work, start):
 def main():
     """Print the table as reStructuredText."""
     cost = Costs()
+    print(f"Measured with cavity {cavity.__version__}.\n")
     print(".. csv-table::\n   :header-rows: 1\n")
     print("   ,rows,one thread,two threads,", ",".join(f"model of {n}" for n in THREADS), sep="")
     sizes = [int(n) for n in sys.argv[1:]] or SIZES

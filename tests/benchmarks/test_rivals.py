@@ -23,7 +23,7 @@ def runner(monkeypatch):
 
 
 def test_tasks_name_libraries_cases_and_columns(runner):
-    assert {path.stem for path in (FOLDER / "tasks").glob("*.py")} == {*runner.TASKS, "judged"}
+    assert {path.stem for path in (FOLDER / "tasks").glob("*.py")} == {*runner.TASKS, "scores"}
     for task in runner.TASKS:
         module = runner.importlib.import_module(f"tasks.{task}")
         assert next(iter(module.LIBRARIES)) == "cavity"
@@ -42,12 +42,12 @@ def test_a_small_run_ends_in_a_table_and_a_file(tmp_path):
     assert row.startswith("| cavity | ")
     result = json.loads(target.read_text())["binary_regression logit"]["cavity"]["1"]
     assert 2 <= len(result["seconds"]) <= 4
-    assert -0.7 < result["reached"]["held-out log probability"] < -0.6
-    assert result["reached"]["error of means"] < 0.02
+    assert -0.7 < result["scores"]["held-out log probability"] < -0.6
+    assert result["scores"]["error of means"] < 0.02
 
 
 def test_what_fails_is_named_with_its_reason(runner):
-    good = {"seconds": [2.0, 1.25, 1.5], "megabytes": 100.4, "reached": {"log evidence": -12.3456789}}
+    good = {"seconds": [2.0, 1.25, 1.5], "megabytes": 100.4, "scores": {"log evidence": -12.3456789}}
     rows = {"one": {1: good, 2: {"reason": "not done after 3 s"}}, "two": {1: {"reason": "no | such module"}}}
     lines = runner.table(rows, [1, 2], ("log evidence", "error")).splitlines()
     assert lines[2] == "| one | 2 | 1.25 | failed | - | 100 | -12.346 | - |"

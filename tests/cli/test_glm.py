@@ -149,6 +149,7 @@ def test_counts_with_offset_and_weights(run, tmp_path):
     assert re.search(r"likelihood +negative-binomial, dispersion 3\n", first)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["gaussian", "student-t", "laplace"])
 def test_real_targets_are_scaled_to_their_residuals(run, tmp_path, name):
     columns = problem(400, seed=1)

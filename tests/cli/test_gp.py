@@ -179,6 +179,7 @@ LIKELIHOODS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("target", "name"),
     [

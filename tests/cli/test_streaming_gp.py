@@ -202,6 +202,7 @@ SMOOTH = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SMOOTH)
 def test_share_below(name):
     likelihood, cdf = SMOOTH[name]
@@ -325,6 +326,7 @@ def test_classes_that_come_late(run, tmp_path):
     assert f"x.csv, line {first + 2}: column 'two' is yes, not one of no, maybe" in errors
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("target", "name", "column"),
     [

@@ -25,7 +25,7 @@ LONG = pytest.mark.long
 
 @POSIX
 @pytest.mark.parametrize(
-    "closed", [*(pytest.param(each, marks=LONG) for each in ("<&-", "2>&-", ">&- 2>&-")), ">&-", "<&- >&- 2>&-"]
+    "closed", [*(pytest.param(each, marks=LONG) for each in ("<&-", "2>&-", ">&- 2>&-", ">&-")), "<&- >&- 2>&-"]
 )
 def test_closed_streams(tmp_path, closed):
     done = shell(f'"$@" {closed}', "fit", "clutter", "newcomb", "--output", str(tmp_path / "x.npz"))
@@ -77,6 +77,7 @@ def test_errors_that_cannot_be_told():
         assert (done.returncode, done.stderr) == (2, "cavity: error: standard output: No space left on device\n")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -6,10 +6,11 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import covariance_formulas as reference
 from scipy import integrate, stats
+from support.examples import examples
 
 import cavity
 from cavity.base import arrays
@@ -98,6 +99,7 @@ def test_matrices_are_those_of_the_formulas(name):
     np.testing.assert_allclose(covariance.cross(X, Z), crossed, rtol=1e-13, atol=1e-14)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ALL)
 def test_gradients_are_differences_of_the_formulas(name):
     covariance, X, Z = ALL[name], rows(5), rows(4, seed=3)
@@ -110,6 +112,7 @@ def test_gradients_are_differences_of_the_formulas(name):
     assert_gradient(got, covariance, reference.gradient(described, X, alone))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ALL)
 def test_input_gradients_are_differences_of_the_formulas(name):
     covariance, X, Z = ALL[name], rows(4), rows(3, seed=3)
@@ -139,7 +142,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(trees, st.integers(0, 1000))
 def test_any_composition_is_that_of_the_formulas(covariance, seed):
     X, weights = rows(3, 2, seed), symmetric_weights(3, seed)
@@ -154,6 +157,7 @@ def test_any_composition_is_that_of_the_formulas(covariance, seed):
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ALL)
 def test_gram_matrices_are_positive_semi_definite(name):
     gram = ALL[name].gram(rows(200, seed=5))

@@ -222,6 +222,7 @@ def test_the_last_rows_of_a_chunk_count(name, variant):
         assert (status != 0, row) == (True, n - 1)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("operation", [cavity.multiply, cavity.divide])
 def test_threads_and_streaming_return_the_same_bits(operation, special):
@@ -562,6 +563,7 @@ def test_the_last_dimension_counts(d, variant):
     assert call(1, (1.7e308, 1.0, 0.0), (1.7e308, 1.0, 0.0))[0] != 0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("variant", _core.variants("gaussian"))
 @pytest.mark.parametrize("n", range(1, 18))
 def test_the_last_factor_of_a_product_counts(n, variant):
@@ -786,6 +788,7 @@ def near(value, exact, size, tolerance=20):
     return abs(mp.mpf(float(value)) - exact) <= tolerance * EPS * size + mp.mpf("1e-320")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("top", [8, 90, 110, 300, 1000])
 def test_linear_functions_at_any_exponents(top):
     """Where a result is in range it is right, wherever the terms of its formula go; where it is not, that is said."""
@@ -817,6 +820,7 @@ def test_linear_functions_at_any_exponents(top):
                     assert near(result.log_scale, expected, size)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("top", [8, 90, 110, 300, 1000])
 def test_observe_at_any_exponents(top):
     for _ in range(60):

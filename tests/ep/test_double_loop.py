@@ -32,6 +32,7 @@ def hopeless():
 HOPELESS = list(hopeless())
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", ["parallel", "sequential"])
 @pytest.mark.parametrize("case", HOPELESS, ids=[case[0] for case in HOPELESS])
 def test_hopeless_problems_end_soon_and_say_so(case, schedule):

@@ -54,6 +54,7 @@ CASES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("power", [1.0, 0.5])
 def test_the_dense_geometry(name, power):

@@ -257,7 +257,7 @@ def test_killed_at_many_places(name, server, tmp_path):
         check_killed(server, name, place, int(rng.integers(1, most, endpoint=True)), tmp_path / f"{number}")
 
 
-@pytest.mark.parametrize("n_rounds", [2, pytest.param(60, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_rounds", [1, pytest.param(60, marks=pytest.mark.long)])
 def test_several_processes_begin_at_once(n_rounds, server, tmp_path):
     """One after the other has the checkpoint; those that come meanwhile are refused."""
     for each in range(n_rounds):

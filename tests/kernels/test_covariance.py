@@ -193,6 +193,7 @@ def test_many_digits(op):
 # ---------------------------------------------------------------------------------------------- the twin
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS, ids=title)
 def test_equals_the_naive_twin(program, symmetric):
@@ -263,6 +264,7 @@ def test_ranges_of_rows_make_up_the_whole(program):
         assert np.all(np.isnan(np.delete(part, slice(start, stop), axis=1)))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("program", PROGRAMS, ids=title)
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_sums_over_ranges_of_rows(program, symmetric):

@@ -125,6 +125,7 @@ SIZES = [(1, 1, 1), (1, 7, 300), (2, 2, 127), (2, 8, 8193), (3, 33, 128), (5, 2,
 SIZES += [(9, 2, 63), (9, 33, 64), (12, 3, 65), (17, 7, 129), (33, 2, 200), (66, 2, 70), (2, 1000, 33), (130, 2, 20)]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("size", "n_components", "n"), SIZES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_moments_equal_the_naive_twin(kind, size, n_components, n):

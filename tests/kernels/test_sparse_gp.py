@@ -3,9 +3,10 @@
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import sparse_gp as reference
+from support.examples import examples
 
 from cavity import _core
 
@@ -279,7 +280,7 @@ def test_a_long_stream_and_a_long_window():
 # ------------------------------------------------------------------------------------------------ laws and bits
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(n=st.integers(1, 24), seed=st.integers(0, 999), order=st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_matter(n, seed, order):
     W, tau, rho = rows(8, n, seed, negative=False)
@@ -291,7 +292,7 @@ def test_the_order_of_rows_does_not_matter(n, seed, order):
         np.testing.assert_allclose(x, y, rtol=0, atol=1e-12 * max(1.0, np.max(np.abs(x))))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(n=st.integers(1, 24), seed=st.integers(0, 999), rho=st.floats(1e-6, 1e3))
 def test_what_is_added_can_be_taken_away(n, seed, rho):
     known = filled(n, seed=seed)

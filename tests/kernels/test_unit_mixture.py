@@ -334,6 +334,7 @@ def test_noise_so_small_that_no_weight_is_left():
 FAR = np.concatenate([[8.0, -30.0], *(sign * np.geomspace(38.0, 2e4, 12) for sign in (1, -1))])
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("n", range(1, 66))
 def test_the_last_points_count(variant, n):

@@ -149,6 +149,7 @@ def test_dense_algebra(name, natural):
     check(matrix, np.arange(len(matrix)) if natural else None)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("task", [1.0, 3e3])
 @pytest.mark.parametrize("large", [0.0, 5e3, np.inf])
 @pytest.mark.parametrize("name", ["random", "dense", "arrow", "grid", "crossed"])
@@ -270,6 +271,7 @@ def test_entries_outside_the_pattern_are_refused():
     assert len(cholesky.positions([], [])) == 0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("task", [1.0, 3e3, sparse_cholesky.TASK])
 @pytest.mark.parametrize("bad", [[0], [59], [70, 31, 86], [5, 6, 7, 8]])
 @pytest.mark.parametrize("natural", [False, True])

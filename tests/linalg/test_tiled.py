@@ -98,6 +98,7 @@ def test_square(n):
     check(tiled.square, factor, factor.T @ factor)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("m", "k"), [(3, 5), (0, 2), (64, 0)])
 def test_squares_of_rows_are_added(n, m, k):

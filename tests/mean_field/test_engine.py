@@ -87,6 +87,7 @@ def test_predicted_gap_is_the_true_one_on_the_slow_direction():
     assert done.predicted_gap == pytest.approx(model.gap(done.state), rel=1e-6)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("accelerate", "most"), [("anderson", 20), ("squarem", 120)])
 def test_accelerators_take_far_fewer_passes(accelerate, most):
     rates = np.array([0.999, 0.99, 0.5, 0.1, 0.0])

@@ -149,6 +149,7 @@ def test_sites_are_asked_for_as_often_as_max_iter_allows(name, max_iter):
     assert ROWS <= likelihood.sites <= (each * max_iter + besides) * ROWS
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("schedule", ["parallel", "sequential"])
 def test_the_double_loop_has_three_steps_for_each_sweep_of_max_iter(schedule):
     with pytest.warns(cavity.ConvergenceWarning):

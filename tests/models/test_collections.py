@@ -148,6 +148,7 @@ GLMS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("case", GLMS)
 def test_glms_have_the_same_bits(case):
     model, options = GLMS[case]

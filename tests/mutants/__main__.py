@@ -16,20 +16,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from table import ROOT, TABLE, faults, mutants
+from table import CHECKOUT, TABLE_PATH, find_faults, read_mutants
 
-LEFT_OUT = (".git", ".hypothesis", ".ruff_cache", ".pytest_cache", "__pycache__", "v3", "v4", "_build")
-BUILD = """
+UNCOPIED_NAMES = (".git", ".venv*", ".hypothesis", ".ruff_cache", "__pycache__", "v3", "v4", "_build", "wheels")
+BUILD_SCRIPT = """
 import setup, setuptools
-setup.LEVELS.clear()
+setup.LEVEL_FLAGS.clear()
 commands = {"build_ext": setup.BuildCore}
-options = {"build": {"build_base": str(setup.BUILD)}}
+options = {"build": {"build_base": str(setup.BUILD_FOLDER)}}
 script = ["-q", "build_ext", "--inplace", "-j2"]
 setuptools.setup(ext_modules=list(setup.extensions()), cmdclass=commands, options=options, script_args=script)
 """
-COMPILED = (".pyx", ".pxd", ".h")
+COMPILED_SUFFIXES = (".pyx", ".pxd", ".h")
 BUILD_SECONDS = 1200  # of a header that many kernels include
-FAILED = (1, 2)  # what pytest returns after tests that failed and after errors of collection
+FAILED_STATUSES = (1, 2)  # what pytest returns after tests that failed and after errors of collection
 
 
 class Copy:
@@ -37,7 +37,7 @@ class Copy:
 
     def __init__(self, folder):
         self.root = Path(folder, "tree")
-        shutil.copytree(ROOT, self.root, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        shutil.copytree(CHECKOUT, self.root, symlinks=True, ignore=shutil.ignore_patterns(*UNCOPIED_NAMES))
         self.passed = set()  # tests that pass where nothing is changed
         packages = Path(sys.executable).parent
         self.environment = os.environ | {
@@ -71,7 +71,7 @@ class Copy:
 
     def build(self):
         """Compile what is not up to date."""
-        status, printed = self.run(["-c", BUILD], BUILD_SECONDS)
+        status, printed = self.run(["-c", BUILD_SCRIPT], BUILD_SECONDS)
         if status != 0:
             raise SystemExit(f"the copy cannot be built:\n{printed}")
 
@@ -88,24 +88,24 @@ class Copy:
         """Make the mistake."""
         path = self.root / mutant.file
         path.write_text(path.read_text().replace(mutant.old, mutant.new))
-        if path.suffix in COMPILED:
+        if path.suffix in COMPILED_SUFFIXES:
             self.build()
 
     def restore(self, mutant):
-        """Take the mistake back, and what was compiled of it: stamps of time tell."""
+        """Undo the mistake and what was compiled of it, which has newer time stamps."""
         changed = [self.root / mutant.file]
-        if changed[0].suffix in COMPILED:
+        if changed[0].suffix in COMPILED_SUFFIXES:
             for folder in ("build", "src/cavity/_core"):
                 changed += [path for path in (self.root / folder).rglob("*") if path.is_file()]
         for path in changed:
-            original = ROOT / path.relative_to(self.root)
+            original = CHECKOUT / path.relative_to(self.root)
             if not original.exists():
                 path.unlink()
             elif path.stat().st_mtime != original.stat().st_mtime:
                 shutil.copy2(original, path)
 
 
-def judged(copy, mutant, seconds):
+def judge(copy, mutant, seconds):
     """Return whether the tests see a mutant, and how."""
     copy.check(mutant.tests, seconds)
     try:
@@ -117,7 +117,7 @@ def judged(copy, mutant, seconds):
         return True, f"not done after {seconds} s"
     if status == 0:
         return False, "all tests pass"
-    if status not in FAILED and status > 0:
+    if status not in FAILED_STATUSES and status > 0:
         raise SystemExit(f"{mutant.name}: pytest returned {status}:\n{printed}")
     failed = [line for line in printed.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return True, failed[0].partition(" - ")[0] if failed else f"status {status}"
@@ -131,12 +131,12 @@ def main():
     parser.add_argument("--python", action="store_true", help="leave out mutants that have to be compiled")
     parser.add_argument("--seconds", type=float, default=300.0, help="time limit of the tests of a mutant")
     options = parser.parse_args()
-    wrong = faults()
-    if wrong:
-        print(*wrong, f"{TABLE} does not fit the tree", sep="\n", file=sys.stderr)
+    faults = find_faults()
+    if faults:
+        print(*faults, f"{TABLE_PATH} does not fit the tree", sep="\n", file=sys.stderr)
         return 2
-    chosen = [m for m in mutants() if not options.only or m.name.startswith(tuple(options.only))]
-    chosen = [m for m in chosen if not (options.python and m.file.endswith(COMPILED))]
+    chosen = [m for m in read_mutants() if not options.only or m.name.startswith(tuple(options.only))]
+    chosen = [m for m in chosen if not (options.python and m.file.endswith(COMPILED_SUFFIXES))]
     if not chosen:
         parser.error("no mutant has such a name")
     if options.list:
@@ -149,7 +149,7 @@ def main():
         copy.build()
         for mutant in chosen:
             start = time.monotonic()
-            killed, how = judged(copy, mutant, options.seconds)
+            killed, how = judge(copy, mutant, options.seconds)
             verdict = "killed  " if killed else "argued  " if mutant.equivalent else "SURVIVES"
             print(f"{verdict} {mutant.name:40} {time.monotonic() - start:5.0f} s  {how}", flush=True)
             survivors += [mutant.name] if verdict == "SURVIVES" else []

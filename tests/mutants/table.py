@@ -5,8 +5,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-TABLE = Path(__file__).with_name("table.toml")
+CHECKOUT = Path(__file__).resolve().parents[2]
+TABLE_PATH = Path(__file__).with_name("table.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,27 +21,27 @@ class Mutant:
     equivalent: str = ""  # why no test can see it
 
 
-def mutants():
+def read_mutants():
     """Return the mutants of the table, in its order."""
-    rows = tomllib.loads(TABLE.read_text())["mutant"]
+    rows = tomllib.loads(TABLE_PATH.read_text())["mutant"]
     return [Mutant(**row | {"tests": tuple(row["tests"])}) for row in rows]
 
 
-def faults():
-    """Return in words where the table does not fit the tree."""
-    found = mutants()
-    wrong = [f"{name}: several mutants have this name" for name, n in Counter(m.name for m in found).items() if n > 1]
-    for mutant in found:
-        times = (ROOT / mutant.file).read_text().count(mutant.old)
+def find_faults():
+    """Return messages about entries that do not fit the tree."""
+    table = read_mutants()
+    faults = [f"{name}: several mutants have this name" for name, n in Counter(m.name for m in table).items() if n > 1]
+    for mutant in table:
+        times = (CHECKOUT / mutant.file).read_text().count(mutant.old)
         if times != 1:
-            wrong.append(f"{mutant.name}: the old text must stand once in {mutant.file}, it does {times} times")
+            faults.append(f"{mutant.name}: the old text must stand once in {mutant.file}, it does {times} times")
         if mutant.new == mutant.old:
-            wrong.append(f"{mutant.name}: the new text is the old one")
-        wrong += [f"{mutant.name}: there is no {test}" for test in mutant.tests if not exists(test)]
-    return wrong
+            faults.append(f"{mutant.name}: the new text is the old one")
+        faults += [f"{mutant.name}: there is no {test}" for test in mutant.tests if not is_test(test)]
+    return faults
 
 
-def exists(test):
-    """Whether a file of tests, or a test in one, FILE::NAME, is there."""
+def is_test(test):
+    """Whether a file of tests, or a test in one (FILE::NAME), exists."""
     file, _, name = test.partition("::")
-    return (ROOT / file).is_file() and f"def {name}" in (ROOT / file).read_text()
+    return (CHECKOUT / file).is_file() and f"def {name}" in (CHECKOUT / file).read_text()

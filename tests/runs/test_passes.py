@@ -11,8 +11,9 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from cavity.runs import passes
 from cavity.runs.executors import Threads
@@ -66,7 +67,7 @@ def sources_of(arrays, kind, folder, n_files=1):
     return found
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     n_rows=st.integers(1, 20 * BLOCK),
     grain=st.integers(1, 20),

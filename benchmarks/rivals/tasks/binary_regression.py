@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from scipy.special import expit, ndtr
-from tasks.judged import log_probability, mean_log_probability, sides
+from tasks.scores import log_probability, mean_log_probability, sides
 
 CASES = {"logit": "Logistic regression, N = 1e5, D = 20", "probit": "Probit regression, N = 1e5, D = 20"}
 COLUMNS = ("held-out log probability", "error of means", "error of sds")
@@ -49,18 +49,18 @@ def near(data, mean):
     return np.linalg.inv(np.eye(len(mean)) + (data.X * weight[:, None]).T @ data.X)
 
 
-def reached(data, mean, sd=None, p=None):
+def score_fit(data, mean, sd=None, p=None):
     """Return what the columns of the table are; p from the means alone, if a library has no more."""
     mean = np.ravel(mean)
     mode, covariance = mode_of(data)
     true_mean, true_sd = exact(data, mode, covariance)
     if p is None:
         p = (expit if data.link == "logit" else ndtr)(data.Z @ mean)
-    found = {
+    scores = {
         "held-out log probability": mean_log_probability(data.z, p),
         "error of means": float(np.max(np.abs(mean - true_mean) / true_sd)),
     }
-    return found if sd is None else {**found, "error of sds": float(np.max(np.abs(np.ravel(sd) / true_sd - 1.0)))}
+    return scores if sd is None else {**scores, "error of sds": float(np.max(np.abs(np.ravel(sd) / true_sd - 1.0)))}
 
 
 def mode_of(data):
@@ -80,8 +80,8 @@ def cavity(data, threads):
 
     likelihood = cavity.likelihoods.Logit() if data.link == "logit" else cavity.likelihoods.Probit()
     model = cavity.GLM(likelihood, prior_variance=1.0)
-    return lambda: model.fit(data.X, data.y, n_threads=threads), lambda found: reached(
-        data, found.mean, found.sd, found.predict_proba(data.Z)[:, 1]
+    return lambda: model.fit(data.X, data.y, n_threads=threads), lambda fitted: score_fit(
+        data, fitted.mean, fitted.sd, fitted.predict_proba(data.Z)[:, 1]
     )
 
 
@@ -92,7 +92,7 @@ def scikit_learn(data, threads):
     if data.link == "probit":
         raise NotImplementedError("has no probit regression")
     model = LogisticRegression(C=1.0, fit_intercept=False, solver="newton-cholesky", tol=1e-6)
-    return lambda: model.fit(data.X, data.y), lambda found: reached(data, found.coef_)
+    return lambda: model.fit(data.X, data.y), lambda fitted: score_fit(data, fitted.coef_)
 
 
 def statsmodels(data, threads):
@@ -100,7 +100,7 @@ def statsmodels(data, threads):
     from statsmodels.discrete.discrete_model import Logit, Probit
 
     kind = Logit if data.link == "logit" else Probit
-    return lambda: kind(data.y, data.X).fit(disp=False), lambda found: reached(data, found.params, found.bse)
+    return lambda: kind(data.y, data.X).fit(disp=False), lambda fitted: score_fit(data, fitted.params, fitted.bse)
 
 
 def numpyro(data, threads):
@@ -125,11 +125,11 @@ def numpyro(data, threads):
     def fit():
         guide = AutoMultivariateNormal(model)
         svi = SVI(model, guide, numpyro.optim.Adam(0.01), Trace_ELBO())
-        found = svi.run(jax.random.PRNGKey(0), SVI_STEPS if len(y) > 1000 else 20, progress_bar=False)
-        normal = guide.get_posterior(found.params)
+        fitted = svi.run(jax.random.PRNGKey(0), SVI_STEPS if len(y) > 1000 else 20, progress_bar=False)
+        normal = guide.get_posterior(fitted.params)
         return np.asarray(normal.mean), np.sqrt(np.diagonal(np.asarray(normal.covariance_matrix)))
 
-    return fit, lambda found: reached(data, *found)
+    return fit, lambda fitted: score_fit(data, *fitted)
 
 
 LIBRARIES = {"cavity": cavity, "scikit-learn": scikit_learn, "statsmodels": statsmodels, "NumPyro": numpyro}

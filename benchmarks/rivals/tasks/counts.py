@@ -27,18 +27,18 @@ def data(case, small):
     return SimpleNamespace(X=X[:n], y=y[:n], Z=X[n:], z=y[n:], w=w, case=case)
 
 
-def reached(data, mean, dispersion=None):
+def score_fit(data, mean, dispersion=None):
     """Return what the columns of the table are; the error is that against the truth, root mean square."""
     mean = np.ravel(mean)
     rate = np.exp(data.Z @ mean)
     weight = np.exp(data.X @ data.w)
     weight = weight / (1.0 + DISPERSION * weight) if data.case == "negative" else weight
     sd = np.sqrt(np.diag(np.linalg.inv((data.X * weight[:, None]).T @ data.X)))
-    found = {"error of weights": float(np.sqrt(np.mean(((mean - data.w) / sd) ** 2)))}
+    scores = {"error of weights": float(np.sqrt(np.mean(((mean - data.w) / sd) ** 2)))}
     if dispersion is None:
-        return {**found, "held-out log probability": float(np.mean(poisson.logpmf(data.z, rate)))}
+        return {**scores, "held-out log probability": float(np.mean(poisson.logpmf(data.z, rate)))}
     logs = nbinom.logpmf(data.z, 1.0 / dispersion, 1.0 / (1.0 + dispersion * rate))
-    return {**found, "held-out log probability": float(np.mean(logs)), "dispersion": float(dispersion)}
+    return {**scores, "held-out log probability": float(np.mean(logs)), "dispersion": float(dispersion)}
 
 
 def cavity(data, threads):
@@ -49,8 +49,8 @@ def cavity(data, threads):
     likelihood = cavity.likelihoods.NegativeBinomial() if negative else cavity.likelihoods.Poisson()
     model = cavity.GLM(likelihood, prior_variance=100.0)
 
-    def judge(found):
-        return reached(data, found.mean, 1.0 / found.model.likelihood.dispersion if negative else None)
+    def judge(fitted):
+        return score_fit(data, fitted.mean, 1.0 / fitted.model.likelihood.dispersion if negative else None)
 
     return lambda: model.fit(data.X, data.y, n_threads=threads), judge
 
@@ -62,9 +62,9 @@ def statsmodels(data, threads):
     from statsmodels.genmod.generalized_linear_model import GLM
 
     if data.case == "poisson":
-        return lambda: GLM(data.y, data.X, Poisson()).fit(), lambda found: reached(data, found.params)
-    return lambda: NegativeBinomial(data.y, data.X).fit(disp=False, maxiter=200), lambda found: reached(
-        data, found.params[:-1], found.params[-1]
+        return lambda: GLM(data.y, data.X, Poisson()).fit(), lambda fitted: score_fit(data, fitted.params)
+    return lambda: NegativeBinomial(data.y, data.X).fit(disp=False, maxiter=200), lambda fitted: score_fit(
+        data, fitted.params[:-1], fitted.params[-1]
     )
 
 
@@ -75,7 +75,7 @@ def scikit_learn(data, threads):
     if data.case == "negative":
         raise NotImplementedError("has no negative binomial regression")
     model = PoissonRegressor(alpha=0.0, fit_intercept=False, solver="newton-cholesky")
-    return lambda: model.fit(data.X, data.y), lambda found: reached(data, found.coef_)
+    return lambda: model.fit(data.X, data.y), lambda fitted: score_fit(data, fitted.coef_)
 
 
 LIBRARIES = {"cavity": cavity, "scikit-learn": scikit_learn, "statsmodels": statsmodels}

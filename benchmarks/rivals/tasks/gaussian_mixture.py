@@ -28,8 +28,8 @@ def data(case, small):
     return SimpleNamespace(X=X[:n], Z=X[n:], k=k, truth=float(np.mean(logsumexp(parts, axis=0) - np.log(k))))
 
 
-def reached(data, log_density):
-    """Return what the columns of the table are."""
+def score_fit(data, log_density):
+    """Return the scores in the columns of the table."""
     mean = float(np.mean(log_density))
     return {"held-out log density": mean, "below the truth": data.truth - mean}
 
@@ -39,7 +39,7 @@ def cavity(data, threads):
     import cavity
 
     model = cavity.GaussianMixture(data.k)
-    return lambda: model.fit(data.X, n_threads=threads), lambda found: reached(data, found.log_density(data.Z))
+    return lambda: model.fit(data.X, n_threads=threads), lambda fitted: score_fit(data, fitted.log_density(data.Z))
 
 
 def scikit_learn(data, threads):
@@ -53,7 +53,7 @@ def scikit_learn(data, threads):
         )
         return model.fit(data.X)
 
-    return fit, lambda found: reached(data, found.score_samples(data.Z))
+    return fit, lambda fitted: score_fit(data, fitted.score_samples(data.Z))
 
 
 def bayespy(data, threads):
@@ -82,7 +82,7 @@ def bayespy(data, threads):
             spread = mm[k] - np.outer(m[k], m[k])
             scale = np.linalg.inv(P[k]) * freedom[k] / (freedom[k] - DIM + 1.0) + spread
             logs.append(np.log(share[k]) + multivariate_t.logpdf(data.Z, m[k], scale, freedom[k] - DIM + 1.0))
-        return reached(data, logsumexp(logs, axis=0))
+        return score_fit(data, logsumexp(logs, axis=0))
 
     return fit, judge
 

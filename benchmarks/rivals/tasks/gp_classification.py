@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from scipy.special import ndtr
-from tasks.judged import mean_log_probability
+from tasks.scores import mean_log_probability
 
 CASES = {"1000": "GP classification, N = 1000, D = 2"}
 COLUMNS = ("log evidence", "held-out log probability")
@@ -24,8 +24,8 @@ def data(case, small):
     return SimpleNamespace(X=X[:n], y=y[:n], Z=X[n:], z=y[n:])
 
 
-def reached(data, evidence, p):
-    """Return what the columns of the table are."""
+def score_fit(data, evidence, p):
+    """Return the scores in the columns of the table."""
     return {"log evidence": float(evidence), "held-out log probability": mean_log_probability(data.z, p)}
 
 
@@ -34,8 +34,8 @@ def cavity(data, threads):
     import cavity
 
     model = cavity.GaussianProcess(cavity.covariances.RBF(), "probit")
-    return lambda: model.fit(data.X, data.y, n_threads=threads), lambda found: reached(
-        data, found.log_evidence, found.predict_proba(data.Z)[:, 1]
+    return lambda: model.fit(data.X, data.y, n_threads=threads), lambda fitted: score_fit(
+        data, fitted.log_evidence, fitted.predict_proba(data.Z)[:, 1]
     )
 
 
@@ -44,8 +44,8 @@ def scikit_learn(data, threads):
     from sklearn.gaussian_process import GaussianProcessClassifier
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-    return lambda: GaussianProcessClassifier(ConstantKernel() * RBF()).fit(data.X, data.y), lambda found: reached(
-        data, found.log_marginal_likelihood_value_, found.predict_proba(data.Z)[:, 1]
+    return lambda: GaussianProcessClassifier(ConstantKernel() * RBF()).fit(data.X, data.y), lambda fitted: score_fit(
+        data, fitted.log_marginal_likelihood_value_, fitted.predict_proba(data.Z)[:, 1]
     )
 
 
@@ -58,7 +58,7 @@ def gpy(data, threads):
         model.optimize()
         return model
 
-    return fit, lambda found: reached(data, found.log_likelihood(), found.predict(data.Z)[0])
+    return fit, lambda fitted: score_fit(data, fitted.log_likelihood(), fitted.predict(data.Z)[0])
 
 
 def gpflow(data, threads):
@@ -83,7 +83,7 @@ def gpflow(data, threads):
             step()
         return model
 
-    return fit, lambda found: reached(data, found.elbo().numpy(), found.predict_y(data.Z)[0].numpy())
+    return fit, lambda fitted: score_fit(data, fitted.elbo().numpy(), fitted.predict_y(data.Z)[0].numpy())
 
 
 def gpytorch(data, threads):
@@ -115,10 +115,10 @@ def gpytorch(data, threads):
             optimizer.step()
         return model, likelihood, -loss.item() * len(y)
 
-    def judge(found):
-        model, likelihood, bound = found
+    def judge(fitted):
+        model, likelihood, bound = fitted
         with torch.no_grad():
-            return reached(data, bound, likelihood(model.eval()(Z)).mean.numpy())
+            return score_fit(data, bound, likelihood(model.eval()(Z)).mean.numpy())
 
     return fit, judge
 

@@ -7,7 +7,7 @@ steps of Adam with rate 0.1.
 from types import SimpleNamespace
 
 import numpy as np
-from tasks.judged import mean_log_density
+from tasks.scores import mean_log_density
 
 CASES = {"500": "GP regression, N = 500, D = 4", "2000": "GP regression, N = 2000, D = 4"}
 COLUMNS = ("log evidence", "held-out log density")
@@ -23,8 +23,8 @@ def data(case, small):
     return SimpleNamespace(X=X[:n], y=y[:n], Z=X[n:], z=y[n:])
 
 
-def reached(evidence, z, mean, variance):
-    """Return what the columns of the table are."""
+def score_fit(evidence, z, mean, variance):
+    """Return the scores in the columns of the table."""
     return {"log evidence": float(evidence), "held-out log density": mean_log_density(z, mean, variance)}
 
 
@@ -33,8 +33,8 @@ def cavity(data, threads):
     import cavity
 
     model = cavity.GaussianProcess("rbf", "gaussian", mean=0.0)
-    return lambda: model.fit(data.X, data.y, n_threads=threads), lambda found: reached(
-        found.log_evidence, data.z, *found.predict(data.Z, noise=True)
+    return lambda: model.fit(data.X, data.y, n_threads=threads), lambda fitted: score_fit(
+        fitted.log_evidence, data.z, *fitted.predict(data.Z, noise=True)
     )
 
 
@@ -47,9 +47,9 @@ def scikit_learn(data, threads):
         kernel = ConstantKernel() * RBF(np.ones(4)) + WhiteKernel()
         return GaussianProcessRegressor(kernel).fit(data.X, data.y)
 
-    def judge(found):
-        mean, sd = found.predict(data.Z, return_std=True)
-        return reached(found.log_marginal_likelihood_value_, data.z, mean, sd**2)
+    def judge(fitted):
+        mean, sd = fitted.predict(data.Z, return_std=True)
+        return score_fit(fitted.log_marginal_likelihood_value_, data.z, mean, sd**2)
 
     return fit, judge
 
@@ -63,7 +63,7 @@ def gpy(data, threads):
         model.optimize()
         return model
 
-    return fit, lambda found: reached(found.log_likelihood(), data.z, *found.predict(data.Z))
+    return fit, lambda fitted: score_fit(fitted.log_likelihood(), data.z, *fitted.predict(data.Z))
 
 
 def gpflow(data, threads):
@@ -76,9 +76,9 @@ def gpflow(data, threads):
         gpflow.optimizers.Scipy().minimize(model.training_loss, model.trainable_variables)
         return model
 
-    def judge(found):
-        mean, variance = found.predict_y(data.Z)
-        return reached(found.log_marginal_likelihood().numpy(), data.z, mean.numpy(), variance.numpy())
+    def judge(fitted):
+        mean, variance = fitted.predict_y(data.Z)
+        return score_fit(fitted.log_marginal_likelihood().numpy(), data.z, mean.numpy(), variance.numpy())
 
     return fit, judge
 
@@ -113,11 +113,11 @@ def gpytorch(data, threads):
                 optimizer.step()
         return model, likelihood, -loss.item() * len(y)
 
-    def judge(found):
-        model, likelihood, evidence = found
+    def judge(fitted):
+        model, likelihood, evidence = fitted
         with torch.no_grad(), gpytorch.settings.max_cholesky_size(10**4):
             predicted = likelihood.eval()(model.eval()(Z))
-            return reached(evidence, data.z, predicted.mean.numpy(), predicted.variance.numpy())
+            return score_fit(evidence, data.z, predicted.mean.numpy(), predicted.variance.numpy())
 
     return fit, judge
 

@@ -33,8 +33,8 @@ def data(case, small):
     return SimpleNamespace(X=np.column_stack([np.ones(len(x)), x]), y=y, first=first, second=second)
 
 
-def reached(evidence, variances, slope, sd):
-    """Return what the columns of the table are."""
+def score_fit(evidence, variances, slope, sd):
+    """Return the scores in the columns of the table."""
     return {name: float(value) for name, value in zip(COLUMNS, (evidence, *variances, slope, sd), strict=True)}
 
 
@@ -47,9 +47,9 @@ def cavity(data, threads):
     def fit():
         return model.fit(data.X, data.y, groups={"first": data.first, "second": data.second}, n_threads=threads)
 
-    def judge(found):
-        variances = [np.ravel(found.model.effect_covariances[name])[0] for name in ("first", "second")]
-        return reached(found.log_evidence, variances, found.mean[1], np.sqrt(found.variance[1]))
+    def judge(fitted):
+        variances = [np.ravel(fitted.model.effect_covariances[name])[0] for name in ("first", "second")]
+        return score_fit(fitted.log_evidence, variances, fitted.mean[1], np.sqrt(fitted.variance[1]))
 
     return fit, judge
 
@@ -64,10 +64,10 @@ def gpboost(data, threads):
         model.fit(data.y, X=data.X)
         return model
 
-    def judge(found):
-        slope, sd = found.get_coef(std_err=True, format_pandas=False)[:, 1]
-        variances = np.ravel(found.get_cov_pars(format_pandas=False))[:2]
-        return reached(-found.get_current_neg_log_likelihood(), variances, slope, sd)
+    def judge(fitted):
+        slope, sd = fitted.get_coef(std_err=True, format_pandas=False)[:, 1]
+        variances = np.ravel(fitted.get_cov_pars(format_pandas=False))[:2]
+        return score_fit(-fitted.get_current_neg_log_likelihood(), variances, slope, sd)
 
     return fit, judge
 
@@ -84,8 +84,8 @@ def statsmodels(data, threads):
         model = BinomialBayesMixedGLM(data.y, data.X, hstack(columns, "csr"), kinds, vcp_p=1.0, fe_p=10.0)
         return model.fit_vb(fit_method="L-BFGS-B")
 
-    def judge(found):
-        return reached(np.nan, np.exp(2.0 * found.vcp_mean), found.fe_mean[1], found.fe_sd[1])
+    def judge(fitted):
+        return score_fit(np.nan, np.exp(2.0 * fitted.vcp_mean), fitted.fe_mean[1], fitted.fe_sd[1])
 
     return fit, judge
 

@@ -25,14 +25,14 @@ def data(case, small):
     return SimpleNamespace(X=X[:n], y=y[:n], Z=X[n:], z=y[n:], w=w)
 
 
-def reached(data, mean, scale=None):
-    """Return what the columns of the table are."""
+def score_fit(data, mean, scale=None):
+    """Return the scores in the columns of the table."""
     mean = np.ravel(mean)
     sd = NOISE * np.sqrt(np.diag(np.linalg.inv(data.X.T @ data.X)))
-    found = {"error of weights": float(np.sqrt(np.mean(((mean - data.w) / sd) ** 2)))}
+    scores = {"error of weights": float(np.sqrt(np.mean(((mean - data.w) / sd) ** 2)))}
     if scale is None:
-        return found
-    return {**found, "held-out log density": float(np.mean(t.logpdf(data.z, 4.0, data.Z @ mean, scale)))}
+        return scores
+    return {**scores, "held-out log density": float(np.mean(t.logpdf(data.z, 4.0, data.Z @ mean, scale)))}
 
 
 def cavity(data, threads):
@@ -41,8 +41,8 @@ def cavity(data, threads):
 
     model = cavity.GLM(cavity.likelihoods.StudentT(4.0, None), prior_variance=10.0)
 
-    def judge(found):
-        return reached(data, found.mean, found.model.likelihood.scale)
+    def judge(fitted):
+        return score_fit(data, fitted.mean, fitted.model.likelihood.scale)
 
     return lambda: model.fit(data.X, data.y, n_threads=threads), judge
 
@@ -51,7 +51,7 @@ def statsmodels(data, threads):
     """RLM with HuberT, the default."""
     from statsmodels.robust.robust_linear_model import RLM
 
-    return lambda: RLM(data.y, data.X).fit(), lambda found: reached(data, found.params)
+    return lambda: RLM(data.y, data.X).fit(), lambda fitted: score_fit(data, fitted.params)
 
 
 def scikit_learn(data, threads):
@@ -59,7 +59,7 @@ def scikit_learn(data, threads):
     from sklearn.linear_model import HuberRegressor
 
     model = HuberRegressor(fit_intercept=False, max_iter=1000, alpha=0.0)
-    return lambda: model.fit(data.X, data.y), lambda found: reached(data, found.coef_)
+    return lambda: model.fit(data.X, data.y), lambda fitted: score_fit(data, fitted.coef_)
 
 
 def numpyro(data, threads):
@@ -81,11 +81,11 @@ def numpyro(data, threads):
     def fit():
         guide = AutoMultivariateNormal(model)
         svi = SVI(model, guide, numpyro.optim.Adam(0.01), Trace_ELBO())
-        found = svi.run(jax.random.PRNGKey(0), SVI_STEPS if len(y) > 1000 else 50, progress_bar=False)
-        return guide.median(found.params)
+        fitted = svi.run(jax.random.PRNGKey(0), SVI_STEPS if len(y) > 1000 else 50, progress_bar=False)
+        return guide.median(fitted.params)
 
-    def judge(found):
-        return reached(data, np.asarray(found["w"]), float(found["scale"]))
+    def judge(fitted):
+        return score_fit(data, np.asarray(fitted["w"]), float(fitted["scale"]))
 
     return fit, judge
 

@@ -7,7 +7,7 @@ them with the hyperparameters. All four maximise Titsias' bound, which stands fo
 from types import SimpleNamespace
 
 import numpy as np
-from tasks.gp_regression import reached
+from tasks.gp_regression import score_fit
 
 CASES = {"50000": "Sparse GP regression, N = 50,000, D = 4, M = 100"}
 COLUMNS = ("log evidence", "held-out log density")
@@ -28,8 +28,8 @@ def cavity(data, threads):
     import cavity
 
     model = cavity.StreamingGP("rbf", "gaussian", n_inducing=len(data.inducing))
-    return lambda: model.fit(data.X, data.y, n_threads=threads), lambda found: reached(
-        found.log_bound, data.z, *found.predict(data.Z, noise=True)
+    return lambda: model.fit(data.X, data.y, n_threads=threads), lambda fitted: score_fit(
+        fitted.log_bound, data.z, *fitted.predict(data.Z, noise=True)
     )
 
 
@@ -43,7 +43,7 @@ def gpy(data, threads):
         model.optimize(max_iters=MOST_ITERATIONS)
         return model
 
-    return fit, lambda found: reached(found.log_likelihood(), data.z, *found.predict(data.Z))
+    return fit, lambda fitted: score_fit(fitted.log_likelihood(), data.z, *fitted.predict(data.Z))
 
 
 def gpflow(data, threads):
@@ -57,9 +57,9 @@ def gpflow(data, threads):
         gpflow.optimizers.Scipy().minimize(model.training_loss, model.trainable_variables, options=options)
         return model
 
-    def judge(found):
-        mean, variance = found.predict_y(data.Z)
-        return reached(found.elbo().numpy(), data.z, mean.numpy(), variance.numpy())
+    def judge(fitted):
+        mean, variance = fitted.predict_y(data.Z)
+        return score_fit(fitted.elbo().numpy(), data.z, mean.numpy(), variance.numpy())
 
     return fit, judge
 
@@ -95,11 +95,11 @@ def gpytorch(data, threads):
             optimizer.step()
         return model, likelihood, -loss.item() * len(y)
 
-    def judge(found):
-        model, likelihood, evidence = found
+    def judge(fitted):
+        model, likelihood, evidence = fitted
         with torch.no_grad():
             predicted = likelihood.eval()(model.eval()(Z))
-            return reached(evidence, data.z, predicted.mean.numpy(), predicted.variance.numpy())
+            return score_fit(evidence, data.z, predicted.mean.numpy(), predicted.variance.numpy())
 
     return fit, judge
 

@@ -7,7 +7,7 @@ as it is made for. The linear regressions are Bayesian and know the noise; SGDRe
 from types import SimpleNamespace
 
 import numpy as np
-from tasks.judged import mean_log_density, mean_log_probability, sides
+from tasks.scores import mean_log_density, mean_log_probability, sides
 
 CASES = {
     "logistic": "Online logistic regression, a stream of 1e5 rows, D = 20",
@@ -28,13 +28,13 @@ def data(case, small):
     )
 
 
-def reached(data, found):
+def score_fit(data, fitted):
     """Return what the column of the table is: of all rows but the first batch."""
     y = data.y[data.size :]
     if data.case == "logistic":
-        p = np.clip(np.concatenate(found), 1e-15, 1.0 - 1e-15)
+        p = np.clip(np.concatenate(fitted), 1e-15, 1.0 - 1e-15)
         return {COLUMNS[0]: mean_log_probability(y, p)}
-    mean, variance = np.concatenate(found, axis=1)
+    mean, variance = np.concatenate(fitted, axis=1)
     return {COLUMNS[0]: mean_log_density(y, mean, variance)}
 
 
@@ -48,14 +48,14 @@ def cavity(data, threads):
 
     def fit():
         posterior = model.fit(data.X[: data.size], data.y[: data.size], method="adf")
-        found = []
+        fitted = []
         for start in data.batches[1:]:
             X, y = data.X[start : start + data.size], data.y[start : start + data.size]
-            found.append(posterior.predict_proba(X)[:, 1] if logistic else posterior.predict(X, noise=True))
+            fitted.append(posterior.predict_proba(X)[:, 1] if logistic else posterior.predict(X, noise=True))
             posterior = posterior.update(X, y)
-        return found
+        return fitted
 
-    return fit, lambda found: reached(data, found)
+    return fit, lambda fitted: score_fit(data, fitted)
 
 
 def scikit_learn(data, threads):
@@ -68,14 +68,14 @@ def scikit_learn(data, threads):
     def fit():
         model = SGDClassifier(loss="log_loss", fit_intercept=False, random_state=0)
         model.partial_fit(data.X[: data.size], data.y[: data.size], classes=[0, 1])
-        found = []
+        fitted = []
         for start in data.batches[1:]:
             X = data.X[start : start + data.size]
-            found.append(model.predict_proba(X)[:, 1])
+            fitted.append(model.predict_proba(X)[:, 1])
             model.partial_fit(X, data.y[start : start + data.size])
-        return found
+        return fitted
 
-    return fit, lambda found: reached(data, found)
+    return fit, lambda fitted: score_fit(data, fitted)
 
 
 def river(data, threads):
@@ -86,23 +86,23 @@ def river(data, threads):
     if data.case == "linear":
 
         def fit():
-            model, found = BayesianLinearRegression(alpha=1.0, beta=1.0 / NOISE**2), []
+            model, fitted = BayesianLinearRegression(alpha=1.0, beta=1.0 / NOISE**2), []
             for x, y in zip(rows, data.y.tolist(), strict=True):
                 normal = model.predict_one(x, with_dist=True)
-                found.append((normal.mu, normal.sigma**2))
+                fitted.append((normal.mu, normal.sigma**2))
                 model.learn_one(x, y)
-            return [np.array(found[data.size :]).T]
+            return [np.array(fitted[data.size :]).T]
 
-        return fit, lambda found: reached(data, found)
+        return fit, lambda fitted: score_fit(data, fitted)
 
     def fit():
-        model, found = LogisticRegression(intercept_lr=0.0), []
+        model, fitted = LogisticRegression(intercept_lr=0.0), []
         for x, y in zip(rows, data.y.astype(bool).tolist(), strict=True):
-            found.append(model.predict_proba_one(x)[True])
+            fitted.append(model.predict_proba_one(x)[True])
             model.learn_one(x, y)
-        return [np.array(found[data.size :])]
+        return [np.array(fitted[data.size :])]
 
-    return fit, lambda found: reached(data, found)
+    return fit, lambda fitted: score_fit(data, fitted)
 
 
 LIBRARIES = {"cavity": cavity, "scikit-learn": scikit_learn, "river": river}

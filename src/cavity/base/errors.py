@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-OVERFLOWED, DIVIDED_BY_POINT_MASS = 1, 2  # cython_core/shared/types.pxd
+OVERFLOWED, DIVIDED_BY_POINT_MASS = 1, 2  # cython_core/shared/status_codes.pxd
 
 
 PUBLIC = "cavity.errors"  # where users import these from, and what tracebacks call them

@@ -56,6 +56,7 @@ def test_adf_equals_its_naive_twin(d):
     assert posterior.log_evidence == pytest.approx(evidence, rel=1e-12)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
 @pytest.mark.parametrize("d", [1, 2, 9, 130])
 @pytest.mark.parametrize("damping", [1.0, 0.6])

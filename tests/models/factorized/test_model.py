@@ -5,11 +5,12 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import factorized as reference
 from scipy import stats
 from support.events import writing
+from support.examples import examples
 
 import cavity
 from cavity import ConvergenceWarning, FactorizedGaussian, NotPositiveDefiniteError, _core
@@ -324,7 +325,7 @@ def test_single_coordinates_as_blocks_are_no_blocks():
     np.testing.assert_allclose(plain.variance, blocks.variance, rtol=1e-15)
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.integers(-300, 300), min_size=4, max_size=4), st.booleans())
 def test_units_of_powers_of_two_change_no_bit(exponents, blocked):
     """z -> a z with a different a for every coordinate: entries of the precision from 2^-600 to 2^600."""

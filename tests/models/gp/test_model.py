@@ -6,12 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import gaussian_process as reference
 from scipy.stats import norm
 from support import GOLDEN
 from support.events import writing
+from support.examples import examples
 from support.gaussian_processes import COVARIANCES, NAMES, Cauchy, covariance, factors, known, problem
 
 import cavity
@@ -258,7 +259,7 @@ def test_power_ep_and_fractional_weights_by_the_book(name, schedule):
 
 
 @given(st.permutations(range(12)), st.sampled_from(["Probit", "Poisson", "StudentT"]))
-@settings(max_examples=6)
+@examples(6)
 def test_the_order_of_rows_does_not_matter(order, name):
     likelihood, X, y = problem(name)
     mean, S, evidence, log_z, *_ = known(name)
@@ -270,7 +271,7 @@ def test_the_order_of_rows_does_not_matter(order, name):
 
 
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0.1, 5))
-@settings(max_examples=6)
+@examples(6)
 def test_shift_and_scale_of_the_inputs_do_not_matter(a, b, scale):
     likelihood, X, y = problem("Logit")
     moved = fit(likelihood, scale * (X + [a, b]), y, covariances.RBF(1.5, lengthscale=scale * np.array([0.7, 1.8])))

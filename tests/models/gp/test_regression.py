@@ -5,10 +5,11 @@ import pickle
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import gaussian_process as reference
 from scipy.stats import multivariate_normal, norm
+from support.examples import examples
 from support.gaussian_processes import COVARIANCES, covariance, problem
 
 import cavity
@@ -228,7 +229,7 @@ def test_offsets_shift_the_observations():
 
 
 @given(st.permutations(range(20)), st.floats(-5, 5), st.floats(0.01, 100))
-@settings(max_examples=10)
+@examples(10)
 def test_order_shift_and_scale(order, shift, scale):
     """y -> scale y + shift with the prior scaled and shifted alike: the evidence changes by the Jacobian."""
     X, y = data()
@@ -240,7 +241,7 @@ def test_order_shift_and_scale(order, shift, scale):
 
 
 @given(st.integers(1, 19), st.integers(0, 3), st.sampled_from(["RBF", "Matern32", "sum"]))
-@settings(max_examples=15)
+@examples(15)
 def test_update_is_refitting_with_all_rows(first, seed, kernel):
     X, y = data(20, seed)
     whole, parts = fit(X, y, kernel), fit(X[:first], y[:first], kernel)
@@ -344,6 +345,7 @@ def test_huge_observations_end_in_numbers_or_a_sentence():
         fit(X, 1e200 * y)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-10])
 def test_predictions_keep_their_digits_where_the_noise_is_small(noise):
     X, new = np.linspace(0, 6, 25)[:, None], np.linspace(0.1, 5.9, 9)[:, None]

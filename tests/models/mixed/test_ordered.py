@@ -3,9 +3,10 @@
 import numpy as np
 import pandas
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
+from support.examples import examples
 
 import cavity
 from cavity.errors import SettingsWarning
@@ -61,7 +62,7 @@ def test_the_model_of_a_posterior_reproduces_the_fit_from_the_same_rows(name, tm
 
 
 @pytest.mark.filterwarnings("ignore:the log evidence has no maximum")
-@settings(max_examples=5, deadline=None)
+@examples(5)
 @given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3))
 def test_predictions_do_not_depend_on_where_columns_begin(first, second):
     moved = X + [first, second]

@@ -90,6 +90,7 @@ def test_golden_numbers_of_cbpp():
     assert truth == pytest.approx(known["truth"][0], abs=4 * np.hypot(error, known["truth"][1]))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["reml", "ml"])
 def test_golden_numbers_of_sleepstudy(kind):
     """Value and slope of the likelihood where the closed form has its optimum."""

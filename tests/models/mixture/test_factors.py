@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
+from support.examples import examples
 
 import cavity
 from cavity.distributions import Dirichlet, Gamma, NormalWishart, Wishart
@@ -58,7 +59,7 @@ def log_normaliser(factors, kind):
 
 
 @every
-@settings(max_examples=25)
+@examples(25)
 @given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 3), dim=st.integers(1, 4))
 def test_statistics_are_the_gradient_of_the_log_normaliser(kind, seed, k, dim):
     """Natural parameters and statistics belong together: a small step along any direction says so."""
@@ -73,7 +74,7 @@ def test_statistics_are_the_gradient_of_the_log_normaliser(kind, seed, k, dim):
 
 
 @every
-@settings(max_examples=25)
+@examples(25)
 @given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 3), dim=st.integers(1, 4))
 def test_divergence_is_that_of_exponential_families(kind, seed, k, dim):
     """KL = <natural difference, statistics> - difference of log normalisers, and that of the known distributions."""
@@ -202,7 +203,7 @@ def test_weights(k):
 
 
 @every
-@settings(max_examples=20)
+@examples(20)
 @given(seed=st.integers(0, 2**32 - 1), strength=st.sampled_from([1e-12, 1e-3, 1.0, 1e8, 1e25]))
 def test_renewed_is_the_optimum_and_conjugate(kind, seed, strength):
     """Statistics about any point lead to one factor: prior natural parameters plus sums of rows."""

@@ -4,11 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import gaussian_mixture as ref
 from scipy import special
 from support.events import writing
+from support.examples import examples
 from support.mixtures import (
     COVARIANCES,
     WEIGHTS,
@@ -105,6 +106,7 @@ def test_default_priors_of_weighted_rows_and_rows_with_gaps():
     np.testing.assert_allclose(model.mean_prior, np.nanmean(gaps, axis=0), rtol=1e-13)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_elbo_is_below_the_exact_evidence_and_meets_it_for_one_component(covariance, weights):
     X = data_for(covariance, 3, 5)
@@ -150,7 +152,7 @@ def test_elbos_compare_across_components_covariances_and_units():
         np.testing.assert_allclose(hours, np.array(elbos) + X.size * np.log(64.0), rtol=1e-12)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     covariance=st.sampled_from(COVARIANCES),
@@ -282,6 +284,7 @@ def test_rotation_changes_nothing(covariance):
     np.testing.assert_allclose(other.responsibilities(X @ turn), post.responsibilities(X), atol=1e-6)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_weights_are_repetitions(covariance, weights):
     X = data_for(covariance, 10, 80)
@@ -309,6 +312,7 @@ def test_rows_of_weight_zero_have_no_influence():
     np.testing.assert_allclose(one.mean, other.mean, rtol=1e-4)
 
 
+@pytest.mark.sample(2)
 @every_covariance
 def test_acceleration_saves_passes_and_ends_at_the_same_optimum(covariance):
     X = draws(12, 1500, [[-1.2, 0.0], [1.2, 0.3]])

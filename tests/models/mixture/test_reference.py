@@ -55,6 +55,7 @@ def converged(X, w, prior, r, tol=1e-11, most=2000):
     return q, r, elbos
 
 
+@pytest.mark.sample(3)
 @every_kind
 @pytest.mark.parametrize("seeds", [(0,), pytest.param((1, 2), marks=pytest.mark.long)])
 def test_elbo_is_below_the_exact_evidence(covariance, weights, seeds):
@@ -79,6 +80,7 @@ def test_elbo_is_the_exact_evidence_of_one_component(covariance, weights):
         assert ref.elbo(X, np.ones(7), prior, q, r) == pytest.approx(exact, rel=1e-12)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_elbo_is_the_expectation_under_samples_of_q(covariance, weights):
     rng = np.random.default_rng(2)
@@ -151,6 +153,7 @@ def draw_precision(rng, prior, q):
     return shaped[prior["covariance"]](), total
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_a_step_never_lowers_the_elbo_and_each_half_is_the_best(covariance, weights):
     rng = np.random.default_rng(3)
@@ -253,6 +256,7 @@ def test_missing_entries_are_integrated_out(covariance):
     assert ref.log_evidence(holed, prior, 2) == pytest.approx(np.log(total), abs=1e-7)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_predictive_density_is_the_average_over_samples_of_q(covariance, weights):
     rng = np.random.default_rng(8)

@@ -199,6 +199,7 @@ def test_extreme_scales(covariance, scale):
     np.testing.assert_allclose(other.log_density(scale * X) + 2 * np.log(scale), unit.log_density(X), rtol=1e-6)
 
 
+@pytest.mark.sample(5)
 @every_kind
 @pytest.mark.parametrize(
     "prior",

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from reference import mixture_start as ref
+from support.examples import examples
 
 from cavity.models.mixture import start
 
@@ -68,6 +69,7 @@ def test_principal_shares_are_equal_and_in_order():
     np.testing.assert_allclose(shares, heavy.sum() / 4, atol=3.0)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("d", [1, 2, 8])
 @pytest.mark.parametrize("k", [5, 9, 14, 20])
 def test_separated_clusters_are_all_found(k, d):
@@ -78,6 +80,7 @@ def test_separated_clusters_are_all_found(k, d):
         assert max(found["split"], found["random"]) == 1.0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("k", [2, 3])
 @pytest.mark.parametrize("direction", [np.eye(64)[3], np.full(64, 0.125)])
 @pytest.mark.parametrize("seeds", [(0,), pytest.param((1, 2), marks=pytest.mark.long)])
@@ -102,7 +105,7 @@ def test_two_kinds_of_eruptions():
         assert ref.adjusted_rand(every_start(points, None, 2)[method], truth) > 0.97
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     hnp.arrays(float, st.tuples(st.integers(1, 30), st.integers(1, 4)), elements=st.integers(-3, 3)),
     st.integers(1, 40),

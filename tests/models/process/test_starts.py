@@ -220,6 +220,7 @@ def test_units_of_the_columns_do_not_matter(scale):
     assert b.model.covariance.lengthscale == pytest.approx(scale * a.model.covariance.lengthscale, rel=1e-2)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["Gaussian", "Probit", "Logit", "OrderedProbit", "Poisson", "StudentT", "Laplace"])
 def test_learning_never_lowers_the_evidence(name):
     likelihood, X, y = problem(name, n=40)

@@ -4,10 +4,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import regression as ref
 from scipy import integrate, stats
+from support.examples import examples
 
 import cavity
 from cavity import data
@@ -123,7 +124,7 @@ def test_relevance_finds_the_columns_that_count():
     assert shared.noise_precision.mean == pytest.approx(ridge.alpha_, rel=0.02)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 30),
@@ -336,7 +337,7 @@ def test_logistic_elbo_is_below_the_evidence():
     assert probability[0, 1] == pytest.approx(inside, abs=1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 30),

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.streaming_gps import assert_same_bits, problem
 
 import cavity
@@ -66,7 +67,7 @@ def test_a_state_under_changed_settings_says_what_it_may_have_lost():
 
 
 @quiet
-@settings(max_examples=15)
+@examples(15)
 @given(seeds, st.sampled_from([0.0, 0.5, 1.0]), st.booleans(), st.booleans())
 def test_no_fit_at_the_settings_of_now_has_a_larger_bound(seed, alpha, own_noise, merged):
     p = problem(seed, n=30)

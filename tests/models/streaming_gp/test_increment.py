@@ -27,6 +27,7 @@ from cavity.runs.executors import Threads
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("which", "alpha", "variant"),
     [

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import gaussian_process as kernels
 from reference import inducing as reference
+from support.examples import examples
 
 import cavity
 from cavity import covariances, likelihoods
@@ -75,6 +76,7 @@ def hard(kind, n, d, seed):
 # ------------------------------------------------------------------------------------------ truth
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("m", [0, 3])
 def test_equals_the_naive_choice(m, seed):
@@ -130,7 +132,7 @@ def test_fewer_points_than_outliers_take():
 
 
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 8]), st.sampled_from([1e-6, 1e-3, 0.1, 1.0]), st.integers(1, 40))
-@settings(max_examples=40)
+@examples(40)
 def test_ends_at_the_tolerance_or_the_budget(seed, d, tolerance, budget):
     rng = np.random.default_rng(seed)
     X, weight = rng.uniform(-1, 1, (60, d)), rng.gamma(1.0, size=60) * 10.0 ** rng.integers(-2, 4)
@@ -432,7 +434,7 @@ def test_most_batches_exchange_nothing():
     st.sampled_from([1e-12, 1e-8, 1e-3]),
     st.integers(1, 12),
 )
-@settings(max_examples=80)
+@examples(80)
 def test_hard_rows_after_hard_rows(name, kind, other, d, seed, jitter, budget):
     covariance = COVARIANCES[name]
     first, then = hard(kind, 40, d, seed), hard(other, 40, d, seed + 1)
@@ -563,7 +565,7 @@ def test_labels_move_points_too():
     st.sampled_from([0.0, 1e-12, 1e-8, 1e-3]),
     st.integers(0, 5),
 )
-@settings(max_examples=150)
+@examples(150)
 def test_what_is_chosen_has_a_cholesky_triangle(name, kind, d, seed, jitter, kept):
     covariance, X = COVARIANCES[name], hard(kind, 64, d, seed)
     scale = covariance.diagonal(X)
@@ -584,7 +586,7 @@ def test_what_is_chosen_has_a_cholesky_triangle(name, kind, d, seed, jitter, kep
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["rbf", "matern12", "linear", "mixed"]), st.sampled_from([1, 2, 8]))
-@settings(max_examples=30)
+@examples(30)
 def test_more_points_leave_less_of_every_row(seed, name, d):
     covariance, X = COVARIANCES[name], hard("spread", 50, d, seed)
     few, before = greedy(covariance, X, budget=6)

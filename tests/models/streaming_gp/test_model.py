@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import streaming_gp as reference
 from support import GOLDEN
 from support.events import writing
+from support.examples import examples
 from support.gaussian_processes import factors
 from support.streaming_gps import assert_same_bits, assert_state, bits, problem
 
@@ -168,6 +169,7 @@ def test_offsets_of_other_likelihoods():
 # ------------------------------------------------------------------------------------------ hard streams
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("given_points", [True, False])
 def test_small_noise_and_long_lengthscale_for_two_hundred_batches(given_points, alpha):
@@ -696,7 +698,7 @@ def test_merge_and_forget_refuse_what_does_not_fit():
 # ------------------------------------------------------------------------------------------ extreme scales
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.integers(0, 1000),
     st.floats(-60, 60),

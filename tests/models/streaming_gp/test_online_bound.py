@@ -8,9 +8,10 @@ import re
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import streaming_gp as reference
+from support.examples import examples
 
 import cavity
 from cavity.distributions import MultivariateGaussian
@@ -182,7 +183,7 @@ def test_expected_log_ratio_as_the_tutorial_prints_it():
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-@settings(max_examples=10)
+@examples(10)
 @given(seed=seeds)
 def test_optimal_and_bound_in_many_digits(alpha, seed):
     p = Problem(seed)
@@ -194,7 +195,7 @@ def test_optimal_and_bound_in_many_digits(alpha, seed):
     assert online_bound.bound(*p.all, alpha=alpha) == pytest.approx(truth[2], abs=1e-9)
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(seeds)
 def test_the_reference_says_the_same_without_inverse_covariances(seed):
     p = Problem(seed)

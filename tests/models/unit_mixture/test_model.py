@@ -4,11 +4,12 @@ import contextlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import mean_field as ref
 from scipy import integrate, special
 from support.events import writing
+from support.examples import examples
 
 import cavity
 from cavity import data
@@ -94,7 +95,7 @@ def test_log_evidence_is_elbo_plus_divergence():
     assert post.elbo + kl == pytest.approx(exact, abs=1e-8)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     k=st.integers(1, 6),

@@ -10,8 +10,9 @@ the tails: the variance V of a truncated standard normal, its mean excess over t
 
 from libc.math cimport INFINITY, fabs, sqrt
 
+from cavity._core.constants cimport HALF_LOG_2PI
 from cavity._core.lanes cimport template
-from cavity._core.nodes cimport NODES, gauss_nodes, gauss_weights
+from cavity._core.quadrature_nodes cimport NODES, gauss_nodes, gauss_weights
 from cavity._core.normal cimport (
     Normal,
     cv_mills,
@@ -23,12 +24,6 @@ from cavity._core.normal cimport (
 )
 from cavity._core.simd cimport cv_exp, cv_log
 from cavity._core.site_types cimport Likelihood, Tilted, finish
-
-cdef extern from *:
-    """
-    #define CV_HALF_LOG_TAU 0.9189385332046727
-    """
-    const double HALF_LOG_2PI "CV_HALF_LOG_TAU"
 
 cdef enum:
     PROBIT_TILE = 128

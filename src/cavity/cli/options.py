@@ -165,7 +165,7 @@ def name_arguments_as_typed(error, options):
 
 # ------------------------------------------------------------------------------------------ options of a fit
 
-THREAD_COUNT = NumberDomain("at least 1, or -1 for all cores", threads_of, int)
+THREAD_COUNT = NumberDomain("at least 1, or -1 for all cores", resolve_n_threads, int)
 THREADS_HELP = f"-1 for all cores; same result for any number (default ${THREADS_VARIABLE}, or 1)"
 THREADS_OPTION = Number("--threads", THREAD_COUNT, help=THREADS_HELP)
 CHECKPOINT_HELP = "keep in this file how far the fit is; the same command goes on there, and ends in the same bits"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cavity.base import arrays
-from cavity.runs.executors import THREADS_VARIABLE
+from cavity.runs.executors import THREADS_VARIABLE, resolve_n_threads
 
 KEYWORD_OF_OPTION = {  # options that the library knows by other names
     "components": "n_components",

@@ -235,41 +235,46 @@ class Switch:
 
 probit, counts = likelihoods.Probit(), likelihoods.Poisson()
 student, gaussian = likelihoods.StudentT(4.0, 0.3), likelihoods.Gaussian(0.1)
-CANDIDATE_NUMBERS = "models.streaming_gp.inducing.CANDIDATE_NUMBERS"
-CANDIDATES = "models.streaming_gp.update.CANDIDATES"
-BLOCKS = "models.mixture.e_step.MOST_ROWS models.mixture.e_step.LEAST_ROWS"
+CANDIDATE_NUMBERS = "models.streaming_gp.inducing_choice.CANDIDATE_NUMBERS"
+CANDIDATES = "models.streaming_gp.update.MAX_CANDIDATE_ROWS"
+WAITING_ROWS = "models.streaming_gp.inducing_choice.MAX_WAITING_ROWS"
+BLOCKS = "models.mixture.e_step.MAX_BLOCK_ROWS models.mixture.e_step.MIN_BLOCK_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
 BLOCKS_OF_FILES = "sources.sources.BLOCK_NUMBERS sources.sources.LEAST_BLOCK_ROWS"
 BLOCKS_OF_GRAM = "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS"
-SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.ROWS_AT_ONCE" for name in ("basis", "rows", "absorb", "increment"))
+SPARSE_FILES = ("inducing_basis", "rows", "new_data_factor", "bound_increment")
+SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.ROWS_PER_BLOCK" for name in SPARSE_FILES)
 HUGE = 1 << 40
 SWITCHES = [
     Switch(CANDIDATES, (N, N - 1), streaming(), OTHERWISE),
     Switch(CANDIDATES, (N, 7), streaming(batches=3), OTHERWISE, "-batches"),
     Switch(CANDIDATES, (N, 7), streaming(learn=True), OTHERWISE, "-learn", few=True),
     Switch(CANDIDATES, (N, 7), streaming(probit), OTHERWISE, "-probit"),
-    Switch("models.streaming_gp.search.FIRST_ROWS", (N, N - 1, 9), streaming(learn=True), OTHERWISE, few=True),
+    Switch("models.streaming_gp.search.MAX_FIRST_ROWS", (N, N - 1, 9), streaming(learn=True), OTHERWISE, few=True),
     Switch(
-        "models.streaming_gp.search.FIRST_ROWS",
+        "models.streaming_gp.search.MAX_FIRST_ROWS",
         (24, 9),
         streaming(student, learn="covariance", most=24),
         OTHERWISE,
         "-student",
         few=True,
     ),
-    Switch("models.streaming_gp.rows.KEPT_NUMBERS", (HUGE, 0), streaming(batches=2)),
-    Switch("models.streaming_gp.rows.KEPT_NUMBERS", (HUGE, 0), streaming(probit, batches=2), BITS, "-probit"),
-    Switch("models.streaming_gp.increment.KEPT_NUMBERS", (HUGE, 0), streaming(learn=True), few=True),
+    Switch("models.streaming_gp.rows.MAX_KEPT_NUMBERS", (HUGE, 0), streaming(batches=2)),
+    Switch("models.streaming_gp.rows.MAX_KEPT_NUMBERS", (HUGE, 0), streaming(probit, batches=2), BITS, "-probit"),
+    Switch("models.streaming_gp.bound_increment.MAX_KEPT_NUMBERS", (HUGE, 0), streaming(learn=True), few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(batches=2), ROUNDING),
-    Switch("models.streaming_gp.basis.ROWS_A_TASK", (N, 7), streaming(batches=2), ROUNDING),
-    Switch("models.streaming_gp.absorb.COLUMNS", (N, 2), streaming(batches=2), ROUNDING),
+    Switch("models.streaming_gp.inducing_basis.ROWS_PER_TASK", (N, 7), streaming(batches=2), ROUNDING),
+    Switch("models.streaming_gp.new_data_factor.COLUMNS_PER_TILE", (N, 2), streaming(batches=2), ROUNDING),
     Switch(SPARSE_BLOCK, (N, 7), streaming(learn=True), RULES, "-learn", few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(probit, batches=2), RULES, "-probit"),
+    Switch(CANDIDATE_NUMBERS, (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE),
     Switch(
-        "models.streaming_gp.inducing.CANDIDATE_NUMBERS", (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE
+        "models.streaming_gp.inducing_choice.MAX_WAITING_ROWS",
+        (HUGE, 3),
+        streaming(batches=12, tolerance=1e-6),
+        OTHERWISE,
     ),
-    Switch("models.streaming_gp.inducing.REMEMBERED", (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
-    Switch("models.process.predictions.ROWS_A_TASK", (N, 7), streaming()),
+    Switch("models.process.predictions.ROWS_PER_TASK", (N, 7), streaming()),
     Switch("ep.latent.MATCHED_ROWS", (N, 7), process(probit, schedule="parallel"), ROUNDING),
     Switch("ep.latent.SWEEP", (N, 7), process(probit, schedule="sequential"), RULES),
     Switch("ep.latent.SWEEP", (N, 7), process(student), RULES, "-student"),
@@ -283,7 +288,7 @@ SWITCHES = [
     Switch(
         "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING
     ),
-    Switch("models.process.predictions.ROWS_A_TASK", (N, 7), process(gaussian), ROUNDING),
+    Switch("models.process.predictions.ROWS_PER_TASK", (N, 7), process(gaussian), ROUNDING),
     Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
     Switch("ep.engine.RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
     Switch("ep.engine.FIRST_ROWS", (N, N - 1, 7), glm(), RULES, "-glm"),
@@ -311,7 +316,7 @@ SWITCHES = [
     ),
     Switch(BLOCKS, ((N, N), (8, 8)), mixture(), RULES, few=True),
     Switch(
-        "models.mixture.e_step.BLOCK_WORK models.mixture.e_step.LEAST_ROWS",
+        "models.mixture.e_step.BLOCK_WORK models.mixture.e_step.MIN_BLOCK_ROWS",
         ((HUGE, 1), (1, 4)),
         mixture(),
         RULES,
@@ -417,7 +422,7 @@ def by_vectors(X, y, w, offset):
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("int16", "map by columns")])
 @pytest.mark.parametrize("candidates", [HUGE, 7])
 def test_layouts_of_vectors(layout, candidates, monkeypatch, tmp_path):
-    monkeypatch.setattr("cavity.models.streaming_gp.update.CANDIDATES", candidates)
+    monkeypatch.setattr("cavity.models.streaming_gp.update.MAX_CANDIDATE_ROWS", candidates)
     X, y = numbers()
     w, offset = 0.5 + np.arange(N) % 3, np.arange(N) % 5 / 4.0
     folders = [tmp_path / str(i) for i in range(3)]
@@ -428,7 +433,7 @@ def test_layouts_of_vectors(layout, candidates, monkeypatch, tmp_path):
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize(("name", "sides"), [("PANEL", (30, 7)), ("DENSE", (30, 29))])
+@pytest.mark.parametrize(("name", "sides"), [("PANEL_ROWS", (30, 7)), ("MAX_SIZE_FOR_ALL_EIGENVALUES", (30, 29))])
 def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     root = rng.integers(-2, 3, (30, 30)).astype(np.float64)

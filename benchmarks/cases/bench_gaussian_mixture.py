@@ -14,9 +14,9 @@ from rivals import gaussian_mixture as reference
 
 import cavity
 from cavity.models.mixture.e_step import EStep
-from cavity.models.mixture.prior import settled, state_of
+from cavity.models.mixture.prior import build_prior_state, fill_priors
 from cavity.models.mixture.rows import open_rows
-from cavity.models.mixture.start import first_states
+from cavity.models.mixture.start import generate_states
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.runs.executors import Threads
 
@@ -36,8 +36,8 @@ def begun(covariance, dim, k, threads):
     """Return the sweeps of a fit and a state after the first of them."""
     model, X = cavity.GaussianMixture(k, covariance), problem(dim, k)
     data = open_rows(X, None, threads, k, covariance)
-    sweeps = MixtureSweeps(state_of(settled(model, data, threads), data), data, threads)
-    start, _ = next(first_states(sweeps, init="principal"))
+    sweeps = MixtureSweeps(build_prior_state(fill_priors(model, data, threads), data), data, threads)
+    start, _ = next(generate_states(sweeps, init="principal"))
     return sweeps, sweeps.sweep(start)[0]
 
 

@@ -16,7 +16,7 @@ from rivals import streaming_gp as reference
 import cavity
 from cavity import covariances, data, likelihoods
 from cavity.models.process.settings import Settings
-from cavity.models.streaming_gp.increment import Increment
+from cavity.models.streaming_gp.bound_increment import BoundIncrement
 from cavity.models.streaming_gp.rows import BatchRows
 from cavity.runs.executors import Threads, single_blas
 
@@ -180,7 +180,7 @@ def gpflow_gradient(known, X, y):
 def our_gradient(known, X, y, threads):
     """Return a function that finds our bound and gradient, as learning does at every step."""
     noise = likelihoods.Gaussian(known.noise_variance)
-    increment = Increment(None, known.Z, BatchRows(X, y, None, None, None), process(known, noise), threads)
+    increment = BoundIncrement(None, known.Z, BatchRows(X, y, None, None, None), process(known, noise), threads)
 
     def call():
         point = increment.at(Settings(covariance_of(known), noise))

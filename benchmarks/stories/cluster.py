@@ -19,8 +19,8 @@ from distributed import Client, LocalCluster
 
 import cavity
 from cavity.ep.remote import _of_groups
-from cavity.models.mixture.e_step import block_rows
-from cavity.models.mixture.rows import sums_of
+from cavity.models.mixture.e_step import choose_block_rows
+from cavity.models.mixture.rows import sum_run
 from cavity.runs import remote
 
 
@@ -36,7 +36,7 @@ def rows_of(n, chunks, columns):
     return da.map_blocks(drawn, chunks=(tuple(sizes), (columns,)), dtype=float, meta=np.empty((0, 2)))
 
 
-SWEEPS = {sums_of, _of_groups}  # tasks of the passes that are counted
+SWEEPS = {sum_run, _of_groups}  # tasks of the passes that are counted
 
 
 class Passes:
@@ -130,7 +130,7 @@ def main():
             f"  pass by one worker {found[1]:.3f} s, by two {found[2]:.3f} s: {found[1] / found[2]:.2f} times as fast"
         )
 
-    small = 64 * block_rows(8, 8, True)
+    small = 64 * choose_block_rows(8, 8, True)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster, Client(cluster) as client:
         data = client.persist(rows_of(small, 16, 8))
         data.sum().compute()

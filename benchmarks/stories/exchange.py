@@ -21,7 +21,7 @@ import flights_stream
 import numpy as np
 
 import cavity
-from cavity.models.streaming_gp import inducing, update
+from cavity.models.streaming_gp import inducing_choice, update
 
 SETTLED = 1000  # rows, every second of which settings are learnt from
 STREAMS = {  # data, rows, rows in a batch, inducing points, tolerance
@@ -74,16 +74,16 @@ def tireless(waiting):
 
 PARTS = {  # name: (module or class, attribute, value)
     "as it is": (),
-    "no exchanges": (inducing, "_exchanged", never),
-    "rows do not wait": (inducing.Waiting, "after", forgotten),
-    "one row tried a step": (inducing, "TRIED", 1),
-    "one point too many": (inducing, "SPARE", 0.0),
-    "M points too many": (inducing, "SPARE", 1.0),
-    "nuggets are losses": (inducing, "NUGGETS", 0.0),
-    "no rest between tries": (inducing, "REST", 0.0),
-    "M rows between tries": (inducing, "REST", 1.0),
-    "no patience after failures": (inducing.Waiting, "failed", tireless),
-    "new rows count 1.5 times (gone)": (update, "choose", foresight(inducing.choose)),
+    "no exchanges": (inducing_choice, "_exchanged", never),
+    "rows do not wait": (inducing_choice.WaitingRows, "after", forgotten),
+    "one row tried a step": (inducing_choice, "TRIED", 1),
+    "one point too many": (inducing_choice, "SPARE", 0.0),
+    "M points too many": (inducing_choice, "SPARE", 1.0),
+    "nuggets are losses": (inducing_choice, "NUGGETS", 0.0),
+    "no rest between tries": (inducing_choice, "REST", 0.0),
+    "M rows between tries": (inducing_choice, "REST", 1.0),
+    "no patience after failures": (inducing_choice.WaitingRows, "failed", tireless),
+    "new rows count 1.5 times (gone)": (update, "choose", foresight(inducing_choice.choose)),
 }
 
 

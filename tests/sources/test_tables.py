@@ -139,8 +139,8 @@ def test_unit_mixtures_know_the_name_of_their_column(tmp_path):
 
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 def test_streams_read_tables_block_by_block(kind, monkeypatch):
-    for module in ("basis", "rows", "absorb", "increment"):
-        monkeypatch.setattr(f"cavity.models.streaming_gp.{module}.ROWS_AT_ONCE", BLOCK)
+    for module in ("inducing_basis", "rows", "new_data_factor", "bound_increment"):
+        monkeypatch.setattr(f"cavity.models.streaming_gp.{module}.ROWS_PER_BLOCK", BLOCK)
     y, table = np.sin(X[:, 0]), TABLES[kind]
     weights = 1.0 + np.arange(N) % 2
     for likelihood, target in ((cavity.likelihoods.Gaussian(0.1), y), (cavity.likelihoods.Probit(), y > 0)):

@@ -6,10 +6,10 @@ from reference import streaming_learn as reference
 
 from cavity import StreamingGP, covariances, likelihoods
 from cavity.models.process.settings import Settings
-from cavity.models.streaming_gp.absorb import absorbed
-from cavity.models.streaming_gp.basis import Basis
-from cavity.models.streaming_gp.increment import Increment, RowSites
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.bound_increment import BoundIncrement, RowSites
+from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows
 from cavity.models.streaming_gp.rows import BatchRows
 from cavity.runs.executors import Threads
 
@@ -66,12 +66,12 @@ class Case:
         X, y, w = self.old_batch
         model, basis = (
             model_of(self.alpha, likelihood=likelihoods.Gaussian(0.2)),
-            Basis.of(start, self.first, JITTER, THREADS),
+            InducingBasis.of(start, self.first, JITTER, THREADS),
         )
-        old = basis, absorbed(basis, Information.empty(4), rows_in(X, y, w), model, self.alpha, THREADS)
+        old = basis, add_gaussian_rows(basis, Information.empty(4), rows_in(X, y, w), model, self.alpha, THREADS)
         X, y, w = self.rows
         batch = rows_in(X, y, w, self.noise)
-        increment = Increment(old, self.second, batch, model, THREADS, pooled=self.pooled)
+        increment = BoundIncrement(old, self.second, batch, model, THREADS, pooled=self.pooled)
         sites = None
         if self.sites is not None:
             sites = RowSites(*self.sites, self.alpha * np.minimum(1.0, 1.0 / w))

@@ -261,7 +261,7 @@ class _Origin:
     table: DataTable
     rows: np.ndarray | None
 
-    def where(self, row):
+    def describe_row(self, row):
         """Return words for a row, for messages."""
         return self.table.rows.describe_row(self.table.start + (row if self.rows is None else int(self.rows[row])))
 

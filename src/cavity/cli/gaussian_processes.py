@@ -16,7 +16,7 @@ from cavity.covariances.named import LEAVES, NOISE, named
 from cavity.likelihoods.named import REAL
 from cavity.likelihoods.named import named as named_likelihood
 from cavity.likelihoods.parameters import scales_of
-from cavity.models.process.periods import strongest_periods
+from cavity.models.process.periods import find_strongest_periods
 
 MEAN_FUNCTIONS = ("zero", "constant", "linear")
 LIKELIHOOD_OPTIONS = (
@@ -88,7 +88,7 @@ def covariance_of(problem, options):
     start = None if options.lengthscale is None else resolve_lengthscales(options, problem)
     period = options.period
     if period is None and options.ard and problem.y.ndim == 1:
-        period = strongest_periods(problem.X, problem.y, problem.spread)
+        period = find_strongest_periods(problem.X, problem.y, problem.spread)
     first = dict(ard=options.ard, lengthscale=start, period=period)
     return named(options.covariance or "rbf", problem.spread, size, **first)
 

@@ -20,9 +20,9 @@ from cavity.cli.options import (
     format_option,
     make_flag,
 )
+from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.model import COVARIANCES, WEIGHTS, GaussianMixture
-from cavity.models.mixture.moves import OCCUPIED
+from cavity.models.mixture.model import COVARIANCE_KINDS, WEIGHT_KINDS, GaussianMixture
 from cavity.models.mixture.selection import COMPONENTS_TRIED, select_components
 from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
@@ -73,8 +73,8 @@ COMPONENTS_HELP = f"a number, or a range to choose from (default {COMPONENTS_TRI
 MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--components", "K", COMPONENTS_HELP, type=parse_components, default=COMPONENTS_TRIED),
-    Option("--covariance", COVARIANCES, "missing values need diag or spherical", "full"),
-    Option("--weights", WEIGHTS, default="dirichlet"),
+    Option("--covariance", COVARIANCE_KINDS, "missing values need diag or spherical", "full"),
+    Option("--weights", WEIGHT_KINDS, default="dirichlet"),
     *PRIOR_OPTIONS,
 )
 MOVES_OPTION = make_flag("--moves", "merge and empty components where that raises the ELBO")
@@ -179,7 +179,7 @@ def format_points(count):
 
 def report_components(problem, posterior):
     """Yield the lines about the components that have points, those of the largest weight first."""
-    occupied = np.flatnonzero(posterior.counts > OCCUPIED)
+    occupied = np.flatnonzero(posterior.counts > OCCUPIED_ROWS)
     occupied = occupied[np.argsort(-posterior.weights[occupied], kind="stable")]
     width = max(10, *(len(name) for name in problem.names[:MAX_COLUMNS_LISTED]))
     correlated = len(problem.names) > 1 and is_full(posterior.model.covariance)

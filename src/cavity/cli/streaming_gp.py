@@ -167,7 +167,7 @@ class Stream:
     def _begin(self):
         """The state after the first batch."""
         from cavity.models.streaming_gp.model import StreamingGP
-        from cavity.models.streaming_gp.state import rename
+        from cavity.models.streaming_gp.state import rename_columns
 
         options, problem = self.options, self.problem
         if options.learn != "never" and len(problem.y) < MIN_ROWS_TO_LEARN:
@@ -182,7 +182,7 @@ class Stream:
         self.learn = "covariance" if fixed else True
         self.learnt = options.learn != "never" and self.learn
         state = model.fit(**problem.data(), learn=self.learnt, **collect_fit_options(options) | {"progress": False})
-        rename(state, tuple(problem.names), self.classes, problem.roles)
+        rename_columns(state, tuple(problem.names), self.classes, problem.roles)
         self.scores = Scores(state.model.likelihood)
         return state
 
@@ -256,14 +256,14 @@ def classes_of(options, state):
 def load_state(path):
     """The state in a file."""
     from cavity.models.saved import load
-    from cavity.models.streaming_gp.state import StreamingGPState, rename
+    from cavity.models.streaming_gp.state import StreamingGPState, rename_columns
 
     state = load(path)
     if not isinstance(state, StreamingGPState):
         raise ValueError(f"--resume: {path} holds a {type(state).__name__}, not what cavity fit streaming-gp saved")
     if state.classes is not None:  # numbers as the cells of a table are called
         classes = (each if isinstance(each, str) else f"{each:g}" for each in state.classes)
-        rename(state, state.columns, tuple(classes))
+        rename_columns(state, state.columns, tuple(classes))
     return state
 
 

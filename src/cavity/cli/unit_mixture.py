@@ -10,8 +10,13 @@ from cavity.cli.data_table import drop_incomplete, format_digits
 from cavity.cli.fit_commands import collect_ascent_options, collect_typed, fit_command, report_ascent, time_call
 from cavity.cli.options import ASCENT_OPTIONS, FROM_1, POSITIVE_NUMBER, Number, Option, OptionGroup, make_flag
 from cavity.jobs.job import Job
+<<<<<<< HEAD
 from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
 from cavity.runs.executors import Threads, resolve_n_threads
+=======
+from cavity.models.unit_mixture.model import LEARNABLE_SETTINGS, UnitMixture
+from cavity.runs.executors import Threads, threads_of
+>>>>>>> main
 from cavity.sources import sources
 
 VARIANCE_OPTIONS = (
@@ -121,7 +126,9 @@ def model_of(k, mean, sample, options):
     if k == 1:
         known.add("prior_variance")  # one mean cannot tell it
     settings = {"prior_variance": variance, "noise_variance": variance / k**2} | typed
-    return UnitMixture(k, prior_mean=mean, learn=tuple(name for name in LEARNABLE if name not in known), **settings)
+    return UnitMixture(
+        k, prior_mean=mean, learn=tuple(name for name in LEARNABLE_SETTINGS if name not in known), **settings
+    )
 
 
 def report(title, tried, best, unit, seconds):

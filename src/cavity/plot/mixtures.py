@@ -11,7 +11,7 @@ from scipy.linalg import eigh
 from cavity.base import arrays
 from cavity.base.special import log_gamma_ratio
 from cavity.base.types import Data, FloatArray
-from cavity.models.mixture.moves import OCCUPIED
+from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.plot.display import (
     COLOR_CYCLE,
     SMALLEST_FLOAT,
@@ -123,7 +123,7 @@ class DensityDisplay(Display):
             parts=weights * density(place),
             mean=mean,
             sd=np.sqrt(variance),
-            shown=counts_of(posterior) >= OCCUPIED,  # the mean of one without data is where the prior says, anywhere
+            shown=counts_of(posterior) >= OCCUPIED_ROWS,  # else the mean is that of the prior
             sample=sample,
             name=name,
         ).plot(ax=ax, title=title)
@@ -418,7 +418,7 @@ def sample_along(posterior, X, mean, spread, names):
 
 def _choose_grid(sample, counts, mean, sd):
     """Return points across the data, or the components, and a little beyond; closer where components are narrow."""
-    seen = counts >= OCCUPIED
+    seen = counts >= OCCUPIED_ROWS
     if sample is None:
         sample = np.concatenate([mean[seen] - 3 * sd[seen], mean[seen] + 3 * sd[seen]])
     margin = 0.05 * np.ptp(sample) or 4.0 * np.max(sd)
@@ -436,7 +436,7 @@ def _choose_bins(sample, places, n_components):
 
 def find_visible(posterior):
     """Return which components have points and weight enough to be drawn."""
-    return (posterior.counts > OCCUPIED) & (posterior.weights > MIN_WEIGHT_DRAWN)
+    return (posterior.counts > OCCUPIED_ROWS) & (posterior.weights > MIN_WEIGHT_DRAWN)
 
 
 def _choose_colors(visible):

@@ -259,7 +259,7 @@ def test_contraction_of_many_coordinates_by_arnoldi(blocks, monkeypatch):
     got = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
     exact = (2 * np.cos(np.pi / 601) / 2.01) ** 2
     if blocks is not None:
-        monkeypatch.setattr(target, "DENSE", 600)
+        monkeypatch.setattr(target, "MAX_SIZE_FOR_ALL_EIGENVALUES", 600)
         exact = FactorizedGaussian(0.0, precision, blocks).theoretical_contraction
     assert got == pytest.approx(exact, rel=1e-9)
 

@@ -11,8 +11,8 @@ import cavity
 from cavity import GaussianProcess, StreamingGP, covariances, likelihoods
 from cavity.models import search
 from cavity.models.evaluations import Evaluations
-from cavity.models.process.periods import strongest_periods
-from cavity.models.process.starts import neighbour_distances
+from cavity.models.process.periods import find_strongest_periods
+from cavity.models.process.starts import compute_neighbour_distances
 
 YEARS = np.arange(100.0)[:, None]
 
@@ -51,9 +51,9 @@ def test_a_series_that_turns_every_few_rows_is_not_taken_for_noise():
 def test_distances_of_neighbours():
     grid = np.stack(np.meshgrid(np.arange(7.0), 10.0 * np.arange(5.0)), axis=-1).reshape(-1, 2)
     shuffled = np.random.default_rng(0).permutation(np.vstack([grid, grid]))
-    np.testing.assert_allclose(neighbour_distances(shuffled), [2 * 7 / 35**0.5, 20 * 5 / 35**0.5])
-    np.testing.assert_allclose(neighbour_distances(np.array([[3.0], [1.0], [1.0], [5.0]])), [4.0])
-    assert np.isfinite(neighbour_distances(np.ones((3, 1)))).all()
+    np.testing.assert_allclose(compute_neighbour_distances(shuffled), [2 * 7 / 35**0.5, 20 * 5 / 35**0.5])
+    np.testing.assert_allclose(compute_neighbour_distances(np.array([[3.0], [1.0], [1.0], [5.0]])), [4.0])
+    assert np.isfinite(compute_neighbour_distances(np.ones((3, 1)))).all()
 
 
 @pytest.mark.parametrize("even", [True, False])
@@ -66,7 +66,7 @@ def test_periods_are_those_of_a_periodogram(even):
     rest = y - line @ np.linalg.lstsq(line, y)[0]
     best = frequencies[np.argmax(lombscargle(t, rest, 2 * np.pi * frequencies))]
     order, X = rng.permutation(150), np.column_stack([t, 1e-9 * t + 5.0, np.ones(150)])
-    periods = strongest_periods(X[order], y[order], np.array([1.0, 2.0, 3.0]))
+    periods = find_strongest_periods(X[order], y[order], np.array([1.0, 2.0, 3.0]))
     assert abs(1 / periods[0] - best) < 0.25 / np.ptp(t)
     assert periods[1] == pytest.approx(1e-9 * periods[0], rel=1e-3)
     assert periods[2] == 3.0  # no period in a constant

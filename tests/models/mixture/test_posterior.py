@@ -363,7 +363,7 @@ def test_sums_and_shares_of_logs(k):
     logs = 30.0 * np.random.default_rng(k).normal(size=(50, k))
     logs[:3] = logs[:3, :1]
     logs[3, 1:] = -np.inf
-    np.testing.assert_allclose(predictive.log_sum(logs), special.logsumexp(logs, axis=1), rtol=1e-15)
-    np.testing.assert_allclose(predictive.shares(logs), special.softmax(logs, axis=1), rtol=1e-14)
-    assert predictive.log_sum(np.full((1, k), -np.inf)) == [-np.inf]
-    assert predictive.log_sum(np.array([[0.0, -60.0]])) == [np.exp(-60.0)]
+    np.testing.assert_allclose(predictive.compute_log_sum(logs), special.logsumexp(logs, axis=1), rtol=1e-15)
+    np.testing.assert_allclose(predictive.compute_shares(logs), special.softmax(logs, axis=1), rtol=1e-14)
+    assert predictive.compute_log_sum(np.full((1, k), -np.inf)) == [-np.inf]
+    assert predictive.compute_log_sum(np.array([[0.0, -60.0]])) == [np.exp(-60.0)]

@@ -20,7 +20,7 @@ from support.mixtures import (
 
 import cavity
 from cavity.models.mixture import e_step
-from cavity.models.mixture.rows import sums_of
+from cavity.models.mixture.rows import sum_run
 from cavity.models.mixture.scaling import Scaling
 from cavity.runs.passes import BlockRun
 
@@ -30,8 +30,8 @@ THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of few rows, so that small data make many."""
-    monkeypatch.setattr(e_step, "MOST_ROWS", 1 << 9)
-    monkeypatch.setattr(e_step, "LEAST_ROWS", 1 << 6)
+    monkeypatch.setattr(e_step, "MAX_BLOCK_ROWS", 1 << 9)
+    monkeypatch.setattr(e_step, "MIN_BLOCK_ROWS", 1 << 6)
 
 
 @every_covariance
@@ -70,8 +70,8 @@ def test_values_do_not_depend_on_the_size_of_the_blocks(covariance, monkeypatch)
 
     post = fit()
     for most, least, work in ((64, 64, 1 << 20), (1 << 15, 1, 5000), (1 << 15, 1 << 15, 1)):
-        monkeypatch.setattr(e_step, "MOST_ROWS", most)
-        monkeypatch.setattr(e_step, "LEAST_ROWS", least)
+        monkeypatch.setattr(e_step, "MAX_BLOCK_ROWS", most)
+        monkeypatch.setattr(e_step, "MIN_BLOCK_ROWS", least)
         monkeypatch.setattr(e_step, "BLOCK_WORK", work)
         other = fit()
         assert other.elbo == pytest.approx(post.elbo, rel=1e-13)
@@ -478,7 +478,11 @@ def test_a_pass_can_be_sent_to_another_process():
     X = draws(0, 300, THREE)
     with_weights = np.random.default_rng(0).gamma(1.0, size=300)
     step = e_step.EStep.flat(Scaling.around(X.min(0), X.max(0), X.mean(0), False), True)
+<<<<<<< HEAD
     sent = sums_of, BlockRun(0, 300, 128, (X, with_weights)), step
+=======
+    sent = sum_run, Run(0, 300, 128, (X, with_weights)), step
+>>>>>>> main
     task, *given = pickle.loads(pickle.dumps(sent))
-    for found, expected in zip(task(*given), sums_of(*sent[1:]), strict=True):
+    for found, expected in zip(task(*given), sum_run(*sent[1:]), strict=True):
         np.testing.assert_array_equal(found, expected)

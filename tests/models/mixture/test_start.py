@@ -25,47 +25,47 @@ def clusters(seed, k, d, apart=10.0):
 
 
 def every_start(points, weight, k):
-    return {m: start.initial_labels(points, weight, k, m, np.random.default_rng(0)) for m in start.STARTING_METHODS}
+    return {m: start.choose_labels(points, weight, k, m, np.random.default_rng(0)) for m in start.STARTING_METHODS}
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_kmeans_is_that_of_the_definition(monkeypatch, d):
-    monkeypatch.setattr(start, "SETTLED_SHARE", 0.0)
+    monkeypatch.setattr(start, "CONVERGED_FALL_SHARE", 0.0)
     for seed in range(4):
         rng = np.random.default_rng([seed, d])
         points, weight = rng.normal(size=(60, d)), rng.uniform(0.2, 3.0, size=60)
-        centres = ref.seeds(points, weight, 4, start.CENTRES_TRIED)
+        centres = ref.seeds(points, weight, 4, start.SEED_CANDIDATES)
         wanted = ref.lloyd(points, weight, centres)
-        labels = start.initial_labels(points, weight, 4, "kmeans")
+        labels = start.choose_labels(points, weight, 4, "kmeans")
         assert ref.adjusted_rand(labels, wanted) == 1.0
 
 
 def test_the_first_cut_is_the_best_across_the_first_axis(monkeypatch):
-    monkeypatch.setattr(start, "FEW_ROUNDS", 0)  # labels are then those of the nearest of the two means
+    monkeypatch.setattr(start, "MAX_ROUNDS_AFTER_SPLITS", 0)  # labels are then those of the nearest of the two means
     for seed in range(5):
         rng = np.random.default_rng(seed)
         points, weight = rng.normal(size=(50, 3)) * [1.0, 0.5, 0.7], rng.uniform(0.2, 3.0, size=50)
-        cloud = start._cloud(points, weight, False)
+        cloud = start._order_points(points, weight, False)
         wanted, gain = ref.best_cut(points, weight)
-        found, members, above = start._cut(cloud, np.arange(50))
+        found, members, above = start._split_cluster(cloud, np.arange(50))
         assert found * weight.max() == pytest.approx(gain, rel=1e-12)
         labels = np.empty(50, dtype=int)
         labels[cloud.order[members]] = above
         assert ref.adjusted_rand(labels, wanted) == 1.0
         means = [np.average(points[wanted == j], axis=0, weights=weight[wanted == j]) for j in (0, 1)]
         nearest = np.argmin([np.sum((points - m) ** 2, axis=1) for m in means], axis=0)
-        assert ref.adjusted_rand(start.initial_labels(points, weight, 2, "split"), nearest) == 1.0
+        assert ref.adjusted_rand(start.choose_labels(points, weight, 2, "split"), nearest) == 1.0
 
 
 def test_principal_shares_are_equal_and_in_order():
     rng = np.random.default_rng(0)
     points = rng.normal(size=(240, 3)) @ rng.normal(size=(3, 3))
-    labels = start.initial_labels(points, None, 6, "principal")
+    labels = start.choose_labels(points, None, 6, "principal")
     assert np.bincount(labels).tolist() == [40] * 6
     place = points @ ref.first_axis(points, np.ones(240))
     assert np.all(np.diff(labels[np.argsort(place)]) >= 0)
     heavy = np.where(place > np.median(place), 3.0, 1.0)
-    shares = np.bincount(start.initial_labels(points, heavy, 4, "principal"), heavy)
+    shares = np.bincount(start.choose_labels(points, heavy, 4, "principal"), heavy)
     np.testing.assert_allclose(shares, heavy.sum() / 4, atol=3.0)
 
 
@@ -88,7 +88,7 @@ def test_a_small_cluster_far_away_among_many_columns_is_found(k, direction, seed
     for seed in seeds:
         points = np.random.default_rng(seed).normal(size=(2060, 64))
         points[2000:] += 8.0 * direction
-        labels = start.initial_labels(points, None, k, "split")
+        labels = start.choose_labels(points, None, k, "split")
         own = np.bincount(labels[2000:]).argmax()
         assert np.sum(labels[2000:] == own) >= 58
         assert np.sum(labels[:2000] == own) <= 5
@@ -139,22 +139,22 @@ def test_labels_follow_the_rows_and_do_not_depend_on_where_and_how_large():
     order = np.random.default_rng(5).permutation(len(points))
     for method, labels in every_start(points, weight, 6).items():
         moved = {
-            "rows": start.initial_labels(points[order], weight[order], 6, method, np.random.default_rng(0)),
-            "place": start.initial_labels(points + 5.0, weight, 6, method, np.random.default_rng(0))[order],
-            "scale": start.initial_labels(0.25 * points, 1e300 * weight, 6, method, np.random.default_rng(0))[order],
+            "rows": start.choose_labels(points[order], weight[order], 6, method, np.random.default_rng(0)),
+            "place": start.choose_labels(points + 5.0, weight, 6, method, np.random.default_rng(0))[order],
+            "scale": start.choose_labels(0.25 * points, 1e300 * weight, 6, method, np.random.default_rng(0))[order],
         }
         for other in moved.values():
             np.testing.assert_array_equal(other, labels[order])
 
 
-@pytest.mark.parametrize("method", start.DETERMINISTIC)
+@pytest.mark.parametrize("method", start.DETERMINISTIC_METHODS)
 def test_a_whole_weight_is_a_repeated_point(method):
     """Points of weight zero neither count as farthest nor decide the numbers of the clusters."""
     for seed in range(36):
         rng = np.random.default_rng(seed)
         points, weight = rng.standard_t(5.0, size=(400, 2)), rng.integers(0, 9, size=400)
-        labels = start.initial_labels(points, weight.astype(float), 10, method)
-        other = start.initial_labels(np.repeat(points, weight, axis=0), None, 10, method)
+        labels = start.choose_labels(points, weight.astype(float), 10, method)
+        other = start.choose_labels(np.repeat(points, weight, axis=0), None, 10, method)
         np.testing.assert_array_equal(np.repeat(labels, weight), other)
 
 
@@ -163,31 +163,31 @@ def test_missing_entries_stand_at_the_mean_of_those_seen():
     rng = np.random.default_rng(9)
     holes = rng.random(points.shape) < 0.02
     filled = np.where(holes, np.nanmean(np.where(holes, np.nan, points), axis=0), points)
-    for method in start.DETERMINISTIC:
-        labels = start.initial_labels(np.where(holes, np.nan, points), None, 5, method, missing=True)
-        np.testing.assert_array_equal(labels, start.initial_labels(filled, None, 5, method))
+    for method in start.DETERMINISTIC_METHODS:
+        labels = start.choose_labels(np.where(holes, np.nan, points), None, 5, method, missing=True)
+        np.testing.assert_array_equal(labels, start.choose_labels(filled, None, 5, method))
         whole = ~holes.any(axis=1)
         if method == "kmeans":
             assert ref.adjusted_rand(labels[whole], truth[whole]) > 0.99
     empty = np.column_stack([points, np.full(len(points), np.nan)])  # a column of which nothing was seen
     np.testing.assert_array_equal(
-        start.initial_labels(empty, None, 5, "kmeans", missing=True), start.initial_labels(points, None, 5, "kmeans")
+        start.choose_labels(empty, None, 5, "kmeans", missing=True), start.choose_labels(points, None, 5, "kmeans")
     )
 
 
 def test_candidates_differ_as_partitions():
     points = np.random.default_rng(10).normal(size=(300, 2))
-    found = list(start.candidates(points, None, 6))
+    found = list(start.propose_labels(points, None, 6))
     assert len(found) == 3
     for i, one in enumerate(found):
         assert all(ref.adjusted_rand(one, other) < 1.0 for other in found[:i])
-    assert len(list(start.candidates(points, None, 1))) == 1
+    assert len(list(start.propose_labels(points, None, 1))) == 1
     apart, _ = clusters(11, 6, 2)
-    assert len(list(start.candidates(apart, None, 6))) == 2  # kmeans and split agree
+    assert len(list(start.propose_labels(apart, None, 6))) == 2  # kmeans and split agree
 
 
 def test_random_starts_depend_on_the_generator_alone():
     points = np.random.default_rng(12).normal(size=(500, 2))
-    one, same, other = (start.initial_labels(points, None, 8, "random", np.random.default_rng(s)) for s in (0, 0, 1))
+    one, same, other = (start.choose_labels(points, None, 8, "random", np.random.default_rng(s)) for s in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert ref.adjusted_rand(one, other) < 1.0

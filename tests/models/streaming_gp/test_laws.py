@@ -13,8 +13,8 @@ import cavity
 from cavity import likelihoods
 from cavity.base import triangles
 from cavity.covariances import RBF
-from cavity.models.streaming_gp import basis as sparse
-from cavity.models.streaming_gp import carrier
+from cavity.models.streaming_gp import inducing_basis as sparse
+from cavity.models.streaming_gp import old_data_factor
 from cavity.runs.executors import Threads
 
 seeds = st.integers(0, 10**6)
@@ -182,9 +182,11 @@ def test_every_row_may_have_noise_and_an_offset_of_its_own(seed, alpha):
 def moved(state, covariance, Z, jitter, alpha):
     """Basis, factor and loss of a state under another covariance and other inducing points."""
     with Threads(1) as threads:
-        basis = sparse.Basis.of(covariance, np.ascontiguousarray(Z), jitter, threads)
-        information, loss = carrier.moved(state._now.information, state._now.basis, basis, alpha, threads)
-    return basis, information.factorised(), loss
+        basis = sparse.InducingBasis.of(covariance, np.ascontiguousarray(Z), jitter, threads)
+        information, loss = old_data_factor.map_old_factor(
+            state._now.information, state._now.basis, basis, alpha, threads
+        )
+    return basis, information.factorise(), loss
 
 
 def moments(basis, information):

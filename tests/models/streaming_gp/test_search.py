@@ -18,13 +18,13 @@ from cavity.base.errors import ConvergenceWarning, SettingsWarning
 from cavity.base.loop import CONVERGED
 from cavity.models.search import NOT_LEARNT
 from cavity.models.streaming_gp import search
-from cavity.models.streaming_gp.absorb import absorbed
-from cavity.models.streaming_gp.basis import Basis
-from cavity.models.streaming_gp.carrier import moved
-from cavity.models.streaming_gp.inducing import greedy
-from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rescale import Rescaled, multiplied, relearn, rescaled
-from cavity.models.streaming_gp.search import growing, largest_tension, learn_batch
+from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.inducing_choice import choose_greedily
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows
+from cavity.models.streaming_gp.old_data_factor import map_old_factor
+from cavity.models.streaming_gp.rescaling import ScaleObjective, learn_scales, multiply_covariance, rescale_information
+from cavity.models.streaming_gp.search import compute_largest_tension, grow_rows, learn_batch
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -42,7 +42,9 @@ def drawn(n, seed, lengthscale=1.0, noise=0.1, variance=2.0):
 def choose(model, rows):
     """Inducing points for settings."""
     weight = 0.5 * np.broadcast_to(rows.precision(model.likelihood), (rows.n,))
-    more, _ = greedy(Basis.of(model.covariance, rows.X[:0], JITTER, THREADS), rows.X, weight, 60, 1e-3, THREADS)
+    more, _ = choose_greedily(
+        InducingBasis.of(model.covariance, rows.X[:0], JITTER, THREADS), rows.X, weight, 60, 1e-3, THREADS
+    )
     return rows.X[more]
 
 
@@ -65,12 +67,12 @@ def stream(batches):
             old, Z, rows, model, True, ("noise_variance",), THREADS, pooled=True, choose=choose if old is None else None
         )
         before, model = model, learnt.optimum
-        basis = Basis.of(model.covariance, learnt.Z, JITTER, THREADS)
+        basis = InducingBasis.of(model.covariance, learnt.Z, JITTER, THREADS)
         information = Information.empty(basis.n)
         if old is not None:
             log_t = np.log(model.likelihood.noise_variance / before.likelihood.noise_variance)
-            information = moved(rescaled(old[1], 0.0, log_t), old[0], basis, 0.0, THREADS)[0]
-        old = basis, absorbed(basis, information, rows, model, 0.0, THREADS)
+            information = map_old_factor(rescale_information(old[1], 0.0, log_t), old[0], basis, 0.0, THREADS)[0]
+        old = basis, add_gaussian_rows(basis, information, rows, model, 0.0, THREADS)
         found.append(learnt)
     return found, old
 
@@ -119,10 +121,17 @@ def test_noise_is_that_of_all_rows_where_it_is_pooled():
             rows = rows_in(X[part], y[part])
             model = StreamingGP(covariance, likelihoods.Gaussian(noise), jitter=JITTER)
             learnt = learn_batch(old, Z, rows, model, False, ("noise_variance",), THREADS, pooled=pooled)
-            basis, t = Basis.of(covariance, Z, JITTER, THREADS), learnt.optimum.likelihood.noise_variance / noise
-            before = Information.empty(basis.n) if old is None else rescaled(old[1], 0.0, np.log(t) if pooled else 0.0)
+            basis, t = (
+                InducingBasis.of(covariance, Z, JITTER, THREADS),
+                learnt.optimum.likelihood.noise_variance / noise,
+            )
+            before = (
+                Information.empty(basis.n)
+                if old is None
+                else rescale_information(old[1], 0.0, np.log(t) if pooled else 0.0)
+            )
             noise, model = noise * t, replace(model, likelihood=learnt.optimum.likelihood)
-            old = basis, absorbed(basis, before, rows, model, 0.0, THREADS)
+            old = basis, add_gaussian_rows(basis, before, rows, model, 0.0, THREADS)
         return noise
 
     def best(part):
@@ -148,7 +157,7 @@ def test_tension_is_silent_where_nothing_changes(seeds):
         with warnings.catch_warnings():
             warnings.simplefilter("error", SettingsWarning)
             found, _ = stream(thirds(seed, 60))
-        assert 0.0 <= max(each.tension for each in found) < largest_tension(3)
+        assert 0.0 <= max(each.tension for each in found) < compute_largest_tension(3)
 
 
 @pytest.mark.filterwarnings("ignore:the search:cavity.ConvergenceWarning")
@@ -160,7 +169,7 @@ def test_tension_speaks_where_something_changes(seed):
     for last in (drawn(250, seed + 50, lengthscale=1 / 3), (X, noisy)):
         with pytest.warns(SettingsWarning, match="250 new ones would gain"):
             found, _ = stream([first, second, last])
-        assert found[-1].tension > largest_tension(3)
+        assert found[-1].tension > compute_largest_tension(3)
 
 
 def test_what_one_batch_may_move_is_bounded_and_said():
@@ -189,13 +198,13 @@ def test_warnings_name_the_line_that_called_the_library():
 @pytest.mark.parametrize("n", [99, 100, 101, 401, 1600])
 def test_growing_choices_of_rows(n, monkeypatch):
     """Each is part of the next one and about a quarter of it; the first one has at most as many rows as it may."""
-    monkeypatch.setattr(search, "FIRST_ROWS", 100)
+    monkeypatch.setattr(search, "MAX_FIRST_ROWS", 100)
     rows = rows_in(np.arange(1.0 * n)[:, None], np.arange(1.0 * n))
-    parts = list(growing(rows))
+    parts = list(grow_rows(rows))
     assert parts[-1] is rows
     assert parts[0].n <= 100
     for part, larger in pairwise(parts):
-        assert larger.n / search.GROWTH <= part.n < larger.n / search.GROWTH + 1
+        assert larger.n / search.ROW_GROWTH_FACTOR <= part.n < larger.n / search.ROW_GROWTH_FACTOR + 1
         assert set(part.y) <= set(larger.y)
         np.testing.assert_array_equal(part.X[:, 0], part.y)
 
@@ -206,7 +215,7 @@ def test_searches_of_some_rows_first_end_where_those_of_all_do(likelihood, monke
     y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
     found = []
     for first in (10**6, 64):
-        monkeypatch.setattr(search, "FIRST_ROWS", first)
+        monkeypatch.setattr(search, "MAX_FIRST_ROWS", first)
         state = StreamingGP(covariances.RBF(), likelihood, n_inducing=40, tolerance=1e-5, jitter=JITTER).fit(X, y)
         assert state.converged
         found.append(state.log_bound)
@@ -223,9 +232,11 @@ def chain(kernel, noise, which="partly"):
     likelihood = likelihoods.Gaussian(noise)
     model = model_of(0.0, likelihood=likelihood)
     for Z, (X, y, w) in ((case.first, case.old_batch), (case.second, case.rows)):
-        new = Basis.of(kernel, Z, JITTER, THREADS)
-        information = Information.empty(new.n) if basis is None else moved(information, basis, new, 0.0, THREADS)[0]
-        basis, information = new, absorbed(new, information, rows_in(X, y, w), model, 0.0, THREADS)
+        new = InducingBasis.of(kernel, Z, JITTER, THREADS)
+        information = (
+            Information.empty(new.n) if basis is None else map_old_factor(information, basis, new, 0.0, THREADS)[0]
+        )
+        basis, information = new, add_gaussian_rows(new, information, rows_in(X, y, w), model, 0.0, THREADS)
     return information
 
 
@@ -238,11 +249,11 @@ def test_noise_and_amplitude_are_known_for_all_rows_so_far(which, s, t):
         k = reference.rbf(mp.mpf(1.3) * s, [mp.mpf(0.8), mp.mpf(1.1)])
         state = case.old(k, mp.mpf(0.2) * t)
         expected = float(case.twin(state, k, mp.log(mp.mpf(0.2) * t)) + state[4])
-    found = rescaled(information, np.log(s), np.log(t))
+    found = rescale_information(information, np.log(s), np.log(t))
     assert found.log_bound == pytest.approx(expected, rel=1e-9)
-    objective = Rescaled(information, covariances.RBF(1.3, lengthscale=[0.8, 1.1]))
+    objective = ScaleObjective(information, covariances.RBF(1.3, lengthscale=[0.8, 1.1]))
     assert objective.log_bound(np.log(s), np.log(t))[0] == pytest.approx(expected, rel=1e-9)
-    again = rescaled(found, -np.log(s), -np.log(t))
+    again = rescale_information(found, -np.log(s), -np.log(t))
     assert again.log_bound == pytest.approx(information.log_bound, rel=1e-10)
 
 
@@ -250,13 +261,13 @@ def test_slopes_of_noise_and_amplitude():
     """Priors included, against differences of the values tested above."""
     prior = c.LogNormal(1.0, 0.5)
     kernel = covariances.RBF(1.3, lengthscale=[0.8, 1.1], priors={"variance": prior})
-    objective, place, h = Rescaled(chain(kernel, 0.2), kernel), np.array([0.3, -0.4]), 1e-4
+    objective, place, h = ScaleObjective(chain(kernel, 0.2), kernel), np.array([0.3, -0.4]), 1e-4
     slope = objective(place)[1]
     for j in range(2):
         step = h * (np.arange(2) == j)
         low, lower, higher, high = (objective(place + k * step)[0] for k in (-2, -1, 1, 2))
         assert slope[j] == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=1e-8)
-    only = Rescaled(chain(kernel, 0.2), kernel, noise=False)
+    only = ScaleObjective(chain(kernel, 0.2), kernel, noise=False)
     assert only(place[:1])[0] == pytest.approx(objective(np.array([0.3, 0.0]))[0], rel=1e-13)
 
 
@@ -264,11 +275,11 @@ def test_slopes_of_noise_and_amplitude():
 def test_relearning_finds_the_maximum_of_the_dense_bound(noise, amplitude):
     X, y = drawn(60, 5)
     Z = np.linspace(-6, 6, 13)[:, None]
-    basis = Basis.of(covariances.RBF(0.7), Z, JITTER, THREADS)
+    basis = InducingBasis.of(covariances.RBF(0.7), Z, JITTER, THREADS)
     model, information = StreamingGP(covariances.RBF(0.7), likelihoods.Gaussian(0.5)), Information.empty(13)
     for part in (slice(0, 20), slice(20, 60)):
-        information = absorbed(basis, information, rows_in(X[part], y[part]), model, 0.0, THREADS)
-    log_s, log_t, value = relearn(information, covariances.RBF(0.7), noise, amplitude)
+        information = add_gaussian_rows(basis, information, rows_in(X[part], y[part]), model, 0.0, THREADS)
+    log_s, log_t, value = learn_scales(information, covariances.RBF(0.7), noise, amplitude)
     objective, free = dense(X, y, Z), np.array([amplitude, noise])
 
     def restricted(x):
@@ -295,7 +306,7 @@ def test_relearning_finds_the_maximum_of_the_dense_bound(noise, amplitude):
 )
 def test_one_variance_of_every_term_scales_a_covariance(kernel):
     X = rows_of(5)[0]
-    scaled = multiplied(kernel, np.log(2.5))
+    scaled = multiply_covariance(kernel, np.log(2.5))
     np.testing.assert_allclose(scaled.gram(X), 2.5 * kernel.gram(X), rtol=1e-13)
 
 
@@ -307,11 +318,11 @@ def test_amplitudes_that_are_fixed_are_refused_and_bounds_hold():
         2.0 * covariances.RBF(fixed="variance"),
     ):
         with pytest.raises(ValueError, match="no variance of .* is free"):
-            relearn(information, kernel)
-        assert relearn(information, kernel, amplitude=False)[0] == 0.0
-    free = relearn(information, covariances.RBF(1.0))[0]
+            learn_scales(information, kernel)
+        assert learn_scales(information, kernel, amplitude=False)[0] == 0.0
+    free = learn_scales(information, covariances.RBF(1.0))[0]
     kernel = covariances.RBF(1.0, bounds={"variance": (0.9, 1.1)})
-    assert relearn(information, kernel)[0] == pytest.approx(np.log(1.1 if free > 0 else 0.9), abs=1e-12)
+    assert learn_scales(information, kernel)[0] == pytest.approx(np.log(1.1 if free > 0 else 0.9), abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from support.examples import examples
 
 import cavity
 from cavity import data
-from cavity.models.unit_mixture.start import first_state
+from cavity.models.unit_mixture.start import build_state
 from cavity.models.unit_mixture.sweep import UnitMixtureSweeps
 
 ALL = ("prior_variance", "weights", "noise_variance")
@@ -485,7 +485,7 @@ def test_extrapolations_to_a_variance_without_bound_are_no_division_by_zero():
     with pytest.warns(cavity.ConvergenceWarning):
         model.fit([5.0])
     sweeps = UnitMixtureSweeps(1, ("prior_variance", "noise_variance"))
-    state = first_state(model, np.zeros(2), 1)
+    state = build_state(model, np.zeros(2), 1)
     for last in ([0.0, -1.0], [-1.0, 0.0], [-1.0, -1e-320]):
         assert sweeps.at(np.array([0.0, 0.0, 1.0, 1.0, *last]), state) is None
     assert sweeps.at(np.array([0.0, 0.0, 1.0, 1.0, -1.0, -0.25]), state).noise_variance == 2.0

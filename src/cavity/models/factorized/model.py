@@ -24,8 +24,13 @@ from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
-from cavity.models.factorized.posterior import FactorizedGaussianPosterior, Marginals, checked_points
-from cavity.models.factorized.target import Target, contraction_rate, prepare, true_marginals
+from cavity.models.factorized.posterior import FactorizedGaussianPosterior, Marginals, check_points
+from cavity.models.factorized.target import (
+    WhitenedTarget,
+    compute_contraction_rate,
+    compute_true_marginals,
+    prepare_target,
+)
 from cavity.runs.executors import single_blas
 
 _kernel = _core.best("factorized")
@@ -98,7 +103,7 @@ class FactorizedGaussian(Frozen):
     mean: FloatOrArray
     precision: FloatOrArray
     blocks: Sequence[Any] | None = None
-    _target: Target = field(init=False, compare=False)
+    _target: WhitenedTarget = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         precision = arrays.symmetric(self.precision, "precision", copy=False)
@@ -106,7 +111,7 @@ class FactorizedGaussian(Frozen):
         blocks = None if self.blocks is None else arrays.partition(self.blocks, "blocks", size)
         mean, precision = arrays.owned(arrays.vector(self.mean, "mean", size)), arrays.read_only(precision.view())
         with single_blas():
-            target = prepare(precision, blocks)
+            target = prepare_target(precision, blocks)
         blocks = None if blocks is None else tuple(tuple(block.tolist()) for block in blocks)
         put(self, mean=mean, precision=precision, blocks=blocks, _target=target)
 
@@ -140,7 +145,7 @@ class FactorizedGaussian(Frozen):
             If Arnoldi's method does not converge.
         """
         with single_blas():
-            return contraction_rate(self._target, lambda z: _kernel.sweep(self._target.matrix, z))
+            return compute_contraction_rate(self._target, lambda z: _kernel.sweep(self._target.matrix, z))
 
     @cached_property
     def marginals(self) -> Any:
@@ -149,7 +154,7 @@ class FactorizedGaussian(Frozen):
         Computed when first asked for, in D^3 operations on a copy of the matrix.
         """
         with single_blas():
-            variance, covariances, divergence, reverse = true_marginals(self._target)
+            variance, covariances, divergence, reverse = compute_true_marginals(self._target)
         return Marginals(self.mean, arrays.read_only(variance), divergence, reverse, covariances)
 
     def log_density(self, z: ArrayLike) -> FloatOrArray:
@@ -165,7 +170,7 @@ class FactorizedGaussian(Frozen):
         float or ndarray (n,)
             One log density a point.
         """
-        deviation = checked_points(z, len(self.mean)) - self.mean
+        deviation = check_points(z, len(self.mean)) - self.mean
         constant = self._target.log_root - self.kl_minimum - 0.5 * len(self.mean) * LOG_2PI
         return constant - 0.5 * np.sum(deviation * (deviation @ self.precision), axis=-1)
 
@@ -249,9 +254,9 @@ class FactorizedGaussian(Frozen):
         sweeps = FactorizedSweeps(self._target)
 
         with single_blas(), options.job:
-            done = engine.ascend(sweeps, start, replace(options, tol=0.0, job=_ToTheMinimum(options, self.kl_minimum)))
+            done = engine.ascend(sweeps, start, replace(options, tol=0.0, job=_MinimumJob(options, self.kl_minimum)))
             mean = self.mean + self._target.deviations(done.state * sweeps.unit)
-        outcome = engine.outcome(_judged(done, self.kl_minimum, options), 1, options)
+        outcome = engine.outcome(_compare_with_minimum(done, self.kl_minimum, options), 1, options)
         return FactorizedGaussianPosterior(model=self, mean=mean, **outcome)
 
     def _start(self, initial_mean):
@@ -273,7 +278,7 @@ class FactorizedGaussian(Frozen):
         return self._target.standard(deviation) / np.sqrt(self._target.diagonal)
 
 
-class _ToTheMinimum(Job):
+class _MinimumJob(Job):
     """The job of a fit whose largest ELBO is known: it also stops where that is near enough."""
 
     __slots__ = ("_gap", "_options", "_smallest")
@@ -293,7 +298,7 @@ class _ToTheMinimum(Job):
         return options.job.report(n_iter, **known) or self._gap <= options.tol
 
 
-def _judged(done, kl_minimum, options):
+def _compare_with_minimum(done, kl_minimum, options):
     """Return the engine's `MeanFieldFit` of `FactorizedSweeps` in terms of KL(q || p), whose minimum is known.
 
     How far the ELBO is below its maximum needs no prediction here. Rates are the last ones measured, where sweeps were

@@ -15,19 +15,19 @@ from cavity.base.records import Array, Part, Record, Setting, saved
 from cavity.base.results import Summarized, VariationalPosterior, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
-from cavity.models.factorized.target import target_of
+from cavity.models.factorized.target import get_target
 
 if TYPE_CHECKING:
     from cavity.models.factorized.model import FactorizedGaussian
 
-BLOCKS = Setting(  # that they are a partition is for the model to say
+BLOCKS_SETTING = Setting(  # that they are a partition is for the model to say
     "lists of coordinates",
     lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
 )
-TRACE = {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")}  # beside that of all
+TRACE_ARRAYS = {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")}  # beside that of all
 
 
-def checked_points(z, size):
+def check_points(z, size):
     """Return points (size,) or (n, size), checked."""
     points = arrays.finite_array(z, "z", ndim=(1, 2))
     if points.shape[-1] != size:
@@ -107,7 +107,7 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
     model: FactorizedGaussian = field(metadata=saved(Part({"mean": Array("D"), "precision": Array("D D")}, "p_")))
 
     kind: ClassVar[str] = "factorized"
-    record: ClassVar[Any] = Record(TRACE, {"blocks?": BLOCKS}, places={"blocks": "model.blocks"})
+    record: ClassVar[Any] = Record(TRACE_ARRAYS, {"blocks?": BLOCKS_SETTING}, places={"blocks": "model.blocks"})
 
     def __repr__(self) -> str:
         return table(
@@ -128,7 +128,7 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
     @property
     def kl_reverse(self) -> float:
         """KL(p || q), in nats; the least that a factorised q can have is ``marginals.kl``. As costly as `marginals`."""
-        u = target_of(self.model).standard(self.mean - self.model.mean)
+        u = get_target(self.model).standard(self.mean - self.model.mean)
         return self.marginals.kl_mean_field + 0.5 * float(u @ u)
 
     @property
@@ -144,7 +144,7 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
     @cached_property
     def variance(self) -> FloatArray:
         """Variances of q, (D,): without blocks 1/Lambda_ii, never larger than those of p."""
-        target = target_of(self.model)
+        target = get_target(self.model)
         if target.factors is None:
             return arrays.read_only(1.0 / target.diagonal)
         variance = np.empty(len(self.mean))
@@ -155,7 +155,7 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
     @property
     def block_covariances(self) -> tuple[FloatArray, ...]:
         """Lambda_BB^-1 for every block, in the order of its coordinates."""
-        target = target_of(self.model)
+        target = get_target(self.model)
         if target.factors is None:
             return tuple(self.variance[:, None, None])
         return tuple(arrays.read_only(root.T @ root) for _, root in target.block_roots())
@@ -178,8 +178,8 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
             One log density a point.
         """
         with np.errstate(over="ignore"):  # the log of nothing is -inf
-            u = target_of(self.model).standard(checked_points(z, len(self.mean)) - self.mean)
-            return target_of(self.model).log_root - 0.5 * (len(self.mean) * LOG_2PI + np.sum(u * u, axis=-1))
+            u = get_target(self.model).standard(check_points(z, len(self.mean)) - self.mean)
+            return get_target(self.model).log_root - 0.5 * (len(self.mean) * LOG_2PI + np.sum(u * u, axis=-1))
 
     def entropy(self) -> float:
         """Return the entropy of q.
@@ -189,7 +189,7 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
         float
             In nats.
         """
-        return 0.5 * len(self.mean) * (1.0 + LOG_2PI) - target_of(self.model).log_root
+        return 0.5 * len(self.mean) * (1.0 + LOG_2PI) - get_target(self.model).log_root
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw from q.
@@ -207,4 +207,4 @@ class FactorizedGaussianPosterior(Summarized, VariationalPosterior):
             One point a row.
         """
         shape = (arrays.integer(n, "n", low=0), len(self.mean))
-        return self.mean + target_of(self.model).deviations(arrays.generator(rng).standard_normal(shape))
+        return self.mean + get_target(self.model).deviations(arrays.generator(rng).standard_normal(shape))

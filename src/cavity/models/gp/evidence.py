@@ -27,21 +27,21 @@ from cavity.likelihoods import Gaussian
 from cavity.likelihoods.parameters import FreeParameters, slopes
 from cavity.models.evaluations import EvidencePoint
 from cavity.models.latent_posterior import AUTO_SCHEDULE, choose_schedule
-from cavity.models.process.settings import gaussian_log_density
+from cavity.models.process.settings import compute_gaussian_log_density
 
-MANY_ROWS = (  # what to say where the matrices of all rows do not fit into memory
+MANY_ROWS_ADVICE = (  # what to say where the matrices of all rows do not fit into memory
     "; for so many rows there is cavity.StreamingGP, in cavity.sklearn StreamingGPRegressor and StreamingGPClassifier, "
     "on the command line cavity fit streaming-gp"
 )
 
 
-def matrices(n, count=2):
+def allocate_matrices(n, count=2):
     """Return matrices for a fit of n rows; MemoryError, which says where to turn, if there is no room for them."""
-    return arrays.matrices(count, (n, n), "the fit: the covariance and a work matrix, each", MANY_ROWS)
+    return arrays.matrices(count, (n, n), "the fit: the covariance and a work matrix, each", MANY_ROWS_ADVICE)
 
 
 @dataclass(slots=True, eq=False)
-class Grown:
+class ExtendedGeometry:
     """What is left of a geometry whose first rows were known: the prior means of f, and the solver of all rows."""
 
     base: np.ndarray
@@ -63,7 +63,9 @@ class Evidence:
         exponent = options.power * np.minimum(1.0, self.rows.weight())
         self.options = replace(choose_schedule(options, likelihood, exponent), job=SILENT_JOB)
         self.known = known
-        self.gram, self.buffer = matrices(self.rows.n) if known is None else (None, *matrices(self.rows.n, 1))
+        self.gram, self.buffer = (
+            allocate_matrices(self.rows.n) if known is None else (None, *allocate_matrices(self.rows.n, 1))
+        )
 
     def at(self, settings, **options):
         """Return the EvidencePoint of some settings; options replace those of EP."""
@@ -140,7 +142,7 @@ class Evidence:
         value = -0.5 * (float(apart @ alpha) + solver.log_determinant + float(constants))
         belief = LatentBelief(rho, g, mean, None, alpha, solver.log_determinant)
         if self.known is not None:
-            return EvidencePoint(settings, value, belief, Grown(base, solver), None)
+            return EvidencePoint(settings, value, belief, ExtendedGeometry(base, solver), None)
         geometry = Latent(self.gram, base, self.threads, self.buffer)
         geometry.hold(belief, solver)
         return EvidencePoint(settings, value, belief, geometry, None)
@@ -149,7 +151,7 @@ class Evidence:
         """The prior variances and the solver of all rows; the covariance of all is made only if `solve` needs it."""
         X, n, variances = self.rows.X, len(self.known.root), program.diagonal(self.rows.X)
         if not latent_solver.known_better(variances, rho):
-            (self.gram,) = matrices(len(X), 1)
+            (self.gram,) = allocate_matrices(len(X), 1)
             program.gram(X, self.gram, self.threads)
         cross, own = np.empty((len(X) - n, n)), np.empty((len(X) - n, len(X) - n))
         program.cross(X[n:], X[:n], cross, self.threads)
@@ -192,7 +194,7 @@ class Evidence:
         return slopes(free, likelihood, total)
 
 
-def ended(rows, point):
+def make_fit(rows, point):
     """Return the `Fit` of a point: exact ones are fits, too, whose `left_one_out` is for those who ask."""
     if point.fit is not None:
         return point.fit
@@ -202,7 +204,7 @@ def ended(rows, point):
     return Fit.of_one_pass(**known)
 
 
-def left_one_out(rows, likelihood, gram, solver, h, mean, alpha, threads):
+def compute_leave_one_out(rows, likelihood, gram, solver, h, mean, alpha, threads):
     """Return variances and leave-one-out log densities of an exact fit [RW]_ (eq. 5.10 to 5.12).
 
     Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1. It takes the
@@ -211,4 +213,4 @@ def left_one_out(rows, likelihood, gram, solver, h, mean, alpha, threads):
     variance, left = latent_solver.variances(gram, solver, h, threads), solver.kept(threads)
     share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
-    return variance, gaussian_log_density(rows.y, mean - v * share * alpha, v + rows.noise_variance(likelihood))
+    return variance, compute_gaussian_log_density(rows.y, mean - v * share * alpha, v + rows.noise_variance(likelihood))

@@ -20,11 +20,11 @@ from cavity.covariances.base import Covariance
 from cavity.ep.options import SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.models.gp import search
-from cavity.models.gp.evidence import Evidence, matrices
-from cavity.models.gp.posterior import posterior_of
+from cavity.models.gp.evidence import Evidence, allocate_matrices
+from cavity.models.gp.posterior import build_posterior
 from cavity.models.latent_posterior import AUTO_SCHEDULE
-from cavity.models.process.defaults import first_settings, resolve_defaults
-from cavity.models.process.model import LatentProcess, closed, what_to_learn
+from cavity.models.process.defaults import choose_first_settings, resolve_defaults
+from cavity.models.process.model import LatentProcess, choose_learnt, fill_open_parameters
 from cavity.models.process.rows import add_prior_means, observe
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import read_dense
@@ -195,26 +195,26 @@ class GaussianProcess(LatentProcess):
         [1.0, 0.0]
         """
         columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=matrices)
+        dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=allocate_matrices)
         X, observations = read_dense(dataset), observe(self, dataset)
         model = resolve_defaults(self, observations, X, dataset.column("offset"))
         rows = add_prior_means(model, observations.rows(X))
         if not rows.in_use.any():
             raise ValueError("covariance is zero at every row of X: f is known there; add a Constant to it")
-        learn, names = what_to_learn(model, learn, rows.noise is not None)
-        model = closed(model, rows)
+        learn, names = choose_learnt(model, learn, rows.noise is not None)
+        model = fill_open_parameters(model, rows)
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
         run = Options.checked(schedules=(AUTO_SCHEDULE, *SCHEDULES), **iteration, **watched)
         with run.open(model, rows.named()) as threads:
             evidence = Evidence(model.likelihood, rows, threads, run)
-            start = first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))
+            start = choose_first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))
             solution = search.learn(start, evidence, learn, names, n_starts, run.job)
             point = evidence.final(solution.optimum, replace(run, job=run.job.final_job()))
             if learn:
                 search.warn_if_line(point, evidence.rows, observations.names)
-            posterior = posterior_of(model, evidence, point, solution, **observations.labels)
+            posterior = build_posterior(model, evidence, point, solution, **observations.labels)
         if point.fit is not None:
             point.fit.warn(run)
         return posterior

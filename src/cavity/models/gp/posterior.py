@@ -25,17 +25,17 @@ from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
-from cavity.models.gp.evidence import Evidence, ended, left_one_out, matrices
+from cavity.models.gp.evidence import Evidence, allocate_matrices, compute_leave_one_out, make_fit
 from cavity.models.gp.saved import POWER, RECORD
-from cavity.models.gp.search import with_errors
+from cavity.models.gp.search import add_standard_errors
 from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.latent_posterior import LIKELIHOOD_SETTING, SitesPosterior, integrate_log_density
 from cavity.models.observations import Observations
-from cavity.models.process.model import prior_means
-from cavity.models.process.predictions import ROWS_A_TASK, ProcessPosterior
+from cavity.models.process.model import compute_prior_means
+from cavity.models.process.predictions import ROWS_PER_TASK, ProcessPosterior
 from cavity.models.process.rows import add_prior_means
 from cavity.models.process.saved import COVARIANCE, OPTIONS
-from cavity.models.process.settings import Settings, gaussian_log_density
+from cavity.models.process.settings import Settings, compute_gaussian_log_density
 from cavity.runs.executors import Threads, single_blas
 from cavity.runs.merge import split_rows
 from cavity.sources.dataset import Dataset
@@ -44,17 +44,17 @@ from cavity.sources.dense_rows import read_dense
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess
 
-LATER = {  # fields that an exact fit leaves open until they are asked for: they cost as much again
+LAZY_FIELDS = {  # fields that an exact fit leaves open until they are asked for: they cost as much again
     "variance": "Posterior variance of f at the rows, (N,).",
     "_loo": "Leave-one-out log densities of the rows, (N,).",
 }
-ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
+PRIOR_MEAN_ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
-def posterior_of(model, evidence, point, found=None, hyperparameters=None, **kept):
+def build_posterior(model, evidence, point, found=None, hyperparameters=None, **kept):
     """Return the posterior of the rows given at a point of their evidence, which a search `found` if there was one."""
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
-    fit = ended(evidence.rows, point)
+    fit = make_fit(evidence.rows, point)
     model = point.settings.put_in(model)
     status, trace = (CONVERGED, {"learning": np.zeros(0)}) if found is None else (found.status, found.trace)
     solver = point.geometry.final_solver(belief)
@@ -83,12 +83,16 @@ def posterior_of(model, evidence, point, found=None, hyperparameters=None, **kep
     return out if rows.in_use.all() else out._completed()
 
 
-def latent_means(posterior, X):
+def compute_latent_means(posterior, X):
     """Return the posterior means of f at checked rows (n, D), of a fit without offsets: the cheap half of `predict`."""
-    mean, alpha = prior_means(posterior.model, X), posterior._alpha
-    room = np.empty((min(len(X), ROWS_A_TASK), len(alpha)))
+    mean, alpha = compute_prior_means(posterior.model, X), posterior._alpha
+    room = np.empty((min(len(X), ROWS_PER_TASK), len(alpha)))
     with single_blas():
+<<<<<<< HEAD
         for start, stop in split_rows(len(X), ROWS_A_TASK):
+=======
+        for start, stop in starts(len(X), ROWS_PER_TASK):
+>>>>>>> main
             cross = room[: stop - start]
             posterior._compared.cross(X[start:stop], cross)
             mean[start:stop] += cross @ alpha  # (n, U) (U,)
@@ -164,7 +168,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     record: ClassVar[Any] = RECORD
 
     def __post_init__(self) -> None:
-        later = [name for name in LATER if vars(self)[name] is None]
+        later = [name for name in LAZY_FIELDS if vars(self)[name] is None]
         for name in later:
             del vars(self)[name]
         freeze(self, *later)
@@ -179,8 +183,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             keep = self._rows.in_use
             known = self._rho[keep], self.mean[keep], self._alpha
-            found = left_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
-        for name, values in zip(LATER, found, strict=True):
+            found = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
+        for name, values in zip(LAZY_FIELDS, found, strict=True):
             vars(self)[name] = arrays.read_only(self._rows.scattered(values, 0.0))
 
     def __repr__(self) -> str:
@@ -211,7 +215,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         """Whether the rows had offsets on top of the mean: predictions then want theirs."""
         mean = np.abs(np.atleast_1d(self.model.mean))
         size = mean[0] + np.abs(self.X) @ mean[1:] if len(mean) > 1 else mean[0]
-        return bool(np.any(np.abs(self._rows.offset - self.model.prior_mean(self.X)) > ROUNDING * size))
+        return bool(np.any(np.abs(self._rows.offset - self.model.prior_mean(self.X)) > PRIOR_MEAN_ROUNDING * size))
 
     @property
     def loo_log_density(self) -> FloatArray:
@@ -313,7 +317,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         with Threads(1) as threads, single_blas():
             start = self._tau[used], self._rho[used]
             evidence = Evidence(self.model.likelihood, self._rows, threads, self._options, start)
-            return with_errors(self.hyperparameters, self.model, evidence)
+            return add_standard_errors(self.hyperparameters, self.model, evidence)
 
     def _moments(self, X, threads, kept):
         if len(getattr(kept, "cross", ())) < len(X):  # new memory would have to be cleared for every block
@@ -381,7 +385,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
         columns |= {"exposure": exposure}
         names = {"names": self.columns, "roles": self.roles}
-        dataset = Dataset.open(X, columns, **names, check_size=lambda n: matrices(self.n_samples + n))
+        dataset = Dataset.open(X, columns, **names, check_size=lambda n: allocate_matrices(self.n_samples + n))
         X = read_dense(dataset, self.n_features)
         observations = Observations.of(self.model.likelihood, dataset, fitted=self)
         if (observations.noise is None) != (self._rows.noise is None):
@@ -394,7 +398,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             evidence = Evidence(self.model.likelihood, joined, threads, self._options, start, known)
             point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
             labels = observations.labels | {"columns": self.columns or observations.names}
-            posterior = posterior_of(self.model, evidence, point, hyperparameters=self.hyperparameters, **labels)
+            posterior = build_posterior(self.model, evidence, point, hyperparameters=self.hyperparameters, **labels)
         if point.fit is not None:
             point.fit.warn(self._options)
         return posterior
@@ -413,22 +417,22 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             if rows.noise is None:
                 loo[out] = integrate_log_density(likelihood, new.y, *moments)
             else:
-                loo[out] = gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
+                loo[out] = compute_gaussian_log_density(new.y, moments[0], moments[1] + new.noise)
         return replace(self, mean=mean, variance=variance, _loo=loo)
 
 
-def _later(name):
+def _make_lazy_field(name):
     """Return what stands on the class for a field in `LATER`: it is called where an instance has no value."""
 
     def found(posterior):
         posterior._settle()
         return vars(posterior)[name]
 
-    found.__doc__ = LATER[name]
+    found.__doc__ = LAZY_FIELDS[name]
     later = cached_property(found)
     later.__set_name__(GaussianProcessPosterior, name)
     return later
 
 
-for _name in LATER:
-    setattr(GaussianProcessPosterior, _name, _later(_name))
+for _name in LAZY_FIELDS:
+    setattr(GaussianProcessPosterior, _name, _make_lazy_field(_name))

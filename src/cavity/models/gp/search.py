@@ -76,7 +76,7 @@ def warn_if_line(point, rows, columns=None):
     )
 
 
-def with_errors(learnt, model, evidence):
+def add_standard_errors(learnt, model, evidence):
     """Return the record of what a fit of a model has learnt with standard errors; a mean counts as known."""
     likelihood, covariance = model.likelihood, model.covariance
     own = [name for name in likelihood.parameters if any(name == label.partition("[")[0] for label in learnt.names)]

@@ -16,31 +16,31 @@ _kernel = _core.best("gaussian_mixture")
 
 NO_WEIGHT, NO_GAIN = np.empty(0), np.empty((0, 0))  # what kernels take for None
 
-MOST_ROWS, LEAST_ROWS = 1 << 15, 1 << 10  # of a block
+MAX_BLOCK_ROWS, MIN_BLOCK_ROWS = 1 << 15, 1 << 10  # of a block
 BLOCK_WORK = 1 << 20  # products of responsibilities and features per block, about half a millisecond
-RUN_WORK = (
+MAX_CALL_WORK = (
     1 << 27
 )  # most of them in a call, unless a block has more: some ten milliseconds, fifty without wide registers
 
 
-def block_rows(n_components, n_features, full):
+def choose_block_rows(n_components, n_features, full):
     """Return the number of rows in a block, by the work they are."""
     features = 1 + n_features + (n_features * (n_features + 1) // 2 if full else n_features)
-    size = MOST_ROWS
-    while size > LEAST_ROWS and size * n_components * (features + 4) > BLOCK_WORK * 2:
+    size = MAX_BLOCK_ROWS
+    while size > MIN_BLOCK_ROWS and size * n_components * (features + 4) > BLOCK_WORK * 2:
         size //= 2
     return size
 
 
-class OutOfReach(Exception):
+class UnreachableRow(Exception):
     """A row has no weight in any component; its number is what the kernel or the task knows of it."""
 
     def told(self, where):
         """Return the error for users; where(row) is the words for the row."""
-        return out_of_reach(where(*self.args))
+        return make_unreachable_error(where(*self.args))
 
 
-def out_of_reach(words):
+def make_unreachable_error(words):
     """Return the error of a row without weight in any component, given words for it."""
     return OverflowError(f"{words} is so far from every component that its density leaves float64; rescale it")
 
@@ -93,7 +93,7 @@ class EStep:
 
     def most_blocks(self, size):
         """Return how many blocks of `size` rows may go through the kernels in one call."""
-        return max(1, RUN_WORK // (size * self.shape[0] * (self.shape[1] + 4)))
+        return max(1, MAX_CALL_WORK // (size * self.shape[0] * (self.shape[1] + 4)))
 
     def raw_sums(self, rows, weight=None, size=0):
         """Return the sums (K, numbers) and the sum of the log densities (1,) of rows, in blocks of `size` or in one."""
@@ -105,7 +105,7 @@ class EStep:
         else:
             bad = _kernel.diagonal(*place, NO_GAIN if self.gain is None else self.gain, out, totals, size)
         if bad >= 0:
-            raise OutOfReach(bad)
+            raise UnreachableRow(bad)
         return out, totals
 
     def log_weights(self, rows):

@@ -30,7 +30,7 @@ from cavity.base.constants import LOG_2, LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.lazy import special
 from cavity.base.triangles import inverse_lower
-from cavity.models.mixture import divergence
+from cavity.models.mixture import elbo
 
 
 def is_full(covariance):
@@ -38,17 +38,17 @@ def is_full(covariance):
     return covariance in ("full", "tied")
 
 
-def _outer(a):
+def _compute_outer(a):
     """The outer products of vectors (..., D) with themselves."""
     return a[..., :, None] * a[..., None, :]
 
 
-def _of_shape(a, shape):
+def _broadcast(a, shape):
     """An array, repeated where the shape is larger."""
     return a if a.shape == shape else np.ascontiguousarray(np.broadcast_to(a, shape))
 
 
-def _moved(mean, prior, counts, first):
+def _update_mean(mean, prior, counts, first):
     """Return (beta, optimal mean, its step from `mean`, its step from the prior mean) given N and s about `mean`.
 
     Steps are not differences of means, which would lose the digits of a small one; the mean is a short step away from
@@ -117,7 +117,7 @@ class WeightFactors:
         return added if not self.sticks else np.append(added[:, 0], added[-1:, 1] if len(added) else 0.0)
 
     def divergence(self, prior):
-        return divergence.dirichlet(self.concentration, prior.concentration)
+        return elbo.compute_dirichlet_kl(self.concentration, prior.concentration)
 
     def natural(self):
         return self.concentration.ravel()
@@ -194,7 +194,7 @@ class GaussianFactors:
         """Return tr(P C') + tr(P' C) + d'(P + P')d (K, K): expected precisions P, C their inverses, d between means."""
         (p, c), (p2, c2) = self.sides(), other.sides()
         step = self.mean[:, None] - other.mean
-        square = (_outer(step) if self.scatter.ndim == 3 else step**2).reshape(*step.shape[:2], -1)
+        square = (_compute_outer(step) if self.scatter.ndim == 3 else step**2).reshape(*step.shape[:2], -1)
         return p @ c2.T + c @ p2.T + np.einsum("abi,ai->ab", square, p) + np.einsum("abi,bi->ab", square, p2)
 
 
@@ -246,10 +246,10 @@ class WishartFactors(GaussianFactors):
 
     def renewed(self, prior, counts, first, second):
         """Return the optimum given N_k (K, 1), s_k (K, D) and S_k (K, D, D) about the own means, [B]_ (10.60-63)."""
-        beta, mean, step, away = _moved(self.mean, prior, counts, first)
+        beta, mean, step, away = _update_mean(self.mean, prior, counts, first)
         cross = first[:, :, None] * step[:, None, :]
-        about = second - (cross + cross.swapaxes(1, 2)) + counts[:, :, None] * _outer(step)
-        about += prior.beta[:, :, None] * _outer(away)
+        about = second - (cross + cross.swapaxes(1, 2)) + counts[:, :, None] * _compute_outer(step)
+        about += prior.beta[:, :, None] * _compute_outer(away)
         if len(prior.scatter) == len(mean):
             return WishartFactors.of(mean, beta, prior.nu + counts[:, 0], prior.scatter + about)
         total = prior.scatter + np.sum(about, axis=0, keepdims=True)
@@ -258,8 +258,8 @@ class WishartFactors(GaussianFactors):
     def divergence(self, prior):
         dim = self.mean.shape[1]
         step = np.matmul(self._precision_factor(), (self.mean - prior.mean)[:, :, None])[:, :, 0]
-        means = dim * divergence.excess(prior.beta, self.beta)[:, 0] + prior.beta[:, 0] * (step**2).sum(axis=1)
-        wisharts = divergence.wisharts(self.nu, self.factor, self.root, prior.nu, prior.factor)
+        means = dim * elbo.compute_excess(prior.beta, self.beta)[:, 0] + prior.beta[:, 0] * (step**2).sum(axis=1)
+        wisharts = elbo.compute_wishart_kls(self.nu, self.factor, self.root, prior.nu, prior.factor)
         return 0.5 * float(means.sum()) + float(wisharts.sum())
 
     @property
@@ -267,7 +267,7 @@ class WishartFactors(GaussianFactors):
         return self.mean.shape[1] - 1
 
     def squares(self, weight, step):
-        terms = weight[:, :, None] * _outer(step)
+        terms = weight[:, :, None] * _compute_outer(step)
         return terms if len(terms) == len(self.scatter) else np.sum(terms, axis=0, keepdims=True)
 
     def statistics(self):
@@ -286,7 +286,7 @@ class WishartFactors(GaussianFactors):
 
     def rescaled(self, shift, scale):
         """Return these factors in coordinates (z - shift) scale."""
-        scatter = self.scatter * _outer(scale)
+        scatter = self.scatter * _compute_outer(scale)
         return WishartFactors.of((self.mean - shift) * scale, self.beta, self.nu, scatter)
 
 
@@ -319,28 +319,28 @@ class GammaFactors(GaussianFactors):
         """Return (gain (K, D), precision (K, D)): E log N(x_d; mu, 1/l) = gain - precision (x_d - mean)^2/2."""
         shape = self.mean.shape
         gain = 0.5 * (self.expected_log_precisions() - LOG_2PI - 1.0 / self.beta)
-        return _of_shape(gain, shape), _of_shape(self.nu / self.scatter, shape)
+        return _broadcast(gain, shape), _broadcast(self.nu / self.scatter, shape)
 
     def _sum(self, terms):
         """Sum terms (K, D) or (K, 1) over the columns that share a precision."""
         if self.nu.shape == self.mean.shape:
             return terms
-        return _of_shape(terms, self.mean.shape).sum(axis=1, keepdims=True)
+        return _broadcast(terms, self.mean.shape).sum(axis=1, keepdims=True)
 
     def squares(self, weight, step):
         return self._sum(weight * step**2)
 
     def renewed(self, prior, counts, first, second):
         """Return the optimum given N (K, 1) or (K, D), s and S (K, D) about the means of `self`."""
-        beta, mean, step, away = _moved(self.mean, prior, counts, first)
+        beta, mean, step, away = _update_mean(self.mean, prior, counts, first)
         about = second + step * (counts * step - 2.0 * first) + prior.beta * away**2
         return GammaFactors(mean, beta, prior.nu + self._sum(counts), prior.scatter + self._sum(about))
 
     def divergence(self, prior):
         precision = self.nu / self.scatter
-        means = divergence.excess(prior.beta, self.beta) + prior.beta * precision * (self.mean - prior.mean) ** 2
+        means = elbo.compute_excess(prior.beta, self.beta) + prior.beta * precision * (self.mean - prior.mean) ** 2
         halves = (0.5 * part for part in (self.nu, self.scatter, prior.nu, prior.scatter))
-        return 0.5 * float(means.sum()) + divergence.gamma(*halves)
+        return 0.5 * float(means.sum()) + elbo.compute_gamma_kl(*halves)
 
     def statistics(self):
         precision = self.nu / self.scatter

@@ -26,12 +26,12 @@ from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
 from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions
 from cavity.mean_field.stochastic import StochasticRows
+from cavity.models.mixture.component_moves import ascend_with_moves
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.moves import climbed
-from cavity.models.mixture.posterior import posterior_of
-from cavity.models.mixture.prior import settled, state_of
+from cavity.models.mixture.posterior import build_posterior
+from cavity.models.mixture.prior import build_prior_state, fill_priors
 from cavity.models.mixture.rows import open_minibatch, open_rows
-from cavity.models.mixture.start import checked_means, first_states
+from cavity.models.mixture.start import check_means, generate_states
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources.dataset import Dataset
@@ -39,9 +39,9 @@ from cavity.sources.dataset import Dataset
 if TYPE_CHECKING:
     from cavity.models.mixture.posterior import GaussianMixturePosterior
 
-COVARIANCES = ("full", "tied", "diag", "spherical")
-WEIGHTS = ("dirichlet", "stick_breaking")
-INITS = ("auto", "kmeans", "split", "principal")
+COVARIANCE_KINDS = ("full", "tied", "diag", "spherical")
+WEIGHT_KINDS = ("dirichlet", "stick_breaking")
+INIT_METHODS = ("auto", "kmeans", "split", "principal")
 PRIOR_SHAPES = {  # of covariance_prior, for one component and for each of K
     "full": ("(D, D)", "(K, D, D)"),
     "tied": ("(D, D)",),
@@ -125,8 +125,8 @@ class GaussianMixture(Public):
 
     def __post_init__(self) -> None:
         put(self, n_components=arrays.integer(self.n_components, "n_components", low=1))
-        arrays.choice(self.covariance, "covariance", COVARIANCES)
-        arrays.choice(self.weights, "weights", WEIGHTS)
+        arrays.choice(self.covariance, "covariance", COVARIANCE_KINDS)
+        arrays.choice(self.weights, "weights", WEIGHT_KINDS)
         each = "(K - 1, 2)" if self.weights == "stick_breaking" else "(K,)"
         self._keep("weight_concentration_prior", "a number", each)
         self._keep("mean_prior", "(D,)", "(K, D)", positive=False)
@@ -262,18 +262,18 @@ class GaussianMixture(Public):
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
         run = AscentOptions.checked(**ascent, **watched)
-        init, moves = arrays.choice(init, "init", INITS), arrays.flag(moves, "moves")
+        init, moves = arrays.choice(init, "init", INIT_METHODS), arrays.flag(moves, "moves")
         dataset = Dataset.open(X, {"sample_weight": sample_weight}, remote=True, streamed=("sample_weight",))
         data = dataset.sources()
-        means = checked_means(initial_means, dataset.names, self.n_components, data["X"].n_features)
+        means = check_means(initial_means, dataset.names, self.n_components, data["X"].n_features)
         with run.open(self, data, initial_means=means, init=init, moves=moves) as threads:
             rows = open_rows(*data.values(), threads, self.n_components, self.covariance)
-            model = settled(self, rows, threads)
-            sweeps = MixtureSweeps(state_of(model, rows), rows, threads)
-            starts = first_states(sweeps, means, init, run)
-            done = engine.best_of(partial(climbed, sweeps, moves), starts, run)
+            model = fill_priors(self, rows, threads)
+            sweeps = MixtureSweeps(build_prior_state(model, rows), rows, threads)
+            starts = generate_states(sweeps, means, init, run)
+            done = engine.best_of(partial(ascend_with_moves, sweeps, moves), starts, run)
         outcome = engine.outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
-        return posterior_of(model, sweeps, done, dataset.names, dataset.roles, **outcome)
+        return build_posterior(model, sweeps, done, dataset.names, dataset.roles, **outcome)
 
     def fit_stochastic(
         self,
@@ -364,19 +364,19 @@ class GaussianMixture(Public):
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         run = StochasticOptions.checked(**steps, **watched)
-        init = arrays.choice(init, "init", INITS)
+        init = arrays.choice(init, "init", INIT_METHODS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
         batches = StochasticRows.open(X, "X", n_samples, run, check)
         source = batches.dataset.blocks()
-        means = checked_means(initial_means, batches.columns, self.n_components, source.n_features)
+        means = check_means(initial_means, batches.columns, self.n_components, source.n_features)
         with run.open(self, {"X": source}, n_samples=n_samples, initial_means=means, init=init) as threads:
             rows = open_rows(source, None, threads, self.n_components, self.covariance)
-            model = settled(self, rows, threads)
-            sweeps = MixtureSweeps(state_of(model, rows), rows, threads, n_samples)
-            state, _ = next(first_states(sweeps, means, init, replace(TRIAL_OPTIONS, job=run.job)))
+            model = fill_priors(self, rows, threads)
+            sweeps = MixtureSweeps(build_prior_state(model, rows), rows, threads, n_samples)
+            state, _ = next(generate_states(sweeps, means, init, replace(TRIAL_OPTIONS, job=run.job)))
             done = batches.fit(sweeps, state, source, run)
         outcome = done.outcome() | {"observation_digest": rows.digest if batches.stream is None else None}
-        return posterior_of(model, sweeps, done, batches.columns, **outcome)
+        return build_posterior(model, sweeps, done, batches.columns, **outcome)
 
     def settle(self, X: Data, *, sample_weight: Data | None = None, n_threads: int | None = None) -> GaussianMixture:
         """Return the model with the priors that depend on the data filled in, to use the same for several fits.
@@ -406,4 +406,4 @@ class GaussianMixture(Public):
         dataset = Dataset.open(X, {"sample_weight": sample_weight}, remote=True, streamed=("sample_weight",))
         with Threads(resolve_n_threads(n_threads)) as threads:
             rows = open_rows(*dataset.sources().values(), threads, self.n_components, self.covariance)
-            return settled(self, rows, threads)
+            return fill_priors(self, rows, threads)

@@ -24,7 +24,7 @@ from cavity.models.mixture import predictive
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.saved import MODEL, RECORD
 from cavity.models.mixture.scaling import Scaling
-from cavity.models.mixture.state import MixtureState, merged
+from cavity.models.mixture.state import MixtureState, merge_states
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.dataset import Dataset
@@ -32,7 +32,7 @@ from cavity.sources.dataset import Dataset
 if TYPE_CHECKING:
     from cavity.models.mixture.model import GaussianMixture
 
-UNKNOWN = {"elbo": None, "n_iter": 0, "converged": False, "contraction": None, "predicted_gap": np.inf}
+UNKNOWN_OUTCOME = {"elbo": None, "n_iter": 0, "converged": False, "contraction": None, "predicted_gap": np.inf}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -203,7 +203,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         >>> posterior.responsibilities([[-3.0], [-0.3], [2.3]]).round(2).tolist()
         [[1.0, 0.0], [0.45, 0.55], [0.0, 1.0]]
         """
-        return self._evaluate(X, predictive.log_weights, predictive.shares, (len(self.counts),))
+        return self._evaluate(X, predictive.compute_log_weights, predictive.compute_shares, (len(self.counts),))
 
     @map_chunks(dtype=lambda self: np.intp)
     def predict(self, X: Data) -> IntArray:
@@ -219,7 +219,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ndarray of int (N,)
             Numbers of components, from 0.
         """
-        return self._evaluate(X, predictive.log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp)
+        return self._evaluate(X, predictive.compute_log_weights, lambda logs: np.argmax(logs, axis=1), dtype=np.intp)
 
     @map_chunks()
     def log_density(self, X: Data) -> FloatArray:
@@ -246,7 +246,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         ----------
         Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, (10.81) and (10.82).
         """
-        return self._evaluate(X, predictive.log_density, lambda logs: logs)
+        return self._evaluate(X, predictive.compute_log_density, lambda logs: logs)
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw new rows from the posterior predictive distribution.
@@ -368,10 +368,12 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
             raise ValueError(f"other must be of data with {a} columns, got {b}")
         columns = check_alike(self.columns, other.columns)
         others = (state.rescaled(other._scaling, self._scaling) for state in (other._state, other._prior))
-        state = merged(self._state, self._prior, *others)
+        state = merge_states(self._state, self._prior, *others)
         digest = join_digests(self.observation_digest, other.observation_digest)
         known = {"columns": columns, "roles": self.roles or other.roles, "observation_digest": digest}
-        return self._changed(state, self.n_samples + other.n_samples, status="merged", trace={}, **known, **UNKNOWN)
+        return self._changed(
+            state, self.n_samples + other.n_samples, status="merged", trace={}, **known, **UNKNOWN_OUTCOME
+        )
 
     def forget(self, factor: float) -> GaussianMixturePosterior:
         """Return the posterior with all data counting less, for streams that change.
@@ -388,7 +390,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         """
         factor = arrays.number(factor, "factor", low=0, high=1, closed_high=True)
         state = MixtureState.combined([(factor, self._state), (1.0 - factor, self._prior)])
-        return self._changed(state, factor * self.n_samples, status="forgotten in part", trace={}, **UNKNOWN)
+        return self._changed(state, factor * self.n_samples, status="forgotten in part", trace={}, **UNKNOWN_OUTCOME)
 
     def _changed(self, state, n_samples, **changes):
         """Return the posterior of a state of other data, with other changes."""
@@ -397,7 +399,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     def _evaluate(self, X, logs_of, finish, shape=(), dtype=np.float64):
         """Return finish(logs_of(rows)) of all rows, (N, *shape), where every row has a finite log."""
         X = Dataset.open(X, None, self.columns, self.roles).X
-        return predictive.by_blocks(X, self._state, self._scaling, logs_of, finish, shape, dtype)
+        return predictive.evaluate_by_blocks(X, self._state, self._scaling, logs_of, finish, shape, dtype)
 
     def __repr__(self) -> str:
         k, dim = self._state.factors.mean.shape
@@ -406,7 +408,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         return self._described(title, weights=self.weights, counts=self.counts)
 
 
-def posterior_of(model, sweeps, done, columns=None, roles=None, **outcome):
+def build_posterior(model, sweeps, done, columns=None, roles=None, **outcome):
     """Return the posterior that a fit has led to.
 
     Parameters
@@ -436,7 +438,7 @@ def posterior_of(model, sweeps, done, columns=None, roles=None, **outcome):
     )
 
 
-def factors_of(posterior):
+def get_factors(posterior):
     """Return all factors of a posterior, in coordinates, and the `Scaling` that says which."""
     return posterior._state, posterior._scaling
 

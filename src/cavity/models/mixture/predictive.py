@@ -10,12 +10,12 @@ import numpy as np
 from cavity.base.constants import LOG_PI
 from cavity.base.errors import within_range
 from cavity.base.special import log_gamma_ratio
-from cavity.models.mixture.e_step import EStep, out_of_reach
+from cavity.models.mixture.e_step import EStep, make_unreachable_error
 from cavity.models.mixture.rows import check_rows, open_blocks
 from cavity.runs.executors import Threads
 
 
-def by_blocks(X, state, scaling, logs_of, finish, shape, dtype):
+def evaluate_by_blocks(X, state, scaling, logs_of, finish, shape, dtype):
     """Return finish(logs_of(state, scaling, rows)) of all rows, (N, *shape); one at least of each row's logs is finite.
 
     The logs of rows are (n, K) or (n,).
@@ -35,28 +35,32 @@ def by_blocks(X, state, scaling, logs_of, finish, shape, dtype):
         if not np.isfinite(logs).all():
             reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
             if not reached.all():
+<<<<<<< HEAD
                 raise out_of_reach(source.describe_row(start + int(np.argmin(reached))))
+=======
+                raise make_unreachable_error(source.where(start + int(np.argmin(reached))))
+>>>>>>> main
         out[start:stop] = finish(logs)
     return out
 
 
-def log_weights(state, scaling, rows):
+def compute_log_weights(state, scaling, rows):
     """Return the logs (n, K) of which the softmax are the responsibilities."""
     return EStep.of(state, scaling, missing=bool(np.isnan(rows).any())).log_weights(rows)
 
 
-def log_density(state, scaling, rows):
+def compute_log_density(state, scaling, rows):
     """Return the log predictive density (n,) of rows in the units of the data; nan in a row is integrated over."""
-    terms = _wishart_terms(state, scaling, rows) if state.full else _gamma_terms(state, scaling, rows)
+    terms = _compute_wishart_terms(state, scaling, rows) if state.full else _compute_gamma_terms(state, scaling, rows)
     with np.errstate(divide="ignore"):  # an expected weight may underflow to zero
         terms += np.log(state.weights.mean())
     units = np.where(np.isnan(rows), 0.0, np.log(scaling.scale))
-    return log_sum(terms) + np.sum(units, axis=1)
+    return compute_log_sum(terms) + np.sum(units, axis=1)
 
 
-def log_sum(logs):
+def compute_log_sum(logs):
     """Return the logs (n,) of the sums over the components of what has the logs (n, K); -inf where all are."""
-    columns, top = _below_largest(logs)
+    columns, top = _subtract_largest(logs)
     largest = columns == 0.0
     np.exp(columns, out=columns)
     columns[largest] = 0.0  # apart, for the digits of what is next to nothing beside it
@@ -66,15 +70,15 @@ def log_sum(logs):
     return np.where(ties > 0, total, -np.inf)
 
 
-def shares(logs):
+def compute_shares(logs):
     """Return the shares (n, K), which sum to one, of what has the logs (n, K)."""
-    columns, _ = _below_largest(logs)
+    columns, _ = _subtract_largest(logs)
     np.exp(columns, out=columns)
     columns /= columns.sum(axis=0)
     return columns.T
 
 
-def _below_largest(logs):
+def _subtract_largest(logs):
     """Return logs less the largest of their row, (K, n): few columns are slow to reduce; and the largest, if finite."""
     columns = logs.T.copy()
     top = columns.max(axis=0)
@@ -83,7 +87,7 @@ def _below_largest(logs):
     return columns, top
 
 
-def _wishart_terms(state, scaling, rows):
+def _compute_wishart_terms(state, scaling, rows):
     """The log t densities (n, K) of nu + 1 - D degrees of freedom."""
     factors, dim = state.factors, state.factors.mean.shape[1]
     beta, nu = factors.beta[:, 0], np.broadcast_to(factors.nu, len(factors.mean))
@@ -98,7 +102,7 @@ def _wishart_terms(state, scaling, rows):
     return terms
 
 
-def _gamma_terms(state, scaling, rows):
+def _compute_gamma_terms(state, scaling, rows):
     """The log t densities (n, K): of all columns that share a precision together, of each seen column alone if not."""
     factors = state.factors
     z, seen = scaling.rows(rows), ~np.isnan(rows)

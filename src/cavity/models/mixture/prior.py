@@ -10,15 +10,16 @@ from cavity.base.frames import column_words
 from cavity.mean_field.limits import LARGEST_TO_SQUARE
 from cavity.mean_field.options import check_room
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
-from cavity.models.mixture.rows import moments
+from cavity.models.mixture.rows import compute_moments
 from cavity.models.mixture.state import MixtureState
 
-DEPENDENCE = 1e-12  # share of a column's variance that others leave; below, sweeps can lower the ELBO by rounding
-BY_DEFAULT = "covariance_prior defaults to the covariance of X"  # how messages begin
-DEPENDENT = "columns depend on each other or rows are too few; give covariance_prior, or drop columns"
+MIN_VARIANCE_SHARE = (
+    1e-12  # share of a column's variance that others leave; below, sweeps can lower the ELBO by rounding
+)
+DEFAULT_PRIOR_RULE = "covariance_prior defaults to the covariance of X"
 
 
-def settled(model, data, threads):
+def fill_priors(model, data, threads):
     """Return the model with the priors that depend on the data filled in."""
     k, dim = model.n_components, data.source.n_features
     check_room(k, dim)
@@ -28,29 +29,29 @@ def settled(model, data, threads):
     if model.degrees_of_freedom_prior is None:
         changes["degrees_of_freedom_prior"] = float(dim)
     if model.mean_prior is None or model.covariance_prior is None:
-        mean, square = moments(data, threads, is_full(model.covariance))
+        mean, square = compute_moments(data, threads, is_full(model.covariance))
     if model.mean_prior is None:
         changes["mean_prior"] = mean
     if model.covariance_prior is None:
         square = np.mean(square) if model.covariance == "spherical" else square
-        changes["covariance_prior"] = _usable(square, data.source.names)
+        changes["covariance_prior"] = _check_default_covariance(square, data.source.names)
     return replace(model, **changes) if changes else model
 
 
-def state_of(model, data):
+def build_prior_state(model, data):
     """Return the priors of a settled model as a state in the frame of the data."""
     k, dim = model.n_components, data.source.n_features
-    mean = _rows_of_width(model.mean_prior, "mean_prior", dim)
-    mean = placed(np.array(np.broadcast_to(mean, (k, dim))), "mean_prior", data.scaling)
+    mean = _check_width(model.mean_prior, "mean_prior", dim)
+    mean = scale_means(np.array(np.broadcast_to(mean, (k, dim))), "mean_prior", data.scaling)
     beta = np.array(np.broadcast_to(model.mean_precision_prior, k), dtype=float)[:, None]
     full = is_full(model.covariance)
-    factors = (_wishart_factors if full else _gamma_factors)(model, mean, beta, data.scaling)
+    factors = (_build_wishart_factors if full else _build_gamma_factors)(model, mean, beta, data.scaling)
     if data.missing:
         factors = factors.by_columns()
-    return MixtureState(_weight_factors(model), factors, np.zeros(k))
+    return MixtureState(_build_weight_factors(model), factors, np.zeros(k))
 
 
-def _weight_factors(model):
+def _build_weight_factors(model):
     k = model.n_components
     given = 1.0 / k if model.weight_concentration_prior is None else model.weight_concentration_prior
     if model.weights == "dirichlet":
@@ -59,13 +60,13 @@ def _weight_factors(model):
     return WeightFactors(np.array(np.broadcast_to(sticks, (k - 1, 2)), dtype=float))
 
 
-def _wishart_factors(model, mean, beta, scaling):
+def _build_wishart_factors(model, mean, beta, scaling):
     k, dim = mean.shape
     nu = np.asarray(model.degrees_of_freedom_prior)
     if np.any(nu <= dim - 1):
         raise arrays.wrong("degrees_of_freedom_prior", f"must be above D - 1 = {dim - 1}, got {np.min(nu):g}")
     several = 1 if model.covariance == "tied" else k
-    scatter = np.array(np.broadcast_to(_matrices(model.covariance_prior, dim), (several, dim, dim)))
+    scatter = np.array(np.broadcast_to(_check_matrices(model.covariance_prior, dim), (several, dim, dim)))
     nu = np.array(np.broadcast_to(nu, several), dtype=float)
     try:
         return WishartFactors.of(mean, beta, nu, scaling.squares(scatter))
@@ -74,17 +75,17 @@ def _wishart_factors(model, mean, beta, scaling):
         raise about(error, "covariance_prior") from None
 
 
-def _gamma_factors(model, mean, beta, scaling):
+def _build_gamma_factors(model, mean, beta, scaling):
     k, dim = mean.shape
     scatter = np.asarray(model.covariance_prior, dtype=float)
     by_column = model.covariance == "diag"
-    scatter = _rows_of_width(scatter, "covariance_prior", dim) if by_column else scatter.reshape(-1, 1)
+    scatter = _check_width(scatter, "covariance_prior", dim) if by_column else scatter.reshape(-1, 1)
     shape = (k, scatter.shape[-1])
     nu = np.array(np.broadcast_to(np.reshape(model.degrees_of_freedom_prior, (-1, 1)), shape), dtype=float)
     return GammaFactors(mean, beta, nu, scaling.squares(np.array(np.broadcast_to(scatter, shape))))
 
 
-def _rows_of_width(value, name, dim):
+def _check_width(value, name, dim):
     """Return (D,) or (K, D) numbers, after a check of D."""
     array = np.asarray(value, dtype=float)
     if array.shape[-1] != dim:
@@ -92,7 +93,7 @@ def _rows_of_width(value, name, dim):
     return array
 
 
-def placed(means, name, scaling):
+def scale_means(means, name, scaling):
     """Return means (K, D) in coordinates, or say that they are too far from the data."""
     with np.errstate(over="ignore"):
         placed = scaling.rows(means)
@@ -103,7 +104,7 @@ def placed(means, name, scaling):
     return placed
 
 
-def _matrices(value, dim):
+def _check_matrices(value, dim):
     """Return symmetric matrices (D, D) or (K, D, D), after a check."""
     array = np.asarray(value, dtype=float)
     if array.ndim == 2:
@@ -111,16 +112,19 @@ def _matrices(value, dim):
     return np.stack([arrays.symmetric(each, f"covariance_prior[{k}]", dim) for k, each in enumerate(array)])
 
 
-def _usable(square, names):
+def _check_default_covariance(square, names):
     """Return the covariance of the data as a prior, or say why it cannot be one."""
     if not np.all(np.isfinite(square)):
-        raise ValueError(f"{BY_DEFAULT}, which needs weights of more than 1 row in each column; give covariance_prior")
+        raise ValueError(
+            f"{DEFAULT_PRIOR_RULE}, which needs weights of more than 1 row in each column; give covariance_prior"
+        )
     flat = np.diag(square) if square.ndim == 2 else np.atleast_1d(square)
     if np.any(flat <= 0):
         column = column_words(int(np.argmin(flat)), names)
-        raise ValueError(f"{BY_DEFAULT}, but {column} is constant; give covariance_prior, or drop the column")
+        raise ValueError(f"{DEFAULT_PRIOR_RULE}, but {column} is constant; give covariance_prior, or drop the column")
     if square.ndim == 2 and not _is_regular(square):
-        raise NotPositiveDefiniteError(f"{BY_DEFAULT}, which is not positive definite: {DEPENDENT}")
+        cause = "columns depend on each other or rows are too few; give covariance_prior, or drop columns"
+        raise NotPositiveDefiniteError(f"{DEFAULT_PRIOR_RULE}, which is not positive definite: {cause}")
     return square
 
 
@@ -130,4 +134,4 @@ def _is_regular(square):
         left = np.diag(arrays.cholesky(square, "square")) ** 2
     except NotPositiveDefiniteError:
         return False
-    return bool(np.all(left > DEPENDENCE * np.diag(square)))
+    return bool(np.all(left > MIN_VARIANCE_SHARE * np.diag(square)))

@@ -7,7 +7,7 @@ import numpy as np
 from cavity.base import frames
 from cavity.base.observation_digest import ObservationDigest
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
-from cavity.models.mixture.e_step import EStep, OutOfReach, block_rows
+from cavity.models.mixture.e_step import EStep, UnreachableRow, choose_block_rows
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import RowSums
@@ -15,7 +15,7 @@ from cavity.runs import passes
 from cavity.runs.executors import Threads
 from cavity.sources import sources
 
-LEAST_TOTAL, MOST_TOTAL = 1e-100, 1e100  # weights of all rows: beyond, precisions leave float64
+MIN_TOTAL_WEIGHT, MAX_TOTAL_WEIGHT = 1e-100, 1e100  # weights of all rows: beyond, precisions leave float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,13 @@ class MixtureRows:
         """Return the `RowSums` of all rows and the sum of their log densities."""
         given, grain = (self.source, self.weights), e_step.most_blocks(self.source.block_rows)
         try:
+<<<<<<< HEAD
             out, totals = passes.reduce_runs(sums_of, e_step, given, threads, grain=grain)
         except OutOfReach as error:
+=======
+            out, totals = runs.reduce_runs(sum_run, e_step, given, threads, grain=grain)
+        except UnreachableRow as error:
+>>>>>>> main
             raise error.told(self.source.where) from None
         return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])
 
@@ -56,12 +61,12 @@ class MixtureRows:
         return replace(part, weights=weights, n_samples=float(np.sum(drawn)))
 
 
-def sums_of(run, e_step):
+def sum_run(run, e_step):
     """A task: the sums of the rows of a run, and the sum of their log densities."""
     try:
         return e_step.raw_sums(*run.arrays, run.block_rows)
-    except OutOfReach as error:
-        raise OutOfReach(run.start + error.args[0]) from None
+    except UnreachableRow as error:
+        raise UnreachableRow(run.start + error.args[0]) from None
 
 
 def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=None):
@@ -129,7 +134,7 @@ def open_blocks(X, n_components, full, n_features=None):
     source = sources.open_source(X, "X", ndim=(2,))
     if n_features is not None and source.n_features != n_features:
         raise ValueError(f"X must have {n_features} columns, got shape {source.shape}")
-    source.block_rows = block_rows(n_components, source.n_features, full)
+    source.block_rows = choose_block_rows(n_components, source.n_features, full)
     return source
 
 
@@ -145,8 +150,8 @@ def _open_weights(sample_weight, source, threads):
     if low < 0 or high == 0:
         raise ValueError(f"sample_weight must not be negative and not all zero, got weights from {low:g} to {high:g}")
     total = mean * source.n_rows
-    if not LEAST_TOTAL <= total <= MOST_TOTAL:
-        limits = f"between {LEAST_TOTAL:g} and {MOST_TOTAL:g} rows"
+    if not MIN_TOTAL_WEIGHT <= total <= MAX_TOTAL_WEIGHT:
+        limits = f"between {MIN_TOTAL_WEIGHT:g} and {MAX_TOTAL_WEIGHT:g} rows"
         raise ValueError(f"sample_weight must add up to {limits}, got {total:g}; rescale it")
     return weights, total
 
@@ -168,7 +173,7 @@ def _check_range(low, high, names):
         raise ValueError(f"X must have ranges above {LEAST_TO_SQUARE:g}, got {found}; rescale it")
 
 
-def moments(data, threads, full):
+def compute_moments(data, threads, full):
     """Return the mean of all rows (D,) and their covariance (D, D), or variances (D,), in the units of the data."""
     found, _ = data.sums(EStep.flat(data.scaling, full, data.missing), threads)
     _, first, second, seen = found.parts()

@@ -24,8 +24,8 @@ from cavity.base.results import drawn, freeze
 from cavity.base.types import Data, FloatArray
 from cavity.jobs.job import Event
 from cavity.jobs.run import Run
+from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.models.mixture.model import GaussianMixture
-from cavity.models.mixture.moves import OCCUPIED
 from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -146,7 +146,9 @@ def select_components(
     return Selection(
         n_components=np.array(candidates[: len(posteriors)]),
         elbo=np.array([np.nan if each is None else each.elbo for each in posteriors]),
-        occupied=np.array([0 if each is None else np.count_nonzero(each.counts > OCCUPIED) for each in posteriors]),
+        occupied=np.array(
+            [0 if each is None else np.count_nonzero(each.counts > OCCUPIED_ROWS) for each in posteriors]
+        ),
         posteriors=tuple(posteriors),
         seconds=np.array(seconds),
         failures=tuple("" if each is None else str(each) for each in failures),

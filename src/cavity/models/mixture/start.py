@@ -18,23 +18,23 @@ from cavity.base.frames import in_order
 from cavity.base.lazy import linalg, sparse
 from cavity.mean_field import engine
 from cavity.mean_field.options import TRIAL_OPTIONS, TRIAL_PASSES
-from cavity.models.mixture.prior import placed
+from cavity.models.mixture.prior import scale_means
 from cavity.models.mixture.state import MixtureState
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.runs.executors import Threads
 
-DETERMINISTIC = ("kmeans", "split", "principal")
-STARTING_METHODS = (*DETERMINISTIC, "random")
+DETERMINISTIC_METHODS = ("kmeans", "split", "principal")
+STARTING_METHODS = (*DETERMINISTIC_METHODS, "random")
 DISTANCE_ROWS = 2048  # whose distances to all centres are held at a time
-CENTRES_TRIED = 16  # candidates for each centre
-LLOYD_ROUNDS = 50  # of Lloyd's algorithm, at most; it stops when the total falls by less than SETTLED_SHARE of itself
-FEW_ROUNDS = 5  # after cuts, which are good centres already
-SETTLED_SHARE = 1e-4
-SAME_POINT = 1e-13  # of squared distances from the mean: what rounding leaves of the squared distance of equal points
+SEED_CANDIDATES = 16  # tried for each centre
+MAX_LLOYD_ROUNDS = 50
+MAX_ROUNDS_AFTER_SPLITS = 5  # the means of split clusters are good centres already
+CONVERGED_FALL_SHARE = 1e-4  # of the total squared distance, by which a converged round of Lloyd's algorithm lowers it
+EQUAL_POINT_SHARE = 1e-13  # of squared distances from the mean: rounding of the squared distance of equal points
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
+class OrderedPoints:
     """Points around their mean, in the order of their places on the first principal axis."""
 
     points: np.ndarray  # (n, D)
@@ -44,7 +44,7 @@ class Cloud:
     order: np.ndarray  # (n,) the rows they were
 
 
-def initial_labels(points, weight, n_components, method, rng=None, *, missing=False):
+def choose_labels(points, weight, n_components, method, rng=None, *, missing=False):
     """Return labels to start a mixture of `n_components` from.
 
     Parameters
@@ -71,28 +71,28 @@ def initial_labels(points, weight, n_components, method, rng=None, *, missing=Fa
     ndarray of int (n,)
         Labels 0, 1, ... of which K are used, or fewer where the points do not make so many clusters.
     """
-    return _labels(_cloud(points, weight, missing), n_components, method, rng)
+    return _compute_labels(_order_points(points, weight, missing), n_components, method, rng)
 
 
-def candidates(points, weight, n_components, *, missing=False):
+def propose_labels(points, weight, n_components, *, missing=False):
     """Yield the labels of every deterministic method, no partition twice; arguments as for `initial_labels`."""
-    cloud = _cloud(points, weight, missing)
+    cloud = _order_points(points, weight, missing)
     seen = []
-    for method in DETERMINISTIC:
-        labels = _labels(cloud, n_components, method, None)
+    for method in DETERMINISTIC_METHODS:
+        labels = _compute_labels(cloud, n_components, method, None)
         if not any(np.array_equal(labels, other) for other in seen):  # equal partitions have equal numbers
             seen.append(labels)
             yield labels
 
 
-def _labels(cloud, k, method, rng):
+def _compute_labels(cloud, k, method, rng):
     """Return the labels of a method in the order of the rows as they were given."""
     if method == "principal":
-        labels = _shares(cloud, k)
+        labels = _cut_into_shares(cloud, k)
     elif method == "split":
-        labels = _lloyd(cloud, _cuts(cloud, k), FEW_ROUNDS)
+        labels = _run_lloyd(cloud, _split_clusters(cloud, k), MAX_ROUNDS_AFTER_SPLITS)
     else:
-        labels = _lloyd(cloud, _seeds(cloud, k, rng if method == "random" else None), LLOYD_ROUNDS)
+        labels = _run_lloyd(cloud, _choose_seeds(cloud, k, rng if method == "random" else None), MAX_LLOYD_ROUNDS)
     order = np.argsort(cloud.weight == 0, kind="stable")  # rows without weight do not decide where a cluster begins
     _, first, number = np.unique(labels[order], return_index=True, return_inverse=True)
     result = np.empty(len(labels), dtype=np.intp)
@@ -100,19 +100,19 @@ def _labels(cloud, k, method, rng):
     return result
 
 
-def _cloud(points, weight, missing):
+def _order_points(points, weight, missing):
     """Return the points as a Cloud."""
     weight = np.ones(len(points)) if weight is None else weight / np.max(weight)
     if missing:
-        points = _filled(points, weight)
-    points = points - _mean(points, weight)
-    place = _along(points, _axis(points, weight))
+        points = _fill_missing(points, weight)
+    points = points - _compute_mean(points, weight)
+    place = _project(points, _compute_principal_axis(points, weight))
     order = np.argsort(place, kind="stable")
     points = points[order]
-    return Cloud(points, weight[order], np.einsum("nd,nd->n", points, points), place[order], order)
+    return OrderedPoints(points, weight[order], np.einsum("nd,nd->n", points, points), place[order], order)
 
 
-def _filled(points, weight):
+def _fill_missing(points, weight):
     """Return points with nan replaced by the weighted mean of the column, by 0 where nothing of it was seen."""
     seen = np.isfinite(points)
     known = np.where(seen, points, 0.0)
@@ -121,11 +121,11 @@ def _filled(points, weight):
     return np.where(seen, points, mean)
 
 
-def _mean(points, weight):
+def _compute_mean(points, weight):
     return weight @ points / np.sum(weight)
 
 
-def _axis(centred, weight):
+def _compute_principal_axis(centred, weight):
     """Return the first principal axis of points around their mean, its first large entry positive.
 
     That is half as large as the largest: entries of equal size, as two standardised columns have, make no difference.
@@ -137,12 +137,12 @@ def _axis(centred, weight):
     return axis * np.sign(axis[np.argmax(size >= 0.5 * np.max(size))])
 
 
-def _along(points, axis):
+def _project(points, axis):
     """Return coordinates along an axis, the same bits for equal points, which a matrix product does not promise."""
     return np.sum(points * axis, axis=1)
 
 
-def _shares(cloud, k):
+def _cut_into_shares(cloud, k):
     """Return labels that cut the first principal axis into K equal shares of the weight; equal places stay together."""
     _, group = np.unique(cloud.place, return_inverse=True)
     mass = np.bincount(group, cloud.weight)
@@ -151,7 +151,7 @@ def _shares(cloud, k):
     return np.minimum(share, k - 1)[group]  # points without weight may lie beyond the last share
 
 
-def _seeds(cloud, k, rng):
+def _choose_seeds(cloud, k, rng):
     """Return up to K points as centres, each the one of CENTRES_TRIED that lowers the total squared distance most.
 
     They are quantiles of the distribution of [AV]_, or drawn from it: proportional to weight times squared distance
@@ -162,11 +162,11 @@ def _seeds(cloud, k, rng):
         mass = np.cumsum(cloud.weight * nearest)
         if not mass[-1] > 0.0:
             break  # every point is a centre
-        at = (np.arange(CENTRES_TRIED) + 0.5) / CENTRES_TRIED if rng is None else rng.random(CENTRES_TRIED)
+        at = (np.arange(SEED_CANDIDATES) + 0.5) / SEED_CANDIDATES if rng is None else rng.random(SEED_CANDIDATES)
         tried = np.searchsorted(mass, at * mass[-1], side="right")
         if rng is None:
             tried = np.append(tried, np.argmax(nearest * (cloud.weight > 0)))
-        distance = _squared_distances(cloud, cloud.points[tried])
+        distance = _compute_squared_distances(cloud, cloud.points[tried])
         if centres:
             np.minimum(distance, nearest, out=distance)
         best = np.argmin(distance @ cloud.weight)
@@ -175,36 +175,36 @@ def _seeds(cloud, k, rng):
     return np.array(centres) if centres else np.zeros((1, cloud.points.shape[1]))
 
 
-def _squared_distances(cloud, centres):
+def _compute_squared_distances(cloud, centres):
     """Return |x_n - c_j|^2 (J, n); what is below rounding is zero."""
     squares = np.einsum("jd,jd->j", centres, centres)
     scale = squares[:, None] + cloud.squares
     distance = scale - 2.0 * (centres @ cloud.points.T)
-    distance[distance <= SAME_POINT * scale] = 0.0
+    distance[distance <= EQUAL_POINT_SHARE * scale] = 0.0
     return distance
 
 
-def _cuts(cloud, k):
+def _split_clusters(cloud, k):
     """Return the means of up to K clusters, made by cutting in two, again and again, where `_cut` gains most."""
-    parts = [_cut(cloud, np.arange(len(cloud.points)))]
+    parts = [_split_cluster(cloud, np.arange(len(cloud.points)))]
     while len(parts) < k:
         gain, members, above = max(parts, key=lambda part: part[0])
         if not gain > 0.0:
             break  # every cluster is one point
         parts = [part for part in parts if part[1] is not members]
-        parts += [_cut(cloud, members[~above]), _cut(cloud, members[above])]
-    return np.array([_mean(cloud.points[members], cloud.weight[members]) for _, members, _ in parts])
+        parts += [_split_cluster(cloud, members[~above]), _split_cluster(cloud, members[above])]
+    return np.array([_compute_mean(cloud.points[members], cloud.weight[members]) for _, members, _ in parts])
 
 
-def _cut(cloud, members):
+def _split_cluster(cloud, members):
     """Return what the best cut across the first principal axis gains, the members, and which of them are above.
 
     The gain is how much the squared distances along the axis are lowered: S^2 (1/W + 1/V) for weights W below and V
     above and a weighted sum S of the centred places below.
     """
     weight = cloud.weight[members]
-    centred = cloud.points[members] - _mean(cloud.points[members], weight)
-    place = _along(centred, _axis(centred, weight))
+    centred = cloud.points[members] - _compute_mean(cloud.points[members], weight)
+    place = _project(centred, _compute_principal_axis(centred, weight))
     order = np.argsort(place, kind="stable")
     below, above = np.cumsum(weight[order])[:-1], np.cumsum(weight[order][::-1])[-2::-1]
     moment = np.cumsum((weight * place)[order])[:-1]
@@ -217,21 +217,21 @@ def _cut(cloud, members):
     return float(np.max(gain)), members, place > place[last]
 
 
-def _lloyd(cloud, centres, rounds):
+def _run_lloyd(cloud, centres, rounds):
     """Return labels after at most `rounds` of: every point to its nearest centre, every centre to its points' mean."""
-    labels, total = _nearest(cloud, centres)
+    labels, total = _assign_to_nearest(cloud, centres)
     for _ in range(rounds):
         k, n = len(centres), len(labels)
         member = sparse.csc_array((cloud.weight, labels, np.arange(n + 1)), shape=(k, n))
         mass = np.bincount(labels, cloud.weight, minlength=k)[:, None]
         centres = np.divide(member @ cloud.points, mass, out=centres.copy(), where=mass > 0)  # empty ones stay
-        before, (labels, total) = total, _nearest(cloud, centres)
-        if not total < (1.0 - SETTLED_SHARE) * before:
+        before, (labels, total) = total, _assign_to_nearest(cloud, centres)
+        if not total < (1.0 - CONVERGED_FALL_SHARE) * before:
             break
     return labels
 
 
-def _nearest(cloud, centres):
+def _assign_to_nearest(cloud, centres):
     """Return the number of the nearest centre of every point, and the weighted total of the squared distances."""
     n = len(cloud.points)
     labels, least = np.empty(n, dtype=np.intp), np.empty(n)
@@ -244,7 +244,7 @@ def _nearest(cloud, centres):
     return labels, float(cloud.weight @ (cloud.squares + 2.0 * least))
 
 
-def first_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
+def generate_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
     """Yield the first state of every start, and the passes over all data that led there, a `MeanFieldFit` or None.
 
     Parameters
@@ -263,24 +263,24 @@ def first_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
     sample, k = data.sample(), len(prior.counts)
     points = data.scaling.rows(sample.source.rows())
     weight = np.ones(len(points)) if sample.weights is None else sample.weights.rows()
-    spread = 1.0 if data.one_unit else _spread(points, weight)
+    spread = 1.0 if data.one_unit else _compute_spread(points, weight)
     standard, missing = points / spread, data.missing
     if means is not None:
-        labels = [_nearest_given(standard, placed(means, "initial_means", data.scaling) / spread)]
+        labels = [_assign_to_means(standard, scale_means(means, "initial_means", data.scaling) / spread)]
     elif init == "auto":
-        labels = candidates(standard, weight, k, missing=missing)
+        labels = propose_labels(standard, weight, k, missing=missing)
     else:
-        labels = [initial_labels(standard, weight, k, init, missing=missing)]
-    states = [state_of_labels(prior, points, weight, each) for each in labels]
+        labels = [choose_labels(standard, weight, k, init, missing=missing)]
+    states = [build_state_from_labels(prior, points, weight, each) for each in labels]
     passes = min(TRIAL_PASSES, options.max_iter - 1) if sample is data else TRIAL_PASSES
-    state, trial = _best(sample, prior, states, passes, options.job)
+    state, trial = _choose_best_state(sample, prior, states, passes, options.job)
     yield state, trial if sample is data else None
     for _ in range(options.n_init - 1):
-        drawn = initial_labels(standard, weight, k, "random", options.rng, missing=missing)
-        yield state_of_labels(prior, points, weight, drawn), None
+        drawn = choose_labels(standard, weight, k, "random", options.rng, missing=missing)
+        yield build_state_from_labels(prior, points, weight, drawn), None
 
 
-def checked_means(means, columns, n_components, n_features):
+def check_means(means, columns, n_components, n_features):
     """Return initial means in the order of the columns, as an array (K, D), or None."""
     if means is None:
         return None
@@ -291,7 +291,7 @@ def checked_means(means, columns, n_components, n_features):
     return array
 
 
-def _best(sample, prior, states, passes, job):
+def _choose_best_state(sample, prior, states, passes, job):
     """Return where passes over the sample lead from the best of the states, and how; the only one as it is."""
     if len(states) == 1 or passes < 1:
         return states[0], None
@@ -301,7 +301,7 @@ def _best(sample, prior, states, passes, job):
     return best.state, best
 
 
-def state_of_labels(prior, points, weight, labels):
+def build_state_from_labels(prior, points, weight, labels):
     """Return the optimal state if the component of each point were known.
 
     Parameters
@@ -336,7 +336,7 @@ def state_of_labels(prior, points, weight, labels):
     return MixtureState(prior.weights.renewed(prior.weights, counts), factors, counts)
 
 
-def _spread(points, weight):
+def _compute_spread(points, weight):
     """Return the standard deviations of the columns, 1 where they are constant, so that units do not matter."""
     share = np.where(np.isnan(points), 0.0, (weight / np.max(weight))[:, None])
     share /= np.maximum(np.sum(share, axis=0), np.finfo(float).tiny)
@@ -345,7 +345,7 @@ def _spread(points, weight):
     return np.where(spread > 0, spread, 1.0)
 
 
-def _nearest_given(points, means):
+def _assign_to_means(points, means):
     """Return which of the means (K, D) is nearest to each point (n, D), by the columns that were seen."""
     distances = np.stack([np.nansum((points - mean) ** 2, axis=1) for mean in means], axis=1)
     return np.argmin(distances, axis=1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors
 
-SAME_PRIOR = 1e-9  # relative difference of natural parameters that pass for the same prior
+PRIOR_TOLERANCE = 1e-9  # relative difference of natural parameters that pass for the same prior
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ class MixtureState:
         )
 
 
-def merged(state, prior, other, other_prior):
+def merge_states(state, prior, other, other_prior):
     """Return the state of the data of two, fitted from one prior each, in the coordinates of all four."""
     prior, other_prior = prior.as_wide_as(other_prior), other_prior.as_wide_as(prior)
     a, b = prior.natural(), other_prior.natural()
-    if not (a.shape == b.shape and np.allclose(a, b, rtol=SAME_PRIOR, atol=SAME_PRIOR * np.max(np.abs(a)))):
+    if not (a.shape == b.shape and np.allclose(a, b, rtol=PRIOR_TOLERANCE, atol=PRIOR_TOLERANCE * np.max(np.abs(a)))):
         raise ValueError(
             "other must have the same priors; those that are None come from the data: use the model that settle returns"
         )
@@ -99,7 +99,7 @@ def merged(state, prior, other, other_prior):
 
 
 @lru_cache(maxsize=8)
-def _lower(dim):
+def _get_triangle_indices(dim):
     """Return the rows and columns of a lower triangle, row by row."""
     return np.tril_indices(dim)
 
@@ -119,7 +119,7 @@ class RowSums:
         counts, first, second = found[:, 0].copy(), found[:, 1 : 1 + dim], found[:, 1 + dim :]
         if full:
             square = np.empty((len(counts), dim, dim))
-            rows, columns = _lower(dim)
+            rows, columns = _get_triangle_indices(dim)
             square[:, rows, columns] = second
             square[:, columns, rows] = second
             return cls(counts, first, square, counts[:, None])

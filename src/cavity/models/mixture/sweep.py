@@ -7,7 +7,7 @@ ELBO = sum_n w_n log sum_k exp(E log pi_k + E log N(z_n; mu_k, 1/L_k)) - KL(q(pi
 
 import numpy as np
 
-from cavity.models.mixture.e_step import EStep, OutOfReach
+from cavity.models.mixture.e_step import EStep, UnreachableRow
 from cavity.models.mixture.state import MixtureState, RowSums
 
 
@@ -38,7 +38,7 @@ class MixtureSweeps:
         e_step = EStep.of(state, self.data.scaling, missing=bool(np.isnan(rows).any()))
         try:
             found, _ = e_step.raw_sums(rows)
-        except OutOfReach as error:
+        except UnreachableRow as error:
             raise error.told("row {} of the minibatch".format) from None
         sums = RowSums.of(found, rows.shape[1], state.full)
         return state.renewed(self.prior, sums.scaled(self.n_samples / len(rows)))

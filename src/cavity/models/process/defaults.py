@@ -10,28 +10,28 @@ from cavity.base.scales import column_scales, robust_spread, weighted_median
 from cavity.covariances.base import Covariance
 from cavity.covariances.named import named
 from cavity.models.defaults import is_real, location_and_spread
-from cavity.models.process.periods import strongest_periods
+from cavity.models.process.periods import find_strongest_periods
 from cavity.models.process.settings import Settings
 
 DEFAULT = "rbf"  # the covariance of which nothing was said
-FAR = 5.0  # spreads from the median beyond which y does not say where the search for a mean begins
+MAX_SPREADS_FROM_MEDIAN = 5.0  # spreads from the median beyond which y does not say where the search for a mean begins
 
 
-def first_settings(model, rows, given):
+def choose_first_settings(model, rows, given):
     """Return the `Settings` where a search begins.
 
     Unless the covariance was given, coefficients of a mean fit y by least squares there, else they are 0.
     """
     settings = Settings.of(model, rows)
-    f = None if given or settings.basis is None else _rough_values(settings.likelihood, rows)
+    f = None if given or settings.basis is None else _estimate_latent_values(settings.likelihood, rows)
     if f is None:
         return settings
     location, spread = weighted_median(f, rows.weights), robust_spread(f, rows.weights)
-    f = np.clip(f, location - FAR * spread, location + FAR * spread)
+    f = np.clip(f, location - MAX_SPREADS_FROM_MEDIAN * spread, location + MAX_SPREADS_FROM_MEDIAN * spread)
     return replace(settings, coefficients=np.linalg.lstsq(settings.basis, f)[0])
 
 
-def _rough_values(likelihood, rows):
+def _estimate_latent_values(likelihood, rows):
     """Return values of f beside the offsets where y says so: y itself, or logs of counts; else None."""
     if rows.y.ndim > 1 or not (is_real(likelihood) or likelihood.takes_exposure):
         return None
@@ -39,14 +39,14 @@ def _rough_values(likelihood, rows):
     return f if rows.offset is None else f - rows.offset
 
 
-def _first_periods(likelihood, X, rows, spread):
+def _choose_first_periods(likelihood, X, rows, spread):
     """Return periods for a search to begin with, (D,): from a periodogram, or the spread of a column without a peak."""
-    f = _rough_values(likelihood, rows)
+    f = _estimate_latent_values(likelihood, rows)
     f = rows.y if f is None else f
     if f.ndim > 1 or len(X) != rows.n:
         return spread
     used = slice(None) if rows.weights is None else rows.weights > 0
-    return strongest_periods(X[used], f[used], spread)
+    return find_strongest_periods(X[used], f[used], spread)
 
 
 def resolve_defaults(model, observations, X, offset, *, constant="constant"):
@@ -82,6 +82,6 @@ def resolve_defaults(model, observations, X, offset, *, constant="constant"):
     spread = column_scales(X, rows.weights if len(X) == rows.n else None)[1]
     spread = np.where(spread > 0, spread, 1.0)
     described = model.covariance or DEFAULT
-    period = _first_periods(likelihood, X, rows, spread) if "periodic" in described else None
+    period = _choose_first_periods(likelihood, X, rows, spread) if "periodic" in described else None
     covariance = named(described, spread, size**2, period=period)
     return replace(model, covariance=covariance, likelihood=likelihood, mean=mean)

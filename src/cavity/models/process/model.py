@@ -57,10 +57,10 @@ class LatentProcess(Frozen):
         """
         X = arrays.finite_array(X, "X", ndim=(2,))
         check_columns(self.covariance, self.mean, X.shape[1])
-        return prior_means(self, X)
+        return compute_prior_means(self, X)
 
 
-def prior_means(model, X):
+def compute_prior_means(model, X):
     """Return the prior means of f at checked rows; a mean that is yet to be found counts as 0."""
     if np.ndim(model.mean) == 0:
         return np.full(len(X), 0.0 if model.mean is None or isinstance(model.mean, str) else model.mean)
@@ -77,7 +77,7 @@ def check_columns(covariance, mean, n_features):
         )
 
 
-def what_to_learn(model, learn, known_noise, learnable=None):
+def choose_learnt(model, learn, known_noise, learnable=None):
     """Return whether the covariance is learnt, and the names of the parameters of the likelihood that are.
 
     Those that are open always are; `learnable` are those that can be, by default all.
@@ -90,7 +90,7 @@ def what_to_learn(model, learn, known_noise, learnable=None):
     return "covariance" in asked, () if known_noise else names
 
 
-def closed(model, rows):
+def fill_open_parameters(model, rows):
     """Return the model with open parameters of the likelihood as rows suggest them."""
     likelihood, names = model.likelihood, open_parameters(model.likelihood)
     if not names:

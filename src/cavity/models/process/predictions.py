@@ -17,15 +17,21 @@ from cavity.covariances.program import program_of
 from cavity.ep.latent import half_of
 from cavity.models.hyperparameters import scale_of
 from cavity.models.latent_posterior import LatentPosterior
+<<<<<<< HEAD
 from cavity.models.process.model import prior_means
 from cavity.runs.executors import Threads, resolve_n_threads, single_blas
 from cavity.runs.passes import BlockTask, map_runs
+=======
+from cavity.models.process.model import compute_prior_means
+from cavity.runs.executors import Threads, single_blas, threads_of
+from cavity.runs.runs import by_blocks, map_runs
+>>>>>>> main
 from cavity.sources.dense_rows import in_blocks, open_dense, read_dense
 
-ROWS_A_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
+ROWS_PER_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
 
 
-def hyperparameters(model, columns):
+def collect_hyperparameters(model, columns):
     """Return what a model has been given or has learnt, free numbers of its covariance, likelihood and mean: a dict."""
     found = dict(zip(model.covariance.parameter_names, slots.values(model.covariance).tolist(), strict=True))
     for name in model.likelihood.parameters:
@@ -91,12 +97,17 @@ class ProcessPosterior(LatentPosterior):
 
     def _latent(self, X, offset, exposure, n_threads=None):
         dataset = self._open(X, offset, exposure)
+<<<<<<< HEAD
         X = in_blocks(open_dense(dataset, ROWS_A_TASK, self.n_features), ROWS_A_TASK)
         known, n_threads, kept = self._known_offset(dataset), resolve_n_threads(n_threads), local()
+=======
+        X = in_blocks(open_dense(dataset, ROWS_PER_TASK, self.n_features), ROWS_PER_TASK)
+        known, n_threads, kept = self._known_offset(dataset), threads_of(n_threads), local()
+>>>>>>> main
 
         def moments(x, start, _):
             X.check_finite(x, start)
-            base = prior_means(self.model, x)
+            base = compute_prior_means(self.model, x)
             base = base if known is None else base + known[start : start + len(x)]
             shift, variance = self._moments(x, threads, kept)
             return base + shift, variance
@@ -135,7 +146,7 @@ class ProcessPosterior(LatentPosterior):
         """
         dataset = self._open(X, offset, exposure)
         X, known = read_dense(dataset, self.n_features), self._known_offset(dataset)
-        base = prior_means(self.model, X)
+        base = compute_prior_means(self.model, X)
         gram = arrays.matrix((len(X), len(X)), "the covariance of X")
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
@@ -187,7 +198,7 @@ class ProcessPosterior(LatentPosterior):
             from normal approximations of the logs of positive parameters, the logits of shares, and of others as they
             are.
         """
-        found, learnt = hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
+        found, learnt = collect_hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
         by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
         errors = [by_name.get(name) for name in found]
         scales = [scale_of(name, self.model.likelihood) for name in found]

@@ -11,7 +11,7 @@ from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
 from cavity.models.latent_posterior import KNOWN_VARIANCE
 from cavity.models.observations import Observations
-from cavity.models.process.model import check_columns, prior_means
+from cavity.models.process.model import check_columns, compute_prior_means
 
 
 def observe(model, dataset, *, some=True):
@@ -39,7 +39,7 @@ def add_prior_means(model, rows):
         f_known = f_known if f_known.any() else None
     with np.errstate(over="ignore", invalid="ignore"):
         known = 0.0 if rows.offset is None else rows.offset
-        base = within_range(known + prior_means(model, rows.X), "the prior means of f")
+        base = within_range(known + compute_prior_means(model, rows.X), "the prior means of f")
     # the posterior keeps its rows and makes them read-only: they must not be the caller's
     weights, noise = (None if value is None else value.copy() for value in (rows.weights, rows.noise))
     own = {"X": rows.X.copy(), "y": rows.y.copy(), "weights": weights, "noise": noise}

@@ -10,7 +10,7 @@ from cavity.models.free_settings import FreeSettings
 from cavity.models.hyperparameters import Hyperparameters
 
 
-def mean_basis(X, degree):
+def compute_mean_basis(X, degree):
     """Return orthonormal columns, times sqrt(N), that span the mean functions, and what leads back: basis = H back.
 
     H = [1, X], or its first column for degree 1. Where columns depend on each other, as a constant one does, there are
@@ -41,7 +41,7 @@ class Settings:
         """Return those of a model, where a search begins."""
         if not isinstance(model.mean, str):
             return cls(model.covariance, model.likelihood)
-        basis, back = mean_basis(rows.X, 1 if model.mean == "constant" else 2)
+        basis, back = compute_mean_basis(rows.X, 1 if model.mean == "constant" else 2)
         return cls(model.covariance, model.likelihood, basis, back, np.zeros(basis.shape[1]))
 
     def put_in(self, model):
@@ -107,6 +107,6 @@ class FreeHyperparameters(FreeSettings):
         return Hyperparameters(tuple(names), tuple(values), (None,) * len(names), note) if names else None
 
 
-def gaussian_log_density(y, mean, variance):
+def compute_gaussian_log_density(y, mean, variance):
     """Return log N(y; mean, variance)."""
     return -0.5 * ((y - mean) ** 2 / variance + np.log(variance) + LOG_2PI)

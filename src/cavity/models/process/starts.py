@@ -42,14 +42,14 @@ def choose_starts(settings, rows, vector):
     n_long : int
         How many of them come before those with short lengthscales.
     """
-    variance = _variance(settings, rows) if isinstance(settings.likelihood, NOISE_SCALE_KINDS) else None
+    variance = _compute_variance(settings, rows) if isinstance(settings.likelihood, NOISE_SCALE_KINDS) else None
     given, n = vector.pack(settings), vector.n_covariance
     noise = slice(len(given) - vector.free.size, None)
 
     def scaled(lengths, share=NOISE):
         start = given.copy()
         if n:
-            start[:n] = scaled_to(settings.covariance, rows.X.shape[1], lengths, variance)
+            start[:n] = scale_parameters(settings.covariance, rows.X.shape[1], lengths, variance)
         if variance is not None:
             size = (1.0 if vector.exact else 0.5) * np.log(share * variance)
             start[noise] = np.where(vector.free.are_scales(), size, start[noise])
@@ -57,7 +57,7 @@ def choose_starts(settings, rows, vector):
 
     spread = column_scales(rows.X)[1]
     spread = np.where(spread > 0, spread, 1.0)
-    distances = cache(lambda index: neighbour_distances(rows.X[:, index]))
+    distances = cache(lambda index: compute_neighbour_distances(rows.X[:, index]))
     places = [given, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
     shares = () if has_classes(settings.likelihood) else NOISE_SHARES_TRIED[: 1 + vector.exact]
     short = [scaled(distances, share) for share in shares]
@@ -73,7 +73,7 @@ def choose_starts(settings, rows, vector):
     return bounds, [places[i] for i in first], sum(i < len(long) for i in first)
 
 
-def neighbour_distances(X):
+def compute_neighbour_distances(X):
     """Return twice the distance of neighbouring rows in each column of X, (D,): the mean one if they fill a box evenly.
 
     It is the median step between different values u of a column, times their number, over the D-th root of the number
@@ -85,7 +85,7 @@ def neighbour_distances(X):
     return 2.0 * np.array(steps) / n_rows ** (1.0 / X.shape[1])
 
 
-def _variance(settings, rows):
+def _compute_variance(settings, rows):
     """Variance of y about its mean function by least squares."""
     rest = rows.y - rows.offset
     if settings.basis is not None:
@@ -96,7 +96,7 @@ def _variance(settings, rows):
     return variance if variance > 0 else 1.0
 
 
-def scaled_to(covariance, n_features, lengths, variance):
+def scale_parameters(covariance, n_features, lengths, variance):
     """Return log parameters with other lengthscales and, if given, variances that share `variance`.
 
     The lengthscales of a leaf are lengths(index), (d,), of its d columns, times the root of d.

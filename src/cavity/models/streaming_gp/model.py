@@ -29,16 +29,16 @@ from cavity.likelihoods.parameters import open_parameters, scales_of
 from cavity.models.process.defaults import resolve_defaults
 from cavity.models.process.model import LatentProcess
 from cavity.models.process.rows import observe
-from cavity.models.streaming_gp.basis import has_white
+from cavity.models.streaming_gp.inducing_basis import has_white
 from cavity.models.streaming_gp.rows import is_exact, open_rows
-from cavity.models.streaming_gp.state import begun, take_in
+from cavity.models.streaming_gp.state import start_state, take_rows_in
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import sample_dense
 
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.state import StreamingGPState
 
-MATRICES = 8  # M x M that an update needs
+MATRICES_PER_UPDATE = 8  # M x M that an update needs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +127,7 @@ class StreamingGP(LatentProcess):
         }
         if self.inducing is not None:
             numbers["inducing_columns"] = names_of(self.inducing)
-            numbers["inducing"] = _distinct(self.inducing, self.covariance)
+            numbers["inducing"] = _check_inducing(self.inducing, self.covariance)
             numbers["n_inducing"] = len(numbers["inducing"])
         put(self, **numbers)
         if self.likelihood is None and self.alpha is None:
@@ -240,9 +240,9 @@ class StreamingGP(LatentProcess):
         """
         size, state = (
             (self.n_inducing, self.n_inducing),
-            f"n_inducing = {self.n_inducing}: the state, {MATRICES} matrices",
+            f"n_inducing = {self.n_inducing}: the state, {MATRICES_PER_UPDATE} matrices",
         )
-        arrays.matrices(MATRICES, size, f"{state}, each", argument="n_inducing")
+        arrays.matrices(MATRICES_PER_UPDATE, size, f"{state}, each", argument="n_inducing")
         iteration = {"schedule": schedule, "damping": damping, "max_iter": max_iter, "tol": tol}
         watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
         run = Options.checked(schedules=("auto", *SCHEDULES[::-1]), **iteration, **watched)
@@ -253,11 +253,11 @@ class StreamingGP(LatentProcess):
         observations = observe(self, dataset, some=rows is not None)
         model = resolve_defaults(self, observations, rows, dataset.column("offset"), constant=None)
         put(model, inducing_columns=self.inducing_columns)
-        state = begun(model, dataset, run)
-        return take_in(state, open_rows(dataset, state.n_features), observations, learn, run)
+        state = start_state(model, dataset, run)
+        return take_rows_in(state, open_rows(dataset, state.n_features), observations, learn, run)
 
 
-def _distinct(inducing, covariance):
+def _check_inducing(inducing, covariance):
     """Return rows for inducing points checked, each of them once."""
     Z = arrays.finite_array(inducing, "inducing", ndim=(2,))
     arrays.check_not_empty(Z.shape, "inducing")

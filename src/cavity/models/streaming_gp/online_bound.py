@@ -55,14 +55,14 @@ from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions import MultivariateGaussian
 from cavity.distributions.divergence import kl
 from cavity.models.streaming_gp.online_factors import (
-    Coordinates,
-    New,
-    Old,
-    Optimum,
-    checked_alpha,
-    half_log_determinant,
-    parts_of,
-    values_at,
+    NewExpectation,
+    NewInducing,
+    OldExpectation,
+    OptimalQ,
+    check_alpha,
+    collect_expectations,
+    compute_half_log_determinant,
+    evaluate_expectation,
 )
 
 __all__ = ["bound", "expected_log_likelihood", "expected_log_ratio", "free_energy", "optimal"]
@@ -130,9 +130,9 @@ def expected_log_ratio(
     >>> round(value, 6), round(float(norm.logpdf(0.3, 0.5, 0.2**0.5) - norm.logpdf(0.3)), 6)
     (0.749719, 0.749719)
     """
-    coordinates, alpha = Coordinates.of(K_bb), checked_alpha(alpha)
-    old = Old.of(coordinates, alpha, old_mean, old_covariance, old_prior, K_aa, K_ab)
-    return values_at(coordinates, old, b)
+    coordinates, alpha = NewInducing.of(K_bb), check_alpha(alpha)
+    old = OldExpectation.of(coordinates, alpha, old_mean, old_covariance, old_prior, K_aa, K_ab)
+    return evaluate_expectation(coordinates, old, b)
 
 
 @quiet
@@ -192,8 +192,10 @@ def expected_log_likelihood(
     >>> round(value, 6), round(float(norm.logpdf(0.5, 0.8 * 0.3, 0.2**0.5)) - (1.0 - 0.8**2) / (2 * 0.2), 6)
     (-1.18322, -1.18322)
     """
-    coordinates, alpha = Coordinates.of(K_bb), checked_alpha(alpha)
-    return values_at(coordinates, New.of(coordinates, alpha, y, K_ff_diagonal, K_fb, noise_variance), b)
+    coordinates, alpha = NewInducing.of(K_bb), check_alpha(alpha)
+    return evaluate_expectation(
+        coordinates, NewExpectation.of(coordinates, alpha, y, K_ff_diagonal, K_fb, noise_variance), b
+    )
 
 
 @quiet
@@ -261,7 +263,7 @@ def optimal(
     ([0.75], [[0.1]])
     """
     old = old_mean, old_covariance, old_prior, K_aa, K_ab
-    optimum = Optimum.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
+    optimum = OptimalQ.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
     half = solve_lower(optimum.factor, optimum.coordinates.factor.T)
     moments = optimum.coordinates.factor @ optimum.w, half.T @ half
     return tuple(within_range(each, "optimal: the moments of q(b)") for each in moments)
@@ -328,10 +330,10 @@ def bound(
     (-2.683943, -2.683943)
     """
     old = old_mean, old_covariance, old_prior, K_aa, K_ab
-    optimum = Optimum.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
+    optimum = OptimalQ.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
     w = optimum.w
     peak = arrays.added(part.values(w[None])[0] for part in optimum.parts) - 0.5 * float(w @ w)
-    return float(within_range(peak - half_log_determinant(optimum.factor), "bound: the terms"))
+    return float(within_range(peak - compute_half_log_determinant(optimum.factor), "bound: the terms"))
 
 
 @quiet
@@ -389,11 +391,11 @@ def free_energy(
     >>> free_energy([0.7], [[0.1]], *given) > free_energy([0.75], [[0.1]], *given)
     True
     """
-    coordinates = Coordinates.of(K_bb)
+    coordinates = NewInducing.of(K_bb)
     q_mean = arrays.shaped(q_mean, "q_mean", (coordinates.size,))
     q_covariance = arrays.symmetric(q_covariance, "q_covariance", coordinates.size)
     factor = arrays.cholesky(q_covariance, "q_covariance")
-    parts = parts_of(
+    parts = collect_expectations(
         coordinates, 0.0, (old_mean, old_covariance, old_prior, K_aa, K_ab), (y, K_ff_diagonal, K_fb, noise_variance)
     )
     root, w = solve_lower(coordinates.factor, factor), solve_lower(coordinates.factor, q_mean)

@@ -12,11 +12,11 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.triangles import inverse_lower, solve_lower, whiten
 
-INCONSISTENT = 1e-6  # a conditional variance below minus this times the prior's is not a matter of rounding
+MAX_ROUNDING_SHARE = 1e-6  # a conditional variance below minus this times the prior's is not a matter of rounding
 
 
 @dataclass(frozen=True, slots=True)
-class Coordinates:
+class NewInducing:
     """The new inducing variables, b = L w with w ~ N(0, I)."""
 
     covariance: np.ndarray  # (M_b, M_b)
@@ -39,7 +39,7 @@ class Coordinates:
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
+class OldExpectation:
     """E_1 as a function of w: the ratio q(a)/p'(a) = exp(constant + S_a^-1 m_a . a - a' D_a^-1 a/2), averaged."""
 
     mean: np.ndarray  # m_a
@@ -65,9 +65,9 @@ class Old:
         S, K_old, K_new = (arrays.symmetric(matrix, name, size) for name, matrix in matrices.items())
         features = coordinates.features(K_ab, "K_ab", size)
         residual = K_new - features @ features.T
-        root = _root(residual, np.max(np.diag(K_new)))
+        root = _compute_root(residual, np.max(np.diag(K_new)))
         factor, prior_factor = arrays.cholesky(S, "old_covariance"), arrays.cholesky(K_old, "old_prior")
-        precision = _precision_difference(S, factor, K_old, prior_factor)
+        precision = _subtract_inverses(S, factor, K_old, prior_factor)
         gain, rotation = np.linalg.eigh(root.T @ precision @ root)
         if not 1.0 + alpha * gain[0] > 0.0:
             raise NotPositiveDefiniteError(
@@ -78,7 +78,7 @@ class Old:
 
     def natural(self):
         """Minus the curvature in w, and the slope at w = 0."""
-        shift = solve_both(self.factor, self.mean)
+        shift = solve_cholesky(self.factor, self.mean)
         system = np.eye(len(self.mean)) + self.alpha * (self.precision @ self.residual)
         inner = np.linalg.solve(system, np.column_stack([self.precision, shift]))
         information = self.features.T @ inner[:, :-1] @ self.features
@@ -87,20 +87,20 @@ class Old:
     def values(self, w):
         """E_1 for rows of w (n, M_b): log q/p' at the peak of the average, less its distance and width."""
         beta = w @ self.features.T
-        slope = (solve_both(self.factor, self.mean) - beta @ self.precision) @ self.root
+        slope = (solve_cholesky(self.factor, self.mean) - beta @ self.precision) @ self.root
         step = slope / (1.0 + self.alpha * self.gain)  # the peak is at beta + alpha root step
-        distance = 0.5 * self.alpha * np.sum(step * step, axis=1) + 0.5 * np.sum(_log_mean(self.gain, self.alpha))
+        distance = 0.5 * self.alpha * np.sum(step * step, axis=1) + 0.5 * np.sum(_log_mean_exp(self.gain, self.alpha))
         return self._log_ratio(beta + self.alpha * (step @ self.root.T)) - distance
 
     def _log_ratio(self, a):
         """log q(a) - log p'(a) for rows of a (n, M_a)."""
         apart, whole = solve_lower(self.factor, (a - self.mean).T), solve_lower(self.prior_factor, a.T)
-        constant = half_log_determinant(self.prior_factor) - half_log_determinant(self.factor)
+        constant = compute_half_log_determinant(self.prior_factor) - compute_half_log_determinant(self.factor)
         return constant + 0.5 * (np.sum(whole * whole, axis=0) - np.sum(apart * apart, axis=0))
 
 
 @dataclass(frozen=True, slots=True)
-class New:
+class NewExpectation:
     """E_2 as a function of w."""
 
     y: np.ndarray
@@ -121,7 +121,7 @@ class New:
             return None
         features = coordinates.features(K_fb, "K_fb", len(y))
         residual = diagonal - np.sum(features * features, axis=1)
-        wrong = residual < -INCONSISTENT * np.abs(diagonal)
+        wrong = residual < -MAX_ROUNDING_SHARE * np.abs(diagonal)
         if wrong.any():
             row = int(np.argmax(wrong))
             raise ValueError(
@@ -129,7 +129,7 @@ class New:
                 f"and {diagonal[row] - residual[row]:g} is explained"
             )
         residual = np.maximum(residual, 0.0)  # below zero is rounding
-        loss = _log_mean(residual / noise, alpha)
+        loss = _log_mean_exp(residual / noise, alpha)
         constant = -0.5 * float(np.sum(loss + LOG_2PI + np.log(np.broadcast_to(noise, y.shape))))
         return cls(y, features, noise + alpha * residual, constant)
 
@@ -145,10 +145,10 @@ class New:
 
 
 @dataclass(frozen=True, slots=True)
-class Optimum:
+class OptimalQ:
     """q_opt(b) in coordinates w: mean and the lower Cholesky factor of its precision."""
 
-    coordinates: Coordinates
+    coordinates: NewInducing
     parts: list
     factor: np.ndarray
     w: np.ndarray
@@ -156,23 +156,23 @@ class Optimum:
     @classmethod
     def of(cls, K_bb, old, new, alpha):
         """Check the arguments, and multiply the prior by exp(E_1 + E_2)."""
-        coordinates, alpha = Coordinates.of(K_bb), checked_alpha(alpha)
-        parts = parts_of(coordinates, alpha, old, new)
+        coordinates, alpha = NewInducing.of(K_bb), check_alpha(alpha)
+        parts = collect_expectations(coordinates, alpha, old, new)
         precision, slope = np.eye(coordinates.size), np.zeros(coordinates.size)
         for part in parts:
             information, shift = part.natural()
             precision, slope = precision + information, slope + shift
         factor = arrays.cholesky(within_range(precision, "the precisions of q(b)"), "the precision of q(b)")
-        return cls(coordinates, parts, factor, solve_both(factor, slope))
+        return cls(coordinates, parts, factor, solve_cholesky(factor, slope))
 
 
-def parts_of(coordinates, alpha, old, new):
+def collect_expectations(coordinates, alpha, old, new):
     """E_1 and E_2, those of them that are there."""
-    both = Old.of(coordinates, alpha, *old), New.of(coordinates, alpha, *new)
+    both = OldExpectation.of(coordinates, alpha, *old), NewExpectation.of(coordinates, alpha, *new)
     return [part for part in both if part is not None]
 
 
-def values_at(coordinates, part, b):
+def evaluate_expectation(coordinates, part, b):
     """E_1 or E_2 at one or many b."""
     b = arrays.finite_array(b, "b", ndim=(1, 2))
     if b.shape[-1] != coordinates.size:
@@ -182,39 +182,39 @@ def values_at(coordinates, part, b):
     return values if b.ndim == 2 else float(values[0])
 
 
-def checked_alpha(alpha):
+def check_alpha(alpha):
     """Check the exponent of power means."""
     return arrays.number(alpha, "alpha", low=0, high=1, closed_low=True, closed_high=True)
 
 
-def half_log_determinant(factor):
+def compute_half_log_determinant(factor):
     """Half of log |factor factor'|."""
     return float(np.sum(np.log(np.diag(factor))))
 
 
-def solve_both(factor, b):
+def solve_cholesky(factor, b):
     """(factor factor')^-1 b."""
     inverse = inverse_lower(factor)
     return inverse.T @ (inverse @ b)
 
 
-def _log_mean(x, alpha):
+def _log_mean_exp(x, alpha):
     """log(1 + alpha x)/alpha, which is x for alpha = 0."""
     return x if alpha == 0.0 else np.log1p(alpha * x) / alpha
 
 
-def _precision_difference(S, factor, K, prior_factor):
+def _subtract_inverses(S, factor, K, prior_factor):
     """S^-1 - K^-1 from K - S: where the data say nothing the two are close, and their inverses too."""
     ratio = solve_lower(prior_factor, factor)  # S in coordinates in which K is the identity is ratio ratio'
-    inner = solve_both(ratio, whiten(prior_factor, K - S))  # symmetric: the two commute
+    inner = solve_cholesky(ratio, whiten(prior_factor, K - S))  # symmetric: the two commute
     inverse = inverse_lower(prior_factor)
     return inverse.T @ (0.5 * (inner + inner.T)) @ inverse
 
 
-def _root(residual, scale):
+def _compute_root(residual, scale):
     """A square root of Q_a, which may be singular; what is below zero in it is rounding."""
     values, vectors = np.linalg.eigh(residual)
-    if values[0] < -INCONSISTENT * scale:
+    if values[0] < -MAX_ROUNDING_SHARE * scale:
         raise ValueError(
             "K_aa must be at least what K_ab and K_bb explain; K_aa - K_ab K_bb^-1 K_ba has the eigenvalue "
             f"{values[0]:g}"

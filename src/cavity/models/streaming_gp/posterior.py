@@ -12,7 +12,7 @@ from cavity.models.process.predictions import ProcessPosterior
 
 
 class SparsePosterior(ProcessPosterior):
-    """Base of posteriors of f by inducing variables: it reads `_now`, a Snapshot, too."""
+    """Base of posteriors of f by inducing variables: it reads `_now`, a StreamSnapshot, too."""
 
     __slots__ = ()
 

@@ -8,7 +8,7 @@ from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Made, Nu
 from cavity.models.latent_posterior import OPEN_LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
 from cavity.models.process.saved import COVARIANCE, OPTIONS
-from cavity.models.streaming_gp.snapshot import EMPTY
+from cavity.models.streaming_gp.snapshot import EMPTY_TRACE
 
 FACTOR = ("A", "r", "factor", "c")  # the arrays of an Information
 ARRAYS = {  # m and w may be 0
@@ -23,7 +23,7 @@ ARRAYS = {  # m and w may be 0
     "c": Array("m"),
     "waiting_X": Array("w D"),
     "waiting_weight": Array("w", "nonnegative"),
-    **{f"trace_{name}": Array(f"{name[0]}", "any") for name in EMPTY},
+    **{f"trace_{name}": Array(f"{name[0]}", "any") for name in EMPTY_TRACE},
 }
 PARTS = {  # of a snapshot, with the underscores that some have in files
     "_next_id": integer(),

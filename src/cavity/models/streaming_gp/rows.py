@@ -20,37 +20,51 @@ from cavity.base.rows import Rows
 from cavity.covariances.program import program_of
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 from cavity.models.latent_posterior import KNOWN_VARIANCE
-from cavity.models.process.model import prior_means
-from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
+from cavity.models.process.model import compute_prior_means
+from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.runs import merge
 from cavity.runs.executors import Threads
 from cavity.runs.passes import BlockTask, map_runs, reduce_runs
 from cavity.sources.dense_rows import in_blocks, open_dense
 
-INLINE = Threads(1)  # for tasks, which run on threads themselves
-BLOCKS_AT_ONCE = 4  # of ROWS_AT_ONCE, which take some 10 ms with 200 inducing points
-KEPT_NUMBERS = 1 << 22  # of W that are kept rather than computed again
+CALLING_THREAD = Threads(1)  # for tasks, which run on threads themselves
+BLOCKS_PER_TASK = 4  # of ROWS_PER_BLOCK, which take some 10 ms with 200 inducing points
+MAX_KEPT_NUMBERS = 1 << 22  # of W that are kept rather than computed again
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchRows(Rows):
-    """Checked rows of a batch, none of weight zero: X is an array in C order, or a Source of blocks of ROWS_AT_ONCE."""
+    """Checked rows of a batch, none of weight zero: X is an array in C order or a Source."""
 
     def spans(self):
         """Return the (start, stop) of the blocks."""
+<<<<<<< HEAD
         return merge.split_rows(self.n, ROWS_AT_ONCE)
+=======
+        return merge.starts(self.n, ROWS_PER_BLOCK)
+>>>>>>> main
 
-    def each(self, function, threads):
+    def map_blocks(self, function, threads):
         """Yield function(X, start) for each block of X, finite, float64 in C order, that begins with row `start`."""
+<<<<<<< HEAD
         blocks = in_blocks(self.X, ROWS_AT_ONCE)
         return map_runs(BlockTask(_on_block), (blocks, function), [blocks], threads, grain=1)
+=======
+        blocks = in_blocks(self.X, ROWS_PER_BLOCK)
+        return map_runs(by_blocks(_call_on_block), (blocks, function), [blocks], threads, grain=1)
+>>>>>>> main
 
-    def total(self, function, threads):
+    def sum_blocks(self, function, threads):
         """Return the sum of `each`."""
+<<<<<<< HEAD
         blocks = in_blocks(self.X, ROWS_AT_ONCE)
         return reduce_runs(BlockTask(_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_AT_ONCE)
+=======
+        blocks = in_blocks(self.X, ROWS_PER_BLOCK)
+        return reduce_runs(by_blocks(_call_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_PER_TASK)
+>>>>>>> main
 
-    def candidates(self, most):
+    def sample_rows(self, most):
         """Return at most that many rows of X, at equal distances, in C order, and their indices."""
         step = max(1, -(-self.n // most))
         X = np.ascontiguousarray(self.X[::step]) if isinstance(self.X, np.ndarray) else self.X.sample(most)
@@ -62,10 +76,10 @@ class BatchRows(Rows):
 
     def base(self, model, X, part):
         """Return prior means of f of a part, whose rows are X."""
-        base = prior_means(model, X)
+        base = compute_prior_means(model, X)
         return base if self.offset is None else base + self.offset[part]
 
-    def bases(self, model, threads):
+    def compute_prior_means(self, model, threads):
         """Return prior means of f of all rows, (N,)."""
         if np.ndim(model.mean) == 0:  # X does not matter
             return self.base(model, np.empty((self.n, 0)), slice(None))
@@ -73,26 +87,26 @@ class BatchRows(Rows):
         def base(X, start):
             return self.base(model, X, slice(start, start + len(X)))
 
-        return np.concatenate(list(self.each(base, threads)))
+        return np.concatenate(list(self.map_blocks(base, threads)))
 
 
-def _on_block(X, start, known):
+def _call_on_block(X, start, known):
     """Call a function for a block of rows."""
     blocks, function = known
     blocks.check_finite(X, start)
     return function(X, start)
 
 
-def fractions(weights, alpha):
+def compute_fractions(weights, alpha):
     """The exponents f of the sites, see `cavity.ep.sites`: alpha, or alpha/w for w copies of a row."""
     return alpha / np.maximum(1.0, weights)
 
 
-def features(basis, rows, threads):
+def compute_features(basis, rows, threads):
     """W and residuals of every block, kept if that takes little memory; else None."""
-    if rows.n * max(basis.n, 1) > KEPT_NUMBERS:
+    if rows.n * max(basis.n, 1) > MAX_KEPT_NUMBERS:
         return None
-    return list(rows.each(lambda X, start: basis.features(X, threads), threads))
+    return list(rows.map_blocks(lambda X, start: basis.features(X, threads), threads))
 
 
 def is_exact(likelihood):
@@ -100,7 +114,7 @@ def is_exact(likelihood):
     return isinstance(likelihood, Gaussian)
 
 
-def loss_rates(model, X, rows, index):
+def compute_loss_rates(model, X, rows, index):
     """Return the nats that a unit of residual variance costs at rows of an index, whose features are X."""
     if is_exact(model.likelihood):
         rate = within_range(0.5 * rows.precision(model.likelihood), "the precisions of the noise")
@@ -117,4 +131,4 @@ def open_rows(dataset, n_features):
     """Return the rows of a dataset as a batch has them; None if there are none."""
     if not dataset.n_rows and np.shape(dataset.X) in ((0,), (0, n_features)):
         return None
-    return open_dense(dataset, ROWS_AT_ONCE, n_features)
+    return open_dense(dataset, ROWS_PER_BLOCK, n_features)

@@ -8,14 +8,15 @@ from cavity.base import arrays
 from cavity.base.observation_digest import ObservationDigest
 from cavity.covariances.program import program_of
 from cavity.ep.options import Options
-from cavity.models.streaming_gp.basis import Basis
-from cavity.models.streaming_gp.history import History, Watch
-from cavity.models.streaming_gp.inducing import Waiting
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.inducing_choice import WaitingRows
+from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.model import StreamingGP
+from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
 from cavity.models.streaming_gp.record import FACTOR
-from cavity.models.streaming_gp.snapshot import EMPTY, TOTALS, Snapshot
-from cavity.models.streaming_gp.state import made
+from cavity.models.streaming_gp.snapshot import EMPTY_TRACE, TOTAL_NAMES, StreamSnapshot
+from cavity.models.streaming_gp.state import wrap_snapshot
+from cavity.models.streaming_gp.update_history import History
 
 
 def rebuilt(stored, settings):
@@ -29,24 +30,24 @@ def rebuilt(stored, settings):
         **settings["model"],
     )
     program, jitter = program_of(covariance, Z.shape[1]), model.jitter
-    basis = Basis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
+    basis = InducingBasis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
     A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)
-    waiting = Waiting(**settings["waiting"], X=stored["waiting_X"], weight=stored["waiting_weight"])
+    waiting = WaitingRows(**settings["waiting"], X=stored["waiting_X"], weight=stored["waiting_weight"])
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
     parts = {name.lstrip("_"): value for name, value in parts.items()}
-    totals = np.array([float(parts.pop(name)) for name in TOTALS])
+    totals = np.array([float(parts.pop(name)) for name in TOTAL_NAMES])
     parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
-    parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY}
-    ids, watch = arrays.read_only(stored["inducing_ids"]), Watch.of(information)
-    now = Snapshot(model, basis, information, totals, ids, waiting=waiting, watch=watch, **parts)
+    parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY_TRACE}
+    ids, watch = arrays.read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
+    now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=watch, **parts)
     history = settings.get("history")
-    history = _unknown_history(now) if history is None else History.from_settings(history)
+    history = make_unknown_history(now) if history is None else History.from_settings(history)
     digest = settings.get("observation_digest") if now.n_samples else ObservationDigest()
-    return made(replace(now, history=history, digest=digest), Options(**settings["options"]))
+    return wrap_snapshot(replace(now, history=history, digest=digest), Options(**settings["options"]))
 
 
-def _unknown_history(now):
+def make_unknown_history(now):
     """Return the history of a snapshot from a file that says nothing about it: settings may have changed."""
     own_log_noise = 0.0 if now.uniform else np.nan
     change = float(np.append(0.0, now.trace["change"])[-1])

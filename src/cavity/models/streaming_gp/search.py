@@ -31,17 +31,19 @@ from cavity.models.search import (
     newton_root,
     warn_without_start,
 )
-from cavity.models.streaming_gp.increment import Increment
+from cavity.models.streaming_gp.bound_increment import BoundIncrement
 from cavity.models.streaming_gp.rows import is_exact
 
-FIRST_ROWS = 1 << 12  # of a first batch, at equal distances, in the first search
-GROWTH = 4  # times as many are in the next one, until all are
+MAX_FIRST_ROWS = 1 << 12  # of a first batch, at equal distances, in the first search
+ROW_GROWTH_FACTOR = 4  # times as many are in the next one, until all are
 ROUGH_GAIN = 1e-7  # of the value, at which searches of some rows end
-CHOICES = 3  # searches of all rows, each with inducing points chosen at the settings of the one before
-WORTH = 1e-3  # nats a row that new inducing points must gain for another to follow
-NEAR = np.log(10.0)  # no batch but the first moves a log parameter by more: the old factor is not valid far away
-FEW_STEPS = 15  # of the search for what the new rows would gain alone
-CHANCE = 1e-4  # that so large a tension comes about by chance, under the law of likelihood ratios
+MAX_FULL_SEARCHES = 3  # searches of all rows, each with inducing points chosen at the settings of the one before
+MIN_GAIN_PER_ROW = 1e-3  # nats a row that new inducing points must gain for another to follow
+MAX_LOG_PARAMETER_STEP = np.log(
+    10.0
+)  # no batch but the first moves a log parameter by more: the old factor is not valid far away
+MAX_TENSION_STEPS = 15  # of the search for what the new rows would gain alone
+TENSION_PROBABILITY = 1e-4  # that so large a tension comes about by chance, under the law of likelihood ratios
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,8 +104,8 @@ def learn_batch(
     pooled = pooled and is_exact(model.likelihood) and model.alpha == 0.0 and len(scales) > 0
     search = _Search(vector, model, threads, options, choose, pooled, job)
     if old is None or old[1].n == 0.0:
-        return search.first(settings, Z, rows)
-    return search.later(settings, old, Z, rows)
+        return search.search_first_batch(settings, Z, rows)
+    return search.search_later_batch(settings, old, Z, rows)
 
 
 class _Search:
@@ -113,19 +115,19 @@ class _Search:
         self.vector, self.model, self.threads, self.options, self.job = vector, model, threads, options, job
         self.choose, self.pooled = choose, pooled
 
-    def objective(self, old, Z, rows):
+    def make_objective(self, old, Z, rows):
         """Minus the increment and log prior."""
         pooled = self.pooled and old is not None
-        return Objective(Increment(old, Z, rows, self.model, self.threads, self.options, pooled), self.vector)
+        return Objective(BoundIncrement(old, Z, rows, self.model, self.threads, self.options, pooled), self.vector)
 
-    def first(self, settings, Z, rows):
+    def search_first_batch(self, settings, Z, rows):
         """From several starts; inducing points are chosen again at what was found, as long as that gains."""
-        *some, rows = growing(rows)
+        *some, rows = grow_rows(rows)
         few = some[0] if some else rows
-        bounds, places, n_long = choose_starts(settings, _data(few, self.model, self.threads), self.vector)
+        bounds, places, n_long = choose_starts(settings, _collect_rows(few, self.model, self.threads), self.vector)
         # a stream goes on beyond its first rows: short lengthscales would need inducing points without end
         found = places[:n_long]
-        objectives = [self.objective(None, self.chosen(x, Z, few), few) for x in found]
+        objectives = [self.make_objective(None, self.choose_inducing(x, Z, few), few) for x in found]
         tried, job = [], self.job.stage(STARTS)
         for objective, x in zip(objectives, found, strict=True):
             tried += evaluate_starts(objective, [x], job.continued_after(len(tried), -min(tried, default=np.inf)))
@@ -141,98 +143,98 @@ class _Search:
             if not job.stopped:
                 root = newton_root(objective, x, bounds, self.job.stage("curvature"))
             root = None if root is None else root * np.sqrt(part.n / larger.n)
-            objective = self.objective(None, self.chosen(x, Z, larger), larger)
-        return self.learnt(*self.rounds(None, objective, x, bounds, rows, root), 0.0)
+            objective = self.make_objective(None, self.choose_inducing(x, Z, larger), larger)
+        return self.collect_result(*self.climb_rounds(None, objective, x, bounds, rows, root), 0.0)
 
-    def rounds(self, old, objective, x, bounds, rows, root=None):
+    def climb_rounds(self, old, objective, x, bounds, rows, root=None):
         """Climb, at inducing points chosen again while that gains: (value, place, slope, objective) of the best.
 
         A root of the inverse Hessian may be known, see `climb`.
         """
-        for number in range(1, CHOICES + 1):
+        for number in range(1, MAX_FULL_SEARCHES + 1):
             job = self.job.stage("search" if number == 1 else f"search again, {number}")
             run = (*climb(objective, x, bounds, job=job, root=root), objective)
             if job.stopped or self.choose is None:
                 break
             x = run[1]
-            Z = self.chosen(x, objective.evidence.Z, rows)
-            objective = self.objective(old, Z, rows)
-            if np.array_equal(Z, run[-1].evidence.Z) or objective.value(x) > run[0] - WORTH * rows.n:
+            Z = self.choose_inducing(x, objective.evidence.Z, rows)
+            objective = self.make_objective(old, Z, rows)
+            if np.array_equal(Z, run[-1].evidence.Z) or objective.value(x) > run[0] - MIN_GAIN_PER_ROW * rows.n:
                 break
         return run
 
-    def later(self, settings, old, Z, rows):
+    def search_later_batch(self, settings, old, Z, rows):
         """From the settings as they are; and the tension between old rows and new ones at what was found."""
-        bounds, objective = self.vector.bounds(), self.objective(old, Z, rows)
+        bounds, objective = self.vector.bounds(), self.make_objective(old, Z, rows)
         start = np.clip(self.vector.pack(settings), *bounds.T)
         evaluate_starts(objective, [start], self.job.stage(STARTS))
         if not objective.values:
             return BatchResult(self.model, warn_without_start(1, self.job), Z=Z)
-        near = self.near(start, bounds)
-        value, x, slope, objective = self.rounds(old, objective, start, near, rows)
+        near = self.restrict_bounds(start, bounds)
+        value, x, slope, objective = self.climb_rounds(old, objective, start, near, rows)
         if np.any((x == near[:, 0]) | (x == near[:, 1])):
             slope = free_slope((x, *objective(x)), bounds)
-        tension = 0.0 if self.job.stopped else self.tension(x, objective.evidence.Z, rows, bounds)
-        if tension > largest_tension(self.vector.size):
+        tension = 0.0 if self.job.stopped else self.compute_tension(x, objective.evidence.Z, rows, bounds)
+        if tension > compute_largest_tension(self.vector.size):
             warn(
                 f"the rows before hold the settings: alone, the {rows.n} new ones would gain {tension:.3g} nats at "
                 "settings of their own; forget(factor) makes those before count less",
                 SettingsWarning,
             )
-        return self.learnt(value, x, slope, objective, tension)
+        return self.collect_result(value, x, slope, objective, tension)
 
     @staticmethod
-    def near(x, bounds):
+    def restrict_bounds(x, bounds):
         """Bounds about a place."""
-        return np.clip(np.column_stack([x - NEAR, x + NEAR]), *bounds.T[:, :, None])
+        return np.clip(np.column_stack([x - MAX_LOG_PARAMETER_STEP, x + MAX_LOG_PARAMETER_STEP]), *bounds.T[:, :, None])
 
-    def tension(self, x, Z, rows, bounds):
+    def compute_tension(self, x, Z, rows, bounds):
         """Nats that the rows would gain near a place if nothing were known of those before; 0 where EP fails."""
-        alone = self.objective(None, Z, rows)
+        alone = self.make_objective(None, Z, rows)
         here = alone.value(x)
         if not alone.values:
             return 0.0
         job = self.job.stage("tension of old rows and new ones")
-        return here - climb(alone, x, self.near(x, bounds), most=FEW_STEPS, rounds=1, job=job)[0]
+        return here - climb(alone, x, self.restrict_bounds(x, bounds), most=MAX_TENSION_STEPS, rounds=1, job=job)[0]
 
-    def chosen(self, x, Z, rows):
+    def choose_inducing(self, x, Z, rows):
         """Inducing points for the settings of a vector and some rows."""
-        return Z if self.choose is None else self.choose(self.model_at(x), rows)
+        return Z if self.choose is None else self.choose(self.unpack_model(x), rows)
 
-    def model_at(self, x):
+    def unpack_model(self, x):
         """The model with the settings of a vector."""
         settings = self.vector.unpack(x)
         return replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
 
-    def learnt(self, value, x, slope, objective, tension):
+    def collect_result(self, value, x, slope, objective, tension):
         """What came out of a search."""
         status = check_end(objective, value, slope, self.job)
-        return BatchResult(self.model_at(x), status, objective.trace, Z=objective.evidence.Z, tension=tension)
+        return BatchResult(self.unpack_model(x), status, objective.trace, Z=objective.evidence.Z, tension=tension)
 
 
-def largest_tension(n):
+def compute_largest_tension(n):
     """Nats that n settings of their own may gain for new rows by chance: a quantile of chi-squared over two."""
     from scipy.special import gammainccinv
 
-    return float(gammainccinv(0.5 * n, CHANCE))
+    return float(gammainccinv(0.5 * n, TENSION_PROBABILITY))
 
 
-def growing(rows):
+def grow_rows(rows):
     """Yield choices of rows at equal distances, from at most FIRST_ROWS of them to all.
 
     Each is a part of the next one, which has GROWTH times as many.
     """
     times = 1
-    while rows.n > FIRST_ROWS * times:
-        times *= GROWTH
+    while rows.n > MAX_FIRST_ROWS * times:
+        times *= ROW_GROWTH_FACTOR
     while times > 1:
-        X, index = rows.candidates(-(-rows.n // times))
+        X, index = rows.sample_rows(-(-rows.n // times))
         yield replace(rows.observed(index), X=X)
-        times //= GROWTH
+        times //= ROW_GROWTH_FACTOR
     yield rows
 
 
-def _data(rows, model, threads):
+def _collect_rows(rows, model, threads):
     """Rows as searches want them to find starts."""
-    X, _ = rows.candidates(rows.n)
-    return replace(rows, X=X, offset=rows.bases(model, threads))
+    X, _ = rows.sample_rows(rows.n)
+    return replace(rows, X=X, offset=rows.compute_prior_means(model, threads))

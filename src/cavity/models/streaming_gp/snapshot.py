@@ -8,28 +8,29 @@ from cavity.base.arrays import read_only
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import ObservationDigest
-from cavity.models.streaming_gp.basis import Basis, same_rows
-from cavity.models.streaming_gp.history import History, Watch
-from cavity.models.streaming_gp.inducing import Waiting
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, match_equal_rows
+from cavity.models.streaming_gp.inducing_choice import WaitingRows
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
+from cavity.models.streaming_gp.update_history import History
 from cavity.runs.executors import Threads, single_blas
 
-EMPTY = {name: read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
-TOTALS = ("n_samples", "n_updates", "log_bound", "last_increment")
+EMPTY_TRACE = {name: read_only(np.zeros(0)) for name in ("change", "learning")}  # trace without sweeps or searches
+TOTAL_NAMES = ("n_samples", "n_updates", "log_bound", "last_increment")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
+class StreamSnapshot:
     """What a streaming Gaussian process knows after some updates."""
 
     model: object  # StreamingGP, with what was learnt in its settings
-    basis: Basis
+    basis: InducingBasis
     information: Information
     totals: np.ndarray  # (4,): TOTALS
     inducing_ids: np.ndarray  # (M,)
     next_id: int
-    waiting: Waiting
-    watch: Watch  # since when rows are judged
+    waiting: WaitingRows
+    predictive_check: PredictiveCheck  # of the rows since the last warning or check
     history: History = field(default_factory=History)
     digest: ObservationDigest | None = field(default_factory=ObservationDigest)  # of the rows that came in batches
     uniform: bool = True  # whether all rows have the noise variance of the model
@@ -41,18 +42,27 @@ class Snapshot:
     last_information_lost: float = 0.0
     status: str = CONVERGED
     n_iter: int = 0
-    trace: dict = field(default_factory=lambda: EMPTY)
+    trace: dict = field(default_factory=lambda: EMPTY_TRACE)
 
     @classmethod
     def prior(cls, model, n_features, columns, roles):
         """Return what is known before any row."""
         Z = np.zeros((0, n_features)) if model.inducing is None else model.inducing
         with Threads(1) as threads, single_blas():
-            basis = Basis.of(model.covariance, Z, model.jitter, threads)
+            basis = InducingBasis.of(model.covariance, Z, model.jitter, threads)
         known, ids = Information.empty(len(Z)), read_only(np.arange(len(Z)))
-        waiting = Waiting.none(n_features)
+        waiting = WaitingRows.none(n_features)
         return cls(
-            model, basis, known, np.zeros(4), ids, len(Z), waiting, Watch.of(known), columns=columns, roles=roles
+            model,
+            basis,
+            known,
+            np.zeros(4),
+            ids,
+            len(Z),
+            waiting,
+            PredictiveCheck.of(known),
+            columns=columns,
+            roles=roles,
         )
 
     @property
@@ -75,7 +85,7 @@ class Snapshot:
         """What the last update added to the log bound."""
         return self.totals.item(3)
 
-    def after(self, *, rows=0, updates=0, lost=0.0, status=CONVERGED, n_iter=1, trace=EMPTY, **changes):
+    def after(self, *, rows=0, updates=0, lost=0.0, status=CONVERGED, n_iter=1, trace=EMPTY_TRACE, **changes):
         """Return the snapshot after an update of so many rows, or what looks like one; finite or refused.
 
         `lost` are the nats that giving up inducing points cost; the other arguments are new values of fields.
@@ -84,7 +94,7 @@ class Snapshot:
         increment = new.information.log_bound - self.information.log_bound
         within_range(np.append(new.information.c, increment), "the moments and the bound")
         ids = np.full(new.basis.n, -1)
-        places, old = same_rows(new.basis.Z, self.basis.Z)
+        places, old = match_equal_rows(new.basis.Z, self.basis.Z)
         ids[places] = self.inducing_ids[old]
         fresh = ids < 0
         ids[fresh] = self.next_id + np.arange(np.sum(fresh))
@@ -104,5 +114,5 @@ class Snapshot:
         `room` is an `Information` that nobody needs any more, or None; `changes` are new values of fields.
         """
         information, totals = self.information.copy(room), self.totals.copy()
-        plain = {"last_information_lost": 0.0, "status": CONVERGED, "n_iter": 1, "trace": EMPTY}
+        plain = {"last_information_lost": 0.0, "status": CONVERGED, "n_iter": 1, "trace": EMPTY_TRACE}
         return replace(self, information=information, totals=totals, **plain, **changes)

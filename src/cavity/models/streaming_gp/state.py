@@ -18,21 +18,21 @@ from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.jobs.job import SILENT_JOB, Event, Job
 from cavity.likelihoods.parameters import scales_of
 from cavity.models.observations import Observations
-from cavity.models.process.model import check_columns, closed, what_to_learn
-from cavity.models.streaming_gp.history import ENOUGH, Watch, warn_of
+from cavity.models.process.model import check_columns, choose_learnt, fill_open_parameters
 from cavity.models.streaming_gp.posterior import SparsePosterior
+from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck, warn_of_surprise
 from cavity.models.streaming_gp.record import RECORD
 from cavity.models.streaming_gp.rows import BatchRows, is_exact, open_rows
-from cavity.models.streaming_gp.single import SingleRows
-from cavity.models.streaming_gp.snapshot import Snapshot
-from cavity.models.streaming_gp.update import Update, forgotten, merged, named, relearnt
+from cavity.models.streaming_gp.single_rows import SingleRows
+from cavity.models.streaming_gp.snapshot import StreamSnapshot
+from cavity.models.streaming_gp.update import Update, collect_names, forget, merge, relearn_scales
 from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.model import StreamingGP
 
 
-def _shown(name: str, words: str) -> Any:
+def _describe_field(name: str, words: str) -> Any:
     """Return a property of a state that is a field of its snapshot, and needs no more than a line to describe it."""
     return property(attrgetter(f"_now.{name}"), doc=words)
 
@@ -67,22 +67,22 @@ class StreamingGPState(SparsePosterior):
     kind: ClassVar[str] = "streaming_gp"
     record: ClassVar[Any] = RECORD
 
-    model: StreamingGP = _shown("model", "The `StreamingGP`: the settings, with what was learnt in them.")
-    n_samples: int = _shown("n_samples", "Rows taken in, those of weight zero not counted.")
-    inducing_ids: IntArray = _shown(
+    model: StreamingGP = _describe_field("model", "The `StreamingGP`: the settings, with what was learnt in them.")
+    n_samples: int = _describe_field("n_samples", "Rows taken in, those of weight zero not counted.")
+    inducing_ids: IntArray = _describe_field(
         "inducing_ids", "A number for every inducing point, (M,), which it keeps while it is one."
     )
-    last_increment: float = _shown("last_increment", "What the last update added to log_bound, in nats.")
-    last_information_lost: float = _shown(
+    last_increment: float = _describe_field("last_increment", "What the last update added to log_bound, in nats.")
+    last_information_lost: float = _describe_field(
         "last_information_lost", "Nats of `information_lost` that the last update lost."
     )
-    n_updates: int = _shown("n_updates", "Calls so far that took in rows, the fit and merges among them.")
-    status: str = _shown("status", "Why the iteration of the last update ended.")
-    n_iter: int = _shown("n_iter", "EP's sweeps of the last update; 1 with Gaussian noise.")
-    roles: dict[str, str] | None = _shown(
+    n_updates: int = _describe_field("n_updates", "Calls so far that took in rows, the fit and merges among them.")
+    status: str = _describe_field("status", "Why the iteration of the last update ended.")
+    n_iter: int = _describe_field("n_iter", "EP's sweeps of the last update; 1 with Gaussian noise.")
+    roles: dict[str, str] | None = _describe_field(
         "roles", "The names of the columns that were y, offset, ..., by these words, where given by name."
     )
-    has_offset: bool = _shown("has_offset", "Whether rows came with offsets, which predictions then want as well.")
+    has_offset: bool = _describe_field("has_offset", "Whether rows came with offsets: predictions then need theirs.")
 
     @property
     def information_lost(self) -> float:
@@ -195,9 +195,9 @@ class StreamingGPState(SparsePosterior):
         """
         plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None
         if plain and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
-            new = self._single_rows().from_arrays(self._now, X, y)
+            new = self._get_single_rows().from_arrays(self._now, X, y)
             if new is not None:
-                return self._took_one(new)
+                return self._finish_single_row(new)
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
         columns = {"y": y, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
@@ -205,7 +205,7 @@ class StreamingGPState(SparsePosterior):
         fitted = self if self.n_samples or self.classes is not None else None
         X = open_rows(dataset, self.n_features)
         observations = Observations.of(self.model.likelihood, dataset, some=False, fitted=fitted)
-        return take_in(self, X, observations, learn, run)
+        return take_rows_in(self, X, observations, learn, run)
 
     @property
     def observation_digest(self) -> ObservationDigest | None:
@@ -216,22 +216,24 @@ class StreamingGPState(SparsePosterior):
         digest = self._now.digest
         return digest if digest is not None and digest.n_rows == self.n_samples else None
 
-    def _single_rows(self):
+    def _get_single_rows(self):
         """What takes in single rows at this basis, in these settings."""
         now, singles = self._now, self._singles
         if singles is None or singles.basis is not now.basis or singles.model is not now.model:
             singles = self._singles = SingleRows(now.model, now.basis)
         return singles
 
-    def _took_one(self, new):
+    def _finish_single_row(self, new):
         """Become the snapshot with one more row; compare rows with what was announced for them if they are enough."""
         self._now = new
-        if new.information.n - new.watch.n < ENOUGH:
+        if new.information.n - new.predictive_check.n < MIN_CHECKED_ROWS:
             return self
         exact = is_exact(new.model.likelihood) and new.model.alpha == 0.0
-        surprise, watch = new.watch.judged(new.information) if exact else (None, Watch.of(new.information))
-        self._now = replace(new, watch=watch)
-        warn_of(surprise)
+        surprise, watch = (
+            new.predictive_check.compare(new.information) if exact else (None, PredictiveCheck.of(new.information))
+        )
+        self._now = replace(new, predictive_check=watch)
+        warn_of_surprise(surprise)
         return self
 
     def copy(self) -> StreamingGPState:
@@ -242,7 +244,7 @@ class StreamingGPState(SparsePosterior):
         StreamingGPState
             What happens to one does not change the other.
         """
-        out = made(self._now, self._options)
+        out = wrap_snapshot(self._now, self._options)
         self._singles = None  # no row is added in place to what both know
         return out
 
@@ -277,7 +279,7 @@ class StreamingGPState(SparsePosterior):
         """
         names = self._check_like(other)
         digest = join_digests(self._now.digest, other._now.digest)
-        self._now = replace(merged(self._now, other._now, names), digest=digest)
+        self._now = replace(merge(self._now, other._now, names), digest=digest)
         return self
 
     def _check_like(self, other):
@@ -307,7 +309,7 @@ class StreamingGPState(SparsePosterior):
             This one. Its log_bound is then that of the likelihood to the power of `factor`.
         """
         factor = arrays.number(factor, "factor", low=0, high=1, closed_low=True, closed_high=True)
-        self._now = forgotten(self._now, factor)
+        self._now = forget(self._now, factor)
         return self
 
     def learn(self, *, noise: bool = True, amplitude: bool = True) -> StreamingGPState:
@@ -342,7 +344,7 @@ class StreamingGPState(SparsePosterior):
         if noise and not self._now.uniform:
             raise ValueError("noise=True needs rows of one noise variance: some had their own; give noise=False")
         if self._now.information.n > 0.0:
-            self._now = relearnt(self._now, noise, amplitude)
+            self._now = relearn_scales(self._now, noise, amplitude)
         return self
 
     @property
@@ -406,7 +408,7 @@ class StreamingGPState(SparsePosterior):
         )
 
 
-def made(snapshot, options):
+def wrap_snapshot(snapshot, options):
     """Return the state that knows a snapshot, and takes in batches by EP with some options."""
     out = StreamingGPState()
     out._now, out._options, out._singles = snapshot, options, None
@@ -414,7 +416,7 @@ def made(snapshot, options):
     return out
 
 
-def begun(model, dataset, options):
+def start_state(model, dataset, options):
     """Return the state of a model before any row of a dataset: the prior; updates have these options of EP."""
     shape = np.shape(dataset.X)
     if len(shape) != 2:
@@ -423,39 +425,43 @@ def begun(model, dataset, options):
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
     columns = dataset.names or model.inducing_columns
+<<<<<<< HEAD
     return made(Snapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=SILENT_JOB))
+=======
+    return wrap_snapshot(StreamSnapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=QUIET))
+>>>>>>> main
 
 
-def take_in(state, X, observations, learn, run):
+def take_rows_in(state, X, observations, learn, run):
     """Take in rows, None if there are none; return the state."""
     now = state._now
-    learn, scales = what_to_learn(now.model, learn, observations.noise is not None, scales_of(now.model.likelihood))
+    learn, scales = choose_learnt(now.model, learn, observations.noise is not None, scales_of(now.model.likelihood))
     rows = None if X is None else observations.rows(X, BatchRows)
     if rows is None or rows.left_out.all():
         return state
     rows = rows.used()
-    now = replace(now, model=closed(now.model, rows))
+    now = replace(now, model=fill_open_parameters(now.model, rows))
     kept = observations.labels | {"columns": now.columns or observations.names}
     with np.errstate(over="ignore", invalid="ignore"):
         if rows.n == 1 and not learn and not scales:
-            changes = named(now, rows, kept)
+            changes = collect_names(now, rows, kept)
             if rows.noise is not None:
                 changes |= {"uniform": False, "history": now.history.with_rows(rows)}
-            new = state._single_rows().from_rows(now, rows, changes)
+            new = state._get_single_rows().from_rows(now, rows, changes)
             if new is not None:
-                return state._took_one(new)
+                return state._finish_single_row(new)
         with run.open(now.model, rows.named()) as threads:
             update = Update(now, rows, run, threads)
             new, surprise = update.run(learn, scales, kept)
     digest = join_digests(now.digest, ObservationDigest.of(rows.y, new.model.likelihood))
     state._now = replace(new, digest=digest)
-    warn_of(surprise)
-    if new.status not in (CONVERGED, update.searched):  # the search has warned
+    warn_of_surprise(surprise)
+    if new.status not in (CONVERGED, update.search_status):  # the search has warned
         change = np.append(np.inf, new.trace["change"])[-1]
         warn_unconverged(new.status, change, run.tol, run.max_iter)
     return state
 
 
-def rename(state, columns, classes, roles=None):
+def rename_columns(state, columns, classes, roles=None):
     """Name the columns of X and the classes of y, tuples of str or None, of a state; and those of other roles."""
     state._now = replace(state._now, columns=columns, classes=classes, roles=roles or state.roles)

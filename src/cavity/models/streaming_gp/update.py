@@ -7,19 +7,19 @@ import numpy as np
 from cavity.base.arrays import read_only
 from cavity.base.loop import CONVERGED
 from cavity.models.latent_posterior import choose_schedule
-from cavity.models.streaming_gp.absorb import absorbed, assimilated
-from cavity.models.streaming_gp.basis import Basis, same_rows
-from cavity.models.streaming_gp.carrier import moved
-from cavity.models.streaming_gp.history import Watch, surprise_of
-from cavity.models.streaming_gp.inducing import Waiting, choose, greedy, within_budget
-from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rescale import multiplied, relearn, rescaled
-from cavity.models.streaming_gp.rows import features, is_exact, loss_rates
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, match_equal_rows
+from cavity.models.streaming_gp.inducing_choice import WaitingRows, choose, choose_greedily, reduce_to_budget
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows, add_rows_by_ep
+from cavity.models.streaming_gp.old_data_factor import map_old_factor
+from cavity.models.streaming_gp.predictive_checks import PredictiveCheck, find_surprise
+from cavity.models.streaming_gp.rescaling import learn_scales, multiply_covariance, rescale_information
+from cavity.models.streaming_gp.rows import compute_features, compute_loss_rates, is_exact
 from cavity.models.streaming_gp.search import learn_batch
-from cavity.models.streaming_gp.snapshot import EMPTY
+from cavity.models.streaming_gp.snapshot import EMPTY_TRACE
 from cavity.runs.executors import Threads, single_blas
 
-CANDIDATES = 1 << 16  # rows of a batch among which inducing points are chosen
+MAX_CANDIDATE_ROWS = 1 << 16  # rows of a batch among which inducing points are chosen
 
 
 class Update:
@@ -27,7 +27,7 @@ class Update:
 
     Parameters
     ----------
-    now : Snapshot
+    now : StreamSnapshot
         What is known before.
     rows : BatchRows
         The batch.
@@ -42,7 +42,7 @@ class Update:
         self.model, self.basis, self.information, self.waiting = now.model, now.basis, now.information, now.waiting
         self.uniform, self.history = now.uniform, now.history
         self.known = None  # W and residuals of the blocks of rows at the basis, if they are kept
-        self.searched = CONVERGED  # the status of the search for settings, if there is one
+        self.search_status = CONVERGED  # the status of the search for settings, if there is one
         self.lost = 0.0  # nats that the rows before lose by giving up inducing points
         self.learning = {}
         model = now.model
@@ -56,10 +56,11 @@ class Update:
         and roles.
         """
         now, rows = self.now, self.rows
-        self._choose()
+        self._choose_inducing()
         if learn or scales:
-            self.searched = self._learn(learn, scales)
+            self.search_status = self._learn_settings(learn, scales)
         if self.known is None:
+<<<<<<< HEAD
             self.known = features(self.basis, rows, self.threads)
         before, model, job = self.information, self.model, self.options.job.final_job()
         arguments = self.basis, before, rows, model, model.alpha
@@ -67,13 +68,22 @@ class Update:
             self.information = absorbed(*arguments, self.threads, self.known)
             job.report(1, rows=rows.n)
             status, n_iter, changes = CONVERGED, 1, EMPTY["change"]
+=======
+            self.known = compute_features(self.basis, rows, self.threads)
+        before, model, job = self.information, self.model, self.options.job.ending()
+        arguments = self.basis, before, rows, model, model.alpha
+        if is_exact(model.likelihood):
+            self.information = add_gaussian_rows(*arguments, self.threads, self.known)
+            job.after(1, rows=rows.n)
+            status, n_iter, changes = CONVERGED, 1, EMPTY_TRACE["change"]
+>>>>>>> main
         else:
-            done = assimilated(*arguments, replace(self.options, job=job), self.threads, self.known)
+            done = add_rows_by_ep(*arguments, replace(self.options, job=job), self.threads, self.known)
             self.information, status, n_iter = done.information, done.status, done.n_iter
             changes = read_only(done.changes)
-        status = self.searched if status == CONVERGED else status
-        surprise, watch = self._judged(before, learn or scales)
-        change = 0.0 if status == self.searched != CONVERGED else float(np.append(np.inf, changes)[-1])
+        status = self.search_status if status == CONVERGED else status
+        surprise, watch = self._check_predictions(before, learn or scales)
+        change = 0.0 if status == self.search_status != CONVERGED else float(np.append(np.inf, changes)[-1])
         number, n = now.n_updates + 1, now.n_samples + rows.n
         new = now.after(
             rows=rows.n,
@@ -81,41 +91,41 @@ class Update:
             lost=self.lost,
             status=status,
             n_iter=n_iter,
-            trace=EMPTY | {"change": changes} | self.learning,
+            trace=EMPTY_TRACE | {"change": changes} | self.learning,
             model=model,
             basis=self.basis,
             information=self.information,
             waiting=self.waiting,
             uniform=self.uniform and rows.noise is None,
             history=self.history.with_rows(rows).with_end(number, n, status, change),
-            watch=watch,
-            **named(now, rows, kept),
+            predictive_check=watch,
+            **collect_names(now, rows, kept),
         )
         return new, surprise
 
-    def _judged(self, before, learnt):
+    def _check_predictions(self, before, learnt):
         """Compare the rows with what was announced for them, unless settings were learnt from them: words, a Watch."""
         now, model = self.now, self.model
         if learnt or now.information.n == 0.0:
-            return None, Watch.of(self.information)
+            return None, PredictiveCheck.of(self.information)
         if is_exact(model.likelihood) and model.alpha == 0.0:
-            return now.watch.carried(now.information, before).judged(self.information)
+            return now.predictive_check.carry_over(now.information, before).compare(self.information)
         increment = self.information.log_bound - before.log_bound
-        return surprise_of(self.rows, model, self.basis.program, increment), now.watch
+        return find_surprise(self.rows, model, self.basis.program, increment), now.predictive_check
 
-    def _candidates(self, model, rows):
+    def _sample_candidates(self, model, rows):
         """Rows that may become inducing points, nats that a unit of their residual costs, their share, indices."""
-        X, index = rows.candidates(CANDIDATES)
+        X, index = rows.sample_rows(MAX_CANDIDATE_ROWS)
         share = rows.n / len(index)
-        return X, share * loss_rates(model, X, rows, index), share, index
+        return X, share * compute_loss_rates(model, X, rows, index), share, index
 
-    def _choose(self):
+    def _choose_inducing(self):
         """Choose inducing points for the rows, as the settings are."""
         model = self.model
-        self.known = features(self.basis, self.rows, self.threads)
+        self.known = compute_features(self.basis, self.rows, self.threads)
         if model.inducing is not None:
             return
-        X, weight, share, index = self._candidates(model, self.rows)
+        X, weight, share, index = self._sample_candidates(model, self.rows)
         whole = self.known is not None and len(index) == self.rows.n
         choice = choose(
             self.basis,
@@ -133,11 +143,11 @@ class Update:
         if choice.basis is not self.basis:
             self.basis, self.information, self.known = choice.basis, choice.information, None
 
-    def _learn(self, covariance, scales):
+    def _learn_settings(self, covariance, scales):
         """Learn settings from the rows and what is known of those before; return the status of the search."""
         rows, model, basis = self.rows, self.model, self.basis
         fresh = self.information.n == 0.0
-        choose_again = self._first_points if fresh and model.inducing is None else None
+        choose_again = self._choose_first_points if fresh and model.inducing is None else None
         options = None if is_exact(model.likelihood) else self.options
         old = None if fresh else (basis, self.information)
         learnt = learn_batch(
@@ -146,7 +156,7 @@ class Update:
         )  # fmt: skip
         self.learning = {name: read_only(values) for name, values in learnt.trace.items()}
         self.model = learnt.optimum
-        self.basis = Basis.of(learnt.optimum.covariance, learnt.Z, model.jitter, self.threads)
+        self.basis = InducingBasis.of(learnt.optimum.covariance, learnt.Z, model.jitter, self.threads)
         if fresh:
             self.information = Information.empty(self.basis.n)
         else:
@@ -157,21 +167,21 @@ class Update:
             self.uniform = self.uniform and carried_over
             exact = carried_over and learnt.optimum.covariance == model.covariance
             self.history = replace(self.history, changed=self.history.changed or not exact)
-            carried, loss = moved(self.information, basis, self.basis, model.alpha, self.threads, log_t)
-            self.information, self.lost = carried.factorised(), self.lost + loss
-        self.waiting = Waiting.none(self.basis.Z.shape[1])
-        self._choose()  # shorter lengthscales want more points
+            mapped, loss = map_old_factor(self.information, basis, self.basis, model.alpha, self.threads, log_t)
+            self.information, self.lost = mapped.factorise(), self.lost + loss
+        self.waiting = WaitingRows.none(self.basis.Z.shape[1])
+        self._choose_inducing()  # shorter lengthscales want more points
         return learnt.status
 
-    def _first_points(self, model, rows):
+    def _choose_first_points(self, model, rows):
         """Inducing points for the first rows, or some of them."""
-        X, weight, share, _ = self._candidates(model, rows)
-        basis = Basis.of(model.covariance, X[:0], model.jitter, self.threads)
-        chosen, _ = greedy(basis, X, weight, model.n_inducing, share * model.tolerance, self.threads)
+        X, weight, share, _ = self._sample_candidates(model, rows)
+        basis = InducingBasis.of(model.covariance, X[:0], model.jitter, self.threads)
+        chosen, _ = choose_greedily(basis, X, weight, model.n_inducing, share * model.tolerance, self.threads)
         return X[chosen] + 0.0
 
 
-def named(now, rows, kept):
+def collect_names(now, rows, kept):
     """Return what rows change in a snapshot beside numbers: columns, classes, roles, whether there are offsets."""
     changes = {name: value for name, value in kept.items() if value != getattr(now, name)}
     if rows.has_offset and not now.has_offset:
@@ -179,17 +189,17 @@ def named(now, rows, kept):
     return changes
 
 
-def merged(now, other, names):
+def merge(now, other, names):
     """Return the snapshot with all rows of another one of equal settings; `names` are fields of both."""
     model, Z = now.model, other.basis.Z
-    new = np.setdiff1d(np.arange(len(Z)), same_rows(Z, now.basis.Z)[0])
+    new = np.setdiff1d(np.arange(len(Z)), match_equal_rows(Z, now.basis.Z)[0])
     with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-        basis = now.basis if model.inducing is not None else now.basis.extended(Z[new], threads)
+        basis = now.basis if model.inducing is not None else now.basis.extend(Z[new], threads)
         more, lost = other.information, 0.0
         if not np.array_equal(basis.Z, Z):
-            more, lost = moved(more, other.basis, basis, model.alpha, threads)
-        information = now.information.extended(basis.n).plus(more).factorised()
-        basis, information, given_up = within_budget(basis, information, model.n_inducing, model.alpha, threads)
+            more, lost = map_old_factor(more, other.basis, basis, model.alpha, threads)
+        information = now.information.extend(basis.n).plus(more).factorise()
+        basis, information, given_up = reduce_to_budget(basis, information, model.n_inducing, model.alpha, threads)
         return now.after(
             rows=other.n_samples,
             updates=1,
@@ -197,38 +207,38 @@ def merged(now, other, names):
             basis=basis,
             information=information,
             uniform=now.uniform and other.uniform,
-            watch=Watch.of(information),
+            predictive_check=PredictiveCheck.of(information),
             history=now.history.plus(other.history, now.n_updates + 1, now.n_samples + other.n_samples),
             has_offset=now.has_offset or other.has_offset,
             **names,
         )
 
 
-def forgotten(now, factor):
+def forget(now, factor):
     """Return the snapshot with all rows so far to the power of a factor."""
     with single_blas():
-        information = now.information.to_the(factor)
+        information = now.information.raise_to(factor)
     return now.after(
         information=information,
-        waiting=now.waiting.times(factor),
+        waiting=now.waiting.scale_weights(factor),
         uniform=now.uniform or factor == 0.0,
         history=now.history.times(factor),
-        watch=now.watch.carried(now.information, information),
+        predictive_check=now.predictive_check.carry_over(now.information, information),
     )
 
 
-def relearnt(now, noise, amplitude):
+def relearn_scales(now, noise, amplitude):
     """Return the snapshot at the noise variance and the amplitude, if they are asked for, that suit all rows best."""
     model = now.model
     with Threads(1) as threads, single_blas():
-        log_s, log_t, _ = relearn(now.information, model.covariance, noise, amplitude)
-        information = rescaled(now.information, log_s, log_t)
-        covariance = multiplied(model.covariance, log_s)
+        log_s, log_t, _ = learn_scales(now.information, model.covariance, noise, amplitude)
+        information = rescale_information(now.information, log_s, log_t)
+        covariance = multiply_covariance(model.covariance, log_s)
         likelihood = replace(model.likelihood, noise_variance=model.likelihood.noise_variance * float(np.exp(log_t)))
         return now.after(
             model=replace(model, covariance=covariance, likelihood=likelihood),
-            basis=Basis.of(covariance, now.basis.Z, model.jitter, threads),
+            basis=InducingBasis.of(covariance, now.basis.Z, model.jitter, threads),
             information=information,
-            waiting=Waiting.none(now.basis.Z.shape[1]),
-            watch=Watch.of(information),
+            waiting=WaitingRows.none(now.basis.Z.shape[1]),
+            predictive_check=PredictiveCheck.of(information),
         )

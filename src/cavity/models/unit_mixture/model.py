@@ -29,8 +29,14 @@ from cavity.mean_field.limits import LEAST_TO_INVERT
 from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
 from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.unit_mixture import start
-from cavity.models.unit_mixture.posterior import posterior_of
-from cavity.models.unit_mixture.sweep import EPS, LEARNABLE, SMALLEST_WEIGHT, Extent, UnitMixtureSweeps
+from cavity.models.unit_mixture.posterior import build_posterior
+from cavity.models.unit_mixture.sweep import (
+    EPSILON_64,
+    LEARNABLE_SETTINGS,
+    MIN_WEIGHT,
+    DataExtent,
+    UnitMixtureSweeps,
+)
 from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -202,17 +208,17 @@ class UnitMixture(Public):
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
         run = AscentOptions.checked(**ascent, **watched)
-        means = start.checked_means(initial_means, self)
+        means = start.check_means(initial_means, self)
         dataset = Dataset.open(y, remote=True, name="y")
         source = dataset.blocks(ndim=(1,))
         with run.open(self, {"y": source}, uses_blas=False, initial_means=means) as threads:
-            extent = start.checked_extent(self, source, threads, means)
+            extent = start.check_extent(self, source, threads, means)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
             sample = source.sample()
-            states = start.first_states(self, means, sample, source.n_rows, run)
+            states = start.generate_states(self, means, sample, source.n_rows, run)
             done = engine.best_of(partial(engine.ascend, sweeps), states, run)
         outcome = engine.outcome(done, source.n_rows, run) | {"observation_digest": extent.digest}
-        posterior = posterior_of(self, done, source.n_rows, source.names or name_of(dataset.X), **outcome)
+        posterior = build_posterior(self, done, source.n_rows, source.names or name_of(dataset.X), **outcome)
         start.warn_of_units(sample, posterior)
         return posterior
 
@@ -304,19 +310,19 @@ class UnitMixture(Public):
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         run = StochasticOptions.checked(**steps, **watched)
-        means = start.checked_means(initial_means, self)
-        check = partial(start.checked_minibatch, model=self, given=means)
+        means = start.check_means(initial_means, self)
+        check = partial(start.check_minibatch, model=self, given=means)
         batches = StochasticRows.open(y, "y", n_samples, run, check)
         source = batches.dataset.blocks(ndim=(1,))
         with run.open(self, {"y": source}, n_samples=n_samples, initial_means=means) as threads:
-            sample, n, extent = source.sample(), source.n_rows, start.checked_extent(self, source, threads, means)
+            sample, n, extent = source.sample(), source.n_rows, start.check_extent(self, source, threads, means)
             if batches.stream is not None:
-                sample, n, extent = batches.stream.first, batches.stream.n_samples, Extent()
+                sample, n, extent = batches.stream.first, batches.stream.n_samples, DataExtent()
             sweeps = UnitMixtureSweeps(n, self.learn, source, threads, extent)
-            state = next(start.first_states(self, means, sample, n, replace(TRIAL_OPTIONS, job=run.job)))
+            state = next(start.generate_states(self, means, sample, n, replace(TRIAL_OPTIONS, job=run.job)))
             done = batches.fit(sweeps, state, source, run)
         outcome = done.outcome() | {"observation_digest": extent.digest}
-        posterior = posterior_of(self, done, n, name_of(y), **outcome)
+        posterior = build_posterior(self, done, n, name_of(y), **outcome)
         start.warn_of_units(sample, posterior)
         return posterior
 
@@ -325,13 +331,13 @@ def _check_weights(weights, k):
     array = arrays.finite_array(weights, "weights", ndim=(1,))
     if array.shape != (k,) or np.any(array <= 0):
         raise ValueError(f"weights must be {k} positive numbers, one per component, got {array}")
-    if np.max(array) <= 1.0 and abs(np.sum(array) - 1.0) <= k * EPS:
+    if np.max(array) <= 1.0 and abs(np.sum(array) - 1.0) <= k * EPSILON_64:
         shares = array  # normalised before: a saved model comes back with the same bits
     else:
         array = np.ldexp(array, -np.frexp(np.max(array))[1])  # exact; their sum cannot overflow
         shares = array / np.sum(array)
-    if np.min(shares) < SMALLEST_WEIGHT / (2 * k):
-        raise ValueError(f"weights must be at least {SMALLEST_WEIGHT:g} of the largest, got {weights!r}")
+    if np.min(shares) < MIN_WEIGHT / (2 * k):
+        raise ValueError(f"weights must be at least {MIN_WEIGHT:g} of the largest, got {weights!r}")
     return tuple(shares.tolist())
 
 
@@ -339,6 +345,8 @@ def _check_learn(learn):
     """Return the names of the settings to learn, each once and in one order, so that equal models compare equal."""
     names = (learn,) if isinstance(learn, str) else learn
     if not isinstance(names, tuple | list | set | frozenset):
-        raise TypeError(f"learn must be a tuple of names out of {', '.join(map(repr, LEARNABLE))}, got {learn!r}")
-    chosen = {arrays.choice(name, "learn", LEARNABLE) for name in names}
-    return tuple(name for name in LEARNABLE if name in chosen)
+        raise TypeError(
+            f"learn must be a tuple of names out of {', '.join(map(repr, LEARNABLE_SETTINGS))}, got {learn!r}"
+        )
+    chosen = {arrays.choice(name, "learn", LEARNABLE_SETTINGS) for name in names}
+    return tuple(name for name in LEARNABLE_SETTINGS if name in chosen)

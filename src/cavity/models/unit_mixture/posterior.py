@@ -15,7 +15,7 @@ from cavity.base.records import NUMBERS, POSITIVE, Array, Nullable, integer, nam
 from cavity.base.results import Summarized, VariationalPosterior, counted
 from cavity.base.summary import gaussian, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
-from cavity.models.unit_mixture.sweep import SMALLEST_WEIGHT, responsibilities
+from cavity.models.unit_mixture.sweep import MIN_WEIGHT, compute_responsibilities
 from cavity.runs import merge
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.dataset import Dataset
@@ -23,7 +23,7 @@ from cavity.sources.dataset import Dataset
 if TYPE_CHECKING:
     from cavity.models.unit_mixture.model import UnitMixture
 
-MODEL = {  # settings in files
+MODEL_SETTINGS = {  # settings in files
     "n_components": integer(1, "K"),
     "prior_variance": NUMBERS,
     "prior_mean": NUMBERS,
@@ -83,7 +83,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
     prior_variance: FloatOrArray = field(metadata=saved(Array("() | K", "positive")))
     n_samples: int = field(metadata=saved(integer(1)))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))
-    model: UnitMixture = field(metadata=saved(MODEL))
+    model: UnitMixture = field(metadata=saved(MODEL_SETTINGS))
 
     kind: ClassVar[str] = "unit_mixture"
 
@@ -116,7 +116,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         [[1.0, 0.0], [0.156, 0.844]]
         """
         known = self.mean, 1.0 / self.variance, self.weights, self.noise_variance
-        return responsibilities(self._points(y), *known)
+        return compute_responsibilities(self._points(y), *known)
 
     @map_chunks(dtype=lambda self: np.intp)
     def predict(self, y: ArrayLike) -> IntArray:
@@ -207,7 +207,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         >>> both.mean.round(2).tolist(), both.variance.round(3).tolist()
         ([-2.92, 2.24], [0.332, 0.249])
         """
-        weights = np.maximum(self.weights, SMALLEST_WEIGHT)  # learnt ones fall to zero
+        weights = np.maximum(self.weights, MIN_WEIGHT)  # learnt ones fall to zero
         known = {"prior_mean": self.mean, "prior_variance": self.variance, "noise_variance": self.noise_variance}
         model = replace(self.model, weights=weights, learn=(), **known)
         found = model.fit(in_order(y, self.columns, "y"), **{"initial_means": self.mean, **options})
@@ -234,7 +234,7 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         return self._described(title, mean=self.mean, weights=self.weights, noise_variance=noise)
 
 
-def posterior_of(model, done, n_samples, columns=None, **outcome):
+def build_posterior(model, done, n_samples, columns=None, **outcome):
     """Return the posterior that a fit of so many points has led to, with the fields of a `VariationalPosterior`."""
     state = done.state
     shared = "prior_variance" in model.learn or np.ndim(model.prior_variance) == 0

@@ -7,16 +7,16 @@ from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.mean_field.options import TRIAL_PASSES
 from cavity.models.far_point_warnings import are_many, far_sd, warn_of_far_points
-from cavity.models.unit_mixture.sweep import Extent, UnitMixtureState, UnitMixtureSweeps
+from cavity.models.unit_mixture.sweep import DataExtent, UnitMixtureState, UnitMixtureSweeps
 from cavity.runs.executors import Threads
 from cavity.sources import sources
 
-MOST_SQUARED = 1e300  # squared distance in units of a variance
-FAR_SHARE = 0.5  # of the points: fewer may be groups without a component, as where numbers of components are compared
-TIE = 0.1  # distance, in noise sd, at which equal initial means are set apart
+MAX_SQUARED_DISTANCE = 1e300  # squared distance in units of a variance
+FAR_POINT_SHARE = 0.5  # of the points: fewer may be groups without a component of their own
+EQUAL_MEAN_SPACING_SD = 0.1  # distance, in noise sd, at which equal initial means are set apart
 
 
-def checked_means(means, model):
+def check_means(means, model):
     """Return initial means, equal ones set apart, or None."""
     if means is None:
         return None
@@ -24,12 +24,12 @@ def checked_means(means, model):
     if given.shape != (model.n_components,):
         wanted = f"{model.n_components} number(s), one for each component"
         raise ValueError(f"initial_means must be {wanted}, got shape {given.shape}")
-    return apart(given, model.noise_variance)
+    return separate_equal_means(given, model.noise_variance)
 
 
-def checked_extent(model, source, threads, given):
+def check_extent(model, source, threads, given):
     """Read the data once, and refuse what is not finite or too far away; return where they lie."""
-    extent = Extent(*source.summary(threads, digested=True))
+    extent = DataExtent(*source.summary(threads, digested=True))
     check_reach(model, extent.low, extent.high, given)
     if "noise_variance" in model.learn and 0 < extent.high - extent.low < LEAST_TO_SQUARE:
         found = f"values from {extent.low:g} to {extent.high:g}; rescale the data"
@@ -37,7 +37,7 @@ def checked_extent(model, source, threads, given):
     return extent
 
 
-def checked_minibatch(batch, name, model, given):
+def check_minibatch(batch, name, model, given):
     """Return a minibatch of a stream as float64, checked."""
     array = arrays.data_array(batch, name, ndim=(1,)).astype(np.float64)
     check_reach(model, np.min(array), np.max(array), given)
@@ -51,7 +51,7 @@ def check_reach(model, low, high, given):
         found = f"y from {low:g} to {high:g} and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
         raise ValueError(f"y, prior_mean and initial_means must be within {LARGEST_TO_SQUARE:g} of zero, got {found}")
     distance = max(high, np.max(means)) - min(low, np.min(means))
-    least = distance**2 / MOST_SQUARED
+    least = distance**2 / MAX_SQUARED_DISTANCE
     for name in ("noise_variance", "prior_variance"):
         variance = np.min(getattr(model, name))
         if least > variance:
@@ -63,13 +63,13 @@ def warn_of_units(sample, posterior):
     """Warn if most points of a sample are far from every component: the noise variance is that of other units."""
     reach = far_sd(1) * np.sqrt(posterior.noise_variance + posterior.variance)
     far = np.count_nonzero(np.all(np.abs(sample[:, None] - posterior.mean) > reach, axis=1))
-    if are_many(far, len(sample), FAR_SHARE):
+    if are_many(far, len(sample), FAR_POINT_SHARE):
         what = f"every component (noise_variance {posterior.noise_variance:g})"
         remedy = "or learn='noise_variance', which finds that of the data"
         warn_of_far_points(far, f"{len(sample)} points", 1, what, remedy)
 
 
-def first_states(model, means, sample, n, options):
+def generate_states(model, means, sample, n, options):
     """Yield the first state of every start, for n points; the job hears of the trials that choose where the first is.
 
     Parameters
@@ -86,28 +86,28 @@ def first_states(model, means, sample, n, options):
         How many starts, and who draws those after the first; the job.
     """
     k = model.n_components
-    yield first_state(model, _deterministic(model, sample, options.job) if means is None else means, n)
+    yield build_state(model, _choose_deterministic_means(model, sample, options.job) if means is None else means, n)
     for _ in range(options.n_init - 1):
         drawn = options.rng.choice(sample, size=k, replace=len(sample) < k)
-        yield first_state(model, apart(np.sort(drawn), model.noise_variance), n)
+        yield build_state(model, separate_equal_means(np.sort(drawn), model.noise_variance), n)
 
 
-def _deterministic(model, sample, job):
+def _choose_deterministic_means(model, sample, job):
     """Return quantiles of the sample, or points at equal distances, whichever leads to the larger ELBO there."""
     place = (np.arange(model.n_components) + 0.5) / model.n_components
     low, high = np.min(sample), np.max(sample)
-    starts = apart(np.quantile(sample, place), model.noise_variance), low + (high - low) * place
+    starts = separate_equal_means(np.quantile(sample, place), model.noise_variance), low + (high - low) * place
     if model.n_components == 1 or low == high:
         return starts[0]
     source = sources.open_source(sample, "y")
     with Threads(1) as thread:
-        sweeps = UnitMixtureSweeps(len(sample), model.learn, source, thread, Extent(low, high, np.mean(sample)))
-        states = [first_state(model, means, len(sample)) for means in starts]
+        sweeps = UnitMixtureSweeps(len(sample), model.learn, source, thread, DataExtent(low, high, np.mean(sample)))
+        states = [build_state(model, means, len(sample)) for means in starts]
         trials = engine.trials(sweeps, states, TRIAL_PASSES, job)
     return starts[int(np.argmax([trial.elbo for trial in trials]))]
 
 
-def first_state(model, means, n):
+def build_state(model, means, n):
     """Return the first state: every component with its share of the data."""
     k = model.n_components
     weights = np.full(k, 1.0 / k) if model.weights is None else np.array(model.weights)
@@ -118,11 +118,11 @@ def first_state(model, means, n):
     return UnitMixtureState(means, precision, prior_mean, prior_variance, weights, model.noise_variance, counts)
 
 
-def apart(means, noise_variance):
+def separate_equal_means(means, noise_variance):
     """Return means, equal ones set apart a little: components with equal means would stay equal for ever."""
     order = np.argsort(means, kind="stable")
     _, first, copies = np.unique(means[order], return_index=True, return_counts=True)
     place = np.arange(len(means)) - np.repeat(first, copies) - 0.5 * (np.repeat(copies, copies) - 1)
     result = np.array(means, dtype=np.float64)
-    result[order] += TIE * np.sqrt(noise_variance) * place
+    result[order] += EQUAL_MEAN_SPACING_SD * np.sqrt(noise_variance) * place
     return result

@@ -18,12 +18,12 @@ from cavity.runs.passes import reduce_runs
 
 _kernel = _core.best("unit_mixture")
 
-LEARNABLE = ("prior_variance", "weights", "noise_variance")
-FINEST_NOISE = 1e-13  # of the range of the data: a smaller noise sd means that they are nothing but component means
-EPS = 2.0**-52
-LEAST_SD = 1e-148  # a variance below its square has no inverse to compute with, even of data that are all zero
-RUN_WORK = 1 << 26  # most weights of points in a call, unless a block has more: some 30 ms
-SMALLEST_WEIGHT = 1e-300  # a weight of zero has no finite logarithm to extrapolate
+LEARNABLE_SETTINGS = ("prior_variance", "weights", "noise_variance")
+MIN_NOISE_SD_SHARE = 1e-13  # of the range of the data: below, the data are the component means but for rounding
+EPSILON_64 = 2.0**-52
+MIN_NOISE_SD = 1e-148  # a variance below its square has no inverse to compute with, even of data that are all zero
+MAX_CALL_WORK = 1 << 26  # most weights of points in a call, unless a block has more: some 30 ms
+MIN_WEIGHT = 1e-300  # a weight of zero has no finite logarithm to extrapolate
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class UnitMixtureState:
 
     def constants(self):
         """Return the constants (c_k, h) of the log weights of points, see `constants`."""
-        return constants(self.precision, self.weights, self.noise_variance)
+        return compute_constants(self.precision, self.weights, self.noise_variance)
 
     def divergence(self):
         """KL(q(theta) || p(theta)), summed over the components."""
@@ -54,7 +54,7 @@ class UnitMixtureState:
         return 0.5 * float(np.sum(distance + (ratio - 1.0 - log_ratio)))
 
 
-def constants(precision, weights, noise_variance):
+def compute_constants(precision, weights, noise_variance):
     """Return (c_k, h): the log weight of a point under a component is c_k - h (y - m_k)^2."""
     h = 0.5 / noise_variance
     with np.errstate(divide="ignore"):  # a weight may be zero
@@ -63,7 +63,7 @@ def constants(precision, weights, noise_variance):
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class DataExtent:
     """Where the data lie."""
 
     low: float = 0.0
@@ -73,13 +73,15 @@ class Extent:
 
     def finest(self):
         """Return the smallest noise variance that the digits of the data can tell from zero."""
-        return max(FINEST_NOISE * (self.high - self.low), EPS * max(-self.low, self.high), LEAST_SD) ** 2
+        return (
+            max(MIN_NOISE_SD_SHARE * (self.high - self.low), EPSILON_64 * max(-self.low, self.high), MIN_NOISE_SD) ** 2
+        )
 
 
 class UnitMixtureSweeps:
     """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
 
-    def __init__(self, n_samples, learn, source=None, threads=None, extent=Extent()):
+    def __init__(self, n_samples, learn, source=None, threads=None, extent=DataExtent()):
         self.n_samples, self.n_rows, self._learn = n_samples, n_samples, learn
         self._source, self._threads = source, threads  # not needed for minibatches
         self._origin = extent.mean  # coordinates are measured from here: far from zero they would lose digits
@@ -88,8 +90,8 @@ class UnitMixtureSweeps:
     def sweep(self, state):
         """Return the state after one sweep, and the ELBO of the given one."""
         given = (state.mean, *state.constants(), "noise_variance" in self._learn)
-        grain = max(1, RUN_WORK // (self._source.block_rows * len(state.mean)))
-        found = reduce_runs(sums_of, given, [self._source], self._threads, grain=grain)
+        grain = max(1, MAX_CALL_WORK // (self._source.block_rows * len(state.mean)))
+        found = reduce_runs(sum_run, given, [self._source], self._threads, grain=grain)
         return self.renewed(state, found), float(found[-2]) - state.divergence()
 
     def renewed(self, state, found):
@@ -139,7 +141,7 @@ class UnitMixtureSweeps:
         Its settings go with q(theta) as it was: the means that a few rows ask for are too close to these rows.
         """
         c, h = state.constants()
-        found = self.n_samples / len(y) * row_sums(y, state.mean, c, h, "noise_variance" in self._learn)
+        found = self.n_samples / len(y) * compute_row_sums(y, state.mean, c, h, "noise_variance" in self._learn)
         new, moved = self._means(state, found[: 2 * len(state.mean)])
         return replace(new, **self._settings(replace(state, counts=new.counts), 0.0, moved, found[-1]))
 
@@ -152,7 +154,7 @@ class UnitMixtureSweeps:
         precision = between("precision")
         # the natural parameters of q(theta), measured from the old mean
         shift = step * estimate.precision * (estimate.mean - state.mean) / precision
-        settings = {name: between(name) for name in (*LEARNABLE, "counts")}
+        settings = {name: between(name) for name in (*LEARNABLE_SETTINGS, "counts")}
         if "noise_variance" in self._learn:
             self._check_noise(settings["noise_variance"])
         return replace(estimate, mean=state.mean + shift, precision=precision, **settings)
@@ -168,7 +170,7 @@ class UnitMixtureSweeps:
         statistics = [mean, -0.5 * (mean**2 + variance)]
         for name in self._learn:
             value = state.weights if name == "weights" else np.atleast_1d(getattr(state, name))[:1]
-            natural.append(np.log(np.maximum(value, SMALLEST_WEIGHT)) if name == "weights" else -0.5 / value)
+            natural.append(np.log(np.maximum(value, MIN_WEIGHT)) if name == "weights" else -0.5 / value)
             statistics.append((len(mean) if name == "prior_variance" else self.n_samples) * value)
         return np.concatenate(natural), np.concatenate(statistics)
 
@@ -191,12 +193,12 @@ class UnitMixtureSweeps:
         return replace(state, mean=self._origin + tau / precision, precision=precision, **changes)
 
 
-def sums_of(run, given):
+def sum_run(run, given):
     """A task: `row_sums` of a run, given what it needs of a state."""
-    return row_sums(*run.arrays, *given, run.block_rows)
+    return compute_row_sums(*run.arrays, *given, run.block_rows)
 
 
-def row_sums(y, mean, c, h, squares, block_rows=0):
+def compute_row_sums(y, mean, c, h, squares, block_rows=0):
     """Return N_k, D_k, the sum of the log densities and Q (0 unless `squares`) of points, in blocks, in one array."""
     out, totals = np.empty((len(mean), 2)), np.zeros(2)
     far = _kernel.statistics(y, mean, c, h, squares, out, totals, block_rows)
@@ -205,9 +207,9 @@ def row_sums(y, mean, c, h, squares, block_rows=0):
     return np.concatenate([out.T.ravel(), totals])
 
 
-def responsibilities(y, mean, precision, weights, noise_variance):
+def compute_responsibilities(y, mean, precision, weights, noise_variance):
     """Return the responsibilities (N, K) of points, given q(theta) and the settings."""
-    c, h = constants(precision, weights, noise_variance)
+    c, h = compute_constants(precision, weights, noise_variance)
     result, log_density = np.empty((len(y), len(mean))), np.empty(len(y))
     far = _kernel.responsibilities(y, mean, c, h, result, log_density)
     if far >= 0:

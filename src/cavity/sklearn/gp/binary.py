@@ -11,7 +11,7 @@ from cavity.ep.options import Options
 from cavity.likelihoods import Logit, Probit
 from cavity.models.gp.evidence import Evidence
 from cavity.models.gp.model import GaussianProcess
-from cavity.models.gp.posterior import latent_means, posterior_of
+from cavity.models.gp.posterior import build_posterior, compute_latent_means
 from cavity.models.latent_posterior import AUTO_SCHEDULE
 from cavity.models.process.rows import add_prior_means
 from cavity.models.process.settings import Settings
@@ -53,7 +53,7 @@ class BinaryClassifier(Classifier, Learner):
             try:
                 covariance = self._learn(linked).covariance
                 point = self._work.at(Settings(covariance, model.likelihood))
-                self.posterior_ = posterior_of(model, self._work, point)
+                self.posterior_ = build_posterior(model, self._work, point)
                 self._sites = self._work.start
             finally:
                 del self._work, self._slope
@@ -98,7 +98,7 @@ class BinaryClassifier(Classifier, Learner):
 
     def predict(self, X):
         """Most probable class of each row."""
-        mean = latent_means(self.posterior_, X)
+        mean = compute_latent_means(self.posterior_, X)
         return self.classes_[(mean > 0).astype(np.intp)]
 
     def _log_probabilities(self, X):

@@ -19,8 +19,13 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.linalg import tiled
+<<<<<<< HEAD
 from cavity.models.gp.evidence import MANY_ROWS
 from cavity.runs.executors import Threads, resolve_n_threads
+=======
+from cavity.models.gp.evidence import MANY_ROWS_ADVICE
+from cavity.runs.executors import Threads, threads_of
+>>>>>>> main
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +57,7 @@ class Regression:
 
 def allocate_matrix(n):
     """Return the matrix of n rows that `regress` needs; MemoryError, which says where to turn, if there is no room."""
-    return arrays.matrix((n, n), "the covariance matrix", MANY_ROWS)
+    return arrays.matrix((n, n), "the covariance matrix", MANY_ROWS_ADVICE)
 
 
 def regress(covariance, X, noise, Y, buffer):

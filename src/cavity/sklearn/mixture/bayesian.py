@@ -24,8 +24,8 @@ from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions, check_room
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import GaussianMixture
-from cavity.models.mixture.posterior import draw, factors_of, posterior_of
-from cavity.models.mixture.prior import state_of
+from cavity.models.mixture.posterior import build_posterior, draw, get_factors
+from cavity.models.mixture.prior import build_prior_state
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.sklearn.mixture import priors
@@ -210,7 +210,7 @@ class BayesianGaussianMixture(MixtureEstimator):
         kinds = self.covariance_type, WEIGHT_PRIORS[self.weight_concentration_prior_type]
         check_room(self.n_components, data.source.n_features)
         model = GaussianMixture(self.n_components, *kinds, **found | {"covariance_prior": square + ridge})
-        prior = state_of(model, data)
+        prior = build_prior_state(model, data)
         sweeps = MixtureSweeps(prior, data, threads)
         started = self._started()
 
@@ -224,7 +224,7 @@ class BayesianGaussianMixture(MixtureEstimator):
 
         _, converged, best = self._best_start(climb, started)
         last = self.lower_bound_ if started else -np.inf
-        posterior = posterior_of(model, sweeps, best, **best.outcome())
+        posterior = build_posterior(model, sweeps, best, **best.outcome())
         self._keep_posterior(posterior, X.dtype)
         self._next = best.image, data.scaling
         self.converged_ = converged or 0.0 <= self.lower_bound_ - last < self.tol
@@ -312,7 +312,7 @@ class BayesianGaussianMixture(MixtureEstimator):
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is said below
             posterior = self.posterior_.update(X, sample_weight=weight, **options)
         self._keep_posterior(posterior, X.dtype)
-        self._next = factors_of(posterior)
+        self._next = get_factors(posterior)
         if not self.converged_:
             warn_unfinished()
         return self

@@ -14,7 +14,7 @@ import numpy as np
 
 from cavity.base.types import ArrayLike
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.predictive import log_sum, shares
+from cavity.models.mixture.predictive import compute_log_sum, compute_shares
 from cavity.models.mixture.scaling import Scaling
 from cavity.runs import merge
 from cavity.sklearn import checks
@@ -26,8 +26,8 @@ from cavity.sources.read_ahead import read_rows
 BLOCK_ROWS = 8192  # rows judged at a time
 ROW_FUNCTIONS = {  # of log weights (rows, K)
     "predict": lambda logs: np.argmax(logs, axis=1),
-    "responsibilities": shares,
-    "log_density": log_sum,
+    "responsibilities": compute_shares,
+    "log_density": compute_log_sum,
 }
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.rows import moments
+from cavity.models.mixture.rows import compute_moments
 from cavity.sklearn import checks
 
 NUMBERS = ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior")
@@ -45,7 +45,7 @@ def resolve_priors(settings, data, threads):
 
 def _from_rows(mean, square, kind, data, threads):
     """Return the mean and the covariance of the rows for those that are None."""
-    found_mean, found_square = moments(data, threads, is_full(kind))
+    found_mean, found_square = compute_moments(data, threads, is_full(kind))
     if square is None:
         if not data.n_samples > 1.0:
             raise ValueError(

@@ -9,9 +9,9 @@ from support.gaussian_processes import COVARIANCES, covariance
 import cavity
 from cavity import StreamingGP, covariances, likelihoods
 from cavity.covariances.program import program_of
-from cavity.models.streaming_gp import single, state
-from cavity.models.streaming_gp.basis import Basis
-from cavity.models.streaming_gp.snapshot import Snapshot
+from cavity.models.streaming_gp import single_rows, state
+from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.snapshot import StreamSnapshot
 from cavity.runs.executors import Threads
 
 ARRAYS = ("A", "r", "factor", "c")
@@ -70,10 +70,10 @@ def test_products_that_may_overflow_take_the_checked_path():
     X = np.array([[1e150, -1e150]])
     assert program_of(k, 2).against(Z).fill(X, np.empty((1, 6))) == 0
     with Threads(1) as threads:
-        basis = Basis.of(k, Z, 1e-6, threads)
+        basis = InducingBasis.of(k, Z, 1e-6, threads)
         np.testing.assert_array_equal(basis.cross(X, threads), k.cross(X, Z))
         with pytest.raises(OverflowError, match="leaves the range"):
-            Basis.of(k, 1e160 * np.eye(2), 1e-6, threads)
+            InducingBasis.of(k, 1e160 * np.eye(2), 1e-6, threads)
 
 
 @pytest.mark.parametrize("name", COVARIANCES)
@@ -242,7 +242,7 @@ def test_a_saved_state_goes_on_with_the_same_bits(tmp_path):
 def test_features_of_a_row_have_the_same_bits_in_any_company():
     X = points(2500)
     with Threads(1) as one, Threads(3) as three:
-        basis = Basis.of(covariances.RBF(lengthscale=2.0), points(30, 1), 1e-6, one)
+        basis = InducingBasis.of(covariances.RBF(lengthscale=2.0), points(30, 1), 1e-6, one)
         W, residual = basis.features(X, one)
         for part, threads in ((slice(None), three), (slice(1020, 1060), one), (slice(2499, 2500), one)):
             for a, b in zip(basis.features(X[part], threads), (W[part], residual[part]), strict=True):
@@ -266,7 +266,7 @@ def test_an_interrupted_row_is_taken_in_whole_or_not_at_all(monkeypatch, through
     if through and before:  # the kernel adds in place, and is through
         expected.update(X[row], y[row])
 
-    known = single.kernel
+    known = single_rows.kernel
 
     class Kernel:
         solve_rows = staticmethod(known.solve_rows)
@@ -277,7 +277,7 @@ def test_an_interrupted_row_is_taken_in_whole_or_not_at_all(monkeypatch, through
                 known.add_observation(*arguments)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(single, "kernel", Kernel)
+    monkeypatch.setattr(single_rows, "kernel", Kernel)
     with pytest.raises(KeyboardInterrupt):
         state.update(X[row], y[row])
     monkeypatch.undo()
@@ -289,13 +289,13 @@ def test_an_interrupted_row_is_taken_in_whole_or_not_at_all(monkeypatch, through
 def test_an_interrupted_batch_changes_nothing(monkeypatch):
     X, y = stream()
     state = start(model())
-    expected, after = state.copy(), Snapshot.after
+    expected, after = state.copy(), StreamSnapshot.after
 
     def interrupted(*arguments, **changes):
         after(*arguments, **changes)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Snapshot, "after", interrupted)
+    monkeypatch.setattr(StreamSnapshot, "after", interrupted)
     for change in (lambda: state.update(X, y), lambda: state.forget(0.5), lambda: state.merge(expected)):
         with pytest.raises(KeyboardInterrupt):
             change()
@@ -330,5 +330,5 @@ def test_a_plain_row_goes_the_short_way(monkeypatch, given):
     def refused(*_, **__):
         raise AssertionError("the long way")
 
-    monkeypatch.setattr(state, "take_in", refused)
+    monkeypatch.setattr(state, "take_rows_in", refused)
     assert now.update(points(1, 2), np.full(1, 0.1), **given).n_samples == 7

@@ -68,7 +68,7 @@ class Information:
             np.copyto(getattr(room, name), getattr(self, name))
         return room
 
-    def factorised(self):
+    def factorise(self):
         """Return the factor with B factorised; NotPositiveDefiniteError if that has no Cholesky triangle."""
         B = self.A.copy(order="F")
         B[np.diag_indices_from(B)] += 1.0
@@ -104,7 +104,7 @@ class Information:
         kernel.marginals(self.factor, self.c, W, mean, variance)
         return mean, variance
 
-    def extended(self, n):
+    def extend(self, n):
         """Return the factor for n inducing variables: first its own, then others of which nothing is known."""
         m, out = len(self.r), Information.empty(n, *self.numbers[:4])
         out.A[:m, :m], out.factor[:m, :m] = self.A, self.factor
@@ -115,6 +115,6 @@ class Information:
         """Return the factors of two sets of rows as one, B not yet factorised."""
         return Information(self.A + other.A, self.r + other.r, self.numbers + other.numbers)
 
-    def to_the(self, power):
+    def raise_to(self, power):
         """Return the factor to a power in [0, 1]."""
-        return Information(power * self.A, power * self.r, power * self.numbers).factorised()
+        return Information(power * self.A, power * self.r, power * self.numbers).factorise()

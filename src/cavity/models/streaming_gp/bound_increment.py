@@ -1,6 +1,6 @@
 """What a batch adds to the log bound of a streaming sparse Gaussian process, and its gradient in the settings.
 
-The inducing variables of the new state are given, and so is what the old state says, see `carrier`. With
+The inducing variables of the new state are given, and so is what the old state says, see `old_data_factor`. With
 B = I + A, mu = B^-1 r, E = B^-1 + mu mu' and q_n the derivative in the variance left to row
 n by the inducing variables, q_n = fraction/2 ((tau_n - rho_n m_n)^2 + rho_n^2 v_n) - rho_n/2, the gradients are
 
@@ -35,11 +35,11 @@ from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import FreeParameters, slopes
 from cavity.linalg import tiled
 from cavity.models.process.settings import Settings
-from cavity.models.streaming_gp.absorb import RowSites, assimilated, block_sums
-from cavity.models.streaming_gp.basis import ROWS_AT_ONCE, Basis
-from cavity.models.streaming_gp.carrier import Carried, Carrier
-from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import KEPT_NUMBERS, fractions, is_exact
+from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK, InducingBasis
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.new_data_factor import RowSites, add_rows_by_ep, compute_block_sums
+from cavity.models.streaming_gp.old_data_factor import MappedFactor, OldFactorMap
+from cavity.models.streaming_gp.rows import MAX_KEPT_NUMBERS, compute_fractions, is_exact
 
 
 @dataclass(slots=True, eq=False)
@@ -47,10 +47,10 @@ class IncrementPoint:
     """The posterior of w at some settings, and what led there."""
 
     settings: Settings
-    basis: Basis
+    basis: InducingBasis
     sites: RowSites
     information: Information
-    carried: Carried | None
+    mapped: MappedFactor | None
     log_evidence: float  # the increment
     fit: object = None  # of EP
     by_rows: np.ndarray | None = None  # (M, M), lower triangle: what the rows add to A
@@ -70,7 +70,7 @@ class IncrementPoint:
             self.inverse = full(lapack.dpotri(factor, lower=1)[0]) if factor.size else np.zeros((0, 0))
 
 
-class Increment:
+class BoundIncrement:
     """The increment of the log bound by a batch as a function of the settings, at fixed inducing points.
 
     Parameters
@@ -97,12 +97,12 @@ class Increment:
         self.options = Options(tol=0.0) if options is None else replace(options, job=SILENT_JOB)
         self.alpha, self.jitter, self.pooled = model.alpha, model.jitter, pooled
         self.Z = np.ascontiguousarray(Z, dtype=np.float64)
-        self.carrier = None if old is None or old[0].n == 0 else Carrier(old, self.Z, self.alpha)
+        self.old_map = None if old is None or old[0].n == 0 else OldFactorMap(old, self.Z, self.alpha)
         self.before = (0.0, 0.0) if old is None else (old[1].constant, old[1].log_bound)
         blocks = rows.spans()
-        self.base = rows.bases(model, threads)
+        self.base = rows.compute_prior_means(model, threads)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
-        room = min(len(blocks), KEPT_NUMBERS // max(1, len(self.Z) * ROWS_AT_ONCE))
+        room = min(len(blocks), MAX_KEPT_NUMBERS // max(1, len(self.Z) * ROWS_PER_BLOCK))
         self.kept = [np.empty((stop - start, len(self.Z))) for start, stop in blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
@@ -113,51 +113,51 @@ class Increment:
 
         `sites` are those on f if they are given; `ep` are options of EP that replace those of this object.
         """
-        basis = Basis.of(settings.covariance, self.Z, self.jitter, self.threads)
-        carried, fit, log_t = None, None, 0.0  # of the noise variance over that which the factor of the old rows has
+        basis = InducingBasis.of(settings.covariance, self.Z, self.jitter, self.threads)
+        mapped, fit, log_t = None, None, 0.0  # of the noise variance over that which the factor of the old rows has
         if self.pooled:
             log_t = float(np.log(settings.likelihood.noise_variance / self.model.likelihood.noise_variance))
-        if self.carrier is None:
+        if self.old_map is None:
             information = Information.empty(basis.n, self.before[0])
         else:
-            carried = self.carrier.at(basis, self.threads, log_t)
-            information = carried.information(self.carrier.information)
+            mapped = self.old_map.at(basis, self.threads, log_t)
+            information = mapped.to_information(self.old_map.information)
         if sites is None and is_exact(settings.likelihood):
             sites = RowSites.gaussian(
                 self.rows.weight(), self.rows.noise_variance(settings.likelihood), self.rows.y - self.base, self.alpha
             )
         elif sites is None:
-            information = information.factorised()
-            sites, fit = self._by_ep(basis, information, settings, ep)
-        return self._solved(settings, basis, sites, information, carried, fit)
+            information = information.factorise()
+            sites, fit = self._run_ep(basis, information, settings, ep)
+        return self._solve(settings, basis, sites, information, mapped, fit)
 
-    def _by_ep(self, basis, information, settings, options):
+    def _run_ep(self, basis, information, settings, options):
         """Sites on f, and what EP found, from the sites of the last settings at which it came to rest."""
         model = replace(self.model, covariance=settings.covariance, likelihood=settings.likelihood)
         options = replace(self.options, **options)
-        fit = assimilated(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
+        fit = add_rows_by_ep(basis, information, self.rows, model, self.alpha, options, self.threads, start=self.start)
         if fit.status == CONVERGED:
             self.start = fit.tau, fit.rho
-        return RowSites(fit.tau, fit.rho, fractions(self.rows.weight(), self.alpha)), fit
+        return RowSites(fit.tau, fit.rho, compute_fractions(self.rows.weight(), self.alpha)), fit
 
-    def _solved(self, settings, basis, sites, information, carried, fit):
+    def _solve(self, settings, basis, sites, information, mapped, fit):
         """The IncrementPoint with the rows' sites on top of the old factor."""
 
         def task(X, start):
-            W, residual = self._features(basis, X, start)
-            return block_sums(
-                W, residual, sites.part(slice(start, start + len(X))), self._scratch(1, len(W)), self.threads
+            W, residual = self._compute_features(basis, X, start)
+            return compute_block_sums(
+                W, residual, sites.part(slice(start, start + len(X))), self._get_scratch(1, len(W)), self.threads
             )
 
         A, r, constant = information.A, information.r, information.constant + sites.constant
         by_rows = np.zeros_like(A)
         if self.rows.n:
-            by_rows, more, extra = self.rows.total(task, self.threads)
+            by_rows, more, extra = self.rows.sum_blocks(task, self.threads)
             A, r, constant = A + by_rows, r + more, constant + extra
-        out = Information.of(A, r, constant).factorised()
+        out = Information.of(A, r, constant).factorise()
         value = (out if fit is None else fit.information).log_bound - self.before[1]
         within_range(np.array([value]), "the increment of the log bound")
-        self.latest = IncrementPoint(settings, basis, sites, out, carried, value, fit, by_rows)
+        self.latest = IncrementPoint(settings, basis, sites, out, mapped, value, fit, by_rows)
         return self.latest
 
     def gradient(self, solution, free=None):
@@ -171,60 +171,60 @@ class Increment:
         # R of S = E - I + R, with which -L^-T S L^-1/2 is the gradient in K_bb
         R, slope = 0.0, 0.0
         if self.rows.n:
-            rule = self._titsias_rows if _titsias(solution) else self._power_rows
-            rule = rule if basis.n else self._rows_alone
+            rule = self._make_variational_task if _is_variational(solution) else self._make_power_task
+            rule = rule if basis.n else self._make_prior_task
             known, self.latest = self.latest is solution, solution
             task = rule(solution, known)
-            total, R, slope = self.rows.total(task, self.threads)
-        if _titsias(solution):
+            total, R, slope = self.rows.sum_blocks(task, self.threads)
+        if _is_variational(solution):
             R = solution.by_rows
             slope += 0.5 * float(np.sum(solution.inverse * full(R)))
         S = full(R) + np.outer(solution.mean, solution.mean) + solution.inverse
         S[np.diag_indices_from(S)] -= 1.0
-        across, left = None, None
-        if solution.carried is not None:
-            across, left = self.carrier.weights(solution.carried, solution)
-            S -= 2.0 * solution.carried.across.T @ left @ solution.carried.across
+        across, by_residual = None, None
+        if solution.mapped is not None:
+            across, by_residual = self.old_map.compute_gradients(solution.mapped, solution)
+            S -= 2.0 * solution.mapped.across.T @ by_residual @ solution.mapped.across
         weights = -0.5 * solved(basis.factor, solved(basis.factor, S, 1).T.copy(), 1)
         if across is not None:
             across = solved(basis.factor, np.ascontiguousarray(across), 1)
-            weights[self.carrier.own] += across[self.carrier.kept]
-            total = total + self._old_gradient(covariance, across[self.carrier.rest], left)
-            slope += self.carrier.noise_slope(solution.carried, solution) if self.pooled else 0.0
+            weights[self.old_map.own] += across[self.old_map.kept]
+            total = total + self._old_gradient(covariance, across[self.old_map.rest], by_residual)
+            slope += self.old_map.differentiate_by_noise(solution.mapped, solution) if self.pooled else 0.0
         total = total + self._among(covariance, self.Z, 0.5 * (weights + weights.T))
         return total, np.zeros(0), self._likelihood_gradient(solution, free, slope)
 
-    def _scratch(self, index, n):
+    def _get_scratch(self, index, n):
         """One of three matrices (n, M) of this thread."""
         if not hasattr(self.local, "matrices"):
-            self.local.matrices = np.empty((3, min(ROWS_AT_ONCE, self.rows.n), len(self.Z)))
+            self.local.matrices = np.empty((3, min(ROWS_PER_BLOCK, self.rows.n), len(self.Z)))
         return self.local.matrices[index, :n]
 
-    def _features(self, basis, X, start):
+    def _compute_features(self, basis, X, start):
         """W and residuals of a block X under a basis; W belongs to this object."""
-        index = start // ROWS_AT_ONCE
-        W = self.kept[index] if index < len(self.kept) else self._scratch(0, len(X))
+        index = start // ROWS_PER_BLOCK
+        W = self.kept[index] if index < len(self.kept) else self._get_scratch(0, len(X))
         W, residual = basis.features(X, self.threads, out=W)
         if index < len(self.kept):
             self.residuals[index] = residual
         return W, residual
 
-    def _read(self, solution, known, X, start):
+    def _read_block(self, solution, known, X, start):
         """Return W and residuals of a block X for a solution, and its sites on g; `known` says whether W was kept."""
-        index, block = start // ROWS_AT_ONCE, slice(start, start + len(X))
+        index, block = start // ROWS_PER_BLOCK, slice(start, start + len(X))
         if known and index < len(self.kept):
             W, residual = self.kept[index], self.residuals[index]
         else:
-            W, residual = self._features(solution.basis, X, start)
+            W, residual = self._compute_features(solution.basis, X, start)
         sites = solution.sites.part(block)
         tau, rho, _ = sites.on_features(residual)
         return W, residual, sites, tau, rho
 
-    def _rows_alone(self, solution, known):
+    def _make_prior_task(self, solution, known):
         """A task for blocks without inducing points, where all variance of f is residual."""
 
         def task(X, start):
-            _, residual, sites, tau, rho = self._read(solution, known, X, start)
+            _, residual, sites, tau, rho = self._read_block(solution, known, X, start)
             q = 0.5 * (sites.fraction * tau**2 - rho)
             slope = self._noise_slope(start, sites, 0.0, 0.0, residual, rho)
             by_prior = solution.basis.program.diagonal_contract(X, q)
@@ -232,7 +232,7 @@ class Increment:
 
         return task
 
-    def _titsias_rows(self, solution, known):
+    def _make_variational_task(self, solution, known):
         """A task for blocks where alpha = 0: q_n = -rho_n/2, and R is what the rows add to A."""
         basis, mu = solution.basis, solution.mean
         within = -solution.inverse
@@ -241,28 +241,28 @@ class Increment:
         back = blas.dtrsv(basis.factor, mu, lower=1, trans=1)  # L^-T mu, (M,)
 
         def task(X, start):
-            W, residual, sites, tau, rho = self._read(solution, known, X, start)
-            m, weights = W @ mu, self._scratch(1, len(W))
+            W, residual, sites, tau, rho = self._read_block(solution, known, X, start)
+            m, weights = W @ mu, self._get_scratch(1, len(W))
             equal = rho.min() == rho.max()
-            scaled = W if equal else np.multiply(W, rho[:, None], out=self._scratch(2, len(W)))
+            scaled = W if equal else np.multiply(W, rho[:, None], out=self._get_scratch(2, len(W)))
             factor = rho[0] * pull.T if equal else pull.T
             # diag(rho) W pull' (n, M) (M, M), plus (tau - rho m) back', (n,) and (M,)
             np.matmul(scaled, factor, out=weights)
             blas.dger(1.0, back, tau - rho * m, a=weights.T, overwrite_a=1)
             slope = self._noise_slope(start, sites, m, 0.0, residual, rho)
-            return self._contracted(solution, X, weights, -0.5 * rho), 0.0, slope
+            return self._contract(solution, X, weights, -0.5 * rho), 0.0, slope
 
         return task
 
-    def _power_rows(self, solution, known):
+    def _make_power_task(self, solution, known):
         """A task for blocks where alpha > 0."""
         basis, mu, inverse = solution.basis, solution.mean, solution.inverse
         triangle = np.ascontiguousarray(basis.factor)
 
         def task(X, start):
-            W, residual, sites, tau, rho = self._read(solution, known, X, start)
+            W, residual, sites, tau, rho = self._read_block(solution, known, X, start)
             fraction, m = sites.fraction, W @ mu
-            weights, scaled = self._scratch(1, len(W)), self._scratch(2, len(W))
+            weights, scaled = self._get_scratch(1, len(W)), self._get_scratch(2, len(W))
             np.matmul(W, inverse, out=weights)  # W B^-1, (n, M) (M, M)
             v, apart = np.einsum("ij,ij->i", W, weights), tau - rho * m
             q = 0.5 * fraction * (apart**2 + rho**2 * v) - 0.5 * rho
@@ -272,11 +272,11 @@ class Increment:
             R = -(scaled.T @ W)  # -2 W' diag(q) W, (M, M)
             blas.dger(1.0, mu, apart, a=weights.T, overwrite_a=1)  # plus (tau - rho m) mu', (n,) and (M,)
             slope = self._noise_slope(start, sites, m, v, residual, rho)
-            return self._contracted(solution, X, tiled.solve(triangle, weights, transposed=True), q), R, slope
+            return self._contract(solution, X, tiled.solve(triangle, weights, transposed=True), q), R, slope
 
         return task
 
-    def _contracted(self, solution, X, weights, prior):
+    def _contract(self, solution, X, weights, prior):
         """Gradient of weights (n, M) times covariances of rows with Z, and weights (n,) times their variances."""
         covariance = solution.settings.covariance
         by_prior = solution.basis.program.diagonal_contract(X, prior)
@@ -290,12 +290,12 @@ class Increment:
         share = rho * (1.0 - sites.fraction * rho * residual)
         return 0.5 * float(np.sum(share * (v + (sites.y - m) ** 2) + rho * residual - weight))
 
-    def _old_gradient(self, covariance, across, left):
+    def _old_gradient(self, covariance, across, by_residual):
         """Return the gradient by old variables that are not kept: with the new ones, and among themselves."""
-        old = self.carrier.rows
+        old = self.old_map.rows
         if not len(old):
             return 0.0
-        return gradient(covariance, old, across, self.Z, self.threads) + self._among(covariance, old, left)
+        return gradient(covariance, old, across, self.Z, self.threads) + self._among(covariance, old, by_residual)
 
     def _among(self, covariance, Z, weights):
         """Gradient of weights times the covariances of inducing variables, nuggets included."""
@@ -312,27 +312,27 @@ class Increment:
         free = FreeParameters.scales(likelihood) if free is None else free
         if not free.size:
             return np.zeros(0)
-        mean, variance = self._cavities(solution)
+        mean, variance = self._compute_cavities(solution)
 
         def total(likelihood):
             return Sites(likelihood, self.rows.y, self.rows.weights, self.alpha).total(mean, variance)
 
         return slopes(free, likelihood, total)
 
-    def _cavities(self, solution):
+    def _compute_cavities(self, solution):
         """Means and variances of f under the cavities."""
 
         def task(X, start):
-            W, residual, sites, tau, rho = self._read(solution, True, X, start)
+            W, residual, sites, tau, rho = self._read_block(solution, True, X, start)
             part = slice(start, start + len(X))
             m, v = W @ solution.mean, np.einsum("ij,ij->i", W, W @ solution.inverse)
             m, v, _ = cavities(self.base[part] + m, v, tau + rho * self.base[part], rho, sites.fraction)
             return m, v + residual
 
-        parts = self.rows.each(task, self.threads)
+        parts = self.rows.map_blocks(task, self.threads)
         return tuple(np.concatenate(values) for values in zip(*parts, strict=True))
 
 
-def _titsias(solution):
+def _is_variational(solution):
     """Whether the rows have alpha = 0."""
     return not np.any(solution.sites.fraction)

@@ -15,14 +15,21 @@ from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.latent_posterior import KNOWN_VARIANCE
+<<<<<<< HEAD:src/cavity/models/streaming_gp/absorb.py
 from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
 from cavity.models.streaming_gp.information import Information
 from cavity.models.streaming_gp.rows import INLINE, fractions
 from cavity.runs.executors import split_range
+=======
+from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_fractions
+from cavity.runs.executors import spans
+>>>>>>> main:src/cavity/models/streaming_gp/new_data_factor.py
 
-COLUMNS = 192  # of W, at most, whose products with as many others are a task
-HIDDEN = 1e-10  # 1/(1 + rho residual) below which a site on f is not found from that on g
-UNSEEN = 1e-20  # share of the variance of f that the inducing variables must explain for a site to act on them
+COLUMNS_PER_TILE = 192  # of W, at most, whose products with as many others are a task
+MIN_SHRINKAGE = 1e-10  # of 1/(1 + rho residual): below, a site on f is not computed from that on g
+MIN_EXPLAINED_SHARE = 1e-20  # of the variance of f, explained by inducing variables, for a site to act on them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +47,7 @@ class RowSites:
         """Return the sites of Gaussian noise of variances `noise`: a row of weight w is w rows."""
         rho = np.broadcast_to(within_range(weight / noise, "precisions of the noise"), target.shape)
         constant = -0.5 * float(np.sum(np.broadcast_to(weight * (LOG_2PI + np.log(noise)), target.shape)))
-        return cls(rho * target, rho, fractions(weight, alpha), target, constant)
+        return cls(rho * target, rho, compute_fractions(weight, alpha), target, constant)
 
     def part(self, block):
         """Return the sites of a slice of rows."""
@@ -62,27 +69,31 @@ class RowSites:
         return tau, rho, -0.5 * (float(np.sum(spread)) + float(np.sum(known)))
 
 
-def add_squares(W, weights, out, scratch, threads=INLINE):
+def add_squares(W, weights, out, scratch, threads=CALLING_THREAD):
     """The lower triangle `out` plus the sum of weights_n W_n W_n', in Fortran order; `scratch` is like W."""
     if not W.size:
         return out
     low, high = weights.min(), weights.max()
     if low == high:
-        return out + low * _squares(W, threads)
+        return out + low * _compute_gram(W, threads)
     if low < 0.0 < high:
         for chosen in (weights > 0.0, weights < 0.0):
             out = add_squares(W[chosen], weights[chosen], out, scratch[: np.count_nonzero(chosen)], threads)
         return out
-    squares = _squares(np.multiply(W, np.sqrt(np.abs(weights))[:, None], out=scratch), threads)
+    squares = _compute_gram(np.multiply(W, np.sqrt(np.abs(weights))[:, None], out=scratch), threads)
     return out + squares if high > 0.0 else out - squares
 
 
-def _squares(W, threads):
+def _compute_gram(W, threads):
     """The lower triangle of W'W, in Fortran order, in tiles of columns that threads share.
 
     By NumPy's products, which other threads need not wait for, unlike those of SciPy.
     """
+<<<<<<< HEAD:src/cavity/models/streaming_gp/absorb.py
     parts = [slice(*ends) for ends in split_range(W.shape[1], -(-W.shape[1] // COLUMNS))]
+=======
+    parts = [slice(*ends) for ends in spans(W.shape[1], -(-W.shape[1] // COLUMNS_PER_TILE))]
+>>>>>>> main:src/cavity/models/streaming_gp/new_data_factor.py
     out = np.zeros((W.shape[1], W.shape[1]))
 
     def tile(i, j):
@@ -92,23 +103,23 @@ def _squares(W, threads):
     return np.triu(out).T
 
 
-def absorbed(basis, information, rows, model, alpha, threads, known=None):
+def add_gaussian_rows(basis, information, rows, model, alpha, threads, known=None):
     """The factor with rows of Gaussian noise added, factorised; O(N M^2), in memory that does not grow with N."""
 
     def statistics(X, start):
         part = slice(start, start + len(X))
-        W, residual = basis.features(X, threads) if known is None else known[start // ROWS_AT_ONCE]
+        W, residual = basis.features(X, threads) if known is None else known[start // ROWS_PER_BLOCK]
         weight = np.broadcast_to(rows.weight(part), residual.shape)
         target = rows.y[part] - rows.base(model, X, part)
         sites = RowSites.gaussian(weight, rows.noise_variance(model.likelihood, part), target, alpha)
-        A, r, constant = block_sums(W, residual, sites, np.empty_like(W), threads)
+        A, r, constant = compute_block_sums(W, residual, sites, np.empty_like(W), threads)
         squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
         return A, r, np.array([constant + sites.constant, np.sum(weight), squares, gap, 0.0])
 
-    return information.plus(Information(*rows.total(statistics, threads))).factorised()
+    return information.plus(Information(*rows.sum_blocks(statistics, threads))).factorise()
 
 
-def block_sums(W, residual, sites, scratch, threads=INLINE):
+def compute_block_sums(W, residual, sites, scratch, threads=CALLING_THREAD):
     """Return A (M, M), r (M,) and the constant that sites on f add, for a block W (n, M); `scratch` is like W."""
     tau, rho, constant = sites.on_features(residual)
     m = W.shape[1]
@@ -116,7 +127,7 @@ def block_sums(W, residual, sites, scratch, threads=INLINE):
 
 
 @dataclass(slots=True, eq=False)
-class Assimilated:
+class EPBatch:
     """A batch taken in by EP."""
 
     information: Information
@@ -127,19 +138,19 @@ class Assimilated:
     changes: np.ndarray  # of every sweep
 
 
-def assimilated(basis, information, rows, model, alpha, options, threads, known=None, start=None):
+def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, known=None, start=None):
     """Take in rows of any likelihood by (power) EP on top of what is known.
 
     In coordinates in which the posterior so far is N(0, I) the rows are those of a generalised linear model.
     `start` are sites on f, tau less the prior mean, to start from.
     """
-    W, residual = _features(basis, rows, model.likelihood, threads, known)
-    mean = rows.bases(model, threads)
+    W, residual = _collect_features(basis, rows, model.likelihood, threads, known)
+    mean = rows.compute_prior_means(model, threads)
     tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
     explained = np.einsum("ij,ij->i", W, W)
-    seen = (explained > UNSEEN * residual) & (explained > KNOWN_VARIANCE)
+    seen = (explained > MIN_EXPLAINED_SHARE * residual) & (explained > KNOWN_VARIANCE)
     if not seen.all():
-        tau[~seen], rho[~seen], total = _unseen(
+        tau[~seen], rho[~seen], total = _match_unexplained(
             rows.observed(~seen), model.likelihood, mean[~seen], residual[~seen], alpha
         )
     if seen.any():
@@ -149,24 +160,24 @@ def assimilated(basis, information, rows, model, alpha, options, threads, known=
         base = mean[seen] + T @ information.c
         geometry = Dense(T, base, np.zeros(basis.n), np.ones(basis.n), threads)
         if start is not None:
-            start = _on_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
+            start = _convert_to_g(start[0][seen], start[1][seen], mean[seen], residual_used, sites.fraction)
         fit = Engine(geometry, sites, options, start).run()
         total += fit.log_evidence
         alone = Sites(model.likelihood, used.y, used.weights, alpha)
-        tau[seen], rho[seen] = _on_f(fit, geometry, alone, mean[seen], residual_used)
+        tau[seen], rho[seen] = _convert_to_f(fit, geometry, alone, mean[seen], residual_used)
         A = add_squares(W, fit.rho, np.zeros((basis.n, basis.n), order="F"), T)  # T is no longer needed
         more = Information.of(A, W.T @ (fit.tau - fit.rho * mean[seen]))
     else:
         more = Information.empty(basis.n)
-    out = information.plus(more).factorised()
+    out = information.plus(more).factorise()
     weight = float(np.sum(np.broadcast_to(rows.weight(), (rows.n,))))
     out.sums[:2] = information.log_bound + total - out.log_z, information.n + weight
     if fit is None:
-        return Assimilated(out, tau, rho, CONVERGED, 0, np.zeros(0))
-    return Assimilated(out, tau, rho, fit.status, fit.n_iter, fit.trace["change"])
+        return EPBatch(out, tau, rho, CONVERGED, 0, np.zeros(0))
+    return EPBatch(out, tau, rho, fit.status, fit.n_iter, fit.trace["change"])
 
 
-def _features(basis, rows, likelihood, threads, known):
+def _collect_features(basis, rows, likelihood, threads, known):
     """Return W (N, M) and residuals (N,) of all rows; `known` are those of the blocks, if they are kept."""
     words = f"the likelihood {type(likelihood).__name__}, whose rows are taken in together: two matrices, each"
     way_out = "; give the rows in batches, one after the other, as from Source.batches"
@@ -176,24 +187,24 @@ def _features(basis, rows, likelihood, threads, known):
     def features(X, start):
         part = slice(start, start + len(X))
         if known is None:
-            residual[part] = basis.features(X, INLINE, out=W[part])[1]
+            residual[part] = basis.features(X, CALLING_THREAD, out=W[part])[1]
         else:
-            W[part], residual[part] = known[start // ROWS_AT_ONCE]
+            W[part], residual[part] = known[start // ROWS_PER_BLOCK]
 
-    deque(rows.each(features, threads), maxlen=0)
+    deque(rows.map_blocks(features, threads), maxlen=0)
     return W, residual
 
 
-def _on_g(tau, rho, mean, residual, fraction):
+def _convert_to_g(tau, rho, mean, residual, fraction):
     """Sites on g of sites on f whose tau is less the prior mean."""
     shrink = 1.0 + fraction * rho * residual
     return tau / shrink + rho / shrink * mean, rho / shrink
 
 
-def _on_f(fit, geometry, alone, mean, residual):
+def _convert_to_f(fit, geometry, alone, mean, residual):
     """The inverse of `_on_g` for what a fit found; where that has no digits left, sites by moments of f itself."""
     shrink = 1.0 - alone.fraction * fit.rho * residual
-    clear = shrink > HIDDEN
+    clear = shrink > MIN_SHRINKAGE
     shrink = np.where(clear, shrink, 1.0)
     tau, rho = (fit.tau - fit.rho * mean) / shrink, fit.rho / shrink
     if not clear.all():
@@ -205,7 +216,7 @@ def _on_f(fit, geometry, alone, mean, residual):
     return tau, rho
 
 
-def _unseen(rows, likelihood, mean, residual, alpha):
+def _match_unexplained(rows, likelihood, mean, residual, alpha):
     """Sites, and log normalisers, of rows whose f the inducing variables say nothing about."""
     known = residual < KNOWN_VARIANCE
     tau, rho, total = np.zeros(rows.n), np.zeros(rows.n), 0.0

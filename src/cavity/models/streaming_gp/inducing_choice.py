@@ -20,7 +20,7 @@ factor on the old variables a has the precision D_a^-1 = L^-T A L^-1, and of the
 
     J(b) = tr(D_a^-1 cov(a|b))/2 + sum_n weight_n var(f_n|b),
 
-the first term being `carrier.moved`'s with alpha = 0. So a few points too many are chosen among the new
+the first term being `map_old_factor`'s with alpha = 0. So a few points too many are chosen among the new
 rows, and those that cost least are taken out again, be they old or new. Without u_i covariances grow by h h'/Q_ii,
 where Q = K_bb^-1 and h has the coefficients of u_i in the regression of a and f on b, so that the cost is
 T_ii/(2 Q_ii), with T = H'D H the precision of all that old and new rows say about b; it is exact for the next one too
@@ -49,25 +49,25 @@ import numpy as np
 from scipy.linalg import blas
 
 from cavity.base.triangles import full, inverse_lower
-from cavity.models.streaming_gp.basis import Basis
-from cavity.models.streaming_gp.carrier import moved
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.old_data_factor import map_old_factor
 from cavity.runs import merge
 
 CANDIDATE_NUMBERS = 1 << 22  # in the columns of the candidates: 32 MB, which most caches hold
 FEATURE_NUMBERS = 1 << 20  # of W in a block of rows
-TRIED = 6  # rows in every step
-GOLDEN = (5.0**0.5 - 1.0) / 2.0
-NUGGETS = 10.0  # a residual of that many nuggets is worth a point
-ROUNDING = 1e-12  # of the prior variance: residuals below that are rounding, for any jitter
-SPARE = 0.25  # of the budget: so many points too many are chosen before some are taken out
-REMEMBERED = 128  # rows at most
-REST = 0.25  # rows between tries, as a share of M
-LARGEST_LOSS = 1e300  # nats that are counted, so that twice as many are a number
+ROWS_TRIED_PER_STEP = 6  # rows in every step
+GOLDEN_RATIO = (5.0**0.5 - 1.0) / 2.0
+MIN_RESIDUAL_NUGGETS = 10.0  # a residual of that many nuggets is worth a point
+MIN_RESIDUAL_SHARE = 1e-12  # of the prior variance: residuals below that are rounding, for any jitter
+SPARE_BUDGET_SHARE = 0.25  # of the budget: so many points too many are chosen before some are taken out
+MAX_WAITING_ROWS = 128  # rows at most
+MIN_REST_PER_POINT = 0.25  # rows between tries, as a share of M
+MAX_COUNTED_LOSS = 1e300  # nats that are counted, so that twice as many are a number
 FULL_PRECISION = 1e-270  # prior variances below that do not have residuals of full precision
 
 
-def greedy(basis, X, weight, budget, tolerance, threads):
+def choose_greedily(basis, X, weight, budget, tolerance, threads):
     """Choose rows to be inducing points beside those already there.
 
     Parameters
@@ -105,23 +105,25 @@ def greedy(basis, X, weight, budget, tolerance, threads):
     goal = tolerance * np.count_nonzero(weight)
     limit = max(1, CANDIDATE_NUMBERS // max(budget, 1))
     chosen, first, room = np.zeros(0, dtype=np.intp), True, budget - basis.n
-    residual = residuals(basis, X, threads) if len(X) > limit or budget <= basis.n else None  # else they come along
+    residual = (
+        compute_residuals(basis, X, threads) if len(X) > limit or budget <= basis.n else None
+    )  # else they come along
     while residual is None or (len(chosen) < room and weight @ residual > goal):
-        pool = _pool(weight, residual, limit, first)
+        pool = _choose_pool(weight, residual, limit, first)
         rest = goal if residual is None else goal - (weight @ residual - weight[pool] @ residual[pool])
-        more, left = _pivots(basis, X[pool], weight[pool], budget, rest, threads)
+        more, left = _add_pivots(basis, X[pool], weight[pool], budget, rest, threads)
         chosen, first = np.append(chosen, pool[more]), False
         if len(pool) == len(X):
             return chosen, left
         if len(more) == 0:
             break
-        basis = basis.extended(X[pool[more]], threads)
-        residual = residuals(basis, X, threads)
+        basis = basis.extend(X[pool[more]], threads)
+        residual = compute_residuals(basis, X, threads)
     return chosen, residual
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
+class WaitingRows:
     """Rows since the last exchange of points that lost more than is tolerated."""
 
     count: int  # how many came since the last try
@@ -135,44 +137,44 @@ class Waiting:
         """Return what has no rows."""
         return cls(0, 0.0, 0.0, np.zeros((0, n_features)), np.zeros(0))
 
-    def times(self, factor):
+    def scale_weights(self, factor):
         """Return the rows with so much less weight."""
         if factor == 0.0:
             return self.none(self.X.shape[1])
         return replace(self, debt=factor * self.debt, patience=factor * self.patience, weight=factor * self.weight)
 
-    def after(self, X, weight, loss):
+    def add_rows(self, X, weight, loss):
         """Return all with further rows; of too many every other one goes, and those that stay count twice."""
         chosen = loss > 0.0
         X, weight = np.concatenate([self.X, X[chosen]]), np.append(self.weight, weight[chosen])
-        while len(X) > REMEMBERED:
+        while len(X) > MAX_WAITING_ROWS:
             X, weight = X[::2], 2.0 * weight[::2]
-        debt = min(self.debt + float(np.sum(loss)), LARGEST_LOSS)
+        debt = min(self.debt + float(np.sum(loss)), MAX_COUNTED_LOSS)
         return replace(self, count=self.count + len(loss), debt=debt, X=X, weight=weight)
 
-    def failed(self):
+    def record_failure(self):
         """Return all after a try that changed nothing: the next one comes when twice as much has been lost."""
-        return replace(self, count=0, patience=min(2.0 * self.debt, LARGEST_LOSS))
+        return replace(self, count=0, patience=min(2.0 * self.debt, MAX_COUNTED_LOSS))
 
-    def unless_needed(self, X, weight, loss, goal, n_inducing, budget):
+    def add_unless_needed(self, X, weight, loss, goal, n_inducing, budget):
         """Return all with rows that lose `loss`, `goal` nats of it tolerated; None if points are to be chosen."""
         lost = float(np.sum(loss))
         if lost <= goal:
             return self
-        rested = self.count + len(loss) >= REST * n_inducing and self.debt + lost > self.patience
+        rested = self.count + len(loss) >= MIN_REST_PER_POINT * n_inducing and self.debt + lost > self.patience
         if n_inducing < budget or rested:
             return None
-        return self.after(X, weight, loss)
+        return self.add_rows(X, weight, loss)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
     """Inducing points for further rows; those from before that stay come first, in their order."""
 
-    basis: Basis
+    basis: InducingBasis
     information: Information  # of the rows so far, factorised
     loss: float  # nats that the factor of the rows so far lost
-    waiting: Waiting
+    waiting: WaitingRows
 
 
 def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, waiting, residual=None):
@@ -205,67 +207,67 @@ def choose(basis, information, X, weight, budget, tolerance, alpha, threads, *, 
     """
     if not len(X):
         return Choice(basis, information, 0.0, waiting)
-    residual = residuals(basis, X, threads) if residual is None else residual
-    loss = avoidable(basis, basis.program.diagonal(X), weight, residual)
+    residual = compute_residuals(basis, X, threads) if residual is None else residual
+    loss = compute_avoidable_loss(basis, basis.program.diagonal(X), weight, residual)
     goal = tolerance * np.count_nonzero(weight)
-    left = waiting.unless_needed(X, weight, loss, goal, basis.n, budget)
+    left = waiting.add_unless_needed(X, weight, loss, goal, basis.n, budget)
     if left is not None:
         return Choice(basis, information, 0.0, left)
     everyone = np.concatenate([waiting.X, X]), np.append(waiting.weight, weight)
-    most = max(budget, basis.n + 1 + int(SPARE * budget)) if basis.n else budget
-    more, _ = greedy(basis, *everyone, most, tolerance, threads)
+    most = max(budget, basis.n + 1 + int(SPARE_BUDGET_SHARE * budget)) if basis.n else budget
+    more, _ = choose_greedily(basis, *everyone, most, tolerance, threads)
     rows = everyone[0][more] + 0.0  # -0.0 is 0.0
     room = max(0, budget - basis.n)
-    larger = basis.extended(rows[:room], threads)
+    larger = basis.extend(rows[:room], threads)
     if len(rows) > room:
-        exchanged = _exchanged(basis, information, larger, rows, *everyone, budget, alpha, threads)
+        exchanged = _exchange(basis, information, larger, rows, *everyone, budget, alpha, threads)
         if exchanged is not None:
             return exchanged
-        waiting = waiting.after(X, weight, loss).failed()
-    return Choice(larger, information.extended(larger.n) if larger.n > basis.n else information, 0.0, waiting)
+        waiting = waiting.add_rows(X, weight, loss).record_failure()
+    return Choice(larger, information.extend(larger.n) if larger.n > basis.n else information, 0.0, waiting)
 
 
-def avoidable(basis, prior, weight, residual):
+def compute_avoidable_loss(basis, prior, weight, residual):
     """Nats that rows lose, but 0 where a residual is within a few nuggets: another inducing point would not help."""
-    floor = max(NUGGETS * basis.jitter, ROUNDING)
+    floor = max(MIN_RESIDUAL_NUGGETS * basis.jitter, MIN_RESIDUAL_SHARE)
     return np.where((residual > floor * prior) & (prior > FULL_PRECISION), weight * residual, 0.0)
 
 
-def _exchanged(basis, information, larger, rows, X, weight, budget, alpha, threads):
+def _exchange(basis, information, larger, rows, X, weight, budget, alpha, threads):
     """Return the choice with some points for others, of a basis and new rows; None if `larger` loses no more."""
-    union = basis.extended(rows, threads)
+    union = basis.extend(rows, threads)
     W, residual = union.features(X, threads)
     scaled = W * np.sqrt(2.0 * weight)[:, None]
     # (M, M): what all rows say of the variables of both
-    precision = full(information.extended(union.n).A) + scaled.T @ scaled
-    kept, lost = pruned(*natural(union, precision), union.n - budget)
-    if kept[-1] < larger.n or not lost + weight @ residual < weight @ residuals(larger, X, threads):
+    precision = full(information.extend(union.n).A) + scaled.T @ scaled
+    kept, lost = prune(*compute_precisions(union, precision), union.n - budget)
+    if kept[-1] < larger.n or not lost + weight @ residual < weight @ compute_residuals(larger, X, threads):
         return None
-    return Choice(*_reduced(union, kept, basis, information, alpha, threads), Waiting.none(X.shape[1]))
+    return Choice(*_reduce(union, kept, basis, information, alpha, threads), WaitingRows.none(X.shape[1]))
 
 
-def within_budget(basis, information, budget, alpha, threads):
+def reduce_to_budget(basis, information, budget, alpha, threads):
     """Give up the cheapest inducing variables beyond a budget: basis, factor and nats lost."""
     if basis.n <= budget:
         return basis, information, 0.0
-    kept, _ = pruned(*natural(basis, full(information.A)), basis.n - budget)
-    return _reduced(basis, kept, basis, information, alpha, threads)
+    kept, _ = prune(*compute_precisions(basis, full(information.A)), basis.n - budget)
+    return _reduce(basis, kept, basis, information, alpha, threads)
 
 
-def _reduced(basis, kept, old, information, alpha, threads):
-    """Return some points of a basis, the factor of an old basis carried over to them, and the nats it loses."""
-    new = Basis.of(basis.covariance, basis.Z[kept], basis.jitter, threads)
-    carried, loss = moved(information, old, new, alpha, threads)
-    return new, carried.factorised(), loss
+def _reduce(basis, kept, old, information, alpha, threads):
+    """Return some points of a basis, the factor of an old basis on them, and the nats it loses."""
+    new = InducingBasis.of(basis.covariance, basis.Z[kept], basis.jitter, threads)
+    mapped, loss = map_old_factor(information, old, new, alpha, threads)
+    return new, mapped.factorise(), loss
 
 
-def natural(basis, A):
+def compute_precisions(basis, A):
     """T = L^-T A L^-1 and Q = L^-T L^-1, in Fortran order: precisions of what is known of u, and of its prior."""
     inverse = np.tril(inverse_lower(basis.factor))
     return np.asfortranarray(inverse.T @ A @ inverse), np.asfortranarray(inverse.T @ inverse)
 
 
-def pruned(T, Q, count):
+def prune(T, Q, count):
     """Take out the cheapest inducing variable, `count` times; T and Q are overwritten.
 
     Returns
@@ -289,14 +291,14 @@ def pruned(T, Q, count):
     return kept, lost
 
 
-def residuals(basis, X, threads):
+def compute_residuals(basis, X, threads):
     """Variances (N,) of rows given the inducing variables, in blocks of rows."""
     size = max(256, FEATURE_NUMBERS // max(basis.n, 1))
     parts = [basis.features(X[low:high], threads)[1] for low, high in merge.split_rows(len(X), size)]
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _pool(weight, residual, limit, first):
+def _choose_pool(weight, residual, limit, first):
     """Indices of at most `limit` rows to choose from: all, some at equal distances, or those that lose most."""
     n = len(weight)
     if n <= limit:
@@ -306,7 +308,7 @@ def _pool(weight, residual, limit, first):
     return np.sort(np.argpartition(weight * residual, n - limit)[n - limit :])
 
 
-def _pivots(basis, X, weight, budget, goal, threads):
+def _add_pivots(basis, X, weight, budget, goal, threads):
     """Rows that `greedy` adds to a basis until they lose no more than `goal` nats, and the residuals of all rows."""
     program, m, chosen = basis.program, basis.n, []
     W, residual = basis.features(X, threads)
@@ -315,10 +317,10 @@ def _pivots(basis, X, weight, budget, goal, threads):
     columns = np.empty((max(budget, m), len(X)))
     columns[:m] = W.T
     while m < budget and weight @ residual > goal:
-        tried = _tried(avoidable(basis, prior, weight, residual), TRIED * len(chosen))
+        tried = _draw_rows(compute_avoidable_loss(basis, prior, weight, residual), ROWS_TRIED_PER_STEP * len(chosen))
         if not len(tried):
             break
-        spread = _columns(covariances, tried, columns[:m])
+        spread = _compute_columns(covariances, tried, columns[:m])
         spread /= np.sqrt(residual[tried] + nugget[tried])[:, None]
         best = int(np.argmax(spread**2 @ weight))
         p = int(tried[best])
@@ -332,17 +334,17 @@ def _pivots(basis, X, weight, budget, goal, threads):
     return np.array(chosen, dtype=np.intp), residual
 
 
-def _tried(loss, count):
+def _draw_rows(loss, count):
     """Sorted indices of the largest loss and of quantiles of all losses, after `count` draws; none if all are 0."""
     total = np.cumsum(loss)
     if not total[-1] > 0.0:
         return np.zeros(0, dtype=np.intp)
-    fractions = (GOLDEN * np.arange(count + 1, count + TRIED)) % 1.0
+    fractions = (GOLDEN_RATIO * np.arange(count + 1, count + ROWS_TRIED_PER_STEP)) % 1.0
     drawn = np.searchsorted(total, fractions * total[-1], side="right")
     return np.unique(np.append(drawn, np.argmax(loss)))
 
 
-def _columns(covariances, rows, columns):
+def _compute_columns(covariances, rows, columns):
     """Covariances (n, N) of n rows with all rows, given the inducing variables of the columns (m, N)."""
     out = covariances(rows)
     if len(columns):

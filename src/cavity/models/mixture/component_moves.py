@@ -21,13 +21,13 @@ from cavity.mean_field import engine
 from cavity.mean_field.engine import MeanFieldFit
 from cavity.models.mixture.state import RowSums
 
-OVERTAKING = 15  # passes that a move has to overtake the current optimum
-TRIED_OF_A_KIND = 5  # of each kind and round
+MAX_TRIAL_PASSES = 15  # passes that a move has to overtake the current optimum
+MAX_TRIALS_PER_KIND = 5  # of each kind and round
 ELBO_ROUNDING = 1e-9  # relative difference of two ELBOs that rounding may make
-OCCUPIED = 0.5  # expected rows below which a component is empty
+OCCUPIED_ROWS = 0.5  # expected rows below which a component is empty
 
 
-def climbed(sweeps, moves, start, options):
+def ascend_with_moves(sweeps, moves, start, options):
     """Return the fit from a start, with moves if they are wanted.
 
     Parameters
@@ -37,20 +37,25 @@ def climbed(sweeps, moves, start, options):
     moves : bool
         Whether to try moves.
     start : tuple
-        The first state, and the passes that led there or None, see `start.first_states`.
+        The first state, and the passes that led there or None, see `start.generate_states`.
     options : AscentOptions
         Of the fit; max_iter counts all passes.
     """
     if moves:
+<<<<<<< HEAD:src/cavity/models/mixture/moves.py
         inner = replace(options, job=options.job.substage("climb"))
         return improved(sweeps, lambda: climbed(sweeps, False, start, inner), options, start)
+=======
+        inner = replace(options, job=options.job.within("climb"))
+        return improve_by_moves(sweeps, lambda: ascend_with_moves(sweeps, False, start, inner), options, start)
+>>>>>>> main:src/cavity/models/mixture/component_moves.py
     state, trial = start
     if trial is None:
         return engine.ascend(sweeps, state, options)
     return engine.joined(trial, engine.ascend(sweeps, state, options.after(trial)))
 
 
-def improved(sweeps, climb, options, like=()):
+def improve_by_moves(sweeps, climb, options, like=()):
     """Return a fit with all moves made that raise the ELBO; its passes and traces count those of the trials too.
 
     Parameters
@@ -68,14 +73,18 @@ def improved(sweeps, climb, options, like=()):
     fit, accepted, before = kept["fit"], kept["accepted"], kept["tried"]  # trials of this round; None: it is to begin
     while fit.n_iter < options.max_iter and fit.status != STOPPED:
         if before is None:
-            fit, before = _revisited(fit), 0  # for the sums that candidates are made of
+            fit, before = _repeat_last_pass(fit), 0  # for the sums that candidates are made of
         better = False
-        for number, state in islice(enumerate(_candidates(sweeps, fit.state), 1), before, None):
+        for number, state in islice(enumerate(_propose_moves(sweeps, fit.state), 1), before, None):
             left = options.max_iter - fit.n_iter
             if left < 1:
                 break
             more = options.after(fit)
+<<<<<<< HEAD:src/cavity/models/mixture/moves.py
             more = replace(more, max_iter=min(OVERTAKING, left), job=more.job.stage("moves").substage("trial"))
+=======
+            more = replace(more, max_iter=min(MAX_TRIAL_PASSES, left), job=more.job.stage("moves").within("trial"))
+>>>>>>> main:src/cavity/models/mixture/component_moves.py
             trial = engine.ascend(sweeps, state, more)
             better = trial.elbo > fit.elbo + ELBO_ROUNDING * max(1.0, abs(fit.elbo))
             if better and trial.status == MAX_ITER and left > trial.n_iter:
@@ -98,38 +107,38 @@ def improved(sweeps, climb, options, like=()):
     return replace(fit, trace=fit.trace | {"moves": np.array(accepted, dtype=int)})
 
 
-def _revisited(fit):
+def _repeat_last_pass(fit):
     """Return the fit after one more pass, which changed nothing."""
     last = {"elbo": fit.elbo, "change": fit.trace["change"][-1], "contraction": np.nan}
     trace = {name: np.append(fit.trace[name], value) for name, value in last.items()}
     return replace(fit, n_iter=fit.n_iter + 1, trace=trace)
 
 
-def _candidates(sweeps, state):
+def _propose_moves(sweeps, state):
     """Yield states to try: in order of size, with two components merged, with one left out."""
     sums, _ = sweeps.sums(state)
     counts = sums.counts
     by_size = np.argsort(-counts, kind="stable")
     if state.weights.sticks and np.any(np.diff(by_size) < 0):
         yield replace(state, factors=state.factors.take(by_size)).renewed(sweeps.prior, sums.taken(by_size))
-    occupied = np.flatnonzero(counts > OCCUPIED)
+    occupied = np.flatnonzero(counts > OCCUPIED_ROWS)
     if len(occupied) < 2:
         return
-    for large, small in _closest(state, counts, occupied):
-        yield state.renewed(sweeps.prior, _merged(sums, state.factors.mean, large, small))
-    for k in occupied[np.argsort(counts[occupied], kind="stable")][:TRIED_OF_A_KIND]:
-        yield state.renewed(sweeps.prior, _emptied(sums, k))
+    for large, small in _find_closest_pairs(state, counts, occupied):
+        yield state.renewed(sweeps.prior, _merge_components(sums, state.factors.mean, large, small))
+    for k in occupied[np.argsort(counts[occupied], kind="stable")][:MAX_TRIALS_PER_KIND]:
+        yield state.renewed(sweeps.prior, _empty_component(sums, k))
 
 
-def _closest(state, counts, occupied):
+def _find_closest_pairs(state, counts, occupied):
     """Return pairs of components, the larger one first, those that are most alike before others."""
     contrasts = state.factors.contrasts(state.factors)
     pairs = [(i, j) for n, i in enumerate(occupied) for j in occupied[n + 1 :]]
     pairs.sort(key=lambda pair: contrasts[pair])
-    return [pair if counts[pair[0]] >= counts[pair[1]] else pair[::-1] for pair in pairs[:TRIED_OF_A_KIND]]
+    return [pair if counts[pair[0]] >= counts[pair[1]] else pair[::-1] for pair in pairs[:MAX_TRIALS_PER_KIND]]
 
 
-def _merged(sums, mean, large, small):
+def _merge_components(sums, mean, large, small):
     """Return the sums with the rows of component `small` given to `large`."""
     step = np.zeros_like(mean)
     step[small] = mean[small] - mean[large]
@@ -137,10 +146,10 @@ def _merged(sums, mean, large, small):
     parts = [part.copy() for part in moved.parts()]
     for part in parts:
         part[large] += part[small]
-    return _emptied(RowSums(*parts), small)
+    return _empty_component(RowSums(*parts), small)
 
 
-def _emptied(sums, k):
+def _empty_component(sums, k):
     """Return the sums without the rows of component k."""
     parts = [part.copy() for part in sums.parts()]
     for part in parts:

@@ -18,8 +18,9 @@ from cavity import StreamingGP, likelihoods
 from cavity.base import trees
 from cavity.base.records import Record, check_settings
 from cavity.covariances import RBF
-from cavity.models.streaming_gp.history import ENOUGH, History, Unconverged, Watch
+from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck
 from cavity.models.streaming_gp.record import SETTINGS
+from cavity.models.streaming_gp.update_history import History, Unconverged
 from cavity.runs.executors import Threads
 
 seeds = st.integers(0, 10**6)
@@ -231,7 +232,7 @@ def test_a_search_without_rest_is_an_update_that_did_not_converge():
 def test_the_distance_of_rows_is_that_from_what_was_predicted(seed):
     p = problem(seed, n=20)
     state = p.fit(p.X[:8], p.y[:8])
-    watch = Watch.of(state._now.information)
+    watch = PredictiveCheck.of(state._now.information)
     mean, covariance = state.predict_covariance(p.X[8:])
     residual = p.variance - np.sum(state._now.basis.features(np.ascontiguousarray(p.X[8:]), Threads(1))[0] ** 2, axis=1)
     # the covariance of the noise and of what the inducing variables know
@@ -240,7 +241,7 @@ def test_the_distance_of_rows_is_that_from_what_was_predicted(seed):
     S = covariance - (k(p.X[8:], p.X[8:]) - S) + p.noise * np.eye(12)
     truth = (p.y[8:] - mean) @ np.linalg.solve(S, p.y[8:] - mean)
     state.update(p.X[8:], p.y[8:])
-    now = Watch.of(state._now.information)
+    now = PredictiveCheck.of(state._now.information)
     assert now.distance - watch.distance == pytest.approx(truth, rel=1e-6)
     assert now.n - watch.n == 12
     assert now.gap - watch.gap == pytest.approx(np.sum(residual) / p.noise, rel=1e-6)
@@ -288,7 +289,7 @@ def test_rows_that_follow_exchanges_and_forgetting_are_judged_together():
             warnings.simplefilter("always")
             state.forget(0.9).update(X[start : start + 20], 30.0 * y[start : start + 20])
         seen.append(len(told))
-    assert -(-ENOUGH // 20) == 3
+    assert -(-MIN_CHECKED_ROWS // 20) == 3
     assert seen == [0, 0, 1, 0, 0, 1]
 
 

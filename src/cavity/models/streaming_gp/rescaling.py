@@ -7,11 +7,11 @@ from cavity.covariances import Product
 from cavity.covariances.slots import free_slots, leaves, parts_of
 from cavity.likelihoods.parameters import PARAMETER_RANGE
 from cavity.models.search import climb
-from cavity.models.streaming_gp.carrier import scaling_cost
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.old_data_factor import compute_scaling_cost
 
 
-class Rescaled:
+class ScaleObjective:
     """The log bound of all rows so far, and log priors, at s times the covariance and t times the noise.
 
     As a function of (log s, log t), or of one of them; minus its value and the gradient, as an optimiser wants them.
@@ -24,7 +24,7 @@ class Rescaled:
         self.squared = (vectors.T @ information.r) ** 2
         self.information, self.covariance = information, covariance
         self.free = np.array([amplitude, noise])
-        self.scaled = scaling_parameters(covariance) if amplitude else np.zeros(0, dtype=bool)
+        self.scaled = find_scaling_parameters(covariance) if amplitude else np.zeros(0, dtype=bool)
 
     def bounds(self):
         """(low, high) of the free ones of log s and log t."""
@@ -41,7 +41,7 @@ class Rescaled:
         share = s / t * self.values / (1.0 + s / t * self.values)
         fit = 0.5 * s / t**2 * self.squared / (1.0 + s / t * self.values)
         lin = float(np.sum(fit - 0.5 * np.log1p(s / t * self.values)))
-        value = known.constant - scaling_cost(known, log_s, log_t) + lin
+        value = known.constant - compute_scaling_cost(known, log_s, log_t) + lin
         kept = float(np.sum(fit * (1.0 - share)))
         lost = 0.5 * float(np.sum(share))
         by_s = kept - lost - 0.5 * known.gap * s / t
@@ -53,17 +53,17 @@ class Rescaled:
         place[self.free] = x
         value, slope = self.log_bound(*place)
         if self.free[0]:
-            prior, by_prior = multiplied(self.covariance, place[0]).log_prior()
+            prior, by_prior = multiply_covariance(self.covariance, place[0]).log_prior()
             value, slope[0] = value + prior, slope[0] + float(np.sum(by_prior[self.scaled]))
         return -value, -slope[self.free]
 
 
-def scaling_parameters(covariance):
+def find_scaling_parameters(covariance):
     """Which free log parameters grow by log s where the covariance is multiplied by s, (n_free,) of bool.
 
     One variance of every term of a sum, the first free one of a product.
     """
-    places = _scaled_places(covariance)
+    places = _find_scaled_leaves(covariance)
     if places is None:
         raise ValueError(
             f"the amplitude cannot be learnt: no variance of {covariance!r} is free; free one, or give amplitude=False"
@@ -71,29 +71,29 @@ def scaling_parameters(covariance):
     return np.array([slot.role == "variance" and slot.place in places for slot in free_slots(covariance)])
 
 
-def _scaled_places(covariance, first=0):
+def _find_scaled_leaves(covariance, first=0):
     """Return the places among all leaves, from `first` on, of the variances that do that; None where none is free."""
     if not parts_of(covariance):
         return {first} if any(slot.role == "variance" for slot in free_slots(covariance)) else None
     found = []
     for part in parts_of(covariance):
-        found.append(_scaled_places(part, first))
+        found.append(_find_scaled_leaves(part, first))
         first += len(leaves(part))
     if isinstance(covariance, Product):
         return next((places for places in found if places is not None), None)
     return None if None in found else set().union(*found)
 
 
-def multiplied(covariance, log_s):
+def multiply_covariance(covariance, log_s):
     """The covariance times s."""
     if log_s == 0.0:
         return covariance
     low, high = covariance.log_bounds.T
-    vector = covariance.log_parameters + log_s * scaling_parameters(covariance)
+    vector = covariance.log_parameters + log_s * find_scaling_parameters(covariance)
     return covariance.with_log_parameters(np.clip(vector, low, high))
 
 
-def relearn(information, covariance, noise=True, amplitude=True):
+def learn_scales(information, covariance, noise=True, amplitude=True):
     """Find the noise variance and a factor of the covariance that suit all rows so far best.
 
     Parameters
@@ -110,7 +110,7 @@ def relearn(information, covariance, noise=True, amplitude=True):
     log_s, log_t, log_bound
         Logs of the factors of covariance and noise, and the log bound there.
     """
-    objective = Rescaled(information, covariance, noise, amplitude)
+    objective = ScaleObjective(information, covariance, noise, amplitude)
     place = np.zeros(2)
     if objective.free.any():
         bounds = objective.bounds()
@@ -118,15 +118,15 @@ def relearn(information, covariance, noise=True, amplitude=True):
     return float(place[0]), float(place[1]), objective.log_bound(*place)[0]
 
 
-def rescaled(information, log_s, log_t):
+def rescale_information(information, log_s, log_t):
     """The factor of all rows so far at exp(log_s) times the covariance and exp(log_t) times the noise, factorised."""
     s, t = float(np.exp(log_s)), float(np.exp(log_t))
     out = Information.of(
         np.asfortranarray(s / t * information.A),
         np.sqrt(s) / t * information.r,
-        information.constant - scaling_cost(information, log_s, log_t),
+        information.constant - compute_scaling_cost(information, log_s, log_t),
         information.n,
         information.squares / t,
         information.gap * s / t,
     )
-    return out.factorised()
+    return out.factorise()

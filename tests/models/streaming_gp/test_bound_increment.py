@@ -16,12 +16,12 @@ from cavity.ep.options import Options
 from cavity.likelihoods import labels, noise
 from cavity.likelihoods.parameters import scales_of
 from cavity.models.process.settings import Settings
-from cavity.models.streaming_gp import increment as streaming_increment
-from cavity.models.streaming_gp.absorb import absorbed, assimilated
-from cavity.models.streaming_gp.basis import Basis
-from cavity.models.streaming_gp.carrier import moved
-from cavity.models.streaming_gp.increment import Increment, RowSites
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp import bound_increment as streaming_increment
+from cavity.models.streaming_gp.bound_increment import BoundIncrement, RowSites
+from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows, add_rows_by_ep
+from cavity.models.streaming_gp.old_data_factor import map_old_factor
 from cavity.runs.executors import Threads
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -73,7 +73,7 @@ def test_without_inducing_points_rows_are_on_their_own(alpha):
     """N(y; 0, noise + variance) of every row with alpha = 1, Titsias's bound of it with 0."""
     X, y, _ = rows_of(7)
     v, n, Z = 1.3, 0.2, np.zeros((0, 2))
-    increment = Increment(None, Z, rows_in(X, y), model_of(alpha), THREADS)
+    increment = BoundIncrement(None, Z, rows_in(X, y), model_of(alpha), THREADS)
     found = increment.at(settings_of(covariances.RBF(v, lengthscale=0.8), n))
     total = n + alpha * v
     value = -0.5 * (np.log(2 * np.pi * total) + y**2 / total) - (1 - alpha) * v / (2 * n)
@@ -127,7 +127,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     settings = settings_of(covariances.RBF(1.0, lengthscale=1.3)), settings_of(covariances.RBF(2.0, lengthscale=0.9))
 
     def found(threads):
-        increment = Increment(None, X[:7], rows_in(X, y, w), model_of(alpha), threads)
+        increment = BoundIncrement(None, X[:7], rows_in(X, y, w), model_of(alpha), threads)
         first, second = (increment.at(each) for each in settings)
         return [(p.log_evidence, *np.concatenate(increment.gradient(p))) for p in (first, second, first)]
 
@@ -135,7 +135,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     assert one[0] == one[2]
     with Threads(2) as two:
         assert found(two) == one
-    monkeypatch.setattr(streaming_increment, "KEPT_NUMBERS", 0)
+    monkeypatch.setattr(streaming_increment, "MAX_KEPT_NUMBERS", 0)
     assert found(THREADS) == one
 
 
@@ -150,9 +150,9 @@ def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
     options = Options(schedule="sequential", max_iter=500, tol=1e-12)
     model = StreamingGP(covariances.RBF(), likelihood, mean=0.2, alpha=alpha, jitter=JITTER)
     first, second = (rows_in(X[part], y[part], w if w is None else w[part]) for part in (slice(20), slice(20, 40)))
-    basis = Basis.of(model.covariance, X[:5], JITTER, THREADS)
-    known = assimilated(basis, Information.empty(5), first, model, alpha, options, THREADS).information
-    increment = Increment((basis, known), np.vstack([X[[2, 0]], X[20:24]]), second, model, THREADS, options)
+    basis = InducingBasis.of(model.covariance, X[:5], JITTER, THREADS)
+    known = add_rows_by_ep(basis, Information.empty(5), first, model, alpha, options, THREADS).information
+    increment = BoundIncrement((basis, known), np.vstack([X[[2, 0]], X[20:24]]), second, model, THREADS, options)
 
     def value(place):
         scale = {scale: getattr(likelihood, scale) * np.exp(place[2]) for scale in scales_of(likelihood)}
@@ -169,7 +169,7 @@ def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
 
 def test_settings_at_which_the_sites_leave_nothing_are_refused():
     X, y, _ = rows_of(6)
-    increment = Increment(None, X[:3], rows_in(X, y), model_of(1.0), THREADS)
+    increment = BoundIncrement(None, X[:3], rows_in(X, y), model_of(1.0), THREADS)
     sites = RowSites(np.zeros(6), np.full(6, -1e3), np.ones(1))
     with pytest.raises(NotPositiveDefiniteError, match="take away more"):
         increment.at(settings_of(covariances.RBF(1.0, lengthscale=0.5)), sites=sites)
@@ -179,9 +179,9 @@ def test_settings_at_which_the_sites_leave_nothing_are_refused():
 def test_points_that_others_know_to_the_last_digit_lose_nothing(alpha):
     """Lines through the origin: any point says all."""
     kernel, (X, y, _) = covariances.Linear(1.0), rows_of(9, d=1)
-    bases = [Basis.of(kernel, np.array([[z]]), 0.0, THREADS) for z in (1.0, 3.0)]
+    bases = [InducingBasis.of(kernel, np.array([[z]]), 0.0, THREADS) for z in (1.0, 3.0)]
     model = StreamingGP(kernel, likelihoods.Gaussian(), alpha=alpha, jitter=0.0)
-    known = absorbed(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)
-    carried, loss = moved(known, *bases, alpha, THREADS)
+    known = add_gaussian_rows(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)
+    carried, loss = map_old_factor(known, *bases, alpha, THREADS)
     assert loss == pytest.approx(0.0, abs=1e-12)
-    assert carried.factorised().log_bound == pytest.approx(known.log_bound, rel=1e-13)
+    assert carried.factorise().log_bound == pytest.approx(known.log_bound, rel=1e-13)

@@ -10,9 +10,9 @@ from support.examples import examples
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.models.streaming_gp import inducing
-from cavity.models.streaming_gp.basis import Basis
-from cavity.models.streaming_gp.information import Information
+from cavity.models.streaming_gp import inducing_choice
+from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.information_form import Information
 from cavity.runs.executors import Threads, single_blas
 
 JITTER = 1e-8
@@ -42,13 +42,13 @@ def greedy(covariance, X, weight=None, kept=None, budget=20, tolerance=1e-3, jit
     weight = np.full(len(X), 50.0) if weight is None else weight
     kept = X[:0] if kept is None else kept
     with Threads(n_threads) as threads:
-        of = Basis.of(covariance, np.ascontiguousarray(kept), jitter, threads)
-        return inducing.greedy(of, X, weight, budget, tolerance, threads)
+        of = InducingBasis.of(covariance, np.ascontiguousarray(kept), jitter, threads)
+        return inducing_choice.choose_greedily(of, X, weight, budget, tolerance, threads)
 
 
 def basis(covariance, Z, jitter=JITTER):
     with Threads(1) as threads:
-        return Basis.of(covariance, np.ascontiguousarray(Z), jitter, threads)
+        return InducingBasis.of(covariance, np.ascontiguousarray(Z), jitter, threads)
 
 
 def residuals(of, X):
@@ -87,7 +87,7 @@ def test_equals_the_naive_choice(m, seed):
     K = kernels.rbf(1.3, 0.9)(X, X)
     weight[:m] = 0.0  # rows that are inducing points already
     chosen, left = greedy(covariances.RBF(1.3, lengthscale=0.9), X, weight, X[:m], budget=7)
-    naive = reference.greedy(K, list(range(m)), weight, 7, 1e-3, JITTER, inducing.TRIED)
+    naive = reference.greedy(K, list(range(m)), weight, 7, 1e-3, JITTER, inducing_choice.ROWS_TRIED_PER_STEP)
     assert chosen.tolist() == naive
     np.testing.assert_allclose(left, reference.residuals(K, [*range(m), *naive], JITTER), rtol=1e-7, atol=1e-14)
 
@@ -188,8 +188,8 @@ def test_rows_that_do_not_fit_at_once(monkeypatch, d):
     X = rng.uniform(0, 10, (3000, d))
     weight, covariance = np.full(3000, 5.0), covariances.RBF(1.0, lengthscale=2.0)
     X[1501], weight[1501] = 40.0, 1e4  # far away, and not among the 200 rows that come first
-    monkeypatch.setattr(inducing, "CANDIDATE_NUMBERS", 200 * 200)
-    monkeypatch.setattr(inducing, "FEATURE_NUMBERS", 10_000)
+    monkeypatch.setattr(inducing_choice, "CANDIDATE_NUMBERS", 200 * 200)
+    monkeypatch.setattr(inducing_choice, "FEATURE_NUMBERS", 10_000)
     chosen, left = greedy(covariance, X, weight, budget=200, tolerance=1e-2)
     np.testing.assert_allclose(left, residuals(basis(covariance, X[chosen]), X), rtol=0, atol=1e-12)
     assert len(set(chosen.tolist())) == len(chosen)
@@ -216,13 +216,13 @@ def taken_in(of, information, X, weight, y=0.5):
     """The factor with Gaussian rows of precision 2 weight."""
     W = features(of, X)
     A, r = information.A + np.tril((W * (2 * weight)[:, None]).T @ W), information.r + W.T @ (2 * weight * y)
-    return Information.of(np.asfortranarray(A), r, information.constant).factorised()
+    return Information.of(np.asfortranarray(A), r, information.constant).factorise()
 
 
 def choose(of, information, X, weight, budget, waiting=None, residual=None):
-    waiting = inducing.Waiting.none(X.shape[1]) if waiting is None else waiting
+    waiting = inducing_choice.WaitingRows.none(X.shape[1]) if waiting is None else waiting
     with Threads(1) as threads:
-        return inducing.choose(
+        return inducing_choice.choose(
             of, information, X, weight, budget, 1e-3, 0.0, threads, waiting=waiting, residual=residual
         )
 
@@ -263,10 +263,10 @@ def known_points(seed, n=8, d=2):
 @pytest.mark.parametrize("seed", range(2))
 def test_the_cheapest_points_go(seed):
     Z, of, information, precision = known_points(seed)
-    T, Q = inducing.natural(of, np.tril(information.A) + np.tril(information.A, -1).T)
+    T, Q = inducing_choice.compute_precisions(of, np.tril(information.A) + np.tril(information.A, -1).T)
     np.testing.assert_allclose(T, precision, rtol=1e-9, atol=1e-9 * np.abs(precision).max())
     K = kernels.rbf(1.3, 0.9)(Z, Z)
-    kept, lost = inducing.pruned(T, Q, 4)
+    kept, lost = inducing_choice.prune(T, Q, 4)
     naive, naive_lost = reference.pruned(K, list(range(8)), precision, 4, JITTER)
     assert kept.tolist() == naive
     assert lost == pytest.approx(naive_lost, rel=1e-7)
@@ -312,7 +312,7 @@ def test_a_single_row_far_away_takes_the_place_of_the_cheapest_point():
     of = basis(covariances.RBF(1.0, lengthscale=1.0), Z)
     X = np.repeat(Z[[0, 2, 3]], 20, axis=0)
     information = taken_in(of, Information.empty(4), X, np.full(60, 50.0))
-    waiting = inducing.Waiting.none(Z.shape[1])
+    waiting = inducing_choice.WaitingRows.none(Z.shape[1])
     done = choose(of, information, np.array([[20.0]]), np.array([50.0]), 4, waiting)
     assert origin(of, done).tolist() in ([0, 2, 3, -1], [1, 2, 3, -1])
     assert done.basis.Z[-1] == 20.0
@@ -326,7 +326,7 @@ def test_a_single_row_far_away_takes_the_place_of_the_cheapest_point():
 
 def test_nothing_is_done_without_need():
     Z, of, information, _ = known_points(1)
-    waiting = inducing.Waiting.none(Z.shape[1])
+    waiting = inducing_choice.WaitingRows.none(Z.shape[1])
     for X in (Z, Z[:0]):
         done = choose(of, information, X, np.full(len(X), 50.0), 8, waiting)
         assert done.basis is of
@@ -340,10 +340,10 @@ def test_nothing_is_done_without_need():
 
 
 def test_rows_that_wait_are_thinned_out():
-    waiting, rng = inducing.Waiting.none(2), np.random.default_rng(0)
+    waiting, rng = inducing_choice.WaitingRows.none(2), np.random.default_rng(0)
     for n in (1, 1, 40, 300, 3, 120, 1, 700):
         weight, loss = np.full(n, 2.0), np.where(rng.random(n) < 0.7, rng.random(n), 0.0)
-        waiting = waiting.after(rng.standard_normal((n, 2)), weight, loss)
+        waiting = waiting.add_rows(rng.standard_normal((n, 2)), weight, loss)
         assert len(waiting.X) == len(waiting.weight) <= 128
     assert waiting.count == 1166
     assert waiting.weight.sum() == pytest.approx(2 * 0.7 * 1166, rel=0.1)
@@ -380,12 +380,12 @@ def test_single_rows_do_not_try_again_and_again():
 
 def test_after_a_failure_rows_have_to_lose_twice_as_much():
     X, weight = np.arange(12.0)[:, None], np.ones(12)
-    waiting = inducing.Waiting.none(1).after(X, weight, np.full(12, 0.5)).failed()
+    waiting = inducing_choice.WaitingRows.none(1).after(X, weight, np.full(12, 0.5)).record_failure()
     assert (waiting.count, waiting.debt, waiting.patience) == (0, 6.0, 12.0)
-    assert waiting.unless_needed(X, weight, np.full(12, 0.5), 0.1, 12, 12).count == 12
-    assert waiting.unless_needed(X, weight, np.full(12, 0.6), 0.1, 12, 12) is None
-    assert waiting.times(0.5).unless_needed(X, weight, np.full(12, 0.3), 0.1, 12, 12) is None
-    assert waiting.unless_needed(X, weight, np.full(12, 0.5), 0.1, 11, 12) is None  # there is room
+    assert waiting.add_unless_needed(X, weight, np.full(12, 0.5), 0.1, 12, 12).count == 12
+    assert waiting.add_unless_needed(X, weight, np.full(12, 0.6), 0.1, 12, 12) is None
+    assert waiting.scale_weights(0.5).add_unless_needed(X, weight, np.full(12, 0.3), 0.1, 12, 12) is None
+    assert waiting.add_unless_needed(X, weight, np.full(12, 0.5), 0.1, 11, 12) is None  # there is room
 
 
 def test_what_nuggets_hide_is_no_reason():

@@ -6,7 +6,7 @@ from support.events import writing
 from support.mixtures import draws, every_covariance, model_of, with_gaps
 
 import cavity
-from cavity.models.mixture import moves
+from cavity.models.mixture import component_moves
 from cavity.models.mixture.state import RowSums
 
 THREE = [[0.0, 0.0], [4.0, 1.0], [-2.0, 5.0]]
@@ -35,10 +35,10 @@ def test_statistics_move_and_merge_as_sums_over_rows_do(covariance):
     together = r.copy()
     together[:, 1] += together[:, 2]
     together[:, 2] = 0.0
-    merged = moves._merged(sums(z, r, mean, full), mean, 1, 2)
+    merged = component_moves._merge_components(sums(z, r, mean, full), mean, 1, 2)
     expected = sums(z, together, mean, full)
     assert_same(merged, expected)
-    assert_same(moves._emptied(expected, 1), sums(z, together * [1, 0, 1], mean, full))
+    assert_same(component_moves._empty_component(expected, 1), sums(z, together * [1, 0, 1], mean, full))
     assert_same(sums(z, r, mean, full).taken([2, 0, 1]), sums(z, r[:, [2, 0, 1]], mean[[2, 0, 1]], full))
 
 

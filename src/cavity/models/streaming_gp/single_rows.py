@@ -11,12 +11,12 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.ep.sites import Sites
-from cavity.models.streaming_gp.absorb import UNSEEN
-from cavity.models.streaming_gp.inducing import avoidable
-from cavity.models.streaming_gp.information import kernel
-from cavity.models.streaming_gp.rows import INLINE, is_exact, loss_rates
+from cavity.models.streaming_gp.inducing_choice import compute_avoidable_loss
+from cavity.models.streaming_gp.information_form import kernel
+from cavity.models.streaming_gp.new_data_factor import MIN_EXPLAINED_SHARE
+from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_loss_rates, is_exact
 
-FLOAT = np.dtype(np.float64)
+FLOAT64 = np.dtype(np.float64)
 LARGEST_RATIO = 1e300  # of (y - mean)^2/noise variance, and of residual/noise variance, which are summed
 
 
@@ -49,7 +49,7 @@ class SingleRows:
 
     def from_arrays(self, now, X, y):
         """Take in a row in arrays as the kernels want them, which check it; None for anything else."""
-        if not (self.ready and type(X) is type(y) is np.ndarray and X.dtype is y.dtype is FLOAT and y.shape == (1,)):
+        if not (self.ready and type(X) is type(y) is np.ndarray and X.dtype is y.dtype is FLOAT64 and y.shape == (1,)):
             return None
         basis, W = self.basis, self.W
         if X.shape != (1, basis.Z.shape[1]) or not (X.flags.c_contiguous and X.flags.aligned):
@@ -67,11 +67,11 @@ class SingleRows:
         model, basis = self.model, self.basis
         if not basis.n or not isinstance(rows.X, np.ndarray):
             return None
-        W, residual = basis.features(rows.X, INLINE)
+        W, residual = basis.features(rows.X, CALLING_THREAD)
         if model.inducing is None:
-            prior, rate = residual[0] + W[0] @ W[0], loss_rates(model, rows.X, rows, slice(None))
-            loss = avoidable(basis, prior, rate, residual)
-            waiting = now.waiting.unless_needed(rows.X, rate, loss, model.tolerance, basis.n, model.n_inducing)
+            prior, rate = residual[0] + W[0] @ W[0], compute_loss_rates(model, rows.X, rows, slice(None))
+            loss = compute_avoidable_loss(basis, prior, rate, residual)
+            waiting = now.waiting.add_unless_needed(rows.X, rate, loss, model.tolerance, basis.n, model.n_inducing)
             if waiting is None:
                 return None
             changes = changes if waiting is now.waiting else changes | {"waiting": waiting}
@@ -87,7 +87,7 @@ class SingleRows:
 
         Parameters
         ----------
-        now : Snapshot
+        now : StreamSnapshot
             What is known.
         W : ndarray (1, M)
             What the row sees of the inducing variables.
@@ -114,20 +114,20 @@ class SingleRows:
         if not max(square, spread) <= LARGEST_RATIO:
             return None
         constant = now.information.constant + rest - 0.5 * rho * target * target
-        return self._added(now, W, rho * target, rho, (constant, weight, square, spread, rest, False), changes)
+        return self._add_site(now, W, rho * target, rho, (constant, weight, square, spread, rest, False), changes)
 
     def match(self, now, W, residual, rows, base, changes):
         """Add a row of another likelihood: its site matches the moments at once; None if it takes EP."""
-        if rows.weights is not None or self.alpha != 1.0 or not float(W[0] @ W[0]) > UNSEEN * residual[0]:
+        if rows.weights is not None or self.alpha != 1.0 or not float(W[0] @ W[0]) > MIN_EXPLAINED_SHARE * residual[0]:
             return None
         mean, variance = now.information.marginals(W)
         sites = Sites(self.model.likelihood, rows.y, residual=residual)
         found = sites.match(slice(None), base + mean, variance)
         (log_z,), (tau,), (rho,) = (each.tolist() for each in found)
         numbers = now.information.log_bound + log_z, 1.0, 0.0, 0.0, log_z, True
-        return self._added(now, W, tau - rho * base.item(), rho, numbers, changes)
+        return self._add_site(now, W, tau - rho * base.item(), rho, numbers, changes)
 
-    def _added(self, now, W, tau, rho, numbers, changes):
+    def _add_site(self, now, W, tau, rho, numbers, changes):
         """Add a site on g and numbers, in place if `now` is this object's own and nothing else changes."""
         new = now
         if changes or now.totals is not self.own:

@@ -28,11 +28,11 @@ from cavity.runs.merge import split_rows
 
 kernel = _core.best("sparse_gp")
 
-ROWS_AT_ONCE = 1024  # rows that are worked on together
-ROWS_A_TASK = 256  # of those, where several threads have only one block of them
+ROWS_PER_BLOCK = 1024  # rows that are worked on together
+ROWS_PER_TASK = 256  # of those, where several threads have only one block of them
 
 
-def same_rows(Z, other):
+def match_equal_rows(Z, other):
     """Return the pairs of indices of equal rows of two sets of distinct rows, as two arrays."""
     if Z is other:
         return np.arange(len(Z)), np.arange(len(Z))
@@ -41,7 +41,7 @@ def same_rows(Z, other):
     return tuple(np.array(pairs, dtype=np.intp).reshape(-1, 2).T)
 
 
-class Basis:
+class InducingBasis:
     """Inducing variables under a covariance: rows Z (M, D), nuggets (M,), and the triangle L of their covariance."""
 
     __slots__ = ("Z", "_target", "covariance", "factor", "jitter", "nugget", "program", "variance")
@@ -53,7 +53,7 @@ class Basis:
         self._target = None
 
     def __reduce__(self) -> Any:
-        return Basis, (self.covariance, self.Z, self.jitter, self.nugget, self.factor, self.program)
+        return InducingBasis, (self.covariance, self.Z, self.jitter, self.nugget, self.factor, self.program)
 
     @classmethod
     def of(cls, covariance, Z, jitter, threads):
@@ -61,8 +61,8 @@ class Basis:
         program = program_of(covariance, Z.shape[1])
         if len(Z) == 0:
             return cls(covariance, Z, jitter, np.zeros(0), np.zeros((0, 0), order="F"), program)
-        gram, nugget = gram_with_nugget(program, Z, jitter, threads)
-        return cls(covariance, Z, jitter, nugget, _triangle(gram.T, 0), program)
+        gram, nugget = compute_gram_with_nugget(program, Z, jitter, threads)
+        return cls(covariance, Z, jitter, nugget, _factorise(gram.T, 0), program)
 
     @property
     def n(self):
@@ -76,22 +76,22 @@ class Basis:
             self._target = self.program.against(self.Z)
         return self._target
 
-    def extended(self, rows, threads):
+    def extend(self, rows, threads):
         """The basis with more rows after its own, whose part of the triangle stays as it is."""
         if len(rows) == 0:
             return self
         if self.n == 0:
-            return Basis.of(self.covariance, rows, self.jitter, threads)
-        gram, nugget = gram_with_nugget(self.program, rows, self.jitter, threads)
+            return InducingBasis.of(self.covariance, rows, self.jitter, threads)
+        gram, nugget = compute_gram_with_nugget(self.program, rows, self.jitter, threads)
         W = self.features(rows, threads)[0]
-        corner = _triangle(np.asfortranarray(gram - W @ W.T), self.n)
+        corner = _factorise(np.asfortranarray(gram - W @ W.T), self.n)
         n = self.n + len(rows)
         factor = np.zeros((n, n), order="F")
         factor[: self.n, : self.n] = self.factor
         factor[self.n :, : self.n] = W
         factor[self.n :, self.n :] = corner
         Z = np.concatenate([self.Z, rows])
-        return Basis(self.covariance, Z, self.jitter, np.append(self.nugget, nugget), factor, self.program)
+        return InducingBasis(self.covariance, Z, self.jitter, np.append(self.nugget, nugget), factor, self.program)
 
     def cross(self, X, threads, out=None):
         """Covariances of rows X (N, D), in C order, with the inducing variables, (N, M)."""
@@ -102,7 +102,11 @@ class Basis:
                 self.program.cross(X[start:stop], self.Z, out[start:stop], threads)  # which checks more
 
         if out.size:
+<<<<<<< HEAD:src/cavity/models/streaming_gp/basis.py
             threads.run(task, split_rows(len(X), ROWS_A_TASK))
+=======
+            threads.run(task, starts(len(X), ROWS_PER_TASK))
+>>>>>>> main:src/cavity/models/streaming_gp/inducing_basis.py
         return out
 
     def features(self, X, threads, out=None):
@@ -117,11 +121,15 @@ class Basis:
             part = slice(start, stop)
             kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
 
+<<<<<<< HEAD:src/cavity/models/streaming_gp/basis.py
         threads.run(task, split_rows(len(X), ROWS_A_TASK))
+=======
+        threads.run(task, starts(len(X), ROWS_PER_TASK))
+>>>>>>> main:src/cavity/models/streaming_gp/inducing_basis.py
         return W, residual
 
 
-def gram_with_nugget(program, Z, jitter, threads):
+def compute_gram_with_nugget(program, Z, jitter, threads):
     """Return the covariance of rows (n, n) with the share `jitter` of prior variances added, and that share (n,)."""
     gram, nugget = np.empty((len(Z), len(Z))), jitter * program.diagonal(Z)
     program.gram(Z, gram, threads)
@@ -129,7 +137,7 @@ def gram_with_nugget(program, Z, jitter, threads):
     return gram, nugget
 
 
-def _triangle(matrix, first):
+def _factorise(matrix, first):
     """Cholesky triangle of a matrix in Fortran order, which is overwritten; `first` is the index of its first point."""
     factor, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=1)  # matrix = factor factor', (m, m)
     if failed:

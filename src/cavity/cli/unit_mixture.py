@@ -10,13 +10,8 @@ from cavity.cli.data_table import drop_incomplete, format_digits
 from cavity.cli.fit_commands import collect_ascent_options, collect_typed, fit_command, report_ascent, time_call
 from cavity.cli.options import ASCENT_OPTIONS, FROM_1, POSITIVE_NUMBER, Number, Option, OptionGroup, make_flag
 from cavity.jobs.job import Job
-<<<<<<< HEAD
-from cavity.models.unit_mixture.model import LEARNABLE, UnitMixture
-from cavity.runs.executors import Threads, resolve_n_threads
-=======
 from cavity.models.unit_mixture.model import LEARNABLE_SETTINGS, UnitMixture
-from cavity.runs.executors import Threads, threads_of
->>>>>>> main
+from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
 
 VARIANCE_OPTIONS = (

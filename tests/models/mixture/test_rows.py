@@ -478,11 +478,7 @@ def test_a_pass_can_be_sent_to_another_process():
     X = draws(0, 300, THREE)
     with_weights = np.random.default_rng(0).gamma(1.0, size=300)
     step = e_step.EStep.flat(Scaling.around(X.min(0), X.max(0), X.mean(0), False), True)
-<<<<<<< HEAD
-    sent = sums_of, BlockRun(0, 300, 128, (X, with_weights)), step
-=======
-    sent = sum_run, Run(0, 300, 128, (X, with_weights)), step
->>>>>>> main
+    sent = sum_run, BlockRun(0, 300, 128, (X, with_weights)), step
     task, *given = pickle.loads(pickle.dumps(sent))
     for found, expected in zip(task(*given), sum_run(*sent[1:]), strict=True):
         np.testing.assert_array_equal(found, expected)

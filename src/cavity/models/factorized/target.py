@@ -99,13 +99,8 @@ def prepare_target(precision, blocks):
     log_root = float(np.sum(np.log(scale)))
     if factors is not None:
         log_root += float(added(np.sum(np.log(np.diag(factor))) for _, factor in factors))
-<<<<<<< HEAD
     with Threads(resolve_n_threads(None)) as threads:
-        kl_minimum = float(np.sum(_minus_log(*_explained(_cholesky(w, order, threads)))))
-=======
-    with Threads(threads_of(None)) as threads:
         kl_minimum = float(np.sum(_compute_minus_log(*_compute_explained(_cholesky(w, order, threads)))))
->>>>>>> main
     for array in (matrix, diagonal, scale, order):
         if array is not None:
             read_only(array)

@@ -88,11 +88,7 @@ def compute_latent_means(posterior, X):
     mean, alpha = compute_prior_means(posterior.model, X), posterior._alpha
     room = np.empty((min(len(X), ROWS_PER_TASK), len(alpha)))
     with single_blas():
-<<<<<<< HEAD
-        for start, stop in split_rows(len(X), ROWS_A_TASK):
-=======
-        for start, stop in starts(len(X), ROWS_PER_TASK):
->>>>>>> main
+        for start, stop in split_rows(len(X), ROWS_PER_TASK):
             cross = room[: stop - start]
             posterior._compared.cross(X[start:stop], cross)
             mean[start:stop] += cross @ alpha  # (n, U) (U,)

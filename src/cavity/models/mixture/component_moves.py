@@ -42,13 +42,8 @@ def ascend_with_moves(sweeps, moves, start, options):
         Of the fit; max_iter counts all passes.
     """
     if moves:
-<<<<<<< HEAD:src/cavity/models/mixture/moves.py
         inner = replace(options, job=options.job.substage("climb"))
-        return improved(sweeps, lambda: climbed(sweeps, False, start, inner), options, start)
-=======
-        inner = replace(options, job=options.job.within("climb"))
         return improve_by_moves(sweeps, lambda: ascend_with_moves(sweeps, False, start, inner), options, start)
->>>>>>> main:src/cavity/models/mixture/component_moves.py
     state, trial = start
     if trial is None:
         return engine.ascend(sweeps, state, options)
@@ -80,11 +75,7 @@ def improve_by_moves(sweeps, climb, options, like=()):
             if left < 1:
                 break
             more = options.after(fit)
-<<<<<<< HEAD:src/cavity/models/mixture/moves.py
-            more = replace(more, max_iter=min(OVERTAKING, left), job=more.job.stage("moves").substage("trial"))
-=======
-            more = replace(more, max_iter=min(MAX_TRIAL_PASSES, left), job=more.job.stage("moves").within("trial"))
->>>>>>> main:src/cavity/models/mixture/component_moves.py
+            more = replace(more, max_iter=min(MAX_TRIAL_PASSES, left), job=more.job.stage("moves").substage("trial"))
             trial = engine.ascend(sweeps, state, more)
             better = trial.elbo > fit.elbo + ELBO_ROUNDING * max(1.0, abs(fit.elbo))
             if better and trial.status == MAX_ITER and left > trial.n_iter:

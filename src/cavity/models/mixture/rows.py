@@ -35,13 +35,8 @@ class MixtureRows:
         """Return the `RowSums` of all rows and the sum of their log densities."""
         given, grain = (self.source, self.weights), e_step.most_blocks(self.source.block_rows)
         try:
-<<<<<<< HEAD
-            out, totals = passes.reduce_runs(sums_of, e_step, given, threads, grain=grain)
-        except OutOfReach as error:
-=======
-            out, totals = runs.reduce_runs(sum_run, e_step, given, threads, grain=grain)
+            out, totals = passes.reduce_runs(sum_run, e_step, given, threads, grain=grain)
         except UnreachableRow as error:
->>>>>>> main
             raise error.told(self.source.where) from None
         return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])
 

@@ -17,15 +17,9 @@ from cavity.covariances.program import program_of
 from cavity.ep.latent import half_of
 from cavity.models.hyperparameters import scale_of
 from cavity.models.latent_posterior import LatentPosterior
-<<<<<<< HEAD
-from cavity.models.process.model import prior_means
+from cavity.models.process.model import compute_prior_means
 from cavity.runs.executors import Threads, resolve_n_threads, single_blas
 from cavity.runs.passes import BlockTask, map_runs
-=======
-from cavity.models.process.model import compute_prior_means
-from cavity.runs.executors import Threads, single_blas, threads_of
-from cavity.runs.runs import by_blocks, map_runs
->>>>>>> main
 from cavity.sources.dense_rows import in_blocks, open_dense, read_dense
 
 ROWS_PER_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
@@ -97,13 +91,8 @@ class ProcessPosterior(LatentPosterior):
 
     def _latent(self, X, offset, exposure, n_threads=None):
         dataset = self._open(X, offset, exposure)
-<<<<<<< HEAD
-        X = in_blocks(open_dense(dataset, ROWS_A_TASK, self.n_features), ROWS_A_TASK)
-        known, n_threads, kept = self._known_offset(dataset), resolve_n_threads(n_threads), local()
-=======
         X = in_blocks(open_dense(dataset, ROWS_PER_TASK, self.n_features), ROWS_PER_TASK)
-        known, n_threads, kept = self._known_offset(dataset), threads_of(n_threads), local()
->>>>>>> main
+        known, n_threads, kept = self._known_offset(dataset), resolve_n_threads(n_threads), local()
 
         def moments(x, start, _):
             X.check_finite(x, start)

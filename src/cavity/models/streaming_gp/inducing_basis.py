@@ -102,11 +102,7 @@ class InducingBasis:
                 self.program.cross(X[start:stop], self.Z, out[start:stop], threads)  # which checks more
 
         if out.size:
-<<<<<<< HEAD:src/cavity/models/streaming_gp/basis.py
-            threads.run(task, split_rows(len(X), ROWS_A_TASK))
-=======
-            threads.run(task, starts(len(X), ROWS_PER_TASK))
->>>>>>> main:src/cavity/models/streaming_gp/inducing_basis.py
+            threads.run(task, split_rows(len(X), ROWS_PER_TASK))
         return out
 
     def features(self, X, threads, out=None):
@@ -121,11 +117,7 @@ class InducingBasis:
             part = slice(start, stop)
             kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
 
-<<<<<<< HEAD:src/cavity/models/streaming_gp/basis.py
-        threads.run(task, split_rows(len(X), ROWS_A_TASK))
-=======
-        threads.run(task, starts(len(X), ROWS_PER_TASK))
->>>>>>> main:src/cavity/models/streaming_gp/inducing_basis.py
+        threads.run(task, split_rows(len(X), ROWS_PER_TASK))
         return W, residual
 
 

@@ -15,17 +15,10 @@ from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.visits import cavities
 from cavity.models.latent_posterior import KNOWN_VARIANCE
-<<<<<<< HEAD:src/cavity/models/streaming_gp/absorb.py
-from cavity.models.streaming_gp.basis import ROWS_AT_ONCE
-from cavity.models.streaming_gp.information import Information
-from cavity.models.streaming_gp.rows import INLINE, fractions
-from cavity.runs.executors import split_range
-=======
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_fractions
-from cavity.runs.executors import spans
->>>>>>> main:src/cavity/models/streaming_gp/new_data_factor.py
+from cavity.runs.executors import split_range
 
 COLUMNS_PER_TILE = 192  # of W, at most, whose products with as many others are a task
 MIN_SHRINKAGE = 1e-10  # of 1/(1 + rho residual): below, a site on f is not computed from that on g
@@ -89,11 +82,7 @@ def _compute_gram(W, threads):
 
     By NumPy's products, which other threads need not wait for, unlike those of SciPy.
     """
-<<<<<<< HEAD:src/cavity/models/streaming_gp/absorb.py
-    parts = [slice(*ends) for ends in split_range(W.shape[1], -(-W.shape[1] // COLUMNS))]
-=======
-    parts = [slice(*ends) for ends in spans(W.shape[1], -(-W.shape[1] // COLUMNS_PER_TILE))]
->>>>>>> main:src/cavity/models/streaming_gp/new_data_factor.py
+    parts = [slice(*ends) for ends in split_range(W.shape[1], -(-W.shape[1] // COLUMNS_PER_TILE))]
     out = np.zeros((W.shape[1], W.shape[1]))
 
     def tile(i, j):

@@ -38,31 +38,17 @@ class BatchRows(Rows):
 
     def spans(self):
         """Return the (start, stop) of the blocks."""
-<<<<<<< HEAD
-        return merge.split_rows(self.n, ROWS_AT_ONCE)
-=======
-        return merge.starts(self.n, ROWS_PER_BLOCK)
->>>>>>> main
+        return merge.split_rows(self.n, ROWS_PER_BLOCK)
 
     def map_blocks(self, function, threads):
         """Yield function(X, start) for each block of X, finite, float64 in C order, that begins with row `start`."""
-<<<<<<< HEAD
-        blocks = in_blocks(self.X, ROWS_AT_ONCE)
-        return map_runs(BlockTask(_on_block), (blocks, function), [blocks], threads, grain=1)
-=======
         blocks = in_blocks(self.X, ROWS_PER_BLOCK)
-        return map_runs(by_blocks(_call_on_block), (blocks, function), [blocks], threads, grain=1)
->>>>>>> main
+        return map_runs(BlockTask(_call_on_block), (blocks, function), [blocks], threads, grain=1)
 
     def sum_blocks(self, function, threads):
         """Return the sum of `each`."""
-<<<<<<< HEAD
-        blocks = in_blocks(self.X, ROWS_AT_ONCE)
-        return reduce_runs(BlockTask(_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_AT_ONCE)
-=======
         blocks = in_blocks(self.X, ROWS_PER_BLOCK)
-        return reduce_runs(by_blocks(_call_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_PER_TASK)
->>>>>>> main
+        return reduce_runs(BlockTask(_call_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_PER_TASK)
 
     def sample_rows(self, most):
         """Return at most that many rows of X, at equal distances, in C order, and their indices."""

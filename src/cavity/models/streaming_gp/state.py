@@ -425,11 +425,8 @@ def start_state(model, dataset, options):
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
     columns = dataset.names or model.inducing_columns
-<<<<<<< HEAD
-    return made(Snapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=SILENT_JOB))
-=======
-    return wrap_snapshot(StreamSnapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=QUIET))
->>>>>>> main
+    prior = StreamSnapshot.prior(model, shape[1], columns, dataset.roles)
+    return wrap_snapshot(prior, replace(options, job=SILENT_JOB))
 
 
 def take_rows_in(state, X, observations, learn, run):

@@ -60,23 +60,13 @@ class Update:
         if learn or scales:
             self.search_status = self._learn_settings(learn, scales)
         if self.known is None:
-<<<<<<< HEAD
-            self.known = features(self.basis, rows, self.threads)
+            self.known = compute_features(self.basis, rows, self.threads)
         before, model, job = self.information, self.model, self.options.job.final_job()
         arguments = self.basis, before, rows, model, model.alpha
         if is_exact(model.likelihood):
-            self.information = absorbed(*arguments, self.threads, self.known)
-            job.report(1, rows=rows.n)
-            status, n_iter, changes = CONVERGED, 1, EMPTY["change"]
-=======
-            self.known = compute_features(self.basis, rows, self.threads)
-        before, model, job = self.information, self.model, self.options.job.ending()
-        arguments = self.basis, before, rows, model, model.alpha
-        if is_exact(model.likelihood):
             self.information = add_gaussian_rows(*arguments, self.threads, self.known)
-            job.after(1, rows=rows.n)
+            job.report(1, rows=rows.n)
             status, n_iter, changes = CONVERGED, 1, EMPTY_TRACE["change"]
->>>>>>> main
         else:
             done = add_rows_by_ep(*arguments, replace(self.options, job=job), self.threads, self.known)
             self.information, status, n_iter = done.information, done.status, done.n_iter

@@ -19,13 +19,8 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.covariances.program import program_of
 from cavity.covariances.slots import gradient
 from cavity.linalg import tiled
-<<<<<<< HEAD
-from cavity.models.gp.evidence import MANY_ROWS
-from cavity.runs.executors import Threads, resolve_n_threads
-=======
 from cavity.models.gp.evidence import MANY_ROWS_ADVICE
-from cavity.runs.executors import Threads, threads_of
->>>>>>> main
+from cavity.runs.executors import Threads, resolve_n_threads
 
 
 @dataclass(frozen=True, slots=True, eq=False)

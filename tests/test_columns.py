@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.glms import GLM
+from support.tolerances import AT_REST, SOLVES
 
 import cavity
 from cavity import covariances
@@ -165,10 +166,10 @@ def test_weights_of_scaled_columns_take_the_columns_as_they_are(tmp_path):
         for each in (posterior, cavity.load(tmp_path / "p.npz")):
             assert (each.classes, each.intercept) == (("no", "yes"), True)
             for rows in (NEW, turned, NEW.to_numpy(dtype=float)):
-                np.testing.assert_allclose(each.predict(rows), fit.predict(design[:7]), rtol=1e-12)
-            np.testing.assert_allclose(each.predict_proba(turned), fit.predict_proba(design[:7]), rtol=1e-12)
+                np.testing.assert_allclose(each.predict(rows), fit.predict(design[:7]), rtol=SOLVES)
+            np.testing.assert_allclose(each.predict_proba(turned), fit.predict_proba(design[:7]), rtol=SOLVES)
             updated = each.update(turned, LABEL[:7])
-            np.testing.assert_allclose(updated.mean, fit.update(design[:7], LABEL[:7]).mean, rtol=1e-9, atol=1e-12)
+            np.testing.assert_allclose(updated.mean, fit.update(design[:7], LABEL[:7]).mean, rtol=AT_REST, atol=SOLVES)
             assert (updated.columns, updated.classes, updated.intercept) == (tuple(FRAME), ("no", "yes"), True)
             np.testing.assert_array_equal(updated.centre, centre)
             with pytest.raises(ValueError, match="X must have 3 columns like the data of the fit, got 4"):
@@ -176,7 +177,7 @@ def test_weights_of_scaled_columns_take_the_columns_as_they_are(tmp_path):
     from scipy.sparse import csr_array
 
     sparse = csr_array(NEW.to_numpy(dtype=float))
-    np.testing.assert_allclose(posterior.predict(sparse), fit.predict(design[:7]), rtol=1e-12)
+    np.testing.assert_allclose(posterior.predict(sparse), fit.predict(design[:7]), rtol=SOLVES)
     assert not posterior.centre.flags.writeable
     with pytest.raises(OverflowError, match="the latent value of row 1 of X leaves the range of float64"):
         replace(posterior, spread=np.full(3, 1e-150)).predict([[50.0, 0.0, 0.0], [1e200, 0.0, 0.0]])

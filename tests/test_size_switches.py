@@ -13,6 +13,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from support.glms import GLM
+from support.tolerances import EARLY, ROOT_EPS
 
 import cavity
 import cavity.sklearn
@@ -448,7 +449,7 @@ def test_layouts_of_a_precision_matrix(name, sides, monkeypatch, tmp_path):
         found.append(fit(mean, matrix))
         for layout, lay in LAYOUTS.items():
             np.testing.assert_array_equal(fit(lay(mean, tmp_path), lay(matrix, tmp_path)), found[-1], err_msg=layout)
-    np.testing.assert_allclose(*found, rtol=1e-8)
+    np.testing.assert_allclose(*found, rtol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("approximation", ["full", "diagonal"])
@@ -537,7 +538,7 @@ def test_chunks_of_the_clutter_problem(n, schedule, tmp_path):
         laid = model.fit(LAYOUTS[layout](x, tmp_path), schedule=schedule, n_threads=2)
         np.testing.assert_array_equal([laid.mean, laid.variance], [ordinary.mean, ordinary.variance])
     turned = model.fit(x[::-1], schedule=schedule)
-    assert turned.log_evidence == pytest.approx(ordinary.log_evidence, rel=1e-7)
+    assert turned.log_evidence == pytest.approx(ordinary.log_evidence, rel=EARLY)
 
 
 @pytest.mark.parametrize("n", [1023, 1024, 1025])

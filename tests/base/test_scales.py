@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from support.tolerances import LOSSES, ROUNDING, SOLVES, SUMS
 
 from cavity.base.scales import column_scales, constant_columns, robust_spread, weighted_median
 
@@ -14,8 +15,8 @@ COPIES = RNG.integers(0, 4, size=60)
 @pytest.mark.parametrize("unit", [1e-300, 1.0, 1e300])
 def test_columns_have_the_moments_of_numpy(unit):
     mean, sd, scale = column_scales(unit * X)
-    np.testing.assert_allclose(mean, unit * X.mean(axis=0), rtol=1e-13)
-    np.testing.assert_allclose(sd, unit * X.std(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(mean, unit * X.mean(axis=0), rtol=SUMS)
+    np.testing.assert_allclose(sd, unit * X.std(axis=0), rtol=SOLVES)
     np.testing.assert_array_equal(scale, sd)  # more than two values each
     assert column_scales(np.array([[1, 7], [3, 7]], dtype=np.int8))[0].tolist() == [2.0, 7.0]
     assert column_scales(np.full((7, 1), 0.1))[1].tolist() == [0.0]
@@ -29,12 +30,12 @@ def test_any_layout_gives_the_same_bits(weights):
 def test_weights_count_rows():
     repeated = np.repeat(X, COPIES, axis=0)
     for ours, theirs in zip(column_scales(X, COPIES.astype(float)), column_scales(repeated), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+        np.testing.assert_allclose(ours, theirs, rtol=SOLVES)
     for column in X.T:
         for weights in (COPIES, COPIES[:41], COPIES[:40]):
             values, whole = column[: len(weights)], np.repeat(column[: len(weights)], weights)
-            assert weighted_median(values, weights.astype(float)) == pytest.approx(np.median(whole), rel=1e-14)
-            assert robust_spread(values, weights.astype(float)) == pytest.approx(robust_spread(whole), rel=1e-13)
+            assert weighted_median(values, weights.astype(float)) == pytest.approx(np.median(whole), rel=ROUNDING)
+            assert robust_spread(values, weights.astype(float)) == pytest.approx(robust_spread(whole), rel=SUMS)
 
 
 @pytest.mark.parametrize("n", [2, 7, 100, 250_000])
@@ -47,7 +48,7 @@ def test_a_column_of_two_values_has_half_their_distance_for_its_scale(n, a, b):
     np.testing.assert_array_equal(scale[:3], 0.5 * b - 0.5 * a)
     assert scale[3] == (sd[3] if n > 2 else 0.5 * columns[0, 3] - 0.5 * columns[1, 3])
     if n % 2 == 0:
-        assert sd[1] == pytest.approx(scale[1], rel=1e-11)  # both values as often: as the sd is
+        assert sd[1] == pytest.approx(scale[1], rel=LOSSES)  # both values as often: as the sd is
     weights = np.ones(n)
     weights[-1] = 0.0  # a row that does not count makes a third value none, and the second one too
     assert column_scales(columns, weights)[2][3] == (0.0 if n == 2 else 0.5 * b - 0.5 * a)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 from support.commands import runner, write
+from support.tolerances import AT_REST, INTEGRAL, PRINTED, ROOT_EPS, SOLVES
 
 import cavity
 from cavity import data
@@ -60,7 +61,7 @@ def test_pima_data_are_ripleys():
     assert [int(diabetic[train].sum()), int(diabetic[~train].sum())] == [68, 109]
     assert columns["glu"][train].mean() == pytest.approx(123.97)
     assert columns["bmi"][train].mean() == pytest.approx(32.31)
-    assert columns["age"][~train].mean() == pytest.approx(31.3163, abs=1e-4)
+    assert columns["age"][~train].mean() == pytest.approx(31.3163, abs=PRINTED)
     assert list(columns) == list(about["columns"])
     assert columns["glu"].dtype == np.float64
     with pytest.raises(ValueError, match="'pima' is a table of 9 columns; read it with cavity.data.table"):
@@ -97,8 +98,8 @@ def test_pima_has_the_numbers_of_the_library(run, tmp_path, name):
         assert abs(spread - s) < 6e-3 * s
         assert [low, high] == pytest.approx([m - 1.96 * s, m + 1.96 * s], abs=6e-3 * s)
     loaded = cavity.load(tmp_path / "o.npz")
-    np.testing.assert_allclose(loaded.mean, posterior.mean, rtol=1e-10)
-    np.testing.assert_allclose(loaded.covariance, posterior.covariance, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(loaded.mean, posterior.mean, rtol=INTEGRAL)
+    np.testing.assert_allclose(loaded.covariance, posterior.covariance, rtol=ROOT_EPS, atol=SOLVES)
     assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -131,8 +132,8 @@ def test_counts_with_offset_and_weights(run, tmp_path):
     model = cavity.GLM(cavity.likelihoods.Poisson(), prior_variance=4.0, intercept=True)
     posterior = model.fit(X, columns["count"], **settings)
     loaded = cavity.load(tmp_path / "o.npz")
-    np.testing.assert_allclose(loaded.mean, posterior.mean, rtol=1e-10)
-    assert loaded.log_evidence == pytest.approx(posterior.log_evidence, abs=1e-9)
+    np.testing.assert_allclose(loaded.mean, posterior.mean, rtol=INTEGRAL)
+    assert loaded.log_evidence == pytest.approx(posterior.log_evidence, abs=AT_REST)
     used = columns["weight"] > 0
     score = np.average(posterior.loo_log_density[used], weights=columns["weight"][used])
     assert f"log score {score:.6f} nats per row" in out
@@ -440,18 +441,18 @@ def test_predict_takes_the_file_that_fit_wrote(run, tmp_path, case):
     with open(out, newline="") as file:
         header, *lines = csv.reader(file)
     told = np.array(lines, dtype=float)
-    np.testing.assert_allclose(told[:, :2], np.column_stack([mean, variance]), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(told[:, :2], np.column_stack([mean, variance]), rtol=AT_REST, atol=SOLVES)
     if case in ("two classes", "scaled"):
         assert header == ["mean", "variance", "p:no", 'p:yes, "sure"']
         yes = ndtr(mean / np.sqrt(1.0 + variance))
-        np.testing.assert_allclose(told[:, 2:], np.column_stack([1.0 - yes, yes]), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(told[:, 2:], np.column_stack([1.0 - yes, yes]), rtol=AT_REST, atol=SOLVES)
     elif case == "counts":
-        np.testing.assert_allclose(told[:, 2], np.exp(mean + 0.5 * variance), rtol=1e-9)
+        np.testing.assert_allclose(told[:, 2], np.exp(mean + 0.5 * variance), rtol=AT_REST)
     assert len(header) == told.shape[1]
     # the same by position from an array, and from Python
     np.save(tmp_path / "new.npy", np.column_stack([new["a"], new["b"]]))
     assert predict(run, saved, tmp_path / "new.npy", "--output", tmp_path / "told.npy")[0] == 0
-    np.testing.assert_allclose(np.load(tmp_path / "told.npy"), told, rtol=1e-12)
+    np.testing.assert_allclose(np.load(tmp_path / "told.npy"), told, rtol=SOLVES)
     np.testing.assert_allclose(np.column_stack(posterior.predict(np.load(tmp_path / "new.npy"))), told[:, :2])
     # wrong columns are not taken in silence
     path = write(tmp_path / "other.csv", {"b": new["b"], "c": new["a"]})
@@ -476,12 +477,12 @@ def test_predict_wants_offsets_and_columns(run, tmp_path):
     assert predict(run, saved, path, "--output", tmp_path / "o.npy")[0] == 0  # by the name that the fit had
     columns, posterior = problem(), cavity.load(saved)
     expected = posterior.expected(columns["a"][:, None], offset=columns["log_exposure"])
-    np.testing.assert_allclose(np.load(tmp_path / "o.npy")[:, 2], expected, rtol=1e-12)
+    np.testing.assert_allclose(np.load(tmp_path / "o.npy")[:, 2], expected, rtol=SOLVES)
     assert predict(run, saved, path, "--offset", "b", "--output", tmp_path / "p.parquet")[0] == 0
     moments = posterior.predict(columns["a"][:, None], offset=columns["b"])
     told = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "p.parquet")
     assert told.column_names == ["mean", "variance", "expected"]
-    np.testing.assert_allclose(told["mean"].to_numpy(), moments[0], rtol=1e-12)
+    np.testing.assert_allclose(told["mean"].to_numpy(), moments[0], rtol=SOLVES)
     replace(posterior, roles=None).save(saved)
     assert "say --offset, the column that holds them" in predict(run, saved, path, "--output", tmp_path / "o.csv")[2]
     write(path, {"one": np.ones(9), "y": np.arange(9.0)})

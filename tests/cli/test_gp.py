@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.commands import runner, write
+from support.tolerances import AT_REST, EARLY, EXPANSION, OPTIMUM, PRINTED, SLOPES, SOLVES
 
 import cavity
 from cavity import covariances, data
@@ -27,8 +28,8 @@ def test_banana_is_that_of_the_benchmark():
     assert [int(np.sum(label == kind)) for kind in (-1, 1)] == [2924, 2376]  # of 5300
     points = np.column_stack([x, y])
     assert len(np.unique(points, axis=0)) == 5300
-    assert points.mean(axis=0) == pytest.approx([0, 0], abs=1e-7)
-    assert points.std(axis=0, ddof=1) == pytest.approx([1, 1], abs=1e-6)
+    assert points.mean(axis=0) == pytest.approx([0, 0], abs=EARLY)
+    assert points.std(axis=0, ddof=1) == pytest.approx([1, 1], abs=OPTIMUM)
     # the classifiers of the paper err on 10.7 to 12.3 % of the test points; so does a vote of 15 neighbours
     train, test = points[:400], points[400:]
     nearest = np.argsort(((test[:, None] - train) ** 2).sum(axis=2), axis=1)[:, :15]
@@ -81,8 +82,8 @@ def test_motorcycle_is_learnt(run, tmp_path):
     np.testing.assert_array_equal(posterior.X, time[:, None])
     found = parameters_of(printed)
     learnt = posterior.model.covariance.parameters
-    assert found["rbf.variance"][0] == pytest.approx(learnt["rbf.variance"], rel=1e-5)
-    assert found["rbf.lengthscale[0]"] == (pytest.approx(learnt["rbf.lengthscale"][0], rel=1e-5), "time")
+    assert found["rbf.variance"][0] == pytest.approx(learnt["rbf.variance"], rel=SLOPES)
+    assert found["rbf.lengthscale[0]"] == (pytest.approx(learnt["rbf.lengthscale"][0], rel=SLOPES), "time")
     # the dense formulas of regression, at what was learnt; nearby values are worse
     noise, mean = posterior.model.likelihood.noise_variance, posterior.model.mean
 
@@ -93,11 +94,11 @@ def test_motorcycle_is_learnt(run, tmp_path):
 
     at = learnt["rbf.variance"], learnt["rbf.lengthscale"][0], noise, mean
     best = log_evidence(*at)
-    assert number(printed, "log evidence") == pytest.approx(best, abs=1e-6)
+    assert number(printed, "log evidence") == pytest.approx(best, abs=OPTIMUM)
     for k in range(4):
         for factor in (0.98, 1.02):
             assert log_evidence(*(factor * v if i == k else v for i, v in enumerate(at))) < best
-    assert number(printed, "log score") == pytest.approx(posterior.loo_log_density.mean(), abs=1e-6)
+    assert number(printed, "log score") == pytest.approx(posterior.loo_log_density.mean(), abs=OPTIMUM)
     assert "exact            converged" in printed
     image = pytest.importorskip("matplotlib.image").imread(tmp_path / "m.png")
     assert image.std() > 0.05
@@ -140,7 +141,7 @@ def test_numbers_in_brackets_begin_the_search(run, tmp_path):
     assert learnt[0] == 0
     model = cavity.GaussianProcess(covariances.RBF(3.0, [2e-4]), cavity.likelihoods.Gaussian(2.0))
     best = model.fit(columns["a"][:, None], columns["real"], learn="covariance")
-    assert number(learnt[1], "log evidence") == pytest.approx(best.log_evidence, abs=1e-4)
+    assert number(learnt[1], "log evidence") == pytest.approx(best.log_evidence, abs=PRINTED)
 
 
 def test_settings_reach_the_library(run, tmp_path):
@@ -156,7 +157,7 @@ def test_settings_reach_the_library(run, tmp_path):
     covariance = covariances.Matern32(1.5, [50, 2e-4]) * linear + covariances.White(0.3)
     model = cavity.GaussianProcess(covariance, cavity.likelihoods.Gaussian(2.0))
     expected = model.fit(X, columns["real"], learn=False)
-    assert number(printed, "log evidence") == pytest.approx(expected.log_evidence, abs=1e-6)
+    assert number(printed, "log evidence") == pytest.approx(expected.log_evidence, abs=OPTIMUM)
     assert {name: value for name, (value, *_) in parameters_of(printed).items()} == pytest.approx(
         {
             "matern32.variance": 1.5,
@@ -166,7 +167,7 @@ def test_settings_reach_the_library(run, tmp_path):
             "linear.variance[1]": 1 / X[:, 1].var(),
             "white.variance": 0.3,
         },
-        rel=1e-5,
+        rel=SLOPES,
     )
     assert parameters_of(printed)["linear.variance[1]"][1] == "a"
 
@@ -212,7 +213,7 @@ def test_every_likelihood(run, tmp_path, target, name):
         shown = [kind if isinstance(kind, str) else f"{kind:g}" for kind in kinds]
         assert header == ",".join(["mean", "variance", *(f"p:{kind}" for kind in shown)])
         assert posterior.classes == tuple(shown)
-        np.testing.assert_allclose(told[:, 2:].sum(axis=1), 1, rtol=1e-9)
+        np.testing.assert_allclose(told[:, 2:].sum(axis=1), 1, rtol=AT_REST)
         expected = told[:, 2:] @ np.arange(len(kinds))
         assert f"class 0          {kinds[0]}, {np.sum(y == 0)} rows" in printed
     else:
@@ -234,7 +235,7 @@ def test_offsets_and_weights(run, tmp_path):
         assert number(printed, words) == pytest.approx(number(same, words), abs=2e-6)
     model = cavity.GaussianProcess(covariances.RBF(1.0, 40.0), cavity.likelihoods.Poisson())
     expected = model.fit(repeated["b"][:, None], repeated["count"], offset=repeated["log_time"], learn=False)
-    assert number(same, "log evidence") == pytest.approx(expected.log_evidence, abs=1e-6)
+    assert number(same, "log evidence") == pytest.approx(expected.log_evidence, abs=OPTIMUM)
 
 
 def test_ordered_classes_start_with_their_shares(run, tmp_path):
@@ -334,10 +335,10 @@ def test_degenerate_tables(run, tmp_path, text):
         (tmp_path / "y.csv").write_text("\n".join([names, *(f"{a / 1e8!r},{y * 1e9!r}" for a, y in rows)]))
         _, same, _ = run(tmp_path / "y.csv", "--target", "y")
         one, other = parameters_of(printed), parameters_of(same)
-        assert one["rbf.variance"][0] == pytest.approx(1e-18 * other["rbf.variance"][0], rel=1e-3)
-        assert one["rbf.lengthscale[0]"][0] == pytest.approx(1e8 * other["rbf.lengthscale[0]"][0], rel=1e-3)
+        assert one["rbf.variance"][0] == pytest.approx(1e-18 * other["rbf.variance"][0], rel=EXPANSION)
+        assert one["rbf.lengthscale[0]"][0] == pytest.approx(1e8 * other["rbf.lengthscale[0]"][0], rel=EXPANSION)
         gap = number(printed, "log evidence") - number(same, "log evidence")
-        assert gap == pytest.approx(3 * np.log(1e9), abs=1e-4)
+        assert gap == pytest.approx(3 * np.log(1e9), abs=PRINTED)
 
 
 def test_predict_finds_the_columns_of_the_fit(run, tmp_path):
@@ -380,4 +381,4 @@ def test_pictures_know_no_offsets_and_predictions_do(run, tmp_path):
     columns, posterior = table(), cavity.load(saved)
     X, known = np.column_stack([columns["a"], columns["b"]]), {"offset": columns["log_time"]}
     expected = np.column_stack([*posterior.predict(X, **known), posterior.expected(X, **known)])
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-12)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=SOLVES)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.commands import runner
+from support.tolerances import EXPANSION, LAST_BIT, OPTIMUM, PRINTED, SLOPES, SOLVES
 
 import cavity
 from cavity import data
@@ -73,10 +74,10 @@ def test_faithful_has_two_groups(run, tmp_path, faithful):
     assert [weight for weight, _ in table.values()] == sorted((w for w, _ in table.values()), reverse=True)
     for k, (weight, rows) in table.items():
         covariance = posterior.covariance[k - 1]
-        assert weight == pytest.approx(posterior.weights[k - 1], abs=1e-4)
+        assert weight == pytest.approx(posterior.weights[k - 1], abs=PRINTED)
         assert [row[0] for row in rows] == ["eruptions", "waiting"]
-        assert [row[1] for row in rows] == pytest.approx(posterior.mean[k - 1].tolist(), rel=1e-5)
-        assert [row[2] for row in rows] == pytest.approx(np.sqrt(np.diag(covariance)).tolist(), rel=1e-3)
+        assert [row[1] for row in rows] == pytest.approx(posterior.mean[k - 1].tolist(), rel=SLOPES)
+        assert [row[2] for row in rows] == pytest.approx(np.sqrt(np.diag(covariance)).tolist(), rel=EXPANSION)
         assert rows[1][3] == pytest.approx(covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1]), abs=5e-3)
     image = pytest.importorskip("matplotlib.image").imread(picture)
     assert image.std() > 0.05
@@ -239,7 +240,7 @@ def test_predictions_are_those_of_the_library(run, tmp_path, faithful):
     assert status == 0
     assert "272 rows, columns r1, ..., r3, log_density" in printed
     assert float(next(line for line in printed.splitlines() if "log density" in line).split()[2]) == pytest.approx(
-        expected[:, -1].mean(), abs=1e-6
+        expected[:, -1].mean(), abs=OPTIMUM
     )
     np.testing.assert_array_equal(np.load(tmp_path / "r.npy"), expected)
     assert run("predict", target, "faithful", "--output", tmp_path / "r.csv")[0] == 0
@@ -268,7 +269,7 @@ def test_predictions_block_by_block(run, tmp_path, monkeypatch, threads):
     assert run("predict", tmp_path / "fit.npz", tmp_path / "x.npy", *arguments)[0] == 0
     assert sorted(sizes) == [1000 % 64] + 15 * [64]
     expected = np.column_stack([posterior.responsibilities(X[:, [2, 0]]), posterior.log_density(X[:, [2, 0]])])
-    np.testing.assert_allclose(np.load(tmp_path / "r.npy"), expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(np.load(tmp_path / "r.npy"), expected, rtol=SOLVES, atol=LAST_BIT)
 
 
 def test_predictions_of_a_unit_mixture(run, tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 from support.commands import runner, write
+from support.tolerances import AT_REST, EXPANSION, PRINTED, SOLVES
 
 import cavity
 from cavity import covariances, data, likelihoods
@@ -186,13 +187,13 @@ def test_scores_are_those_of_predictions_made_before(run, tmp_path):
         apart.append(y[rows] - mean)
         variances.append(variance)
         mine = scores[f"{rows.start + 1}-{rows.stop}"]
-        assert mine["RMSE"] == pytest.approx(np.sqrt(np.mean(apart[-1] ** 2)), rel=1e-4)
+        assert mine["RMSE"] == pytest.approx(np.sqrt(np.mean(apart[-1] ** 2)), rel=PRINTED)
         density = stats.norm.logpdf(apart[-1], scale=np.sqrt(variance)).mean()
-        assert mine["log_density"] == pytest.approx(density, abs=1e-3)
+        assert mine["log_density"] == pytest.approx(density, abs=EXPANSION)
     apart, sd = np.concatenate(apart), np.sqrt(np.concatenate(variances))
     for percent, reach in ((50, 0.67449), (90, 1.64485), (95, 1.95996)):
         assert scores["all"][f"in_{percent}"] == pytest.approx(100 * np.mean(np.abs(apart) < reach * sd), abs=0.06)
-    assert scores["all"]["RMSE"] == pytest.approx(np.sqrt(np.mean(apart**2)), rel=1e-4)
+    assert scores["all"]["RMSE"] == pytest.approx(np.sqrt(np.mean(apart**2)), rel=PRINTED)
 
 
 SMOOTH = {
@@ -244,10 +245,10 @@ def test_scores_of_many_batches(n_batches):
         weights.append(weight)
     y, weights = np.concatenate(total), np.concatenate(weights)
     means = scores.means()
-    assert means[0] == pytest.approx(np.average(y**2, weights=weights), rel=1e-12)
-    assert means[1] == pytest.approx(np.average(stats.norm.logpdf(y), weights=weights), rel=1e-12)
+    assert means[0] == pytest.approx(np.average(y**2, weights=weights), rel=SOLVES)
+    assert means[1] == pytest.approx(np.average(stats.norm.logpdf(y), weights=weights), rel=SOLVES)
     reach = special.ndtri(0.5 + np.array(prequential.INTERVAL_LEVELS) / 2)
-    assert means[2:] == pytest.approx([np.average(np.abs(y) <= r, weights=weights) for r in reach], rel=1e-12)
+    assert means[2:] == pytest.approx([np.average(np.abs(y) <= r, weights=weights) for r in reach], rel=SOLVES)
     *stretches, whole = [line.split() for line in scores.lines()][1:]
     assert len(stretches) <= prequential.MAX_STRETCHES_SHOWN
     edges = [[int(edge) for edge in line[0].split("-")] for line in stretches]
@@ -297,7 +298,7 @@ def test_classes_are_scored(run, tmp_path):
     scores = scores_of(printed)["all"]
     assert scores["wrong"] == pytest.approx(100 * np.mean(wrong), abs=0.06)
     assert scores["expected"] == pytest.approx(100 * np.mean(expected), abs=0.06)
-    assert scores["log_density"] == pytest.approx(np.mean(density), abs=1e-4)
+    assert scores["log_density"] == pytest.approx(np.mean(density), abs=PRINTED)
     saved = cavity.load(tmp_path / "s.npz")
     np.testing.assert_array_equal(saved.mean, state.mean)
     # what is predicted of rows goes with it
@@ -306,8 +307,8 @@ def test_classes_are_scored(run, tmp_path):
     header, *lines = (tmp_path / "p.csv").read_text().splitlines()
     told = np.array([[float(cell) for cell in line.split(",")] for line in lines])
     assert header == "mean,variance,p:no,p:yes"
-    np.testing.assert_allclose(told[:, :2], np.column_stack(state.predict(X)), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(told[:, 2:], state.predict_proba(X), rtol=1e-9)
+    np.testing.assert_allclose(told[:, :2], np.column_stack(state.predict(X)), rtol=AT_REST, atol=SOLVES)
+    np.testing.assert_allclose(told[:, 2:], state.predict_proba(X), rtol=AT_REST)
 
 
 def test_classes_that_come_late(run, tmp_path):
@@ -384,8 +385,8 @@ def test_settings_reach_the_library(run, tmp_path):
     assert saved.columns == ("b", "a")
     assert (saved.model.jitter, saved.model.alpha, saved.model.tolerance) == (1e-6, 0.5, 0.01)
     np.testing.assert_allclose(saved.inducing, state.inducing, rtol=0)
-    np.testing.assert_allclose(saved.mean, state.mean, rtol=1e-9)
-    assert saved.log_bound == pytest.approx(state.log_bound, rel=1e-12)
+    np.testing.assert_allclose(saved.mean, state.mean, rtol=AT_REST)
+    assert saved.log_bound == pytest.approx(state.log_bound, rel=SOLVES)
 
 
 def test_batches_that_speak_against_the_settings_are_counted(run, tmp_path, monkeypatch):
@@ -420,10 +421,10 @@ def test_what_is_learnt(run, tmp_path, learn, noise):
     state = model.fit(X[:60], y[:60], learn=False if learn == "never" else what)
     state.update(X[60:], y[60:], learn=what if learn == "always" else False)
     saved = cavity.load(tmp_path / "s.npz")
-    assert saved.model.likelihood.noise_variance == pytest.approx(state.model.likelihood.noise_variance, rel=1e-3)
+    assert saved.model.likelihood.noise_variance == pytest.approx(state.model.likelihood.noise_variance, rel=EXPANSION)
     for name, value in state.model.covariance.parameters.items():
-        np.testing.assert_allclose(saved.model.covariance.parameters[name], value, rtol=1e-3)
-    assert saved.log_bound == pytest.approx(state.log_bound, abs=1e-4)
+        np.testing.assert_allclose(saved.model.covariance.parameters[name], value, rtol=EXPANSION)
+    assert saved.log_bound == pytest.approx(state.log_bound, abs=PRINTED)
     assert ("covariance (learnt)" in printed) == (learn != "never")
     assert ("(learnt)\n  mean" in printed) == (learn != "never" and noise is None)
 
@@ -451,13 +452,13 @@ def test_means(run, tmp_path, mean, target, truth):
     assert run(path, *arguments, *kind, *given, "--save", tmp_path / "s.npz")[0] == 0
     found = cavity.load(tmp_path / "s.npz").model.mean
     if truth is not None:
-        assert found == pytest.approx(truth(columns), rel=1e-12)
+        assert found == pytest.approx(truth(columns), rel=SOLVES)
         return
     design = np.column_stack([np.ones(30), columns["a"], columns["b"]])
     weight = columns["weight"]
     normal = design.T @ (weight[:, None] * design)
     rest = design.T @ (weight * (columns["real"] - columns["log_time"]))
-    np.testing.assert_allclose(found, np.linalg.solve(normal, rest), rtol=1e-9)
+    np.testing.assert_allclose(found, np.linalg.solve(normal, rest), rtol=AT_REST)
 
 
 def test_an_error_loses_one_batch(run, tmp_path):
@@ -584,7 +585,7 @@ def test_resuming_knows_columns_and_classes(run, tmp_path):
 BAD = {
     "batch": (["--batch", 0], "--batch must be at least 1, got 0"),
     "first": (["--first", 0], "--first must be at least 1, got 0"),
-    "skip": (["--skip", -1], "--skip must be at least 0, got -1"),
+    "skip": (["--skip", -1], "--skip must be a whole number from 0, got -1"),
     "all skipped": (["--skip", 90], "there are no rows after the first 90"),
     "forget": (["--forget", 1.5], "--forget must be between 0 and 1, got 1.5"),
     "noise": (["--noise-variance", 0], "--noise-variance must be positive, got 0"),
@@ -673,7 +674,7 @@ def test_predictions_have_the_offsets_of_the_fit(run, tmp_path):
     assert run(saved, path, "--output", tmp_path / "out.npy", command=("predict",))[0] == 0
     rows = input_tables.open_table(SimpleNamespace(data=str(path)))
     moments = cavity.load(saved).predict(rows.matrix(["a"]), offset=rows.numbers("exposure"))
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy")[:, :2], np.column_stack(moments), rtol=1e-12)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy")[:, :2], np.column_stack(moments), rtol=SOLVES)
     status, _, error = run(saved, "co2", "--columns", 1, "--output", tmp_path / "no.npy", command=("predict",))
     assert status == 2
     assert "no column 'exposure'; there is year, co2" in error
@@ -694,4 +695,4 @@ def test_states_with_numbers_for_classes_go_on(run, tmp_path):
     assert (status, errors) == (0, "")
     again = cavity.load(tmp_path / "t.npz")
     assert again.classes == ("1", "2")
-    np.testing.assert_allclose(again.predict(X)[0], expected.predict(X)[0], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(again.predict(X)[0], expected.predict(X)[0], rtol=AT_REST, atol=SOLVES)

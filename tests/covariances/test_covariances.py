@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from reference import covariance_formulas as reference
 from scipy import integrate, stats
 from support.examples import examples
+from support.tolerances import AT_REST, INTEGRAL, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 import cavity
 from cavity.base import arrays
@@ -83,7 +84,7 @@ def assert_gradient(got, covariance, wanted):
     assert covariance.parameter_names == tuple(name for name in covariance.parameter_names if name in wanted)
     assert len(wanted) == len(got)
     expected = np.array([wanted[name] for name in covariance.parameter_names])
-    np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-12 * np.max(np.abs(expected), initial=0.0))
+    np.testing.assert_allclose(got, expected, rtol=LOSSES, atol=SOLVES * np.max(np.abs(expected), initial=0.0))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -94,9 +95,9 @@ def test_matrices_are_those_of_the_formulas(name):
     gram = covariance.gram(X)
     assert np.all(np.abs(gram - wanted) <= 2e-14 * scale)
     assert np.array_equal(gram, gram.T)
-    np.testing.assert_allclose(covariance.diagonal(X), np.diag(wanted), rtol=1e-14)
+    np.testing.assert_allclose(covariance.diagonal(X), np.diag(wanted), rtol=ROUNDING)
     crossed = floats(reference.matrix(covariance.to_settings(), X, Z))
-    np.testing.assert_allclose(covariance.cross(X, Z), crossed, rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(covariance.cross(X, Z), crossed, rtol=SUMS, atol=ROUNDING)
 
 
 @pytest.mark.sample(3)
@@ -120,9 +121,9 @@ def test_input_gradients_are_differences_of_the_formulas(name):
     described = covariance.to_settings()
     wanted = np.array(reference.input_gradient(described, X, weights))
     scale = 1e-12 * np.max(np.abs(wanted), initial=0.0)
-    np.testing.assert_allclose(covariance.input_gradient(X, weights), wanted, rtol=1e-11, atol=scale)
+    np.testing.assert_allclose(covariance.input_gradient(X, weights), wanted, rtol=LOSSES, atol=scale)
     wanted = np.array(reference.input_gradient(described, X, other, Z))
-    np.testing.assert_allclose(covariance.input_gradient(X, other, Z), wanted, rtol=1e-11, atol=scale)
+    np.testing.assert_allclose(covariance.input_gradient(X, other, Z), wanted, rtol=LOSSES, atol=scale)
 
 
 positive = st.floats(0.2, 5.0)
@@ -148,7 +149,7 @@ def test_any_composition_is_that_of_the_formulas(covariance, seed):
     X, weights = rows(3, 2, seed), symmetric_weights(3, seed)
     described = json.loads(json.dumps(covariance.to_settings()))
     wanted = floats(reference.matrix(described, X))
-    np.testing.assert_allclose(covariance.gram(X), wanted, rtol=1e-12, atol=1e-13 * np.trace(wanted))
+    np.testing.assert_allclose(covariance.gram(X), wanted, rtol=SOLVES, atol=SUMS * np.trace(wanted))
     assert_gradient(covariance.gradient(X, weights), covariance, reference.gradient(described, X, weights))
     assert from_settings(described) == covariance
     assert eval(repr(covariance)) == covariance
@@ -183,10 +184,10 @@ def test_bits_do_not_depend_on_the_number_of_threads(name):
 def test_blocks_do_not_show():
     covariance, X, weights = COMPOSED["nested"], rows(700), symmetric_weights(700)
     gram, part = covariance.gram(X), slice(250, 260)
-    np.testing.assert_allclose(gram[part], covariance.cross(X[part], X) + 0.1 * np.eye(700)[part], rtol=1e-12)
+    np.testing.assert_allclose(gram[part], covariance.cross(X[part], X) + 0.1 * np.eye(700)[part], rtol=SOLVES)
     total = sum(covariance.gradient(X[i : i + 100], weights[i : i + 100], X) for i in range(0, 700, 100))
     total[-1] = 0.1 * np.trace(weights)
-    np.testing.assert_allclose(covariance.gradient(X, weights), total, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(covariance.gradient(X, weights), total, rtol=AT_REST, atol=AT_REST)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -200,9 +201,9 @@ def test_units_of_x(kind):
     X, weights = rows(40), symmetric_weights(40)
     narrow, wide = kind(1.5, ARD), kind(1.5, 8.0 * np.array(ARD))
     assert np.array_equal(narrow.gram(X), wide.gram(8.0 * X))
-    np.testing.assert_allclose(narrow.gradient(X, weights), wide.gradient(8.0 * X, weights), rtol=1e-12)
+    np.testing.assert_allclose(narrow.gradient(X, weights), wide.gradient(8.0 * X, weights), rtol=SOLVES)
     moved = narrow.input_gradient(X, weights)
-    np.testing.assert_allclose(moved, 8.0 * wide.input_gradient(8.0 * X, weights), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(moved, 8.0 * wide.input_gradient(8.0 * X, weights), rtol=INTEGRAL, atol=SOLVES)
 
 
 def test_units_of_other_leaves():
@@ -216,17 +217,17 @@ def test_units_of_other_leaves():
 @pytest.mark.parametrize("shift", [1e8, -1e8, 1e12])
 def test_far_from_zero_digits_are_those_of_the_data(covariance, shift):
     X = rows(6) + shift
-    np.testing.assert_allclose(covariance.gram(X), floats(reference.matrix(covariance.to_settings(), X)), rtol=1e-12)
+    np.testing.assert_allclose(covariance.gram(X), floats(reference.matrix(covariance.to_settings(), X)), rtol=SOLVES)
     Z = X[:3] + 0.5
     wanted = floats(reference.matrix(covariance.to_settings(), X, Z))
-    np.testing.assert_allclose(covariance.cross(X, Z), wanted, rtol=1e-12)
+    np.testing.assert_allclose(covariance.cross(X, Z), wanted, rtol=SOLVES)
 
 
 def test_one_row_far_away_takes_no_digits_from_the_others():
     X = np.array([[1e8], [1e-9], [2e-9], [-4e-9]])
     covariance = RBF(lengthscale=1e-9, fixed="lengthscale")
     wanted = floats(reference.matrix(covariance.to_settings(), X))
-    np.testing.assert_allclose(covariance.gram(X), wanted, rtol=1e-13)
+    np.testing.assert_allclose(covariance.gram(X), wanted, rtol=SUMS)
     assert 0.1 < covariance.gram(X)[1, 2] < 0.9
 
 
@@ -313,7 +314,7 @@ def test_other_values_of_the_parameters():
     start = covariance.log_parameters
     assert covariance.with_log_parameters(start) == covariance
     moved = covariance.with_log_parameters(start + np.linspace(-1, 1, start.size))
-    np.testing.assert_allclose(moved.log_parameters, start + np.linspace(-1, 1, start.size), atol=1e-14)
+    np.testing.assert_allclose(moved.log_parameters, start + np.linspace(-1, 1, start.size), atol=ROUNDING)
     assert moved.parameter_names == covariance.parameter_names
     one = start.copy()
     one[2] += 0.5
@@ -468,7 +469,7 @@ def test_log_prior_and_its_gradient():
     assert abs(value - total(start)) < 1e-13
     steps = 1e-5 * np.eye(start.size)
     wanted = [(total(start + step) - total(start - step)) / 2e-5 for step in steps]
-    np.testing.assert_allclose(gradient, wanted, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(gradient, wanted, rtol=ROOT_EPS, atol=INTEGRAL)
     assert gradient[3] == 0.0  # the lengthscale without a prior
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.tolerances import ROUNDING
 
 from cavity import covariances
 from cavity.covariances.named import LEAVES, named
@@ -24,7 +25,7 @@ def test_numbers_in_brackets_are_first_values():
     made = named("rbf(2, 0.5) * periodic(1, 1, 3)", SPREAD, SIZE, ard=False)
     expected = covariances.RBF(2.0, 0.5) * covariances.Periodic(1.0, 1.0, period=3.0)
     X = np.random.default_rng(0).normal(size=(5, 2))
-    np.testing.assert_allclose(made.gram(X), expected.gram(X), rtol=1e-14)
+    np.testing.assert_allclose(made.gram(X), expected.gram(X), rtol=ROUNDING)
     assert named("rbf(2,0.5)", SPREAD, SIZE).lengthscale.tolist() == [0.5, 0.5]
     assert "periodic.variance" not in dict(zip(made.parameter_names, made.log_parameters, strict=True))
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from scipy import stats
+from support.tolerances import EARLY, EXPANSION, OPTIMUM, ROOT_EPS, ROUNDING, SUMS
 
 import cavity
 from cavity import likelihoods
@@ -76,16 +77,16 @@ def test_matrices_and_gradients_are_those_of_the_twin(name):
     W = W + W.T
     gram = gram_of(own, X)
     assert np.array_equal(gram, gram.T)
-    np.testing.assert_allclose(gram, twin.gram(X), rtol=1e-13, atol=1e-14)
-    np.testing.assert_allclose(own.cross(X, Z), twin.cross(X, Z), rtol=1e-13, atol=1e-14)
-    np.testing.assert_allclose(Covariance.diagonal(own, X), twin.diagonal(X), rtol=1e-13)
+    np.testing.assert_allclose(gram, twin.gram(X), rtol=SUMS, atol=ROUNDING)
+    np.testing.assert_allclose(own.cross(X, Z), twin.cross(X, Z), rtol=SUMS, atol=ROUNDING)
+    np.testing.assert_allclose(Covariance.diagonal(own, X), twin.diagonal(X), rtol=SUMS)
     for got, wanted in (
         (own.gradient(X, W), twin.gradient(X, W)),
         (own.gradient(X, V, Z), twin.gradient(X, V, Z)),
         (own.diagonal_gradient(X, V[:, 0]), twin.diagonal_gradient(X, V[:, 0])),
     ):
         got = swapped(got, own)
-        np.testing.assert_allclose(got, wanted, rtol=1e-7, atol=1e-8 * np.max(np.abs(wanted)))
+        np.testing.assert_allclose(got, wanted, rtol=EARLY, atol=ROOT_EPS * np.max(np.abs(wanted)))
 
 
 def swapped(gradient, covariance):
@@ -154,7 +155,7 @@ def test_processes_are_those_of_the_twin(likelihood):
         )
         assert np.all(np.isfinite(batch.sample(X[:3], 2, 0)))
     for mine, other in zip(*found, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(mine, other, rtol=OPTIMUM, atol=EARLY)
 
 
 def test_parameters_are_learnt_to_where_the_twin_has_them():
@@ -164,10 +165,10 @@ def test_parameters_are_learnt_to_where_the_twin_has_them():
         cavity.GaussianProcess(covariance, likelihoods.Gaussian(0.01)).fit(X, y, learn="covariance")
         for covariance in (Smooth() + White(0.01, fixed="variance"), RBF() + White(0.01, fixed="variance"))
     ]
-    assert found[0].log_evidence == pytest.approx(found[1].log_evidence, abs=1e-6)
-    np.testing.assert_allclose(*(np.exp(p.model.covariance.log_parameters) for p in found), rtol=1e-3)
+    assert found[0].log_evidence == pytest.approx(found[1].log_evidence, abs=OPTIMUM)
+    np.testing.assert_allclose(*(np.exp(p.model.covariance.log_parameters) for p in found), rtol=EXPANSION)
     streams = [cavity.StreamingGP(k, likelihoods.Gaussian(0.01), inducing=X[:15]).fit(X, y) for k in (Smooth(), RBF())]
-    np.testing.assert_allclose(*(np.exp(s.model.covariance.log_parameters) for s in streams), rtol=1e-3)
+    np.testing.assert_allclose(*(np.exp(s.model.covariance.log_parameters) for s in streams), rtol=EXPANSION)
 
 
 def test_files_are_refused_and_pickles_are_not(tmp_path):

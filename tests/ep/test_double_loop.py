@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from support.glms import GLM
+from support.tolerances import AT_REST, EARLY, OPTIMUM
 
 from cavity import likelihoods
 from cavity.ep.dense import Dense
@@ -66,9 +67,9 @@ def test_max_iter_bounds_the_double_loop():
         assert loop.run(Job.checked(lambda event: seen.append(event.n_iter)).continued_after(7)) == "converged"
         assert seen == list(range(8, 8 + len(seen)))
         whole = GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
-        np.testing.assert_allclose(loop.belief.mean, whole.mean, rtol=1e-7)
+        np.testing.assert_allclose(loop.belief.mean, whole.mean, rtol=EARLY)
         value = free_energy(geometry, sites, loop.belief, Cavities.flat(30))[0]
-    assert -value == pytest.approx(whole.log_evidence, rel=1e-9)
+    assert -value == pytest.approx(whole.log_evidence, rel=AT_REST)
     assert STEPS_A_SWEEP == 3  # as the docstrings of `fit` say
 
 
@@ -82,8 +83,8 @@ def test_free_energy_of_power_ep_is_minus_its_evidence():
         geometry, sites = Dense(X, None, np.zeros(2), np.ones(2), threads), Sites(likelihoods.Probit(), y, weights, 0.6)
         belief = geometry.belief(*geometry.gather(whole.sites.tau, whole.sites.rho))
         value, *implied, _ = free_energy(geometry, sites, belief, None)
-    assert -value == pytest.approx(whole.log_evidence, rel=1e-9)
-    np.testing.assert_allclose(implied, (whole.sites.tau, whole.sites.rho), rtol=1e-6)
+    assert -value == pytest.approx(whole.log_evidence, rel=AT_REST)
+    np.testing.assert_allclose(implied, (whole.sites.tau, whole.sites.rho), rtol=OPTIMUM)
 
 
 def test_what_a_step_has_to_achieve():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.tolerances import AT_REST
 
 from cavity import likelihoods
 from cavity.ep import dense
@@ -41,5 +42,5 @@ def test_damping_of_steps_up_and_down(way, monkeypatch):
                 belief = geometry.belief(*geometry.gather(*start))
                 geometry.sweep(sites, belief, slice(0, 1), *new, up, down)
         # the site of a Gaussian likelihood is (y, 1)/noise whatever the cavity
-        assert new[0][0] == pytest.approx(tau + step * (6.0 - tau), rel=1e-9)
-        assert new[1][0] == pytest.approx(rho + step * (2.0 - rho), rel=1e-9)
+        assert new[0][0] == pytest.approx(tau + step * (6.0 - tau), rel=AT_REST)
+        assert new[1][0] == pytest.approx(rho + step * (2.0 - rho), rel=AT_REST)

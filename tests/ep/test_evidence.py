@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.tolerances import AT_REST, ROOT_EPS, ROUNDING, SOLVES
 
 from cavity import _core, likelihoods
 from cavity.ep.evidence import assess, distance, site_values
@@ -16,16 +17,16 @@ def test_site_values_are_those_of_the_scaled_site():
     mean = variance * (m / v + y / s)
     log_z = -0.5 * ((y - m) ** 2 / (v + s) + np.log(2 * np.pi * (v + s)))
     value = site_values(log_z, mean, variance, m, v)
-    assert value == pytest.approx(-0.5 * ((y - mean) ** 2 / s + np.log(2 * np.pi * s)), rel=1e-12)
+    assert value == pytest.approx(-0.5 * ((y - mean) ** 2 / s + np.log(2 * np.pi * s)), rel=SOLVES)
 
 
 def test_distance_is_zero_at_a_fixed_point_and_counts_means_and_variances():
     m, v, tau, rho = np.array([0.3]), np.array([2.0]), np.array([1.0]), np.array([0.7])
     variance = 1.0 / (1.0 / v + rho)
     mean = variance * (m / v + tau)
-    assert distance(mean, variance, m, v, tau, rho) == pytest.approx(0.0, abs=1e-14)
-    assert distance(mean + 0.1 * np.sqrt(variance), variance, m, v, tau, rho) == pytest.approx(0.1, rel=1e-12)
-    assert distance(mean, 2.0 * variance, m, v, tau, rho) == pytest.approx(0.5, rel=1e-12)
+    assert distance(mean, variance, m, v, tau, rho) == pytest.approx(0.0, abs=ROUNDING)
+    assert distance(mean + 0.1 * np.sqrt(variance), variance, m, v, tau, rho) == pytest.approx(0.1, rel=SOLVES)
+    assert distance(mean, 2.0 * variance, m, v, tau, rho) == pytest.approx(0.5, rel=SOLVES)
 
 
 def test_sites_beyond_float64_are_infinitely_far():
@@ -63,7 +64,7 @@ def test_sites_of_a_kernel_are_assessed_as_those_in_python(case):
         for sites, *rest in (given(case, likelihood) for likelihood in (likelihoods.Gaussian(0.5), Own()))
     )
     for mine, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(mine, theirs, rtol=ROOT_EPS, atol=AT_REST)
     assert np.isnan(found[2]).any() == (case != "")
 
 

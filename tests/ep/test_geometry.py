@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from support.tolerances import AT_REST, SOLVES
 
 from cavity import likelihoods
 from cavity.ep import geometry as protocol
@@ -76,7 +77,7 @@ def values(geometry, belief):
 
 
 def same(a, b, rtol=1e-8):
-    np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-9)
+    np.testing.assert_allclose(a, b, rtol=rtol, atol=AT_REST)
 
 
 def test_the_protocol_is_kept(case):
@@ -113,7 +114,7 @@ def test_prior_gap_and_divergence(case):
     same(belief.prior_gap(), 0.5 * (distance2 + log_determinant))
     # tr(prior^-1 V) - rank = -tr(R V)
     same(belief.divergence(), 0.5 * (distance2 + log_determinant - rho @ np.diag(V)))
-    assert geometry.prior().divergence() == pytest.approx(0.0, abs=1e-12)
+    assert geometry.prior().divergence() == pytest.approx(0.0, abs=SOLVES)
 
 
 def test_sums_are_linear_in_the_sites_whoever_adds_them(case):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS
 
 from cavity import likelihoods
 from cavity.ep.dense import Dense
@@ -73,12 +74,12 @@ def test_the_dense_geometry(name, power):
     assert fit.converged
     assert known.converged
     assert (fit.trace["double_loop"] > 0) == (name == "double loop")
-    assert fit.log_evidence == pytest.approx(known.log_evidence, abs=1e-9)
-    assert fit.belief.divergence() == pytest.approx(known.belief.divergence(), abs=1e-6)
-    np.testing.assert_allclose(fit.loo, known.loo, atol=1e-7)
-    np.testing.assert_allclose(mean, known_mean, atol=1e-8)
-    np.testing.assert_allclose(variance, known_variance, rtol=1e-7)
-    np.testing.assert_allclose(ours.prior_mean + fit.belief.step, known.belief.mean, atol=1e-8)
+    assert fit.log_evidence == pytest.approx(known.log_evidence, abs=AT_REST)
+    assert fit.belief.divergence() == pytest.approx(known.belief.divergence(), abs=OPTIMUM)
+    np.testing.assert_allclose(fit.loo, known.loo, atol=EARLY)
+    np.testing.assert_allclose(mean, known_mean, atol=ROOT_EPS)
+    np.testing.assert_allclose(variance, known_variance, rtol=EARLY)
+    np.testing.assert_allclose(ours.prior_mean + fit.belief.step, known.belief.mean, atol=ROOT_EPS)
 
 
 def test_the_slope_is_the_length_in_the_fisher_metric():
@@ -91,7 +92,7 @@ def test_the_slope_is_the_length_in_the_fisher_metric():
             belief = each.belief(*each.gather(tau, rho))
             h, g = each.gather(tau + 0.3 * np.sin(np.arange(60)), rho * (1.0 + 0.2 * np.cos(np.arange(60))))
             found.append(each.slope(belief, h - belief.h, g - belief.g))
-    assert found[0] == pytest.approx(found[1], rel=1e-6)
+    assert found[0] == pytest.approx(found[1], rel=OPTIMUM)
 
 
 def test_an_improper_belief_is_none():
@@ -107,5 +108,5 @@ def test_a_sharpened_belief_has_the_same_mean_and_less_variance():
         ours, _ = geometries(X, None, threads)
         belief = ours.belief(*ours.gather(rng.normal(size=40), np.ones(40)))
         sharp = ours.sharpened(belief, 10.0)
-    np.testing.assert_allclose(sharp.step, belief.step, rtol=1e-10)
-    np.testing.assert_allclose(10.0 * sharp.variance, belief.variance, rtol=1e-10)
+    np.testing.assert_allclose(sharp.step, belief.step, rtol=INTEGRAL)
+    np.testing.assert_allclose(10.0 * sharp.variance, belief.variance, rtol=INTEGRAL)

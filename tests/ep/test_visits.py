@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import log_ndtr
+from support.tolerances import AT_REST, SOLVES
 
 from cavity import likelihoods
 from cavity.ep.sites import Sites
@@ -71,7 +72,7 @@ def test_a_block_in_python_is_the_compiled_one(pair):
         assert missed == 0
         results.append((tau, rho, f, np.triu(v), np.isfinite(log_z)))
     for mine, theirs in zip(*results, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(mine, theirs, rtol=AT_REST, atol=SOLVES)
 
 
 def test_all_sites_of_a_block_are_renewed_in_python_as_compiled():
@@ -88,4 +89,4 @@ def test_all_sites_of_a_block_are_renewed_in_python_as_compiled():
     assert rises.any()
     assert not rises.all()
     for mine, theirs in zip(*results, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(mine, theirs, rtol=AT_REST, atol=SOLVES)

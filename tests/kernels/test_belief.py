@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reference import belief as reference
 from scipy.linalg import lapack
+from support.tolerances import ROUNDING, SOLVES, SUMS
 
 from cavity import _core
 
@@ -44,7 +45,7 @@ def test_posterior(n):
     np.testing.assert_array_equal(np.triu(triangle, 1), 0.0)
     expected = reference.posterior(h, g, root)
     for mine, theirs in zip((factor, u, triangle / root), (*expected[:2], expected[2] / root), strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-13 * np.max(np.abs(theirs), initial=1.0))
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=SUMS * np.max(np.abs(theirs), initial=1.0))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 9, 20])
@@ -54,7 +55,7 @@ def test_change(n):
         posterior(KERNELS[0], *sums, root) for sums in ((h, g), (1.1 * h, 0.9 * g))
     )
     pair = same_bits([kernel.change(factor, u, other, v, *np.empty((2, n, n))) for kernel in KERNELS])
-    np.testing.assert_allclose(pair, reference.change(factor, u, other, v), rtol=1e-12)
+    np.testing.assert_allclose(pair, reference.change(factor, u, other, v), rtol=SOLVES)
     rest = KERNELS[0].change(factor, u, factor, u, *np.empty((2, n, n)))
     assert rest[0] == 0.0
     assert rest[1] < 1e-14 * n
@@ -90,6 +91,6 @@ def test_scales_far_apart(exponents):
             found += 1
             lengths = np.sqrt(np.diag(precision))
             rows = factor / lengths[:, None]
-            np.testing.assert_allclose(rows @ rows.T, precision / lengths[:, None] / lengths, rtol=0, atol=1e-14)
+            np.testing.assert_allclose(rows @ rows.T, precision / lengths[:, None] / lengths, rtol=0, atol=ROUNDING)
             assert all(np.isfinite(each).all() for each in (u, *rest))
     assert found > 0

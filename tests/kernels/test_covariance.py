@@ -25,6 +25,7 @@ from reference.covariances import (
     RBF,
     WHITE,
 )
+from support.tolerances import INTEGRAL, LAST_BIT, LOSSES, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
 from cavity.covariances import program as covariance_program
@@ -182,12 +183,12 @@ def test_many_digits(op):
                     slope = mp.diff(lambda t, x=x, z=z, d=d: value(settings, [*x[:d], t, *x[d + 1 :]], z), x[d])
                     inputs[d, i] += w[i, j] * float(slope) * divisor[d]
     np.testing.assert_allclose(fill(*arguments, False), k, rtol=2e-14)
-    np.testing.assert_allclose(contract(*arguments, False, w), slots, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(contract_inputs(*arguments, w), inputs, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(contract(*arguments, False, w), slots, rtol=SOLVES, atol=LAST_BIT)
+    np.testing.assert_allclose(contract_inputs(*arguments, w), inputs, rtol=SOLVES, atol=LAST_BIT)
     np.testing.assert_allclose(
-        reference.slot_sums(*arguments, False, w)[0].astype(float), slots, rtol=1e-12, atol=1e-15
+        reference.slot_sums(*arguments, False, w)[0].astype(float), slots, rtol=SOLVES, atol=LAST_BIT
     )
-    np.testing.assert_allclose(reference.input_sums(*arguments, w)[0].astype(float), inputs, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(reference.input_sums(*arguments, w)[0].astype(float), inputs, rtol=SOLVES, atol=LAST_BIT)
 
 
 # ---------------------------------------------------------------------------------------------- the twin
@@ -336,7 +337,7 @@ def test_duplicates(op):
     left = np.repeat(left, 11, axis=1)
     k, slots, inputs = everything(code, parameters, left, left, True)
     np.testing.assert_array_equal(k, parameters[0])
-    np.testing.assert_allclose(slots[0], parameters[0] * weights_for(11, 11, True).sum(), rtol=1e-13)
+    np.testing.assert_allclose(slots[0], parameters[0] * weights_for(11, 11, True).sum(), rtol=SUMS)
     np.testing.assert_array_equal(slots[1:], 0)
     np.testing.assert_array_equal(inputs, 0)
 
@@ -384,8 +385,10 @@ def test_rational_quadratic_of_extreme_shapes():
     for shape in (1e5, 1e12):
         p = np.array([1.5, shape])
         first_order = -np.sum(fill(rbf, p, left, right, False) * r2**2) / (8 * shape)
-        assert contract(code, p, left, right, False, w)[1] == pytest.approx(first_order, rel=20 / shape + 1e-14, abs=0)
-    np.testing.assert_allclose(fill(code, np.array([1.5, 1e-300]), left, right, False), 1.5, rtol=1e-15)
+        assert contract(code, p, left, right, False, w)[1] == pytest.approx(
+            first_order, rel=20 / shape + ROUNDING, abs=0
+        )
+    np.testing.assert_allclose(fill(code, np.array([1.5, 1e-300]), left, right, False), 1.5, rtol=LAST_BIT)
     far = np.array([[0.0, 1e200], [0.0, 0.0]])  # r^2 overflows: 0 by agreement, though 1e-40 is nearer
     np.testing.assert_array_equal(fill(code, np.array([1.5, 0.1]), far, far, True), 1.5 * np.eye(2))
 
@@ -410,7 +413,7 @@ def test_white_noise_is_on_the_diagonal_of_a_symmetric_matrix_only(n):
     np.testing.assert_array_equal(fill(code, parameters, left, left.copy(), False), 0)
     alone = code[:1], parameters, left, left
     w = weights_for(n, n, True)
-    np.testing.assert_allclose(contract(*alone, True, w), [parameters[0] * np.trace(w)], rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(contract(*alone, True, w), [parameters[0] * np.trace(w)], rtol=SUMS, atol=LAST_BIT)
     np.testing.assert_array_equal(contract(*alone, False, w), 0)
 
 
@@ -429,7 +432,7 @@ def test_points_may_be_moved_together(op, seed, shift):
     w = weights_for(17, 23, False)
     one = contract_inputs(code, parameters, left, right, w)
     other = contract_inputs(code, parameters, right, left, np.ascontiguousarray(w.T))
-    np.testing.assert_allclose(one.sum(axis=1), -other.sum(axis=1), atol=1e-12)
+    np.testing.assert_allclose(one.sum(axis=1), -other.sum(axis=1), atol=SOLVES)
 
 
 @given(program=st.sampled_from(COMPOSED), seed=st.integers(0, 1000))
@@ -440,7 +443,7 @@ def test_symmetric_and_cross_agree(program, seed):
     w = weights_for(29, 29, True, seed)
     assert_same_bits([fill(code, parameters, left, left, True)], [fill(code, parameters, left, left, False)])
     one, other = (contract(code, parameters, left, left, symmetric, w) for symmetric in (True, False))
-    np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(one, other, rtol=INTEGRAL, atol=LOSSES)
 
 
 @given(op=st.sampled_from((*STATIONARY, PERIODIC, CONSTANT)), seed=st.integers(0, 1000))
@@ -449,7 +452,7 @@ def test_a_covariance_is_proportional_to_its_variance(op, seed):
     w = weights_for(12, 70, False)
     k = fill(code, parameters, left, right, False)
     slots = contract(code, parameters, left, right, False, w)
-    assert slots[0] == pytest.approx(np.sum(w * k), abs=1e-13 * np.sum(np.abs(w * k)))
+    assert slots[0] == pytest.approx(np.sum(w * k), abs=SUMS * np.sum(np.abs(w * k)))
     parameters[0] *= 4.0
     assert_same_bits([4.0 * k], [fill(code, parameters, left, right, False)])
     assert_same_bits([4.0 * slots], [contract(code, parameters, left, right, False, w)])

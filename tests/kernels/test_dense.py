@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from reference import dense as reference
 from scipy.special import log_ndtr
+from support.tolerances import AT_REST, EARLY, SOLVES, SUMS
 
 from cavity import _core, likelihoods
 from cavity.ep.dense import Dense
@@ -164,7 +165,7 @@ def test_renewed_sites(likelihood, residual):
     )
     *expected, alone = map(np.array, expected)
     assert found[2] == np.sum(alone) == 2
-    np.testing.assert_allclose(found[:2], expected, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found[:2], expected, rtol=EARLY, atol=AT_REST)
     np.testing.assert_array_equal(found[0][alone], tau[alone])
 
 
@@ -190,4 +191,4 @@ def test_the_triangle_of_a_belief_is_a_root_of_its_covariance(prior):
     geometry = Dense(X, None, np.zeros(6), root, Threads(1))
     belief = geometry.belief(*geometry.gather(np.ones(9), rng.uniform(0.1, 1.0, 9)))
     np.testing.assert_array_equal(belief.triangle, np.tril(belief.triangle))
-    np.testing.assert_allclose(belief.triangle.T @ belief.triangle, belief.root @ belief.root.T, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(belief.triangle.T @ belief.triangle, belief.root @ belief.root.T, rtol=SOLVES, atol=SUMS)

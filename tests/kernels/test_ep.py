@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.tolerances import AT_REST, LOSSES, SOLVES
 
 from cavity import _core, likelihoods
 from cavity.ep.sites import Sites
@@ -35,10 +36,10 @@ def test_rows_in_turn(n, d):
     sites = Sites(likelihoods.Gaussian(0.5), y)
     results = [swept(variant, sites, x, base, mean, covariance) for variant in VARIANTS]
     expected = by_the_book(x, base, y, 0.5, mean, covariance)
-    np.testing.assert_allclose(results[0][0], expected[0], rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(results[0][1], expected[1], rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(results[0][0], expected[0], rtol=AT_REST, atol=LOSSES)
+    np.testing.assert_allclose(results[0][1], expected[1], rtol=AT_REST, atol=LOSSES)
     assert results[0][4] == 0
-    assert results[0][5] == pytest.approx(expected[2], rel=1e-12)
+    assert results[0][5] == pytest.approx(expected[2], rel=SOLVES)
     for other in results[1:]:
         for mine, theirs in zip(results[0], other, strict=True):
             np.testing.assert_array_equal(mine, theirs)

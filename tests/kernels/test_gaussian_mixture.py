@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import gaussian_mixture_kernel as reference
+from support.tolerances import INTEGRAL, LOSSES, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
 from cavity.runs.merge import merge, split_rows
@@ -117,8 +118,8 @@ def test_many_digits():
                 sums[k] = [s + r * term for s, term in zip(sums[k], terms, strict=True)]
     arguments = rows, np.zeros(2), np.ones(2), mean, factor, height
     for out, value in (run("full", *arguments, weight=weight), truth("full", *arguments, weight=weight)[0]):
-        np.testing.assert_allclose(np.array(out, dtype=float), np.array(sums, dtype=float), rtol=1e-13)
-        assert float(value) == pytest.approx(float(total), rel=1e-14)
+        np.testing.assert_allclose(np.array(out, dtype=float), np.array(sums, dtype=float), rtol=SUMS)
+        assert float(value) == pytest.approx(float(total), rel=ROUNDING)
 
 
 SIZES = [(1, 1, 1), (1, 7, 300), (2, 2, 127), (2, 8, 8193), (3, 33, 128), (5, 2, 129), (8, 7, 500), (8, 2, 1)]
@@ -177,10 +178,10 @@ def test_hundreds_of_coordinates():
     d = (rows - origin) * scale - mean[0]
     left, right = np.tril_indices(512)
     assert out[0, 0] == 40
-    np.testing.assert_allclose(out[0, 1:513], d.sum(axis=0), atol=1e-11)
-    np.testing.assert_allclose(out[0, 513:], (d.T @ d)[left, right], atol=1e-10)
+    np.testing.assert_allclose(out[0, 1:513], d.sum(axis=0), atol=LOSSES)
+    np.testing.assert_allclose(out[0, 513:], (d.T @ d)[left, right], atol=INTEGRAL)
     q = np.sum((d @ np.tril(np.nan_to_num(shape[0])).T) ** 2)
-    assert total == pytest.approx(40 * height[0] - q / 2, rel=1e-12)
+    assert total == pytest.approx(40 * height[0] - q / 2, rel=SOLVES)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -212,7 +213,7 @@ def test_points_far_from_all_components(kind, distance):
     assert np.isfinite(total)
     if distance < 1e100:
         assert_within_rounding((out, total), kind, *arguments)
-    assert out[:, 0].sum() == pytest.approx(81, rel=1e-14)
+    assert out[:, 0].sum() == pytest.approx(81, rel=ROUNDING)
 
 
 def test_moments_keep_their_digits_far_from_the_origin():
@@ -234,7 +235,7 @@ def test_ties_are_shared_evenly(kind, n_components):
     out, tied = run(kind, rows, origin, scale, *repeated, gain=gain)
     np.testing.assert_array_equal(out, np.repeat(out[:1], n_components, axis=0))
     np.testing.assert_array_equal(out[0], one[0] / n_components)  # a power of two
-    assert tied == pytest.approx(total + 77 * np.log(n_components), rel=1e-14)
+    assert tied == pytest.approx(total + 77 * np.log(n_components), rel=ROUNDING)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -252,8 +253,8 @@ def test_one_component_takes_all():
     out, total = run("diagonal", rows, origin, scale, mean, shape, height)
     d = (rows - origin) * scale - mean
     assert out[0, 0] == 999
-    np.testing.assert_allclose(out[0, 1:], np.concatenate([d.sum(axis=0), (d**2).sum(axis=0)]), rtol=1e-12)
-    assert total == pytest.approx(999 * height[0] - np.sum(shape * d**2) / 2, rel=1e-13)
+    np.testing.assert_allclose(out[0, 1:], np.concatenate([d.sum(axis=0), (d**2).sum(axis=0)]), rtol=SOLVES)
+    assert total == pytest.approx(999 * height[0] - np.sum(shape * d**2) / 2, rel=SUMS)
 
 
 # ---------------------------------------------------------------------------------------------- missing entries
@@ -263,9 +264,9 @@ def test_a_row_of_which_nothing_is_seen_has_the_weights_of_the_components():
     _, origin, scale, mean, shape, height = draw("seen", 1, 3, 4)
     out, total = run("seen", np.full((7, 3), np.nan), origin, scale, mean, shape, height)
     share = np.exp(height) / np.exp(height).sum()
-    np.testing.assert_allclose(out[:, 0], 7 * share, rtol=1e-14)
+    np.testing.assert_allclose(out[:, 0], 7 * share, rtol=ROUNDING)
     np.testing.assert_array_equal(out[:, 1:], 0)
-    assert total == pytest.approx(7 * np.log(np.exp(height).sum()), rel=1e-14)
+    assert total == pytest.approx(7 * np.log(np.exp(height).sum()), rel=ROUNDING)
 
 
 def test_nothing_missing_is_the_same_as_no_gain():
@@ -312,7 +313,7 @@ def test_unit_weights_change_no_moment(kind):
     out, total = run(kind, *arguments)
     weighted, same = run(kind, *arguments, weight=np.ones(300))
     np.testing.assert_array_equal(weighted, out)
-    assert same == pytest.approx(total, rel=1e-14)
+    assert same == pytest.approx(total, rel=ROUNDING)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -338,8 +339,8 @@ def test_a_constant_in_the_heights_only_adds():
     *arguments, height = draw("full", 300, 3, 5)
     out, total = run("full", *arguments, height)
     raised, more = run("full", *arguments, height + 512.0)
-    np.testing.assert_allclose(raised[:, 0], out[:, 0], rtol=1e-11)
-    assert more - 512.0 * 300 == pytest.approx(total, abs=300 * 1e-12)
+    np.testing.assert_allclose(raised[:, 0], out[:, 0], rtol=LOSSES)
+    assert more - 512.0 * 300 == pytest.approx(total, abs=300 * SOLVES)
 
 
 # ---------------------------------------------------------------------------------------------- bits

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.tolerances import INTEGRAL, SOLVES, SUMS
 
 from cavity import _core
 
@@ -24,7 +25,7 @@ def lower(matrix):
 
 def assert_lower(found, expected):
     """The lower triangle is right, and nothing was written above it."""
-    np.testing.assert_allclose(np.tril(found), np.tril(expected), rtol=1e-12, atol=1e-13 * np.max(np.abs(expected)))
+    np.testing.assert_allclose(np.tril(found), np.tril(expected), rtol=SOLVES, atol=SUMS * np.max(np.abs(expected)))
     assert np.all(np.isnan(found[np.triu_indices(len(found), 1)]))
 
 
@@ -44,7 +45,7 @@ def test_squares_of_columns(n, variant):
     triangle, out = np.tril(draw(n)[0]), np.full(n, np.nan)
     for start, stop in ((n // 3, n), (0, n // 3)):
         _core.load("latent", variant).column_squares(lower(triangle), out, start, stop)
-    np.testing.assert_allclose(out, np.diag(triangle.T @ triangle), rtol=1e-13)
+    np.testing.assert_allclose(out, np.diag(triangle.T @ triangle), rtol=SUMS)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -62,7 +63,7 @@ def test_weights_and_covariance(n, variant):
     for start, stop in ((n // 3, n), (0, n // 3)):
         kernel.covariance(covariance, 1.0 / root, start, stop)
     expected = K - K @ S @ inverse @ S @ K
-    np.testing.assert_allclose(np.tril(covariance), np.tril(expected), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(np.tril(covariance), np.tril(expected), rtol=0, atol=INTEGRAL)
     assert_lower(covariance, np.tril(covariance))
     for left_out in {0, n - 1}:
         some = lower(inverse)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import sparse_gp as reference
 from support.examples import examples
+from support.tolerances import AT_REST, INTEGRAL, LAST_BIT, LOSSES, OPTIMUM, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
 
@@ -78,7 +79,7 @@ def test_rows_are_whitened(n, variant):
     W, residual = k.copy(), np.empty(3)
     _core.load("sparse_gp", variant).solve_rows(L, W, np.asarray(squares, dtype=float) + above, residual)
     np.testing.assert_allclose(W, np.asarray(expected, dtype=float), rtol=0, atol=2e-13 * np.max(np.abs(expected)))
-    np.testing.assert_allclose(residual, above, rtol=1e-10)
+    np.testing.assert_allclose(residual, above, rtol=INTEGRAL)
 
 
 def test_residuals_are_not_negative():
@@ -96,8 +97,8 @@ def test_marginals(n):
     mean, variance = np.empty(4), np.empty(4)
     MAIN.marginals(LB, c, W, mean, variance)
     expected = np.array([reference.marginals(whole(A), r, w) for w in W[: 4 if n < 50 else 1]], dtype=float)
-    np.testing.assert_allclose(mean[: len(expected)], expected[:, 0], rtol=0, atol=1e-12 * max(1, np.max(np.abs(c))))
-    np.testing.assert_allclose(variance[: len(expected)], expected[:, 1], rtol=1e-12)
+    np.testing.assert_allclose(mean[: len(expected)], expected[:, 0], rtol=0, atol=SOLVES * max(1, np.max(np.abs(c))))
+    np.testing.assert_allclose(variance[: len(expected)], expected[:, 1], rtol=SOLVES)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -107,8 +108,8 @@ def test_rows_are_added_and_taken_away(n, variant):
     known = prior(n)
     assert _core.load("sparse_gp", variant).add_rows(W, tau, rho, *known) == 12
     A, r = reference.added(np.zeros((n, n)), np.zeros(n), W, tau, rho)
-    np.testing.assert_allclose(whole(known[0]), np.asarray(A, dtype=float), rtol=0, atol=1e-14 * float(np.max(A)))
-    np.testing.assert_allclose(known[1], np.asarray(r, dtype=float), rtol=0, atol=1e-14 * float(np.max(np.abs(r))))
+    np.testing.assert_allclose(whole(known[0]), np.asarray(A, dtype=float), rtol=0, atol=ROUNDING * float(np.max(A)))
+    np.testing.assert_allclose(known[1], np.asarray(r, dtype=float), rtol=0, atol=ROUNDING * float(np.max(np.abs(r))))
     assert_consistent(known)
 
 
@@ -119,9 +120,9 @@ def test_factor_equals_that_of_all_rows(n):
     MAIN.add_rows(W, tau, rho, *known)
     A, r = reference.added(np.zeros((n, n)), np.zeros(n), W, tau, rho)
     L = reference.cholesky(np.eye(n) + A)
-    np.testing.assert_allclose(known[2], np.asarray(L, dtype=float), rtol=0, atol=1e-13 * float(np.max(L)))
+    np.testing.assert_allclose(known[2], np.asarray(L, dtype=float), rtol=0, atol=SUMS * float(np.max(L)))
     c = np.asarray(reference.solved(L, r), dtype=float)
-    np.testing.assert_allclose(known[3], c, rtol=0, atol=1e-13 * max(1.0, np.max(np.abs(c))))
+    np.testing.assert_allclose(known[3], c, rtol=0, atol=SUMS * max(1.0, np.max(np.abs(c))))
 
 
 @pytest.mark.parametrize("n", SMALL)
@@ -132,10 +133,10 @@ def test_gain_is_the_mean_of_the_site(n, tau, rho):
     expected = reference.gain(whole(known[0]), known[1], w[0], tau, rho)
     before = reference.log_z(whole(known[0]), known[1])
     assert MAIN.add_rows(w, np.array([tau]), np.array([rho]), *known, gain) == 1
-    assert gain[0] == pytest.approx(float(expected), rel=1e-11, abs=1e-12)
+    assert gain[0] == pytest.approx(float(expected), rel=LOSSES, abs=SOLVES)
     height = tau**2 / (2 * rho) if rho else 0.0
     change = reference.log_z(whole(known[0]), known[1]) - before
-    assert change - height == pytest.approx(gain[0], rel=1e-10, abs=1e-12 + 1e-15 * height)
+    assert change - height == pytest.approx(gain[0], rel=INTEGRAL, abs=SOLVES + LAST_BIT * height)
 
 
 def test_gain_by_integration():
@@ -146,7 +147,7 @@ def test_gain_by_integration():
         lambda g: mp.npdf(g, m, mp.sqrt(v)) * mp.exp(-rho * (g - tau / rho) ** 2 / 2), [m - 12, m - 2, m, m + 2, m + 12]
     )
     assert MAIN.add_rows(w, np.array([tau]), np.array([rho]), *known, gain) == 1
-    assert gain[0] == pytest.approx(float(mp.log(site)), rel=1e-13)
+    assert gain[0] == pytest.approx(float(mp.log(site)), rel=SUMS)
 
 
 def test_gain_is_not_a_difference_of_large_numbers():
@@ -158,7 +159,7 @@ def test_gain_is_not_a_difference_of_large_numbers():
     mean = 1e12 * 1e6 / (1 + mp.mpf(10) ** 6) / 10**6
     variance = 1 / (1 + mp.mpf(10) ** 6)
     exact = -mp.log(1 + 10**6 * variance) / 2 - (mp.mpf(1e6 + 1e-3) - mean) ** 2 / (mp.mpf(10) ** -6 + variance) / 2
-    assert gain[0] == pytest.approx(float(exact), rel=1e-6)
+    assert gain[0] == pytest.approx(float(exact), rel=OPTIMUM)
 
 
 # ------------------------------------------------------------------------------------------------ refusals
@@ -188,7 +189,7 @@ def test_rows_that_cannot_be_added_leave_no_trace(n, variant):
         for a, b in zip(known, before, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=name)
     assert kernel.add_rows(w, np.array([0.1]), np.array([-0.5 / v]), *known) == 1
-    assert_consistent(known, rtol=1e-12)
+    assert_consistent(known, rtol=SOLVES)
 
 
 @pytest.mark.parametrize("n", range(1, 18))
@@ -239,8 +240,8 @@ def test_extreme_rows(rho, scale):
     L = reference.cholesky(np.eye(n) + A)
     c = np.asarray(reference.solved(L, r), dtype=float)
     rounding = np.finfo(float).eps * np.sqrt(np.max(known[0]))  # of what four rows leave of nine directions
-    np.testing.assert_allclose(known[3], c, rtol=0, atol=1e-12 * np.max(np.abs(c)) + 10 * rounding)
-    np.testing.assert_allclose(known[1], np.asarray(r, dtype=float), rtol=1e-13, atol=1e-320)
+    np.testing.assert_allclose(known[3], c, rtol=0, atol=SOLVES * np.max(np.abs(c)) + 10 * rounding)
+    np.testing.assert_allclose(known[1], np.asarray(r, dtype=float), rtol=SUMS, atol=1e-320)
 
 
 def test_a_site_without_precision_moves_the_mean_alone():
@@ -250,7 +251,7 @@ def test_a_site_without_precision_moves_the_mean_alone():
     assert MAIN.add_rows(w, np.array([0.7]), np.array([0.0]), *known) == 1
     np.testing.assert_array_equal(known[0], before[0])
     np.testing.assert_array_equal(known[2], before[2])
-    np.testing.assert_allclose(known[1], before[1] + 0.7 * w[0], rtol=1e-15)
+    np.testing.assert_allclose(known[1], before[1] + 0.7 * w[0], rtol=LAST_BIT)
     assert_consistent(known)
 
 
@@ -260,9 +261,9 @@ def test_a_long_stream_and_a_long_window():
     W, tau, rho = rng.normal(size=(100_000, n)), rng.normal(size=100_000), rng.gamma(1.0, size=100_000)
     known = prior(n)
     assert MAIN.add_rows(W, tau, rho, *known) == len(W)
-    assert_consistent(known, rtol=1e-12)
+    assert_consistent(known, rtol=SOLVES)
     A = (W * rho[:, None]).T @ W
-    np.testing.assert_allclose(whole(known[0]), A, rtol=0, atol=1e-11 * np.max(A))
+    np.testing.assert_allclose(whole(known[0]), A, rtol=0, atol=LOSSES * np.max(A))
     # the last 30 rows of a stream: each that comes lets one go
     known = prior(n)
     MAIN.add_rows(W[:30], tau[:30], rho[:30], *known)
@@ -273,8 +274,8 @@ def test_a_long_stream_and_a_long_window():
     last = slice(20_000, 20_030)
     A, r = reference.added(np.zeros((n, n)), np.zeros(n), W[last], tau[last], rho[last])
     B = np.eye(n) + np.asarray(A, dtype=float)
-    np.testing.assert_allclose(known[2] @ known[2].T, B, rtol=0, atol=1e-10 * np.max(B))
-    np.testing.assert_allclose(known[2] @ known[3], np.asarray(r, dtype=float), rtol=0, atol=1e-10 * np.max(B))
+    np.testing.assert_allclose(known[2] @ known[2].T, B, rtol=0, atol=INTEGRAL * np.max(B))
+    np.testing.assert_allclose(known[2] @ known[3], np.asarray(r, dtype=float), rtol=0, atol=INTEGRAL * np.max(B))
 
 
 # ------------------------------------------------------------------------------------------------ laws and bits
@@ -289,7 +290,7 @@ def test_the_order_of_rows_does_not_matter(n, seed, order):
     a, b = prior(n), prior(n)
     assert MAIN.add_rows(W, tau, rho, *a) == MAIN.add_rows(W[index], tau[index], rho[index], *b) == 8
     for x, y in zip(a, b, strict=True):
-        np.testing.assert_allclose(x, y, rtol=0, atol=1e-12 * max(1.0, np.max(np.abs(x))))
+        np.testing.assert_allclose(x, y, rtol=0, atol=SOLVES * max(1.0, np.max(np.abs(x))))
 
 
 @examples(60)
@@ -302,8 +303,8 @@ def test_what_is_added_can_be_taken_away(n, seed, rho):
     assert MAIN.add_rows(w, tau, rho, *known, gain) == 1
     assert MAIN.add_rows(w, -tau, -rho, *known, back) == 1
     for a, b in zip(known, before, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * (1 + rho[0] * n) * max(1.0, np.max(np.abs(b))))
-    assert gain[0] == pytest.approx(-back[0], rel=1e-6, abs=1e-9)
+        np.testing.assert_allclose(a, b, rtol=0, atol=SUMS * (1 + rho[0] * n) * max(1.0, np.max(np.abs(b))))
+    assert gain[0] == pytest.approx(-back[0], rel=OPTIMUM, abs=AT_REST)
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import unit_mixture as reference
+from support.tolerances import LAST_BIT, LOSSES, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
 from cavity.runs.merge import merge, split_rows
@@ -80,8 +81,8 @@ def test_statistics_equal_the_naive_twin(variant, n, n_components):
     found = statistics(*arguments, module=_core.load("unit_mixture", variant))
     assert_within_rounding(found, *arguments)
     expected = reference.statistics(*arguments)
-    np.testing.assert_allclose(found[0], expected[0].astype(float), rtol=1e-13)
-    assert found[2:] == pytest.approx([float(x) for x in expected[2:]], rel=1e-13)
+    np.testing.assert_allclose(found[0], expected[0].astype(float), rtol=SUMS)
+    assert found[2:] == pytest.approx([float(x) for x in expected[2:]], rel=SUMS)
 
 
 def test_thousands_of_components():
@@ -127,9 +128,9 @@ def test_both_functions_agree():
     counts, moments, total, squares = statistics(y, mean, log_weight, h)
     resp, log_density = responsibilities(y, mean, log_weight, h)
     d = y[:, None] - mean
-    np.testing.assert_allclose(counts, resp.sum(axis=0), rtol=1e-13)
-    np.testing.assert_allclose(moments, np.sum(resp * d, axis=0), atol=1e-13 * np.sum(resp * abs(d)))
-    assert (total, squares) == pytest.approx((log_density.sum(), np.sum(resp * d**2)), rel=1e-13)
+    np.testing.assert_allclose(counts, resp.sum(axis=0), rtol=SUMS)
+    np.testing.assert_allclose(moments, np.sum(resp * d, axis=0), atol=SUMS * np.sum(resp * abs(d)))
+    assert (total, squares) == pytest.approx((log_density.sum(), np.sum(resp * d**2)), rel=SUMS)
 
 
 # ---------------------------------------------------------------------------------------------- extremes
@@ -158,24 +159,24 @@ def test_extreme_noise(exponent):
     if exponent < 0:  # no distance matters
         counts, *_ = statistics(y, mean, log_weight, h)
         prior = np.exp(log_weight) / np.exp(log_weight).sum()
-        np.testing.assert_allclose(counts, 200 * prior, rtol=1e-13)
+        np.testing.assert_allclose(counts, 200 * prior, rtol=SUMS)
     else:  # the nearest mean takes all
         nearest = np.argmin(abs(y[:, None] - mean), axis=1)
         counts, moments, total, squares = statistics(y, mean, log_weight, h)
         np.testing.assert_array_equal(counts, np.bincount(nearest, minlength=4))
         d = y - mean[nearest]
-        np.testing.assert_allclose(moments, np.bincount(nearest, d, minlength=4), rtol=1e-13, atol=1e-13)
-        assert squares == pytest.approx(np.sum(d**2), rel=1e-13)
-        assert total == pytest.approx(-h * np.sum(d**2), rel=1e-13)
+        np.testing.assert_allclose(moments, np.bincount(nearest, d, minlength=4), rtol=SUMS, atol=SUMS)
+        assert squares == pytest.approx(np.sum(d**2), rel=SUMS)
+        assert total == pytest.approx(-h * np.sum(d**2), rel=SUMS)
 
 
 def test_one_component():
     y, mean, log_weight, h = draw(999, 1, seed=4)
     counts, moments, total, squares = statistics(y, mean, log_weight, h)
-    assert counts == pytest.approx([999], rel=1e-15)
-    assert moments == pytest.approx([np.sum(y - mean)], rel=1e-12)
-    assert squares == pytest.approx(np.sum((y - mean) ** 2), rel=1e-13)
-    assert total == pytest.approx(999 * log_weight[0] - h * squares, rel=1e-13)
+    assert counts == pytest.approx([999], rel=LAST_BIT)
+    assert moments == pytest.approx([np.sum(y - mean)], rel=SOLVES)
+    assert squares == pytest.approx(np.sum((y - mean) ** 2), rel=SUMS)
+    assert total == pytest.approx(999 * log_weight[0] - h * squares, rel=SUMS)
 
 
 @pytest.mark.parametrize("n_components", [2, 4, 8])
@@ -183,8 +184,8 @@ def test_ties_are_shared_evenly(n_components):
     y = np.random.default_rng(0).normal(size=77)
     resp, log_density = responsibilities(y, np.full(n_components, 0.3), np.zeros(n_components), 0.5)
     np.testing.assert_array_equal(resp, np.repeat(resp[:, :1], n_components, axis=1))
-    np.testing.assert_allclose(resp, 1 / n_components, rtol=1e-15)
-    np.testing.assert_allclose(log_density, np.log(n_components) - 0.5 * (y - 0.3) ** 2, rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(resp, 1 / n_components, rtol=LAST_BIT)
+    np.testing.assert_allclose(log_density, np.log(n_components) - 0.5 * (y - 0.3) ** 2, rtol=SUMS, atol=ROUNDING)
 
 
 def test_components_without_weight_change_nothing():
@@ -224,17 +225,17 @@ def test_reflection_and_order_of_components():
     assert mirrored[2:] == (total, squares)
     order = np.random.default_rng(0).permutation(7)
     permuted = statistics(y, mean[order], log_weight[order], h)
-    np.testing.assert_allclose(permuted[0], counts[order], rtol=1e-13)
-    np.testing.assert_allclose(permuted[1], moments[order], rtol=1e-12, atol=1e-11)
-    assert permuted[2:] == pytest.approx((total, squares), rel=1e-13)
+    np.testing.assert_allclose(permuted[0], counts[order], rtol=SUMS)
+    np.testing.assert_allclose(permuted[1], moments[order], rtol=SOLVES, atol=LOSSES)
+    assert permuted[2:] == pytest.approx((total, squares), rel=SUMS)
 
 
 def test_a_constant_in_the_log_weights_only_adds():
     y, mean, log_weight, h = draw(3000, 5, seed=10)
     counts, _, total, _ = statistics(y, mean, log_weight, h)
     raised = statistics(y, mean, log_weight + 512.0, h)
-    np.testing.assert_allclose(raised[0], counts, rtol=1e-12)
-    assert raised[2] - 512.0 * 3000 == pytest.approx(total, abs=3000 * 1e-12)
+    np.testing.assert_allclose(raised[0], counts, rtol=SOLVES)
+    assert raised[2] - 512.0 * 3000 == pytest.approx(total, abs=3000 * SOLVES)
 
 
 def test_squares_are_left_out_on_demand():
@@ -348,8 +349,8 @@ def test_the_last_points_count(variant, n):
             assert_within_rounding(statistics(one, mean, log_weight, 0.5, module=module), one, mean, log_weight, 0.5)
             resp, log_density = responsibilities(one, mean, log_weight, 0.5, module=module)
             truth = np.logaddexp.reduce(log_weight - 0.5 * (far - mean) ** 2)
-            assert log_density[place] == pytest.approx(truth, rel=1e-13)
-            assert resp[place].sum() == pytest.approx(1.0, rel=1e-13)
+            assert log_density[place] == pytest.approx(truth, rel=SUMS)
+            assert resp[place].sum() == pytest.approx(1.0, rel=SUMS)
 
 
 def test_the_last_point_of_a_chunk_counts():

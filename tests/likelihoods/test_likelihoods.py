@@ -13,6 +13,7 @@ from scipy import special
 from scipy.stats import norm
 from support import GOLDEN
 from support.sites import BEST, assert_golden, kernel
+from support.tolerances import AT_REST, INTEGRAL, LAST_BIT, LOSSES, ROUNDING, SOLVES, SUMS
 
 import cavity
 from cavity import _core, likelihoods
@@ -127,8 +128,8 @@ def test_logit_far_below_zero(variant):
     m = -2.5 * v - np.linspace(35.0, 300.0, 40)
     y = np.ones(40)
     log_z, d1, d2, _, rho = kernel(Logit(), y, 1.0, m, v, variant)
-    np.testing.assert_allclose(log_z, m + 0.5 * v, rtol=1e-15)
-    np.testing.assert_allclose(d1, y, rtol=1e-15)
+    np.testing.assert_allclose(log_z, m + 0.5 * v, rtol=LAST_BIT)
+    np.testing.assert_allclose(d1, y, rtol=LAST_BIT)
     np.testing.assert_allclose(d2, -np.exp(m + 1.5 * v), rtol=2e-12)
     np.testing.assert_array_equal(rho, -d2)
 
@@ -141,9 +142,9 @@ def test_no_counts_far_below_zero(likelihood, variant):
     m = -2.5 * v - np.linspace(35.0, 300.0, 40)
     log_z, d1, d2, tau, rho = kernel(likelihood, np.zeros(40), 1.0, m, v, variant)
     rate = np.exp(m + 0.5 * v)
-    np.testing.assert_allclose(log_z, -rate, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(log_z, -rate, rtol=0, atol=ROUNDING)
     for found, true in ((-d1, rate), (-d2, rate), (rho, rate), (-tau, rate * (1.0 - m))):
-        np.testing.assert_allclose(found, true, rtol=1e-11)
+        np.testing.assert_allclose(found, true, rtol=LOSSES)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -152,18 +153,18 @@ def test_part_of_a_label_far_from_zero(variant):
     v = 10.0 ** np.linspace(-6.0, 2.0, 40)
     m = 2.5 * v + np.linspace(35.0, 300.0, 40)
     _, d1, d2, _, _ = kernel(Logit(), np.ones(40), 0.5, m, v, variant)
-    np.testing.assert_allclose(d1, 0.5 * np.exp(-m + 0.5 * v), rtol=1e-11)
-    np.testing.assert_allclose(d2, -0.5 * np.exp(-m + 0.5 * v), rtol=1e-11)
+    np.testing.assert_allclose(d1, 0.5 * np.exp(-m + 0.5 * v), rtol=LOSSES)
+    np.testing.assert_allclose(d2, -0.5 * np.exp(-m + 0.5 * v), rtol=LOSSES)
     _, d1, d2, _, _ = kernel(Logit(), -np.ones(40), 0.5, m, v, variant)
-    np.testing.assert_allclose(d1, np.full(40, -0.5), rtol=1e-15)
-    np.testing.assert_allclose(d2, -0.5 * np.exp(-(m - 0.5 * v) + 0.5 * v), rtol=1e-11)
+    np.testing.assert_allclose(d1, np.full(40, -0.5), rtol=LAST_BIT)
+    np.testing.assert_allclose(d2, -0.5 * np.exp(-(m - 0.5 * v) + 0.5 * v), rtol=LOSSES)
 
 
 def test_published_probit_site():
     """ReactiveMP's: cavity N(1, 0.5), y = 1."""
     *_, tau, rho = evaluate(Probit(), 1, 1, 1.0, 0.5)
-    assert tau[0] == pytest.approx(0.67236165826940, rel=1e-13)
-    assert rho[0] == pytest.approx(0.32950039939607, rel=1e-13)
+    assert tau[0] == pytest.approx(0.67236165826940, rel=SUMS)
+    assert rho[0] == pytest.approx(0.32950039939607, rel=SUMS)
 
 
 @pytest.mark.parametrize("variant", VARIANTS[1:])
@@ -196,9 +197,9 @@ def test_a_site_does_not_depend_on_its_neighbours(likelihood, y):
 def test_counts_in_cavities_at_the_mode_of_p(mean, variance):
     """log p(1|f) = f - exp(f) is highest at f = 0."""
     log_z, d1, d2 = Poisson().log_tilted(1, mean, variance)
-    assert log_z == pytest.approx(-1.0, abs=1e-13)
-    assert d1 == pytest.approx(0.0, abs=1e-14)
-    assert d2 == pytest.approx(-1.0, abs=1e-13)
+    assert log_z == pytest.approx(-1.0, abs=SUMS)
+    assert d1 == pytest.approx(0.0, abs=ROUNDING)
+    assert d2 == pytest.approx(-1.0, abs=SUMS)
 
 
 def signed(rng, low, high, n):
@@ -341,9 +342,9 @@ def test_more_closed_forms_of_all_scales(likelihood, name, parameters, draw):
 def test_cavities_far_wider_than_p_see_a_step(likelihood, y, side, exponent):
     """The corrections are of the order of log(sd)/sd."""
     log_z, d1, d2 = likelihood.log_tilted(y, 0.3, 10.0**exponent)
-    assert log_z == pytest.approx(-np.log(2), abs=1e-9)
-    assert d1 * 10 ** (exponent / 2) == pytest.approx(side * np.sqrt(2 / np.pi), abs=1e-9)
-    assert d2 * 10.0**exponent == pytest.approx(-2 / np.pi, abs=1e-9)
+    assert log_z == pytest.approx(-np.log(2), abs=AT_REST)
+    assert d1 * 10 ** (exponent / 2) == pytest.approx(side * np.sqrt(2 / np.pi), abs=AT_REST)
+    assert d2 * 10.0**exponent == pytest.approx(-2 / np.pi, abs=AT_REST)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +393,7 @@ def test_log_p_and_its_constants(likelihood, name, parameters, y):
         tol = 1e-13 * abs(exact) + (1.5 * np.finfo(float).eps * abs(y - np.exp(f)) if counts else 0.0)
         assert float(likelihood.log_p(np.array(float(y)), np.array(f))) == pytest.approx(exact, abs=tol, rel=0)
         narrow = kernel(likelihood, np.array([float(y)]), 1.0, np.array([float(f)]), np.array([1e-60]))[0][0]
-        assert narrow == pytest.approx(exact, abs=tol + 1e-13, rel=0)  # the rounding of log variance
+        assert narrow == pytest.approx(exact, abs=tol + SUMS, rel=0)  # the rounding of log variance
 
 
 @pytest.mark.parametrize("link", ["logit", "probit"])
@@ -408,7 +409,7 @@ def test_log_p_of_trials(link, k, n):
             value, slope, _ = map(float, reference.binomial(mpmath.mpf(f), (k, n), link))
         tol = 1e-13 * abs(value) + 1.5 * np.finfo(float).eps * (abs(slope) + 1.0) * max(1.0, abs(f))
         assert float(likelihood.log_p(np.array([k, n]), np.array(f))) == pytest.approx(value, abs=tol, rel=0)
-        assert float(likelihood.log_tilted([k, n], f, 1e-60)[0]) == pytest.approx(value, abs=tol + 1e-13, rel=0)
+        assert float(likelihood.log_tilted([k, n], f, 1e-60)[0]) == pytest.approx(value, abs=tol + SUMS, rel=0)
 
 
 @pytest.mark.parametrize(("link", "label"), [("logit", Logit()), ("probit", Probit())])
@@ -420,7 +421,7 @@ def test_one_trial_is_a_label_and_none_is_nothing(link, label):
             found = kernel(likelihood, np.tile([float(k), 1.0], (200, 1)), power, mean, variance)
             exact = kernel(label, np.full(200, y), power, mean, variance)
             for mine, theirs, near in zip(found, exact, (1e-13, *[1e-250] * 4), strict=True):
-                np.testing.assert_allclose(mine, theirs, rtol=1e-10, atol=near)
+                np.testing.assert_allclose(mine, theirs, rtol=INTEGRAL, atol=near)
     assert not np.any(likelihood.log_tilted([0, 0], mean, variance))
     assert likelihood.log_p(np.zeros(2), 3.0) == 0.0
 
@@ -431,7 +432,7 @@ def test_successes_and_failures_are_mirror_images(link, mean, sd, k, failures):
     log_z, d1, d2 = Binomial(link).log_tilted([k, k + failures], mean, sd * sd)
     mirrored = Binomial(link).log_tilted([failures, k + failures], -mean, sd * sd)
     np.testing.assert_allclose(
-        mirrored, (log_z, -d1, d2), rtol=0.0 if k != failures else 1e-9, atol=1e-12 * (k == failures)
+        mirrored, (log_z, -d1, d2), rtol=0.0 if k != failures else AT_REST, atol=SOLVES * (k == failures)
     )
 
 
@@ -439,13 +440,13 @@ def test_successes_and_failures_are_mirror_images(link, mean, sd, k, failures):
 @given(mean=st.floats(-8, 8), sd=SD, trials=st.integers(0, 12))
 def test_numbers_of_successes_sum_to_one(link, mean, sd, trials):
     y = [(k, trials) for k in range(trials + 1)]
-    assert np.exp(Binomial(link).log_tilted(y, mean, sd * sd)[0]).sum() == pytest.approx(1.0, rel=1e-9)
+    assert np.exp(Binomial(link).log_tilted(y, mean, sd * sd)[0]).sum() == pytest.approx(1.0, rel=AT_REST)
 
 
 def test_negative_binomial_of_large_dispersion():
     """As -7.82180 when its constant was a difference of log gammas."""
     exact = -7.8266943955198917
-    assert float(NegativeBinomial(1e12).log_p(np.array(1e6), np.log(1e6))) == pytest.approx(exact, rel=1e-13)
+    assert float(NegativeBinomial(1e12).log_p(np.array(1e6), np.log(1e6))) == pytest.approx(exact, rel=SUMS)
 
 
 def test_log_p_of_intervals():
@@ -458,7 +459,7 @@ def test_log_p_of_intervals():
             exact = (
                 mp.log(reference.interval_z(mpmath.mpf(at), mpmath.mpf(0), bound, 1, noise)) if at < 1e100 else -mp.inf
             )
-        assert float(value) == pytest.approx(float(exact), rel=1e-13, abs=1e-300)
+        assert float(value) == pytest.approx(float(exact), rel=SUMS, abs=1e-300)
     grades = OrderedProbit([0.0, 1.0])
     assert grades.log_p(np.array([0, 1, 2])[:, None], np.zeros((3, 2))).shape == (3, 2)
     assert grades.log_p(np.array(2), np.array(1e4)) == 0.0
@@ -476,8 +477,8 @@ def test_derivatives_are_those_of_log_z(likelihood, y, mean, variance):
     log_z, d1, d2 = likelihood.log_tilted(y, mean + h * np.arange(-2, 3), variance)
     slope = (log_z[0] - 8 * log_z[1] + 8 * log_z[3] - log_z[4]) / (12 * h)
     bend = (d1[0] - 8 * d1[1] + 8 * d1[3] - d1[4]) / (12 * h)
-    assert d1[2] == pytest.approx(slope, rel=1e-9, abs=1e-10 / np.sqrt(variance))
-    assert d2[2] == pytest.approx(bend, rel=1e-9, abs=1e-10 / variance)
+    assert d1[2] == pytest.approx(slope, rel=AT_REST, abs=INTEGRAL / np.sqrt(variance))
+    assert d2[2] == pytest.approx(bend, rel=AT_REST, abs=INTEGRAL / variance)
 
 
 @pytest.mark.parametrize("likelihood", [Probit(), Step(), Logit()])
@@ -491,7 +492,7 @@ def test_labels_are_symmetric(likelihood, mean, sd, y):
 @given(mean=st.floats(-8, 8), sd=SD)
 def test_labels_sum_to_one(likelihood, mean, sd):
     log_z = likelihood.log_tilted([-1.0, 1.0], mean, sd * sd)[0]
-    assert np.exp(log_z).sum() == pytest.approx(1.0, rel=1e-13)
+    assert np.exp(log_z).sum() == pytest.approx(1.0, rel=SUMS)
 
 
 @pytest.mark.parametrize("likelihood", [Gaussian(0.3), Laplace(2.0), StudentT(3.0, 0.5)])
@@ -500,23 +501,23 @@ def test_noise_does_not_know_where_zero_is(likelihood, y, mean, shift, sd):
     """Whole numbers, whose differences are exact."""
     here = likelihood.log_tilted(y, mean, sd * sd)
     there = likelihood.log_tilted(y + shift, mean + shift, sd * sd)
-    np.testing.assert_allclose(there[0], here[0], rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(there[1], here[1], rtol=1e-9, atol=1e-9 / sd)
-    np.testing.assert_allclose(there[2], here[2], rtol=1e-9, atol=1e-9 / sd**2)
+    np.testing.assert_allclose(there[0], here[0], rtol=LOSSES, atol=LOSSES)
+    np.testing.assert_allclose(there[1], here[1], rtol=AT_REST, atol=AT_REST / sd)
+    np.testing.assert_allclose(there[2], here[2], rtol=AT_REST, atol=AT_REST / sd**2)
 
 
 @given(mean=st.floats(-20, 20), sd=SD, cuts=st.lists(st.floats(-10, 10), min_size=1, max_size=5, unique=True))
 def test_ordered_classes_sum_to_one(mean, sd, cuts):
     grades = OrderedProbit(sorted(cuts))
     log_z = grades.log_tilted(np.arange(grades.n_classes), mean, sd * sd)[0]
-    assert np.exp(log_z).sum() == pytest.approx(1.0, rel=1e-13)
+    assert np.exp(log_z).sum() == pytest.approx(1.0, rel=SUMS)
 
 
 @given(mean=st.floats(-50, 50), sd=SD, bound=st.floats(-5, 5))
 def test_an_interval_without_one_bound_is_probit(mean, sd, bound):
     for side, y in ((1.0, (bound, np.inf)), (-1.0, (-np.inf, bound))):
         here = Interval(1.0).log_tilted(y, mean, sd * sd)
-        np.testing.assert_allclose(here, Probit().log_tilted(side, mean - bound, sd * sd), rtol=1e-11, atol=1e-250)
+        np.testing.assert_allclose(here, Probit().log_tilted(side, mean - bound, sd * sd), rtol=LOSSES, atol=1e-250)
     assert Interval(1.0).log_tilted((-np.inf, np.inf), mean, sd * sd) == (0.0, 0.0, 0.0)
 
 
@@ -525,7 +526,7 @@ def test_two_ordered_classes_are_probit():
     for here, there in zip(
         OrderedProbit([0.0]).log_tilted(1, mean, 2.0), Probit().log_tilted(1, mean, 2.0), strict=True
     ):
-        np.testing.assert_allclose(here, there, rtol=1e-14)
+        np.testing.assert_allclose(here, there, rtol=ROUNDING)
 
 
 @pytest.mark.parametrize("y", [0, 4, 60])
@@ -654,7 +655,7 @@ def test_variances_without_all_digits_are_refused(likelihood, y):
     log_z, d1, d2 = likelihood.log_tilted(y, 0.3, 2.3e-308)
     assert np.isfinite([log_z, d1, d2]).all()
     checked = likelihood.check(y)
-    assert log_z == pytest.approx(float(likelihood.log_p(checked, np.float64(0.3))), abs=1e-12)
+    assert log_z == pytest.approx(float(likelihood.log_p(checked, np.float64(0.3))), abs=SOLVES)
 
 
 def test_moments_that_no_rule_resolves_are_refused():

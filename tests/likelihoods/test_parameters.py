@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from support.tolerances import ROOT_EPS, SUMS
 
 from cavity import GLM, GaussianProcess, covariances, likelihoods
 from cavity.likelihoods.parameters import DOMAINS, FreeParameters, check_declared, open_parameters
@@ -39,7 +40,7 @@ def test_free_numbers_stand_for_values(unit):
     free, likelihood = FreeParameters(Every(), tuple(VALUES), unit), Every()
     again = free.unpack(free.pack(likelihood), Every(1.0, 1.0, 1.0, 0.5, (0.0, 1.0, 2.0)))
     for name, value in VALUES.items():
-        assert np.allclose(getattr(again, name), value, rtol=1e-13, atol=0), name
+        assert np.allclose(getattr(again, name), value, rtol=SUMS, atol=0), name
 
 
 @pytest.mark.parametrize("domain", VALUES)
@@ -49,7 +50,7 @@ def test_slopes_are_those_of_the_values(domain, unit):
     vector = domain.pack(value, unit)
     for j in range(len(vector)):
         ahead, behind = (np.atleast_1d(domain.unpack(vector + h * np.eye(len(vector))[j], unit)) for h in (1e-5, -1e-5))
-        assert np.allclose(domain.slopes(value, unit)[:, j], (ahead - behind) / 2e-5, rtol=1e-8, atol=1e-8)
+        assert np.allclose(domain.slopes(value, unit)[:, j], (ahead - behind) / 2e-5, rtol=ROOT_EPS, atol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("likelihood", OPEN, ids=repr)

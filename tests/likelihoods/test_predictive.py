@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 from support.glms import GLM
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, ROUNDING, SOLVES, SUMS
 
 from cavity.likelihoods import (
     Binomial,
@@ -91,9 +92,9 @@ def test_what_is_said_of_y_given_f_is_that_of_p(likelihood):
     f, more = np.array([-0.7, 0.4, 1.6]), known(likelihood)
     mean, variance = likelihood.conditional_mean(f, **more), likelihood.conditional_variance(f, **more)
     first = numbered(likelihood, f, 1)
-    np.testing.assert_allclose(mean, first, rtol=1e-7)
+    np.testing.assert_allclose(mean, first, rtol=EARLY)
     if not isinstance(likelihood, StudentT):  # whose tails are too heavy for the rule
-        np.testing.assert_allclose(variance, numbered(likelihood, f, 2) - first**2, rtol=1e-6)
+        np.testing.assert_allclose(variance, numbered(likelihood, f, 2) - first**2, rtol=OPTIMUM)
     for y in (-3.0, -1.0, 0.0, 0.5, 1.0, 4.0, 12.0):
         if likelihood in COUNTS:
             below = np.arange(np.floor(y) + 1.0) if y >= 0 else np.zeros(0)
@@ -101,7 +102,7 @@ def test_what_is_said_of_y_given_f_is_that_of_p(likelihood):
         else:
             density = lambda x, a: np.exp(likelihood.log_p(x, a))  # noqa: E731
             total = [integrate.quad(density, -np.inf, y, args=(a,), limit=400)[0] for a in f]
-        np.testing.assert_allclose(likelihood.cdf(np.float64(y), f, **more), total, rtol=1e-7, atol=1e-12)
+        np.testing.assert_allclose(likelihood.cdf(np.float64(y), f, **more), total, rtol=EARLY, atol=SOLVES)
     if not isinstance(likelihood, Own):
         draws = likelihood.draw(np.broadcast_to(f, (40_000, 3)), np.random.default_rng(0), **more)
         assert np.all(np.abs(draws.mean(axis=0) - mean) < 5 * np.sqrt(variance / 40_000))
@@ -119,8 +120,8 @@ def test_moments_integrate_over_f(likelihood):
         exact = averaged(lambda f: likelihood.conditional_mean(f, **more), m, v)
         spread = averaged(lambda f: likelihood.conditional_variance(f, **more), m, v)
         spread += averaged(lambda f, e=exact: (likelihood.conditional_mean(f, **more) - e) ** 2, m, v)
-        assert mean[i] == pytest.approx(exact, rel=1e-9, abs=1e-10)
-        assert variance[i] == pytest.approx(spread, rel=1e-9)
+        assert mean[i] == pytest.approx(exact, rel=AT_REST, abs=INTEGRAL)
+        assert variance[i] == pytest.approx(spread, rel=AT_REST)
 
 
 def test_moments_of_far_and_narrow_beliefs_keep_their_digits():
@@ -133,8 +134,8 @@ def test_moments_of_far_and_narrow_beliefs_keep_their_digits():
 
     m, v = np.array([1e8, -3e5, 0.0, 7.0]), np.array([1.0, 1e-6, 1e-30, 1e12])
     mean, variance = Plain().moments(m, v)
-    np.testing.assert_allclose(mean, m, rtol=1e-13, atol=1e-3)
-    np.testing.assert_allclose(variance, v, rtol=1e-6)
+    np.testing.assert_allclose(mean, m, rtol=SUMS, atol=EXPANSION)
+    np.testing.assert_allclose(variance, v, rtol=OPTIMUM)
     rate, spread = Poisson().moments(np.array([3.0]), np.array([1e-14]))
     assert spread - rate == pytest.approx(np.exp(6.0) * 1e-14, rel=1e-1)
 
@@ -155,20 +156,20 @@ def test_quantiles_are_where_the_distribution_function_is_q(likelihood):
                 assert before < p + 1e-9
                 assert at >= p - 1e-9
             else:
-                assert at == pytest.approx(p, rel=1e-6, abs=1e-9)
+                assert at == pytest.approx(p, rel=OPTIMUM, abs=AT_REST)
 
 
 @pytest.mark.parametrize("mean", [100.0, *(pytest.param(mean, marks=pytest.mark.long) for mean in (300.0, 600.0))])
 def test_counts_of_any_size_have_quantiles(mean):
     q, tail = np.array([1e-9, 0.3, 0.5, 1 - 1e-9]), 1 - np.array([1e-9, 0.3, 0.5, 1 - 1e-9])
     here, known = np.full(4, mean), np.zeros(4)
-    assert np.allclose(np.log(Poisson().quantile(q, here, known)), mean, rtol=0, atol=1e-12)
-    assert np.allclose(np.log(Poisson().quantile(q, here, known + 0.25)), mean + 0.5 * special.ndtri(q), atol=1e-6)
+    assert np.allclose(np.log(Poisson().quantile(q, here, known)), mean, rtol=0, atol=SOLVES)
+    assert np.allclose(np.log(Poisson().quantile(q, here, known + 0.25)), mean + 0.5 * special.ndtri(q), atol=OPTIMUM)
     for r in (2.0, 1e-2):
         zero = np.exp(-r * (mean - np.log(r)))  # all but the chance of no count
         expected = np.where(q > zero, special.gammaincinv(r, q) / r * np.exp(mean), 0.0)
         expected = np.where(tail < 0.5, special.gammainccinv(r, tail) / r * np.exp(mean), expected)
-        assert np.allclose(NegativeBinomial(r).quantile(q, here, known), expected, rtol=1e-7, atol=0)
+        assert np.allclose(NegativeBinomial(r).quantile(q, here, known), expected, rtol=EARLY, atol=0)
 
 
 @pytest.mark.parametrize("likelihood", [pytest.param(Poisson(), marks=pytest.mark.long), NegativeBinomial(2.0)])
@@ -183,12 +184,12 @@ def test_tails_of_few_degrees_of_freedom_are_powers():
     one, known = np.ones(2), np.zeros(2)
     likelihood = StudentT(0.01, 2.0)
     low, high = likelihood.quantile(np.array([0.01, 0.99]), known, known)
-    assert np.isclose(high, -low, rtol=1e-9)
+    assert np.isclose(high, -low, rtol=AT_REST)
     assert np.allclose(
-        likelihood.cdf(np.array([low, 1e200]), known), [0.01, 1 - likelihood.cdf(-1e200, 0.0)], rtol=1e-9
+        likelihood.cdf(np.array([low, 1e200]), known), [0.01, 1 - likelihood.cdf(-1e200, 0.0)], rtol=AT_REST
     )
     ratio = likelihood.cdf(-1e250, 0.0) / likelihood.cdf(-1e60, 0.0)
-    assert np.isclose(ratio, 10.0 ** (-1.9), rtol=1e-12)
+    assert np.isclose(ratio, 10.0 ** (-1.9), rtol=SOLVES)
     with pytest.raises(OverflowError, match="quantiles"):
         StudentT(1e-6, 1.0).quantile(0.1 * one, known, one)
 
@@ -212,17 +213,19 @@ def test_what_cannot_be_drawn_is_said():
 def test_quantiles_of_known_distributions():
     q = np.array([0.01, 0.3, 0.999])
     for m, v in ((1e6, 1.0), (-3.0, 1e-12), (0.2, 40.0)):
-        np.testing.assert_allclose(Gaussian(0.3).quantile(q, m, v), stats.norm.ppf(q, m, np.sqrt(v + 0.3)), rtol=1e-14)
+        np.testing.assert_allclose(
+            Gaussian(0.3).quantile(q, m, v), stats.norm.ppf(q, m, np.sqrt(v + 0.3)), rtol=ROUNDING
+        )
         exact = Gaussian(0.3).quantile(q, np.full(3, m), np.full(3, v))
         general = predictive.quantile(Gaussian(0.3), q, np.full(3, m), np.full(3, v))
-        np.testing.assert_allclose((general - exact) / np.sqrt(v + 0.3), 0.0, atol=1e-9)
+        np.testing.assert_allclose((general - exact) / np.sqrt(v + 0.3), 0.0, atol=AT_REST)
     no_f = np.zeros(3), np.zeros(3)
-    np.testing.assert_allclose(StudentT(1.0, 2.0).quantile(q, *no_f), stats.cauchy.ppf(q, 0.0, 2.0), rtol=1e-9)
+    np.testing.assert_allclose(StudentT(1.0, 2.0).quantile(q, *no_f), stats.cauchy.ppf(q, 0.0, 2.0), rtol=AT_REST)
     np.testing.assert_array_equal(Poisson().quantile(q, np.full(3, np.log(50.0)), no_f[1]), stats.poisson.ppf(q, 50.0))
     odds = np.full(3, special.logit(0.3))
     n = np.array([0.0, 7.0, 1e5])
     np.testing.assert_array_equal(Binomial().quantile(q, odds, no_f[1], trials=n), stats.binom.ppf(q, n, 0.3).clip(0))
-    assert Poisson().quantile(0.5, np.array([20.0]), np.array([50.0])) == pytest.approx(np.exp(20.0), rel=1e-3)
+    assert Poisson().quantile(0.5, np.array([20.0]), np.array([50.0])) == pytest.approx(np.exp(20.0), rel=EXPANSION)
 
 
 @pytest.mark.parametrize("likelihood", [Probit(), Logit(), Step(), OrderedProbit([-0.5, 1.0])], ids=repr)
@@ -274,4 +277,4 @@ def test_what_does_not_exist_is_said():
 
 @pytest.mark.parametrize("nu", [2.5, 5.0, 40.0])
 def test_noise_of_student_t_has_its_variance(nu):
-    assert StudentT(nu, 0.7).conditional_variance(0.0) == pytest.approx(stats.t(nu, scale=0.7).var(), rel=1e-12)
+    assert StudentT(nu, 0.7).conditional_variance(0.0) == pytest.approx(stats.t(nu, scale=0.7).var(), rel=SOLVES)

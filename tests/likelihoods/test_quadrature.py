@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mpmath import mp
 from scipy.special import gammaln, log_expit, log_ndtr
+from support.tolerances import INTEGRAL, LAST_BIT, ROOT_EPS, ROUNDING, SLOPES, SOLVES, SUMS
 
 from cavity.likelihoods import quadrature
 from cavity.likelihoods.quadrature import SITES_TOGETHER, log_tilted, log_tilted_of_pass
@@ -246,9 +247,9 @@ def test_narrow_cavities_keep_the_digits_of_derivatives(sd):
         *((0.3 + k * sd, (laplace, closed_form(laplace_z, 0.3 + k * sd, sd))) for k in (-1.4, -0.6, 0.5, 1.1)),
     ):
         _, d1, d2, shrink = one(log_p, mean, sd)
-        assert d1 == pytest.approx(float(exact[1]), rel=1e-8)
-        assert d2 == pytest.approx(float(exact[2]), rel=1e-8)
-        assert shrink == pytest.approx(float(exact[3]), rel=1e-14)
+        assert d1 == pytest.approx(float(exact[1]), rel=ROOT_EPS)
+        assert d2 == pytest.approx(float(exact[2]), rel=ROOT_EPS)
+        assert shrink == pytest.approx(float(exact[3]), rel=ROUNDING)
 
 
 @pytest.mark.parametrize("sd", [1e-12, 1e-17, 1e-20, 1e-60, 1e-150])
@@ -262,10 +263,10 @@ def test_cavities_narrower_than_float64_is_spaced(sd):
             (lambda f: -2.0 * np.abs(f - 7.0), 2.0),
         ):
             log_z, d1, d2, shrink = one(log_p, mean, sd)
-            assert log_z == pytest.approx(float(log_p(mean)), rel=1e-13, abs=1e-13)
-            assert d1 * sd == pytest.approx(slope * sd, abs=1e-10)
-            assert d2 * sd * sd == pytest.approx(0.0, abs=1e-10)
-            assert shrink == pytest.approx(1.0, rel=1e-10)
+            assert log_z == pytest.approx(float(log_p(mean)), rel=SUMS, abs=SUMS)
+            assert d1 * sd == pytest.approx(slope * sd, abs=INTEGRAL)
+            assert d2 * sd * sd == pytest.approx(0.0, abs=INTEGRAL)
+            assert shrink == pytest.approx(1.0, rel=INTEGRAL)
 
 
 def test_far_tails():
@@ -297,7 +298,7 @@ def test_rounding_errors_of_log_p_are_no_obstacle():
 def test_constant_likelihoods(value):
     sd = np.array(SDS)
     log_z, d1, d2, shrink = log_tilted(lambda f, _: np.full(f.shape, value), np.linspace(-1e4, 1e4, sd.size), sd**2)
-    np.testing.assert_allclose(log_z, value, rtol=1e-15)
+    np.testing.assert_allclose(log_z, value, rtol=LAST_BIT)
     assert (d1 == 0).all()
     assert (d2 == 0).all()
     assert (shrink == 1).all()
@@ -316,7 +317,7 @@ def test_gaussian_likelihoods():
     np.testing.assert_array_less(np.abs(d1 - (y - mean) / total), WORST * scale)
     np.testing.assert_array_less(np.abs(d2 + 1 / total), WORST / sd**2)
     np.testing.assert_allclose(shrink, width**2 / total, rtol=WORST)
-    np.testing.assert_allclose(1 + sd**2 * d2, shrink, atol=1e-12)
+    np.testing.assert_allclose(1 + sd**2 * d2, shrink, atol=SOLVES)
 
 
 LIKELIHOODS = log_expit, log_ndtr, laplace, step, jump, bumps, student, lambda f: poisson(f, 3)
@@ -369,8 +370,8 @@ def test_derivatives_are_those_of_log_z():
     mean, sd = draw(200, seed=3)
     h = 1e-3 * sd
     low, at, high = (log_tilted(of_all, mean + k * h, sd**2) for k in (-1, 0, 1))
-    np.testing.assert_allclose((high[0] - low[0]) / 2e-3, at[1] * sd, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose((high[1] - low[1]) * sd / 2e-3, at[2] * sd**2, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose((high[0] - low[0]) / 2e-3, at[1] * sd, rtol=SLOPES, atol=SLOPES)
+    np.testing.assert_allclose((high[1] - low[1]) * sd / 2e-3, at[2] * sd**2, rtol=SLOPES, atol=SLOPES)
 
 
 def test_log_p_may_overwrite_its_argument_and_return_any_array():
@@ -395,7 +396,7 @@ def test_the_rule():
     powers = np.arange(2 * quadrature.ORDER)
     expected = np.where(powers % 2, 0.0, 2.0 / (powers + 1))
     np.testing.assert_allclose(
-        quadrature.LOBATTO_WEIGHTS @ quadrature.LOBATTO_NODES[:, None] ** powers, expected, atol=1e-15
+        quadrature.LOBATTO_WEIGHTS @ quadrature.LOBATTO_NODES[:, None] ** powers, expected, atol=LAST_BIT
     )
 
 

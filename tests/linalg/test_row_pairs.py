@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from support.tolerances import ROUNDING, SOLVES, SUMS
 
 from cavity.linalg import row_pairs
 from cavity.linalg.row_pairs import RowPairs
@@ -64,10 +65,10 @@ def test_dense_algebra(name, monkeypatch):
     Z[i, j] = np.cos(i + j)
     scale = np.abs(X).T @ (np.abs(rho)[:, None] * np.abs(X)) + 2.0
     expected = 2.0 + X.T @ (rho[:, None] * X)
-    np.testing.assert_allclose(values[at] / scale[i, j], expected[i, j] / scale[i, j], rtol=0, atol=1e-14)
-    np.testing.assert_allclose(variances, np.sum((X @ Z) * X, axis=1), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(Xa, X @ a, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(sums, X.T @ tau, rtol=0, atol=1e-14 * np.sum(np.abs(X).T @ np.abs(tau)))
+    np.testing.assert_allclose(values[at] / scale[i, j], expected[i, j] / scale[i, j], rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(variances, np.sum((X @ Z) * X, axis=1), rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(Xa, X @ a, rtol=0, atol=SUMS)
+    np.testing.assert_allclose(sums, X.T @ tau, rtol=0, atol=ROUNDING * np.sum(np.abs(X).T @ np.abs(tau)))
 
 
 def test_variances_of_rows_from_the_selected_inverse():
@@ -82,7 +83,7 @@ def test_variances_of_rows_from_the_selected_inverse():
         cholesky.invert(values, threads)
         found = pairs.variances(values, threads)
     covariance = np.linalg.inv(0.1 * np.eye(60) + X.T @ (rho[:, None] * X))
-    np.testing.assert_allclose(found, np.sum((X @ covariance) * X, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(found, np.sum((X @ covariance) * X, axis=1), rtol=SOLVES)
 
 
 def test_the_rows_of_the_caller_stay_as_they_are():

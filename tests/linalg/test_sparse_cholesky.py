@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import sparse_cholesky as reference
 from scipy import sparse
+from support.tolerances import LAST_BIT, LOSSES, SOLVES, SUMS
 
 from cavity import _core
 from cavity.linalg import sparse_cholesky
@@ -137,7 +138,7 @@ def check(matrix, order=None):
     expected = np.array([expected[pair] for pair in zip(i.tolist(), j.tolist(), strict=True)])
     spread = np.sqrt(cholesky.diagonal(inverse))[order]
     np.testing.assert_allclose(
-        inverse[at] / (spread[i] * spread[j]), expected / (spread[i] * spread[j]), rtol=0, atol=1e-11
+        inverse[at] / (spread[i] * spread[j]), expected / (spread[i] * spread[j]), rtol=0, atol=LOSSES
     )
     return L, x, cholesky.diagonal(inverse)
 
@@ -174,9 +175,9 @@ def test_several_tiles(large, monkeypatch):
     for one, other in zip(found, work(cholesky, matrix, 3, b), strict=True):
         np.testing.assert_array_equal(one, other)
     inverse = np.linalg.inv(matrix)
-    np.testing.assert_allclose(found[1], b @ inverse, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[1], b @ inverse, rtol=0, atol=SOLVES)
     i, j = np.nonzero(matrix)
-    np.testing.assert_allclose(found[-1][cholesky.positions(i, j)], inverse[i, j], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found[-1][cholesky.positions(i, j)], inverse[i, j], rtol=0, atol=SOLVES)
 
 
 @pytest.mark.parametrize("name", ["grid", "crossed", "dense"])
@@ -191,10 +192,10 @@ def test_one_right_hand_side_and_many(name, monkeypatch):
         for row, x in zip(b, together, strict=True):
             alone = cholesky.solve(values, row, threads)
             assert alone.shape == row.shape
-            np.testing.assert_allclose(alone, x, rtol=0, atol=1e-12 * np.max(np.abs(x)))
+            np.testing.assert_allclose(alone, x, rtol=0, atol=SOLVES * np.max(np.abs(x)))
         assert cholesky.solve(values, b[:0], threads).shape == (0, len(matrix))
         monkeypatch.setattr(sparse_cholesky, "ENTRIES", 50)  # a supernode or two in a call
-        np.testing.assert_allclose(cholesky.solve(values, np.asfortranarray(b), threads), together, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(cholesky.solve(values, np.asfortranarray(b), threads), together, rtol=0, atol=LOSSES)
 
 
 @given(st.integers(1, 14), st.data())
@@ -229,7 +230,7 @@ def test_the_diagonal_need_not_be_said():
     with Threads(1) as threads:
         values = stored(cholesky, np.array([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0], [1.0, 0.0, 2.0]]))
         assert cholesky.factor(values, threads) == 0
-    np.testing.assert_allclose(cholesky.log_determinant(values), np.log(9.0), rtol=1e-15)
+    np.testing.assert_allclose(cholesky.log_determinant(values), np.log(9.0), rtol=LAST_BIT)
 
 
 def test_the_order_fills_as_little_as_that_of_superlu():
@@ -321,12 +322,12 @@ def test_chains_in_closed_form(n, natural):
             values[diagonal[[0, -1]]] = 1.0
             values[beside] = -phi
             assert cholesky.factor(values, threads) == 0
-            np.testing.assert_allclose(cholesky.log_determinant(values), np.log1p(-(phi**2)), rtol=0, atol=1e-15 * n)
+            np.testing.assert_allclose(cholesky.log_determinant(values), np.log1p(-(phi**2)), rtol=0, atol=LAST_BIT * n)
             cholesky.invert(values, threads)
             found.append(values)
     np.testing.assert_array_equal(*found)
-    np.testing.assert_allclose(found[0][diagonal], 1.0 / (1.0 - phi**2), rtol=1e-13)
-    np.testing.assert_allclose(found[0][beside], phi / (1.0 - phi**2), rtol=1e-13)
+    np.testing.assert_allclose(found[0][diagonal], 1.0 / (1.0 - phi**2), rtol=SUMS)
+    np.testing.assert_allclose(found[0][beside], phi / (1.0 - phi**2), rtol=SUMS)
     with Threads(1) as threads:
         values[:] = 0.0
         values[diagonal], values[diagonal[-1]], values[beside] = 2.0, 1.0, -1.0
@@ -359,13 +360,13 @@ def test_nested_groups_in_closed_form(n_groups, n_above):
         values[cholesky.positions(above, above)] = high + np.bincount(home, m)
         assert cholesky.factor(values, threads) == 0
         expected = np.sum(np.log(low + m)) + np.sum(np.log(rest))
-        np.testing.assert_allclose(cholesky.log_determinant(values), expected, rtol=1e-12)
+        np.testing.assert_allclose(cholesky.log_determinant(values), expected, rtol=SOLVES)
         cholesky.invert(values, threads)
     diagonal = cholesky.diagonal(values)
-    np.testing.assert_allclose(diagonal[n_groups:], 1.0 / rest, rtol=1e-12)
-    np.testing.assert_allclose(diagonal[:n_groups], 1.0 / (low + m) + share**2 / rest[home], rtol=1e-12)
+    np.testing.assert_allclose(diagonal[n_groups:], 1.0 / rest, rtol=SOLVES)
+    np.testing.assert_allclose(diagonal[:n_groups], 1.0 / (low + m) + share**2 / rest[home], rtol=SOLVES)
     beside = values[cholesky.positions(n_groups + home, at)]
-    np.testing.assert_allclose(beside, -share / rest[home], rtol=1e-12)
+    np.testing.assert_allclose(beside, -share / rest[home], rtol=SOLVES)
 
 
 @pytest.mark.parametrize("k", [60, pytest.param(1000, marks=pytest.mark.long)])
@@ -389,7 +390,7 @@ def test_columns_of_the_inverse_of_a_grid(k):
     for j, column in zip(chosen, columns, strict=True):
         i = matrix.indices[matrix.indptr[j] : matrix.indptr[j + 1]]
         inverse = values[cholesky.positions(i, np.full(len(i), j))]
-        np.testing.assert_allclose(inverse, column[i], rtol=0, atol=1e-12 * column[j])
+        np.testing.assert_allclose(inverse, column[i], rtol=0, atol=SOLVES * column[j])
 
 
 def test_tiles_are_those_of_the_kernel():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.linalg import cholesky, solve_triangular
+from support.tolerances import LAST_BIT, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
 from cavity.linalg import tiled
@@ -40,7 +41,7 @@ def check(work, start, expected):
             work(out, threads)
         found.append(out)
     assert np.all(np.isnan(found[0][np.triu_indices(len(start), 1)]))
-    np.testing.assert_allclose(np.tril(found[0]), np.tril(expected), rtol=0, atol=1e-13 * np.max(np.abs(expected)))
+    np.testing.assert_allclose(np.tril(found[0]), np.tril(expected), rtol=0, atol=SUMS * np.max(np.abs(expected)))
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
 
@@ -140,8 +141,8 @@ def test_orthonormal_columns(n, d):
             found.append(tiled.orthonormalize(rows, threads))
     columns, triangle = found[0]
     np.testing.assert_array_equal(triangle, np.tril(triangle))
-    np.testing.assert_allclose(columns.T @ columns, np.eye(n), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(triangle @ columns.T, rows, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(columns.T @ columns, np.eye(n), rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(triangle @ columns.T, rows, rtol=0, atol=SUMS)
     for each in found[1:]:
         np.testing.assert_array_equal(each[0], columns)
         np.testing.assert_array_equal(each[1], triangle)
@@ -155,7 +156,7 @@ def test_stacked_rows_keep_the_digits_of_nearly_dependent_columns(scale):
     values = np.logspace(0, -12, n)
     triangle = np.zeros((n, n))
     tiled.stack(triangle, np.ascontiguousarray((scale * (left * values) @ right.T).T), tiled.ONE_THREAD)
-    np.testing.assert_allclose(np.linalg.svd(triangle / scale, compute_uv=False), values, rtol=0, atol=1e-15 * 20)
+    np.testing.assert_allclose(np.linalg.svd(triangle / scale, compute_uv=False), values, rtol=0, atol=LAST_BIT * 20)
 
 
 @pytest.mark.parametrize("inverted", [False, True])
@@ -173,7 +174,7 @@ def test_solve(n, m, inverted, transposed):
             out = rows.copy()
             assert tiled.solve(given, out, threads, inverted=inverted, transposed=transposed) is out
             found.append(out)
-    np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-13 * np.max(np.abs(expected)) * 10)
+    np.testing.assert_allclose(found[0], expected, rtol=0, atol=SUMS * np.max(np.abs(expected)) * 10)
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])
 
@@ -182,7 +183,7 @@ def test_solve_takes_rows_in_any_order():
     _, factor = draw(20)
     rows = np.asfortranarray(np.random.default_rng(2).normal(size=(7, 20)))
     np.testing.assert_allclose(
-        tiled.solve(factor.copy(), rows), solve_triangular(factor, rows.T, lower=True).T, rtol=1e-12
+        tiled.solve(factor.copy(), rows), solve_triangular(factor, rows.T, lower=True).T, rtol=SOLVES
     )
 
 

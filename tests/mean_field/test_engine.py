@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from support.events import writing
+from support.tolerances import EXPANSION, LAST_BIT, OPTIMUM, SUMS
 
 from cavity import NumericalWarning
 from cavity.distributions import Gamma, MultivariateGaussian
@@ -63,7 +64,7 @@ def test_contraction_and_gap_are_the_true_ones(accelerate, seed):
     assert done.converged
     assert done.status == "converged"
     assert done.n_iter == len(model.visited) == len(done.trace["elbo"])
-    assert done.contraction == pytest.approx(0.98, rel=1e-3)
+    assert done.contraction == pytest.approx(0.98, rel=EXPANSION)
     assert model.gap(done.state) <= done.predicted_gap * (1 + 1e-3)
     assert done.predicted_gap <= 1e-10
     assert done.elbo == 7.0 - model.gap(done.state)
@@ -84,7 +85,7 @@ def test_predicted_gap_is_the_true_one_on_the_slow_direction():
     model = Linear()
     done = run(model, tol=1e-6)
     assert done.n_iter > 100  # the fast directions are gone
-    assert done.predicted_gap == pytest.approx(model.gap(done.state), rel=1e-6)
+    assert done.predicted_gap == pytest.approx(model.gap(done.state), rel=OPTIMUM)
 
 
 @pytest.mark.sample(2)
@@ -155,7 +156,7 @@ def test_growing_errors_do_not_converge(accelerate):
     model = Linear(np.array([1.05, 0.5, 0.0]))
     done = run(model, accelerate=accelerate, max_iter=300 if not accelerate else 40)
     assert done.status == "max_iter reached"
-    assert done.contraction == pytest.approx(1.05, abs=1e-3)
+    assert done.contraction == pytest.approx(1.05, abs=EXPANSION)
     assert done.predicted_gap == np.inf
     assert done.elbo > 10.0  # the saddle point has 7
 
@@ -222,7 +223,7 @@ def test_zero_tolerance_ends_at_rounding(accelerate):
     assert done.converged
     assert done.n_iter < 400
     assert done.predicted_gap < 1e-25
-    np.testing.assert_allclose(done.state, model.best, rtol=1e-13)
+    np.testing.assert_allclose(done.state, model.best, rtol=SUMS)
 
 
 def test_starting_at_the_optimum():
@@ -242,7 +243,7 @@ def test_anderson_is_exact_after_n_plus_one_points(n):
         image, _ = model.sweep(x)
         history.add(model.coordinates(x), model.coordinates(image), in_a_row=True)
         x = image
-    np.testing.assert_allclose(history.anderson(), model.best, rtol=1e-6)
+    np.testing.assert_allclose(history.anderson(), model.best, rtol=OPTIMUM)
 
 
 def test_squarem_is_the_formula_of_the_paper():
@@ -258,7 +259,7 @@ def test_squarem_is_the_formula_of_the_paper():
     vv = Fraction(1, 16) + 2 * Fraction(81, 64)
     a = -rv / vv  # the step length is -a
     wanted = [1 - 2 * a / 2 + a**2 / 4, 2 - 2 * a * Fraction(3, 2) + a**2 * Fraction(9, 8)]
-    np.testing.assert_allclose(history.squarem(), [float(each) for each in wanted], atol=1e-15)
+    np.testing.assert_allclose(history.squarem(), [float(each) for each in wanted], atol=LAST_BIT)
     assert history.squarem() is None  # it wants two sweeps in a row before the next
 
 

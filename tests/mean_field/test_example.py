@@ -8,6 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from scipy import stats
+from support.tolerances import AT_REST, OPTIMUM, ROOT_EPS, SLOPES, SUMS
 
 import cavity
 from cavity import mean_field
@@ -35,11 +36,11 @@ def test_it_satisfies_the_equations_of_the_book():
     x = np.random.default_rng(0).normal(3.0, 2.0, 25)
     post = mean_field.fit(model(x, m=1.0, c=0.5, a=2.0, b=3.0), tol=1e-15)
     mean, precision = post["mean"], post["precision"]
-    assert mean.mean == pytest.approx((0.5 * 1.0 + x.sum()) / (0.5 + 25), rel=1e-13)  # (10.26)
-    assert mean.variance == pytest.approx(1 / ((0.5 + 25) * precision.mean), rel=1e-8)  # (10.27)
+    assert mean.mean == pytest.approx((0.5 * 1.0 + x.sum()) / (0.5 + 25), rel=SUMS)  # (10.26)
+    assert mean.variance == pytest.approx(1 / ((0.5 + 25) * precision.mean), rel=ROOT_EPS)  # (10.27)
     assert precision.shape == pytest.approx(2.0 + 26 / 2)  # (10.29)
     squares = np.sum((x - mean.mean) ** 2) + 25 * mean.variance + 0.5 * ((mean.mean - 1.0) ** 2 + mean.variance)
-    assert precision.rate == pytest.approx(3.0 + 0.5 * squares, rel=1e-8)  # (10.30)
+    assert precision.rate == pytest.approx(3.0 + 0.5 * squares, rel=ROOT_EPS)  # (10.30)
 
 
 def test_log_evidence_is_elbo_plus_kl():
@@ -52,12 +53,12 @@ def test_log_evidence_is_elbo_plus_kl():
     cell = np.exp(0.5 * t) * (t[1, 0] - t[0, 0]) * (u[0, 1] - u[0, 0])  # dmu dtau
     joint = stats.norm(0.3, tau**-0.5).logpdf(mu) + stats.gamma(2.0, scale=1.0).logpdf(tau)
     joint = joint + sum(stats.norm(each, tau**-0.5).logpdf(mu) for each in x)
-    assert log_evidence == pytest.approx(np.log(np.sum(np.exp(joint) * cell)), abs=1e-9)
+    assert log_evidence == pytest.approx(np.log(np.sum(np.exp(joint) * cell)), abs=AT_REST)
     log_q = stats.norm(post["mean"].mean, post["mean"].variance ** 0.5).logpdf(mu)
     log_q = log_q + stats.gamma(post["precision"].shape, scale=1.0 / post["precision"].rate).logpdf(tau)
     kl = np.sum(np.exp(log_q) * (log_q - joint + log_evidence) * cell)
     assert kl > 0.01
-    assert post.elbo + kl == pytest.approx(log_evidence, abs=1e-9)
+    assert post.elbo + kl == pytest.approx(log_evidence, abs=AT_REST)
 
 
 def test_it_has_the_numbers_of_the_shipped_model_of_earlier_versions():
@@ -75,8 +76,8 @@ def test_laws():
     assert post.converged
     assert 0 <= post.contraction < 0.2  # 1/34 near the optimum
     moved = mean_field.fit(model(x + 1e8, m=0.2 + 1e8, **settings))
-    assert moved["precision"].mean == pytest.approx(post["precision"].mean, rel=1e-6)
-    assert moved.elbo == pytest.approx(post.elbo, abs=1e-5)
+    assert moved["precision"].mean == pytest.approx(post["precision"].mean, rel=OPTIMUM)
+    assert moved.elbo == pytest.approx(post.elbo, abs=SLOPES)
     for few in ([5.0, 5.0], [2.0]):
         one = model(few)
         assert mean_field.fit(one).elbo <= example()["exact"](one)[1]
@@ -94,7 +95,7 @@ def test_log_evidence_keeps_its_digits(shape, rate):
     rise = 0.5 * squares
     growth = np.log1p(rise / rate) if rise < rate else np.log(rate + rise) - np.log(rate)
     found = log_gamma_ratio(shape, half) - shape * growth - half * np.log(2 * np.pi * (rate + rise))
-    assert found + 0.5 * np.log(2 / 6) == pytest.approx(float(expected), rel=1e-13, abs=1e-13)
+    assert found + 0.5 * np.log(2 / 6) == pytest.approx(float(expected), rel=SUMS, abs=SUMS)
 
 
 def test_a_posterior_of_the_example_is_saved_and_read(tmp_path):

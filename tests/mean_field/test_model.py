@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import gammaln
+from support.tolerances import INTEGRAL, OPTIMUM, SLOPES, SOLVES, SUMS
 
 import cavity
 from cavity import mean_field
@@ -102,10 +103,10 @@ def test_a_regression_of_ones_own_is_the_shipped_one(accelerate):
     )
     shipped = model.fit(X, y, tol=1e-13)
     assert own.converged
-    assert own.elbo == pytest.approx(shipped.elbo, abs=1e-10)
-    np.testing.assert_allclose(own["w"].mean, shipped.mean, rtol=1e-5)
-    np.testing.assert_allclose(own["alpha"].rate, shipped.alpha.rate, rtol=1e-5)
-    assert own["tau"].rate == pytest.approx(shipped.noise_precision.rate, rel=1e-6)
+    assert own.elbo == pytest.approx(shipped.elbo, abs=INTEGRAL)
+    np.testing.assert_allclose(own["w"].mean, shipped.mean, rtol=SLOPES)
+    np.testing.assert_allclose(own["alpha"].rate, shipped.alpha.rate, rtol=SLOPES)
+    assert own["tau"].rate == pytest.approx(shipped.noise_precision.rate, rel=OPTIMUM)
     trace = own.trace["elbo"]
     assert np.all(np.diff(trace) >= -1e-13 * np.abs(trace).max())
 
@@ -118,10 +119,10 @@ def test_log_evidence_is_elbo_plus_kl_on_a_conjugate_model():
     for count in COUNTS:  # one after the other, each negative binomial given those before
         evidence += stats.nbinom(shape, rate / (rate + 1)).logpmf(count)
         shape, rate = shape + count, rate + 1
-    assert exact.elbo == pytest.approx(evidence, rel=1e-13)
+    assert exact.elbo == pytest.approx(evidence, rel=SUMS)
     for q in (Gamma(1.0, 1.0), Gamma(50.0, 20.0), Gamma(300.0, 80.0)):
         elbo = model.expected_log_joint({"rate": q}) + q.entropy()
-        assert elbo + cavity.kl(q, exact["rate"]) == pytest.approx(evidence, rel=1e-12)
+        assert elbo + cavity.kl(q, exact["rate"]) == pytest.approx(evidence, rel=SOLVES)
 
 
 def test_initial_factors_and_callbacks():
@@ -206,10 +207,10 @@ def test_averaging_steps_are_exact_on_a_conjugate_model():
     exact = mean_field.fit(Counts(COUNTS))["rate"]
     for size in (1, 5, 30, 99):  # divisors of 30, or all rows
         post = mean_field.fit_stochastic(Counts(COUNTS), batch_size=size, delay=0, forgetting=1)
-        assert post["rate"].shape == pytest.approx(exact.shape, rel=1e-13)
-        assert post["rate"].rate == pytest.approx(exact.rate, rel=1e-13)
+        assert post["rate"].shape == pytest.approx(exact.shape, rel=SUMS)
+        assert post["rate"].rate == pytest.approx(exact.rate, rel=SUMS)
         assert (post.n_iter, post.converged, post.status) == (1, False, "passes done")
-        assert post.elbo == pytest.approx(mean_field.fit(Counts(COUNTS)).elbo, rel=1e-12)
+        assert post.elbo == pytest.approx(mean_field.fit(Counts(COUNTS)).elbo, rel=SOLVES)
 
 
 def test_shuffled_steps_are_reproducible_and_counted():

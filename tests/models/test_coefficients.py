@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.glms import GLM
+from support.tolerances import AT_REST, OPTIMUM, SOLVES
 
 import cavity
 from cavity import likelihoods
@@ -30,8 +31,8 @@ def test_the_table_is_that_of_the_marginals(kind):
     truth = stats.norm(posterior.mean, np.sqrt(posterior.variance))
     np.testing.assert_array_equal(frame["mean"], posterior.mean)
     np.testing.assert_array_equal(frame["sd"], posterior.sd)
-    np.testing.assert_allclose(frame[["10%", "90%"]], np.transpose(truth.interval(0.8)), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(frame["P(>0)"], truth.sf(0), rtol=1e-9)
+    np.testing.assert_allclose(frame[["10%", "90%"]], np.transpose(truth.interval(0.8)), rtol=AT_REST, atol=SOLVES)
+    np.testing.assert_allclose(frame["P(>0)"], truth.sf(0), rtol=AT_REST)
     np.testing.assert_array_equal(posterior.interval(0.8), frame[["10%", "90%"]])
     assert list(frame.index) == ["x1", "x2", "x3"] == list(posterior.coefficient_names)
 
@@ -52,14 +53,14 @@ def test_scaled_columns_are_told_in_their_own_units(intercept, approximation):
     assert ("columns are measured from `centre`, as a rule their means" in table.notes) != intercept
     rows = np.column_stack([np.ones(5), X[:5]]) if intercept else X[:5] - centre
     mean, variance = posterior.predict(X[:5])
-    np.testing.assert_allclose(rows @ table.columns["mean"], mean, rtol=1e-9)
+    np.testing.assert_allclose(rows @ table.columns["mean"], mean, rtol=AT_REST)
     if intercept:
-        np.testing.assert_allclose(table.columns["sd"][0] ** 2, posterior.predict(np.zeros((1, 3)))[1], rtol=1e-9)
-    np.testing.assert_allclose(table.columns["sd"][-3:], posterior.sd[-3:] / spread, rtol=1e-12)
+        np.testing.assert_allclose(table.columns["sd"][0] ** 2, posterior.predict(np.zeros((1, 3)))[1], rtol=AT_REST)
+    np.testing.assert_allclose(table.columns["sd"][-3:], posterior.sd[-3:] / spread, rtol=SOLVES)
     if approximation == "full":
         covariance = posterior.covariance_table().to_frame().to_numpy()
-        np.testing.assert_allclose(np.sqrt(np.diag(covariance)), table.columns["sd"], rtol=1e-9)
-        np.testing.assert_allclose(np.einsum("ij,jk,ik->i", rows, covariance, rows), variance, rtol=1e-6)
+        np.testing.assert_allclose(np.sqrt(np.diag(covariance)), table.columns["sd"], rtol=AT_REST)
+        np.testing.assert_allclose(np.einsum("ij,jk,ik->i", rows, covariance, rows), variance, rtol=OPTIMUM)
 
 
 def test_covariances_by_names():
@@ -68,7 +69,7 @@ def test_covariances_by_names():
     np.testing.assert_array_equal(frame, posterior.covariance)
     assert list(frame.index) == list(frame.columns) == ["x1", "x2", "x3"]
     correlation = posterior.covariance_table(correlation=True).to_frame().to_numpy()
-    np.testing.assert_allclose(correlation * np.outer(posterior.sd, posterior.sd), posterior.covariance, rtol=1e-12)
+    np.testing.assert_allclose(correlation * np.outer(posterior.sd, posterior.sd), posterior.covariance, rtol=SOLVES)
 
 
 @pytest.mark.parametrize("kind", FITS)
@@ -76,10 +77,10 @@ def test_distributions_of_scipy(kind):
     posterior = FITS[kind]()
     law = posterior.to_scipy()
     if kind == "diagonal":
-        np.testing.assert_allclose((law.mean(), law.std()), (posterior.mean, posterior.sd), rtol=1e-12)
+        np.testing.assert_allclose((law.mean(), law.std()), (posterior.mean, posterior.sd), rtol=SOLVES)
     else:
-        np.testing.assert_allclose(law.mean, posterior.mean, rtol=1e-12)
-        np.testing.assert_allclose(law.cov, posterior.covariance, rtol=1e-12)
+        np.testing.assert_allclose(law.mean, posterior.mean, rtol=SOLVES)
+        np.testing.assert_allclose(law.cov, posterior.covariance, rtol=SOLVES)
     one = cavity.GLM(likelihoods.Gaussian(1.0), intercept=False).fit(X[:, :1], Y)
     assert one.to_scipy().cdf(0.0) == pytest.approx(stats.norm(one.mean, one.sd).cdf(0.0))
 
@@ -89,7 +90,7 @@ def test_draws_are_of_the_coefficients_of_the_table():
     weights = posterior.sample(5, rng=0)
     draws = posterior._drawn_per_column(weights)
     prepared = np.column_stack([np.ones(60), (X - posterior.centre) / posterior.spread])
-    np.testing.assert_allclose(np.column_stack([np.ones(60), X]) @ draws.T, prepared @ weights.T, rtol=1e-9)
+    np.testing.assert_allclose(np.column_stack([np.ones(60), X]) @ draws.T, prepared @ weights.T, rtol=AT_REST)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from support.tolerances import AT_REST, INTEGRAL, OPTIMUM
 
 import cavity
 from cavity.base.errors import ConvergenceWarning
@@ -253,9 +254,9 @@ def test_states_of_shards_merge_to_that_of_all_rows():
     for other in others:
         first = first.merge(other)
     whole = model.fit(rows, y, learn=False)
-    np.testing.assert_allclose(first.log_bound, whole.log_bound, rtol=1e-10)
+    np.testing.assert_allclose(first.log_bound, whole.log_bound, rtol=INTEGRAL)
     for found, known in zip(first.predict(rows[:50]), whole.predict(rows[:50]), strict=True):
-        np.testing.assert_allclose(found, known, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(found, known, rtol=OPTIMUM, atol=AT_REST)
 
 
 def test_estimators_of_scikit_learn_do_not_load_collections():

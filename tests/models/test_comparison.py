@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.tolerances import AT_REST, EARLY
 
 import cavity
 from cavity import covariances, likelihoods
@@ -349,7 +350,7 @@ def test_evidences_of_updates_beside_those_of_all_rows():
 def test_updates_with_gaussian_noise_are_exact_in_any_order():
     later = glm(Y, likelihoods.Gaussian(4.0), slice(30)).update(X[30:], Y[30:])
     frame = cavity.compare({"together": NORMAL, "adf": ADF, "later": later}).to_frame()
-    np.testing.assert_allclose(frame["log_evidence"], NORMAL.log_evidence, rtol=1e-9)
+    np.testing.assert_allclose(frame["log_evidence"], NORMAL.log_evidence, rtol=AT_REST)
 
 
 # ------------------------------------------------------------------------------------------ weights
@@ -363,7 +364,7 @@ def test_weights_count_as_rows_written_out():
     written = {name: glm(Y, kind, copies) for name, kind in kinds.items()}
     frames = [cavity.compare(fits).to_frame() for fits in (weighted, written)]
     assert list(frames[0].index) == list(frames[1].index)
-    np.testing.assert_allclose(frames[0].to_numpy(), frames[1].to_numpy(), rtol=1e-7)
+    np.testing.assert_allclose(frames[0].to_numpy(), frames[1].to_numpy(), rtol=EARLY)
 
 
 def test_other_weights_are_other_data():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
+from support.tolerances import OPTIMUM, SOLVES, SUMS
 
 import cavity
 from cavity import likelihoods
@@ -48,7 +49,7 @@ def test_observations_are_predicted_from_the_moments_of_f(model, name):
     np.testing.assert_array_equal((mean, variance), likelihood.moments(*f, **known))
     np.testing.assert_array_equal(posterior.expected(NEW, **more), mean)
     one, several = posterior.quantile(NEW, 0.8, **more), posterior.quantile(NEW, [0.1, 0.8], **more)
-    np.testing.assert_allclose(several[:, 1], one, rtol=1e-13)
+    np.testing.assert_allclose(several[:, 1], one, rtol=SUMS)
     np.testing.assert_array_equal(one, likelihood.quantile(0.8, *f, **known))
     draws = posterior.sample_y(NEW, 4000, 0, **more)
     assert draws.shape == (4000, 5)
@@ -92,7 +93,7 @@ def test_an_exposure_is_an_offset_by_its_log(model, name):
     both = fitted(model, name, exposure=EXPOSURE / 2.0, offset=np.full(40, np.log(2.0)))
     assert posterior.has_offset
     np.testing.assert_array_equal(posterior.predict(NEW, offset=0), same.predict(NEW, offset=0))
-    np.testing.assert_allclose(both.predict(NEW, offset=0), same.predict(NEW, offset=0), rtol=1e-6)
+    np.testing.assert_allclose(both.predict(NEW, offset=0), same.predict(NEW, offset=0), rtol=OPTIMUM)
     np.testing.assert_array_equal(posterior.predict(NEW, exposure=2.0), same.predict(NEW, offset=np.log(2.0)))
     rate = posterior.expected(NEW, exposure=1.0)
     np.testing.assert_allclose(posterior.expected(NEW, exposure=np.arange(1.0, 6.0)), np.arange(1.0, 6.0) * rate)
@@ -163,7 +164,7 @@ def test_trials_and_exposures_may_be_columns():
     rate = MODELS["glm"](likelihoods.Poisson()).fit(frame[["one", "dose", "time", "count"]], "count", exposure="time")
     known = fitted("glm", "Poisson", exposure=EXPOSURE)
     found = rate.expected(frame[["dose", "time", "one"]])
-    np.testing.assert_allclose(found, known.expected(X, exposure=EXPOSURE), rtol=1e-12)
+    np.testing.assert_allclose(found, known.expected(X, exposure=EXPOSURE), rtol=SOLVES)
 
 
 def test_rows_of_their_own_noise_predict_no_observations():

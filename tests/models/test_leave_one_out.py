@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.tolerances import AT_REST, OPTIMUM, ROOT_EPS, SLOPES
 
 import cavity
 from cavity import covariances, likelihoods
@@ -29,7 +30,7 @@ def test_influence_is_how_far_the_posterior_moves_without_a_site(options):
         mean = np.linalg.solve(left, precision @ posterior.mean - posterior.sites.tau[i] * X[i])
         p = cavity.distributions.MultivariateGaussian(mean, precision=left)
         q = cavity.distributions.MultivariateGaussian(posterior.mean, posterior.covariance)
-        assert record.influence[i] == pytest.approx(cavity.kl(p, q), rel=1e-6)
+        assert record.influence[i] == pytest.approx(cavity.kl(p, q), rel=OPTIMUM)
     np.testing.assert_array_equal(record.log_density, posterior.loo_log_density)
     assert record.sum == pytest.approx(posterior.loo_log_density.sum())
     assert record.standard_error == pytest.approx(np.sqrt(40) * np.std(posterior.loo_log_density, ddof=1))
@@ -104,7 +105,7 @@ def test_weights_and_rows_left_out():
     )
     record, repeated = posterior.loo(), same.loo()
     assert record.influence[0] == 0.0
-    np.testing.assert_allclose(record.influence[1:], repeated.influence[1:], rtol=1e-5)
+    np.testing.assert_allclose(record.influence[1:], repeated.influence[1:], rtol=SLOPES)
 
 
 def test_clutter_counts_all_coordinates():
@@ -117,8 +118,8 @@ def test_clutter_counts_all_coordinates():
     left = 1.0 / (q.rho - sites.rho)
     apart = left[:, None] * (q.tau - sites.tau) - q.mean
     truth = divergence(0.0, q.variance, apart, left[:, None]).sum(axis=1)
-    np.testing.assert_allclose(one.loo().influence, truth, rtol=1e-9)
-    np.testing.assert_allclose(record.influence[1], truth, rtol=1e-6)
+    np.testing.assert_allclose(one.loo().influence, truth, rtol=AT_REST)
+    np.testing.assert_allclose(record.influence[1], truth, rtol=OPTIMUM)
 
 
 def test_saved_and_loaded(tmp_path):
@@ -173,10 +174,10 @@ def test_whole_weights_are_rows_written_out(family, name):
     weighted = record_of(fitted(family, name, sample_weight=WEIGHTS))
     written = record_of(fitted(family, name, COPIES))
     used = WEIGHTS > 0
-    assert weighted.sum == pytest.approx(written.sum, rel=1e-8)
-    assert weighted.standard_error == pytest.approx(written.standard_error, rel=1e-8)
+    assert weighted.sum == pytest.approx(written.sum, rel=ROOT_EPS)
+    assert weighted.standard_error == pytest.approx(written.standard_error, rel=ROOT_EPS)
     np.testing.assert_allclose(
-        weighted.log_density[used], written.log_density[np.searchsorted(COPIES, np.arange(40)[used])], atol=1e-8
+        weighted.log_density[used], written.log_density[np.searchsorted(COPIES, np.arange(40)[used])], atol=ROOT_EPS
     )
     if weighted.doubtful is not None:
         np.testing.assert_array_equal(weighted.doubtful[COPIES], written.doubtful)
@@ -195,7 +196,7 @@ def test_one_unit_of_a_row_is_left_out_or_all_of_it(family, weight):
     refit = fitted(family, "gaussian", sample_weight=fewer)
     rows = {"gp": X[3:4, 1:]}.get(family, X[3:4])
     rows = refit.rows(rows, {"g": [3]}) if family == "mixed" else rows
-    assert record.log_density[3] == pytest.approx(refit.log_density(rows, y[3:4])[0], rel=1e-9)
+    assert record.log_density[3] == pytest.approx(refit.log_density(rows, y[3:4])[0], rel=AT_REST)
     assert record.sum == pytest.approx(np.sum(weights * record.log_density))
 
 
@@ -227,4 +228,4 @@ def test_groups_left_out_have_the_weights_of_the_fit():
     weighted, written = fitted("mixed", "probit", sample_weight=WEIGHTS), fitted("mixed", "probit", COPIES)
     truth = written.leave_group_out("g", X[COPIES], Y[COPIES], groups={"g": groups["g"][COPIES]})
     for options in ({"sample_weight": WEIGHTS}, {}):
-        np.testing.assert_allclose(weighted.leave_group_out("g", X, Y, groups=groups, **options), truth, rtol=1e-6)
+        np.testing.assert_allclose(weighted.leave_group_out("g", X, Y, groups=groups, **options), truth, rtol=OPTIMUM)

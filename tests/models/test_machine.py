@@ -20,6 +20,7 @@ from support import mixtures
 from support.examples import examples
 from support.interrupts import interrupted
 from support.streaming_gps import bits
+from support.tolerances import AT_REST, INTEGRAL, ROOT_EPS, SOLVES
 
 import cavity
 from cavity import likelihoods
@@ -70,7 +71,7 @@ def of_weights(posterior, rows, before):
     )
     np.testing.assert_allclose(posterior.mean, mean, **CLOSE)
     np.testing.assert_allclose(posterior.covariance, S, **CLOSE)
-    assert posterior.log_evidence == pytest.approx(value, rel=1e-8)
+    assert posterior.log_evidence == pytest.approx(value, rel=ROOT_EPS)
 
 
 def of_processes(posterior, rows, before):
@@ -82,7 +83,7 @@ def of_processes(posterior, rows, before):
     got = posterior.predict_covariance(NEW, offset=0.0)
     np.testing.assert_allclose(got[0], mean, **CLOSE)
     np.testing.assert_allclose(got[1], S, **CLOSE)
-    assert posterior.log_evidence == pytest.approx(value, rel=1e-8)
+    assert posterior.log_evidence == pytest.approx(value, rel=ROOT_EPS)
 
 
 def of_effects(posterior, rows, before):
@@ -98,26 +99,26 @@ def of_effects(posterior, rows, before):
     effects, variances = posterior.effect_moments("g")
     np.testing.assert_allclose(effects.ravel(), mean[2:], **CLOSE)
     np.testing.assert_allclose(variances.ravel(), np.diag(S)[2:], **CLOSE)
-    assert posterior.log_evidence == pytest.approx(value, rel=1e-8)
+    assert posterior.log_evidence == pytest.approx(value, rel=ROOT_EPS)
 
 
 def of_points(posterior, rows, before):
     """ADF of clutter, point by point."""
     mean, variance, value = clutter.adf(rows.X)
     np.testing.assert_allclose(posterior.mean, mean, **CLOSE)
-    assert posterior.variance == pytest.approx(variance, rel=1e-8)
-    assert posterior.log_evidence == pytest.approx(value, rel=1e-8)
+    assert posterior.variance == pytest.approx(variance, rel=ROOT_EPS)
+    assert posterior.log_evidence == pytest.approx(value, rel=ROOT_EPS)
 
 
 def of_one_mean(posterior, rows, before):
     """Unit mixture of one component."""
     precision = 1 / 3.0 + len(rows.y) / NOISE
-    np.testing.assert_allclose(posterior.variance, 1 / precision, rtol=1e-10)
+    np.testing.assert_allclose(posterior.variance, 1 / precision, rtol=INTEGRAL)
     np.testing.assert_allclose(posterior.mean, (0.5 / 3.0 + np.sum(rows.y) / NOISE) / precision, **CLOSE)
-    np.testing.assert_allclose(posterior.counts, len(rows.y), rtol=1e-10)
+    np.testing.assert_allclose(posterior.counts, len(rows.y), rtol=INTEGRAL)
     if before is not None:
         whole, old = (log_evidence_of_one_mean(y) for y in (rows.y, rows.y[:before]))
-        assert posterior.elbo == pytest.approx(whole - old, rel=1e-8)
+        assert posterior.elbo == pytest.approx(whole - old, rel=ROOT_EPS)
 
 
 def log_evidence_of_one_mean(y):
@@ -134,10 +135,10 @@ def of_one_component(posterior, rows, before):
         np.testing.assert_allclose(
             np.squeeze(found[name]), np.broadcast_to(value, np.squeeze(found[name]).shape), **CLOSE
         )
-    np.testing.assert_allclose(posterior.counts, np.sum(rows.weights), rtol=1e-10)
+    np.testing.assert_allclose(posterior.counts, np.sum(rows.weights), rtol=INTEGRAL)
     if before is not None:
         old = gaussian_mixture.one_component(rows.X[:before], rows.weights[:before], prior)
-        assert posterior.elbo == pytest.approx(known[4] - old[4], rel=1e-8)
+        assert posterior.elbo == pytest.approx(known[4] - old[4], rel=ROOT_EPS)
 
 
 def of_labels(posterior, rows, before):
@@ -149,9 +150,9 @@ def of_labels(posterior, rows, before):
 
 def of_two_components(posterior, rows, before):
     """Gaussian mixture of two components."""
-    assert np.sum(posterior.counts) == pytest.approx(np.sum(rows.weights), rel=1e-9)
+    assert np.sum(posterior.counts) == pytest.approx(np.sum(rows.weights), rel=AT_REST)
     shares = posterior.responsibilities(NEW)
-    np.testing.assert_allclose(np.sum(shares, axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(np.sum(shares, axis=1), 1.0, rtol=SOLVES)
 
 
 # ------------------------------------------------------------------------------------------ the models

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.tolerances import EXPANSION, OPTIMUM, SOLVES
 
 import cavity
 from cavity.ep.options import Options
@@ -26,7 +27,7 @@ def test_a_search_that_ends_where_ep_fails_does_not_say_that_it_came_to_rest(cal
     value, x, slope = search.climb(objective, np.zeros(2), np.array([[-9.0, 9.0]] * 2))
     assert value == min(seen)
     assert value == 0.5 * float(np.array([1.0, 30.0]) @ (x - 5.0) ** 2)
-    assert slope == pytest.approx(np.max(np.abs([1.0, 30.0] * (x - 5.0))), rel=1e-12)
+    assert slope == pytest.approx(np.max(np.abs([1.0, 30.0] * (x - 5.0))), rel=SOLVES)
     assert slope > 0.1
 
 
@@ -75,11 +76,13 @@ def test_the_root_of_an_inverse_hessian_makes_a_search_newtons(high):
     bounds, start = np.array([[-9.0, high]] * 5), np.full(5, 0.3)
     root = search.newton_root(Quadratic(), start, bounds)
     values, vectors = np.linalg.eigh(Quadratic().hessian)
-    np.testing.assert_allclose(root @ root.T, (vectors / np.maximum(values, 1.0)) @ vectors.T, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        root @ root.T, (vectors / np.maximum(values, 1.0)) @ vectors.T, rtol=OPTIMUM, atol=SOLVES
+    )
     plain, newton = Quadratic(), Quadratic()
     expected = search.climb(plain, start, bounds)
     value, x, slope = search.climb(newton, start, bounds, root=root)
-    assert value == pytest.approx(expected[0], abs=1e-3)
+    assert value == pytest.approx(expected[0], abs=EXPANSION)
     assert slope < 0.1
     if high == 9.0:
         assert newton.calls < 0.3 * plain.calls
@@ -194,11 +197,11 @@ def test_a_number_that_made_no_difference_is_tried_far_away(depth, end):
     pit, bounds = Pit(depth), np.array([[-20.0, 20.0]] * 2)
     objective = search.Objective(pit, pit)
     best = search.climb(objective, np.array([4.0, 0.0]), bounds)
-    assert best[1] == pytest.approx([1.0, 0.0], abs=1e-3)
+    assert best[1] == pytest.approx([1.0, 0.0], abs=EXPANSION)
     n = len(pit.asked)
     value, x, slope = search.leave_plateaus(objective, best, bounds)
-    assert x == pytest.approx([1.0, end], abs=1e-3)
-    assert value == pytest.approx(-depth, abs=1e-6)
+    assert x == pytest.approx([1.0, end], abs=EXPANSION)
+    assert value == pytest.approx(-depth, abs=OPTIMUM)
     assert search.is_flat(slope, value)
     assert sum(each[1] < -6.0 for each in pit.asked[n:]) == 1
     if depth == 0.0:

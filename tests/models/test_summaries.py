@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from support.tolerances import AT_REST, SOLVES
 
 import cavity
 from cavity import covariances, likelihoods
@@ -57,9 +58,9 @@ def test_weights_of_a_mixture():
     a = posterior.weight_concentration
     truth = stats.beta(a, a.sum() - a)
     frame = posterior.summary(level=0.9).to_frame().iloc[:3]
-    np.testing.assert_allclose(frame["mean"], truth.mean(), rtol=1e-12)
-    np.testing.assert_allclose(frame["sd"], truth.std(), rtol=1e-12)
-    np.testing.assert_allclose(frame[["5%", "95%"]], np.transpose(truth.interval(0.9)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(frame["mean"], truth.mean(), rtol=SOLVES)
+    np.testing.assert_allclose(frame["sd"], truth.std(), rtol=SOLVES)
+    np.testing.assert_allclose(frame[["5%", "95%"]], np.transpose(truth.interval(0.9)), rtol=AT_REST, atol=SOLVES)
     posterior = cavity.GaussianMixture(3, weights="stick_breaking").fit(X, rng=0)
     sticks = np.random.default_rng(0).beta(*posterior.weight_concentration.T, (DRAWS, 2))
     left = np.cumprod(np.column_stack([np.ones(DRAWS), 1.0 - sticks]), axis=1)
@@ -150,7 +151,7 @@ def test_intervals_of_what_was_learnt():
         stats.norm(-0.5, 0.2).ppf([0.1, 0.9]),
         [np.nan, np.nan],
     ]
-    np.testing.assert_allclose(np.column_stack([table.columns["10%"], table.columns["90%"]]), wanted, rtol=1e-12)
+    np.testing.assert_allclose(np.column_stack([table.columns["10%"], table.columns["90%"]]), wanted, rtol=SOLVES)
     assert repr(table).splitlines()[-1].split() == ["x", "3"]
     assert np.isnan(estimate_interval(1.0, 0.1, "Fisher z", 0.95)).all()
 

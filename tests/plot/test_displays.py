@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.plots import COUNTS, RNG, TWO, X, Y, glm, process
+from support.tolerances import INTEGRAL, SOLVES
 
 import cavity
 from cavity import covariances, data, likelihoods, plot
@@ -132,9 +133,9 @@ def test_effects_of_groups_are_those_of_the_term():
 def test_effect_of_one_of_several_columns():
     posterior = glm("poisson", COUNTS)
     display = plot.EffectDisplay.from_posterior(posterior, "x2", X, names=["dose", "age"])
-    points = np.column_stack([np.full(801, np.median(X[:, 0])), display.place])
+    points = np.column_stack([np.full(801, np.median(X[:, 0])), display.grid])
     np.testing.assert_allclose(display.expected, posterior.expected(points))
-    np.testing.assert_array_equal(display.place_new, display.place[::8])
+    np.testing.assert_array_equal(display.grid_new, display.grid[::8])
     ends = posterior.quantile(points[::8], [0.025, 0.975])
     np.testing.assert_array_equal(np.column_stack([display.low_new, display.high_new]), ends)
     assert display.ax_.get_xlabel() == "age"
@@ -148,10 +149,10 @@ def test_map_of_two_of_several_columns():
     display = plot.MapDisplay.from_posterior(posterior, ("x3", "x1"), wide, TWO)
     i, j = 10, 70
     point = [[display.sides[1][i], np.median(wide[:, 1]), display.sides[0][j]]]
-    assert display.values[i, j] == pytest.approx(posterior.predict_proba(point)[0, 1], rel=1e-12)
+    assert display.values[i, j] == pytest.approx(posterior.predict_proba(point)[0, 1], rel=SOLVES)
     assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("x3", "x1")
     spread = plot.MapDisplay.from_posterior(posterior, (2, 0), wide, kind="sd")
-    assert spread.values[i, j] == pytest.approx(np.sqrt(posterior.predict(point)[1][0]), rel=1e-12)
+    assert spread.values[i, j] == pytest.approx(np.sqrt(posterior.predict(point)[1][0]), rel=SOLVES)
 
 
 def test_predictions_are_what_is_expected():
@@ -199,12 +200,12 @@ def test_traces():
 def test_densities_and_responsibilities_along_a_column():
     posterior = cavity.UnitMixture(3).fit(Y)
     display = plot.DensityDisplay.from_posterior(posterior, Y)
-    np.testing.assert_allclose(display.parts.sum(axis=1), display.density, rtol=1e-10)
+    np.testing.assert_allclose(display.parts.sum(axis=1), display.density, rtol=INTEGRAL)
     shares = plot.ResponsibilityDisplay.from_posterior(posterior, Y)
-    np.testing.assert_array_equal(shares.responsibilities, posterior.responsibilities(shares.place))
+    np.testing.assert_array_equal(shares.responsibilities, posterior.responsibilities(shares.grid))
     clutter = cavity.Clutter().fit(Y)
     display = plot.DensityDisplay.from_posterior(clutter, Y)
-    np.testing.assert_array_equal(display.density, np.exp(clutter.log_density(display.place)))
+    np.testing.assert_array_equal(display.density, np.exp(clutter.log_density(display.grid)))
     outliers = plot.OutlierDisplay.from_posterior(clutter, Y)
     np.testing.assert_array_equal(outliers.probability, clutter.clutter_probability(Y))
     new = plot.OutlierDisplay.from_posterior(clutter, [50.0])
@@ -224,7 +225,7 @@ def test_one_constant_column_is_drawn():
     model = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Gaussian(0.1))
     posterior = model.fit(constant, Y, learn=False)
     assert len(posterior.plot()) == 2
-    assert plot.EffectDisplay.from_posterior(posterior, 0).place[[0, -1]] == pytest.approx([0.95, 1.05])
+    assert plot.EffectDisplay.from_posterior(posterior, 0).grid[[0, -1]] == pytest.approx([0.95, 1.05])
 
 
 def removed():
@@ -239,7 +240,7 @@ REFUSED = {
     "too few": (
         lambda: glm().plot(X, Y, ax=pyplot.figure().subplots()),
         ValueError,
-        "ax must be an array of 2 Axes, one for each panel of this picture, got 1",
+        "ax must be an array of 2 Axes, one for each panel of this plot, got 1",
     ),
     "a removed one": (lambda: glm().plot(ax=removed()), ValueError, "ax was removed from its figure"),
     "an option": (
@@ -263,7 +264,11 @@ REFUSED = {
         ValueError,
         "a map needs two columns, but X has one (x1): EffectDisplay draws along it",
     ),
-    "names": (lambda: process(2).plot(names=["a"]), ValueError, "names must be of the 2 columns, got 1"),
+    "names": (
+        lambda: process(2).plot(names=["a"]),
+        ValueError,
+        "names must hold one name for each of the 2 columns",
+    ),
     "y": (lambda: glm().plot(X, Y[:5]), ValueError, "y must have one observation for each of the 60 rows of X, got 5"),
     "no y": (lambda: glm().plot(X), ValueError, "y must be given: the posterior keeps no observations"),
     "nan": (lambda: glm().plot(X * np.nan, Y), ValueError, "X must"),
@@ -275,7 +280,7 @@ REFUSED = {
     "a mixture": (
         lambda: plot.EffectDisplay.from_posterior(cavity.GaussianMixture(1).fit(X)),
         TypeError,
-        "posterior must be one that predicts observations from columns, got GaussianMixturePosterior",
+        "posterior must be a posterior that predicts observations from columns, got GaussianMixturePosterior",
     ),
     "rows of nothing": (lambda: factorized().plot(X), ValueError, "X and y are not drawn of a Factorized"),
     "a term": (lambda: mixed().plot(term="Subject"), ValueError, "term must be one of '1 + Days | Subject'"),
@@ -304,7 +309,7 @@ REFUSED = {
     "labels": (
         lambda: plot.CalibrationDisplay.from_predictions([1, 2], [0.5, 0.5]),
         ValueError,
-        "y must be 1 where the event was seen and 0 elsewhere",
+        "y must be 1 where the event was observed and 0 elsewhere",
     ),
     "calibration of numbers": (
         lambda: plot.CalibrationDisplay.from_posterior(glm(), X, Y),
@@ -320,7 +325,7 @@ REFUSED = {
     "no stream": (
         lambda: plot.PrequentialDisplay.from_posterior(factorized(), X, Y),
         TypeError,
-        "posterior must be one that predicts observations and can be updated",
+        "posterior must be a posterior that predicts observations and can be updated",
     ),
     "no trace": (lambda: plot.TraceDisplay.from_posterior(process(1), "elbo"), ValueError, "kind must be one of"),
 }

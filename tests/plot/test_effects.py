@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
+from support.tolerances import AT_REST, INTEGRAL
 
 import cavity
 from cavity import covariances, likelihoods
@@ -65,7 +66,7 @@ def test_bands_of_a_line(canvas):
         x, low, high = bands(axes)[label]
         mean, variance = posterior.predict(x[:, None])
         reach = norm.ppf(0.975) * np.sqrt(variance + noise)
-        np.testing.assert_allclose([low, high], [mean - reach, mean + reach], rtol=1e-9)
+        np.testing.assert_allclose([low, high], [mean - reach, mean + reach], rtol=AT_REST)
     texts_apart(figure)
 
 
@@ -130,7 +131,7 @@ def test_lines_are_what_is_expected(canvas, likelihood, y, classes):
     points = [line for line in points if not line.get_label().startswith("outside")]
     x = curve.get_xdata()[:, None]
     expected = posterior.predict_proba(x) @ np.arange(len(classes)) if classes else posterior.expected(x)
-    np.testing.assert_allclose(curve.get_ydata(), expected, rtol=1e-10)
+    np.testing.assert_allclose(curve.get_ydata(), expected, rtol=INTEGRAL)
     _, low, high = bands(axes)[FUNCTION]
     assert np.all(low <= expected)
     assert np.all(expected <= high)
@@ -186,7 +187,7 @@ def test_slices_along_many_columns(canvas, columns):
     place, middle = shown[0].lines[0].get_data()
     points = np.tile(np.median(X, axis=0), (len(place), 1))
     points[:, 1] = place
-    np.testing.assert_allclose(middle, posterior.predict_proba(points)[:, 1], rtol=1e-10)
+    np.testing.assert_allclose(middle, posterior.predict_proba(points)[:, 1], rtol=INTEGRAL)
     assert any("leave-one-out probability" in axes.get_xlabel() for axes in figure.axes)
 
 
@@ -209,7 +210,7 @@ def test_line_of_a_stream_has_its_inducing_points(canvas):
         x, low, high = bands(axes)[label]
         mean, variance = state.predict(x[:, None])
         reach = norm.ppf(0.975) * np.sqrt(variance + noise)
-        np.testing.assert_allclose([low, high], [mean - reach, mean + reach], rtol=1e-9)
+        np.testing.assert_allclose([low, high], [mean - reach, mean + reach], rtol=AT_REST)
     assert X[40, 0] - 0.5 < axes.get_xlim()[0] < X[40, 0]  # as far as the rows reach, not the inducing points
     rug = next(line for line in axes.lines if line.get_label() == f"{state.n_inducing} inducing points")
     np.testing.assert_array_equal(rug.get_xdata(), state.inducing[:, 0])

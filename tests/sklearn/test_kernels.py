@@ -17,6 +17,7 @@ from sklearn.gaussian_process.kernels import (
     WhiteKernel,
 )
 from support.examples import examples
+from support.tolerances import SOLVES, SUMS
 
 import cavity
 from cavity.sklearn.gp import kernels
@@ -33,9 +34,9 @@ def agrees(kernel, n_features, seed=0):
     X, Z = rows(7, n_features, seed), rows(4, n_features, seed + 1)
     found = kernels.link_kernel(kernel, n_features)
     K, slopes = kernel(X, eval_gradient=True)
-    np.testing.assert_allclose(found.covariance.gram(X), K, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(found.covariance.cross(X, Z), kernel(X, Z), rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(found.covariance.diagonal(X), kernel.diag(X), rtol=1e-12)
+    np.testing.assert_allclose(found.covariance.gram(X), K, rtol=SOLVES, atol=SUMS)
+    np.testing.assert_allclose(found.covariance.cross(X, Z), kernel(X, Z), rtol=SOLVES, atol=SUMS)
+    np.testing.assert_allclose(found.covariance.diagonal(X), kernel.diag(X), rtol=SOLVES)
     weights = np.random.default_rng(seed).normal(size=K.shape)
     weights += weights.T
     gradient = found.in_theta(found.covariance.gradient(X, weights), kernel.n_dims)
@@ -118,7 +119,7 @@ def test_any_tree(kernel, seed):
 def test_theta_is_that_of_the_kernel(kernel):
     theta = kernels.theta_of(kernel)
     moved = kernels.with_theta(kernel, theta + 0.5)
-    np.testing.assert_allclose(moved.theta, kernel.theta + 0.5, atol=1e-13)
+    np.testing.assert_allclose(moved.theta, kernel.theta + 0.5, atol=SUMS)
     np.testing.assert_array_equal(kernel.theta, theta)  # as it was
     assert kernels.bounds_of(kernel).shape == (len(theta), 2)
     agrees(moved, 2)

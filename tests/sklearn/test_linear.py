@@ -26,6 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.faces import docstring_errors
 from support.glms import GLM
+from support.tolerances import AT_REST, EARLY, INTEGRAL, LAST_BIT, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 from support.upstream import routed_scores
 
 import cavity
@@ -89,9 +90,9 @@ def test_is_cavity_glm_underneath(kind, approximation):
     np.testing.assert_array_equal(classifier.coef_sd_, np.sqrt(posterior.variance[None, :4]))
     assert classifier.log_evidence_ == posterior.log_evidence
     assert (classifier.n_iter_, classifier.converged_) == (posterior.n_iter, True)
-    assert classifier.loo_score_ == pytest.approx(np.mean(posterior.loo_log_density), rel=1e-14)
+    assert classifier.loo_score_ == pytest.approx(np.mean(posterior.loo_log_density), rel=ROUNDING)
     new = draw(seed=1)[0]
-    np.testing.assert_allclose(classifier.predict_proba(new), posterior.predict_proba(with_ones(new)), rtol=1e-12)
+    np.testing.assert_allclose(classifier.predict_proba(new), posterior.predict_proba(with_ones(new)), rtol=SOLVES)
 
 
 @BOTH
@@ -101,16 +102,16 @@ def test_default_priors_are_those_of_cavity_glm(kind):
     core = cavity.GLM("probit" if kind is ProbitClassifier else "logit", intercept=True).fit(X, y)
     expected = np.roll(core.model.prior_variance, -1)  # that of the intercept comes last
     c = 2.5 / 1.7 if kind is ProbitClassifier else 2.5
-    np.testing.assert_allclose(expected[:5], (c / np.append(X[:, :4].std(axis=0), 0.5)) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(expected[:5], (c / np.append(X[:, :4].std(axis=0), 0.5)) ** 2, rtol=SOLVES)
     for rows in (X, sparse.csr_array(X), pd.DataFrame(X)):
         classifier = kind(approximation="full").fit(rows, y)
         np.testing.assert_array_equal(classifier.posteriors_[0].model.prior_variance, expected)
         np.testing.assert_array_equal(classifier.prior_variance_, expected[None, :5])
-        assert classifier.log_evidence_ == pytest.approx(core.log_evidence, abs=1e-8)
+        assert classifier.log_evidence_ == pytest.approx(core.log_evidence, abs=ROOT_EPS)
     copies = np.arange(80) % 3
     weighted = cavity.GLM(core.model.likelihood, intercept=True).fit(X, y, sample_weight=copies).model.prior_variance
     classifier = kind(intercept_variance=7.0).fit(X, y, sample_weight=copies)
-    np.testing.assert_allclose(classifier.posteriors_[0].model.prior_variance, [*weighted[1:], 7.0], rtol=1e-13)
+    np.testing.assert_allclose(classifier.posteriors_[0].model.prior_variance, [*weighted[1:], 7.0], rtol=SUMS)
     classifier = kind(prior_variance=2.0).fit(X, y)
     np.testing.assert_array_equal(classifier.posteriors_[0].model.prior_variance, [2.0] * 5 + [expected[5]])
     without = kind(fit_intercept=False).fit(X, y)
@@ -127,7 +128,7 @@ def test_probabilities_integrate_over_the_posterior():
     posterior, new = classifier.posteriors_[0], with_ones(draw(seed=1)[0])
     variance = np.einsum("ni,ij,nj->n", new, posterior.covariance, new)
     expected = log_ndtr(new @ posterior.mean / np.sqrt(1 + variance))
-    np.testing.assert_allclose(classifier.predict_log_proba(new[:, :4])[:, 1], expected, rtol=1e-10)
+    np.testing.assert_allclose(classifier.predict_log_proba(new[:, :4])[:, 1], expected, rtol=INTEGRAL)
 
 
 @BOTH
@@ -139,13 +140,13 @@ def test_log_probabilities_far_in_the_tail(kind):
     mean, variance = classifier.posteriors_[0].predict(with_ones(far))
     log_p = classifier.predict_log_proba(far)[0]
     assert classifier.predict(far)[0] == classifier.classes_[1]
-    assert log_p[1] == pytest.approx(0.0, abs=1e-12)
+    assert log_p[1] == pytest.approx(0.0, abs=SOLVES)
     sd = np.sqrt(variance[0])
     f, step = np.linspace(min(-mean[0], 0.0) - 40 * sd, mean[0] + 40 * sd, 2_000_001, retstep=True)
     link = log_ndtr(-f) if kind is ProbitClassifier else -np.logaddexp(0.0, f)
     expected = logsumexp(link + norm.logpdf(f, mean[0], sd)) + np.log(step)
     assert expected < -750  # exp of it is 0
-    assert log_p[0] == pytest.approx(expected, rel=1e-9)
+    assert log_p[0] == pytest.approx(expected, rel=AT_REST)
 
 
 @BOTH
@@ -154,9 +155,9 @@ def test_more_classes_are_one_against_the_rest_normalised(kind):
     classifier, new = kind().fit(X, y), draw(seed=3)[0]
     each = [kind().fit(X, y == k) for k in range(3)]
     np.testing.assert_array_equal(classifier.coef_, np.concatenate([c.coef_ for c in each]))
-    assert classifier.log_evidence_ == pytest.approx(sum(c.log_evidence_ for c in each), rel=1e-14)
+    assert classifier.log_evidence_ == pytest.approx(sum(c.log_evidence_ for c in each), rel=ROUNDING)
     p = np.column_stack([c.predict_proba(new)[:, 1] for c in each])
-    np.testing.assert_allclose(classifier.predict_proba(new), p / p.sum(axis=1, keepdims=True), rtol=1e-12)
+    np.testing.assert_allclose(classifier.predict_proba(new), p / p.sum(axis=1, keepdims=True), rtol=SOLVES)
     np.testing.assert_array_equal(classifier.predict(new), np.argmax(p, axis=1))
     np.testing.assert_array_equal(
         classifier.decision_function(new), np.stack([c.decision_function(new) for c in each], 1)
@@ -169,7 +170,9 @@ def test_decision_function_is_the_latent_value_of_the_probability(kind):
     X, y = draw(n=30)
     classifier, new = kind(prior_variance=10.0).fit(X, y), 3.0 * draw(seed=1)[0]
     link = ndtr if kind is ProbitClassifier else expit
-    np.testing.assert_allclose(link(classifier.decision_function(new)), classifier.predict_proba(new)[:, 1], rtol=1e-9)
+    np.testing.assert_allclose(
+        link(classifier.decision_function(new)), classifier.predict_proba(new)[:, 1], rtol=AT_REST
+    )
     mean = new @ classifier.coef_[0] + classifier.intercept_
     assert np.all(np.abs(classifier.decision_function(new)) < np.abs(mean))
 
@@ -199,7 +202,7 @@ def test_loo_score_of_more_classes_is_that_of_the_cavities():
             rho = 1 / variance - posterior.sites.rho / copies  # without one copy of the row
             p[:, k] = ndtr((mean / variance - posterior.sites.tau / copies) / rho / np.sqrt(1 + 1 / rho))
         expected = np.average(np.log((p / p.sum(axis=1, keepdims=True))[np.arange(40), y]), weights=w)
-        assert classifier.loo_score_ == pytest.approx(expected, rel=1e-10)
+        assert classifier.loo_score_ == pytest.approx(expected, rel=INTEGRAL)
 
 
 @pytest.mark.parametrize("load", [load_breast_cancer, pytest.param(load_iris, marks=pytest.mark.long)])
@@ -241,7 +244,7 @@ def test_learned_prior_variance_maximises_the_evidence():
     assert again.prior_variance_[0, 0] == pytest.approx(best, rel=1e-2)
     free = LogitClassifier(learn_prior_variance=True, intercept_variance=7.0).fit(X, y)  # a factor on the default
     factors = free.prior_variance_[0] * X.std(axis=0) ** 2 / 2.5**2
-    np.testing.assert_allclose(factors, factors[0], rtol=1e-9)
+    np.testing.assert_allclose(factors, factors[0], rtol=AT_REST)
     for factor in (1 / 3, 0.9, 1.1, 3):
         variance = np.append(factor * free.prior_variance_[0], 7.0)
         other = GLM(cavity.likelihoods.Logit(), prior_variance=variance).fit(with_ones(X), y)
@@ -269,7 +272,7 @@ def test_batches_do_not_matter(kind, approximation, n_classes):
         parts = kind(approximation=approximation)
         for Xb, yb in zip(np.split(X, edges), np.split(y, edges), strict=True):
             assert parts.partial_fit(Xb, yb, classes=None if hasattr(parts, "classes_") else range(n_classes)) is parts
-        same_fit(whole, parts, rtol=1e-9, atol=1e-11)
+        same_fit(whole, parts, rtol=AT_REST, atol=LOSSES)
         assert parts.converged_
         assert not hasattr(parts, "loo_score_")
 
@@ -305,9 +308,9 @@ def test_weights_are_numbers_of_copies(kind, approximation, n_classes):
     weighted = kind(approximation=approximation).fit(X, y, sample_weight=weight)
     repeated = kind(approximation=approximation).fit(X[copies], y[copies])
     same_fit(weighted, repeated)
-    assert weighted.loo_score_ == pytest.approx(repeated.loo_score_, rel=1e-7)
+    assert weighted.loo_score_ == pytest.approx(repeated.loo_score_, rel=EARLY)
     adf = kind(approximation=approximation).partial_fit(X, y, range(n_classes), weight)
-    same_fit(adf, kind(approximation=approximation).partial_fit(X[copies], y[copies], range(n_classes)), rtol=1e-10)
+    same_fit(adf, kind(approximation=approximation).partial_fit(X[copies], y[copies], range(n_classes)), rtol=INTEGRAL)
 
 
 def test_a_class_of_weight_zero_is_absent():
@@ -335,12 +338,12 @@ def test_sparse_equals_dense(kind, approximation):
     dense = kind(approximation=approximation).fit(X, y)
     for container in (sparse.csr_array, sparse.csr_matrix, sparse.csc_array, sparse.coo_array):
         thin = kind(approximation=approximation).fit(container(X), y)
-        same_fit(dense, thin, rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(thin.predict_proba(container(X)), dense.predict_proba(X), rtol=1e-11)
-        np.testing.assert_allclose(thin.predict_proba(X), dense.predict_proba(X), rtol=1e-11)
-        np.testing.assert_allclose(dense.decision_function(container(X)), dense.decision_function(X), rtol=1e-11)
+        same_fit(dense, thin, rtol=SOLVES, atol=ROUNDING)
+        np.testing.assert_allclose(thin.predict_proba(container(X)), dense.predict_proba(X), rtol=LOSSES)
+        np.testing.assert_allclose(thin.predict_proba(X), dense.predict_proba(X), rtol=LOSSES)
+        np.testing.assert_allclose(dense.decision_function(container(X)), dense.decision_function(X), rtol=LOSSES)
     thin.partial_fit(sparse.csr_array(X), y)
-    same_fit(thin, dense.partial_fit(X, y), rtol=1e-11)
+    same_fit(thin, dense.partial_fit(X, y), rtol=LOSSES)
 
 
 def test_auto_chooses_by_columns_and_storage():
@@ -382,7 +385,7 @@ def test_pandas_in_and_feature_names():
 def test_float32_gives_what_its_float64_copy_gives():
     X, y = draw()
     X = X.astype(np.float32)
-    same_fit(LogitClassifier().fit(X, y), LogitClassifier().fit(X.astype(np.float64), y), rtol=1e-12)
+    same_fit(LogitClassifier().fit(X, y), LogitClassifier().fit(X.astype(np.float64), y), rtol=SOLVES)
 
 
 def test_prediction_in_blocks(monkeypatch):
@@ -390,7 +393,7 @@ def test_prediction_in_blocks(monkeypatch):
     classifier = LogitClassifier().fit(X, y)
     whole = classifier.predict_log_proba(X)
     monkeypatch.setattr(linear, "BLOCK_ROWS", 7)
-    np.testing.assert_allclose(classifier.predict_log_proba(X), whole, rtol=1e-12)
+    np.testing.assert_allclose(classifier.predict_log_proba(X), whole, rtol=SOLVES)
 
 
 def test_threads_change_no_bit():
@@ -404,8 +407,8 @@ def test_without_intercept():
     classifier = ProbitClassifier(fit_intercept=False).fit(X, y)
     assert classifier.intercept_.tolist() == [0.0]
     posterior = GLM(cavity.likelihoods.Probit(), prior_variance=(2.5 / 1.7 / X.std(axis=0)) ** 2).fit(X, y)
-    np.testing.assert_allclose(classifier.coef_[0], posterior.mean, rtol=1e-7)
-    np.testing.assert_allclose(classifier.predict_proba(np.zeros((1, 4))), [[0.5, 0.5]], rtol=1e-15)
+    np.testing.assert_allclose(classifier.coef_[0], posterior.mean, rtol=EARLY)
+    np.testing.assert_allclose(classifier.predict_proba(np.zeros((1, 4))), [[0.5, 0.5]], rtol=LAST_BIT)
 
 
 # ---------------------------------------------------------------------------------------------- the tools around
@@ -623,8 +626,8 @@ def test_probabilities_of_two_classes_are_those_of_both_labels(kind):
     new = np.array([[s * 10.0**k, 0.1] for k in range(-3, 4) for s in (-1, 1)])
     design = np.column_stack([new, np.ones(len(new))])
     found = np.stack([fitted.posteriors_[0].log_density(design, np.full(len(new), y)) for y in (-1.0, 1.0)], axis=1)
-    np.testing.assert_allclose(fitted.predict_log_proba(new), found, rtol=1e-9, atol=1e-14)
-    np.testing.assert_allclose(fitted.predict_proba(new).sum(axis=1), 1.0, rtol=1e-15)
+    np.testing.assert_allclose(fitted.predict_log_proba(new), found, rtol=AT_REST, atol=ROUNDING)
+    np.testing.assert_allclose(fitted.predict_proba(new).sum(axis=1), 1.0, rtol=LAST_BIT)
     np.testing.assert_array_equal(fitted.predict(new), fitted.predict_proba(new)[:, 1] > 0.5)
     with pytest.raises(OverflowError, match="moments"):
         fitted.predict([[1e308, 1e308]])
@@ -640,11 +643,11 @@ def test_weights_of_classes_are_weights_of_rows(kind):
     given = {0: 2.0, 2: 0.5}
     by_class = kind(class_weight=given).fit(X, y, rows)
     by_row = kind().fit(X, y, rows * np.array([2.0, 1.0, 0.5])[y])
-    np.testing.assert_allclose(by_class.predict_proba(X), by_row.predict_proba(X), atol=1e-9)
+    np.testing.assert_allclose(by_class.predict_proba(X), by_row.predict_proba(X), atol=AT_REST)
     sums = np.bincount(y, rows)
     balanced = kind(class_weight="balanced").fit(X, y, rows)
     by_row = kind().fit(X, y, rows * (sums.sum() / 3 / sums)[y])
-    np.testing.assert_allclose(balanced.predict_proba(X), by_row.predict_proba(X), atol=1e-9)
+    np.testing.assert_allclose(balanced.predict_proba(X), by_row.predict_proba(X), atol=AT_REST)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.faces import docstring_errors
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, PRINTED, ROOT_EPS, ROUNDING, SLOPES, SOLVES
 from threadpoolctl import threadpool_limits
 
 import cavity
@@ -126,7 +127,7 @@ def test_goes_where_estimators_go(estimator):
     again = pickle.loads(pickle.dumps(pipeline))
     np.testing.assert_array_equal(again.predict_proba(X), pipeline.predict_proba(X))
     assert again.score(X) == pipeline.score(X)
-    assert pipeline.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(len(X)), rel=1e-12)
+    assert pipeline.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(len(X)), rel=SOLVES)
     assert clone(ours).get_params() == ours.get_params()
     if not isinstance(estimator, BayesianGaussianMixture):
         assert adjusted_rand_score(y, labels) > 0.85
@@ -141,7 +142,7 @@ def test_float32_in_float32_out(estimator, kind):
     ours.fit(X)
     assert {getattr(ours, name).dtype for name in GAUSSIANS} == {np.dtype(np.float32)}
     assert ours.predict_proba(X).dtype == ours.score_samples(X).dtype == np.float32
-    same(ours, wide, GAUSSIANS, rtol=1e-5)
+    same(ours, wide, GAUSSIANS, rtol=SLOPES)
 
 
 # ---------------------------------------------------------------------------------------------- scikit-learn's numbers
@@ -160,11 +161,11 @@ def test_maximum_likelihood_has_scikit_learns_numbers(kind, init):
         assert (b.n_iter_, b.converged_) == (a.n_iter_, a.converged_)
         if max_iter:
             same_bounds(b, a)
-        np.testing.assert_allclose(b.score_samples(X), a.score_samples(X), rtol=1e-7)
-        np.testing.assert_allclose(b.predict_proba(X), a.predict_proba(X), atol=1e-8)
-    assert b.aic(X) == pytest.approx(a.aic(X), rel=1e-9)
-    assert b.bic(X) == pytest.approx(a.bic(X), rel=1e-9)
-    np.testing.assert_allclose(b.sample(20)[0], a.sample(20)[0], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(b.score_samples(X), a.score_samples(X), rtol=EARLY)
+        np.testing.assert_allclose(b.predict_proba(X), a.predict_proba(X), atol=ROOT_EPS)
+    assert b.aic(X) == pytest.approx(a.aic(X), rel=AT_REST)
+    assert b.bic(X) == pytest.approx(a.bic(X), rel=AT_REST)
+    np.testing.assert_allclose(b.sample(20)[0], a.sample(20)[0], rtol=OPTIMUM, atol=OPTIMUM)
 
 
 @TYPES
@@ -183,12 +184,12 @@ def test_maximum_likelihood_from_given_parameters(kind):
         same(b, a, GAUSSIANS)
         same_bounds(b, a)
     start = GaussianMixture(2, covariance_type=kind, max_iter=0, **given).fit(X)
-    np.testing.assert_allclose(start.precisions_, given["precisions_init"], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(start.precisions_, given["precisions_init"], rtol=SOLVES, atol=ROUNDING)
     product = (
         start.covariances_ @ start.precisions_ if kind in ("full", "tied") else start.covariances_ * start.precisions_
     )
     wanted = np.eye(3) if kind in ("full", "tied") else 1.0
-    np.testing.assert_allclose(product, np.broadcast_to(wanted, product.shape), atol=1e-12)
+    np.testing.assert_allclose(product, np.broadcast_to(wanted, product.shape), atol=SOLVES)
 
 
 @UNFINISHED
@@ -209,9 +210,9 @@ def test_maximum_likelihood_far_from_zero(kind):
     near = GaussianMixture(3, **settings).fit(X)
     settings["means_init"] = X[::250] + 2.0**26
     far = GaussianMixture(3, **settings).fit(X + 2.0**26)
-    same(far, near, ("weights_", "covariances_", "precisions_"), rtol=1e-8)
-    np.testing.assert_allclose(far.means_ - 2.0**26, near.means_, atol=1e-7)
-    np.testing.assert_allclose(far.score_samples(X + 2.0**26), near.score_samples(X), atol=1e-5)
+    same(far, near, ("weights_", "covariances_", "precisions_"), rtol=ROOT_EPS)
+    np.testing.assert_allclose(far.means_ - 2.0**26, near.means_, atol=EARLY)
+    np.testing.assert_allclose(far.score_samples(X + 2.0**26), near.score_samples(X), atol=SLOPES)
 
 
 # ---------------------------------------------------------------------------------------------- the model underneath
@@ -227,18 +228,18 @@ def test_is_cavity_gaussian_mixture_underneath(kind, prior):
     model = cavity.GaussianMixture(3, covariance=kind, weights=weights, weight_concentration_prior=1.5).settle(X)
     ridge = np.eye(3) if kind in ("full", "tied") else 1.0
     raised = np.asarray(model.covariance_prior) + 1e-6 * ridge
-    np.testing.assert_allclose(ours.posterior_.model.covariance_prior, raised, rtol=1e-12)
-    np.testing.assert_allclose(ours.covariance_prior_, model.covariance_prior, rtol=1e-12)
+    np.testing.assert_allclose(ours.posterior_.model.covariance_prior, raised, rtol=SOLVES)
+    np.testing.assert_allclose(ours.covariance_prior_, model.covariance_prior, rtol=SOLVES)
     posterior = cavity.GaussianMixture(
         3, covariance=kind, weights=weights, weight_concentration_prior=1.5, covariance_prior=raised
     ).fit(X, initial_means=ours.means_)
     assert ours.converged_
-    assert ours.lower_bound_ == pytest.approx(posterior.elbo, rel=1e-9)
-    np.testing.assert_allclose(ours.means_, posterior.mean, rtol=1e-4)
-    np.testing.assert_allclose(ours.covariances_, posterior.covariance, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(ours.weights_, posterior.weights, rtol=1e-5)
+    assert ours.lower_bound_ == pytest.approx(posterior.elbo, rel=AT_REST)
+    np.testing.assert_allclose(ours.means_, posterior.mean, rtol=PRINTED)
+    np.testing.assert_allclose(ours.covariances_, posterior.covariance, rtol=EXPANSION, atol=EXPANSION)
+    np.testing.assert_allclose(ours.weights_, posterior.weights, rtol=SLOPES)
     freedom = np.asarray(posterior.degrees_of_freedom)
-    np.testing.assert_allclose(ours.degrees_of_freedom_, freedom[:, 0] if freedom.ndim == 2 else freedom, rtol=1e-4)
+    np.testing.assert_allclose(ours.degrees_of_freedom_, freedom[:, 0] if freedom.ndim == 2 else freedom, rtol=PRINTED)
     np.testing.assert_array_equal(ours.predict(X), ours.posterior_.predict(X))
     np.testing.assert_array_equal(ours.predict_proba(X), ours.posterior_.responsibilities(X))
     np.testing.assert_array_equal(ours.score_samples(X), ours.posterior_.log_density(X))
@@ -250,9 +251,9 @@ def test_factors_of_the_precisions(kind):
     root = ours.precisions_cholesky_
     if kind in ("full", "tied"):
         np.testing.assert_array_equal(root, np.triu(root))
-        np.testing.assert_allclose(root @ np.swapaxes(root, -1, -2), np.linalg.inv(ours.covariances_), rtol=1e-9)
+        np.testing.assert_allclose(root @ np.swapaxes(root, -1, -2), np.linalg.inv(ours.covariances_), rtol=AT_REST)
     else:
-        np.testing.assert_allclose(root**2, 1.0 / ours.covariances_, rtol=1e-12)
+        np.testing.assert_allclose(root**2, 1.0 / ours.covariances_, rtol=SOLVES)
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -261,8 +262,8 @@ def test_sticks_make_the_weights(k):
     first, second = ours.weight_concentration_
     share = first / (first + second)
     assert share[-1] == 1.0
-    np.testing.assert_allclose(share * np.append(1.0, np.cumprod(1.0 - share)[:-1]), ours.weights_, rtol=1e-12)
-    assert np.sum(first - 1.0) == pytest.approx(150, rel=1e-12)
+    np.testing.assert_allclose(share * np.append(1.0, np.cumprod(1.0 - share)[:-1]), ours.weights_, rtol=SOLVES)
+    assert np.sum(first - 1.0) == pytest.approx(150, rel=SOLVES)
 
 
 @pytest.mark.parametrize("kind", ["full", "spherical"])
@@ -270,8 +271,8 @@ def test_scores_are_log_densities(kind):
     x = draw(20, d=1)
     ours = BayesianGaussianMixture(n_components=2, covariance_type=kind, random_state=0).fit(x)
     total = quad(lambda t: np.exp(ours.score_samples([[t]])[0]), -np.inf, np.inf, points=None, limit=400)[0]
-    assert total == pytest.approx(1.0, abs=1e-6)
-    assert ours.score(x) == pytest.approx(np.mean(ours.score_samples(x)), rel=1e-14)
+    assert total == pytest.approx(1.0, abs=OPTIMUM)
+    assert ours.score(x) == pytest.approx(np.mean(ours.score_samples(x)), rel=ROUNDING)
 
 
 @ALL
@@ -299,7 +300,7 @@ def test_a_bound_that_compares_across_components():
     bounds = [BayesianGaussianMixture(n_components=k, **settings).fit(X).lower_bound_ for k in (1, 2)]
     assert bounds[1] > bounds[0] + 50
     one = cavity.GaussianMixture(1, covariance_prior=np.cov(X.T) + 1e-6 * np.eye(2)).fit(X)  # no approximation
-    assert bounds[0] == pytest.approx(one.elbo, rel=1e-10)
+    assert bounds[0] == pytest.approx(one.elbo, rel=INTEGRAL)
 
 
 def test_constant_columns_are_held_by_reg_covar():
@@ -318,7 +319,7 @@ def test_partial_fit_is_update():
     settings = dict(n_components=3, random_state=0, tol=1e-8)
     ours = BayesianGaussianMixture(**settings).partial_fit(X[:300])
     once = BayesianGaussianMixture(**settings).fit(X[:300])
-    same(ours, once, (*GAUSSIANS, *FACTORS), rtol=1e-14)
+    same(ours, once, (*GAUSSIANS, *FACTORS), rtol=ROUNDING)
     expected = once.posterior_.update(X[300:], tol=1e-8 / 300, max_iter=100)
     assert ours.partial_fit(X[300:]) is ours
     np.testing.assert_array_equal(ours.means_, expected.mean)
@@ -347,8 +348,8 @@ def test_weights_are_repetitions_likelihood(kind):
     settings["precisions_init"] = identity.get(kind, np.ones(3))
     weighted = GaussianMixture(3, **settings).fit(X, sample_weight=times)
     repeated = GaussianMixture(3, **settings).fit(np.repeat(X, times, axis=0))
-    same(weighted, repeated, GAUSSIANS, rtol=1e-10)
-    np.testing.assert_allclose(weighted.lower_bounds_, repeated.lower_bounds_, rtol=1e-12)
+    same(weighted, repeated, GAUSSIANS, rtol=INTEGRAL)
+    np.testing.assert_allclose(weighted.lower_bounds_, repeated.lower_bounds_, rtol=SOLVES)
 
 
 @TYPES
@@ -360,11 +361,11 @@ def test_weights_are_repetitions_bayes(kind):
     weighted = BayesianGaussianMixture(**settings).fit(X, sample_weight=times)
     repeated = BayesianGaussianMixture(**settings).fit(np.repeat(X, times, axis=0))
     assert weighted.converged_
-    np.testing.assert_allclose(weighted.covariance_prior_, repeated.covariance_prior_, rtol=1e-10)
-    np.testing.assert_allclose(weighted.mean_prior_, repeated.mean_prior_, rtol=1e-12)
-    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=1e-9)
+    np.testing.assert_allclose(weighted.covariance_prior_, repeated.covariance_prior_, rtol=INTEGRAL)
+    np.testing.assert_allclose(weighted.mean_prior_, repeated.mean_prior_, rtol=SOLVES)
+    assert weighted.lower_bound_ == pytest.approx(repeated.lower_bound_, rel=AT_REST)
     order, other = np.argsort(weighted.means_[:, 0]), np.argsort(repeated.means_[:, 0])  # k-means may order them anew
-    np.testing.assert_allclose(weighted.means_[order], repeated.means_[other], rtol=1e-5)
+    np.testing.assert_allclose(weighted.means_[order], repeated.means_[other], rtol=SLOPES)
 
 
 def test_weights_of_starts():
@@ -387,8 +388,8 @@ def test_memory_layout_does_not_matter(estimator, tmp_path):
     mapped = np.lib.format.open_memmap(tmp_path / "x.npy", mode="w+", dtype=np.float64, shape=X.shape)
     mapped[:] = X
     for same_rows in (np.asfortranarray(X), X.tolist(), mapped, np.repeat(X, 2, axis=1)[:, ::2]):
-        same(clone(ours).fit(same_rows), expected, GAUSSIANS, rtol=1e-12)
-    np.testing.assert_allclose(expected.score_samples(np.asfortranarray(X)), expected.score_samples(X), rtol=1e-14)
+        same(clone(ours).fit(same_rows), expected, GAUSSIANS, rtol=SOLVES)
+    np.testing.assert_allclose(expected.score_samples(np.asfortranarray(X)), expected.score_samples(X), rtol=ROUNDING)
 
 
 @ALL
@@ -616,8 +617,8 @@ def test_missing_values_are_integrated_over(kind):
     known = dict(mean_prior=mixture.mean_prior_, covariance_prior=mixture.covariance_prior_ + 1e-6)
     known |= dict(mean_precision_prior=1.0, degrees_of_freedom_prior=3.0, weight_concentration_prior=0.5)
     wanted = cavity.GaussianMixture(2, covariance=kind, weights="dirichlet", **known).fit(X)
-    assert mixture.lower_bound_ == pytest.approx(wanted.elbo, abs=1e-6)
-    np.testing.assert_allclose(np.sort(mixture.means_, axis=0), np.sort(wanted.mean, axis=0), atol=1e-4)
+    assert mixture.lower_bound_ == pytest.approx(wanted.elbo, abs=OPTIMUM)
+    np.testing.assert_allclose(np.sort(mixture.means_, axis=0), np.sort(wanted.mean, axis=0), atol=PRINTED)
     np.testing.assert_allclose(mixture.predict_proba(X).sum(axis=1), 1.0)
     assert np.all(np.isfinite(mixture.score_samples(X)))
     later = mixture.partial_fit([[np.nan, 4.0, 4.0], [-4.0, np.nan, np.nan]])

@@ -10,6 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.faces import docstring_errors, public_members
+from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS
 from support.upstream import routed_scores
 
 import cavity
@@ -70,15 +71,15 @@ def test_is_cavity_glm_underneath(estimator, likelihood):
     found = estimator.fit(X, y)
     model = cavity.GLM(likelihood, prior_variance=estimator.prior_variance, intercept=True)
     posterior = model.fit(X, y)
-    np.testing.assert_allclose(np.append(found.intercept_, found.coef_), posterior.mean, rtol=1e-6)
-    np.testing.assert_allclose(found.coef_sd_, np.sqrt(posterior.variance[1:]), rtol=1e-6)
+    np.testing.assert_allclose(np.append(found.intercept_, found.coef_), posterior.mean, rtol=OPTIMUM)
+    np.testing.assert_allclose(found.coef_sd_, np.sqrt(posterior.variance[1:]), rtol=OPTIMUM)
     assert found.converged_
-    assert found.log_evidence_ == pytest.approx(posterior.log_evidence, rel=1e-10)
-    assert found.loo_score_ == pytest.approx(np.mean(posterior.loo_log_density), rel=1e-6)
+    assert found.log_evidence_ == pytest.approx(posterior.log_evidence, rel=INTEGRAL)
+    assert found.loo_score_ == pytest.approx(np.mean(posterior.loo_log_density), rel=OPTIMUM)
     wanted, spread = posterior.predict(X, noise=counts)
     mean, sd = found.predict(X, return_std=True)
-    np.testing.assert_allclose(mean, wanted, rtol=1e-6)
-    np.testing.assert_allclose(sd, np.sqrt(spread), rtol=1e-6)
+    np.testing.assert_allclose(mean, wanted, rtol=OPTIMUM)
+    np.testing.assert_allclose(sd, np.sqrt(spread), rtol=OPTIMUM)
 
 
 def test_outliers_have_no_say():
@@ -113,7 +114,7 @@ def test_weights_are_copies_and_zeros_leave_rows_out():
     again = np.repeat(np.arange(60), weight)
     given = PoissonRegressor(prior_variance=4.0).fit(X, y, weight, offset)
     copies = PoissonRegressor(prior_variance=4.0).fit(X[again], y[again], offset=offset[again])
-    np.testing.assert_allclose(given.coef_, copies.coef_, atol=1e-7)
+    np.testing.assert_allclose(given.coef_, copies.coef_, atol=EARLY)
 
 
 def test_ordered_classes():
@@ -126,7 +127,7 @@ def test_ordered_classes():
     variance = model.posterior_.predict(X)[1]
     below = ndtr((model.thresholds_ - (X @ model.coef_)[:, None]) / np.sqrt(1.0 + variance)[:, None])
     wanted = np.diff(np.column_stack([np.zeros(600), below, np.ones(600)]))
-    np.testing.assert_allclose(model.predict_proba(X), wanted, atol=1e-9)
+    np.testing.assert_allclose(model.predict_proba(X), wanted, atol=AT_REST)
     np.testing.assert_array_equal(model.predict(X), model.classes_[wanted.argmax(axis=1)])
     with pytest.raises(ValueError, match="one class"):
         model.fit(X, np.ones(600))
@@ -139,7 +140,7 @@ def test_relevance_determination():
     posterior = cavity.LinearRegression(intercept=False, ard=True).fit(
         X + 50.0 - np.mean(X + 50.0, axis=0), y - np.mean(y)
     )
-    np.testing.assert_allclose(model.coef_, posterior.mean, atol=1e-10)
+    np.testing.assert_allclose(model.coef_, posterior.mean, atol=INTEGRAL)
     assert abs(model.coef_[2]) < 0.01
     assert model.relevance_[2] < 0.5
     known = linear_model.ARDRegression().fit(X + 50.0, y)
@@ -167,7 +168,7 @@ def test_offsets_and_weights_find_their_way_through_pipelines():
         direct = make_pipeline(StandardScaler(), PoissonRegressor(**{"prior_variance": 10.0}))
     direct.fit(X, y, poissonregressor__offset=np.log(exposure))
     assert search.best_params_ == {"poissonregressor__prior_variance": 10.0}
-    np.testing.assert_allclose(search.best_estimator_[-1].coef_, direct[-1].coef_, atol=1e-8)
+    np.testing.assert_allclose(search.best_estimator_[-1].coef_, direct[-1].coef_, atol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from support.faces import docstring_errors, public_members
+from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, PRINTED, SLOPES, SOLVES
 
 import cavity
 from cavity import covariances
@@ -134,10 +135,10 @@ def test_with_every_row_an_inducing_point_regression_is_scikit_learns(power, nor
         in_batches(model, X, y, [4, 5, 17])
     for options in ({"return_std": True}, {"return_cov": True}):
         for found, wanted in zip(model.predict(new, **options), known.predict(new, **options), strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+            np.testing.assert_allclose(found, wanted, rtol=OPTIMUM, atol=EARLY)
     scale = np.std(y) if normalize_y else 1.0
-    assert model.log_bound_ == pytest.approx(known.log_marginal_likelihood_value_ - 25 * np.log(scale), abs=1e-5)
-    assert model.noise_variance_ == pytest.approx(0.25 * scale**2, rel=1e-12)
+    assert model.log_bound_ == pytest.approx(known.log_marginal_likelihood_value_ - 25 * np.log(scale), abs=SLOPES)
+    assert model.noise_variance_ == pytest.approx(0.25 * scale**2, rel=SOLVES)
     np.testing.assert_array_equal(model.inducing_points_, X)
     assert (model.n_samples_seen_, model.converged_, model.kernel_) == (25, True, kernel)
 
@@ -150,13 +151,13 @@ def test_bound_and_predictions_are_those_of_the_formula_of_titsias():
     K, cross, ahead = FIXED(Z) + 1e-10 * 1.5 * np.eye(7), FIXED(X, Z), FIXED(new, Z)
     low_rank = cross @ np.linalg.solve(K, cross.T)
     bound = multivariate_normal(np.zeros(40), low_rank + (0.2 + 1e-10) * np.eye(40)).logpdf(y)
-    assert model.log_bound_ == pytest.approx(bound - np.sum(1.5 - np.diag(low_rank)) / 0.4, rel=1e-7)
+    assert model.log_bound_ == pytest.approx(bound - np.sum(1.5 - np.diag(low_rank)) / 0.4, rel=EARLY)
     precision = K + cross.T @ cross / (0.2 + 1e-10)
     mean, covariance = model.predict(new, return_cov=True)
-    np.testing.assert_allclose(mean, ahead @ np.linalg.solve(precision, cross.T @ y) / 0.2, rtol=1e-6)
+    np.testing.assert_allclose(mean, ahead @ np.linalg.solve(precision, cross.T @ y) / 0.2, rtol=OPTIMUM)
     expected = FIXED(new) - ahead @ np.linalg.solve(K, ahead.T) + ahead @ np.linalg.solve(precision, ahead.T)
-    np.testing.assert_allclose(covariance, expected + 0.2 * np.eye(5), rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(model.predict(new, return_std=True)[1] ** 2, np.diag(covariance), rtol=1e-7)
+    np.testing.assert_allclose(covariance, expected + 0.2 * np.eye(5), rtol=OPTIMUM, atol=EARLY)
+    np.testing.assert_allclose(model.predict(new, return_std=True)[1] ** 2, np.diag(covariance), rtol=EARLY)
 
 
 def test_standard_deviations_hold_the_white_noise_and_not_alpha():
@@ -166,9 +167,9 @@ def test_standard_deviations_hold_the_white_noise_and_not_alpha():
     plain = StreamingGPRegressor(FIXED, alpha=0.3, **total).fit(X, y)
     split = StreamingGPRegressor(FIXED + WhiteKernel(0.1), alpha=0.2, **total).fit(X, y)
     sd = {name: model.predict(X, return_std=True)[1] for name, model in locals().items() if hasattr(model, "state_")}
-    np.testing.assert_allclose(sd["white"] ** 2, sd["plain"] ** 2 + 0.3, rtol=1e-12)
-    np.testing.assert_allclose(sd["split"] ** 2, sd["plain"] ** 2 + 0.1, rtol=1e-9)
-    assert white.log_bound_ == pytest.approx(plain.log_bound_, rel=1e-12)
+    np.testing.assert_allclose(sd["white"] ** 2, sd["plain"] ** 2 + 0.3, rtol=SOLVES)
+    np.testing.assert_allclose(sd["split"] ** 2, sd["plain"] ** 2 + 0.1, rtol=AT_REST)
+    assert white.log_bound_ == pytest.approx(plain.log_bound_, rel=SOLVES)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +191,8 @@ def test_learning_finds_what_scikit_learn_finds(kernel, alpha):
     assert type(model.kernel_) is type(kernel)
     assert model.kernel_.n_dims == kernel.n_dims
     again = StreamingGPRegressor(model.kernel_, alpha=alpha, inducing=X, learn=False).fit(X, y)
-    same_predictions(again, model, X, rtol=1e-6)
-    assert again.log_bound_ == pytest.approx(model.log_bound_, abs=1e-6)
+    same_predictions(again, model, X, rtol=OPTIMUM)
+    assert again.log_bound_ == pytest.approx(model.log_bound_, abs=OPTIMUM)
 
 
 def test_noise_stays_within_the_bounds_of_its_kernel():
@@ -202,9 +203,9 @@ def test_noise_stays_within_the_bounds_of_its_kernel():
     ):
         with pytest.warns(ConvergenceWarning, match=r"(?s)(noise_level|white\.variance).* lower bound"):
             model = StreamingGPRegressor(kernel, alpha=0.1, inducing=X[:20]).fit(X, y)
-        assert model.noise_variance_ == pytest.approx(0.3, rel=1e-12)
+        assert model.noise_variance_ == pytest.approx(0.3, rel=SOLVES)
         parts = split_noise(model.kernel_, 2)
-        assert parts.noise_variance == pytest.approx(0.2, rel=1e-12)
+        assert parts.noise_variance == pytest.approx(0.2, rel=SOLVES)
         # the others are at their best for that noise
         for step in (-0.05, 0.05):
             moved = parts.covariance.with_log_parameters(parts.covariance.log_parameters + [0.0, step])
@@ -222,7 +223,7 @@ def test_noise_of_later_batches_stays_what_it_was_rather_than_leave_its_bounds()
     assert 0.26 < before < 0.9
     model.partial_fit(*quiet)
     assert model.noise_variance_ == before
-    assert model.kernel_.k2.noise_level == pytest.approx(before, rel=1e-9)
+    assert model.kernel_.k2.noise_level == pytest.approx(before, rel=AT_REST)
     assert model.kernel_.k1.k2.length_scale != length
     free = StreamingGPRegressor(1.0 * RBF(1.0) + WhiteKernel(0.5), inducing=loud[0][:30], learn=True)
     assert free.partial_fit(*loud).partial_fit(*quiet).noise_variance_ < 0.25
@@ -252,9 +253,9 @@ def test_normalisation_is_that_of_the_first_batch():
     centre, scale = np.mean(shifted[:15]), np.std(shifted[:15])
     known = in_batches(StreamingGPRegressor(kernel, **settings), X, (shifted - centre) / scale, [15])
     mean, sd = known.predict(X, return_std=True)
-    np.testing.assert_allclose(model.predict(X, return_std=True), [centre + scale * mean, scale * sd], rtol=1e-10)
+    np.testing.assert_allclose(model.predict(X, return_std=True), [centre + scale * mean, scale * sd], rtol=INTEGRAL)
     np.testing.assert_allclose(model.predict(X, return_cov=True)[1], scale**2 * known.predict(X, return_cov=True)[1])
-    assert model.log_bound_ == pytest.approx(known.log_bound_ - 40 * np.log(scale), rel=1e-12)
+    assert model.log_bound_ == pytest.approx(known.log_bound_ - 40 * np.log(scale), rel=SOLVES)
     assert model.noise_variance_ == pytest.approx(0.2 * scale**2)
     constant = StreamingGPRegressor(kernel, normalize_y=True, learn=False).fit(X, np.full(40, 7.0))
     np.testing.assert_allclose(constant.predict(X), 7.0)
@@ -268,7 +269,7 @@ def test_normalised_targets_may_be_of_any_size(power):
     known = StreamingGPRegressor(**settings).fit(X, y)
     for found, expected in zip(model.predict(X, return_std=True), known.predict(X, return_std=True), strict=True):
         np.testing.assert_array_equal(found, np.ldexp(expected, power))
-    assert model.log_bound_ == pytest.approx(known.log_bound_ - 40 * power * np.log(2), rel=1e-12)
+    assert model.log_bound_ == pytest.approx(known.log_bound_ - 40 * power * np.log(2), rel=SOLVES)
     with pytest.raises(OverflowError, match="the squares of y leave the range of float64"):
         model.fit(X, np.ldexp(y, 1000))
 
@@ -295,9 +296,9 @@ def test_with_every_row_an_inducing_point_classification_is_the_dense_one(likeli
     kernel, new = 2.0 * RBF(1.3), draw(9, seed=1)[0]
     known = GaussianProcessClassifier(kernel, likelihood=likelihood, optimizer=None).fit(X, y)
     model = StreamingGPClassifier(kernel, likelihood=likelihood, inducing=X, jitter=1e-10, learn=False).fit(X, y)
-    np.testing.assert_allclose(model.predict_log_proba(new), known.predict_log_proba(new), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.predict_log_proba(new), known.predict_log_proba(new), rtol=PRINTED, atol=SLOPES)
     np.testing.assert_array_equal(model.predict(new), known.predict(new))
-    assert model.log_bound_ == pytest.approx(known.log_evidence_, abs=1e-4)
+    assert model.log_bound_ == pytest.approx(known.log_evidence_, abs=PRINTED)
     assert len(model.states_) == (1 if n_classes == 2 else 3)
     assert model.kernel_ == known.kernel_
 
@@ -314,9 +315,9 @@ def test_batches_of_classes_are_one_against_the_rest_normalised():
         inside.append(one.predict_log_proba(new)[:, 1])
     inside = np.stack(inside, axis=1)
     np.testing.assert_allclose(
-        model.predict_log_proba(new), inside - logsumexp(inside, axis=1, keepdims=True), rtol=1e-10
+        model.predict_log_proba(new), inside - logsumexp(inside, axis=1, keepdims=True), rtol=INTEGRAL
     )
-    np.testing.assert_allclose(model.predict_proba(new).sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(model.predict_proba(new).sum(axis=1), 1.0, rtol=SOLVES)
     np.testing.assert_array_equal(model.predict(new), model.classes_[np.argmax(inside, axis=1)])
 
 
@@ -366,8 +367,8 @@ def test_batches_give_what_all_rows_at_once_give(weighted):
     whole = clone(model).fit(X, y, weight)
     for cuts in ([1, 2, 3], [25], list(range(10, 50, 10))):
         stream = in_batches(clone(model), X, y, cuts, weight if weighted else None)
-        same_predictions(stream, whole, X, rtol=1e-9)
-        assert stream.log_bound_ == pytest.approx(whole.log_bound_, rel=1e-10)
+        same_predictions(stream, whole, X, rtol=AT_REST)
+        assert stream.log_bound_ == pytest.approx(whole.log_bound_, rel=INTEGRAL)
         assert stream.n_samples_seen_ == whole.n_samples_seen_ == (np.sum(weight > 0) if weighted else 50)
 
 
@@ -397,8 +398,8 @@ def test_weights_are_copies_that_come_later(power):
     later = StreamingGPRegressor(**settings)
     for times in range(3):
         later.partial_fit(X[weight > times], y[weight > times])
-    same_predictions(later, weighted, X, rtol=1e-9)
-    assert later.log_bound_ == pytest.approx(weighted.log_bound_, rel=1e-10)
+    same_predictions(later, weighted, X, rtol=AT_REST)
+    assert later.log_bound_ == pytest.approx(weighted.log_bound_, rel=INTEGRAL)
 
 
 def test_equal_rows_with_other_targets_are_rows_of_their_own():
@@ -406,7 +407,7 @@ def test_equal_rows_with_other_targets_are_rows_of_their_own():
     model = StreamingGPRegressor(FIXED + WhiteKernel(0.2), inducing=X[:12], learn=False)
     both = clone(model).fit(np.vstack([X, X]), np.append(y, 1.0 - y))
     same_predictions(both, model.fit(X, y).partial_fit(X, 1.0 - y), X)
-    assert both.log_bound_ == pytest.approx(model.log_bound_, rel=1e-10)
+    assert both.log_bound_ == pytest.approx(model.log_bound_, rel=INTEGRAL)
 
 
 @BOTH
@@ -535,7 +536,7 @@ def test_powers_of_kernels_that_are_not_learnt():
         clone(model).set_params(learn=True).fit(X, y)
     fixed = StreamingGPRegressor(RBF(2.0, "fixed") ** 2, **settings).fit(X, y)
     known = theirs.GaussianProcessRegressor(RBF(2.0) ** 2, alpha=0.1, optimizer=None).fit(X, y)
-    np.testing.assert_allclose(model.predict(X), known.predict(X), atol=1e-5)
+    np.testing.assert_allclose(model.predict(X), known.predict(X), atol=SLOPES)
     same_predictions(model, fixed, X)
 
 
@@ -597,27 +598,27 @@ def test_kernels_taken_apart_and_put_together():
     X = draw(6)[0]
     kernel = RBF([1.0, 2.0], (0.1, 10.0)) * ConstantKernel(2.0) + WhiteKernel(0.3, (0.2, 0.4)) + DotProduct(0.7)
     parts = split_noise(kernel, 2)
-    np.testing.assert_allclose(parts.covariance.gram(X), kernel(X) - 0.3 * np.eye(6), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(parts.covariance.gram(X), kernel(X) - 0.3 * np.eye(6), rtol=SOLVES, atol=SOLVES)
     assert parts.noise_variance == 0.3
-    assert [parts.noise_in(total) for total in (0.1, 0.25, 1.0)] == pytest.approx([0.2, 0.25, 0.4], rel=1e-12)
+    assert [parts.noise_in(total) for total in (0.1, 0.25, 1.0)] == pytest.approx([0.2, 0.25, 0.4], rel=SOLVES)
     assert [parts.allow(total) for total in (0.19, 0.2, 0.25, 0.4, 0.41)] == [False, True, True, True, False]
     bounds = np.exp(parts.covariance.log_bounds)
-    np.testing.assert_allclose(bounds[:3], [(0.1, 10.0), (0.1, 10.0), (1e-5, 1e5)], rtol=1e-12)
-    np.testing.assert_allclose(bounds[3], (1e-10, 1e10), rtol=1e-12)  # sigma_0 squared
+    np.testing.assert_allclose(bounds[:3], [(0.1, 10.0), (0.1, 10.0), (1e-5, 1e5)], rtol=SOLVES)
+    np.testing.assert_allclose(bounds[3], (1e-10, 1e10), rtol=SOLVES)  # sigma_0 squared
     moved = parts.covariance.with_log_parameters(parts.covariance.log_parameters + np.linspace(0.1, 0.4, 4))
     back = parts.with_values(moved, 0.25)
-    np.testing.assert_allclose(back(X), moved.gram(X) + 0.25 * np.eye(6), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(back(X), moved.gram(X) + 0.25 * np.eye(6), rtol=SOLVES, atol=SOLVES)
     assert parts.with_values(parts.covariance, 0.3) == kernel
     fixed = split_noise(1.0 * RBF() + WhiteKernel(0.3, "fixed"), 1)
     assert (fixed.noise_in(5.0), fixed.learns_noise) == (0.3, False)
-    assert split_noise(kernel, 2, alpha=0.1).noise_in(0.35) == pytest.approx(0.25, rel=1e-12)
+    assert split_noise(kernel, 2, alpha=0.1).noise_in(0.35) == pytest.approx(0.25, rel=SOLVES)
     assert split_noise(RBF(), 1).noise_variance == 0.0
 
 
 def test_bounds_of_kernels():
     at_its_bound = ConstantKernel(1e-5, (1e-5, 1.0)) * RBF(0.7, (0.7, 0.9))
     covariance = split_noise(at_its_bound, 1).covariance
-    np.testing.assert_allclose(np.exp(covariance.log_bounds), [(1e-5, 1.0), (0.7, 0.9)], rtol=1e-12)
+    np.testing.assert_allclose(np.exp(covariance.log_bounds), [(1e-5, 1.0), (0.7, 0.9)], rtol=SOLVES)
     with pytest.raises(ValueError, match="bounds of a lengthscale must be the same for all columns"):
         split_noise(RBF([1.0, 1.0], [(0.1, 10.0), (0.1, 20.0)]), 2)
     with pytest.raises(ValueError, match="lengthscale must be within its bounds"):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from support.tolerances import LAST_BIT, ROUNDING
 
 from cavity.sources import column_summary
 from cavity.sources.sources import open_source
@@ -21,7 +22,7 @@ def test_two_blocks_are_joined():
     np.testing.assert_array_equal(found[1], ROWS.max(axis=0))
     np.testing.assert_array_equal(found[-1], [700.0] * 3)
     np.testing.assert_allclose(
-        column_summary.compute_means(*found), [math.fsum(column) / 700 for column in ROWS.T], rtol=1e-15
+        column_summary.compute_means(*found), [math.fsum(column) / 700 for column in ROWS.T], rtol=LAST_BIT
     )
 
 
@@ -31,7 +32,7 @@ def test_missing_and_huge_numbers():
     found = extent_of(rows, missing=True)
     np.testing.assert_array_equal(found[-1], [700.0, 600.0, 700.0])
     np.testing.assert_allclose(
-        column_summary.compute_means(*found), [*np.nanmean(rows[:, :2], axis=0), 1.7e308], rtol=1e-14
+        column_summary.compute_means(*found), [*np.nanmean(rows[:, :2], axis=0), 1.7e308], rtol=ROUNDING
     )
     with pytest.raises(ValueError, match=r"X must be finite, got X\[0, 1\] = nan"):
         extent_of(rows)

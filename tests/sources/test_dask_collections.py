@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from support.tolerances import SOLVES
 
 import cavity
 from cavity.runs.executors import Threads
@@ -163,12 +164,12 @@ def test_predictions_of_weights_are_lazy():
     glm = cavity.GLM("probit", intercept=False).fit(X, y > 0)
     for posterior, rows in ((linear, array), (glm, array), (logistic, dd.from_pandas(FRAME, npartitions=3))):
         for lazy, known in zip(posterior.predict(rows), posterior.predict(rows.compute()), strict=True):
-            np.testing.assert_allclose(lazy.compute(), known, rtol=1e-12)
-    np.testing.assert_allclose(glm.predict_proba(array).compute(), glm.predict_proba(X), rtol=1e-12)
+            np.testing.assert_allclose(lazy.compute(), known, rtol=SOLVES)
+    np.testing.assert_allclose(glm.predict_proba(array).compute(), glm.predict_proba(X), rtol=SOLVES)
     frame = dd.from_pandas(FRAME.assign(y=(y > 0).astype(float)), npartitions=3)
     fitted = cavity.LogisticRegression(intercept=False).fit(frame.compute(), "y")
     np.testing.assert_allclose(
-        fitted.log_density(frame, "y").compute(), fitted.log_density(frame.compute(), "y"), rtol=1e-12
+        fitted.log_density(frame, "y").compute(), fitted.log_density(frame.compute(), "y"), rtol=SOLVES
     )
     with pytest.raises(TypeError, match="offset must be a number or the name of a column"):
         glm.predict(array, offset=np.zeros(N))

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from support.tolerances import INTEGRAL
 
 import cavity
 from cavity.sources import scratch
@@ -87,7 +88,7 @@ def test_columns_of_two_values_in_files_and_collections_have_their_own_scale(tmp
         assert_same(one, model.fit(place, labels, sample_weight=weight))
     sd = np.sqrt(np.cov(rows.T, aweights=weight, ddof=0).diagonal())
     scale = np.array([sd[0], 0.5, 1.15 if weighted else sd[2], 2.5])
-    np.testing.assert_allclose(one.model.prior_variance[1:], (2.5 / scale) ** 2, rtol=1e-10)
+    np.testing.assert_allclose(one.model.prior_variance[1:], (2.5 / scale) ** 2, rtol=INTEGRAL)
 
 
 def test_learning_from_files(tmp_path):

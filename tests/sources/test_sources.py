@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import blocks as reference
 from support.passes import map_blocks, reduce_blocks
+from support.tolerances import OPTIMUM, ROUNDING
 
 import cavity
 from cavity.runs import merge as merging
@@ -121,7 +122,7 @@ def test_a_vector_has_one_column(tmp_path):
     for data in (y, save(tmp_path, y.astype(np.float32))):
         rows = open_source(data, "y").columns([0])
         assert rows.shape == (1000, 1)
-        np.testing.assert_allclose(rows.read(0)[:, 0], y, rtol=1e-6)
+        np.testing.assert_allclose(rows.read(0)[:, 0], y, rtol=OPTIMUM)
 
 
 def test_a_bad_number_is_named_by_its_own_column(tmp_path):
@@ -306,7 +307,7 @@ def test_summary_of_large_columns():
     for j in range(3):
         assert (low[j], high[j]) == (X[:, j].min(), X[:, j].max())
         scale = 2.0 ** -(400 * (j == 2))
-        assert mean[j] * scale == pytest.approx(math.fsum(X[:, j] * scale) / 300_000, rel=1e-14)
+        assert mean[j] * scale == pytest.approx(math.fsum(X[:, j] * scale) / 300_000, rel=ROUNDING)
 
 
 def test_summary_of_equal_numbers():

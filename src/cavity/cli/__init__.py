@@ -22,11 +22,7 @@ COMMAND_TABLE = (  # its words, the file and the name of its Command there, and 
     ("fit clutter", "clutter.fit", "the mean of a signal when some points are background clutter"),
     ("fit glm", "glm.fit", "regression and classification: coefficients with their uncertainty"),
     ("fit gp", "gp.fit", "regression and classification by smooth functions of the columns"),
-    (
-        "fit linear-regression",
-        "regression.linear",
-        "linear regression whose prior and noise are learnt, by mean field",
-    ),
+    ("fit linear-regression", "regression.linear", "linear regression whose prior and noise are learnt, by mean field"),
     ("fit logistic-regression", "regression.logistic", "logistic regression whose prior is learnt, by mean field"),
     ("fit mixed", "mixed.fit", "regression and classification with effects that differ by group"),
     ("fit mixture", "mixture.fit", "a mixture of Gaussians with means and covariances of their own"),

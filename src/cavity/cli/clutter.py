@@ -6,16 +6,7 @@ import numpy as np
 
 from cavity.cli import input_tables
 from cavity.cli.fit_commands import collect_site_options, collect_typed, fit_command, report_end, time_call
-from cavity.cli.options import (
-    BETWEEN_0_AND_1,
-    FINITE_NUMBER,
-    FROM_0,
-    POSITIVE_NUMBER,
-    Number,
-    Option,
-    OptionGroup,
-    make_site_options,
-)
+from cavity.cli.options import Number, Option, OptionGroup, make_site_options
 from cavity.models.clutter.model import Clutter
 from cavity.models.clutter.settings import WEIGHT
 
@@ -24,20 +15,20 @@ CLUTTER_VARIANCE = "variance of the clutter (default 100 noise, or the farthest 
 MODEL_OPTIONS = (
     Number(
         "--clutter-weight",
-        BETWEEN_0_AND_1,
+        "between 0 and 1",
         "W",
         f"prior probability that a point is clutter (default {WEIGHT})",
         WEIGHT,
     ),
-    Number("--noise-variance", POSITIVE_NUMBER, "V", "variance of the signal around the mean (default (1.4826 MAD)^2)"),
-    Number("--clutter-variance", POSITIVE_NUMBER, "V", CLUTTER_VARIANCE),
-    Number("--clutter-mean", FINITE_NUMBER, "M", "centre of the clutter (default the median)"),
-    Number("--prior-mean", FINITE_NUMBER, "M", "prior mean (default the median)"),
-    Number("--prior-variance", POSITIVE_NUMBER, "V", "prior variance (default 100 noise)"),
+    Number("--noise-variance", "positive", "V", "variance of the signal around the mean (default (1.4826 MAD)^2)"),
+    Number("--clutter-variance", "positive", "V", CLUTTER_VARIANCE),
+    Number("--clutter-mean", "finite", "M", "centre of the clutter (default the median)"),
+    Number("--prior-mean", "finite", "M", "prior mean (default the median)"),
+    Number("--prior-variance", "positive", "V", "prior variance (default 100 noise)"),
 )
 COLUMN_HELP = "column name or number; repeat for points in several dimensions"
 COLUMN_OPTION = Option("--column", "NAME", COLUMN_HELP, action="append")
-VISIT_ORDER = Number("--random-order", FROM_0, "SEED", "visit the points in random order")
+VISIT_ORDER = Number("--random-order", "a whole number from 0", "SEED", "visit the points in random order")
 SITE_OPTIONS = (*make_site_options("(0, 1]", "sequential", "parallel"), VISIT_ORDER)
 PLOT_CONTENT = "data, posterior and clutter probabilities"
 

@@ -13,9 +13,7 @@ from cavity.base.results import counted
 from cavity.cli.options import (
     COMMON_OPTIONS,
     DATA_HELP,
-    FROM_1,
     KEYWORD_OF_OPTION,
-    NONNEGATIVE_NUMBER,
     THREADS_OPTION,
     Command,
     Number,
@@ -125,8 +123,8 @@ def fit_command(examples, drawn, *options, max_iter, tol, fit=()):
     `examples` are shipped data sets that suit it, `drawn` is what a picture shows; `max_iter` and `tol` are defaults,
     beside further options of the iteration.
     """
-    passes = Number("--max-iter", FROM_1, help=f"most passes (default {max_iter})", default=max_iter)
-    tolerance = Number("--tol", NONNEGATIVE_NUMBER, help=f"stopping rule (default {tol:g})", default=tol)
+    passes = Number("--max-iter", "at least 1", help=f"most passes (default {max_iter})", default=max_iter)
+    tolerance = Number("--tol", "at least 0", help=f"stopping rule (default {tol:g})", default=tol)
     iteration = OptionGroup("fit", passes, tolerance, THREADS_OPTION, *fit)
     data = Option("data", None, DATA_HELP.format(examples))
     save = Option("--output", "FILE", "save the posterior as .npz (read it with cavity.load)", alias=["--save"])

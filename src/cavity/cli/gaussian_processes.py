@@ -10,7 +10,7 @@ from cavity.base.scales import robust_spread
 from cavity.cli import regression_data
 from cavity.cli.data_table import list_first
 from cavity.cli.fit_commands import collect_typed, format_numbers
-from cavity.cli.options import FINITE_NUMBER, POSITIVE_NUMBER, Number, Option
+from cavity.cli.options import Number, Option
 from cavity.cli.regression_data import ORDERED_PROBIT
 from cavity.covariances.named import LEAVES, NOISE, named
 from cavity.likelihoods.named import REAL
@@ -21,16 +21,12 @@ from cavity.models.process.periods import find_strongest_periods
 MEAN_FUNCTIONS = ("zero", "constant", "linear")
 LIKELIHOOD_OPTIONS = (
     *regression_data.make_likelihood_options("learnt, by streaming-gp 1"),
-    Number("--thresholds", FINITE_NUMBER, "A,B", f"of {ORDERED_PROBIT} (default by the shares)", several=True),
+    Number("--thresholds", "finite", "A,B", f"of {ORDERED_PROBIT} (default by the shares)", several=True),
 )
 START_OPTIONS = (  # of the search for hyperparameters
-    Number("--variance", POSITIVE_NUMBER, "V", "of the function at first (default that of the target, or 1)"),
-    Number(
-        "--lengthscale", POSITIVE_NUMBER, "L,M", "at first, one or one for each column (default its sd)", several=True
-    ),
-    Number(
-        "--period", POSITIVE_NUMBER, "P", "of periodic, at first (default that of the periodogram; sd with --no-ard)"
-    ),
+    Number("--variance", "positive", "V", "of the function at first (default that of the target, or 1)"),
+    Number("--lengthscale", "positive", "L,M", "at first, one or one for each column (default its sd)", several=True),
+    Number("--period", "positive", "P", "of periodic, at first (default that of the periodogram; sd with --no-ard)"),
     *LIKELIHOOD_OPTIONS,
 )
 

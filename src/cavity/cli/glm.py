@@ -14,7 +14,7 @@ from cavity.cli.fit_commands import (
     report_summary,
     time_call,
 )
-from cavity.cli.options import POSITIVE_NUMBER, Number, Option, OptionGroup, make_flag, make_site_options
+from cavity.cli.options import Number, Option, OptionGroup, make_flag, make_site_options
 from cavity.likelihoods.named import NAMED
 
 LIKELIHOOD_OPTIONS = regression.make_likelihood_options("learnt")
@@ -24,7 +24,7 @@ MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--likelihood", NAMED, regression.LIKELIHOOD_HELP),
     *LIKELIHOOD_OPTIONS,
-    Number("--prior-variance", POSITIVE_NUMBER, "V", PRIOR_HELP),
+    Number("--prior-variance", "positive", "V", PRIOR_HELP),
     make_flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
     make_flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )

@@ -3,7 +3,7 @@
 from cavity import likelihoods
 from cavity.cli import gaussian_processes, input_tables, regression_data
 from cavity.cli.fit_commands import collect_fit_options, fit_command, format_numbers, report_end, time_call
-from cavity.cli.options import FROM_1, Number, Option, OptionGroup, make_flag
+from cavity.cli.options import Number, Option, OptionGroup, make_flag
 
 MAX_ROWS_UNASKED = 2000  # most rows fitted without being asked to
 ROWS_OPTION = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
@@ -14,7 +14,9 @@ MODEL_OPTIONS = OptionGroup(
     make_flag("--no-learn", "keep all hyperparameters at their first values"),
     *gaussian_processes.START_OPTIONS,
 )
-STARTS_OPTION = Number("--starts", FROM_1, "S", "starts of the search that are followed to the end (default 1)", 1)
+STARTS_OPTION = Number(
+    "--starts", "at least 1", "S", "starts of the search that are followed to the end (default 1)", 1
+)
 COLUMN_OPTIONS = regression_data.make_column_options(*regression_data.ROW_OPTIONS, others=(ROWS_OPTION,))
 FIT_OPTIONS = (COLUMN_OPTIONS, *input_tables.TABLE_OPTIONS, MODEL_OPTIONS)
 PLOT_CONTENT = "the function, of more than two columns along each of them"

@@ -2,7 +2,7 @@
 
 from cavity.cli import input_tables
 from cavity.cli.fit_commands import collect_fit_options, fit_command, report_end, time_call
-from cavity.cli.options import CHECKPOINT_OPTIONS, POSITIVE_NUMBER, Number, Option, OptionGroup
+from cavity.cli.options import CHECKPOINT_OPTIONS, Number, Option, OptionGroup
 from cavity.cli.regression_data import LIKELIHOOD_HELP
 from cavity.likelihoods.named import NAMED
 
@@ -13,7 +13,7 @@ MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP, required=True),
     Option("--likelihood", NAMED, LIKELIHOOD_HELP),
-    Number("--prior-variance", POSITIVE_NUMBER, "V", PRIOR_HELP),
+    Number("--prior-variance", "positive", "V", PRIOR_HELP),
     Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
 )
 PLOT_CONTENT = "fixed effects, and those of the groups"

@@ -9,17 +9,7 @@ import numpy as np
 from cavity.cli import input_tables
 from cavity.cli.data_table import format_digits, list_first
 from cavity.cli.fit_commands import collect_ascent_options, collect_typed, fit_command, report_ascent, time_call
-from cavity.cli.options import (
-    ASCENT_OPTIONS,
-    CHECKPOINT_OPTIONS,
-    FINITE_NUMBER,
-    POSITIVE_NUMBER,
-    Number,
-    Option,
-    OptionGroup,
-    format_option,
-    make_flag,
-)
+from cavity.cli.options import ASCENT_OPTIONS, CHECKPOINT_OPTIONS, Number, Option, OptionGroup, format_option, make_flag
 from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCE_KINDS, WEIGHT_KINDS, GaussianMixture
@@ -31,11 +21,11 @@ MAX_RANGE_LENGTH = 1000  # numbers of components in a range
 MAX_COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
 SCALE_HELP = "inverse scale, its diagonal: one number, or one for each column (default the data's covariance)"
 PRIOR_OPTIONS = (
-    Number("--weight-concentration-prior", POSITIVE_NUMBER, "A", "of the weights (default 1/K)"),
-    Number("--mean-prior", FINITE_NUMBER, "M1,M2", "for each column (default the data's mean)", several=True),
-    Number("--mean-precision-prior", POSITIVE_NUMBER, "B", "in points (default 1)", 1.0),
-    Number("--degrees-of-freedom-prior", POSITIVE_NUMBER, "NU", "in points (default D)"),
-    Number("--covariance-prior", POSITIVE_NUMBER, "V1,V2", SCALE_HELP, several=True),
+    Number("--weight-concentration-prior", "positive", "A", "of the weights (default 1/K)"),
+    Number("--mean-prior", "finite", "M1,M2", "for each column (default the data's mean)", several=True),
+    Number("--mean-precision-prior", "positive", "B", "in points (default 1)", 1.0),
+    Number("--degrees-of-freedom-prior", "positive", "NU", "in points (default D)"),
+    Number("--covariance-prior", "positive", "V1,V2", SCALE_HELP, several=True),
 )
 
 

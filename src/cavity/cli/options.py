@@ -1,7 +1,6 @@
 """Options of the commands: what may be typed, and how it is shown in the help."""
 
 import argparse
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,34 +27,26 @@ class OptionError(Exception):
     """A number outside of the domain of its option; argparse lets it pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class NumberDomain:
-    """What numbers there may be: in words, and as the library checks it."""
-
-    words: str
-    check: Callable
-    kind: type = float
-
-
-POSITIVE_NUMBER = NumberDomain("positive", partial(arrays.number, name="", low=0))
-NONNEGATIVE_NUMBER = NumberDomain("at least 0", partial(arrays.number, name="", low=0, closed_low=True))
-BETWEEN_0_AND_1 = NumberDomain("between 0 and 1", partial(arrays.number, name="", low=0, high=1))
-ABOVE_0_TO_1 = NumberDomain("above 0 and at most 1", partial(arrays.number, name="", low=0, high=1, closed_high=True))
-FROM_0_TO_1 = NumberDomain(
-    "from 0 to 1", partial(arrays.number, name="", low=0, high=1, closed_low=True, closed_high=True)
-)
-BELOW_1 = NumberDomain("at least 0 and below 1", partial(arrays.number, name="", low=0, high=1, closed_low=True))
-FINITE_NUMBER = NumberDomain("finite", partial(arrays.number, name=""))
-FROM_1 = NumberDomain("at least 1", partial(arrays.integer, name="", low=1), int)
-FROM_0 = NumberDomain("at least 0", partial(arrays.integer, name="", low=0), int)
+NUMBER_DOMAINS = {  # what a number must be, as messages say it: its type, and the library's own check
+    "finite": (float, partial(arrays.number, name="")),
+    "positive": (float, partial(arrays.number, name="", low=0)),
+    "at least 0": (float, partial(arrays.number, name="", low=0, closed_low=True)),
+    "at least 0 and below 1": (float, partial(arrays.number, name="", low=0, high=1, closed_low=True)),
+    "between 0 and 1": (float, partial(arrays.number, name="", low=0, high=1)),
+    "above 0 and at most 1": (float, partial(arrays.number, name="", low=0, high=1, closed_high=True)),
+    "from 0 to 1": (float, partial(arrays.number, name="", low=0, high=1, closed_low=True, closed_high=True)),
+    "at least 1": (int, partial(arrays.integer, name="", low=1)),
+    "a whole number from 0": (int, partial(arrays.integer, name="", low=0)),
+    "at least 1, or -1 for all cores": (int, resolve_n_threads),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An option that is a number of a domain, or several separated by commas, or one of some words."""
+    """An option that takes a number, or several separated by commas, or one of some words."""
 
     option: str
-    domain: NumberDomain
+    domain: str  # a key of NUMBER_DOMAINS
     metavar: str | None = None
     help: str | None = None
     default: object = None
@@ -71,19 +62,20 @@ class Number:
         """Return what was typed; OptionError, before any work, for a number outside of the domain."""
         if text in self.words:
             return text
+        number_type, check = NUMBER_DOMAINS[self.domain]
         try:
-            found = [self.domain.kind(part) for part in (text.split(",") if self.several else [text])]
+            values = [number_type(part) for part in (text.split(",") if self.several else [text])]
         except ValueError:
             several = f"{', '.join(self.words)} or numbers" if self.words else "numbers, one or several"
-            wanted = f"{several} separated by commas," if self.several else self.domain.kind.__name__
-            raise argparse.ArgumentTypeError(f"invalid {wanted} value: {text!r}") from None
-        for each in found:
+            expected = f"{several} separated by commas," if self.several else number_type.__name__
+            raise argparse.ArgumentTypeError(f"invalid {expected} value: {text!r}") from None
+        for value in values:
             try:
-                self.domain.check(each)
+                check(value)
             except ValueError as error:
-                shown = str(each).removesuffix(".0")
-                raise OptionError(f"{self.option} must be {self.domain.words}, got {shown}") from error
-        return found if self.several else found[0]
+                shown = str(value).removesuffix(".0")
+                raise OptionError(f"{self.option} must be {self.domain}, got {shown}") from error
+        return values if self.several else values[0]
 
     def add_to(self, parser):
         """Add the option to a parser or to a group of it."""
@@ -165,18 +157,17 @@ def name_arguments_as_typed(error, options):
 
 # ------------------------------------------------------------------------------------------ options of a fit
 
-THREAD_COUNT = NumberDomain("at least 1, or -1 for all cores", resolve_n_threads, int)
 THREADS_HELP = f"-1 for all cores; same result for any number (default ${THREADS_VARIABLE}, or 1)"
-THREADS_OPTION = Number("--threads", THREAD_COUNT, help=THREADS_HELP)
+THREADS_OPTION = Number("--threads", "at least 1, or -1 for all cores", help=THREADS_HELP)
 CHECKPOINT_HELP = "keep in this file how far the fit is; the same command goes on there, and ends in the same bits"
 INTERVAL_HELP = "seconds from one writing of the checkpoint to the next (default 60)"
 CHECKPOINT_OPTION = Option("--checkpoint", "FILE", CHECKPOINT_HELP)
 CHECKPOINT_OPTIONS = OptionGroup(
-    "killed and resumed", CHECKPOINT_OPTION, Number("--checkpoint-every", NONNEGATIVE_NUMBER, "S", INTERVAL_HELP)
+    "killed and resumed", CHECKPOINT_OPTION, Number("--checkpoint-every", "at least 0", "S", INTERVAL_HELP)
 )
 ASCENT_OPTIONS = (  # options of coordinate ascent
-    Number("--starts", FROM_1, "S", "starts for each K; more need --seed", 1),
-    Number("--seed", FROM_0, help="seed of the random starts"),
+    Number("--starts", "at least 1", "S", "starts for each K; more need --seed", 1),
+    Number("--seed", "a whole number from 0", help="seed of the random starts"),
 )
 COMMON_OPTIONS = (  # options of every command that works on a table
     make_flag("--json", "print one JSON object in place of text"),
@@ -193,7 +184,7 @@ def make_site_options(power, *schedules):
     """
     return (
         Option("--method", ("ep", "adf"), default="ep"),
-        Number("--damping", ABOVE_0_TO_1, default=1.0),
-        Number("--power", ABOVE_0_TO_1, help=f"power of power EP, in {power}; 1 is EP", default=1.0),
+        Number("--damping", "above 0 and at most 1", default=1.0),
+        Number("--power", "above 0 and at most 1", help=f"power of power EP, in {power}; 1 is EP", default=1.0),
         Option("--schedule", schedules, default=schedules[0]),
     )

@@ -12,10 +12,10 @@ from cavity.cli.fit_commands import (
     report_summary,
     time_call,
 )
-from cavity.cli.options import POSITIVE_NUMBER, Number, Option, OptionGroup
+from cavity.cli.options import Number, Option, OptionGroup
 
-PRIOR_OPTION = Number("--prior-variance", POSITIVE_NUMBER, "V", "of each coefficient (default learnt)")
-NOISE_OPTION = Number("--noise-variance", POSITIVE_NUMBER, "V", "of the target around the line (default learnt)")
+PRIOR_OPTION = Number("--prior-variance", "positive", "V", "of each coefficient (default learnt)")
+NOISE_OPTION = Number("--noise-variance", "positive", "V", "of the target around the line (default learnt)")
 ARD_HELP = "learn a prior variance for each coefficient, or one for all (default each)"
 ARD_OPTION = Option("--ard", help=ARD_HELP, action=BooleanOptionalAction)
 STOPPING_RULE = {"max_iter": 1000, "tol": 1e-10}

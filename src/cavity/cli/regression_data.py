@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.cli.data_table import DataTable, add_categories, drop_incomplete, encode_text, list_first
 from cavity.cli.fit_commands import collect_typed
-from cavity.cli.options import KEYWORD_OF_OPTION, POSITIVE_NUMBER, Number, Option, OptionGroup, format_option, make_flag
+from cavity.cli.options import KEYWORD_OF_OPTION, Number, Option, OptionGroup, format_option, make_flag
 from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
 
 ORDERED_PROBIT = "ordered-probit"
@@ -33,10 +33,10 @@ def make_column_options(*of_rows, others=()):
 def make_likelihood_options(dispersion):
     """Return the settings of the likelihoods; the help of the dispersion says what its default is."""
     return (
-        Number("--noise-variance", POSITIVE_NUMBER, "V", "of gaussian (default learnt)"),
-        Number("--scale", POSITIVE_NUMBER, "S", "of student-t and laplace (default learnt)"),
-        Number("--degrees-of-freedom", POSITIVE_NUMBER, "NU", "of student-t (default 4)"),
-        Number("--dispersion", POSITIVE_NUMBER, "R", f"of negative-binomial (default {dispersion})"),
+        Number("--noise-variance", "positive", "V", "of gaussian (default learnt)"),
+        Number("--scale", "positive", "S", "of student-t and laplace (default learnt)"),
+        Number("--degrees-of-freedom", "positive", "NU", "of student-t (default 4)"),
+        Number("--dispersion", "positive", "R", f"of negative-binomial (default {dispersion})"),
     )
 
 

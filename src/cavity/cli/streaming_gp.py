@@ -13,18 +13,7 @@ from cavity.cli import gaussian_processes, input_tables, regression_data
 from cavity.cli.data_table import add_categories, categories_of, drop_incomplete, list_first, reorder_as_fit
 from cavity.cli.fit_commands import collect_fit_options, collect_typed, fit_command, format_numbers, format_seconds
 from cavity.cli.gaussian_processes import MEAN_FUNCTIONS, START_OPTIONS
-from cavity.cli.options import (
-    BELOW_1,
-    BETWEEN_0_AND_1,
-    FINITE_NUMBER,
-    FROM_0,
-    FROM_0_TO_1,
-    FROM_1,
-    NONNEGATIVE_NUMBER,
-    Number,
-    Option,
-    OptionGroup,
-)
+from cavity.cli.options import Number, Option, OptionGroup
 from cavity.cli.prequential import Scores
 from cavity.cli.standard_output import print_error, show_progress
 from cavity.likelihoods.named import REAL, named
@@ -38,21 +27,21 @@ MEAN_HELP = (
     "as in --mean=-3,0.2 (default constant, for classes zero)"
 )
 SPARSITY_OPTIONS = (
-    Number("--inducing", FROM_1, "M", "most inducing points (default 200)"),
-    Number("--tolerance", NONNEGATIVE_NUMBER, "T", "nats a row below which none is added (default 1e-3)"),
-    Number("--jitter", BELOW_1, "J", "relative nugget of inducing points (default 1e-8)"),
-    Number("--alpha", FROM_0_TO_1, "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
+    Number("--inducing", "at least 1", "M", "most inducing points (default 200)"),
+    Number("--tolerance", "at least 0", "T", "nats a row below which none is added (default 1e-3)"),
+    Number("--jitter", "at least 0 and below 1", "J", "relative nugget of inducing points (default 1e-8)"),
+    Number("--alpha", "from 0 to 1", "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
 )
 MODEL_OPTIONS = (
-    Number("--mean", FINITE_NUMBER, "M", MEAN_HELP, several=True, words=MEAN_FUNCTIONS),
+    Number("--mean", "finite", "M", MEAN_HELP, several=True, words=MEAN_FUNCTIONS),
     *START_OPTIONS,
     *SPARSITY_OPTIONS,
 )
 STREAM_OPTIONS = (
-    Number("--batch", FROM_1, "N", f"rows in a batch (default {DEFAULT_BATCH_ROWS})", DEFAULT_BATCH_ROWS),
-    Number("--first", FROM_1, "N", "rows in the first one, which settings are learnt from (default --batch)"),
-    Number("--skip", FROM_0, "N", "rows at the beginning to leave out", 0),
-    Number("--forget", BETWEEN_0_AND_1, "F", "multiply what is known by F in (0, 1) before each further batch"),
+    Number("--batch", "at least 1", "N", f"rows in a batch (default {DEFAULT_BATCH_ROWS})", DEFAULT_BATCH_ROWS),
+    Number("--first", "at least 1", "N", "rows in the first one, which settings are learnt from (default --batch)"),
+    Number("--skip", "a whole number from 0", "N", "rows at the beginning to leave out", 0),
+    Number("--forget", "between 0 and 1", "F", "multiply what is known by F in (0, 1) before each further batch"),
 )
 FIXED_BY_STATE = (
     "likelihood",

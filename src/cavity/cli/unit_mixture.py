@@ -8,20 +8,20 @@ import numpy as np
 from cavity.cli import input_tables
 from cavity.cli.data_table import drop_incomplete, format_digits
 from cavity.cli.fit_commands import collect_ascent_options, collect_typed, fit_command, report_ascent, time_call
-from cavity.cli.options import ASCENT_OPTIONS, FROM_1, POSITIVE_NUMBER, Number, Option, OptionGroup, make_flag
+from cavity.cli.options import ASCENT_OPTIONS, Number, Option, OptionGroup, make_flag
 from cavity.jobs.job import Job
 from cavity.models.unit_mixture.model import LEARNABLE_SETTINGS, UnitMixture
 from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
 
 VARIANCE_OPTIONS = (
-    Number("--noise-variance", POSITIVE_NUMBER, "V", "around the component means (default learnt)"),
-    Number("--prior-variance", POSITIVE_NUMBER, "V", "of the component means (default learnt)"),
+    Number("--noise-variance", "positive", "V", "around the component means (default learnt)"),
+    Number("--prior-variance", "positive", "V", "of the component means (default learnt)"),
 )
 MAX_COMPONENTS_TRIED = 10  # components tried if their number is not given
 ELBO_TIE_NATS = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
 MAX_SEARCH_PASSES = 200  # most passes while several numbers are compared: empty components take thousands to vanish
-COMPONENTS_OPTION = Number("--components", FROM_1, "K", "number of components (default: chosen by ELBO)")
+COMPONENTS_OPTION = Number("--components", "at least 1", "K", "number of components (default: chosen by ELBO)")
 EQUAL_WEIGHTS_OPTION = make_flag("--equal-weights", "all components equally probable (default learnt)")
 COLUMN_OPTION = Option("--column", "NAME", "column name or number", action="append")
 MODEL_OPTIONS = OptionGroup("model", COMPONENTS_OPTION, *VARIANCE_OPTIONS, EQUAL_WEIGHTS_OPTION)

@@ -1,9 +1,10 @@
-"""Pictures of results: classes in the manner of scikit-learn's Displays. Needs the plot extra (matplotlib)."""
+"""Plots of results: classes like scikit-learn's Displays. Requires the plot extra (matplotlib)."""
 
 from cavity.plot.calibration import CalibrationDisplay, PITDisplay
+from cavity.plot.densities import DensityDisplay, ResponsibilityDisplay
 from cavity.plot.effects import EffectDisplay, MapDisplay
 from cavity.plot.intervals import IntervalDisplay
-from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay
+from cavity.plot.mixtures import MixtureDisplay
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay, PrequentialDisplay
 from cavity.plot.traces import SelectionDisplay, TraceDisplay

@@ -1,4 +1,4 @@
-"""Calibration: whether rows are as sure as they were predicted to be."""
+"""Calibration: whether predicted probabilities agree with observed frequencies."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class CalibrationDisplay(Display):
     low, high : ndarray (n,)
         Ends of two standard deviations of chance around `probability`, if the probabilities are right.
     label : str
-        What is predicted.
-    how : str
-        How: "leave-one-out" or "predicted".
+        Label of the predicted event.
+    method : str
+        How the rows were predicted: "leave-one-out" or "predicted".
 
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class CalibrationDisplay(Display):
     low: FloatArray
     high: FloatArray
     label: str = "the event"
-    how: str = ""
+    method: str = ""
 
     @classmethod
     def from_posterior(
@@ -69,7 +69,7 @@ class CalibrationDisplay(Display):
         ax: Any = None,
         title: str | None = None,
     ) -> CalibrationDisplay:
-        """Draw how probabilities agree with what was seen: of two classes the second, of more all of them together.
+        """Compare predicted probabilities with observed classes: the second of two classes, or all of several together.
 
         Parameters
         ----------
@@ -85,18 +85,18 @@ class CalibrationDisplay(Display):
         n_bins : int, default 10
             Bins of the probability.
         target : str, optional
-            What y is called; by default as in the fit.
+            Label of y; by default its name in the fit.
         classes : sequence of str, optional
-            What the classes are called; by default as in the fit.
+            Labels of the classes; by default those of the fit.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         CalibrationDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -105,15 +105,15 @@ class CalibrationDisplay(Display):
         """
         if getattr(posterior, "_likelihood", None) is None or not posterior._likelihood.n_classes:
             raise arrays.wrong("posterior", "must be of a target with classes; PITDisplay is for numbers", TypeError)
-        words = Labels.of(posterior, 0, (), target, classes)
-        count, how = len(words.classes), "predicted"
+        labels = Labels.of(posterior, 0, (), target, classes)
+        count, method = len(labels.classes), "predicted"
         if X is None:
             if count > 2:
                 raise arrays.wrong("X", "must be given: leave-one-out probabilities are drawn of two classes only")
             if y is None and not hasattr(posterior, "_rows"):
                 raise arrays.wrong("y", "must be given: the posterior keeps no observations")
             y = posterior._rows.y if y is None else y
-            y, density, how = encode_observed(posterior, y), posterior.loo_log_density, "leave-one-out"
+            y, density, method = encode_observed(posterior, y), posterior.loo_log_density, "leave-one-out"
             if len(y) != len(density):
                 raise arrays.wrong("y", f"must be of the {len(density)} rows of the fit, got {len(y)}")
             probability = np.where(y == 1, np.exp(density), -np.expm1(density))
@@ -124,8 +124,8 @@ class CalibrationDisplay(Display):
                 probability = probability[:, 1]
             else:
                 y, probability = (y[:, None] == np.arange(count)).ravel(), probability.ravel()
-        label = f"{words.target} = {words.classes[1]}" if count == 2 else f"a class of {words.target}"
-        return cls._of(y, probability, n_bins, label, how).plot(ax=ax, title=title)
+        label = f"{labels.target} = {labels.classes[1]}" if count == 2 else f"a class of {labels.target}"
+        return cls._of(y, probability, n_bins, label, method).plot(ax=ax, title=title)
 
     @classmethod
     def from_predictions(
@@ -138,27 +138,27 @@ class CalibrationDisplay(Display):
         ax: Any = None,
         title: str | None = None,
     ) -> CalibrationDisplay:
-        """Draw how probabilities agree with what was seen.
+        """Compare predicted probabilities with observed events.
 
         Parameters
         ----------
         y : array_like (N,)
-            1 where the event was seen, else 0; or truth values.
+            1 where the event was observed, else 0; or booleans.
         probability : array_like (N,)
             The probabilities that were predicted of it; rows where they are nan are left out.
         n_bins : int, default 10
             Bins of the probability.
         label : str, default "y = 1"
-            What was predicted.
+            Label of the predicted event.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         CalibrationDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -167,13 +167,13 @@ class CalibrationDisplay(Display):
         """
         y, probability = check_pair(y, probability, "probability")
         if not np.all((y == 0) | (y == 1)):
-            raise arrays.wrong("y", "must be 1 where the event was seen and 0 elsewhere")
+            raise arrays.wrong("y", "must be 1 where the event was observed and 0 elsewhere")
         if np.nanmin(probability) < 0 or np.nanmax(probability) > 1:
             raise arrays.wrong("probability", "must be between 0 and 1")
         return cls._of(y, probability, n_bins, label, "predicted").plot(ax=ax, title=title)
 
     @classmethod
-    def _of(cls, y, probability, n_bins, label, how):
+    def _of(cls, y, probability, n_bins, label, method):
         n_bins, used = arrays.integer(n_bins, "n_bins", low=1), np.isfinite(probability)
         probability, y = probability[used], y[used]
         index = np.minimum((probability * n_bins).astype(int), n_bins - 1)
@@ -187,29 +187,29 @@ class CalibrationDisplay(Display):
 
         expected, noise = mean(probability), np.sqrt(mean(probability * (1 - probability)) / count[full])
         ends = np.clip([expected - 2 * noise, expected + 2 * noise], 0, 1)
-        known = dict(probability=expected, share=mean(y), count=count[full], low=ends[0], high=ends[1])
-        return cls(**known, label=label, how=how)
+        bins = dict(probability=expected, share=mean(y), count=count[full], low=ends[0], high=ends[1])
+        return cls(**bins, label=label, method=method)
 
     def _draw(self, axes):
         axes.plot([0, 1], [0, 1], color="gray", lw=0.8, ls=":")
         bars, foot = COUNT_STRIP_HEIGHT / 2 * self.count / self.count.max(), -0.04 - COUNT_STRIP_HEIGHT
         axes.bar(self.probability, bars, 0.03, bottom=foot, color="gray", alpha=0.45, label="number of rows")
-        for place, height, count in zip(self.probability, bars, self.count, strict=True):
-            axes.text(place, foot + height, str(count), fontsize="x-small", color="0.3", ha="center", va="bottom")
+        for position, height, count in zip(self.probability, bars, self.count, strict=True):
+            axes.text(position, foot + height, str(count), fontsize="x-small", color="0.3", ha="center", va="bottom")
         label = "± 2 sd of chance"
         axes.vlines(self.probability, self.low, self.high, color=SIGNAL_COLOR, alpha=0.3, lw=6, label=label)
         axes.plot(self.probability, self.share, "o-", color=SIGNAL_COLOR, lw=0.8, label="share of rows")
         axes.set(xlim=(-0.03, 1.03), ylim=(foot, 1.04), yticks=np.linspace(0, 1, 6))
-        axes.set(xlabel=f"{self.how} probability of {self.label}", ylabel="observed share of rows")
+        axes.set(xlabel=f"{self.method} probability of {self.label}", ylabel="observed share of rows")
         add_legend(axes)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PITDisplay(Display):
-    """A histogram of probability integral transforms: where each observation lies in its own prediction.
+    """A histogram of probability integral transforms: the predicted probability of values up to each observation.
 
-    It is flat where predictions are right, high at both ends where they are too sure, in the middle where they are too
-    wary, and on one side where they are biased.
+    It is flat for calibrated predictions, high at both ends for too narrow ones, high in the middle for too wide ones,
+    and high on one side for biased ones.
 
     Parameters
     ----------
@@ -219,17 +219,17 @@ class PITDisplay(Display):
         Shares of the rows over the width of the bins; 1 is expected.
     n_rows : int
         How many rows.
-    how : str
-        How they were predicted.
+    method : str
+        How the rows were predicted.
 
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Notes
     -----
-    Counts jump over an interval of probabilities, in which they are spread out evenly [CGH]_.
+    The transform of a count is spread out evenly over an interval of probabilities [CGH]_.
 
     References
     ----------
@@ -246,7 +246,7 @@ class PITDisplay(Display):
     edges: FloatArray
     density: FloatArray
     n_rows: int
-    how: str = "predicted"
+    method: str = "predicted"
 
     @classmethod
     def from_posterior(
@@ -261,7 +261,7 @@ class PITDisplay(Display):
         ax: Any = None,
         title: str | None = None,
     ) -> PITDisplay:
-        """Draw where each observation lies in its own prediction.
+        """Draw the predicted probability of values up to each observation.
 
         Parameters
         ----------
@@ -280,12 +280,12 @@ class PITDisplay(Display):
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         PITDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -299,14 +299,14 @@ class PITDisplay(Display):
         X, y = open_rows(posterior, X, y, needs=True)
         moments = compute_loo_moments(posterior, y, X, offset) if loo else posterior.predict(X, offset=offset)
         lower, upper = compute_pit(likelihood, y, *moments)
-        how = "leave-one-out" if loo else "predicted"
-        return cls._of(lower, upper, n_bins, how).plot(ax=ax, title=title)
+        method = "leave-one-out" if loo else "predicted"
+        return cls._of(lower, upper, n_bins, method).plot(ax=ax, title=title)
 
     @classmethod
     def from_predictions(
         cls, pit: ArrayLike, *, n_bins: int = 10, ax: Any = None, title: str | None = None
     ) -> PITDisplay:
-        """Draw the histogram of transforms that are known.
+        """Draw the histogram of given transforms.
 
         Parameters
         ----------
@@ -317,12 +317,12 @@ class PITDisplay(Display):
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         PITDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -335,14 +335,14 @@ class PITDisplay(Display):
         return cls._of(pit, pit, n_bins, "predicted").plot(ax=ax, title=title)
 
     @classmethod
-    def _of(cls, lower, upper, n_bins, how):
+    def _of(cls, lower, upper, n_bins, method):
         edges = np.linspace(0.0, 1.0, arrays.integer(n_bins, "n_bins", low=1) + 1)
         apart = upper - lower
         with np.errstate(divide="ignore", invalid="ignore"):
             below = np.clip((edges[:, None] - lower) / apart, 0.0, 1.0)
         below = np.where(apart > 0, below, (edges[:, None] >= lower) & (edges[:, None] > 0))
         share = np.diff(below.mean(axis=1))
-        return cls(edges=edges, density=share * (len(edges) - 1), n_rows=len(lower), how=how)
+        return cls(edges=edges, density=share * (len(edges) - 1), n_rows=len(lower), method=method)
 
     def _draw(self, axes):
         width = np.diff(self.edges)
@@ -351,7 +351,7 @@ class PITDisplay(Display):
         axes.axhline(1.0, color="black", lw=1.0, ls=":")
         axes.axhspan(max(0.0, 1.0 - noise), 1.0 + noise, color="gray", alpha=0.25, lw=0, label="± 2 sd of chance")
         axes.set(xlim=(0, 1), ylim=(0, 1.15 * max(self.density.max(), 1.0 + noise)), ylabel="density (1: calibrated)")
-        axes.set_xlabel(f"{self.how} probability of values up to the observed one")
+        axes.set_xlabel(f"{self.method} probability of values up to the observed one")
         add_legend(axes)
 
 
@@ -374,9 +374,9 @@ def loo_or_none(posterior):
 
 
 def compute_loo_moments(posterior, y, X=None, offset=None):
-    """Return the moments of f of every row given all others: the marginal without the row's site.
+    """Return the moments of f for each row given all others: the marginal divided by the row's site.
 
-    ValueError where these are not what the leave-one-out densities of the fit are of, as with weights of rows.
+    Raises ValueError where they disagree with the leave-one-out densities of the fit, as with weights of rows.
     """
     sites, density = posterior.sites, posterior.loo_log_density
     of_fit = (posterior.mean, posterior.variance) if hasattr(posterior, "X") else None
@@ -386,22 +386,24 @@ def compute_loo_moments(posterior, y, X=None, offset=None):
     rho = 1.0 / variance - sites.rho
     with np.errstate(divide="ignore", invalid="ignore"):
         mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho
-        found = integrate_log_density(posterior._likelihood, y, mean, variance) if np.all(rho > 0) else np.nan
-    if not np.allclose(found, density, rtol=LOO_TOLERANCE, atol=LOO_TOLERANCE):
-        words = "leave-one-out predictions are drawn of rows as they were fitted, without weights, offsets or noise"
-        raise ValueError(f"{words} of their own: loo_log_density has what is known of others")
+        loo_density = integrate_log_density(posterior._likelihood, y, mean, variance) if np.all(rho > 0) else np.nan
+    if not np.allclose(loo_density, density, rtol=LOO_TOLERANCE, atol=LOO_TOLERANCE):
+        message = (
+            "leave-one-out predictions are drawn for the rows as they were fitted, without weights, offsets or noise"
+        )
+        raise ValueError(f"{message} of their own; use loo_log_density for others")
     return mean, variance
 
 
 def compute_pit(likelihood, y, mean, variance):
-    """Return the probabilities of values below, and up to, each observation; they differ for counts only."""
+    """Return the probabilities of values below, and of values up to, each observation; they differ for counts only."""
     at = [y - 1.0, y] if likelihood.discrete else [y]
-    each = [predictive.expectation(lambda f, i, at=v: likelihood.cdf(at[i, None], f), mean, variance) for v in at]
-    return each[0], each[-1]
+    cdfs = [predictive.expectation(lambda f, i, at=v: likelihood.cdf(at[i, None], f), mean, variance) for v in at]
+    return cdfs[0], cdfs[-1]
 
 
 def find_surprising(posterior, level):
-    """Return which rows of the fit of numbers are outside the central interval that the others predict, or None."""
+    """Return a mask of rows of the fit outside of the central interval predicted from all others; None for classes."""
     likelihood = posterior._likelihood
     if likelihood.n_classes or likelihood.takes_trials or loo_or_none(posterior) is None:
         return None

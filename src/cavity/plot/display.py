@@ -1,4 +1,4 @@
-"""What all pictures share: matplotlib, colours, the Axes they are drawn into, and their words."""
+"""What all displays share: matplotlib, colours, Axes, labels, and the rows to draw."""
 
 from __future__ import annotations
 
@@ -27,35 +27,27 @@ except ImportError as error:
 
 __all__ = ["Axes", "Figure", "FigureCanvasBase", "MaxNLocator", "colormaps"]  # imported here and nowhere else
 
-COLOR_CYCLE = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#8c6bb1",
-)  # told apart by the colour blind
+# colours that remain distinct with common colour-vision deficiencies
+COLOR_CYCLE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1")
 SIGNAL_COLOR, CLUTTER_COLOR = COLOR_CYCLE[0], COLOR_CYCLE[5]
-SMALLEST_FLOAT = np.finfo(float).tiny
 
 
 class Display(Public):
-    """Base of pictures of one panel: a subclass has ``_draw(axes)``, and in its attributes the numbers it draws."""
+    """Base of plots of one panel: a subclass has ``_draw(axes)``, and the numbers it draws as attributes."""
 
     size: ClassVar[tuple[float, float]] = (6.4, 4.4)
     ax_: Any
     figure_: Any
 
     def plot(self, *, ax: Any = None, title: str | None = None) -> Any:
-        """Draw the picture, again or elsewhere.
+        """Draw the plot again, possibly into other Axes.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
@@ -74,46 +66,46 @@ class Display(Public):
 
 
 def make_panels(ax, count, across=1, size=(6.4, 4.4), figure=None):
-    """Return `count` Axes: those that are given, checked, or those of a figure, by default a new one of pyplot."""
+    """Return `count` Axes: the checked argument `ax`, or those of a figure, by default a new one of pyplot."""
     if ax is None:
         down = -(-count // across)
         if figure is None:
-            from matplotlib import pyplot  # asks for a window where there is one
+            from matplotlib import pyplot  # opens a window where there is a display
 
             figure = pyplot.figure(layout="constrained")
         figure.set_size_inches(size)
-        found = figure.subplots(down, across, squeeze=False).ravel()
-        for spare in found[count:]:
+        axes = figure.subplots(down, across, squeeze=False).ravel()
+        for spare in axes[count:]:
             spare.remove()
-        return found[:count]
-    given, wanted = np.asarray(ax, dtype=object).ravel(), "one Axes" if count == 1 else f"an array of {count} Axes"
-    for each in given:
-        if not isinstance(each, Axes):
-            hint = "; give one of its axes" if isinstance(each, Figure) else ""
-            raise arrays.wrong("ax", f"must be {wanted} of matplotlib, got {type(each).__name__}{hint}", TypeError)
-        if each.get_figure() is None or each not in each.get_figure().axes:
-            raise arrays.wrong("ax", "was removed from its figure, so nobody would see what is drawn there")
-    if len(given) != count:
-        raise arrays.wrong("ax", f"must be {wanted}, one for each panel of this picture, got {len(given)}")
-    return given
+        return axes[:count]
+    axes, expected = np.asarray(ax, dtype=object).ravel(), "one Axes" if count == 1 else f"an array of {count} Axes"
+    for panel in axes:
+        if not isinstance(panel, Axes):
+            hint = "; give one of its axes" if isinstance(panel, Figure) else ""
+            raise arrays.wrong("ax", f"must be {expected} of matplotlib, got {type(panel).__name__}{hint}", TypeError)
+        if panel.get_figure() is None or panel not in panel.get_figure().axes:
+            raise arrays.wrong("ax", "was removed from its figure; give Axes that belong to a figure")
+    if len(axes) != count:
+        raise arrays.wrong("ax", f"must be {expected}, one for each panel of this plot, got {len(axes)}")
+    return axes
 
 
-def posterior_error(posterior, wanted):
-    """Return the TypeError of a posterior that a picture cannot draw, which says what is wanted in its place."""
-    return arrays.wrong("posterior", f"must be {wanted}, got {type(posterior).__name__}", TypeError)
+def posterior_error(posterior, expected):
+    """Return the TypeError for a posterior of another kind than the expected one."""
+    return arrays.wrong("posterior", f"must be {expected}, got {type(posterior).__name__}", TypeError)
 
 
 def resolve_names(posterior, count, names=None):
-    """Return what the columns are called, with `names` by these."""
+    """Return the names of the columns: `names`, by default those of the fit."""
     names = coefficient_names(posterior.columns, count) if names is None else tuple(map(str, names))
     if len(names) != count:
-        raise arrays.wrong("names", f"must be of the {count} columns, got {len(names)}")
+        raise arrays.wrong("names", f"must hold one name for each of the {count} columns, got {len(names)}")
     return names
 
 
 @dataclass(frozen=True)
 class Labels:
-    """What columns, the target and its classes are called in a picture."""
+    """Labels of the columns, the target and its classes."""
 
     names: tuple[str, ...]
     target: str
@@ -121,42 +113,42 @@ class Labels:
 
     @classmethod
     def of(cls, posterior, count, names=None, target=None, classes=None):
-        """Return those of a posterior of so many columns, or others that are given."""
+        """Return the labels of a posterior with `count` columns; arguments override those of the fit."""
         names = resolve_names(posterior, count, names)
         if target is None:
-            known = (getattr(posterior, "roles", None) or {}).get("y", "y")
-            target = known if isinstance(known, str) else ", ".join(known)
+            column = (getattr(posterior, "roles", None) or {}).get("y", "y")
+            target = column if isinstance(column, str) else ", ".join(column)
         classes = getattr(posterior, "classes", None) if classes is None else classes
         if not classes and (posterior._likelihood.n_classes or 0):
             classes = range(posterior._likelihood.n_classes)
         return cls(names, target, tuple(map(str, classes or ())))
 
-    def expected(self):
-        """What a prediction is called: the probability of the second of two classes, or what is expected."""
+    def prediction_label(self):
+        """Return the label of a prediction: the probability of the second of two classes, or the expected target."""
         two = len(self.classes) == 2
         return f"probability of {self.target} = {self.classes[1]}" if two else f"expected {self.target}"
 
-    def label(self, axes):
+    def set_ylabel(self, axes):
         """Label the vertical axis of predictions."""
         if len(self.classes) == 2:
-            axes.set(ylim=(-0.05, 1.05), ylabel=self.expected())
+            axes.set(ylim=(-0.05, 1.05), ylabel=self.prediction_label())
         elif self.classes:
             axes.set_yticks(range(len(self.classes)), self.classes)
-            axes.set_ylabel(self.expected())
+            axes.set_ylabel(self.prediction_label())
         else:
             axes.set_ylabel(self.target)
 
 
 def open_rows(posterior, X, y, needs=False):
-    """Return rows as an array (n, D) and their y in numbers, each None where there is none.
+    """Return rows as an array (n, D) and y as numbers, or None.
 
-    A process has those of its fit; a state its inducing points, without y.
+    Without X they are the rows of the fit of a process, or the inducing points of a stream (without y).
     """
     if X is None:
-        X, known = getattr(posterior, "X", getattr(posterior, "inducing", None)), getattr(posterior, "_rows", None)
+        X, rows = getattr(posterior, "X", getattr(posterior, "inducing", None)), getattr(posterior, "_rows", None)
         if X is None:
-            raise arrays.wrong("X", "must be given: the posterior keeps no rows, and pictures reach as far as they do")
-        y = y if y is not None else None if known is None else known.y
+            raise arrays.wrong("X", "must be given: the posterior keeps no rows, and the plot spans their range")
+        y = y if y is not None else None if rows is None else rows.y
     else:
         has_y = y is not None or (posterior.roles or {}).get("y") in (names_of(X) or ())
         dataset = Dataset.open(X, {"y": y} if has_y else {}, posterior.columns, posterior.roles)
@@ -172,7 +164,7 @@ def open_rows(posterior, X, y, needs=False):
 
 
 def encode_observed(posterior, y):
-    """Return observations as numbers that can be drawn: 0, 1, ... of classes, shares of successes in trials."""
+    """Return observations as numbers: 0, 1, ... for classes, shares of successes for trials."""
     likelihood = posterior._likelihood
     y = arrays.real_array(recoded(y, likelihood, getattr(posterior, "classes", None)), "y")
     if likelihood.takes_trials and y.ndim == 2:
@@ -181,10 +173,10 @@ def encode_observed(posterior, y):
 
 
 def find_column(column, names, posterior):
-    """Return the number of a column by its name in the picture or in the fit, or by its number."""
+    """Return the index of a column, given by its index or by its name in the plot or in the fit."""
     if isinstance(column, str):
-        known = names if column in names else coefficient_names(posterior.columns, len(names))
-        return known.index(arrays.choice(column, "column", known))
+        choices = names if column in names else coefficient_names(posterior.columns, len(names))
+        return choices.index(arrays.choice(column, "column", choices))
     index = arrays.integer(column, "column", low=0)
     if index >= len(names):
         raise arrays.wrong("column", f"must be a name or a number below {len(names)}, got {index}")
@@ -203,17 +195,17 @@ def choose_class_colors(count):
 
 
 def outline_text(text):
-    """Give a text a white outline, so that it can be read over anything."""
+    """Give a text a white outline, so that it is readable over any background."""
     text.set_path_effects([withStroke(linewidth=4, foreground="white")])
 
 
 def add_title(axes, title):
-    """Put a title above a panel, and above what is said there already."""
+    """Put a title above a panel, and above its present title."""
     axes.set_title("\n".join(filter(None, [title, axes.get_title()])), fontsize="medium")
 
 
 def add_legend(axes):
-    """Draw the legend of a panel below it, where it hides nothing."""
+    """Draw the legend of a panel below it, where it covers no data."""
     handles, labels = axes.get_legend_handles_labels()
     if labels:
         ncols = min(len(labels), 2 if max(map(len, labels)) > 20 else 3)

@@ -1,4 +1,4 @@
-"""What a posterior predicts along one column, and over two, the others held still."""
+"""Predictions along one column and over two columns; the other columns stay at their medians."""
 
 from __future__ import annotations
 
@@ -6,39 +6,32 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtri
 
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.models.latent_posterior import predict_class_probabilities
 from cavity.plot import display
+from cavity.plot.bands import CURVE_POINTS, QUANTILE_STRIDE, open_labelled_rows, predict_band, predict_interval
 from cavity.plot.calibration import find_surprising
 
-MIN_ROWS_SMALL_DOTS, MIN_ROWS_BEHIND = (
-    450,
-    1500,
-)  # rows that are drawn as smaller dots, and below the curve and its bands
-MAX_ROWS_DRAWN = 20000  # most rows drawn
+MIN_ROWS_SMALL_DOTS = 450  # from here on rows are drawn as smaller dots
+MIN_ROWS_BEHIND = 1500  # above it rows are drawn below the curve and its bands
+MAX_ROWS_DRAWN = 20000
 MAP_SIDE_POINTS = 100  # points along each side of a map
-CURVE_POINTS, QUANTILE_STRIDE = (
-    801,
-    8,
-)  # points along a column; every so manieth has its interval of new observations computed
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class EffectDisplay(display.Display):
-    """What is expected along one column, with bands; the other columns stay at their medians.
+    """The expected target along one column, with bands; the other columns stay at their medians.
 
     Parameters
     ----------
-    words : Words
-        What the columns, the target and its classes are called.
+    labels : Labels
+        Labels of the columns, the target and its classes.
     column : int
         The number of the column.
-    place : ndarray (n,)
-        Its values along the curve.
+    grid : ndarray (n,)
+        Values of the column along the curve.
     expected, low, high : ndarray (n,)
         The mean of an observation (of two classes the probability of the second, of more their mean number), and the
         ends of its band where f is at the ends of its interval.
@@ -46,8 +39,8 @@ class EffectDisplay(display.Display):
         Where the other columns stay.
     level : float
         Probability of the intervals.
-    place_new : ndarray (m,)
-        Some of `place`, or all of it.
+    grid_new : ndarray (m,)
+        The points of `grid` at which the interval of a new observation is computed.
     low_new, high_new : ndarray (m,) or None
         The ends of the interval of a new observation there; None where that is no band, as with classes.
     x, y : ndarray (N,) or None
@@ -60,7 +53,7 @@ class EffectDisplay(display.Display):
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -75,15 +68,15 @@ class EffectDisplay(display.Display):
     ('time [ms]', 8)
     """
 
-    words: display.Labels
+    labels: display.Labels
     column: int
-    place: FloatArray
+    grid: FloatArray
     expected: FloatArray
     low: FloatArray
     high: FloatArray
     others: FloatArray
     level: float = 0.95
-    place_new: FloatArray | None = None
+    grid_new: FloatArray | None = None
     low_new: FloatArray | None = None
     high_new: FloatArray | None = None
     x: FloatArray | None = None
@@ -115,28 +108,28 @@ class EffectDisplay(display.Display):
         column : int or str, optional
             Its number, from 0, or its name; needed where there are several.
         X : array_like (N, D) or data frame, optional
-            Rows: the curve reaches as far as they do, and the other columns stay at their medians. A Gaussian process
-            has its own; a stream has its inducing points.
+            Rows: the curve spans their range, and the other columns stay at their medians. By default the rows of the
+            fit of a Gaussian process, or the inducing points of a stream.
         y : array_like (N,) or str, optional
             Their observations, or the name of their column of X. They are drawn where there is one column only, and no
-            offset: otherwise rows differ in what is not on the axis.
+            offset: otherwise rows also differ in values that are not on the axis.
         level : float in (0, 1), default 0.95
             Probability of the intervals.
         names : sequence of str, optional
-            What the D columns are called, with units; by default as in the fit.
+            Labels of the D columns, with units; by default their names in the fit.
         target : str, optional
-            What y is called, with its unit; by default as in the fit.
+            Label of y, with its unit; by default its name in the fit.
         classes : sequence of str, optional
-            What the classes are called; by default as in the fit.
+            Labels of the classes; by default those of the fit.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         EffectDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -145,27 +138,27 @@ class EffectDisplay(display.Display):
         """
         level = arrays.number(level, "level", low=0, high=1)
         own = X is None
-        X, y, words = open_labelled_rows(posterior, X, y, names, target, classes)
+        X, y, labels = open_labelled_rows(posterior, X, y, names, target, classes)
         if column is None and X.shape[1] > 1:
             raise arrays.wrong("column", f"must be a name or a number below {X.shape[1]}, got None")
-        d = display.find_column(0 if column is None else column, words.names, posterior)
+        d = display.find_column(0 if column is None else column, labels.names, posterior)
         others = np.median(X, axis=0)
-        place = display.make_grid(X[:, d], CURVE_POINTS)
+        grid = display.make_grid(X[:, d], CURVE_POINTS)
         points = np.tile(others, (CURVE_POINTS, 1))
-        points[:, d] = place
+        points[:, d] = grid
         expected, low, high = predict_band(posterior, points, level)
         sparse = slice(None, None, 1 if isinstance(posterior._likelihood, likelihoods.Gaussian) else QUANTILE_STRIDE)
         ends = predict_interval(posterior, points[sparse], level) or (None, None)
         alone = X.shape[1] == 1 and y is not None and not posterior.has_offset
         inducing = getattr(posterior, "inducing", None)
         return cls(
-            words=words,
+            labels=labels,
             column=d,
-            place=place,
+            grid=grid,
             expected=expected,
             low=low,
             high=high,
-            place_new=place[sparse],
+            grid_new=grid[sparse],
             low_new=ends[0],
             high_new=ends[1],
             others=others,
@@ -180,10 +173,10 @@ class EffectDisplay(display.Display):
         share = f"{100 * self.level:.3g} %"
         if self.low_new is not None:
             look = dict(color="gray", alpha=0.2, lw=0, label=f"{share} of new observations")
-            axes.fill_between(self.place_new, self.low_new, self.high_new, **look)
+            axes.fill_between(self.grid_new, self.low_new, self.high_new, **look)
         look = dict(color=display.SIGNAL_COLOR, alpha=0.3, lw=0, label=f"{share} interval of the function")
-        axes.fill_between(self.place, self.low, self.high, **look)
-        axes.plot(self.place, self.expected, color=display.SIGNAL_COLOR, lw=1.6, label="expected")
+        axes.fill_between(self.grid, self.low, self.high, **look)
+        axes.plot(self.grid, self.expected, color=display.SIGNAL_COLOR, lw=1.6, label="expected")
         if self.y is not None:
             self._points(axes)
         if self.inducing is not None:
@@ -191,22 +184,22 @@ class EffectDisplay(display.Display):
             label = f"{len(self.inducing)} inducing points"
             look = dict(ms=8, color=display.CLUTTER_COLOR, label=label, transform=axes.get_xaxis_transform())
             axes.plot(self.inducing, foot, "|", **look)
-        axes.set_xlim(self.place[0], self.place[-1])
-        self.words.label(axes)
-        axes.set_xlabel(self.words.names[self.column])
+        axes.set_xlim(self.grid[0], self.grid[-1])
+        self.labels.set_ylabel(axes)
+        axes.set_xlabel(self.labels.names[self.column])
         display.add_legend(axes)
 
     def _points(self, axes):
-        x, y, classes = self.x, self.y, self.words.classes
+        x, y, classes = self.x, self.y, self.labels.classes
         seen = y.astype(int) if classes else np.zeros(len(y), dtype=int)
         colors = display.choose_class_colors(len(classes)) if classes else ["black"]
         look = dict(ms=4.0 if len(y) < MIN_ROWS_SMALL_DOTS else 2.0, mew=0, alpha=0.6)
-        if len(y) > MIN_ROWS_BEHIND:  # the curve and its bands stand above so many
+        if len(y) > MIN_ROWS_BEHIND:  # so many rows are drawn below the curve and its bands
             step = -(-len(y) // MAX_ROWS_DRAWN)
             x, y, seen = x[::step], y[::step], seen[::step]
             look |= dict(alpha=max(0.15, MIN_ROWS_BEHIND / len(y) / 2), zorder=0.9, rasterized=True)
         for k, color in enumerate(colors):
-            label = f"{self.words.target} = {classes[k]}" if classes else "data"
+            label = f"{self.labels.target} = {classes[k]}" if classes else "data"
             axes.plot(x[seen == k], y[seen == k], "o", color=color, label=label, **look)
         if self.surprising is not None and self.surprising.any():
             label = f"outside the {100 * self.level:.3g} % that the others predict"
@@ -225,8 +218,8 @@ class MapDisplay(display.Display):
 
     Parameters
     ----------
-    words : Words
-        What the columns, the target and its classes are called.
+    labels : Labels
+        Labels of the columns, the target and its classes.
     columns : tuple of int
         The numbers of the two columns, that of the horizontal axis first.
     sides : tuple of ndarray
@@ -248,7 +241,7 @@ class MapDisplay(display.Display):
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -262,7 +255,7 @@ class MapDisplay(display.Display):
     """
 
     size: ClassVar[tuple[float, float]] = (6.4, 5.0)
-    words: display.Labels
+    labels: display.Labels
     columns: tuple[int, int]
     sides: tuple[FloatArray, FloatArray]
     values: FloatArray
@@ -296,28 +289,28 @@ class MapDisplay(display.Display):
         columns : pair of int or str, optional
             Their numbers, from 0, or names; needed where there are more than two.
         X : array_like (N, D) or data frame, optional
-            Rows: the map reaches as far as they do, and the other columns stay at their medians. A Gaussian process has
-            its own; a stream has its inducing points.
+            Rows: the map spans their range, and the other columns stay at their medians. By default the rows of the fit
+            of a Gaussian process, or the inducing points of a stream.
         y : array_like (N,) or str, optional
             Their observations, or the name of their column of X. They are not drawn where the fit had offsets.
         kind : {"expected", "sd"}, default "expected"
             What is drawn: the probability of the second of two classes or the expected target; or the sd of the
             function.
         names : sequence of str, optional
-            What the D columns are called, with units; by default as in the fit.
+            Labels of the D columns, with units; by default their names in the fit.
         target : str, optional
-            What y is called, with its unit; by default as in the fit.
+            Label of y, with its unit; by default its name in the fit.
         classes : sequence of str, optional
-            What the classes are called; by default as in the fit.
+            Labels of the classes; by default those of the fit.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         MapDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -325,22 +318,22 @@ class MapDisplay(display.Display):
             Unless there are two columns, and for rows that do not fit, or a posterior that keeps none.
         """
         arrays.choice(kind, "kind", ("expected", "sd"))
-        X, y, words = open_labelled_rows(posterior, X, y, names, target, classes)
-        a, b = choose_two_columns(columns, words.names, posterior)
+        X, y, labels = open_labelled_rows(posterior, X, y, names, target, classes)
+        a, b = choose_two_columns(columns, labels.names, posterior)
         others = np.median(X, axis=0)
         sides = display.make_grid(X[:, a], MAP_SIDE_POINTS), display.make_grid(X[:, b], MAP_SIDE_POINTS)
         points = np.tile(others, (MAP_SIDE_POINTS * MAP_SIDE_POINTS, 1))
         points[:, [a, b]] = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
         if kind == "sd":
-            found = np.sqrt(posterior.predict(points, offset=0)[1])
+            values = np.sqrt(posterior.predict(points, offset=0)[1])
         else:
-            found = predict_band(posterior, points, 0.95)[0]
+            values = predict_band(posterior, points, 0.95)[0]
         inducing = getattr(posterior, "inducing", None)
         return cls(
-            words=words,
+            labels=labels,
             columns=(a, b),
             sides=sides,
-            values=found.reshape(MAP_SIDE_POINTS, MAP_SIDE_POINTS),
+            values=values.reshape(MAP_SIDE_POINTS, MAP_SIDE_POINTS),
             kind=kind,
             others=others,
             points=X[:, [a, b]],
@@ -349,17 +342,17 @@ class MapDisplay(display.Display):
         ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
-        dense, classes = len(self.points) >= MIN_ROWS_SMALL_DOTS, self.words.classes
+        dense, classes = len(self.points) >= MIN_ROWS_SMALL_DOTS, self.labels.classes
         if self.kind == "sd":
             drawn, label = axes.contourf(*self.sides, self.values, 12, cmap="magma"), "sd of the function"
             look = dict(ms=1.5 if dense else 3, mfc="none", mec="white", mew=0.3 if dense else 0.6)
             axes.plot(*self.points.T, "o", rasterized=len(self.points) > MAX_ROWS_DRAWN, **look)
         elif classes:
-            drawn, label = self._classes(axes), self.words.expected()
+            drawn, label = self._classes(axes), self.labels.prediction_label()
         else:
-            known = self.values if self.y is None else np.append(self.values.ravel(), self.y[np.isfinite(self.y)])
-            look = dict(cmap="viridis", vmin=known.min(), vmax=known.max())
-            drawn, label = axes.contourf(*self.sides, self.values, 15, **look), self.words.expected()
+            shown = self.values if self.y is None else np.append(self.values.ravel(), self.y[np.isfinite(self.y)])
+            look = dict(cmap="viridis", vmin=shown.min(), vmax=shown.max())
+            drawn, label = axes.contourf(*self.sides, self.values, 15, **look), self.labels.prediction_label()
             if self.y is not None:
                 edge = dict(s=8 if dense else 18, edgecolors="white", linewidths=0.3 if dense else 0.5)
                 axes.scatter(*self.points.T, c=self.y, rasterized=len(self.points) > MAX_ROWS_DRAWN, **edge, **look)
@@ -370,13 +363,13 @@ class MapDisplay(display.Display):
         if self.inducing is not None:
             label = f"{len(self.inducing)} inducing points"
             axes.plot(*self.inducing.T, "X", ms=7, mew=0.7, color="black", mec="white", label=label)
-        xlabel, ylabel = (self.words.names[d] for d in self.columns)
+        xlabel, ylabel = (self.labels.names[d] for d in self.columns)
         axes.set(xlim=self.sides[0][[0, -1]], ylim=self.sides[1][[0, -1]], xlabel=xlabel, ylabel=ylabel)
         display.add_legend(axes)
 
     def _classes(self, axes):
         """Draw the probability of the second of two classes, or the expected one of several, and the rows of each."""
-        classes, two = self.words.classes, len(self.words.classes) == 2
+        classes, two = self.labels.classes, len(self.labels.classes) == 2
         levels = np.linspace(0.0, len(classes) - 1.0, 11 if two else 4 * len(classes) - 3)
         values = np.clip(self.values, 0.0, levels[-1])
         drawn = axes.contourf(*self.sides, values, levels, cmap="RdBu_r" if two else "viridis")
@@ -388,20 +381,9 @@ class MapDisplay(display.Display):
         size, edge = (5.0, 0.5) if len(self.points) < MIN_ROWS_SMALL_DOTS else (3.5, 0.3)
         for k, color in enumerate(display.choose_class_colors(len(classes)) if self.y is not None else ()):
             look = dict(ms=size, mec="white" if two else "black", mew=edge, alpha=0.9, color=color)
-            label = f"{self.words.target} = {classes[k]}"
+            label = f"{self.labels.target} = {classes[k]}"
             axes.plot(*self.points[self.y == k].T, "so^Dv"[k % 5], label=label, ls="none", **look)
         return drawn
-
-
-def open_labelled_rows(posterior, X, y, names=None, target=None, classes=None, needs=False):
-    """Return rows, their y and their words; TypeError for a posterior that cannot predict rows of columns alone."""
-    if not hasattr(posterior, "predict") or not hasattr(posterior, "_likelihood"):
-        raise display.posterior_error(posterior, "one that predicts observations from columns")
-    if hasattr(posterior, "effect_names"):
-        words = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
-        raise arrays.wrong("posterior", words, TypeError)
-    X, y = display.open_rows(posterior, X, y, needs)
-    return X, y, display.Labels.of(posterior, X.shape[1], names, target, classes)
 
 
 def choose_two_columns(columns, names, posterior):
@@ -414,53 +396,7 @@ def choose_two_columns(columns, names, posterior):
         chosen = (0, 1) if columns is None else () if isinstance(columns, str) else tuple(columns)
     except TypeError:
         chosen = ()
-    found = [display.find_column(each, names, posterior) for each in chosen]
-    if len(found) != 2 or found[0] == found[1]:
+    indices = [display.find_column(column, names, posterior) for column in chosen]
+    if len(indices) != 2 or indices[0] == indices[1]:
         raise arrays.wrong("columns", f"must be two different columns, got {columns!r}")
-    return found
-
-
-def predict_band(posterior, points, level):
-    """Return what is expected of the target at points, and its ends where f is at the ends of its interval."""
-    return compute_band(posterior._likelihood, *posterior.predict(points, offset=0), level)
-
-
-def compute_band(likelihood, mean, variance, level):
-    """Return the expected target and the ends of its band, from moments of f."""
-    reach = -ndtri(0.5 - 0.5 * level) * np.sqrt(variance)
-    expected = likelihood.expected
-    if likelihood.n_classes:
-        numbers = np.arange(likelihood.n_classes)
-
-        def expected(mean, variance):
-            return predict_class_probabilities(likelihood, lambda: (mean, variance)) @ numbers
-
-    try:
-        return expected(mean, variance), *(expected(end, np.zeros_like(end)) for end in (mean - reach, mean + reach))
-    except (NotImplementedError, ValueError):  # there is no mean of an observation
-        return mean, mean - reach, mean + reach
-
-
-def predict_interval(posterior, points, level):
-    """Return the ends of the central interval of new observations at points, or None."""
-    likelihood = posterior._likelihood
-    if likelihood.n_classes or likelihood.takes_trials:
-        return None
-    tail = 0.5 - 0.5 * level
-    try:
-        if isinstance(likelihood, likelihoods.Gaussian):
-            mean, variance = posterior.predict(points, offset=0, noise=True)
-            return mean + ndtri(tail) * np.sqrt(variance), mean - ndtri(tail) * np.sqrt(variance)
-        return tuple(posterior.quantile(points, [tail, 1.0 - tail], offset=0).T)
-    except (NotImplementedError, ValueError):  # every row had noise of its own, or a likelihood has no cdf
-        return None
-
-
-def order_columns_by_change(posterior, X):
-    """Return the numbers of the columns, first those along which what is expected changes most."""
-    middle, change = np.median(X, axis=0), []
-    for d in range(X.shape[1]):
-        points = np.tile(middle, (CURVE_POINTS // QUANTILE_STRIDE, 1))
-        points[:, d] = np.linspace(*np.quantile(X[:, d], (0.01, 0.99)), len(points))
-        change.append(np.ptp(predict_band(posterior, points, 0.95)[0]))
-    return np.argsort(-np.array(change), kind="stable")
+    return indices

@@ -11,12 +11,12 @@ from cavity.base import arrays, summary
 from cavity.base.types import FloatArray
 from cavity.plot.display import SIGNAL_COLOR, Display, MaxNLocator, posterior_error
 
-INTERCEPT_NAME = "intercept"  # what formulas and added columns of ones call it
-MAX_NAMES = 40  # most numbers that have their names beside them
+INTERCEPT_NAME = "intercept"  # name of the constant column in formulas and in added columns
+MAX_NAMES = 40  # up to so many numbers are named on the axis
 
 
 def size_of(count):
-    """Return width and height of a figure of so many intervals, in inches."""
+    """Return width and height of a figure of `count` intervals, in inches."""
     return 6.0, max(2.4, 1.4 + 0.24 * min(count, MAX_NAMES))
 
 
@@ -27,18 +27,18 @@ class IntervalDisplay(Display):
     Parameters
     ----------
     names : tuple of str
-        Theirs, from bottom to top.
+        Names of the numbers, from bottom to top.
     mean, low, high : ndarray (n,)
         Means, and the ends of the intervals.
     level : float
         Probability of an interval.
     xlabel, heading : str
-        What they are, and what stands above them.
+        Label of the axis, and the title.
 
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -85,16 +85,16 @@ class IntervalDisplay(Display):
         most : int, default 40
             Most coefficients; of more those are drawn whose intervals are farthest from 0.
         intercept : bool, default False
-            Whether to draw the intercept as well, which is on a scale of its own; else it is told above the picture.
+            Whether to draw the intercept as well, which is on a scale of its own; otherwise it stands above the plot.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         IntervalDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -104,18 +104,18 @@ class IntervalDisplay(Display):
         if term is not None:
             return cls._of_term(posterior, term, column, level).plot(ax=ax, title=title)
         if column is not None:
-            raise arrays.wrong("column", "says which effects of a term are drawn: give term as well")
+            raise arrays.wrong("column", "needs term, whose effects are drawn")
         marginals = getattr(posterior, "_marginals", None)
         if marginals is None:
-            raise posterior_error(posterior, "one with a summary of numbers")
+            raise posterior_error(posterior, "a posterior with a summary of numbers")
         table = summary.summarized("", marginals(), level)
         names, (mean, sd, low, high, *_) = table.names, table.columns.values()
         shown, heading = np.arange(len(names)), ""
         if not intercept and INTERCEPT_NAME in names and len(names) > 1:
             at = names.index(INTERCEPT_NAME)
-            told = [summary.number(each[at], sd[at]) for each in (mean, low, high)]
+            numbers = [summary.number(values[at], sd[at]) for values in (mean, low, high)]
             shown = np.delete(shown, at)
-            heading = f"{INTERCEPT_NAME} {told[0]}, from {told[1]} to {told[2]}"
+            heading = f"{INTERCEPT_NAME} {numbers[0]}, from {numbers[1]} to {numbers[2]}"
         most, total = arrays.integer(most, "most", low=1), len(shown)
         if total > most:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -146,8 +146,8 @@ class IntervalDisplay(Display):
         marginals = summary.gaussian(tuple(levels[i] for i in order), mean[order], np.sqrt(variance[order]))
         low, high = marginals.interval(level).T
         heading = f"{columns[k]} of {term.rpartition('| ')[2]}"
-        known = {"mean": marginals.mean, "low": low, "high": high, "level": level}
-        return cls(names=marginals.names, **known, xlabel="effect", heading=heading)
+        intervals = {"mean": marginals.mean, "low": low, "high": high, "level": level}
+        return cls(names=marginals.names, **intervals, xlabel="effect", heading=heading)
 
     @property
     def size(self) -> tuple[float, float]:
@@ -155,14 +155,14 @@ class IntervalDisplay(Display):
         return size_of(len(self.mean))
 
     def _draw(self, axes):
-        place, many = np.arange(len(self.mean)), len(self.mean) > MAX_NAMES
+        position, many = np.arange(len(self.mean)), len(self.mean) > MAX_NAMES
         holds_zero = (self.low <= 0) & (self.high >= 0)
         axes.axvline(0.0, color="gray", lw=0.8, ls=":")
         for group, color in ((~holds_zero, SIGNAL_COLOR), (holds_zero, "gray")):
-            ends = place[group], self.low[group], self.high[group]
+            ends = position[group], self.low[group], self.high[group]
             axes.hlines(*ends, color=color, lw=0.4 if many else 1.5)
-            axes.plot(self.mean[group], place[group], ".", ms=2 if many else 9, color=color)
-        axes.set_yticks([] if many else place, [] if many else self.names)
+            axes.plot(self.mean[group], position[group], ".", ms=2 if many else 9, color=color)
+        axes.set_yticks([] if many else position, [] if many else self.names)
         if many:
             axes.set_ylabel(f"{len(self.mean)} levels, from the smallest to the largest")
         axes.set_ylim(-0.7, len(self.mean) - 0.3)

@@ -1,4 +1,4 @@
-"""Mixtures: components over the data, and whose the points are."""
+"""Gaussian mixtures of several columns: points colored by their responsibilities, and ellipses of the components."""
 
 from __future__ import annotations
 
@@ -9,218 +9,20 @@ import numpy as np
 from scipy.linalg import eigh
 
 from cavity.base import arrays
-from cavity.base.special import log_gamma_ratio
 from cavity.base.types import Data, FloatArray
 from cavity.models.mixture.component_moves import OCCUPIED_ROWS
-from cavity.plot.display import (
-    COLOR_CYCLE,
-    SMALLEST_FLOAT,
-    Display,
-    Names,
-    add_legend,
-    colormaps,
-    outline_text,
-    posterior_error,
-    resolve_names,
-)
+from cavity.plot.display import COLOR_CYCLE, Display, Names, colormaps, outline_text, posterior_error, resolve_names
 from cavity.sources import sources
 from cavity.sources.dataset import Dataset
 
 HIDDEN_COLOR = (0.6, 0.6, 0.6)
-MAX_ROWS_DRAWN = 20000  # most points drawn
-MIN_WEIGHT_DRAWN = 1e-3  # of a component that is drawn
+MAX_ROWS_DRAWN = 20000
+MIN_WEIGHT_DRAWN = 1e-3  # weight of a component below which it is not drawn
 MAX_NAMES_IN_LABEL = 3  # columns named on the axis of a direction
-MAX_NAME_LETTERS = 16  # letters of their names
-TAIL_SHARE, MARGIN_SHARE = 0.005, 0.3  # axes go beyond the quantiles of the points by up to this share of their range
-MAX_PEAKS = 100  # most components drawn with points of their own
+MAX_NAME_LETTERS = 16
+TAIL_SHARE = 0.005  # axes leave out this share of the points at each end,
+MARGIN_SHARE = 0.3  # but extend by up to this share of the range for those beyond
 UNIT_CIRCLE = np.stack([wave(np.linspace(0.0, 2.0 * np.pi, 200)) for wave in (np.cos, np.sin)])
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class DensityDisplay(Display):
-    """A density of one column over the histogram of the data, with its components and how sure their means are.
-
-    Parameters
-    ----------
-    place : ndarray (n,)
-        Points along the column.
-    density : ndarray (n,)
-        The predictive density there.
-    parts : ndarray (n, K)
-        That of every component times its weight; of a `cavity.Clutter` there are none.
-    mean, sd : ndarray (K,)
-        Means of the components (of the signal), and how sure they are.
-    shown : ndarray of bool (K,)
-        Components with points, whose means are drawn.
-    sample : ndarray (N,) or None
-        The data.
-    name : str
-        What the column is called.
-
-    Attributes
-    ----------
-    ax_, figure_
-        Where it was drawn.
-
-    Examples
-    --------
-    >>> import cavity
-    >>> from cavity.plot import DensityDisplay
-    >>> velocity = cavity.data.table("galaxies")[0]["velocity"]
-    >>> posterior = cavity.UnitMixture(3).fit(velocity)
-    >>> DensityDisplay.from_posterior(posterior, velocity, names=["velocity"]).ax_.get_xlabel()
-    'velocity'
-    """
-
-    place: FloatArray
-    density: FloatArray
-    parts: FloatArray
-    mean: FloatArray
-    sd: FloatArray
-    shown: Any
-    sample: FloatArray | None
-    name: str
-
-    @classmethod
-    def from_posterior(
-        cls, posterior: Any, X: Any = None, *, names: Names = None, ax: Any = None, title: str | None = None
-    ) -> DensityDisplay:
-        """Draw the predictive density of a posterior of one column.
-
-        Parameters
-        ----------
-        posterior : UnitMixturePosterior, GaussianMixturePosterior or ClutterPosterior
-            Of one column.
-        X : array_like (N,) or (N, 1), data frame, or path, optional
-            The data: of more than 20,000 rows so many at equal distances are drawn, missing values are not.
-        names : sequence of str, optional
-            What the column is called, one; by default as in the fit.
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; by default in a new figure of pyplot.
-        title : str, optional
-            What stands above it.
-
-        Returns
-        -------
-        DensityDisplay
-            What was drawn.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For posteriors of more columns, and data that do not fit.
-        """
-        if count_columns(posterior) != 1:
-            words = (
-                f"must be of one column, got {count_columns(posterior)}: MixtureDisplay and OutlierDisplay draw several"
-            )
-            raise arrays.wrong("posterior", words)
-        mean, variance, weights, spread, density = describe_components(posterior)
-        sample, place, points, name = sample_along(posterior, X, mean, spread, names)
-        return cls(
-            place=place,
-            density=np.exp(posterior.log_density(points)),
-            parts=weights * density(place),
-            mean=mean,
-            sd=np.sqrt(variance),
-            shown=counts_of(posterior) >= OCCUPIED_ROWS,  # else the mean is that of the prior
-            sample=sample,
-            name=name,
-        ).plot(ax=ax, title=title)
-
-    def _draw(self, axes):
-        if self.sample is not None:
-            bins = _choose_bins(self.sample, self.place, len(self.mean))
-            axes.hist(self.sample, bins=bins, density=True, color="gray", alpha=0.35, label="data")
-        axes.plot(self.place, self.density, color="black", lw=1.4, label="predictive density")
-        for k, color in enumerate(choose_line_colors(self.mean)):
-            label = f"mean{'s' if len(self.mean) > 1 else ''} ± 2 sd" if k == np.argmax(self.shown) else None
-            if self.parts.size:
-                axes.plot(self.place, self.parts[:, k], color=color, lw=1.2)
-            if self.shown[k]:
-                ends = self.mean[k] - 2 * self.sd[k], self.mean[k] + 2 * self.sd[k]
-                axes.axvspan(*ends, color=color, alpha=0.3, lw=0, label=label)
-        axes.set(xlabel=self.name, ylabel="density", xlim=self.place[[0, -1]])
-        add_legend(axes)
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class ResponsibilityDisplay(Display):
-    """Of a mixture of one column: the probability of every component along it.
-
-    Parameters
-    ----------
-    place : ndarray (n,)
-        Points along the column.
-    responsibilities : ndarray (n, K)
-        The probabilities of the components there.
-    mean : ndarray (K,)
-        Their means, by which they are colored.
-    name : str
-        What the column is called.
-
-    Attributes
-    ----------
-    ax_, figure_
-        Where it was drawn.
-
-    Examples
-    --------
-    >>> import cavity
-    >>> from cavity.plot import ResponsibilityDisplay
-    >>> posterior = cavity.UnitMixture(2).fit([-3.2, -2.7, 2.4, 2.2])
-    >>> display = ResponsibilityDisplay.from_posterior(posterior)
-    >>> display.responsibilities.shape[1]
-    2
-    """
-
-    size: ClassVar[tuple[float, float]] = (6.4, 2.8)
-    place: FloatArray
-    responsibilities: FloatArray
-    mean: FloatArray
-    name: str
-
-    @classmethod
-    def from_posterior(
-        cls, posterior: Any, X: Any = None, *, names: Names = None, ax: Any = None, title: str | None = None
-    ) -> ResponsibilityDisplay:
-        """Draw the responsibilities of a mixture of one column.
-
-        Parameters
-        ----------
-        posterior : UnitMixturePosterior or GaussianMixturePosterior
-            Of one column.
-        X : array_like (N,) or (N, 1), data frame, or path, optional
-            The data, as far as which the picture reaches.
-        names : sequence of str, optional
-            What the column is called, one; by default as in the fit.
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; by default in a new figure of pyplot.
-        title : str, optional
-            What stands above it.
-
-        Returns
-        -------
-        ResponsibilityDisplay
-            What was drawn.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For posteriors of more columns or other models, and data that do not fit.
-        """
-        if not hasattr(posterior, "responsibilities") or count_columns(posterior) != 1:
-            raise arrays.wrong("posterior", "must be of a mixture of one column; MixtureDisplay draws several")
-        mean, _, _, spread, _ = describe_components(posterior)
-        _, place, points, name = sample_along(posterior, X, mean, spread, names)
-        shares = posterior.responsibilities(points)
-        return cls(place=place, responsibilities=shares, mean=mean, name=name).plot(ax=ax, title=title)
-
-    def _draw(self, axes):
-        order, colors = np.argsort(self.mean), choose_line_colors(self.mean)
-        shares = self.responsibilities[:, order].T
-        axes.stackplot(self.place, shares, colors=[colors[k] for k in order], alpha=0.8)
-        axes.set(ylim=(0, 1), xlim=self.place[[0, -1]], ylabel="responsibilities", xlabel=self.name)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -235,7 +37,7 @@ class MixtureDisplay(Display):
     axes : ndarray (D, 2)
         The directions that are drawn.
     labels : list of str
-        What they are called.
+        Labels of the axes.
     mean : ndarray (K, 2)
         Means of the components in these directions.
     covariance : ndarray (K, 2, 2)
@@ -250,7 +52,7 @@ class MixtureDisplay(Display):
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -283,18 +85,18 @@ class MixtureDisplay(Display):
         posterior : GaussianMixturePosterior
             Of two columns or more.
         X : array_like (N, D), data frame, path, or list of paths, optional
-            The data; of more than 20,000 rows so many at equal distances are drawn, rows with missing values are not.
+            The data; of more than 20,000 rows as many at equal distances are drawn, and no rows with missing values.
         names : sequence of str, optional
-            What the D columns are called, with units; by default as in the fit.
+            Labels of the D columns, with units; by default their names in the fit.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         MixtureDisplay
-            What was drawn. Components bear the numbers of their responsibilities, from 1.
+            The display, drawn. Components are numbered from 1 in the order of their responsibilities.
 
         Raises
         ------
@@ -342,7 +144,7 @@ class MixtureDisplay(Display):
         axes.set_title("; ".join(["ellipses: 1 and 2 sd of a component", *self._outside(limits)]), fontsize="small")
 
     def _outside(self, limits):
-        """Yield how many points and components are not seen."""
+        """Yield the numbers of points and components that are outside of the axes or hidden."""
         if self.points is not None:
             hidden = np.count_nonzero(((self.points < limits[:, 0]) | (self.points > limits[:, 1])).any(axis=1))
             if hidden:
@@ -361,7 +163,7 @@ def count_columns(posterior):
 
 
 def sample_rows(posterior, X):
-    """Return the rows to draw, (n, D): those without missing values, of many some."""
+    """Return the rows to draw, (n, D): a sample of those without missing values."""
     X = Dataset.open(X, {}, posterior.columns, getattr(posterior, "roles", None)).X
     sample, count = sources.open_source(X, "X", ndim=(1, 2)).sample(MAX_ROWS_DRAWN), count_columns(posterior)
     sample = sample[:, None] if sample.ndim == 1 else sample
@@ -371,67 +173,6 @@ def sample_rows(posterior, X):
     if not len(sample):
         raise arrays.wrong("X", "must have a row without missing values to draw")
     return sample
-
-
-def counts_of(posterior):
-    """Return how many points the components have; the signal of a clutter model is one."""
-    return getattr(posterior, "counts", np.ones(1))
-
-
-def describe_components(posterior):
-    """Return of components on a line: means, how sure they are, weights, spreads of data, and density(x), (n, K)."""
-    if hasattr(posterior, "clutter_probability"):
-        mean, variance = np.ravel(posterior.mean), np.ravel(posterior.variance)
-        spread = posterior.model.noise_variance + np.zeros(1)
-        return mean, variance, np.ones(0), spread, lambda x: np.ones((len(x), 0))
-    if posterior.mean.ndim == 1:
-        spread = posterior.noise_variance + posterior.variance
-
-        def normal(x):
-            return np.exp(-0.5 * (x[:, None] - posterior.mean) ** 2 / spread) / np.sqrt(2 * np.pi * spread)
-
-        return posterior.mean, posterior.variance, posterior.weights, spread, normal
-    mean, variance = posterior.mean[:, 0], posterior.component_covariances()[:, 0, 0]
-    beta, nu = posterior.mean_precision.reshape(-1), np.ravel(posterior.degrees_of_freedom)
-    spread = variance * (1.0 + 1.0 / beta)
-
-    def student(x):  # the predictive density is a mixture of these, whatever the covariance
-        height = log_gamma_ratio(0.5 * nu, 0.5) - 0.5 * np.log(np.pi * nu * spread)
-        return np.exp(height - 0.5 * (nu + 1.0) * np.log1p((x[:, None] - mean) ** 2 / (nu * spread)))
-
-    return mean, variance / beta, posterior.weights, spread, student
-
-
-def choose_line_colors(mean):
-    """Return a color for each component on a line, by the order of the means."""
-    shades = colormaps["viridis"](np.linspace(0.0, 0.9, len(mean)))
-    return [shades[k] for k in np.argsort(np.argsort(mean))]
-
-
-def sample_along(posterior, X, mean, spread, names):
-    """Return the data along the column or None, places to draw at, these as rows of X, and the column's name."""
-    (name,) = resolve_names(posterior, 1, names)
-    sample = None if X is None else sample_rows(posterior, X)[:, 0]
-    place = _choose_grid(sample, counts_of(posterior), mean, np.sqrt(spread))
-    return sample, place, place if np.ndim(posterior.mean) < 2 else place[:, None], name
-
-
-def _choose_grid(sample, counts, mean, sd):
-    """Return points across the data, or the components, and a little beyond; closer where components are narrow."""
-    seen = counts >= OCCUPIED_ROWS
-    if sample is None:
-        sample = np.concatenate([mean[seen] - 3 * sd[seen], mean[seen] + 3 * sd[seen]])
-    margin = 0.05 * np.ptp(sample) or 4.0 * np.max(sd)
-    ends = sample.min() - margin, sample.max() + margin
-    centers = np.argsort(-counts)[:MAX_PEAKS]
-    near = mean[centers, None] + sd[centers, None] * np.linspace(-4.0, 4.0, 41)
-    return np.unique(np.concatenate([np.linspace(*ends, 801), near[(near > ends[0]) & (near < ends[1])]]))
-
-
-def _choose_bins(sample, places, n_components):
-    """Return the edges of the bins of the histogram, more of them for more components."""
-    most = min(max(80, 6 * n_components), 6 * MAX_PEAKS)
-    return np.linspace(places[0], places[-1], min(most, max(20, len(sample) // 4)) + 1)
 
 
 def find_visible(posterior):
@@ -450,11 +191,11 @@ def _choose_colors(visible):
     return colors
 
 
-def _choose_limits(place, outer):
+def _choose_limits(points, outer):
     """Return the limits of the axes (2, 2): most points, and all points and ellipses that leave them room."""
-    low, high = np.quantile(place, (TAIL_SHARE, 1.0 - TAIL_SHARE), axis=0)
+    low, high = np.quantile(points, (TAIL_SHARE, 1.0 - TAIL_SHARE), axis=0)
     size = np.where(high > low, high - low, 1.0)
-    reach = np.concatenate([place, outer])
+    reach = np.concatenate([points, outer])
     low = np.clip(reach.min(axis=0), low - MARGIN_SHARE * size, low)
     high = np.clip(reach.max(axis=0), high, high + MARGIN_SHARE * size)
     return np.stack([low - 0.04 * size, high + 0.04 * size], axis=1)
@@ -473,14 +214,14 @@ def _choose_directions(posterior, names):
     rank = min(2, np.count_nonzero(find_visible(posterior)) - 1)
     value, vector = eigh(between, within)
     chosen, total = vector[:, ::-1][:, :rank], within + between
-    left = within - within @ chosen @ chosen.T @ within if rank else total  # chosen' within chosen = 1
-    spread = eigh(left)[1][:, ::-1][:, : 2 - rank]
+    remaining = within - within @ chosen @ chosen.T @ within if rank else total  # chosen' within chosen = 1
+    spread = eigh(remaining)[1][:, ::-1][:, : 2 - rank]
     chosen = np.hstack([chosen, spread - chosen @ (chosen.T @ (within @ spread))])
     chosen = chosen * np.sign(chosen[np.abs(chosen).argmax(axis=0), range(2)])
-    shares = value[::-1][:rank] / max(value.sum(), SMALLEST_FLOAT)
-    words = [f"discriminating direction, {share:.0%} of the separation" for share in shares]
-    words += ["largest spread that is left" if rank else "principal direction"] * (2 - rank)
-    labels = [f"{word}\n{_describe_direction(axis, names)}" for word, axis in zip(words, chosen.T, strict=True)]
+    shares = value[::-1][:rank] / max(value.sum(), np.finfo(float).tiny)
+    descriptions = [f"discriminating direction, {share:.0%} of the separation" for share in shares]
+    descriptions += ["largest spread that is left" if rank else "principal direction"] * (2 - rank)
+    labels = [f"{text}\n{_describe_direction(axis, names)}" for text, axis in zip(descriptions, chosen.T, strict=True)]
     return chosen / sd[:, None], labels
 
 
@@ -499,7 +240,7 @@ def _compute_scatter(posterior):
 
 
 def _describe_direction(direction, names):
-    """Return words for a direction: its largest coefficients, per standard deviation of a column."""
+    """Describe a direction by its largest coefficients, per standard deviation of a column."""
     order = np.argsort(-np.abs(direction), kind="stable")[:MAX_NAMES_IN_LABEL]
     short = [name if len(name) <= MAX_NAME_LETTERS else f"{name[: MAX_NAME_LETTERS - 1]}…" for name in names]
     terms = " ".join(f"{'+' if direction[d] >= 0 else '-'} {abs(direction[d]):.2g} {short[d]}/sd" for d in order)

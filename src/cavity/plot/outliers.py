@@ -1,4 +1,4 @@
-"""Which points are clutter."""
+"""Probabilities that points are clutter."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from cavity.plot.mixtures import UNIT_CIRCLE, sample_rows
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class OutlierDisplay(Display):
-    """How probably each point is clutter: over its value, or, of two columns and more, as a color.
+    """The probability of each point to be clutter: over its value or, for two columns and more, as a color.
 
     Parameters
     ----------
     points : ndarray (N, d)
         The points.
     probability : ndarray (N,)
-        How probably each of them is clutter.
+        Probability of each point to be clutter.
     mean : ndarray (d,)
         Posterior mean of the signal.
     sd : float
-        How sure it is, in each coordinate.
+        Posterior standard deviation of the signal, in each coordinate.
     names : tuple of str
-        What the columns are called.
+        Names of the columns.
 
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -72,19 +72,19 @@ class OutlierDisplay(Display):
         x : array_like (N,) or (N, d)
             The points; of more than two columns the first two are drawn.
         fitted : bool, optional
-            Whether these are the points of the fit, each then judged by all others; by default where there are as many
-            of them and the fit was by EP.
+            Whether these are the points of the fit, each then judged given all others; by default where their number is
+            that of the fit, which was by EP.
         names : sequence of str, optional
-            What the columns are called, with units; by default as in the fit.
+            Labels of the columns, with units; by default their names in the fit.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         OutlierDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -98,10 +98,10 @@ class OutlierDisplay(Display):
         points = sample_rows(posterior, x)
         if fitted is None:
             fitted = posterior.method == "ep" and len(points) == posterior.n_samples
-        known = points if np.ndim(posterior.mean) else points[:, 0]
+        rows = points if np.ndim(posterior.mean) else points[:, 0]
         return cls(
             points=points,
-            probability=posterior.clutter_probability(known, fitted=arrays.flag(fitted, "fitted")),
+            probability=posterior.clutter_probability(rows, fitted=arrays.flag(fitted, "fitted")),
             mean=np.atleast_1d(posterior.mean),
             sd=float(np.sqrt(posterior.variance)),
             names=resolve_names(posterior, points.shape[1], names),

@@ -1,4 +1,4 @@
-"""What `plot` of each posterior draws, composed of Displays; and the pictures of the command line."""
+"""Figures of `plot` for each kind of posterior, composed of Displays, and those of the command line."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.persistence import whole_file
 from cavity.plot import display
+from cavity.plot.bands import order_columns_by_change
 from cavity.plot.calibration import CalibrationDisplay, loo_or_none
+from cavity.plot.densities import DensityDisplay, ResponsibilityDisplay
 from cavity.plot.display import Figure, FigureCanvasBase
-from cavity.plot.effects import EffectDisplay, MapDisplay, order_columns_by_change
+from cavity.plot.effects import EffectDisplay, MapDisplay
 from cavity.plot.intervals import MAX_NAMES, IntervalDisplay, size_of
-from cavity.plot.mixtures import DensityDisplay, MixtureDisplay, ResponsibilityDisplay, count_columns
+from cavity.plot.mixtures import MixtureDisplay, count_columns
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
 
-MAX_PANELS = 6  # panels of a process of several columns
-MAX_PANELS_ACROSS = 3  # most panels side by side
+MAX_PANELS = 6  # of a process of several columns
+MAX_PANELS_ACROSS = 3
 PANEL_WIDTH, PANEL_HEIGHT = 5.2, 4.2  # of a panel among others, in inches
 
 
@@ -35,9 +37,9 @@ def draw(posterior, X=None, y=None, *, ax=None, title=None, figure=None, trace=F
     X, y, ax, title, **options
         As of `plot`.
     figure : matplotlib.figure.Figure, optional
-        Where to draw in place of a new figure of pyplot.
+        Where to draw; by default in a new figure of pyplot.
     trace : bool, default False
-        Whether to add how the fit went.
+        Whether to add a TraceDisplay.
 
     Returns
     -------
@@ -51,29 +53,29 @@ def draw(posterior, X=None, y=None, *, ax=None, title=None, figure=None, trace=F
     _check_options(makers, options)
     down = -(-len(makers) // across)
     size = size or ((1.25 if len(makers) == 1 else across) * PANEL_WIDTH, (1.1 if down == 1 else down) * PANEL_HEIGHT)
-    found = display.make_panels(ax, len(makers), across, size, figure)
-    for make, axes in zip(makers, found, strict=True):
-        known = inspect.signature(make).parameters
-        make(ax=axes, **{name: value for name, value in options.items() if name in known})
-    _align([(axes, make.func.__self__) for make, axes in zip(makers, found, strict=True)])
-    if title is not None and ax is None and len(found) > 1:
-        found[0].get_figure().suptitle(title)
+    panels = display.make_panels(ax, len(makers), across, size, figure)
+    for make, axes in zip(makers, panels, strict=True):
+        parameters = inspect.signature(make).parameters
+        make(ax=axes, **{name: value for name, value in options.items() if name in parameters})
+    _align([(axes, make.func.__self__) for make, axes in zip(makers, panels, strict=True)])
+    if title is not None and ax is None and len(panels) > 1:
+        panels[0].get_figure().suptitle(title)
     elif title is not None:
-        display.add_title(found[0], title)
-    return found[0] if len(found) == 1 else found
+        display.add_title(panels[0], title)
+    return panels[0] if len(panels) == 1 else panels
 
 
 def make_figure(posterior, X=None, y=None, *, title=None, trace=False, **options):
-    """Return a figure of the command line, which knows nothing of pyplot and its windows."""
+    """Return a figure for the command line, made without pyplot and its windows."""
     figure = Figure(layout="constrained")
     draw(posterior, X, y, title=title, figure=figure, trace=trace, **options)
     return figure
 
 
-def _align(found):
-    """Give panels of one kind one scale, if they are effects, and one legend."""
+def _align(panels):
+    """Give panels of one kind one legend and, if they are effects, one scale."""
     kinds = {}
-    for axes, kind in found:
+    for axes, kind in panels:
         kinds.setdefault(kind, []).append(axes)
     ends = np.array([axes.get_ylim() for axes in kinds.get(EffectDisplay, ())])
     for kind, several in kinds.items():
@@ -85,15 +87,15 @@ def _align(found):
 
 
 def _check_options(makers, options):
-    """Raise TypeError for options that no panel knows."""
-    known = {name for make in makers for name in inspect.signature(make).parameters} - {"ax", "title", "X", "y", "x"}
+    """Raise TypeError for options that no panel takes."""
+    names = {name for make in makers for name in inspect.signature(make).parameters} - {"ax", "title", "X", "y", "x"}
     for name in options:
-        if name not in known:
-            raise TypeError(f"plot: this picture has no option {name!r}; it has {', '.join(sorted(known)) or 'none'}")
+        if name not in names:
+            raise TypeError(f"plot: this picture has no option {name!r}; it has {', '.join(sorted(names)) or 'none'}")
 
 
 def _plan(posterior, X, y, options):
-    """Return what draws the panels, how many stand side by side, and the size of the figure, None for the usual one."""
+    """Return the functions that draw the panels, the number side by side, and the size of the figure, or None."""
     if hasattr(posterior, "posteriors"):
         _check_no_rows(posterior, X, y)
         return [partial(SelectionDisplay.from_selection, posterior)], 1, None
@@ -122,7 +124,7 @@ def _coefficients(posterior, X, y, options):
 
 
 def _predictions(posterior, X, y):
-    """Return what draws how rows are predicted: leave-one-out where these are those of the fit."""
+    """Return the function that draws predictions of rows: leave-one-out for the rows of the fit."""
     if posterior._likelihood.n_classes != 2:
         return partial(PredictionDisplay.from_posterior, posterior, X, y)
     if X is not None:
@@ -187,7 +189,7 @@ def _mean_field(posterior, X, y, options):
     return [partial(TraceDisplay.from_posterior, posterior)], 1, None
 
 
-PLAN_BY_KIND = {  # of posteriors, by the kinds of their files
+PLAN_BY_KIND = {  # functions that plan a figure, by the kind of posterior in saved files
     "clutter": _clutter,
     "factorized": _intervals,
     "gaussian_mixture": _mixture,

@@ -1,4 +1,4 @@
-"""How rows are predicted: observed over predicted, and streams as they go."""
+"""Predictions of rows: observed over predicted targets, and prequential log densities of streams."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
+from cavity.plot.bands import compute_band, open_labelled_rows
 from cavity.plot.calibration import check_pair, loo_or_none
 from cavity.plot.display import COLOR_CYCLE, SIGNAL_COLOR, Display, MaxNLocator, add_legend, open_rows, posterior_error
-from cavity.plot.effects import compute_band, open_labelled_rows
 from cavity.sources.dataset import Dataset
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PredictionDisplay(Display):
-    """What was observed over what was predicted, row by row; of classes their numbers.
+    """Observed over predicted targets, row by row; of classes their numbers.
 
     Parameters
     ----------
@@ -27,14 +27,14 @@ class PredictionDisplay(Display):
     log_density : ndarray (N,) or None
         The color of each: leave-one-out log densities, if they are known.
     target : str
-        What y is called.
+        Label of y.
     classes : tuple of str, default ()
-        What its numbers stand for, if they are those of classes.
+        Labels of the classes, whose numbers are drawn.
 
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class PredictionDisplay(Display):
         ax: Any = None,
         title: str | None = None,
     ) -> PredictionDisplay:
-        """Draw what was observed over what the posterior expects.
+        """Draw observed over expected targets.
 
         Parameters
         ----------
@@ -75,28 +75,28 @@ class PredictionDisplay(Display):
         offset : float or array_like (N,), optional
             Known part of f; wanted where the fit had some.
         target : str, optional
-            What y is called; by default as in the fit.
+            Label of y; by default its name in the fit.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         PredictionDisplay
-            What was drawn, colored by leave-one-out log densities if these are the rows of the fit.
+            The display, drawn, colored by leave-one-out log densities if these are the rows of the fit.
 
         Raises
         ------
         ValueError, TypeError
             For a posterior that does not predict rows of columns alone, and for rows that do not fit.
         """
-        X, y, words = open_labelled_rows(posterior, X, y, target=target, needs=True)
+        X, y, labels = open_labelled_rows(posterior, X, y, target=target, needs=True)
         expected = compute_band(posterior._likelihood, *posterior.predict(X, offset=offset), 0.95)[0]
         density = loo_or_none(posterior)
         density = density if density is not None and len(density) == len(y) else None
-        known = dict(target=words.target, classes=words.classes)
-        return cls(predicted=expected, y=y, log_density=density, **known).plot(ax=ax, title=title)
+        named = dict(target=labels.target, classes=labels.classes)
+        return cls(predicted=expected, y=y, log_density=density, **named).plot(ax=ax, title=title)
 
     @classmethod
     def from_predictions(
@@ -109,7 +109,7 @@ class PredictionDisplay(Display):
         ax: Any = None,
         title: str | None = None,
     ) -> PredictionDisplay:
-        """Draw what was observed over what was predicted.
+        """Draw observed over predicted targets.
 
         Parameters
         ----------
@@ -118,16 +118,16 @@ class PredictionDisplay(Display):
         log_density : array_like (N,), optional
             Log density of each row, its color.
         target : str, default "y"
-            What y is called.
+            Label of y.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         PredictionDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class PredictionDisplay(Display):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrequentialDisplay(Display):
-    """How well a stream was predicted before it was learnt from: the mean log density of all rows so far.
+    """Prequential evaluation of a stream: the mean log density of all rows so far, each predicted before it is used.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class PrequentialDisplay(Display):
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -184,21 +184,14 @@ class PrequentialDisplay(Display):
 
     @classmethod
     def from_posterior(
-        cls,
-        posterior: Any,
-        X: Any,
-        y: ArrayLike | str,
-        *,
-        batch: int = 100,
-        ax: Any = None,
-        title: str | None = None,
+        cls, posterior: Any, X: Any, y: ArrayLike | str, *, batch: int = 100, ax: Any = None, title: str | None = None
     ) -> PrequentialDisplay:
-        """Go through rows in batches, each predicted by what is known and then taken in, and draw how well that went.
+        """Predict rows batch by batch, updating the posterior with each, and draw the mean log density.
 
         Parameters
         ----------
         posterior : posterior with log_density and update, or dict of them by names
-            What is known before the first row, as a `cavity.StreamingGPState`; it stays as it is.
+            The state before the first row, for example a `cavity.StreamingGPState`; it is not changed.
         X : array_like (N, D) or data frame
             Rows in their order.
         y : array_like (N,) or str
@@ -208,12 +201,12 @@ class PrequentialDisplay(Display):
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         PrequentialDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -222,65 +215,65 @@ class PrequentialDisplay(Display):
         """
         batch = arrays.integer(batch, "batch", low=1)
         several = posterior if isinstance(posterior, Mapping) else {"": posterior}
-        found = {name: predicted_before(each, X, y, batch) for name, each in several.items()}
-        return cls.from_predictions(found, ax=ax, title=title)
+        densities = {name: predict_prequentially(state, X, y, batch) for name, state in several.items()}
+        return cls.from_predictions(densities, ax=ax, title=title)
 
     @classmethod
     def from_predictions(
         cls, log_density: Mapping[str, ArrayLike], *, ax: Any = None, title: str | None = None
     ) -> PrequentialDisplay:
-        """Draw how well streams were predicted, from the log densities of their rows.
+        """Draw the running mean of the log densities of streams.
 
         Parameters
         ----------
         log_density : dict of array_like (N,)
-            By the names of models: log density of each row, found before the row was learnt from.
+            By the names of models: log density of each row, computed before the row was used.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         PrequentialDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
         ValueError, TypeError
-            For what is no dict of vectors of numbers.
+            If `log_density` is no dict of vectors of numbers.
         """
         if not isinstance(log_density, Mapping) or not log_density:
             raise arrays.wrong("log_density", "must be a dict of log densities by the names of models", TypeError)
-        found = {str(k): arrays.finite_array(v, f"log_density[{k!r}]", ndim=(1,)) for k, v in log_density.items()}
-        return cls(log_density=found).plot(ax=ax, title=title)
+        densities = {str(k): arrays.finite_array(v, f"log_density[{k!r}]", ndim=(1,)) for k, v in log_density.items()}
+        return cls(log_density=densities).plot(ax=ax, title=title)
 
     @property
     def running_mean(self) -> dict[str, FloatArray]:
         """The curves: means of the log densities of all rows up to each."""
-        return {name: np.cumsum(each) / np.arange(1, len(each) + 1) for name, each in self.log_density.items()}
+        return {name: np.cumsum(values) / np.arange(1, len(values) + 1) for name, values in self.log_density.items()}
 
     def _draw(self, axes):
         looks = zip(COLOR_CYCLE * len(self.log_density), ("-", "--", "-.", ":") * len(self.log_density), strict=False)
         for (name, mean), (color, style) in zip(self.running_mean.items(), looks, strict=False):
             axes.plot(np.arange(1, len(mean) + 1), mean, style, color=color, lw=1.5, label=name or None)
-        settled = np.concatenate([mean[len(mean) // 20 :] for mean in self.running_mean.values()])
-        room = 0.08 * np.ptp(settled) or 1.0
-        axes.set_ylim(settled.min() - room, settled.max() + room)  # the first few rows do not stretch it
+        later = np.concatenate([mean[len(mean) // 20 :] for mean in self.running_mean.values()])
+        room = 0.08 * np.ptp(later) or 1.0
+        axes.set_ylim(later.min() - room, later.max() + room)  # without the first few rows, whose means vary most
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
         axes.set(xlabel="rows so far", ylabel="mean log density of rows so far [nats]")
         add_legend(axes)
 
 
-def predicted_before(state, X, y, batch):
-    """Return the log density of every row, given what is known and the rows before its batch."""
+def predict_prequentially(state, X, y, batch):
+    """Return the log density of each row, given the state and the rows before its batch."""
     if not (hasattr(state, "update") and hasattr(state, "_likelihood")):
-        raise posterior_error(state, "one that predicts observations and can be updated")
+        raise posterior_error(state, "a posterior that predicts observations and can be updated")
     rows, _ = open_rows(state, X, y, needs=True)
     y = np.asarray(Dataset.open(X, {"y": y}, state.columns, state.roles).column("y"))
-    state, found = state.copy() if hasattr(state, "copy") else state, []
+    state, densities = state.copy() if hasattr(state, "copy") else state, []
     for start in range(0, len(rows), batch):
         part = rows[start : start + batch], y[start : start + batch]
-        found.append(state.log_density(*part))
+        densities.append(state.log_density(*part))
         state = state.update(*part)
-    return np.concatenate(found)
+    return np.concatenate(densities)

@@ -1,4 +1,4 @@
-"""How a fit went, and which of several is best."""
+"""Traces of a fit, and the comparison of fits with different numbers of components."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cavity.base.results import counted
 from cavity.base.types import FloatArray
 from cavity.plot.display import SIGNAL_COLOR, Display, MaxNLocator, add_legend, outline_text
 
-MAX_PASSES_AS_DOTS = 100  # most passes drawn as dots
-MAX_FITS_LABELLED = 16  # most numbers of components with their ELBO written beside
+MAX_PASSES_AS_DOTS = 100
+MAX_FITS_LABELLED = 16  # up to so many fits each is labelled with its ELBO
 TRACE_KINDS = {  # in order of preference: axis label, and whether the gap to the final value is drawn
     "elbo": ("nats below the last ELBO", True),
     "learning": ("nats below the largest log evidence", True),
@@ -24,7 +24,7 @@ TRACE_KINDS = {  # in order of preference: axis label, and whether the gap to th
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class TraceDisplay(Display):
-    """How a fit went, pass by pass, on a logarithmic scale.
+    """The trace of a fit, pass by pass, on a logarithmic scale.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class TraceDisplay(Display):
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -77,12 +77,12 @@ class TraceDisplay(Display):
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         TraceDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
@@ -92,15 +92,15 @@ class TraceDisplay(Display):
         trace = getattr(posterior, "trace", None)
         if not isinstance(trace, dict):
             raise arrays.wrong("posterior", f"must have a trace, got {type(posterior).__name__}", TypeError)
-        known = [name for name in TRACE_KINDS if np.size(trace.get(name, ())) and np.ndim(trace[name]) == 1]
-        if not known:
+        kinds = [name for name in TRACE_KINDS if np.size(trace.get(name, ())) and np.ndim(trace[name]) == 1]
+        if not kinds:
             raise arrays.wrong("posterior", "has no trace of one fit to draw")
-        kind = known[0] if kind is None else arrays.choice(kind, "kind", known)
+        kind = kinds[0] if kind is None else arrays.choice(kind, "kind", kinds)
         values = np.asarray(trace[kind], dtype=np.float64)
         if TRACE_KINDS[kind][1]:
             end = values[-1] if kind == "elbo" else np.nanmax(values)
             values = end - values
-            values = np.where(values > 4 * np.finfo(float).eps * np.abs(end), values, 0.0)  # of which less is rounding
+            values = np.where(values > 4 * np.finfo(float).eps * np.abs(end), values, 0.0)  # smaller gaps are rounding
         shown = np.isfinite(values) & (values > 0)
         return cls(
             kind=kind,
@@ -114,8 +114,8 @@ class TraceDisplay(Display):
         line = "o-" if self.total <= MAX_PASSES_AS_DOTS else "-"
         axes.semilogy(self.passes, self.values, line, ms=4, lw=1, color=SIGNAL_COLOR)
         if not len(self.values):
-            words = "nothing rose or changed after the first pass"
-            axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes, color="0.3")
+            message = "nothing changed after the first pass"
+            axes.text(0.5, 0.5, message, ha="center", va="center", transform=axes.transAxes, color="0.3")
             axes.set_yticks([])
         xlabel = {"learning": "step of the search", "step": "step"}.get(self.kind, "pass over the data")
         axes.set(xlabel=xlabel, ylabel=TRACE_KINDS[self.kind][0], xlim=(0.5, self.total + 0.5))
@@ -124,7 +124,7 @@ class TraceDisplay(Display):
 
 
 def describe_end(posterior):
-    """Return what a fit is worth, and how it ended, in words."""
+    """Return a description of the objective of a fit and of how it ended."""
     done = "converged" if posterior.converged else posterior.status
     ended = f"{done} after {counted(posterior.n_iter, 'pass')}"
     if hasattr(posterior, "elbo"):
@@ -137,8 +137,8 @@ def describe_end(posterior):
 class SelectionDisplay(Display):
     """The ELBO over the number of components of a mixture.
 
-    The best is marked; beside the others stands how far below it they are. Dots are hollow where some components were
-    left without points.
+    The best is marked, the others are labelled with their difference to it. Dots are hollow where some components have
+    no points.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class SelectionDisplay(Display):
     Attributes
     ----------
     ax_, figure_
-        Where it was drawn.
+        Axes and figure of the plot.
 
     Examples
     --------
@@ -166,7 +166,7 @@ class SelectionDisplay(Display):
 
     @classmethod
     def from_selection(cls, selection: Any, *, ax: Any = None, title: str | None = None) -> SelectionDisplay:
-        """Draw what `cavity.select_components` found.
+        """Draw the result of `cavity.select_components`.
 
         Parameters
         ----------
@@ -175,22 +175,23 @@ class SelectionDisplay(Display):
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
-            What stands above it.
+            Title of the plot.
 
         Returns
         -------
         SelectionDisplay
-            What was drawn.
+            The display, drawn.
 
         Raises
         ------
         TypeError
-            For what is no `cavity.Selection`.
+            If `selection` is no `cavity.Selection`.
         """
         if not all(hasattr(selection, name) for name in ("n_components", "elbo", "occupied")):
             raise arrays.wrong("selection", f"must be a Selection, got {type(selection).__name__}", TypeError)
-        known = {name: getattr(selection, name) for name in ("n_components", "elbo", "occupied")}
-        return cls(**known).plot(ax=ax, title=title)
+        return cls(n_components=selection.n_components, elbo=selection.elbo, occupied=selection.occupied).plot(
+            ax=ax, title=title
+        )
 
     def _draw(self, axes):
         ks, elbo, done = self.n_components, self.elbo, np.isfinite(self.elbo)

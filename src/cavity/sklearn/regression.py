@@ -274,11 +274,7 @@ class _CountRegressor(_GLMRegressor):
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def score(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, offset: ArrayLike | None = None
     ) -> float:
         """Fraction of the Poisson deviance that is explained, D^2, as `sklearn.linear_model.PoissonRegressor` has it.
 

@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from reference import clutter as reference
+from support.tolerances import AT_REST, EARLY, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES
 
 from cavity import Clutter, ConvergenceWarning, SettingsWarning
 
@@ -36,16 +37,16 @@ def test_a_signal_under_a_prior_wider_than_float64(way):
     """Prior 1e-17 and site 1 sum to 1: the cavity is no difference of the two."""
     settings = 1e-10, 6e-4, 2.6, 1e17
     mean, variance, evidence = exact_one(1.0, *settings)
-    assert (mean, variance, evidence) == pytest.approx((1.0, 2.6, -20.4909), rel=1e-6)
+    assert (mean, variance, evidence) == pytest.approx((1.0, 2.6, -20.4909), rel=OPTIMUM)
     names = "clutter_weight", "clutter_variance", "noise_variance", "prior_variance"
     model = Clutter(**dict(zip(names, settings, strict=True)))
     posterior, batch = (model.fit(x, **EVERY_WAY[way]) for x in ([1.0], np.ones((3, 1, 1))))
     assert posterior.converged
-    assert (posterior.mean, posterior.variance) == pytest.approx((mean, variance), rel=1e-9)
-    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
-    assert posterior.loo_log_density[0] == pytest.approx(evidence, rel=1e-9)
+    assert (posterior.mean, posterior.variance) == pytest.approx((mean, variance), rel=AT_REST)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=AT_REST)
+    assert posterior.loo_log_density[0] == pytest.approx(evidence, rel=AT_REST)
     assert posterior.clutter_probability([1.0])[0] < 1e-3
-    assert (posterior.prior * posterior.sites.prod()).log_scale == pytest.approx(evidence, rel=1e-9)
+    assert (posterior.prior * posterior.sites.prod()).log_scale == pytest.approx(evidence, rel=AT_REST)
     assert [batch.mean[1, 0], batch.log_evidence[1]] == [posterior.mean, posterior.log_evidence]
     np.testing.assert_array_equal(batch.loo_log_density[1], posterior.loo_log_density)
 
@@ -60,9 +61,9 @@ def test_one_point_under_any_prior_is_exact(way):
             [x], **EVERY_WAY[way]
         )
         mean, variance, evidence = exact_one(x, w, c, s, v)
-        assert posterior.mean == pytest.approx(mean, abs=1e-7 * np.sqrt(variance) + 1e-14 * abs(x))
-        assert posterior.variance == pytest.approx(variance, rel=1e-7)
-        assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
+        assert posterior.mean == pytest.approx(mean, abs=EARLY * np.sqrt(variance) + ROUNDING * abs(x))
+        assert posterior.variance == pytest.approx(variance, rel=EARLY)
+        assert posterior.log_evidence == pytest.approx(evidence, rel=AT_REST)
         assert np.isfinite(posterior.loo_log_density).all()
 
 
@@ -110,7 +111,7 @@ def test_fixed_points_under_any_prior(way):
         if posterior.converged:
             move, evidence = largest_move(x, posterior, w, c, s, v)
             assert move < 1e-5  # sites in units of the data round their distance from 0
-            assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9, abs=1e-9)
+            assert posterior.log_evidence == pytest.approx(evidence, rel=AT_REST, abs=AT_REST)
             converged += 1
     assert converged > 35
 
@@ -121,9 +122,9 @@ def test_updates_under_any_prior():
         start = Clutter(**model).fit([1.0])
         later = start.update([1.5, -700.0])
         mean, variance, evidence = reference.adf(np.array([[1.0], [1.5], [-700.0]]), 1e-3, 1e6, 2.0, 0.0, v)
-        assert later.mean == pytest.approx(mean[0], rel=1e-12)
-        assert later.variance == pytest.approx(variance, rel=1e-12)
-        assert later.log_evidence == pytest.approx(evidence, rel=1e-12)
+        assert later.mean == pytest.approx(mean[0], rel=SOLVES)
+        assert later.variance == pytest.approx(variance, rel=SOLVES)
+        assert later.log_evidence == pytest.approx(evidence, rel=SOLVES)
 
 
 def test_to_the_prior_and_back_is_a_change():
@@ -131,7 +132,7 @@ def test_to_the_prior_and_back_is_a_change():
     model = dict(clutter_weight=2.4e-12, clutter_variance=1.1e10, noise_variance=1.5e-3, prior_variance=5e26)
     x = [-190.35028625813905, 10.926954474906308, -51.13068504840585, -20.535740689615125, -82.60641054077783]
     posterior = Clutter(**model).fit(x, schedule="parallel")
-    assert posterior.mean == pytest.approx(Clutter(**model).fit(x).mean, rel=1e-8)
+    assert posterior.mean == pytest.approx(Clutter(**model).fit(x).mean, rel=ROOT_EPS)
     assert largest_move(x, posterior, 2.4e-12, 1.1e10, 1.5e-3, 5e26)[0] < 1e-6
 
 

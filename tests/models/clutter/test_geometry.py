@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reference import clutter as reference
 from support.clutters import draw, points_of, sweeper_of
+from support.tolerances import AT_REST, EARLY, EXPANSION, LOSSES, ROOT_EPS, SLOPES, SOLVES
 
 from cavity import Clutter
 from cavity.jobs.job import SILENT_JOB
@@ -18,8 +19,8 @@ def test_double_loop_agrees_with_sweeps_where_they_settle():
     sites, units = sweeper.finished(), sweeper.points.units
     assert status == "converged"
     assert len(changes) < 30
-    np.testing.assert_allclose(units.origin + sites.moments[0] / units.scale, swept.mean, rtol=1e-9)
-    assert sites.log_evidence + len(x) * units.log_jacobian == pytest.approx(swept.log_evidence, rel=1e-11)
+    np.testing.assert_allclose(units.origin + sites.moments[0] / units.scale, swept.mean, rtol=AT_REST)
+    assert sites.log_evidence + len(x) * units.log_jacobian == pytest.approx(swept.log_evidence, rel=LOSSES)
 
 
 @pytest.mark.parametrize("n_problems", [400, pytest.param(4000, marks=pytest.mark.long)])
@@ -31,7 +32,7 @@ def test_the_double_loop_always_ends(n_problems):
         assert Clutter(clutter_weight=w, clutter_variance=c).fit(x).converged.all()
     known = Clutter(clutter_weight=0.3, clutter_variance=100.0).fit([-0.38713708104042754, -3.5381857865017716])
     assert known.converged
-    assert known.mean == pytest.approx(-1.926, abs=1e-3)
+    assert known.mean == pytest.approx(-1.926, abs=EXPANSION)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
@@ -52,10 +53,10 @@ def test_cavities_of_the_double_loop(n, d):
     value, tau, rho, (cavity_tau, cavity_rho) = geometry.free_energy(belief, None)
     for row, t, r in zip(x, cavity_tau, cavity_rho, strict=True):
         _, _, m, tilted_v = reference.tilted(row, t / r + origin, 1 / r, 0.5, 10.0, 1.0)
-        np.testing.assert_allclose(m - origin, fixed, rtol=1e-8)
-        assert tilted_v == pytest.approx(v, rel=1e-8)
-    np.testing.assert_allclose(tau + cavity_tau, np.tile(fixed / v, (n, 1)), rtol=1e-12)
-    np.testing.assert_allclose(rho + cavity_rho, 1 / v, rtol=1e-12)
+        np.testing.assert_allclose(m - origin, fixed, rtol=ROOT_EPS)
+        assert tilted_v == pytest.approx(v, rel=ROOT_EPS)
+    np.testing.assert_allclose(tau + cavity_tau, np.tile(fixed / v, (n, 1)), rtol=SOLVES)
+    np.testing.assert_allclose(rho + cavity_rho, 1 / v, rtol=SOLVES)
     # in natural parameters of q the gradient of F is the Fisher matrix times (q - implied q)
     h, g = geometry.gather(tau, rho)
     gap = geometry.coordinates(belief, belief.h - h, belief.g - g)
@@ -65,9 +66,9 @@ def test_cavities_of_the_double_loop(n, d):
             moved = geometry.belief(belief.h + step * (j == d), belief.g + step * (np.arange(d) == j))
             ends.append(geometry.free_energy(moved, None)[0])
         along = geometry.coordinates(belief, float(j == d), 1.0 * (np.arange(d) == j))
-        assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(along @ gap, rel=1e-5, abs=1e-7)
+        assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(along @ gap, rel=SLOPES, abs=EARLY)
     assert np.isfinite(value)
     assert belief.change_from(belief) == 0
     assert geometry.belief(-2 * geometry.rho, np.zeros(d)) is None
     sharp = geometry.sharpened(belief, 4.0)
-    np.testing.assert_allclose([*sharp.mean, sharp.variance], [*fixed, v / 4], rtol=1e-12)
+    np.testing.assert_allclose([*sharp.mean, sharp.variance], [*fixed, v / 4], rtol=SOLVES)

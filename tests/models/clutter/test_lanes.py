@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reference import clutter as reference
 from support.clutters import draw, points_of
+from support.tolerances import AT_REST, LOSSES, SOLVES
 
 from cavity import _core
 
@@ -34,10 +35,10 @@ def test_every_lane_of_a_sweep_equals_the_naive_twin(variant, n):
     for lane in range(32):
         m0 = 2.0 * prior_tau[1, lane]
         one = reference.ep(x[1, :, lane, None], 2, m0=m0, v0=2.0, order=order, damping=damping[1, lane])
-        np.testing.assert_allclose(sites[0, 1, :, lane], one[4][:, 0], rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(sites[1, 1, :, lane], one[5], rtol=1e-9, atol=1e-12)
-        assert tau[1, lane] / rho[1, lane] == pytest.approx(one[0][0], rel=1e-9)
-        assert 1 / rho[1, lane] == pytest.approx(one[1], rel=1e-9)
+        np.testing.assert_allclose(sites[0, 1, :, lane], one[4][:, 0], rtol=AT_REST, atol=SOLVES)
+        np.testing.assert_allclose(sites[1, 1, :, lane], one[5], rtol=AT_REST, atol=SOLVES)
+        assert tau[1, lane] / rho[1, lane] == pytest.approx(one[0][0], rel=AT_REST)
+        assert 1 / rho[1, lane] == pytest.approx(one[1], rel=AT_REST)
 
 
 @pytest.mark.parametrize("variant", _core.variants("clutter_lanes"))
@@ -65,11 +66,11 @@ def test_every_lane_and_every_chunk_is_summed(variant, n):
     rng, tau, rho, sums = np.random.default_rng(n), np.empty((2, 32)), np.empty((2, 32)), np.empty((2, 32))
     sites[:] = rng.uniform(0.1, 1.0, sites.shape)
     kernel.start_lanes(*sites, prior_tau, 0.01, tau, rho)
-    np.testing.assert_allclose(tau, prior_tau + sites[0].sum(axis=1), rtol=1e-12)
-    np.testing.assert_allclose(rho, 0.01 + sites[1].sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(tau, prior_tau + sites[0].sum(axis=1), rtol=SOLVES)
+    np.testing.assert_allclose(rho, 0.01 + sites[1].sum(axis=1), rtol=SOLVES)
     values = x.copy()
     kernel.evaluate_lanes(model, centre, *sites, tau, rho, values, sums)
-    np.testing.assert_allclose(sums, values.sum(axis=1), rtol=1e-11)
+    np.testing.assert_allclose(sums, values.sum(axis=1), rtol=LOSSES)
     single, where = _core.load("clutter", variant), (np.zeros(1), 1.0, np.zeros(1))
     for g, lane in ((0, 0), (0, 31), (1, 17), (1, 31)):
         one = (np.ascontiguousarray(a[g, :, lane]) for a in (x, *sites))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reference import clutter as reference
 from support.clutters import FIELDS, assert_same_bits, bits, draw, finite, points_of, sweeper_of
 from support.events import writing
+from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 import cavity
 from cavity import Clutter, ConvergenceWarning, _core
@@ -27,22 +28,22 @@ def test_golden_ep():
     """From tests/golden/make_clutter.py."""
     posterior = Clutter().fit(GOLDEN_X, tol=1e-14)
     assert posterior.converged
-    assert posterior.mean == pytest.approx(0.78995965714228971505, rel=1e-13)
-    assert posterior.variance == pytest.approx(40.126282042868738147, rel=1e-13)
-    assert posterior.log_evidence == pytest.approx(-5.129415372413431, rel=1e-14)
+    assert posterior.mean == pytest.approx(0.78995965714228971505, rel=SUMS)
+    assert posterior.variance == pytest.approx(40.126282042868738147, rel=SUMS)
+    assert posterior.log_evidence == pytest.approx(-5.129415372413431, rel=ROUNDING)
 
 
 def test_golden_adf():
     posterior = Clutter().fit(GOLDEN_X, method="adf")
-    assert posterior.mean == pytest.approx(0.7243547551406376, rel=1e-14)
-    assert posterior.variance == pytest.approx(53.89526255331836, rel=1e-14)
-    assert posterior.log_evidence == pytest.approx(-5.144342579226638, rel=1e-14)
+    assert posterior.mean == pytest.approx(0.7243547551406376, rel=ROUNDING)
+    assert posterior.variance == pytest.approx(53.89526255331836, rel=ROUNDING)
+    assert posterior.log_evidence == pytest.approx(-5.144342579226638, rel=ROUNDING)
 
 
 def test_golden_exact_is_what_the_reference_integrates():
     mean, variance, log_evidence = reference.exact(GOLDEN_X[:, None])
     assert (mean, variance, log_evidence) == pytest.approx(
-        (0.6371317338526923, 51.60175779973849, -5.105467275850213), rel=1e-9
+        (0.6371317338526923, 51.60175779973849, -5.105467275850213), rel=AT_REST
     )
 
 
@@ -51,9 +52,9 @@ def test_adf_equals_its_naive_twin(d):
     x = draw((60, d), seed=d)
     posterior = Clutter(clutter_mean=0.3, prior_variance=8.0).fit(x, method="adf")
     m, v, evidence = reference.adf(x, centre=0.3, v0=8.0)
-    np.testing.assert_allclose(posterior.mean, m, rtol=1e-11, atol=1e-13)
-    assert posterior.variance == pytest.approx(v, rel=1e-11)
-    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-12)
+    np.testing.assert_allclose(posterior.mean, m, rtol=LOSSES, atol=SUMS)
+    assert posterior.variance == pytest.approx(v, rel=LOSSES)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=SOLVES)
 
 
 @pytest.mark.sample(3)
@@ -66,12 +67,12 @@ def test_ep_equals_its_naive_twin(schedule, d, damping):
     posterior = Clutter(prior_variance=8.0).fit(x, schedule=schedule, damping=damping, max_iter=400, tol=1e-13)
     m, v, evidence, loo, tau, rho = reference.ep(x, 60 if damping == 1 else 130, damping=damping, v0=8.0)
     assert posterior.converged
-    np.testing.assert_allclose(posterior.mean, m, rtol=1e-10, atol=1e-12)
-    assert posterior.variance == pytest.approx(v, rel=1e-10)
-    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-11)
-    np.testing.assert_allclose(posterior.loo_log_density, loo, rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(posterior.sites.tau, tau, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(posterior.sites.rho, rho, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(posterior.mean, m, rtol=INTEGRAL, atol=SOLVES)
+    assert posterior.variance == pytest.approx(v, rel=INTEGRAL)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=LOSSES)
+    np.testing.assert_allclose(posterior.loo_log_density, loo, rtol=INTEGRAL, atol=INTEGRAL)
+    np.testing.assert_allclose(posterior.sites.tau, tau, rtol=ROOT_EPS, atol=AT_REST)
+    np.testing.assert_allclose(posterior.sites.rho, rho, rtol=ROOT_EPS, atol=AT_REST)
     assert parallel or posterior.trace["double_loop"] == 0
 
 
@@ -86,8 +87,8 @@ def test_single_sweeps_equal_the_naive_twin(d):
         m, v, *_ = reference.ep(x, n_sweeps, damping=damping, parallel=parallel)
         mean, variance = sweeper.sites.moments
         units = sweeper.points.units
-        np.testing.assert_allclose(units.origin + mean / units.scale, m, rtol=1e-9)
-        assert variance / units.scale**2 == pytest.approx(v, rel=1e-9)
+        np.testing.assert_allclose(units.origin + mean / units.scale, m, rtol=AT_REST)
+        assert variance / units.scale**2 == pytest.approx(v, rel=AT_REST)
 
 
 @pytest.mark.parametrize("d", [1, 2])
@@ -97,8 +98,8 @@ def test_ep_with_moments_by_brute_force(d):
     model = dict(w=0.3, c=8.0, s=1.0, m0=0.0, v0=9.0)
     m, v, *_ = reference.ep(x, 25, **model, moments=reference.tilted_by_quadrature)
     posterior = Clutter(clutter_weight=0.3, clutter_variance=8.0, prior_variance=9.0).fit(x)
-    np.testing.assert_allclose(posterior.mean, m, rtol=1e-6, atol=1e-7)
-    assert posterior.variance == pytest.approx(v, rel=1e-6)
+    np.testing.assert_allclose(posterior.mean, m, rtol=OPTIMUM, atol=EARLY)
+    assert posterior.variance == pytest.approx(v, rel=OPTIMUM)
 
 
 @pytest.mark.parametrize("d", [1, 2])
@@ -106,9 +107,9 @@ def test_adf_with_moments_by_brute_force(d):
     x = draw((6, d), seed=11, theta=1.0)
     m, v, evidence = reference.adf(x, w=0.3, c=8.0, v0=9.0, moments=reference.tilted_by_quadrature)
     posterior = Clutter(clutter_weight=0.3, clutter_variance=8.0, prior_variance=9.0).fit(x, method="adf")
-    np.testing.assert_allclose(posterior.mean, m, rtol=1e-6, atol=1e-7)
-    assert posterior.variance == pytest.approx(v, rel=1e-6)
-    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-7)
+    np.testing.assert_allclose(posterior.mean, m, rtol=OPTIMUM, atol=EARLY)
+    assert posterior.variance == pytest.approx(v, rel=OPTIMUM)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=EARLY)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -131,17 +132,17 @@ def test_fixed_point(d, schedule):
     posterior = Clutter().fit(x, schedule=schedule, tol=1e-12)
     whole, sites = posterior.posterior, posterior.sites
     product = posterior.prior * sites.prod()
-    np.testing.assert_allclose(product.mean, posterior.mean, rtol=1e-11)
-    assert product.variance == pytest.approx(posterior.variance, rel=1e-11)
-    assert product.log_scale == pytest.approx(posterior.log_evidence, rel=1e-11)
+    np.testing.assert_allclose(product.mean, posterior.mean, rtol=LOSSES)
+    assert product.variance == pytest.approx(posterior.variance, rel=LOSSES)
+    assert product.log_scale == pytest.approx(posterior.log_evidence, rel=LOSSES)
     for i in range(len(x)):
         rest = whole / sites[i]
         log_z, r, m, v = reference.tilted(x[i], rest.mean, rest.variance, 0.5, 10.0, 1.0)
-        np.testing.assert_allclose(m, posterior.mean, rtol=1e-9, atol=1e-10)
-        assert v == pytest.approx(posterior.variance, rel=1e-9)
-        assert posterior.loo_log_density[i] == pytest.approx(log_z, rel=1e-9)
-        assert posterior.clutter_probability(x)[i] == pytest.approx(1 - r, rel=1e-8)
-        assert (rest.normalized() * sites[i]).log_scale == pytest.approx(log_z, rel=1e-9)
+        np.testing.assert_allclose(m, posterior.mean, rtol=AT_REST, atol=INTEGRAL)
+        assert v == pytest.approx(posterior.variance, rel=AT_REST)
+        assert posterior.loo_log_density[i] == pytest.approx(log_z, rel=AT_REST)
+        assert posterior.clutter_probability(x)[i] == pytest.approx(1 - r, rel=ROOT_EPS)
+        assert (rest.normalized() * sites[i]).log_scale == pytest.approx(log_z, rel=AT_REST)
 
 
 def test_schedules_orders_and_dampings_share_the_fixed_point():
@@ -155,9 +156,9 @@ def test_schedules_orders_and_dampings_share_the_fixed_point():
         dict(order=np.random.default_rng(0).permutation(100)),
     ):
         other = Clutter().fit(x, **options)
-        np.testing.assert_allclose(other.mean, base.mean, rtol=1e-9)
-        assert other.variance == pytest.approx(base.variance, rel=1e-9)
-        np.testing.assert_allclose(other.loo_log_density, base.loo_log_density, rtol=1e-7)
+        np.testing.assert_allclose(other.mean, base.mean, rtol=AT_REST)
+        assert other.variance == pytest.approx(base.variance, rel=AT_REST)
+        np.testing.assert_allclose(other.loo_log_density, base.loo_log_density, rtol=EARLY)
 
 
 def test_order_of_adf():
@@ -165,8 +166,8 @@ def test_order_of_adf():
     order = np.random.default_rng(3).permutation(30)
     ordered = Clutter().fit(x, method="adf", order=order)
     m, v, evidence = reference.adf(x[order])
-    np.testing.assert_allclose(ordered.mean, m, rtol=1e-12)
-    assert ordered.log_evidence == pytest.approx(evidence, rel=1e-12)
+    np.testing.assert_allclose(ordered.mean, m, rtol=SOLVES)
+    assert ordered.log_evidence == pytest.approx(evidence, rel=SOLVES)
     shuffled = Clutter().fit(x[order], method="adf")
     np.testing.assert_array_equal(ordered.sites.tau[order], shuffled.sites.tau)
     first, second = (Clutter().fit(x, method="adf", order="random", rng=7) for _ in range(2))
@@ -248,17 +249,17 @@ def test_affine_equivariance(log2_scale, shift, seed):
     ).fit(a * x + b)
     sd = np.sqrt(base.variance)
     if base.trace["double_loop"] == moved.trace["double_loop"] == 0:
-        assert (moved.mean - b) / a == pytest.approx(base.mean, abs=1e-6 * sd)
-        assert moved.variance / a**2 == pytest.approx(base.variance, rel=1e-6)
-        assert moved.log_evidence + len(x) * np.log(a) == pytest.approx(base.log_evidence, abs=1e-6)
+        assert (moved.mean - b) / a == pytest.approx(base.mean, abs=OPTIMUM * sd)
+        assert moved.variance / a**2 == pytest.approx(base.variance, rel=OPTIMUM)
+        assert moved.log_evidence + len(x) * np.log(a) == pytest.approx(base.log_evidence, abs=OPTIMUM)
 
 
 def test_rotation_equivariance():
     x, angle = draw((60, 2), seed=6), 0.7
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     base, turned = Clutter().fit(x), Clutter().fit(x @ turn.T)
-    np.testing.assert_allclose(turned.mean, turn @ base.mean, rtol=1e-9)
-    assert turned.log_evidence == pytest.approx(base.log_evidence, rel=1e-12)
+    np.testing.assert_allclose(turned.mean, turn @ base.mean, rtol=AT_REST)
+    assert turned.log_evidence == pytest.approx(base.log_evidence, rel=SOLVES)
 
 
 def test_a_coordinate_of_zeros_in_one_dimension_or_as_a_column():
@@ -361,10 +362,10 @@ def test_far_outliers(schedule):
     base = Clutter().fit(x, schedule=schedule)
     far = Clutter().fit(np.append(x, [2.0 + 300.0]), schedule=schedule)
     assert finite(far)
-    assert far.mean == pytest.approx(base.mean, rel=1e-12)
-    assert far.variance == pytest.approx(base.variance, rel=1e-12)
+    assert far.mean == pytest.approx(base.mean, rel=SOLVES)
+    assert far.variance == pytest.approx(base.variance, rel=SOLVES)
     expected = np.log(0.5) + reference.log_normal(302.0, 0.0, 10.0)
-    assert far.log_evidence - base.log_evidence == pytest.approx(expected, rel=1e-12)
+    assert far.log_evidence - base.log_evidence == pytest.approx(expected, rel=SOLVES)
     assert far.clutter_probability(np.append(x, 302.0))[-1] == 1.0
     assert finite(Clutter().fit(np.append(x, [1e5, -1e7]), schedule=schedule))
 
@@ -377,10 +378,10 @@ def test_weights_near_the_ends(w, schedule):
     assert finite(posterior)
     if w == 1e-300:  # then this is the conjugate normal model
         rho = 1 / 100 + len(x)
-        assert posterior.variance == pytest.approx(1 / rho, rel=1e-12)
-        assert posterior.mean == pytest.approx(x.sum() / rho, rel=1e-12)
+        assert posterior.variance == pytest.approx(1 / rho, rel=SOLVES)
+        assert posterior.mean == pytest.approx(x.sum() / rho, rel=SOLVES)
     if w > 0.9:  # and here the data say next to nothing
-        assert posterior.variance == pytest.approx(100, rel=1e-6)
+        assert posterior.variance == pytest.approx(100, rel=OPTIMUM)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -389,16 +390,16 @@ def test_tiny_data(n):
     posterior = Clutter().fit(x[:, 0], max_iter=1000)
     assert finite(posterior)
     m, v, evidence, *_ = reference.ep(x, 400)
-    assert posterior.mean == pytest.approx(m[0], rel=1e-7, abs=1e-8)
-    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
+    assert posterior.mean == pytest.approx(m[0], rel=EARLY, abs=ROOT_EPS)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=AT_REST)
 
 
 def test_one_point_is_exact():
     _, _, m, v = reference.tilted(np.array([1.7]), np.array([0.0]), 100.0, 0.5, 10.0, 1.0)
     for options in ({}, dict(schedule="parallel"), dict(method="adf")):
         posterior = Clutter().fit([1.7], **options)
-        assert posterior.mean == pytest.approx(m[0], rel=1e-13)
-        assert posterior.variance == pytest.approx(v, rel=1e-13)
+        assert posterior.mean == pytest.approx(m[0], rel=SUMS)
+        assert posterior.variance == pytest.approx(v, rel=SUMS)
 
 
 def test_duplicates_and_constants():
@@ -414,8 +415,8 @@ def test_extreme_units(scale):
     model = dict(clutter_variance=10 * scale**2, noise_variance=scale**2, prior_variance=100 * scale**2)
     posterior = Clutter(**model).fit(x * scale)
     assert finite(posterior)
-    assert posterior.mean / scale == pytest.approx(base.mean, rel=1e-10)
-    assert posterior.variance / scale**2 == pytest.approx(base.variance, rel=1e-10)
+    assert posterior.mean / scale == pytest.approx(base.mean, rel=INTEGRAL)
+    assert posterior.variance / scale**2 == pytest.approx(base.variance, rel=INTEGRAL)
 
 
 @pytest.mark.parametrize("prior_variance", [1e-60, 1e60, 1e90])
@@ -430,8 +431,8 @@ def test_a_thousand_dimensions():
     posterior = Clutter().fit(x)
     assert finite(posterior)
     m, v, evidence, *_ = reference.ep(x, posterior.n_iter)
-    np.testing.assert_allclose(posterior.mean, m, rtol=1e-8, atol=1e-9)
-    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-12)
+    np.testing.assert_allclose(posterior.mean, m, rtol=ROOT_EPS, atol=AT_REST)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=SOLVES)
 
 
 def test_far_from_zero_nothing_is_lost():
@@ -440,8 +441,8 @@ def test_far_from_zero_nothing_is_lost():
     there = np.round(x * 2.0**20) / 2.0**20 + 2.0**30
     moved = Clutter(prior_mean=2.0**30, clutter_mean=2.0**30).fit(there)
     again = Clutter().fit(np.round(x * 2.0**20) / 2.0**20)
-    assert moved.mean - 2.0**30 == pytest.approx(again.mean, abs=1e-6)
-    assert moved.variance == pytest.approx(again.variance, rel=1e-12)
+    assert moved.mean - 2.0**30 == pytest.approx(again.mean, abs=OPTIMUM)
+    assert moved.variance == pytest.approx(again.variance, rel=SOLVES)
     assert abs(again.mean - base.mean) < 1e-5
 
 
@@ -454,12 +455,12 @@ def test_update_is_adf_on_top(d):
     x = x[:, 0] if d == 1 else x
     whole = Clutter().fit(x, method="adf")
     parts = Clutter().fit(x[:25], method="adf").update(x[25:40]).update(x[40:])
-    np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12)
-    assert parts.variance == pytest.approx(whole.variance, rel=1e-12)
-    assert parts.log_evidence == pytest.approx(whole.log_evidence, rel=1e-12)
+    np.testing.assert_allclose(parts.mean, whole.mean, rtol=SOLVES)
+    assert parts.variance == pytest.approx(whole.variance, rel=SOLVES)
+    assert parts.log_evidence == pytest.approx(whole.log_evidence, rel=SOLVES)
     assert parts.n_samples == 60
     assert parts.sites.shape == (20,)
-    assert (parts.prior * parts.sites.prod()).log_scale == pytest.approx(whole.log_evidence, rel=1e-11)
+    assert (parts.prior * parts.sites.prod()).log_scale == pytest.approx(whole.log_evidence, rel=LOSSES)
     start = Clutter().fit(x[:30])
     before = start.mean if d == 1 else start.mean.copy()
     start.update(x[30:])
@@ -479,9 +480,9 @@ def test_predictive_densities():
     x = draw((50, 2), seed=1)
     posterior, new = Clutter().fit(x), draw((7, 2), seed=2)
     expected = [reference.tilted(row, posterior.mean, posterior.variance, 0.5, 10.0, 1.0)[:2] for row in new]
-    np.testing.assert_allclose(posterior.log_density(new), [e[0] for e in expected], rtol=1e-12)
+    np.testing.assert_allclose(posterior.log_density(new), [e[0] for e in expected], rtol=SOLVES)
     np.testing.assert_allclose(
-        posterior.clutter_probability(new, fitted=False), [1 - e[1] for e in expected], rtol=1e-10
+        posterior.clutter_probability(new, fitted=False), [1 - e[1] for e in expected], rtol=INTEGRAL
     )
     batch = Clutter().fit(np.stack([x, x + 1]))
     np.testing.assert_array_equal(batch.log_density(np.stack([new, new]))[0], posterior.log_density(new))
@@ -614,7 +615,7 @@ def test_vector_settings():
     x = draw((50, 2), seed=3)
     posterior = Clutter(prior_mean=[1.0, -1.0], clutter_mean=[0.5, 0.0]).fit(x)
     shifted = Clutter(prior_mean=[0.5, -1.0]).fit(x - [0.5, 0.0])
-    np.testing.assert_allclose(posterior.mean, shifted.mean + [0.5, 0.0], rtol=1e-9)
+    np.testing.assert_allclose(posterior.mean, shifted.mean + [0.5, 0.0], rtol=AT_REST)
 
 
 def test_bad_points_for_a_posterior():
@@ -641,8 +642,8 @@ def test_evidence_of_points_far_from_the_clutter(far):
     near = Clutter(clutter_weight=0.5, clutter_mean=-1e3).fit(z)
     moved = Clutter(prior_mean=far).fit(far + z)
     for one, other in ((near, moved), (near, Clutter(prior_mean=far).fit(far + z, schedule="parallel"))):
-        assert one.log_evidence == pytest.approx(other.log_evidence, rel=1e-10)
-        np.testing.assert_allclose(one.loo_log_density, other.loo_log_density, rtol=1e-7)
+        assert one.log_evidence == pytest.approx(other.log_evidence, rel=INTEGRAL)
+        np.testing.assert_allclose(one.loo_log_density, other.loo_log_density, rtol=EARLY)
 
 
 def test_an_improper_posterior_is_settled():
@@ -670,7 +671,7 @@ def test_origin_is_among_the_data():
     signal, clutter = rng.standard_normal(40) + 3, 1e10 * (1 + rng.random(40))
     model = Clutter(clutter_variance=1e20)
     fits = [model.fit(np.r_[signal, clutter[:n]]) for n in (40, 38)]
-    assert fits[0].mean == pytest.approx(fits[1].mean, abs=1e-9)
+    assert fits[0].mean == pytest.approx(fits[1].mean, abs=AT_REST)
 
 
 def test_tol_zero_stays_at_the_fixed_point():
@@ -678,7 +679,7 @@ def test_tol_zero_stays_at_the_fixed_point():
     base = Clutter().fit(x)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        assert Clutter().fit(x, tol=0).mean == pytest.approx(base.mean, rel=1e-8)
+        assert Clutter().fit(x, tol=0).mean == pytest.approx(base.mean, rel=ROOT_EPS)
 
 
 def test_far_new_points_are_refused():
@@ -716,11 +717,11 @@ def test_the_last_rows_of_a_tile_count(variant, n):
         kernel.evaluate(*where, *none, tau, rho, log_z, odds, value, np.empty(1))
         for i in range(n):
             z, r, m, v = reference.tilted(x[i], np.zeros(d), 1 / 1.3, 0.5, 10.0, 1.0)
-            assert log_z[i] == pytest.approx(z, rel=1e-12)
-            assert odds[i] == pytest.approx(np.log1p(-r) - np.log(r), rel=1e-9, abs=1e-9)
-            assert site_rho[i] == pytest.approx(1 / v - 1.3, rel=1e-9, abs=1e-12)
-            np.testing.assert_allclose(site_tau[i], (m - unit.origin) / v - tau, rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(sums[0], [*site_tau.sum(axis=0), site_rho.sum()], rtol=1e-11, atol=1e-11)
+            assert log_z[i] == pytest.approx(z, rel=SOLVES)
+            assert odds[i] == pytest.approx(np.log1p(-r) - np.log(r), rel=AT_REST, abs=AT_REST)
+            assert site_rho[i] == pytest.approx(1 / v - 1.3, rel=AT_REST, abs=SOLVES)
+            np.testing.assert_allclose(site_tau[i], (m - unit.origin) / v - tau, rtol=AT_REST, atol=LOSSES)
+        np.testing.assert_allclose(sums[0], [*site_tau.sum(axis=0), site_rho.sum()], rtol=LOSSES, atol=LOSSES)
 
 
 @pytest.mark.parametrize("variant", _core.variants("clutter"))

@@ -9,6 +9,7 @@ from reference import clutter as ordinary
 from reference import power as reference
 from scipy.special import expit
 from support.clutters import assert_same_bits, bits, draw, finite, points_of, sweeper_of
+from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, OPTIMUM, ROOT_EPS, ROUNDING, SLOPES, SOLVES
 
 import cavity
 from cavity import Clutter, ConvergenceWarning
@@ -41,17 +42,17 @@ def test_bessel_functions():
     for d in (2, 3, 9, 60, 61, 62, 63, 300, 1000):
         nu = 0.5 * d - 1
         log_scaled, ratio, rest = power_ep._bessel(nu, z)
-        assert ratio[0] == pytest.approx(1 / d, rel=1e-14)
+        assert ratio[0] == pytest.approx(1 / d, rel=ROUNDING)
         assert rest[0] == 1
         with mpmath.workdps(40):
             for i in range(1, 8):
                 order, argument = mpmath.mpf(nu), mpmath.mpf(float(z[i]))
                 first, second = (mpmath.besseli(order + k, argument) for k in (0, 1))
                 expected = mpmath.log(first) - argument - order * mpmath.log(argument / 2)
-                assert log_scaled[i] == pytest.approx(float(expected), rel=1e-14, abs=1e-12)
-                assert ratio[i] == pytest.approx(float(second / first / argument), rel=1e-14)
-                assert rest[i] == pytest.approx(float(1 - second / first), rel=1e-12)
-        assert rest[-1] == pytest.approx(0.5 * (d - 1) / z[-1], rel=1e-6)
+                assert log_scaled[i] == pytest.approx(float(expected), rel=ROUNDING, abs=SOLVES)
+                assert ratio[i] == pytest.approx(float(second / first / argument), rel=ROUNDING)
+                assert rest[i] == pytest.approx(float(1 - second / first), rel=SOLVES)
+        assert rest[-1] == pytest.approx(0.5 * (d - 1) / z[-1], rel=OPTIMUM)
 
 
 @pytest.mark.parametrize("alpha", [0.02, 0.5, 0.9, 1.0])
@@ -60,15 +61,15 @@ def test_moments_on_a_grid(alpha, v):
     for x, m in ((0.3, 0.3), (2.0, 1.0), (-4.0, 3.0), (7.0, -2.0)):
         log_z, mean, variance = moments(*match(x, m, v, alpha), x, m, v)
         expected = reference.tilted(x, m, v, alpha)
-        assert log_z == pytest.approx(expected[0], rel=1e-9, abs=1e-9)
-        assert mean == pytest.approx(expected[1][0], rel=1e-9, abs=1e-9)
-        assert variance == pytest.approx(expected[2], rel=1e-9)
+        assert log_z == pytest.approx(expected[0], rel=AT_REST, abs=AT_REST)
+        assert mean == pytest.approx(expected[1][0], rel=AT_REST, abs=AT_REST)
+        assert variance == pytest.approx(expected[2], rel=AT_REST)
     x, m = np.array([1.5, 0.2]), np.array([0.0, -0.7])
     log_z, mean, variance = moments(*match(x, m, v, alpha, w=0.2, centre=0.5), x, m, v)
     expected = reference.tilted(x, m, v, alpha, w=0.2, centre=0.5)
-    assert log_z == pytest.approx(expected[0], rel=1e-8)
-    np.testing.assert_allclose(mean, expected[1], rtol=1e-7)
-    assert variance == pytest.approx(expected[2], rel=1e-7)
+    assert log_z == pytest.approx(expected[0], rel=ROOT_EPS)
+    np.testing.assert_allclose(mean, expected[1], rtol=EARLY)
+    assert variance == pytest.approx(expected[2], rel=EARLY)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.6])
@@ -83,9 +84,9 @@ def test_moments_in_many_dimensions(alpha, d):
         )
         expected = reference.tilted_radially(d, delta, v, alpha, log_a, log_a - gap)
         _, mean, variance = moments(log_z, pull, rho, 0.0, delta, v)
-        assert log_z == pytest.approx(expected[0], rel=1e-10)
-        assert mean == pytest.approx(expected[1], rel=1e-8)
-        assert variance == pytest.approx(expected[2], rel=1e-8)
+        assert log_z == pytest.approx(expected[0], rel=INTEGRAL)
+        assert mean == pytest.approx(expected[1], rel=ROOT_EPS)
+        assert variance == pytest.approx(expected[2], rel=ROOT_EPS)
 
 
 def closed_form(d, base, v, delta, s=1.0):
@@ -107,9 +108,9 @@ def test_power_one_by_quadrature_is_the_ordinary_site(d):
     base = rng.normal(0, 4, n) - 0.5 * (delta**2 / (v + 1) + d * np.log(v + 1))
     log_z, pull, rho = power_ep.match(model, 1.0, d, base, 1 / v, delta)
     expected = closed_form(d, base, v, delta)
-    np.testing.assert_allclose(log_z, expected[0], rtol=1e-12, atol=1e-11)
-    np.testing.assert_allclose(pull, expected[1], rtol=1e-10)
-    np.testing.assert_allclose(rho, expected[2], rtol=1e-10, atol=1e-10 * np.min(expected[1]))
+    np.testing.assert_allclose(log_z, expected[0], rtol=SOLVES, atol=LOSSES)
+    np.testing.assert_allclose(pull, expected[1], rtol=INTEGRAL)
+    np.testing.assert_allclose(rho, expected[2], rtol=INTEGRAL, atol=INTEGRAL * np.min(expected[1]))
 
 
 @pytest.mark.parametrize("d", [1, 2, 30, 1000])
@@ -121,9 +122,9 @@ def test_every_scale(d):
     for base in (odds, odds - 0.5 * (sd**2 + d * np.log(v + 1))):
         log_z, pull, rho = power_ep.match(model, 1.0, d, base, 1 / v, delta)
         expected = closed_form(d, base, v, delta)
-        np.testing.assert_allclose(log_z, expected[0], rtol=1e-11, atol=1e-11)
-        np.testing.assert_allclose(pull * v / (1 + rho * v), expected[1] * v / (1 + expected[2] * v), atol=1e-9)
-        np.testing.assert_allclose(1 + rho * v, 1 + expected[2] * v, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(log_z, expected[0], rtol=LOSSES, atol=LOSSES)
+        np.testing.assert_allclose(pull * v / (1 + rho * v), expected[1] * v / (1 + expected[2] * v), atol=AT_REST)
+        np.testing.assert_allclose(1 + rho * v, 1 + expected[2] * v, rtol=AT_REST, atol=LOSSES)
         for alpha in (0.5, 1e-3):
             log_z, pull, rho = power_ep.match(model, alpha, d, base, 1 / v, delta)
             assert np.isfinite([log_z, pull, rho]).all()
@@ -141,8 +142,8 @@ def test_weak_sites_keep_their_digits():
         assert np.isfinite(log_z + pull)
     _, pull, rho = power_ep.match(np.array([1.0, 0, 0, 0, 0]), 1.0, 1, base, 1 / v, delta)
     expected = closed_form(1, base, v, delta)
-    np.testing.assert_allclose(pull, expected[1], rtol=1e-9)
-    np.testing.assert_allclose(rho, expected[2], rtol=1e-9)
+    np.testing.assert_allclose(pull, expected[1], rtol=AT_REST)
+    np.testing.assert_allclose(rho, expected[2], rtol=AT_REST)
 
 
 # ---------------------------------------------------------------------------------------------- fixed points
@@ -155,15 +156,15 @@ def test_fits_equal_their_naive_twin(alpha, damping):
     posterior = Clutter(prior_variance=20.0).fit(x, power=alpha, damping=damping)
     m, v, evidence, loo, tau, rho = reference.ep(x, 45, alpha, damping=damping, v0=20.0)
     assert posterior.converged
-    assert posterior.mean[0] == pytest.approx(m[0], rel=1e-6)
-    assert posterior.variance == pytest.approx(v, rel=1e-6)
-    assert posterior.log_evidence == pytest.approx(evidence, rel=1e-7)
-    np.testing.assert_allclose(posterior.loo_log_density, loo, rtol=1e-6)
-    np.testing.assert_allclose(posterior.sites.tau, tau, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(posterior.sites.rho, rho, rtol=1e-5, atol=1e-6)
+    assert posterior.mean[0] == pytest.approx(m[0], rel=OPTIMUM)
+    assert posterior.variance == pytest.approx(v, rel=OPTIMUM)
+    assert posterior.log_evidence == pytest.approx(evidence, rel=EARLY)
+    np.testing.assert_allclose(posterior.loo_log_density, loo, rtol=OPTIMUM)
+    np.testing.assert_allclose(posterior.sites.tau, tau, rtol=SLOPES, atol=OPTIMUM)
+    np.testing.assert_allclose(posterior.sites.rho, rho, rtol=SLOPES, atol=OPTIMUM)
     rest = [posterior.posterior / posterior.sites[i] for i in range(len(x))]
     signal = [ordinary.tilted(x[i], rest[i].mean, rest[i].variance, 0.5, 10.0, 1.0)[1] for i in range(len(x))]
-    np.testing.assert_allclose(posterior.clutter_probability(x), 1 - np.array(signal), rtol=1e-9)
+    np.testing.assert_allclose(posterior.clutter_probability(x), 1 - np.array(signal), rtol=AT_REST)
 
 
 @pytest.mark.parametrize("d", [1, 2, 20])
@@ -173,15 +174,15 @@ def test_fixed_point(d):
     posterior = Clutter().fit(x, power=alpha, tol=1e-12)
     whole, sites = posterior.posterior, posterior.sites
     product = posterior.prior * sites.prod()
-    assert product.log_scale == pytest.approx(posterior.log_evidence, rel=1e-11)
-    assert product.variance == pytest.approx(posterior.variance, rel=1e-11)
+    assert product.log_scale == pytest.approx(posterior.log_evidence, rel=LOSSES)
+    assert product.variance == pytest.approx(posterior.variance, rel=LOSSES)
     for i in range(len(x)):
         rest = whole.normalized() / sites[i] ** alpha
         result = match(x[i], rest.mean, rest.variance, alpha)
         log_z, mean, variance = moments(*result, x[i], rest.mean, rest.variance)
-        np.testing.assert_allclose(mean, posterior.mean, rtol=1e-8, atol=1e-9)
-        assert variance == pytest.approx(posterior.variance, rel=1e-9)
-        assert (rest.normalized() * sites[i] ** alpha).log_scale == pytest.approx(log_z, rel=1e-9)
+        np.testing.assert_allclose(mean, posterior.mean, rtol=ROOT_EPS, atol=AT_REST)
+        assert variance == pytest.approx(posterior.variance, rel=AT_REST)
+        assert (rest.normalized() * sites[i] ** alpha).log_scale == pytest.approx(log_z, rel=AT_REST)
 
 
 def test_schedules_orders_and_dampings_share_the_fixed_point():
@@ -195,10 +196,10 @@ def test_schedules_orders_and_dampings_share_the_fixed_point():
     ):
         other = Clutter().fit(x, power=0.5, **options)
         assert other.converged
-        np.testing.assert_allclose(other.mean, base.mean, rtol=1e-9)
-        assert other.variance == pytest.approx(base.variance, rel=1e-9)
-        assert other.log_evidence == pytest.approx(base.log_evidence, rel=1e-10)
-        np.testing.assert_allclose(other.loo_log_density, base.loo_log_density, rtol=1e-7)
+        np.testing.assert_allclose(other.mean, base.mean, rtol=AT_REST)
+        assert other.variance == pytest.approx(base.variance, rel=AT_REST)
+        assert other.log_evidence == pytest.approx(base.log_evidence, rel=INTEGRAL)
+        np.testing.assert_allclose(other.loo_log_density, base.loo_log_density, rtol=EARLY)
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
@@ -208,10 +209,10 @@ def test_power_one_through_the_quadrature_is_ordinary_ep(schedule, d):
     base = Clutter().fit(x, schedule=schedule)
     state, outcome = find_posteriors(sweeper_of(points_of(x), power_ep.PowerSweeper, schedule=schedule))
     assert outcome.converged
-    assert state.rho == pytest.approx(base._sites.rho, rel=1e-9)
-    np.testing.assert_allclose(state.tau, base._sites.tau, rtol=1e-9, atol=1e-9)
-    assert state.log_evidence == pytest.approx(base._sites.log_evidence, rel=1e-11)
-    np.testing.assert_allclose(state.loo + base._units.log_jacobian, base.loo_log_density, rtol=1e-9)
+    assert state.rho == pytest.approx(base._sites.rho, rel=AT_REST)
+    np.testing.assert_allclose(state.tau, base._sites.tau, rtol=AT_REST, atol=AT_REST)
+    assert state.log_evidence == pytest.approx(base._sites.log_evidence, rel=LOSSES)
+    np.testing.assert_allclose(state.loo + base._units.log_jacobian, base.loo_log_density, rtol=AT_REST)
 
 
 @pytest.mark.parametrize("d", [1, 4])
@@ -219,9 +220,9 @@ def test_continuity(d):
     x = draw((40, d), seed=2)
     for power, near in ((1.0, 1 - 1e-6), (0.5, 0.5 + 1e-6), (1e-3, 1e-3 + 1e-6)):
         a, b = (Clutter().fit(x, power=p, schedule="parallel") for p in (power, near))
-        np.testing.assert_allclose(a.mean, b.mean, atol=1e-5)
-        assert a.variance == pytest.approx(b.variance, rel=1e-5)
-        assert a.log_evidence == pytest.approx(b.log_evidence, rel=1e-5)
+        np.testing.assert_allclose(a.mean, b.mean, atol=SLOPES)
+        assert a.variance == pytest.approx(b.variance, rel=SLOPES)
+        assert a.log_evidence == pytest.approx(b.log_evidence, rel=SLOPES)
     wide, narrow = (Clutter().fit(draw((40,), seed=2), power=p) for p in (1.0, 0.1))
     assert wide.variance > narrow.variance
 
@@ -293,9 +294,9 @@ def test_hard_data(schedule, power):
     x = draw((40,), seed=3)
     base = Clutter().fit(x, schedule=schedule, power=power)
     far = Clutter().fit(np.append(x, [302.0]), schedule=schedule, power=power)
-    assert far.mean == pytest.approx(base.mean, rel=1e-9)
+    assert far.mean == pytest.approx(base.mean, rel=AT_REST)
     expected = np.log(0.5) + ordinary.log_normal(302.0, 0.0, 10.0)
-    assert far.log_evidence - base.log_evidence == pytest.approx(expected, rel=1e-10)
+    assert far.log_evidence - base.log_evidence == pytest.approx(expected, rel=INTEGRAL)
     wide = draw((15, 1000), seed=2)
     wide[4] += 300.0
     same = np.full(20, 3.25), np.zeros(10), np.full((10, 4), -1.5)
@@ -317,7 +318,7 @@ def test_extreme_units():
         model = dict(clutter_variance=10 * scale**2, noise_variance=scale**2, prior_variance=100 * scale**2)
         posterior = Clutter(**model).fit(x * scale, power=0.5, schedule="parallel")
         assert finite(posterior)
-        assert posterior.mean / scale == pytest.approx(base.mean, rel=1e-9)
+        assert posterior.mean / scale == pytest.approx(base.mean, rel=AT_REST)
 
 
 # ---------------------------------------------------------------------------------------------- results, errors

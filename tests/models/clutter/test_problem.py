@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.clutters import draw
+from support.tolerances import ROUNDING
 
 from cavity import Clutter
 from cavity.models.clutter.problem import DataPoints, Points
@@ -14,8 +15,8 @@ def test_working_units():
     assert all(any(x[:, j] == units.origin[j]) for j in range(2))
     assert units.scale == 0.25
     assert units.noise == 20.0 / 16
-    np.testing.assert_allclose(units.prior_tau / units.prior_rho, ([1.0, 2.0] - units.origin) / 4, rtol=1e-14)
-    np.testing.assert_allclose(units.model[1:3], [8 / 90, 0.5 * np.log(90 / 16)], rtol=1e-14)
+    np.testing.assert_allclose(units.prior_tau / units.prior_rho, ([1.0, 2.0] - units.origin) / 4, rtol=ROUNDING)
+    np.testing.assert_allclose(units.model[1:3], [8 / 90, 0.5 * np.log(90 / 16)], rtol=ROUNDING)
     assert units.log_jacobian == 2 * np.log(0.25)
 
 

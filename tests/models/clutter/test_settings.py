@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.clutters import draw
+from support.tolerances import LAST_BIT
 
 import cavity
 from cavity import Clutter, SettingsWarning
@@ -14,7 +15,7 @@ def test_settle_is_what_the_command_does():
     assert settled == Clutter(clutter_weight=0.3, prior_mean=5.0).settle(x)
     assert Clutter(clutter_weight=0.3).settle(x, keep=["clutter_weight"]).clutter_weight == 0.3
     spread = 1.4826 * np.median(np.abs(x - np.median(x)))
-    assert settled.noise_variance == pytest.approx(spread**2, rel=1e-15)
+    assert settled.noise_variance == pytest.approx(spread**2, rel=LAST_BIT)
     assert (settled.prior_mean, settled.clutter_mean, settled.clutter_weight) == (27.0, 27.0, 0.1)
     assert settled.clutter_variance == max(100 * settled.noise_variance, 71.0**2)
     posterior = settled.fit(x)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.tolerances import ROUNDING
 
 import cavity
 from cavity.models.formula.columns import FormulaColumns
@@ -101,7 +102,7 @@ def test_fixed_effects(text, names, columns):
     one = design(f"y ~ {text} + (1 | g)", FRAME)
     assert one.names == names
     assert one.X.shape == (N, len(columns))
-    np.testing.assert_allclose(one.X.T, np.reshape(columns, (-1, N)), rtol=1e-14)
+    np.testing.assert_allclose(one.X.T, np.reshape(columns, (-1, N)), rtol=ROUNDING)
 
 
 @pytest.mark.parametrize(

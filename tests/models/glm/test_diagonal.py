@@ -8,6 +8,7 @@ from scipy import integrate, sparse
 from scipy.special import log_ndtr
 from support.events import writing
 from support.glms import GLM
+from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 from cavity import likelihoods
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED, STUCK
@@ -81,10 +82,10 @@ def test_adf_is_its_twin(weighted):
     weights = np.random.default_rng(1).choice([0.0, 0.3, 1.0, 2.0, 2.5], 40) if weighted else None
     result = run(x, y, m, v, method="adf", offset=offset, weights=weights)
     mean, variance, log_z = reference.adf(x, y, m, v, offset, weights)
-    np.testing.assert_allclose(result.belief.mean, mean, rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(result.belief.variance, variance, rtol=1e-9)
-    np.testing.assert_allclose(result.loo, log_z, rtol=1e-9, atol=1e-12)
-    assert result.log_evidence == pytest.approx(log_z.sum(), rel=1e-11)
+    np.testing.assert_allclose(result.belief.mean, mean, rtol=AT_REST, atol=INTEGRAL)
+    np.testing.assert_allclose(result.belief.variance, variance, rtol=AT_REST)
+    np.testing.assert_allclose(result.loo, log_z, rtol=AT_REST, atol=SOLVES)
+    assert result.log_evidence == pytest.approx(log_z.sum(), rel=LOSSES)
     assert (result.status, result.n_iter, result.trace) == (CONVERGED, 1, {})
 
 
@@ -103,10 +104,10 @@ def test_ep_is_its_twin(weighted, power):
     result = run(x, y, m, v, offset=offset, weights=weights, power=power, tol=1e-11)
     assert result.status == CONVERGED
     mean, variance, log_evidence, loo = reference.ep(x, y, m, v, 40, offset, weights, power)
-    np.testing.assert_allclose(result.belief.mean, mean, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(result.belief.variance, variance, rtol=1e-8)
-    np.testing.assert_allclose(result.loo, loo, rtol=1e-8)
-    assert result.log_evidence == pytest.approx(log_evidence, rel=1e-9)
+    np.testing.assert_allclose(result.belief.mean, mean, rtol=ROOT_EPS, atol=AT_REST)
+    np.testing.assert_allclose(result.belief.variance, variance, rtol=ROOT_EPS)
+    np.testing.assert_allclose(result.loo, loo, rtol=ROOT_EPS)
+    assert result.log_evidence == pytest.approx(log_evidence, rel=AT_REST)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +141,9 @@ def test_adf_matches_moments_on_a_grid(likelihood):
         mean = np.array([integral(h * wj) for wj in w]) / z
         variance = np.array([integral(h * (wj - mj) ** 2) for wj, mj in zip(w, mean, strict=True)]) / z
         total += np.log(z)
-    np.testing.assert_allclose(result.belief.mean, mean, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(result.belief.variance, variance, rtol=1e-7)
-    assert result.log_evidence == pytest.approx(total, rel=1e-8)
+    np.testing.assert_allclose(result.belief.mean, mean, rtol=EARLY, atol=ROOT_EPS)
+    np.testing.assert_allclose(result.belief.variance, variance, rtol=EARLY)
+    assert result.log_evidence == pytest.approx(total, rel=ROOT_EPS)
 
 
 def posterior_of_one_weight(x, y, weights, m, v):
@@ -161,11 +162,11 @@ def posterior_of_one_weight(x, y, weights, m, v):
 def test_one_row_one_column_is_exact(method, weight):
     result = run(np.array([[1.7]]), [-1.0], 0.5, 2.0, method=method, weights=np.array([weight]))
     log_z, mean, variance = posterior_of_one_weight([1.7], [-1.0], [weight], 0.5, 2.0)
-    assert result.log_evidence == pytest.approx(log_z, rel=1e-10)
-    assert result.belief.mean[0] == pytest.approx(mean, rel=1e-10)
-    assert result.belief.variance[0] == pytest.approx(variance, rel=1e-10)
+    assert result.log_evidence == pytest.approx(log_z, rel=INTEGRAL)
+    assert result.belief.mean[0] == pytest.approx(mean, rel=INTEGRAL)
+    assert result.belief.variance[0] == pytest.approx(variance, rel=INTEGRAL)
     if method == "ep":
-        assert result.loo[0] == pytest.approx(log_ndtr(-1.7 * 0.5 / np.sqrt(1 + 1.7**2 * 2)), rel=1e-12)
+        assert result.loo[0] == pytest.approx(log_ndtr(-1.7 * 0.5 / np.sqrt(1 + 1.7**2 * 2)), rel=SOLVES)
 
 
 def test_one_column_is_close_to_quadrature():
@@ -226,18 +227,18 @@ def test_gaussian_without_loops_is_exact(kind, noise):
     result = run(x, y, m, v, likelihoods.Gaussian(noise), weights=weights, tol=1e-12)
     mean, variance, evidence, loo = gaussian_posterior(x, y, m, v, noise, weights)
     assert result.status == CONVERGED
-    np.testing.assert_allclose(result.belief.mean, mean, rtol=1e-9)
-    np.testing.assert_allclose(result.belief.variance, variance, rtol=1e-9)
-    assert result.log_evidence == pytest.approx(evidence, rel=1e-9)
+    np.testing.assert_allclose(result.belief.mean, mean, rtol=AT_REST)
+    np.testing.assert_allclose(result.belief.variance, variance, rtol=AT_REST)
+    assert result.log_evidence == pytest.approx(evidence, rel=AT_REST)
     if kind == "chain":
-        np.testing.assert_allclose(result.loo, loo, rtol=1e-9)
+        np.testing.assert_allclose(result.loo, loo, rtol=AT_REST)
 
 
 def test_gaussian_with_loops_has_the_exact_mean():
     x, _, m, v, _ = draw(40, 6, seed=7)
     y = np.random.default_rng(0).normal(size=40)
     result = run(x, y, m, v, likelihoods.Gaussian(2.0), tol=1e-12)
-    np.testing.assert_allclose(result.belief.mean, gaussian_posterior(x, y, m, v, 2.0, np.ones(40))[0], rtol=1e-9)
+    np.testing.assert_allclose(result.belief.mean, gaussian_posterior(x, y, m, v, 2.0, np.ones(40))[0], rtol=AT_REST)
 
 
 # ---------------------------------------------------------------------------------------------- symmetries
@@ -251,10 +252,10 @@ def test_weight_two_is_a_row_twice():
     once = run(x, y, m, v, offset=offset, weights=weights, tol=1e-12)
     twice = run(x[index], y[index], m, v, offset=offset[index], tol=1e-12)
     assert once.status == twice.status == CONVERGED
-    np.testing.assert_allclose(once.belief.mean, twice.belief.mean, rtol=1e-9)
-    np.testing.assert_allclose(once.belief.variance, twice.belief.variance, rtol=1e-9)
-    np.testing.assert_allclose(once.loo[index], twice.loo, rtol=1e-9)
-    assert once.log_evidence == pytest.approx(twice.log_evidence, rel=1e-11)
+    np.testing.assert_allclose(once.belief.mean, twice.belief.mean, rtol=AT_REST)
+    np.testing.assert_allclose(once.belief.variance, twice.belief.variance, rtol=AT_REST)
+    np.testing.assert_allclose(once.loo[index], twice.loo, rtol=AT_REST)
+    assert once.log_evidence == pytest.approx(twice.log_evidence, rel=LOSSES)
     once = run(x, y, m, v, method="adf", weights=weights)
     twice = run(x[index], y[index], m, v, method="adf")
     np.testing.assert_array_equal(once.belief.mean, twice.belief.mean)
@@ -267,12 +268,12 @@ def test_weight_zero_is_no_row():
     for method in ("ep", "adf"):
         all_rows = run(x, y, m, v, method=method, offset=offset, weights=weights)
         some = run(x[:9], y[:9], m, v, method=method, offset=offset[:9])
-        np.testing.assert_allclose(all_rows.belief.mean, some.belief.mean, rtol=1e-14)
-        np.testing.assert_allclose(all_rows.belief.variance, some.belief.variance, rtol=1e-14)
-        assert all_rows.log_evidence == pytest.approx(some.log_evidence, rel=1e-14)
+        np.testing.assert_allclose(all_rows.belief.mean, some.belief.mean, rtol=ROUNDING)
+        np.testing.assert_allclose(all_rows.belief.variance, some.belief.variance, rtol=ROUNDING)
+        assert all_rows.log_evidence == pytest.approx(some.log_evidence, rel=ROUNDING)
         if method == "ep":
             f = predict(x[9:], some.belief.mean, some.belief.variance, offset[9:])
-            np.testing.assert_allclose(all_rows.loo[9:], log_ndtr(y[9:] * f[0] / np.sqrt(1 + f[1])), rtol=1e-12)
+            np.testing.assert_allclose(all_rows.loo[9:], log_ndtr(y[9:] * f[0] / np.sqrt(1 + f[1])), rtol=SOLVES)
         else:
             assert not all_rows.loo[9:].any()
 
@@ -287,15 +288,15 @@ def test_symmetries(method):
     assert flipped.log_evidence == base.log_evidence
     order = np.array([2, 0, 3, 1])
     permuted = run(x[:, order], y, m[order], v[order], method=method, offset=offset)
-    np.testing.assert_allclose(permuted.belief.mean, base.belief.mean[order], rtol=1e-9)
-    np.testing.assert_allclose(permuted.belief.variance, base.belief.variance[order], rtol=1e-9)
+    np.testing.assert_allclose(permuted.belief.mean, base.belief.mean[order], rtol=AT_REST)
+    np.testing.assert_allclose(permuted.belief.variance, base.belief.variance[order], rtol=AT_REST)
     scale = 2.0 ** np.array([3, -2, 0, 400])
     scaled = run(x / scale, y, m * scale, v * scale**2, method=method, offset=offset)
-    np.testing.assert_allclose(scaled.belief.mean / scale, base.belief.mean, rtol=1e-12)
-    np.testing.assert_allclose(scaled.belief.variance / scale**2, base.belief.variance, rtol=1e-12)
-    assert scaled.log_evidence == pytest.approx(base.log_evidence, rel=1e-12)
+    np.testing.assert_allclose(scaled.belief.mean / scale, base.belief.mean, rtol=SOLVES)
+    np.testing.assert_allclose(scaled.belief.variance / scale**2, base.belief.variance, rtol=SOLVES)
+    assert scaled.log_evidence == pytest.approx(base.log_evidence, rel=SOLVES)
     shifted = run(x, y, 0.0, v, method=method, offset=offset + x @ m)
-    np.testing.assert_allclose(shifted.belief.mean + m, base.belief.mean, rtol=1e-8)
+    np.testing.assert_allclose(shifted.belief.mean + m, base.belief.mean, rtol=ROOT_EPS)
 
 
 def test_fixed_point_does_not_depend_on_damping():
@@ -303,8 +304,8 @@ def test_fixed_point_does_not_depend_on_damping():
     results = [run(x, y, m, v, offset=offset, damping=damping, tol=1e-10) for damping in (1.0, 0.7, 0.2)]
     assert {r.status for r in results} == {CONVERGED}
     assert results[2].n_iter > results[0].n_iter
-    assert_close(results[0], results[1], rtol=1e-8)
-    assert_close(results[0], results[2], rtol=1e-8)
+    assert_close(results[0], results[1], rtol=ROOT_EPS)
+    assert_close(results[0], results[2], rtol=ROOT_EPS)
 
 
 def test_formats_give_the_same_bits_and_stay_as_they_are():
@@ -361,7 +362,7 @@ def test_a_likelihood_in_python_is_its_compiled_equal(method, weighted):
     slow = run(x, y, m, v, Cauchy(), **options)
     fast = run(x, y, m, v, likelihoods.StudentT(degrees_of_freedom=1), **options)
     assert slow.status == fast.status
-    assert_close(slow, fast, rtol=1e-7, atol=1e-8)
+    assert_close(slow, fast, rtol=EARLY, atol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("method", ["ep", "adf"])
@@ -373,7 +374,7 @@ def test_powers_that_a_kernel_does_not_know(method):
     classes = run(x, (y + 1) / 2, m, v, likelihoods.OrderedProbit([0.0]), method=method, weights=weights, power=power)
     labels = run(x, y, m, v, PROBIT, method=method, weights=weights, power=power)
     assert classes.status == labels.status == CONVERGED
-    assert_close(classes, labels, rtol=1e-8)
+    assert_close(classes, labels, rtol=ROOT_EPS)
 
 
 # ---------------------------------------------------------------------------------------------- limits
@@ -395,8 +396,8 @@ def test_rows_without_features_and_columns_without_rows(method):
     np.testing.assert_array_equal(result.belief.mean[[1, 4]], 0.1)
     np.testing.assert_array_equal(result.belief.variance[[1, 4]], 0.3)
     log_p = log_ndtr([0.3, -0.3, -2.0])
-    np.testing.assert_allclose(result.loo[20:], log_p if method == "ep" else log_p * [1, 2, 0], rtol=1e-13)
-    assert result.log_evidence == pytest.approx(base.log_evidence + log_p[0] + 2 * log_p[1], rel=1e-13)
+    np.testing.assert_allclose(result.loo[20:], log_p if method == "ep" else log_p * [1, 2, 0], rtol=SUMS)
+    assert result.log_evidence == pytest.approx(base.log_evidence + log_p[0] + 2 * log_p[1], rel=SUMS)
 
 
 @pytest.mark.parametrize("method", ["ep", "adf"])
@@ -406,7 +407,7 @@ def test_nothing_to_learn(method, shape):
     assert result.status == CONVERGED
     np.testing.assert_array_equal(result.belief.mean, np.full(shape[1], 0.7))
     np.testing.assert_array_equal(result.belief.variance, np.full(shape[1], 2.0))
-    assert result.log_evidence == pytest.approx(-shape[0] * np.log(2.0), rel=1e-14)
+    assert result.log_evidence == pytest.approx(-shape[0] * np.log(2.0), rel=ROUNDING)
     impossible = run(np.zeros((1, 2)), [-1.0], likelihood=likelihoods.Step(), offset=np.ones(1), method=method)
     assert impossible.log_evidence == -np.inf
 
@@ -433,11 +434,11 @@ def test_huge_and_tiny_features(size, method):
 def test_a_feature_that_outweighs_the_noise_keeps_its_digits():
     """V r = 1e18: 1 + a d2 has no digit left, the variance is noise/x^2 all the same."""
     result = run(np.array([[1e9, 1.0]]), [3.0], likelihood=likelihoods.Gaussian(), method="adf")
-    assert result.belief.variance[0] == pytest.approx(2.0 / (1e18 + 2.0), rel=1e-12)
+    assert result.belief.variance[0] == pytest.approx(2.0 / (1e18 + 2.0), rel=SOLVES)
     ep = run(np.array([[1e9, 1.0]]), [3.0], likelihood=likelihoods.Gaussian())
-    assert ep.belief.variance[0] == pytest.approx(2e-18, rel=1e-12)
-    assert ep.belief.variance[1] == pytest.approx(1 - 1 / (1e18 + 2.0), rel=1e-12)
-    assert ep.log_evidence == pytest.approx(-0.5 * np.log(2 * np.pi * 1e18), rel=1e-12)
+    assert ep.belief.variance[0] == pytest.approx(2e-18, rel=SOLVES)
+    assert ep.belief.variance[1] == pytest.approx(1 - 1 / (1e18 + 2.0), rel=SOLVES)
+    assert ep.log_evidence == pytest.approx(-0.5 * np.log(2 * np.pi * 1e18), rel=SOLVES)
 
 
 @pytest.mark.parametrize("method", ["ep", "adf"])
@@ -457,8 +458,8 @@ def test_wide_rows_and_a_constant_column():
     y = np.where(x @ rng.normal(size=500) > 0, 1.0, -1.0)
     result = run(x, y, 0.0, 0.5, method="adf")
     mean, variance, log_z = reference.adf(x, y, np.zeros(500), np.full(500, 0.5))
-    np.testing.assert_allclose(result.belief.mean, mean, rtol=1e-8, atol=1e-12)
-    np.testing.assert_allclose(result.belief.variance, variance, rtol=1e-9)
+    np.testing.assert_allclose(result.belief.mean, mean, rtol=ROOT_EPS, atol=SOLVES)
+    np.testing.assert_allclose(result.belief.variance, variance, rtol=AT_REST)
     assert run(x, y, 0.0, 0.5).status == CONVERGED
 
 
@@ -490,7 +491,7 @@ def test_skipped_rows_are_counted_and_the_evidence_stays_finite():
     same = run(np.ones((2, 1)), [28.3, 2.9], 0.0, 1720.0, ScaledCauchy(), max_iter=3)
     few = run(np.ones((2, 1)), [28.3, 2.9], 0.0, 1720.0, likelihood, max_iter=3)
     assert same.trace["improper"][-1] == few.trace["improper"][-1] == 1
-    assert same.log_evidence == pytest.approx(few.log_evidence, rel=1e-7)
+    assert same.log_evidence == pytest.approx(few.log_evidence, rel=EARLY)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -498,8 +499,8 @@ def test_a_damped_pass_goes_that_part_of_the_way(n):
     """The site of Gaussian noise of variance 1/2 is (y, 1)/noise, whatever the cavity."""
     result = run(np.ones((1, 1)), [3.0], 0.0, 2.0, likelihoods.Gaussian(0.5), damping=0.3, max_iter=n, tol=1e-300)
     reached = 1 - 0.7**n
-    assert 1 / result.belief.variance[0] == pytest.approx(0.5 + 2.0 * reached, rel=1e-14)
-    assert result.belief.mean[0] / result.belief.variance[0] == pytest.approx(6.0 * reached, rel=1e-14)
+    assert 1 / result.belief.variance[0] == pytest.approx(0.5 + 2.0 * reached, rel=ROUNDING)
+    assert result.belief.mean[0] / result.belief.variance[0] == pytest.approx(6.0 * reached, rel=ROUNDING)
 
 
 # ---------------------------------------------------------------------------------------------- kernel
@@ -518,10 +519,10 @@ def test_every_row_has_bounds_of_its_own(method, d):
         mean, variance, loo = reference.adf(x, y, m, v, offset - bounds)
     else:
         mean, variance, log_evidence, loo = reference.ep(x, y, m, v, 40, offset - bounds)
-        assert result.log_evidence == pytest.approx(log_evidence, rel=1e-9)
-    np.testing.assert_allclose(result.belief.mean, mean, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(result.belief.variance, variance, rtol=1e-8)
-    np.testing.assert_allclose(result.loo, loo, rtol=1e-8)
+        assert result.log_evidence == pytest.approx(log_evidence, rel=AT_REST)
+    np.testing.assert_allclose(result.belief.mean, mean, rtol=ROOT_EPS, atol=AT_REST)
+    np.testing.assert_allclose(result.belief.variance, variance, rtol=ROOT_EPS)
+    np.testing.assert_allclose(result.loo, loo, rtol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("d", range(1, 10))
@@ -583,7 +584,7 @@ def test_the_rest_of_a_row_keeps_its_digits(n, place):
     with mp.workdps(60):
         shares = [mp.mpf(a) ** 2 for a in x.tolist()]
         exact = [float(1 - share / (sum(shares) + mp.mpf(1e-18))) for share in shares]
-    np.testing.assert_allclose(state[:, 1], exact, rtol=1e-12)
+    np.testing.assert_allclose(state[:, 1], exact, rtol=SOLVES)
 
 
 # ---------------------------------------------------------------------------------------------- predictions and errors
@@ -593,8 +594,8 @@ def test_predict():
     x, _, m, v, offset = draw(30, 4, seed=2)
     for rows in (x, sparse.csr_matrix(x), sparse.coo_matrix(x)):
         mean, variance = predict(rows, m, v, offset)
-        np.testing.assert_allclose(mean, x @ m + offset, rtol=1e-13, atol=1e-14)
-        np.testing.assert_allclose(variance, x**2 @ v, rtol=1e-13)
+        np.testing.assert_allclose(mean, x @ m + offset, rtol=SUMS, atol=ROUNDING)
+        np.testing.assert_allclose(variance, x**2 @ v, rtol=SUMS)
     mean, variance = predict(np.zeros((2, 0)), np.zeros(0), np.zeros(0), np.array([1.0, 2.0]))
     assert (mean.tolist(), variance.tolist()) == ([1.0, 2.0], [0.0, 0.0])
     assert predict(np.zeros((0, 2)), np.zeros(2), np.ones(2))[0].shape == (0,)

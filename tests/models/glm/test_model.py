@@ -8,6 +8,7 @@ from reference import glm as reference
 from scipy import sparse
 from scipy.stats import multivariate_normal, norm
 from support.glms import GLM, factors
+from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS, SOLVES, SUMS
 
 import cavity
 from cavity import likelihoods
@@ -70,15 +71,15 @@ def test_bayes_point_machine_golden(schedule):
     X = [[0, 0, 1], [0, 1, 1], [1, 0, 1]]
     posterior = GLM(likelihoods.Step()).fit(X, [1, 1, -1], schedule=schedule, tol=1e-10)
     assert posterior.converged
-    assert posterior.log_evidence == pytest.approx(-2.486152518337251, abs=1e-13)
+    assert posterior.log_evidence == pytest.approx(-2.486152518337251, abs=SUMS)
     assert posterior.residual < 1e-9
 
 
 def test_published_probit_site():
     posterior = GLM(likelihoods.Probit(), prior_mean=1.0, prior_variance=0.5).fit([[1.0]], [1])
     site = posterior.sites
-    assert float(site.tau[0]) == pytest.approx(0.67236165826940, rel=1e-13)
-    assert float(site.rho[0]) == pytest.approx(0.32950039939607, rel=1e-13)
+    assert float(site.tau[0]) == pytest.approx(0.67236165826940, rel=SUMS)
+    assert float(site.rho[0]) == pytest.approx(0.32950039939607, rel=SUMS)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -94,11 +95,11 @@ def test_equals_ep_by_the_book(name, schedule):
     assert posterior.converged
     sd = np.sqrt(np.diag(covariance))
     assert np.max(np.abs(posterior.mean - mean) / sd) < 1e-8
-    assert np.allclose(posterior.covariance, covariance, rtol=0, atol=1e-8 * sd.max() ** 2)
+    assert np.allclose(posterior.covariance, covariance, rtol=0, atol=ROOT_EPS * sd.max() ** 2)
     assert posterior.log_evidence == pytest.approx(evidence, abs=2e-8)
     assert np.allclose(posterior.loo_log_density, log_z, atol=2e-8)
-    assert np.allclose(posterior.sites.rho, rho, rtol=1e-6, atol=1e-7)
-    assert np.allclose(posterior.sites.tau, tau, rtol=1e-6, atol=1e-7)
+    assert np.allclose(posterior.sites.rho, rho, rtol=OPTIMUM, atol=EARLY)
+    assert np.allclose(posterior.sites.tau, tau, rtol=OPTIMUM, atol=EARLY)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -109,14 +110,14 @@ def test_more_weights_than_rows_is_the_same_posterior(schedule):
     prior_mean, prior_covariance = rng.normal(size=11), root @ root.T + np.eye(11)
     mean, covariance, evidence, *_ = reference.ep(X, factors(likelihoods.Probit(), y), prior_mean, prior_covariance)
     posterior = GLM(likelihoods.Probit(), prior_mean, prior_covariance).fit(X, y, schedule=schedule, tol=1e-11)
-    assert np.allclose(posterior.mean, mean, atol=1e-7)
-    assert np.allclose(posterior.covariance, covariance, atol=1e-7)
-    assert np.allclose(posterior.variance, np.diag(covariance), atol=1e-7)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-8)
+    assert np.allclose(posterior.mean, mean, atol=EARLY)
+    assert np.allclose(posterior.covariance, covariance, atol=EARLY)
+    assert np.allclose(posterior.variance, np.diag(covariance), atol=EARLY)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=ROOT_EPS)
     new = rng.normal(size=(4, 11))
     f, v = posterior.predict(new)
-    assert np.allclose(f, new @ mean, atol=1e-7)
-    assert np.allclose(v, np.einsum("ij,jk,ik->i", new, covariance, new), atol=1e-7)
+    assert np.allclose(f, new @ mean, atol=EARLY)
+    assert np.allclose(v, np.einsum("ij,jk,ik->i", new, covariance, new), atol=EARLY)
 
 
 @pytest.mark.parametrize("weights", [None, "integer", "fractional"])
@@ -134,13 +135,13 @@ def test_gaussian_likelihood_is_exact_whatever_weights_and_power(weights, power)
     mean = np.linalg.solve(
         precision, np.linalg.solve(prior_covariance, np.full(3, 0.5)) + X.T @ (w / noise * (y - offset))
     )
-    assert np.allclose(posterior.mean, mean, atol=1e-12)
-    assert np.allclose(posterior.covariance, np.linalg.inv(precision), atol=1e-12)
+    assert np.allclose(posterior.mean, mean, atol=SOLVES)
+    assert np.allclose(posterior.covariance, np.linalg.inv(precision), atol=SOLVES)
     # N(y; f, s)^w is N(y; f, s/w) times a constant
     constant = 0.5 * np.sum(np.log(2 * np.pi * noise / w) - w * np.log(2 * np.pi * noise))
     marginal = X @ prior_covariance @ X.T + np.diag(noise / w)
     exact = multivariate_normal(X @ np.full(3, 0.5) + offset, marginal).logpdf(y) + constant
-    assert posterior.log_evidence == pytest.approx(exact, abs=1e-10)
+    assert posterior.log_evidence == pytest.approx(exact, abs=INTEGRAL)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +162,10 @@ def test_one_row_is_exact():
         posterior = GLM(likelihood, prior_variance=2.0).fit(X[:1], y[:1])
         v = 2.0 * float(X[0] @ X[0])
         exact = reference.log_tilted(factors(likelihood, y[:1])[0], 0.0, v)
-        assert posterior.log_evidence == pytest.approx(exact[0], abs=1e-8), name
+        assert posterior.log_evidence == pytest.approx(exact[0], abs=ROOT_EPS), name
         f, variance = posterior.predict(X[:1])
-        assert f[0] == pytest.approx(exact[1], abs=1e-8)
-        assert variance[0] == pytest.approx(exact[2], abs=1e-8)
+        assert f[0] == pytest.approx(exact[1], abs=ROOT_EPS)
+        assert variance[0] == pytest.approx(exact[2], abs=ROOT_EPS)
 
 
 # ------------------------------------------------------------------------------------------ laws
@@ -177,13 +178,13 @@ def test_integer_weights_equal_repeated_rows(name):
     options = dict(tol=1e-11)
     a = GLM(likelihood).fit(X, y, sample_weight=weights, **options)
     b = GLM(likelihood).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights, axis=0), **options)
-    assert np.allclose(a.mean, b.mean, atol=1e-8)
-    assert np.allclose(a.covariance, b.covariance, atol=1e-8)
-    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-8)
+    assert np.allclose(a.mean, b.mean, atol=ROOT_EPS)
+    assert np.allclose(a.covariance, b.covariance, atol=ROOT_EPS)
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=ROOT_EPS)
     used = weights > 0
     first = np.cumsum(weights[used]) - weights[used]
-    assert np.allclose(a.loo_log_density[used], b.loo_log_density[first], atol=1e-8)
-    assert np.allclose(a.loo_log_density[~used], b.log_density(X[~used], np.asarray(y)[~used]), atol=1e-8)
+    assert np.allclose(a.loo_log_density[used], b.loo_log_density[first], atol=ROOT_EPS)
+    assert np.allclose(a.loo_log_density[~used], b.log_density(X[~used], np.asarray(y)[~used]), atol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("name", ["Probit", "Logit", "OrderedProbit", "StudentT"])
@@ -196,9 +197,9 @@ def test_power_ep_and_fractional_weights_by_the_book(name):
     )
     for schedule in SCHEDULES:
         posterior = GLM(likelihood).fit(X, y, sample_weight=weights, power=0.6, schedule=schedule, tol=1e-11)
-        assert np.allclose(posterior.mean, mean, atol=1e-7)
-        assert np.allclose(posterior.covariance, covariance, atol=1e-7)
-        assert posterior.log_evidence == pytest.approx(evidence, abs=1e-7)
+        assert np.allclose(posterior.mean, mean, atol=EARLY)
+        assert np.allclose(posterior.covariance, covariance, atol=EARLY)
+        assert posterior.log_evidence == pytest.approx(evidence, abs=EARLY)
 
 
 def test_threads_and_layout_do_not_change_a_bit():
@@ -220,8 +221,8 @@ def test_threads_and_layout_do_not_change_a_bit():
 def test_label_symmetry_and_codes():
     likelihood, X, y = problem("Probit")
     a, b = GLM(likelihood).fit(X, y), GLM(likelihood).fit(X, -y)
-    assert np.allclose(a.mean, -b.mean, atol=1e-12)
-    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-12)
+    assert np.allclose(a.mean, -b.mean, atol=SOLVES)
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=SOLVES)
     for other in (y > 0, (y + 1) // 2, y.astype(np.float32)):
         assert np.array_equal(GLM(likelihood).fit(X, other).mean, a.mean)
 
@@ -234,9 +235,9 @@ def test_adf_and_update_by_the_book(seed):
     whole = model.fit(X, y, method="adf")
     parts = model.fit(X[:2], y[:2], method="adf").update(X[2:3], y[2:3]).update(X[3:], y[3:])
     for posterior in (whole, parts):
-        assert np.allclose(posterior.mean, mean, atol=1e-8)
-        assert np.allclose(posterior.covariance, covariance, atol=1e-8)
-        assert posterior.log_evidence == pytest.approx(total, abs=1e-8)
+        assert np.allclose(posterior.mean, mean, atol=ROOT_EPS)
+        assert np.allclose(posterior.covariance, covariance, atol=ROOT_EPS)
+        assert posterior.log_evidence == pytest.approx(total, abs=ROOT_EPS)
         assert posterior.n_samples == 25
     with pytest.raises(ValueError, match="leave-one-out"):
         _ = whole.loo_log_density
@@ -247,8 +248,8 @@ def test_update_of_weighted_rows_takes_them_repeatedly():
     start = GLM(likelihood).fit(X[:20], y[:20])
     a = start.update(X[20:], y[20:], sample_weight=[2, 1, 3, 1, 1])
     b = start.update(np.repeat(X[20:], [2, 1, 3, 1, 1], axis=0), np.repeat(y[20:], [2, 1, 3, 1, 1]))
-    assert np.allclose(a.mean, b.mean, atol=1e-13)
-    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-12)
+    assert np.allclose(a.mean, b.mean, atol=SUMS)
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=SOLVES)
     assert start.n_samples == 20
 
 
@@ -264,9 +265,9 @@ def test_stochastic_ep_is_near_ep_for_many_rows():
     # for a Gaussian likelihood the averaged site loses nothing
     likelihood, X, y = problem("Gaussian")
     ep, stochastic = GLM(likelihood).fit(X, y), GLM(likelihood).fit(X, y, schedule="stochastic", tol=1e-11)
-    assert np.allclose(ep.mean, stochastic.mean, atol=1e-9)
-    assert np.allclose(ep.covariance, stochastic.covariance, atol=1e-9)
-    assert stochastic.log_evidence == pytest.approx(ep.log_evidence, abs=1e-8)
+    assert np.allclose(ep.mean, stochastic.mean, atol=AT_REST)
+    assert np.allclose(ep.covariance, stochastic.covariance, atol=AT_REST)
+    assert stochastic.log_evidence == pytest.approx(ep.log_evidence, abs=ROOT_EPS)
 
 
 @pytest.mark.parametrize("n", [1, 3])
@@ -275,9 +276,9 @@ def test_stochastic_ep_of_equal_rows_is_ep(n):
     X, y = np.tile([[1.0, -0.5]], (n, 1)), np.ones(n)
     model = GLM(likelihoods.Probit())
     ep, stochastic = (model.fit(X, y, schedule=schedule, tol=1e-11) for schedule in ("parallel", "stochastic"))
-    assert np.allclose(ep.mean, stochastic.mean, atol=1e-9)
-    assert np.allclose(ep.covariance, stochastic.covariance, atol=1e-9)
-    assert stochastic.log_evidence == pytest.approx(ep.log_evidence, abs=1e-8)
+    assert np.allclose(ep.mean, stochastic.mean, atol=AT_REST)
+    assert np.allclose(ep.covariance, stochastic.covariance, atol=AT_REST)
+    assert stochastic.log_evidence == pytest.approx(ep.log_evidence, abs=ROOT_EPS)
 
 
 @pytest.mark.parametrize("variance", [0.7, [0.5, 1.0, 2.0], "matrix"])
@@ -297,7 +298,7 @@ def test_gradient_of_the_evidence(variance):
         for j, slope in enumerate(gradient):
             unit = np.where(np.arange(gradient.size) == j, np.exp(h), 1.0)
             unit, inverse = (unit, 1 / unit) if variance.ndim == 1 else (np.exp(h), np.exp(-h))
-            assert slope == pytest.approx((evidence(unit) - evidence(inverse)) / (2 * h), abs=1e-7)
+            assert slope == pytest.approx((evidence(unit) - evidence(inverse)) / (2 * h), abs=EARLY)
 
 
 @pytest.mark.parametrize("variance", [1.0, [1.0, 1.0, 1.0]])
@@ -388,7 +389,7 @@ def test_the_default_schedule_converges_on_hard_problems(name, X, y, likelihood,
     assert posterior.residual < 1e-4
     # the sites really are those of the posterior
     precision = np.eye(X.shape[1]) / variance + X.T @ (posterior.sites.rho[:, None] * X)
-    assert np.allclose(precision @ posterior.mean, X.T @ posterior.sites.tau, rtol=1e-6, atol=1e-6)
+    assert np.allclose(precision @ posterior.mean, X.T @ posterior.sites.tau, rtol=OPTIMUM, atol=OPTIMUM)
 
 
 @pytest.mark.long
@@ -412,7 +413,7 @@ def test_schedules_agree_on_hard_problems():
         if name.startswith(("teams", "correlated", "many", "separable", "one", "collinear")):  # one fixed point
             a, b = (GLM(likelihood, prior_variance=variance).fit(X, y, schedule=s) for s in SCHEDULES)
             assert b.converged, name
-            assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-6), name
+            assert a.log_evidence == pytest.approx(b.log_evidence, abs=OPTIMUM), name
             assert np.max(np.abs(a.mean - b.mean) / np.sqrt(a.variance)) < 1e-5, name
 
 
@@ -461,7 +462,7 @@ def test_counts_of_rows_that_hardly_move_f():
     """f is 0 to 1e-9: log p(1|0) + log p(0|0) = -1 - 1."""
     posterior = GLM(likelihoods.Poisson()).fit([[1e-9], [1e-9]], [1, 0])
     assert posterior.converged
-    assert posterior.log_evidence == pytest.approx(-2.0, abs=1e-12)
+    assert posterior.log_evidence == pytest.approx(-2.0, abs=SOLVES)
 
 
 def test_outliers_get_sites_of_negative_precision():
@@ -495,11 +496,11 @@ def test_a_likelihood_in_plain_python(own, schedule):
     likelihood, X, y = problem("Logit")
     built_in = GLM(likelihood).fit(X, y, schedule=schedule)
     posterior = GLM(own).fit(X, y, schedule=schedule)
-    assert np.allclose(posterior.mean, built_in.mean, atol=1e-7)
-    assert posterior.log_evidence == pytest.approx(built_in.log_evidence, abs=1e-8)
-    assert np.allclose(posterior.log_density(X, y), built_in.log_density(X, y), atol=1e-8)
+    assert np.allclose(posterior.mean, built_in.mean, atol=EARLY)
+    assert posterior.log_evidence == pytest.approx(built_in.log_evidence, abs=ROOT_EPS)
+    assert np.allclose(posterior.log_density(X, y), built_in.log_density(X, y), atol=ROOT_EPS)
     weighted = dict(sample_weight=np.linspace(0.5, 2, len(y)), power=0.7)
-    assert np.allclose(GLM(own).fit(X, y, **weighted).mean, GLM(likelihood).fit(X, y, **weighted).mean, atol=1e-7)
+    assert np.allclose(GLM(own).fit(X, y, **weighted).mean, GLM(likelihood).fit(X, y, **weighted).mean, atol=EARLY)
 
 
 def test_own_likelihoods_that_misbehave_are_named():
@@ -585,8 +586,8 @@ def test_scales_of_columns_do_not_matter():
     scale = np.array([1e-8, 1.0, 1e9])
     a = GLM(likelihood).fit(X, y)
     b = GLM(likelihood, prior_variance=1 / scale**2).fit(X * scale, y)
-    assert np.allclose(a.mean, b.mean * scale, rtol=1e-8)
-    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-8)
+    assert np.allclose(a.mean, b.mean * scale, rtol=ROOT_EPS)
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=ROOT_EPS)
 
 
 BAD = [
@@ -653,8 +654,8 @@ def test_blocks_of_delayed_updates_are_the_sequential_schedule(monkeypatch, d):
         monkeypatch.setattr(dense, "FEW_COLUMNS", few_columns)
         with pytest.warns(cavity.ConvergenceWarning):
             sweeps[few_columns] = GLM(likelihood).fit(X, y, schedule="sequential", sample_weight=weights, max_iter=1)
-    assert np.allclose(sweeps[0].sites.rho, sweeps[1000].sites.rho, rtol=1e-10, atol=1e-12)
-    assert np.allclose(sweeps[0].sites.tau, sweeps[1000].sites.tau, rtol=1e-10, atol=1e-12)
+    assert np.allclose(sweeps[0].sites.rho, sweeps[1000].sites.rho, rtol=INTEGRAL, atol=SOLVES)
+    assert np.allclose(sweeps[0].sites.tau, sweeps[1000].sites.tau, rtol=INTEGRAL, atol=SOLVES)
 
 
 # ------------------------------------------------------------------------------------------ independent weights
@@ -698,10 +699,10 @@ def test_diagonal_approximation_is_exact_for_one_weight_a_row():
     y = np.where(rng.random(60) < 0.7, 1, -1)
     a = GLM(likelihoods.Logit(), approximation="diagonal").fit(sparse.csr_array(X), y, tol=1e-11)
     b = GLM(likelihoods.Logit()).fit(X, y, tol=1e-11)
-    assert np.allclose(a.mean, b.mean, atol=1e-8)
-    assert np.allclose(a.variance, b.variance, atol=1e-8)
-    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-8)
-    assert np.allclose(a.loo_log_density, b.loo_log_density, atol=1e-8)
+    assert np.allclose(a.mean, b.mean, atol=ROOT_EPS)
+    assert np.allclose(a.variance, b.variance, atol=ROOT_EPS)
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=ROOT_EPS)
+    assert np.allclose(a.loo_log_density, b.loo_log_density, atol=ROOT_EPS)
 
 
 def test_diagonal_streaming_is_one_pass():
@@ -711,7 +712,7 @@ def test_diagonal_streaming_is_one_pass():
     parts = model.fit(X[:100], y[:100], method="adf").update(X[100:101], y[100:101]).update(X[101:], y[101:])
     assert np.array_equal(whole.mean, parts.mean)
     assert np.array_equal(whole.variance, parts.variance)
-    assert whole.log_evidence == pytest.approx(parts.log_evidence, abs=1e-10)
+    assert whole.log_evidence == pytest.approx(parts.log_evidence, abs=INTEGRAL)
     assert parts.n_samples == 300
 
 
@@ -737,8 +738,8 @@ def test_rows_that_tell_nothing_about_the_weights():
     rest = GLM(likelihood).fit(X[:25], y[:25], offset=offset[:25])
     known = norm.logcdf(y[25:] * offset[25:])
     assert np.array_equal(posterior.mean, rest.mean)
-    assert posterior.log_evidence == pytest.approx(rest.log_evidence + known.sum(), abs=1e-12)
-    assert np.allclose(posterior.loo_log_density, np.append(rest.loo_log_density, known), atol=1e-12)
+    assert posterior.log_evidence == pytest.approx(rest.log_evidence + known.sum(), abs=SOLVES)
+    assert np.allclose(posterior.loo_log_density, np.append(rest.loo_log_density, known), atol=SOLVES)
     for method in ("ep", "adf"):
         nothing = GLM(likelihood, 0.5, 2.0).fit(np.zeros((3, 2)), [1, 1, -1], method=method)
         assert nothing.mean.tolist() == [0.5, 0.5]
@@ -772,7 +773,7 @@ def test_a_row_that_decides_alone_keeps_its_digits():
     assert posterior.converged
     assert posterior.residual < 1e-8
     exact = multivariate_normal(np.zeros(3), 1e6 * X @ X.T + 1e-4 * np.eye(3)).logpdf(y)
-    assert posterior.log_evidence == pytest.approx(exact, abs=1e-6)
+    assert posterior.log_evidence == pytest.approx(exact, abs=OPTIMUM)
 
 
 def test_stochastic_ep_averages_whole_sites_only():
@@ -782,8 +783,8 @@ def test_stochastic_ep_averages_whole_sites_only():
             GLM(likelihood).fit(X, y, schedule="stochastic", **options)
     doubled = GLM(likelihood).fit(X, y, schedule="stochastic", sample_weight=np.full(len(y), 2.0), tol=1e-10)
     repeated = GLM(likelihood).fit(np.repeat(X, 2, axis=0), np.repeat(y, 2), schedule="stochastic", tol=1e-10)
-    assert np.allclose(doubled.mean, repeated.mean, atol=1e-9)
-    assert doubled.log_evidence == pytest.approx(repeated.log_evidence, abs=1e-8)
+    assert np.allclose(doubled.mean, repeated.mean, atol=AT_REST)
+    assert doubled.log_evidence == pytest.approx(repeated.log_evidence, abs=ROOT_EPS)
 
 
 def test_learning_starts_where_it_matters_and_says_where_it_ends():
@@ -791,7 +792,7 @@ def test_learning_starts_where_it_matters_and_says_where_it_ends():
     best = GLM(likelihood).fit(X, y, learn="prior_variance")
     for start in (1e-8, 1e8):
         other = GLM(likelihood, prior_variance=start).fit(X, y, learn="prior_variance")
-        assert other.log_evidence == pytest.approx(best.log_evidence, abs=1e-6)
+        assert other.log_evidence == pytest.approx(best.log_evidence, abs=OPTIMUM)
     with pytest.warns(cavity.NumericalWarning, match="the search ended there"):
         GLM(likelihoods.Gaussian()).fit(X, np.zeros(60), learn="prior_variance")
 
@@ -833,7 +834,7 @@ def test_own_log_tilted_is_used_by_the_diagonal_approximation_too():
     likelihood, X, y = problem("Logit")
     own = GLM(Counted(), approximation="diagonal").fit(X, y, method="adf")
     assert len(calls) == len(y)
-    assert np.allclose(own.mean, GLM(likelihood, approximation="diagonal").fit(X, y, method="adf").mean, atol=1e-10)
+    assert np.allclose(own.mean, GLM(likelihood, approximation="diagonal").fit(X, y, method="adf").mean, atol=INTEGRAL)
 
 
 def test_rows_that_are_not_in_use_have_sites_without_effect():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from support.glms import GLM, problem_of
+from support.tolerances import ROUNDING, SOLVES
 
 from cavity import likelihoods
 from cavity.ep.options import Options
@@ -38,7 +39,7 @@ def test_without_a_row_in_use_the_prior_stays():
 def test_independent_weights_agree_with_and_without_preparation():
     weights, offset = Weights(np.array([0.5, -1.0, 0.0]), np.array([1.0, 0.5, 2.0]), None), np.linspace(0.0, 1.0, 30)
     plain, prepared = weights.predict(X, offset), weights.predict(X, offset, lambda x: x.copy())
-    np.testing.assert_allclose(plain, prepared, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(plain, prepared, rtol=SOLVES, atol=ROUNDING)
     np.testing.assert_allclose(plain[0], X @ weights.mean + offset)
     with pytest.raises(OverflowError, match="row 0 of X"):
         weights.predict(1e200 * X, offset)

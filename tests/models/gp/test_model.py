@@ -14,6 +14,7 @@ from support import GOLDEN
 from support.events import writing
 from support.examples import examples
 from support.gaussian_processes import COVARIANCES, NAMES, Cauchy, covariance, factors, known, problem
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LAST_BIT, LOSSES, ROOT_EPS, SOLVES
 
 import cavity
 from cavity import GaussianProcess, covariances, likelihoods
@@ -70,10 +71,10 @@ def test_equals_ep_by_the_book(name, schedule):
     assert np.max(np.abs(posterior.mean - mean) / sd) < 1e-8
     assert np.max(np.abs(posterior.variance / sd**2 - 1)) < 1e-8
     assert np.max(np.abs(posterior.covariance - S) / np.outer(sd, sd)) < 1e-8
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-8)
-    np.testing.assert_allclose(posterior.loo_log_density, log_z, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(posterior.sites.rho, rho, rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(posterior.sites.tau, tau, rtol=1e-7, atol=1e-7)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=ROOT_EPS)
+    np.testing.assert_allclose(posterior.loo_log_density, log_z, rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(posterior.sites.rho, rho, rtol=EARLY, atol=EARLY)
+    np.testing.assert_allclose(posterior.sites.tau, tau, rtol=EARLY, atol=EARLY)
 
 
 @pytest.mark.parametrize("kernel", [name for name in COVARIANCES if name != "RBF"])
@@ -81,10 +82,10 @@ def test_equals_ep_by_the_book_with_every_covariance(kernel):
     likelihood, X, y = problem("Probit")
     mean, S, evidence, log_z, *_ = known("Probit", kernel)
     posterior = fit(likelihood, X, y, kernel)
-    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(posterior.covariance, S, rtol=0, atol=1e-8)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-8)
-    np.testing.assert_allclose(posterior.loo_log_density, log_z, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(posterior.covariance, S, rtol=0, atol=ROOT_EPS)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=ROOT_EPS)
+    np.testing.assert_allclose(posterior.loo_log_density, log_z, rtol=0, atol=ROOT_EPS)
 
 
 @pytest.mark.parametrize("name", ["Probit", "StudentT", "Poisson"])
@@ -95,16 +96,16 @@ def test_equals_ep_by_the_book_about_a_linear_mean(name):
     K = covariance()[1](X, X)
     mean, S, evidence, log_z, (tau, rho), _ = reference.ep(K, factors(likelihood, y), mean=prior)
     posterior = fit(likelihood, X, y, mean=coefficients)
-    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(posterior.variance, np.diag(S), rtol=0, atol=1e-8)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-8)
-    np.testing.assert_allclose(posterior.loo_log_density, log_z, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(posterior.variance, np.diag(S), rtol=0, atol=ROOT_EPS)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=ROOT_EPS)
+    np.testing.assert_allclose(posterior.loo_log_density, log_z, rtol=0, atol=ROOT_EPS)
     new = np.array([[0.1, -0.4], [1.5, 1.9], [0.0, 3.0]])
     cross = covariance()[1](X, new)
     f, v = reference.predict(K, cross, np.full(3, 1.5), tau, rho, prior, 0.3 + new @ [-0.5, 0.8])
     ours = posterior.predict(new)
-    np.testing.assert_allclose(ours[0], f, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(ours[1], v, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(ours[0], f, rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(ours[1], v, rtol=0, atol=ROOT_EPS)
 
 
 # EP's own error at N rows that are strongly correlated (0.3 to 0.6): exact for one, small for two and three
@@ -168,11 +169,11 @@ def test_is_the_linear_model_with_as_many_weights_as_rows():
     linear = cavity.GLM(likelihood, prior_variance=[0.5, 2.0], intercept=False).fit(X, y, tol=1e-11)
     process = fit(likelihood, X, y, covariances.Linear([0.5, 2.0]))  # a Gram matrix of rank two
     f, v = linear.predict(X)
-    np.testing.assert_allclose(process.mean, f, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(process.variance, v, rtol=0, atol=1e-8)
-    assert process.log_evidence == pytest.approx(linear.log_evidence, abs=1e-8)
-    np.testing.assert_allclose(process.loo_log_density, linear.loo_log_density, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(process.predict(-3 * X), linear.predict(-3 * X), rtol=0, atol=1e-7)
+    np.testing.assert_allclose(process.mean, f, rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(process.variance, v, rtol=0, atol=ROOT_EPS)
+    assert process.log_evidence == pytest.approx(linear.log_evidence, abs=ROOT_EPS)
+    np.testing.assert_allclose(process.loo_log_density, linear.loo_log_density, rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(process.predict(-3 * X), linear.predict(-3 * X), rtol=0, atol=EARLY)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_leave_one_out_is_near_refitting_without_the_row(name, tolerance):
         log_density = reference.log_tilted(factors(likelihood, y[i : i + 1])[0], m[0], v[0])[0]
         refit = fit(likelihood, X[rest], y[rest]).log_density(X[i : i + 1], y[i : i + 1])
         assert refit.shape == (1,)
-        assert refit[0] == pytest.approx(log_density, abs=1e-7)
+        assert refit[0] == pytest.approx(log_density, abs=EARLY)
         apart.append(abs(posterior.loo_log_density[i] - log_density))
     assert max(apart) < tolerance
 
@@ -217,7 +218,7 @@ def test_schedules_agree(name, kernel):
     a, b = (fit(likelihood, X, y, kernel, schedule=schedule) for schedule in SCHEDULES)
     assert a.converged
     assert b.converged
-    assert_same(a, b, atol=1e-8)
+    assert_same(a, b, atol=ROOT_EPS)
 
 
 def test_blocks_of_delayed_updates_are_the_sequential_schedule():
@@ -227,8 +228,8 @@ def test_blocks_of_delayed_updates_are_the_sequential_schedule():
     *_, (tau, rho), _ = reference.ep(K, factors(likelihood, y), passes=1)
     with pytest.warns(cavity.ConvergenceWarning):
         once = fit(likelihood, X, y, schedule="sequential", max_iter=1)
-    np.testing.assert_allclose(once.sites.rho, rho, rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(once.sites.tau, tau, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(once.sites.rho, rho, rtol=ROOT_EPS, atol=AT_REST)
+    np.testing.assert_allclose(once.sites.tau, tau, rtol=ROOT_EPS, atol=AT_REST)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -236,7 +237,7 @@ def test_damping_and_start_do_not_change_the_fixed_point(schedule):
     likelihood, X, y = problem("Probit")
     damped = fit(likelihood, X, y, schedule=schedule, damping=0.5)
     assert damped.converged
-    assert damped.log_evidence == pytest.approx(known("Probit")[2], abs=1e-8)
+    assert damped.log_evidence == pytest.approx(known("Probit")[2], abs=ROOT_EPS)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -250,9 +251,9 @@ def test_power_ep_and_fractional_weights_by_the_book(name, schedule):
     K = covariance()[1](X, X)
     mean, S, evidence, *_ = reference.ep(K, factors(likelihood, y, exponent), fraction=exponent / weights)
     posterior = fit(likelihood, X, y, sample_weight=weights, power=0.6, schedule=schedule)
-    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=1e-7)
-    np.testing.assert_allclose(posterior.variance, np.diag(S), rtol=0, atol=1e-7)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-7)
+    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=EARLY)
+    np.testing.assert_allclose(posterior.variance, np.diag(S), rtol=0, atol=EARLY)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=EARLY)
 
 
 # ------------------------------------------------------------------------------------------ laws
@@ -264,10 +265,10 @@ def test_the_order_of_rows_does_not_matter(order, name):
     likelihood, X, y = problem(name)
     mean, S, evidence, log_z, *_ = known(name)
     posterior = fit(likelihood, X[order], y[order])
-    np.testing.assert_allclose(posterior.mean, mean[order], rtol=0, atol=1e-8)
-    np.testing.assert_allclose(posterior.covariance, S[np.ix_(order, order)], rtol=0, atol=1e-8)
-    np.testing.assert_allclose(posterior.loo_log_density, log_z[order], rtol=0, atol=1e-8)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-8)
+    np.testing.assert_allclose(posterior.mean, mean[order], rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(posterior.covariance, S[np.ix_(order, order)], rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(posterior.loo_log_density, log_z[order], rtol=0, atol=ROOT_EPS)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=ROOT_EPS)
 
 
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0.1, 5))
@@ -275,18 +276,18 @@ def test_the_order_of_rows_does_not_matter(order, name):
 def test_shift_and_scale_of_the_inputs_do_not_matter(a, b, scale):
     likelihood, X, y = problem("Logit")
     moved = fit(likelihood, scale * (X + [a, b]), y, covariances.RBF(1.5, lengthscale=scale * np.array([0.7, 1.8])))
-    np.testing.assert_allclose(moved.mean, known("Logit")[0], rtol=0, atol=1e-8)
-    assert moved.log_evidence == pytest.approx(known("Logit")[2], abs=1e-8)
+    np.testing.assert_allclose(moved.mean, known("Logit")[0], rtol=0, atol=ROOT_EPS)
+    assert moved.log_evidence == pytest.approx(known("Logit")[2], abs=ROOT_EPS)
 
 
 @pytest.mark.parametrize("name", ["Probit", "Logit"])
 def test_label_symmetry_and_codes(name):
     likelihood, X, y = problem(name)
     a, b = fit(likelihood, X, y, mean=0.4), fit(likelihood, X, -y, mean=-0.4)
-    np.testing.assert_allclose(a.mean, -b.mean, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(a.variance, b.variance, rtol=0, atol=1e-11)
-    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-10)
-    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X)[:, ::-1], atol=1e-11)
+    np.testing.assert_allclose(a.mean, -b.mean, rtol=0, atol=LOSSES)
+    np.testing.assert_allclose(a.variance, b.variance, rtol=0, atol=LOSSES)
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=INTEGRAL)
+    np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X)[:, ::-1], atol=LOSSES)
     for other in (y > 0, (y + 1) // 2, y.astype(np.float32), y.tolist()):
         assert np.array_equal(fit(likelihood, X, other, mean=0.4).mean, a.mean)
 
@@ -294,24 +295,24 @@ def test_label_symmetry_and_codes(name):
 def test_sign_symmetry_of_robust_regression():
     likelihood, X, y = problem("StudentT")
     a, b = fit(likelihood, X, y), fit(likelihood, X, -y)
-    np.testing.assert_allclose(a.mean, -b.mean, rtol=0, atol=1e-10)
-    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-10)
+    np.testing.assert_allclose(a.mean, -b.mean, rtol=0, atol=INTEGRAL)
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=INTEGRAL)
 
 
 @pytest.mark.parametrize("name", ["Probit", "Poisson", "StudentT"])
 def test_an_offset_is_a_known_part_of_f(name):
     likelihood, X, y = problem(name)
     a, b = fit(likelihood, X, y, offset=np.full(len(y), 0.7)), fit(likelihood, X, y, mean=0.7)
-    assert_same(a, b, atol=1e-9)
+    assert_same(a, b, atol=AT_REST)
     new = X[:3] + 0.1
     for mine, other in zip(a.predict(new, offset=np.full(3, 0.7)), b.predict(new), strict=True):
-        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(a.predict(new, offset=0)[0] + 0.7, b.predict(new)[0], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(mine, other, rtol=0, atol=AT_REST)
+    np.testing.assert_allclose(a.predict(new, offset=0)[0] + 0.7, b.predict(new)[0], rtol=0, atol=AT_REST)
     for call in (a.predict, a.predict_covariance, lambda X: a.log_density(X, y[:3]), lambda X: a.sample(X, 1, 0)):
         with pytest.raises(ValueError, match="offset: the fit had offsets.*give offset=0 for none"):
             call(new)
     slope = fit(likelihood, X, y, offset=X @ [0.2, -0.1])
-    assert_same(slope, fit(likelihood, X, y, mean=[0.0, 0.2, -0.1]), atol=1e-9)
+    assert_same(slope, fit(likelihood, X, y, mean=[0.0, 0.2, -0.1]), atol=AT_REST)
 
 
 @pytest.mark.parametrize("name", ["Probit", "Logit", "Poisson", "StudentT"])
@@ -323,12 +324,14 @@ def test_integer_weights_equal_repeated_rows(name):
     assert a.converged
     assert b.converged
     used, first = weights > 0, np.cumsum(weights) - weights
-    np.testing.assert_allclose(a.predict(X[used]), [b.mean[first[used]], b.variance[first[used]]], rtol=0, atol=1e-8)
-    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-8)
-    np.testing.assert_allclose(a.predict(X[~used]), b.predict(X[~used]), rtol=0, atol=1e-8)
-    np.testing.assert_allclose(a.loo_log_density[used], b.loo_log_density[first[used]], rtol=0, atol=1e-8)
     np.testing.assert_allclose(
-        a.loo_log_density[~used], b.log_density(X[~used], y[~used]), rtol=0, atol=1e-8
+        a.predict(X[used]), [b.mean[first[used]], b.variance[first[used]]], rtol=0, atol=ROOT_EPS
+    )
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=ROOT_EPS)
+    np.testing.assert_allclose(a.predict(X[~used]), b.predict(X[~used]), rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(a.loo_log_density[used], b.loo_log_density[first[used]], rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(
+        a.loo_log_density[~used], b.log_density(X[~used], y[~used]), rtol=0, atol=ROOT_EPS
     )  # of a row that was not used: its predictive density
 
 
@@ -429,17 +432,17 @@ def test_predictions_are_those_of_the_sites(name):
     new = np.random.default_rng(7).uniform(-3, 3, (30, 2))
     expected = reference.predict(kernel(X, X), kernel(X, new), np.full(30, 1.5), tau, rho)
     f, v = posterior.predict(new)
-    np.testing.assert_allclose(f, expected[0], rtol=0, atol=1e-8)
-    np.testing.assert_allclose(v, expected[1], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(f, expected[0], rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(v, expected[1], rtol=0, atol=ROOT_EPS)
     mean, joint = posterior.predict_covariance(new)
-    np.testing.assert_allclose(mean, f, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(np.diag(joint), v, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(mean, f, rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(np.diag(joint), v, rtol=0, atol=SOLVES)
     inner = np.linalg.inv(np.eye(len(y)) + rho[:, None] * kernel(X, X)) @ (rho[:, None] * kernel(X, new))
-    np.testing.assert_allclose(joint, kernel(new, new) - kernel(new, X) @ inner, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(joint, kernel(new, new) - kernel(new, X) @ inner, rtol=0, atol=ROOT_EPS)
     assert np.array_equal(joint, joint.T)
-    np.testing.assert_allclose(posterior.predict(X), [posterior.mean, posterior.variance], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(posterior.predict(X), [posterior.mean, posterior.variance], rtol=0, atol=INTEGRAL)
     _, joint = posterior.predict_covariance(X)
-    np.testing.assert_allclose(joint, posterior.covariance, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(joint, posterior.covariance, rtol=0, atol=INTEGRAL)
 
 
 def test_a_new_row_far_away_takes_no_digits_from_the_others():
@@ -448,15 +451,15 @@ def test_a_new_row_far_away_takes_no_digits_from_the_others():
     X = (X + shift) - shift  # so that the shift loses nothing
     near, moved = fit(likelihood, X, y), fit(likelihood, X + shift, y)
     found = np.array(moved.predict(np.vstack([X + shift, np.zeros((1, 2))])))
-    np.testing.assert_allclose(found[:, :-1], near.predict(X), rtol=1e-10)
+    np.testing.assert_allclose(found[:, :-1], near.predict(X), rtol=INTEGRAL)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(moved)).predict(X), moved.predict(X))
 
 
 def test_far_away_is_the_prior():
     likelihood, X, y = problem("Probit")
     f, v = fit(likelihood, X, y, mean=[0.5, 0.0, 0.1]).predict([[1e4, 2.0], [-1e4, 0.0], [1e150, 5.0]])
-    np.testing.assert_allclose(f, [0.7, 0.5, 1.0], rtol=1e-15)
-    np.testing.assert_allclose(v, 1.5, rtol=1e-15)
+    np.testing.assert_allclose(f, [0.7, 0.5, 1.0], rtol=LAST_BIT)
+    np.testing.assert_allclose(v, 1.5, rtol=LAST_BIT)
 
 
 def test_probabilities_integrate_over_the_posterior():
@@ -467,17 +470,17 @@ def test_probabilities_integrate_over_the_posterior():
         f, v = posterior.predict(new)
         probabilities = posterior.predict_proba(new)
         assert probabilities.shape == (20, 3 if name == "OrderedProbit" else 2)
-        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=0, atol=SOLVES)
         for j in range(20):
             for k in range(probabilities.shape[1]):
                 p = np.exp(reference.log_tilted(factors(likelihood, np.array([k]))[0], f[j], v[j])[0])
-                assert probabilities[j, k] == pytest.approx(p, abs=1e-10)
+                assert probabilities[j, k] == pytest.approx(p, abs=INTEGRAL)
         log_density = posterior.log_density(new, np.ones(20))
-        np.testing.assert_allclose(np.exp(log_density), probabilities[:, 1], rtol=1e-12)
+        np.testing.assert_allclose(np.exp(log_density), probabilities[:, 1], rtol=SOLVES)
     likelihood, X, y = problem("Poisson")
     counts = fit(likelihood, X, y)
     f, v = counts.predict(new)
-    np.testing.assert_allclose(counts.expected(new), np.exp(f + v / 2), rtol=1e-12)
+    np.testing.assert_allclose(counts.expected(new), np.exp(f + v / 2), rtol=SOLVES)
     with pytest.raises(ValueError, match="Poisson"):
         counts.predict_proba(new)
 
@@ -494,7 +497,7 @@ def test_samples_have_the_moments(name):
     assert np.all(np.abs(draws.mean(axis=0) - mean) < error)
     spread = np.sqrt((np.outer(np.diag(joint), np.diag(joint)) + joint**2) / 20_000)
     assert np.all(np.abs(np.cov(draws.T) - joint) < 5 * spread)
-    np.testing.assert_allclose(draws[:, 3], draws[:, 5], rtol=0, atol=1e-3)
+    np.testing.assert_allclose(draws[:, 3], draws[:, 5], rtol=0, atol=EXPANSION)
     assert np.array_equal(draws, posterior.sample(new, 20_000, rng=np.random.default_rng(1)))
 
 
@@ -508,8 +511,8 @@ def test_update_is_refitting_with_all_rows(name):
     parts = fit(likelihood, X[:20], y[:20]).update(X[20:22], y[20:22]).update(X[22:], y[22:])
     assert parts.converged
     assert parts.n_samples == 25
-    assert_same(parts, whole, atol=1e-7)
-    np.testing.assert_allclose(parts.predict(X + 0.2), whole.predict(X + 0.2), rtol=0, atol=1e-7)
+    assert_same(parts, whole, atol=EARLY)
+    np.testing.assert_allclose(parts.predict(X + 0.2), whole.predict(X + 0.2), rtol=0, atol=EARLY)
     assert distance_to_fixed_point(parts, likelihood, y, covariance()[1](X, X)) < 1e-6
 
 
@@ -523,9 +526,9 @@ def test_update_leaves_the_old_posterior_alone_and_keeps_the_learnt_model():
     assert np.array_equal(more.model.covariance.log_parameters, start.model.covariance.log_parameters)
     refit = start.model.fit(X, y, learn=False, tol=1e-10)
     sd = np.sqrt(refit.variance)
-    np.testing.assert_allclose(more.mean / sd, refit.mean / sd, rtol=0, atol=1e-7)
-    np.testing.assert_allclose(more.variance / sd**2, 1.0, rtol=0, atol=1e-7)
-    assert more.log_evidence == pytest.approx(refit.log_evidence, abs=1e-7)
+    np.testing.assert_allclose(more.mean / sd, refit.mean / sd, rtol=0, atol=EARLY)
+    np.testing.assert_allclose(more.variance / sd**2, 1.0, rtol=0, atol=EARLY)
+    assert more.log_evidence == pytest.approx(refit.log_evidence, abs=EARLY)
 
 
 @pytest.mark.parametrize("kernel", ["RBF", "sum"])
@@ -535,18 +538,18 @@ def test_moments_of_rows_that_are_not_in_use(name, kernel):
     likelihood, X, y = problem(name)
     used = np.arange(12) % 3 > 0
     posterior = fit(likelihood, X, y, kernel, sample_weight=used.astype(float))
-    np.testing.assert_allclose(np.diag(posterior.covariance), posterior.variance, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.diag(posterior.covariance), posterior.variance, rtol=0, atol=SOLVES)
     K = covariance(kernel)[1](X, X)
     tau, rho = (np.where(used, site, 0.0) for site in (posterior.sites.tau, posterior.sites.rho))
     S = np.linalg.solve(np.eye(12) + K * rho, K)
-    np.testing.assert_allclose(posterior.covariance, S, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(posterior.mean, S @ tau, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(posterior.covariance, S, rtol=0, atol=INTEGRAL)
+    np.testing.assert_allclose(posterior.mean, S @ tau, rtol=0, atol=INTEGRAL)
     if name != "Gaussian":
         rest = reference.ep(K[np.ix_(used, used)], factors(likelihood, y[used]))
-        np.testing.assert_allclose(posterior.mean[used], rest[0], rtol=0, atol=1e-8)
+        np.testing.assert_allclose(posterior.mean[used], rest[0], rtol=0, atol=ROOT_EPS)
     more = posterior.update(X[:3] + 0.4, y[:3], sample_weight=[0.0, 1.0, 2.0])
     assert more.n_samples == 15
-    np.testing.assert_allclose(np.diag(more.covariance), more.variance, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.diag(more.covariance), more.variance, rtol=0, atol=SOLVES)
     assert np.all(np.isfinite(more.loo_log_density))
 
 
@@ -558,11 +561,11 @@ def test_rows_whose_value_is_known():
     rest = fit(likelihood, X, y, covariances.Linear(), mean=0.3)
     known = norm.logcdf([0.3, -0.3])
     later = rest.update(np.zeros((2, 2)), [1, -1])
-    assert later.log_evidence == pytest.approx(posterior.log_evidence, abs=1e-9)
-    assert posterior.log_evidence == pytest.approx(rest.log_evidence + known.sum(), abs=1e-12)
-    np.testing.assert_allclose(posterior.loo_log_density, np.append(rest.loo_log_density, known), atol=1e-12)
-    np.testing.assert_allclose(posterior.mean, np.append(rest.mean, [0.3, 0.3]), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(np.diag(posterior.covariance), posterior.variance, rtol=0, atol=1e-12)
+    assert later.log_evidence == pytest.approx(posterior.log_evidence, abs=AT_REST)
+    assert posterior.log_evidence == pytest.approx(rest.log_evidence + known.sum(), abs=SOLVES)
+    np.testing.assert_allclose(posterior.loo_log_density, np.append(rest.loo_log_density, known), atol=SOLVES)
+    np.testing.assert_allclose(posterior.mean, np.append(rest.mean, [0.3, 0.3]), rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(np.diag(posterior.covariance), posterior.variance, rtol=0, atol=SOLVES)
     np.testing.assert_allclose(posterior.variance[12:], 0.0, rtol=0, atol=0)
 
 
@@ -579,10 +582,10 @@ def test_tiny_and_huge_lengthscales(name, lengthscale, schedule):
     K = 1.5 * (np.eye(12) if lengthscale < 1 else np.ones((12, 12)))
     mean, S, evidence, log_z, *_ = reference.ep(K, factors(likelihood, y))
     assert posterior.converged
-    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=1e-7)
-    np.testing.assert_allclose(posterior.covariance, S, rtol=0, atol=1e-7)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-7)
-    np.testing.assert_allclose(posterior.loo_log_density, log_z, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=EARLY)
+    np.testing.assert_allclose(posterior.covariance, S, rtol=0, atol=EARLY)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=EARLY)
+    np.testing.assert_allclose(posterior.loo_log_density, log_z, rtol=0, atol=EARLY)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -597,10 +600,10 @@ def test_duplicate_inputs(name, schedule):
     mean, S, evidence, *_ = reference.ep(K, factors(likelihood, y))
     posterior = fit(likelihood, X, y, schedule=schedule)
     assert posterior.converged
-    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=1e-7)
-    np.testing.assert_allclose(posterior.mean[:5], posterior.mean[5:10], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(posterior.variance, np.diag(S), rtol=0, atol=1e-7)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-7)
+    np.testing.assert_allclose(posterior.mean, mean, rtol=0, atol=EARLY)
+    np.testing.assert_allclose(posterior.mean[:5], posterior.mean[5:10], rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(posterior.variance, np.diag(S), rtol=0, atol=EARLY)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=EARLY)
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -610,7 +613,7 @@ def test_one_class_only(name):
     posterior = fit(likelihood, X, y)
     assert posterior.converged
     *_, evidence, _, _, _ = reference.ep(covariance()[1](X, X), factors(likelihood, y))
-    assert posterior.log_evidence == pytest.approx(evidence, abs=1e-8)
+    assert posterior.log_evidence == pytest.approx(evidence, abs=ROOT_EPS)
     if name != "OrderedProbit":
         assert np.all(posterior.mean > 0)
         learnt = GaussianProcess(covariances.RBF(), likelihood).fit(X, y)  # the evidence has no maximum in the variance
@@ -707,7 +710,7 @@ def test_callback_and_max_iter():
 
     with pytest.raises(KeyboardInterrupt):
         fit(likelihood, X, y, callback=fail)
-    assert fit(likelihood, X, y).log_evidence == pytest.approx(known("Probit")[2], abs=1e-8)
+    assert fit(likelihood, X, y).log_evidence == pytest.approx(known("Probit")[2], abs=ROOT_EPS)
 
 
 # ------------------------------------------------------------------------------------------ your own likelihood
@@ -733,10 +736,10 @@ def test_a_likelihood_in_plain_python(own, schedule):
     likelihood, X, y = problem("Logit")
     built_in, posterior = (fit(each, X, y, schedule=schedule) for each in (likelihood, own))
     assert posterior.converged
-    assert_same(built_in, posterior, atol=1e-8)
-    np.testing.assert_allclose(posterior.log_density(X, y), built_in.log_density(X, y), rtol=0, atol=1e-8)
+    assert_same(built_in, posterior, atol=ROOT_EPS)
+    np.testing.assert_allclose(posterior.log_density(X, y), built_in.log_density(X, y), rtol=0, atol=ROOT_EPS)
     options = dict(sample_weight=np.linspace(0.5, 2, len(y)), power=0.7, schedule=schedule)
-    assert_same(fit(likelihood, X, y, **options), fit(own, X, y, **options), atol=1e-7)
+    assert_same(fit(likelihood, X, y, **options), fit(own, X, y, **options), atol=EARLY)
 
 
 def test_a_likelihood_of_ones_own_learns_the_covariance():

@@ -11,6 +11,7 @@ from reference import gaussian_process as reference
 from scipy.stats import multivariate_normal, norm
 from support.examples import examples
 from support.gaussian_processes import COVARIANCES, covariance, problem
+from support.tolerances import AT_REST, EXPANSION, INTEGRAL, LOSSES, PRINTED, ROOT_EPS, ROUNDING, SLOPES, SOLVES, SUMS
 
 import cavity
 from cavity import GaussianProcess, covariances, likelihoods
@@ -59,16 +60,16 @@ def test_equals_the_dense_formulas(kernel):
     inverse = np.linalg.inv(k(X, X) + 0.3 * np.eye(20))
     f, v = posterior.predict(NEW)
     cross = k(X, NEW)
-    np.testing.assert_allclose(f, cross.T @ inverse @ y, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(v, np.diag(k(NEW, NEW) - cross.T @ inverse @ cross), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(f, cross.T @ inverse @ y, rtol=0, atol=INTEGRAL)
+    np.testing.assert_allclose(v, np.diag(k(NEW, NEW) - cross.T @ inverse @ cross), rtol=0, atol=INTEGRAL)
     with_noise = posterior.predict(NEW, noise=True)
     np.testing.assert_array_equal(with_noise[0], f)
-    np.testing.assert_allclose(with_noise[1], v + 0.3, rtol=1e-14)
+    np.testing.assert_allclose(with_noise[1], v + 0.3, rtol=ROUNDING)
     _, joint = posterior.predict_covariance(NEW)
-    np.testing.assert_allclose(joint, k(NEW, NEW) - cross.T @ inverse @ cross, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(joint, k(NEW, NEW) - cross.T @ inverse @ cross, rtol=0, atol=INTEGRAL)
     t = np.linspace(-2, 2, 20)
     np.testing.assert_allclose(
-        posterior.log_density(NEW, t), norm(f, np.sqrt(with_noise[1])).logpdf(t), rtol=0, atol=1e-10
+        posterior.log_density(NEW, t), norm(f, np.sqrt(with_noise[1])).logpdf(t), rtol=0, atol=INTEGRAL
     )
     np.testing.assert_array_equal(posterior.expected(NEW), f)
 
@@ -76,10 +77,10 @@ def test_equals_the_dense_formulas(kernel):
 def test_closed_form_of_one_row():
     for k, s, y, mean in ((2.0, 0.5, 1.3, 0.0), (1e8, 1e-10, -3.0, 1.0), (1e-8, 1e8, 1.0, 0.0)):
         posterior = fit([[0.7]], [y], covariances.RBF(k, fixed=("variance",)), s, mean)
-        assert posterior.mean[0] == pytest.approx(mean + k / (k + s) * (y - mean), rel=1e-14)
-        assert posterior.variance[0] == pytest.approx(k * s / (k + s), rel=1e-12)
-        assert posterior.log_evidence == pytest.approx(norm(mean, np.sqrt(k + s)).logpdf(y), rel=1e-13)
-        assert posterior.loo_log_density[0] == pytest.approx(posterior.log_evidence, rel=1e-12)
+        assert posterior.mean[0] == pytest.approx(mean + k / (k + s) * (y - mean), rel=ROUNDING)
+        assert posterior.variance[0] == pytest.approx(k * s / (k + s), rel=SOLVES)
+        assert posterior.log_evidence == pytest.approx(norm(mean, np.sqrt(k + s)).logpdf(y), rel=SUMS)
+        assert posterior.loo_log_density[0] == pytest.approx(posterior.log_evidence, rel=SOLVES)
 
 
 def test_closed_form_of_two_rows():
@@ -90,12 +91,12 @@ def test_closed_form_of_two_rows():
     shrunk = np.array([plus / (plus + s), minus / (minus + s)])
     u, w = shrunk * np.array([y.sum(), y[0] - y[1]])
     posterior = fit(X, y, covariances.RBF(k), s)
-    np.testing.assert_allclose(posterior.mean, [(u + w) / 2, (u - w) / 2], rtol=1e-13)
-    np.testing.assert_allclose(posterior.variance, s * shrunk.mean(), rtol=1e-13)
+    np.testing.assert_allclose(posterior.mean, [(u + w) / 2, (u - w) / 2], rtol=SUMS)
+    np.testing.assert_allclose(posterior.variance, s * shrunk.mean(), rtol=SUMS)
     both = norm(0, np.sqrt(plus + s)).logpdf(y.sum() / np.sqrt(2)) + norm(0, np.sqrt(minus + s)).logpdf(
         (y[0] - y[1]) / np.sqrt(2)
     )
-    assert posterior.log_evidence == pytest.approx(both, rel=1e-13)
+    assert posterior.log_evidence == pytest.approx(both, rel=SUMS)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -133,12 +134,12 @@ def test_unknown_means_are_those_of_generalised_least_squares():
         model = GaussianProcess(kernel, likelihoods.Gaussian(0.3), mean=mean)
         learnt = model.fit(X, y, learn="covariance", tol=1e-10)
         b = np.linalg.solve(H.T @ np.linalg.solve(S, H), H.T @ np.linalg.solve(S, y))
-        np.testing.assert_allclose(learnt.model.mean, b if mean == "linear" else b[0], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(learnt.model.mean, b if mean == "linear" else b[0], rtol=0, atol=SLOPES)
         assert learnt.model.likelihood.noise_variance == 0.3
-        assert_is(learnt, *reference.regression(S - 0.3 * np.eye(30), y, 0.3, H @ b), atol=1e-4)
+        assert_is(learnt, *reference.regression(S - 0.3 * np.eye(30), y, 0.3, H @ b), atol=PRINTED)
         far = np.array([[300.0, 400.0]])
         value = (np.append(1.0, far) @ b) if mean == "linear" else b[0]
-        assert learnt.predict(far)[0][0] == pytest.approx(value, rel=1e-5)
+        assert learnt.predict(far)[0][0] == pytest.approx(value, rel=SLOPES)
 
 
 def test_known_noise_of_every_row():
@@ -156,7 +157,7 @@ def test_known_noise_of_every_row():
         cross = K[rest, i]
         S = K[np.ix_(rest, rest)] + np.diag(noise[rest])
         m, v = cross @ np.linalg.solve(S, y[rest]), K[i, i] - cross @ np.linalg.solve(S, cross)
-        assert posterior.loo_log_density[i] == pytest.approx(norm(m, np.sqrt(v + noise[i])).logpdf(y[i]), abs=1e-10)
+        assert posterior.loo_log_density[i] == pytest.approx(norm(m, np.sqrt(v + noise[i])).logpdf(y[i]), abs=INTEGRAL)
 
 
 @pytest.mark.parametrize("kernel", ["RBF", "Matern12", "sum"])
@@ -168,8 +169,8 @@ def test_leave_one_out_is_refitting_without_the_row(kernel):
         refit = fit(X[rest], y[rest], kernel, mean=0.4)
         f, v = refit.predict(X[i : i + 1])
         expected = norm(f[0], np.sqrt(v[0] + 0.3)).logpdf(y[i])
-        assert posterior.loo_log_density[i] == pytest.approx(expected, abs=1e-10)
-        assert posterior.log_evidence == pytest.approx(refit.log_evidence + expected, abs=1e-10)  # chain rule
+        assert posterior.loo_log_density[i] == pytest.approx(expected, abs=INTEGRAL)
+        assert posterior.log_evidence == pytest.approx(refit.log_evidence + expected, abs=INTEGRAL)  # chain rule
 
 
 @pytest.mark.parametrize("weights", ["integer", "fractional"])
@@ -186,19 +187,19 @@ def test_weights_are_powers_of_the_likelihood(weights):
         times = w.astype(int)
         repeated = fit(np.repeat(X, times, axis=0), np.repeat(y, times))
         first = np.cumsum(times) - times
-        assert posterior.log_evidence == pytest.approx(repeated.log_evidence, abs=1e-9)
-        np.testing.assert_allclose(posterior.mean, repeated.mean[first], rtol=0, atol=1e-10)
-        np.testing.assert_allclose(posterior.loo_log_density, repeated.loo_log_density[first], rtol=0, atol=1e-10)
+        assert posterior.log_evidence == pytest.approx(repeated.log_evidence, abs=AT_REST)
+        np.testing.assert_allclose(posterior.mean, repeated.mean[first], rtol=0, atol=INTEGRAL)
+        np.testing.assert_allclose(posterior.loo_log_density, repeated.loo_log_density[first], rtol=0, atol=INTEGRAL)
     else:  # one observation is left out of a row, or all there is of it
         i = int(np.argmin(w))
         rest = np.arange(20) != i
         left = fit(X[rest], y[rest], sample_weight=w[rest]).log_density(X[i : i + 1], y[i : i + 1])
         assert w[i] < 1.0
-        assert posterior.loo_log_density[i] == pytest.approx(left[0], abs=1e-10)
+        assert posterior.loo_log_density[i] == pytest.approx(left[0], abs=INTEGRAL)
     noise = np.linspace(0.1, 1.0, 20)
     known = GaussianProcess(covariance()[0]).fit(X, y, noise_variance=noise, sample_weight=w, learn=False)
     np.testing.assert_allclose(
-        known.mean, reference.regression(covariance()[1](X, X), y, noise / w)[0], rtol=0, atol=1e-10
+        known.mean, reference.regression(covariance()[1](X, X), y, noise / w)[0], rtol=0, atol=INTEGRAL
     )
 
 
@@ -206,11 +207,11 @@ def test_rows_of_weight_zero_are_left_out_and_predicted():
     X, y = data()
     used = np.arange(20) % 3 > 0
     posterior, rest = fit(X, y, sample_weight=used.astype(float)), fit(X[used], y[used])
-    assert posterior.log_evidence == pytest.approx(rest.log_evidence, abs=1e-12)
-    np.testing.assert_allclose(posterior.predict(NEW), rest.predict(NEW), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(posterior.loo_log_density[used], rest.loo_log_density, rtol=0, atol=1e-12)
+    assert posterior.log_evidence == pytest.approx(rest.log_evidence, abs=SOLVES)
+    np.testing.assert_allclose(posterior.predict(NEW), rest.predict(NEW), rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(posterior.loo_log_density[used], rest.loo_log_density, rtol=0, atol=SOLVES)
     np.testing.assert_allclose(
-        posterior.loo_log_density[~used], rest.log_density(X[~used], y[~used]), rtol=0, atol=1e-12
+        posterior.loo_log_density[~used], rest.log_density(X[~used], y[~used]), rtol=0, atol=SOLVES
     )
 
 
@@ -218,11 +219,11 @@ def test_offsets_shift_the_observations():
     X, y = data()
     offset = np.random.default_rng(3).normal(size=20)
     a, b = fit(X, y, offset=offset), fit(X, y - offset)
-    np.testing.assert_allclose(a.mean, b.mean + offset, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(a.covariance, b.covariance, rtol=0, atol=1e-12)
-    assert a.log_evidence == pytest.approx(b.log_evidence, abs=1e-11)
-    np.testing.assert_allclose(a.predict(NEW, offset=0), b.predict(NEW), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(a.predict(NEW, offset=np.ones(20))[0], b.predict(NEW)[0] + 1, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(a.mean, b.mean + offset, rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(a.covariance, b.covariance, rtol=0, atol=SOLVES)
+    assert a.log_evidence == pytest.approx(b.log_evidence, abs=LOSSES)
+    np.testing.assert_allclose(a.predict(NEW, offset=0), b.predict(NEW), rtol=0, atol=SOLVES)
+    np.testing.assert_allclose(a.predict(NEW, offset=np.ones(20))[0], b.predict(NEW)[0] + 1, rtol=0, atol=SOLVES)
 
 
 # ------------------------------------------------------------------------------------------ laws
@@ -235,9 +236,9 @@ def test_order_shift_and_scale(order, shift, scale):
     X, y = data()
     a = fit(X, y)
     b = fit(X[order], scale * y[order] + shift, rbf(1.5 * scale**2), 0.3 * scale**2, shift)
-    np.testing.assert_allclose(b.mean, scale * a.mean[order] + shift, rtol=0, atol=1e-9 * max(1, scale))
-    np.testing.assert_allclose(b.variance, scale**2 * a.variance[order], rtol=1e-9)
-    assert b.log_evidence == pytest.approx(a.log_evidence - 20 * np.log(scale), abs=1e-9)
+    np.testing.assert_allclose(b.mean, scale * a.mean[order] + shift, rtol=0, atol=AT_REST * max(1, scale))
+    np.testing.assert_allclose(b.variance, scale**2 * a.variance[order], rtol=AT_REST)
+    assert b.log_evidence == pytest.approx(a.log_evidence - 20 * np.log(scale), abs=AT_REST)
 
 
 @given(st.integers(1, 19), st.integers(0, 3), st.sampled_from(["RBF", "Matern32", "sum"]))
@@ -251,9 +252,9 @@ def test_update_is_refitting_with_all_rows(first, seed, kernel):
     parts = parts.update(X[middle:], y[middle:])
     assert parts.n_samples == 20
     assert_is(parts, whole.mean, whole.covariance, whole.log_evidence)
-    np.testing.assert_allclose(parts.loo_log_density, whole.loo_log_density, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(parts.predict(NEW), whole.predict(NEW), rtol=0, atol=1e-10)
-    np.testing.assert_allclose(parts.log_evidence_gradient, whole.log_evidence_gradient, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(parts.loo_log_density, whole.loo_log_density, rtol=0, atol=INTEGRAL)
+    np.testing.assert_allclose(parts.predict(NEW), whole.predict(NEW), rtol=0, atol=INTEGRAL)
+    np.testing.assert_allclose(parts.log_evidence_gradient, whole.log_evidence_gradient, rtol=ROOT_EPS, atol=ROOT_EPS)
 
 
 def test_samples_have_the_moments():
@@ -275,11 +276,11 @@ def test_noise_near_zero_interpolates(noise):
     x = np.linspace(-2, 2, 9)[:, None]
     y = np.sin(2 * x[:, 0])
     posterior = fit(x, y, covariances.Matern32(1.0, 1.0), noise)
-    np.testing.assert_allclose(posterior.mean, y, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(posterior.variance, noise, rtol=1e-3)
+    np.testing.assert_allclose(posterior.mean, y, rtol=0, atol=ROOT_EPS)
+    np.testing.assert_allclose(posterior.variance, noise, rtol=EXPANSION)
     K = reference.matern(3, 1.0, 1.0)(x, x)
     exact = multivariate_normal(np.zeros(9), K + noise * np.eye(9)).logpdf(y)
-    assert posterior.log_evidence == pytest.approx(exact, rel=1e-8)
+    assert posterior.log_evidence == pytest.approx(exact, rel=ROOT_EPS)
 
 
 def test_fifty_copies_of_one_row_under_a_wide_prior():
@@ -288,15 +289,15 @@ def test_fifty_copies_of_one_row_under_a_wide_prior():
     posterior = fit(X, y, covariances.RBF(k, fixed=("variance",)), noise)
     v = 1 / (1 / k + 50 / noise)
     np.testing.assert_allclose(posterior.mean, v * y.sum() / noise, rtol=0, atol=1e-2 * np.sqrt(v))
-    np.testing.assert_allclose(posterior.variance, v, rtol=1e-3)
-    np.testing.assert_allclose(posterior.covariance, v, rtol=1e-3)
+    np.testing.assert_allclose(posterior.variance, v, rtol=EXPANSION)
+    np.testing.assert_allclose(posterior.covariance, v, rtol=EXPANSION)
     exact = -0.5 * (
         50 * LOG_2PI + 49 * np.log(noise) + np.log(noise + 50 * k) + (y @ y - v / noise * y.sum() ** 2) / noise
     )
-    assert posterior.log_evidence == pytest.approx(exact, rel=1e-5)
+    assert posterior.log_evidence == pytest.approx(exact, rel=SLOPES)
     left = y.mean() * 50 / 49 - y / 49  # mean of the others, whose variance is noise/49
     loo = norm(left, np.sqrt(noise + noise / 49)).logpdf(y)
-    np.testing.assert_allclose(posterior.loo_log_density, loo, rtol=1e-3)
+    np.testing.assert_allclose(posterior.loo_log_density, loo, rtol=EXPANSION)
 
 
 def test_noise_that_is_lost_in_rounding_is_refused():
@@ -311,7 +312,7 @@ def test_noise_that_is_lost_in_rounding_is_refused():
 def test_tiny_lengthscales_are_independent_rows(lengthscale):
     X, y = data()
     posterior = fit(X, y, covariances.RBF(1.5, lengthscale, fixed=("lengthscale",)))
-    assert_is(posterior, y * 1.5 / 1.8, 0.45 / 1.8 * np.eye(20), norm(0, np.sqrt(1.8)).logpdf(y).sum(), atol=1e-12)
+    assert_is(posterior, y * 1.5 / 1.8, 0.45 / 1.8 * np.eye(20), norm(0, np.sqrt(1.8)).logpdf(y).sum(), atol=SOLVES)
     np.testing.assert_array_equal(posterior.predict(NEW), [np.zeros(20), np.full(20, 1.5)])
 
 
@@ -320,8 +321,8 @@ def test_huge_lengthscales_are_one_value(lengthscale):
     X, y = data()
     posterior = fit(X, y, covariances.RBF(1.5, lengthscale, fixed=("lengthscale",)))
     v = 1 / (1 / 1.5 + 20 / 0.3)
-    np.testing.assert_allclose(posterior.mean, v * y.sum() / 0.3, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(posterior.covariance, v, rtol=1e-5)
+    np.testing.assert_allclose(posterior.mean, v * y.sum() / 0.3, rtol=0, atol=SLOPES)
+    np.testing.assert_allclose(posterior.covariance, v, rtol=SLOPES)
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-30, 1e30, 1e140])
@@ -329,17 +330,17 @@ def test_units_of_y_do_not_matter(scale):
     """Powers of ten of the range of float64: variances are squares."""
     X, y = data()
     a, b = fit(X, y), fit(X, scale * y, rbf(1.5 * scale**2), 0.3 * scale**2)
-    np.testing.assert_allclose(b.mean / scale, a.mean, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(b.variance / scale**2, a.variance, rtol=1e-9)
-    assert b.log_evidence == pytest.approx(a.log_evidence - 20 * np.log(scale), rel=1e-10)
+    np.testing.assert_allclose(b.mean / scale, a.mean, rtol=AT_REST, atol=SOLVES)
+    np.testing.assert_allclose(b.variance / scale**2, a.variance, rtol=AT_REST)
+    assert b.log_evidence == pytest.approx(a.log_evidence - 20 * np.log(scale), rel=INTEGRAL)
 
 
 def test_huge_observations_end_in_numbers_or_a_sentence():
     X, y = data()
     posterior = fit(X, 1e150 * y)
-    np.testing.assert_allclose(posterior.mean / 1e150, fit(X, y).mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(posterior.mean / 1e150, fit(X, y).mean, rtol=AT_REST, atol=SOLVES)
     assert posterior.log_evidence == pytest.approx(
-        1e300 * (-0.5 * y @ np.linalg.solve(covariance()[1](X, X) + 0.3 * np.eye(20), y)), rel=1e-9
+        1e300 * (-0.5 * y @ np.linalg.solve(covariance()[1](X, X) + 0.3 * np.eye(20), y)), rel=AT_REST
     )
     with pytest.raises(OverflowError, match="range of float64"):
         fit(X, 1e200 * y)
@@ -376,7 +377,7 @@ def test_variances_and_leave_one_out_come_when_they_are_asked_for():
         for posterior in (grown, copied):
             for name in ("mean", "variance", "loo_log_density"):
                 found = getattr(posterior, name)
-                np.testing.assert_allclose(found, getattr(whole, name), rtol=1e-9, atol=1e-12)
+                np.testing.assert_allclose(found, getattr(whole, name), rtol=AT_REST, atol=SOLVES)
                 assert not found.flags.writeable
         np.testing.assert_array_equal(grown.variance, copied.variance)
-        np.testing.assert_allclose(whole.variance, whole.predict(X)[1], rtol=1e-9)
+        np.testing.assert_allclose(whole.variance, whole.predict(X)[1], rtol=AT_REST)

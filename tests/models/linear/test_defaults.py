@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from support.glms import GLM as plain
+from support.tolerances import AT_REST, EARLY, OPTIMUM, ROOT_EPS, SOLVES
 
 import cavity
 from cavity import GLM, likelihoods
@@ -24,7 +25,7 @@ PROBIT = 2.5 / 1.7  # prior sd of what a column does to f, by default
 def assert_same(posterior, other, **tolerance):
     np.testing.assert_allclose(posterior.mean, other.mean, **{"rtol": 1e-9} | tolerance)
     np.testing.assert_allclose(posterior.variance, other.variance, **{"rtol": 1e-8} | tolerance)
-    assert posterior.log_evidence == pytest.approx(other.log_evidence, abs=1e-7)
+    assert posterior.log_evidence == pytest.approx(other.log_evidence, abs=EARLY)
 
 
 def test_an_intercept_is_a_column_of_ones_put_first():
@@ -34,7 +35,7 @@ def test_an_intercept_is_a_column_of_ones_put_first():
         assert_same(posterior, written)
         assert posterior.coefficient_names == ("intercept", "x1", "x2")
         new = X[:3] + 0.1
-        np.testing.assert_allclose(posterior.predict(new), written.predict(np.hstack([ONES[:3], new])), rtol=1e-9)
+        np.testing.assert_allclose(posterior.predict(new), written.predict(np.hstack([ONES[:3], new])), rtol=AT_REST)
         later = posterior.update(new, y[:3]), written.update(np.hstack([ONES[:3], new]), y[:3])
         assert_same(*later)
     matrix = np.array([[2.0, 0.3], [0.3, 1.0]])
@@ -48,10 +49,10 @@ def test_standardized_columns_are_those_of_scaled_rows():
     posterior = GLM(likelihoods.Probit(), prior_variance=2.0, intercept=50.0, standardize=True).fit(X, LABELS)
     written = plain(likelihoods.Probit(), 0.0, [50.0, 2.0, 2.0]).fit(np.hstack([ONES, (X - mean) / sd]), LABELS)
     assert_same(posterior, written)
-    np.testing.assert_allclose([posterior.centre, posterior.spread], [mean, sd], rtol=1e-12)
+    np.testing.assert_allclose([posterior.centre, posterior.spread], [mean, sd], rtol=SOLVES)
     summary = posterior.summary()
-    assert summary.columns["mean"][1:] == pytest.approx(written.mean[1:] / sd, rel=1e-9)
-    assert summary.columns["mean"][0] == pytest.approx(written.mean[0] - written.mean[1:] @ (mean / sd), rel=1e-9)
+    assert summary.columns["mean"][1:] == pytest.approx(written.mean[1:] / sd, rel=AT_REST)
+    assert summary.columns["mean"][0] == pytest.approx(written.mean[0] - written.mean[1:] @ (mean / sd), rel=AT_REST)
     through_zero = GLM(likelihoods.Probit(), prior_variance=2.0, intercept=False, standardize=True).fit(X, LABELS)
     assert_same(through_zero, plain(likelihoods.Probit(), 0.0, 2.0).fit(X / sd, LABELS))
     assert len(through_zero.summary().names) == 2
@@ -62,13 +63,13 @@ def test_standardized_columns_are_those_of_scaled_rows():
 def test_the_prior_is_in_the_scale_of_the_data():
     sd = X.std(axis=0)
     posterior = GLM(likelihoods.Probit(), intercept=False).fit(X, LABELS)
-    np.testing.assert_allclose(posterior.model.prior_variance, (PROBIT / sd) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(posterior.model.prior_variance, (PROBIT / sd) ** 2, rtol=SOLVES)
     assert_same(posterior, plain(likelihoods.Probit(), 0.0, (PROBIT / sd) ** 2).fit(X, LABELS))
     logit = GLM("logit", intercept=False).fit(X, LABELS)
-    np.testing.assert_allclose(logit.model.prior_variance, (2.5 / sd) ** 2, rtol=1e-12)
+    np.testing.assert_allclose(logit.model.prior_variance, (2.5 / sd) ** 2, rtol=SOLVES)
     model = GLM(NOISE, intercept=True, standardize=True).fit(X, REAL).model
     spread = 1.4826 * np.median(np.abs(REAL - np.median(REAL)))
-    np.testing.assert_allclose(model.prior_variance, (2.5 * spread) ** 2 * np.array([100.0, 1.0, 1.0]), rtol=1e-12)
+    np.testing.assert_allclose(model.prior_variance, (2.5 * spread) ** 2 * np.array([100.0, 1.0, 1.0]), rtol=SOLVES)
     np.testing.assert_allclose(model.prior_mean, [np.median(REAL), 0.0, 0.0])
     diagonal = GLM("probit", approximation="diagonal", intercept=False).fit(X - X.mean(axis=0), LABELS)
     assert diagonal.model.prior_variance == 1.0
@@ -83,7 +84,7 @@ def test_a_column_of_two_values_has_half_their_distance_for_its_scale(unit):
         posterior = model.fit(columns, LABELS)
         spread = columns.std(axis=0) if standardize else np.ones(3)
         variance = posterior.model.prior_variance[1:] / spread**2
-        np.testing.assert_allclose(variance, (2.5 / np.append(X.std(axis=0), 1.5 * unit)) ** 2, rtol=1e-12)
+        np.testing.assert_allclose(variance, (2.5 / np.append(X.std(axis=0), 1.5 * unit)) ** 2, rtol=SOLVES)
         written = np.append(posterior.model.prior_variance[0], variance * spread**2)
         prepared = (columns - columns.mean(axis=0)) / spread if standardize else columns
         assert_same(posterior, plain(likelihoods.Logit(), 0.0, written).fit(np.hstack([ONES, prepared]), LABELS))
@@ -98,15 +99,17 @@ def test_links_are_chosen_by_the_data_and_not_by_their_units():
     for link, size in (("logit", 2.5), ("probit", PROBIT)):
         evidence[link] = GLM(link, intercept=True, standardize=True).fit(inputs, diabetic).log_evidence
         written = GLM(link, prior_variance=size**2, intercept=100 * size**2).fit(unit, diabetic)
-        assert evidence[link] == pytest.approx(written.log_evidence, abs=1e-7)
+        assert evidence[link] == pytest.approx(written.log_evidence, abs=EARLY)
     assert evidence == pytest.approx({"logit": -259.37, "probit": -259.81}, abs=0.005)
 
 
 def test_units_do_not_matter():
     first = GLM("probit", intercept=True, standardize=True).fit(X, LABELS)
     second = GLM("probit", intercept=True, standardize=True).fit(X * [1e5, 1e-7] + [3.0, -2e-6], LABELS)
-    np.testing.assert_allclose(first.predict(X), second.predict(X * [1e5, 1e-7] + [3.0, -2e-6]), rtol=1e-6, atol=1e-8)
-    assert first.log_evidence == pytest.approx(second.log_evidence, abs=1e-7)
+    np.testing.assert_allclose(
+        first.predict(X), second.predict(X * [1e5, 1e-7] + [3.0, -2e-6]), rtol=OPTIMUM, atol=ROOT_EPS
+    )
+    assert first.log_evidence == pytest.approx(second.log_evidence, abs=EARLY)
     near = X - [6.0, -2.7]  # 2 and -3 sds from 0: centred by the intercept only, whose prior is wide enough for these
     raw = GLM("probit", intercept=True).fit(near, LABELS)
     np.testing.assert_allclose(raw.predict_proba(near), first.predict_proba(X), atol=0.01)
@@ -122,7 +125,7 @@ def test_weights_count_rows_in_all_that_is_chosen(approximation):
     model = GLM(NOISE, approximation=approximation, intercept=True, standardize=True)
     weighted = model.fit(X, REAL, sample_weight=copies)
     repeated = model.fit(np.repeat(X, copies, axis=0), np.repeat(REAL, copies))
-    assert_same(weighted, repeated, rtol=1e-6)
+    assert_same(weighted, repeated, rtol=OPTIMUM)
 
 
 def test_no_intercept_is_said():
@@ -142,7 +145,7 @@ def test_sparse_rows_have_an_intercept_and_stay_sparse():
     model = GLM("probit", prior_variance=2.0, approximation="diagonal", intercept=50.0)
     posterior, dense = model.fit(S, LABELS), model.fit(S.toarray(), LABELS)
     assert_same(posterior, dense)
-    np.testing.assert_allclose(posterior.predict(S), dense.predict(S.toarray()), rtol=1e-9)
+    np.testing.assert_allclose(posterior.predict(S), dense.predict(S.toarray()), rtol=AT_REST)
     assert_same(posterior.update(S[:3], LABELS[:3]), dense.update(S[:3].toarray(), LABELS[:3]))
     assert sparse.issparse(posterior._prepared(S))
     assert (

@@ -11,6 +11,7 @@ from scipy.special import gammaln
 from scipy.stats import multivariate_normal
 from scipy.stats import t as student_t
 from support.glms import GLM, problem_of
+from support.tolerances import AT_REST, EARLY, EXPANSION, OPTIMUM, PRINTED, ROOT_EPS
 
 import cavity
 from cavity import likelihoods
@@ -87,7 +88,7 @@ def test_gradient_is_that_of_whole_fits(name, power):
         low, lower, higher, high = (
             evidence.at(vector.unpack(x + k * 2e-3 * (np.arange(len(x)) == i))).log_evidence for k in (-2, -1, 1, 2)
         )
-        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * 2e-3), rel=1e-7, abs=2e-8)
+        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * 2e-3), rel=EARLY, abs=2e-8)
 
 
 # ------------------------------------------------------------------------------------------ maxima
@@ -115,9 +116,9 @@ def test_gaussian_noise_is_learnt_as_by_the_closed_form():
     learnt = posterior.hyperparameters
     assert posterior.converged
     assert learnt.names == ("prior_variance", "noise_variance")
-    assert posterior.log_evidence == pytest.approx(-loss(x), abs=1e-9)
-    assert np.allclose(learnt.values, np.exp(x), rtol=1e-4)
-    assert np.allclose(learnt.sd, np.exp(x) * np.sqrt(np.diag(np.linalg.inv(curvature))), rtol=1e-3)
+    assert posterior.log_evidence == pytest.approx(-loss(x), abs=AT_REST)
+    assert np.allclose(learnt.values, np.exp(x), rtol=PRINTED)
+    assert np.allclose(learnt.sd, np.exp(x) * np.sqrt(np.diag(np.linalg.inv(curvature))), rtol=EXPANSION)
     assert learnt.values == (float(posterior.model.prior_variance), posterior.model.likelihood.noise_variance)
 
 
@@ -172,17 +173,17 @@ def test_starting_at_given_values_ends_at_the_same_maximum():
     found = GLM(likelihoods.StudentT(None, None)).fit(X, y)
     for start in (likelihoods.StudentT(30.0, 50.0), likelihoods.StudentT(0.5, 1e-4)):
         again = GLM(start).fit(X, y, learn=("degrees_of_freedom", "scale"))
-        assert again.log_evidence == pytest.approx(found.log_evidence, abs=1e-6)
-        assert np.allclose(again.hyperparameters.values, found.hyperparameters.values, rtol=1e-3)
+        assert again.log_evidence == pytest.approx(found.log_evidence, abs=OPTIMUM)
+        assert np.allclose(again.hyperparameters.values, found.hyperparameters.values, rtol=EXPANSION)
 
 
 def test_a_likelihood_of_ones_own_learns_as_its_built_in_twin():
     X, y = observed(MADE["StudentT"], 15)
     own = GLM(OwnStudentT(4.0, None)).fit(X, y)
     twin = GLM(likelihoods.StudentT(4.0, None)).fit(X, y)
-    assert own.log_evidence == pytest.approx(twin.log_evidence, abs=1e-7)
-    assert np.allclose(own.hyperparameters.values, twin.hyperparameters.values, rtol=1e-4)
-    assert np.allclose(own.hyperparameters.sd, twin.hyperparameters.sd, rtol=1e-3)
+    assert own.log_evidence == pytest.approx(twin.log_evidence, abs=EARLY)
+    assert np.allclose(own.hyperparameters.values, twin.hyperparameters.values, rtol=PRINTED)
+    assert np.allclose(own.hyperparameters.sd, twin.hyperparameters.sd, rtol=EXPANSION)
     assert own.hyperparameters.names == ("width",)
 
 
@@ -196,8 +197,10 @@ def test_noise_scales_with_the_observations(unit):
     ):
         one = GLM(kind(None), prior_variance=1.0).fit(X, y)
         other = GLM(kind(None), prior_variance=unit**2).fit(X, unit * y)
-        assert np.allclose(other.hyperparameters.values, np.array(one.hyperparameters.values) * unit**power, rtol=1e-6)
-        assert np.allclose(other.hyperparameters.sd, np.array(one.hyperparameters.sd) * unit**power, rtol=1e-4)
+        assert np.allclose(
+            other.hyperparameters.values, np.array(one.hyperparameters.values) * unit**power, rtol=OPTIMUM
+        )
+        assert np.allclose(other.hyperparameters.sd, np.array(one.hyperparameters.sd) * unit**power, rtol=PRINTED)
 
 
 @pytest.mark.parametrize("unit", [1e100, 1e-150])
@@ -208,7 +211,7 @@ def test_standard_errors_are_in_the_range_of_float64(unit):
     assert np.isclose(
         other.hyperparameters.sd[0] / other.hyperparameters.values[0],
         one.hyperparameters.sd[0] / one.hyperparameters.values[0],
-        rtol=1e-4,
+        rtol=PRINTED,
     )
 
 
@@ -240,10 +243,10 @@ def test_learnt_thresholds_leave_slopes_as_uncertain_as_an_intercept_does():
     assert there.summary().names == ("x1", "x2")
     assert "measured from `centre`, as a rule their means" in repr(there.summary())
     assert "columns       centred, for the thresholds" in repr(there)
-    assert np.allclose(there.mean, here.mean, atol=1e-7)
-    assert np.allclose(there.covariance, here.covariance, atol=1e-7)
-    assert there.log_evidence == pytest.approx(here.log_evidence, abs=1e-8)
-    assert np.allclose(there.predict_proba(X + [50.0, -300.0]), here.predict_proba(X), atol=1e-7)
+    assert np.allclose(there.mean, here.mean, atol=EARLY)
+    assert np.allclose(there.covariance, here.covariance, atol=EARLY)
+    assert there.log_evidence == pytest.approx(here.log_evidence, abs=ROOT_EPS)
+    assert np.allclose(there.predict_proba(X + [50.0, -300.0]), here.predict_proba(X), atol=EARLY)
     two = GLM(likelihoods.OrderedProbit()).fit(X + 50.0, y > 1)
     probit = cavity.GLM(likelihoods.Probit(), prior_variance=1.0, intercept=1e4, standardize=True).fit(X, y > 1)
     slopes = probit.mean[1:] / probit.spread, np.sqrt(probit.variance[1:]) / probit.spread
@@ -283,12 +286,12 @@ def test_prior_groups_share_a_factor_and_negative_ones_stay():
     x = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12}).x
     assert found[0] == 7.0
     assert found[4] == 3.0
-    assert np.allclose(found[1:4], np.exp(x[[1, 1, 0]]) * variance[1:4], rtol=1e-4)
+    assert np.allclose(found[1:4], np.exp(x[[1, 1, 0]]) * variance[1:4], rtol=PRINTED)
     assert posterior.hyperparameters.names == ("prior_variance[0]", "prior_variance factor[3]")
-    assert np.allclose(posterior.hyperparameters.values, np.exp(x), rtol=1e-4)
+    assert np.allclose(posterior.hyperparameters.values, np.exp(x), rtol=PRINTED)
     one = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR)
     same = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR, prior_groups=np.zeros(5, dtype=int))
-    assert same.log_evidence == pytest.approx(one.log_evidence, abs=1e-9)
+    assert same.log_evidence == pytest.approx(one.log_evidence, abs=AT_REST)
     assert same.model.prior_variance.shape == (5,)
     added = cavity.GLM(likelihood, prior_variance=2.0, intercept=50.0).fit(X[:, 1:], y, learn=PRIOR)
     assert added.model.prior_variance[0] == 50.0
@@ -417,8 +420,8 @@ def test_a_far_outlier_does_not_hide_the_scale_of_the_noise(n, outlier):
         warnings.simplefilter("error")
         posterior = GLM(likelihoods.StudentT(4.0, None), **priors).fit(X, y)
     assert posterior.converged
-    assert posterior.log_evidence == pytest.approx(-least.fun, abs=1e-3)
-    assert posterior.model.likelihood.scale == pytest.approx(np.exp(least.x), rel=1e-3)
+    assert posterior.log_evidence == pytest.approx(-least.fun, abs=EXPANSION)
+    assert posterior.model.likelihood.scale == pytest.approx(np.exp(least.x), rel=EXPANSION)
 
 
 def test_noise_that_outliers_widen_is_within_the_range_of_the_search():
@@ -427,4 +430,4 @@ def test_noise_that_outliers_widen_is_within_the_range_of_the_search():
     y[3] = 1e12
     posterior = GLM(likelihoods.Laplace(None), prior_variance=1.0).fit(X, y)
     assert posterior.converged
-    assert posterior.model.likelihood.scale == pytest.approx(1e12 / 20, rel=1e-3)
+    assert posterior.model.likelihood.scale == pytest.approx(1e12 / 20, rel=EXPANSION)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas
 import pytest
 from support import mixed
+from support.tolerances import AT_REST, EARLY, OPTIMUM, PRINTED, SLOPES
 
 import cavity
 from cavity import data
@@ -29,12 +30,12 @@ def test_cbpp(by_formula):
     given = fitted(
         case, "binomial", by_formula, prior_variance=variance, effect_covariances={"herd": known["variance"]}
     )
-    assert given.log_evidence == pytest.approx(known["log_evidence"], abs=1e-9)
-    np.testing.assert_allclose(given.mean, known["fixed"], atol=1e-7)
-    np.testing.assert_allclose(given.sd, known["fixed_sd"], atol=1e-7)
+    assert given.log_evidence == pytest.approx(known["log_evidence"], abs=AT_REST)
+    np.testing.assert_allclose(given.mean, known["fixed"], atol=EARLY)
+    np.testing.assert_allclose(given.sd, known["fixed_sd"], atol=EARLY)
     learnt = fitted(case, "binomial", by_formula, prior_variance=variance)
-    assert learnt.log_evidence == pytest.approx(known["best_log_evidence"], abs=1e-9)
-    assert float(learnt.model.effect_covariances["herd"][0, 0]) == pytest.approx(known["best_variance"], abs=1e-6)
+    assert learnt.log_evidence == pytest.approx(known["best_log_evidence"], abs=AT_REST)
+    assert float(learnt.model.effect_covariances["herd"][0, 0]) == pytest.approx(known["best_variance"], abs=OPTIMUM)
 
 
 @pytest.mark.parametrize("by_formula", [False, True])
@@ -43,17 +44,17 @@ def test_sleepstudy_is_reml(by_formula):
     case, s2 = mixed.sleepstudy(), 1e10
     known = case.known
     posterior = fitted(case, "gaussian", by_formula, prior_variance=s2)
-    assert posterior.log_evidence + np.log(2 * np.pi * s2) == pytest.approx(known["reml"], abs=1e-5)
+    assert posterior.log_evidence + np.log(2 * np.pi * s2) == pytest.approx(known["reml"], abs=SLOPES)
     learnt = dict(zip(posterior.hyperparameters.names, posterior.hyperparameters.values, strict=True))
-    assert [learnt["sd(intercept | Subject)"], learnt["sd(Days | Subject)"]] == pytest.approx(known["sd"], rel=1e-5)
-    assert learnt["corr(intercept, Days | Subject)"] == pytest.approx(known["correlation"], abs=1e-5)
-    assert np.sqrt(learnt["noise_variance"]) == pytest.approx(known["residual_sd"], rel=1e-6)
-    np.testing.assert_allclose(posterior.mean, known["fixed"], rtol=1e-6)
-    np.testing.assert_allclose(posterior.sd, known["fixed_sd"], rtol=1e-5)
+    assert [learnt["sd(intercept | Subject)"], learnt["sd(Days | Subject)"]] == pytest.approx(known["sd"], rel=SLOPES)
+    assert learnt["corr(intercept, Days | Subject)"] == pytest.approx(known["correlation"], abs=SLOPES)
+    assert np.sqrt(learnt["noise_variance"]) == pytest.approx(known["residual_sd"], rel=OPTIMUM)
+    np.testing.assert_allclose(posterior.mean, known["fixed"], rtol=OPTIMUM)
+    np.testing.assert_allclose(posterior.sd, known["fixed_sd"], rtol=SLOPES)
     table = posterior.variance_components()
     assert table.names[-1] == "sd(residual)"
     shown = [*known["sd"], known["correlation"], known["residual_sd"]]
-    np.testing.assert_allclose(table.columns["value"], shown, rtol=1e-4)
+    np.testing.assert_allclose(table.columns["value"], shown, rtol=PRINTED)
 
 
 def test_intervals_of_components_are_those_of_the_scale_they_are_normal_on():
@@ -103,13 +104,13 @@ def test_given_variances(name):
     d = len(posterior.mean)
     assert posterior.converged
     assert posterior.n_iter < 20
-    assert posterior.log_evidence == pytest.approx(known["log_evidence"], abs=1e-7)
-    np.testing.assert_allclose(posterior.mean, known["mean"][:d], rtol=1e-6)
-    np.testing.assert_allclose(posterior.sd, known["sd"][:d], rtol=1e-6)
+    assert posterior.log_evidence == pytest.approx(known["log_evidence"], abs=EARLY)
+    np.testing.assert_allclose(posterior.mean, known["mean"][:d], rtol=OPTIMUM)
+    np.testing.assert_allclose(posterior.sd, known["sd"][:d], rtol=OPTIMUM)
     effects = [moments for term in posterior.terms for moments in zip(*posterior.effect_moments(term), strict=True)]
-    np.testing.assert_allclose(np.concatenate([mean for mean, _ in effects]), known["mean"][d:], atol=1e-7)
-    np.testing.assert_allclose(np.sqrt(np.concatenate([each for _, each in effects])), known["sd"][d:], rtol=1e-6)
-    assert posterior.loo_log_density.sum() == pytest.approx(known["loo"], abs=1e-6)
+    np.testing.assert_allclose(np.concatenate([mean for mean, _ in effects]), known["mean"][d:], atol=EARLY)
+    np.testing.assert_allclose(np.sqrt(np.concatenate([each for _, each in effects])), known["sd"][d:], rtol=OPTIMUM)
+    assert posterior.loo_log_density.sum() == pytest.approx(known["loo"], abs=OPTIMUM)
     truth = known["truth"]
     assert 0 < truth["log_evidence"] - posterior.log_evidence < 0.2
     np.testing.assert_allclose(posterior.mean, truth["fixed"], atol=0.05 * max(truth["fixed_sd"]))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import integrate
+from support.tolerances import AT_REST, EARLY, OPTIMUM
 
 import cavity
 from cavity import likelihoods
@@ -68,8 +69,8 @@ def test_others_are_the_evidence_under_the_cavity(seed):
         mean = rows[row] @ np.linalg.solve(precision, tau)
         sd = np.sqrt(rows[row] @ np.linalg.solve(precision, rows[row]))
         density = np.exp(model.likelihood.log_p(y[row], mean + sd * z) - 0.5 * z**2) / np.sqrt(2.0 * np.pi)
-        assert left[number] == pytest.approx(np.log(integrate.trapezoid(density, z)), abs=1e-6)
-        assert left[number] == pytest.approx(posterior.loo_log_density[row], abs=1e-7)
+        assert left[number] == pytest.approx(np.log(integrate.trapezoid(density, z)), abs=OPTIMUM)
+        assert left[number] == pytest.approx(posterior.loo_log_density[row], abs=EARLY)
 
 
 def test_a_level_without_rows_in_use_says_nothing():
@@ -104,8 +105,8 @@ def test_effective_parameters_are_at_most_the_effects_whatever_the_updates(prior
     added = rows.T @ rows / 0.5
     wanted = np.trace(added @ np.linalg.inv(prior + added))
     assert wanted < 5.0
-    assert whole.effective_parameters == pytest.approx(wanted, abs=1e-9)
-    assert posterior.effective_parameters == pytest.approx(wanted, abs=1e-9)
+    assert whole.effective_parameters == pytest.approx(wanted, abs=AT_REST)
+    assert posterior.effective_parameters == pytest.approx(wanted, abs=AT_REST)
 
 
 def test_effective_parameters_below_zero_are_saved(tmp_path):

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from scipy import stats
+from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS
 
 import cavity
 from cavity import likelihoods
@@ -59,23 +60,23 @@ def test_the_dense_model_of_the_same_prior(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cavity.SettingsWarning)
         theirs = cavity.GLM(likelihood, prior_variance=prior()).fit(dense(), y, tol=1e-10)
-    assert ours.log_evidence == pytest.approx(theirs.log_evidence, abs=1e-9)
-    np.testing.assert_allclose(ours.mean, theirs.mean[:2], atol=1e-8)
-    np.testing.assert_allclose(ours.covariance, theirs.covariance[:2, :2], atol=1e-8)
-    np.testing.assert_allclose(ours.effect_moments("1 + x2 | g")[0].ravel(), theirs.mean[2:16], atol=1e-8)
-    np.testing.assert_allclose(ours.effect_moments("h")[1].ravel(), theirs.variance[16:], rtol=1e-7)
-    np.testing.assert_allclose(ours.loo_log_density, theirs.loo_log_density, atol=1e-7)
-    np.testing.assert_allclose(ours.predict(X, groups=GROUPS), theirs.predict(dense()), atol=1e-7)
+    assert ours.log_evidence == pytest.approx(theirs.log_evidence, abs=AT_REST)
+    np.testing.assert_allclose(ours.mean, theirs.mean[:2], atol=ROOT_EPS)
+    np.testing.assert_allclose(ours.covariance, theirs.covariance[:2, :2], atol=ROOT_EPS)
+    np.testing.assert_allclose(ours.effect_moments("1 + x2 | g")[0].ravel(), theirs.mean[2:16], atol=ROOT_EPS)
+    np.testing.assert_allclose(ours.effect_moments("h")[1].ravel(), theirs.variance[16:], rtol=EARLY)
+    np.testing.assert_allclose(ours.loo_log_density, theirs.loo_log_density, atol=EARLY)
+    np.testing.assert_allclose(ours.predict(X, groups=GROUPS), theirs.predict(dense()), atol=EARLY)
     keys = ["x2", ("h", "c"), ("1 + x2 | g", 3, "x2")]
     mean, covariance = ours.joint(keys)
     index = [1, 18, 9]
-    np.testing.assert_allclose(mean, theirs.mean[index], atol=1e-8)
-    np.testing.assert_allclose(covariance, theirs.covariance[np.ix_(index, index)], atol=1e-8)
+    np.testing.assert_allclose(mean, theirs.mean[index], atol=ROOT_EPS)
+    np.testing.assert_allclose(covariance, theirs.covariance[np.ix_(index, index)], atol=ROOT_EPS)
     combined = ours.contrast({"x2": 1.0, ("1 + x2 | g", 3, "x2"): 2.0})
     weights = np.zeros(20)
     weights[[1, 9]] = 1.0, 2.0
-    assert float(combined.mean) == pytest.approx(weights @ theirs.mean, abs=1e-8)
-    assert float(combined.variance) == pytest.approx(weights @ theirs.covariance @ weights, rel=1e-7)
+    assert float(combined.mean) == pytest.approx(weights @ theirs.mean, abs=ROOT_EPS)
+    assert float(combined.variance) == pytest.approx(weights @ theirs.covariance @ weights, rel=EARLY)
 
 
 def test_gaussian_noise_is_exact():
@@ -84,19 +85,19 @@ def test_gaussian_noise_is_exact():
     posterior = model(likelihood).fit(X, y, groups=GROUPS)
     D = dense()
     of_y = stats.multivariate_normal(np.zeros(N), D @ prior() @ D.T + 0.5 * np.eye(N))
-    assert posterior.log_evidence == pytest.approx(of_y.logpdf(y), abs=1e-9)
+    assert posterior.log_evidence == pytest.approx(of_y.logpdf(y), abs=AT_REST)
     left = posterior.leave_group_out("h", X, y, groups=GROUPS)
     for level, found in zip("abcd", left, strict=True):
         rest = GROUPS["h"] != level
         without = stats.multivariate_normal(np.zeros(rest.sum()), of_y.cov[np.ix_(rest, rest)])
-        assert found == pytest.approx(of_y.logpdf(y) - without.logpdf(y[rest]), abs=1e-8)
+        assert found == pytest.approx(of_y.logpdf(y) - without.logpdf(y[rest]), abs=ROOT_EPS)
     first = np.arange(N) < 100
     some = {name: column[first] for name, column in GROUPS.items()}
     more = {name: column[~first] for name, column in GROUPS.items()}
     updated = model(likelihood).fit(X[first], y[first], groups=some).update(X[~first], y[~first], groups=more)
-    assert updated.log_evidence == pytest.approx(posterior.log_evidence, abs=1e-8)
-    np.testing.assert_allclose(updated.mean, posterior.mean, atol=1e-8)
-    np.testing.assert_allclose(updated.predict(X, groups=GROUPS), posterior.predict(X, groups=GROUPS), atol=1e-8)
+    assert updated.log_evidence == pytest.approx(posterior.log_evidence, abs=ROOT_EPS)
+    np.testing.assert_allclose(updated.mean, posterior.mean, atol=ROOT_EPS)
+    np.testing.assert_allclose(updated.predict(X, groups=GROUPS), posterior.predict(X, groups=GROUPS), atol=ROOT_EPS)
     with pytest.raises(ValueError, match="an update has none"):
         updated.loo()
 
@@ -143,7 +144,7 @@ def test_gradients_are_those_of_differences(prior_of):
         steps = 1e-4 * np.eye(vector.size)
         kept["differences"] = np.array([(value(x + s)[0] - value(x - s)[0]) / 2e-4 for s in steps])
         kept["gradient"] = gradient
-        np.testing.assert_allclose(vector.pack(vector.unpack(x)), x[: vector.size], atol=1e-9)
+        np.testing.assert_allclose(vector.pack(vector.unpack(x)), x[: vector.size], atol=AT_REST)
         return original(problem, names, threads, options)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -158,7 +159,7 @@ def test_what_is_described_has_the_derivatives_it_says():
     for i in range(len(x)):
         step = 1e-6 * (np.arange(len(x)) == i)
         high, low = (np.array(root.describe(x + way * step)[0]) for way in (1, -1))
-        np.testing.assert_allclose(slopes[:, i], (high - low) / 2e-6, atol=1e-7)
+        np.testing.assert_allclose(slopes[:, i], (high - low) / 2e-6, atol=EARLY)
     covariance = root.covariance(x)
     np.testing.assert_allclose(np.square(values[:3]), np.diagonal(covariance))
     assert values[3] == pytest.approx(covariance[1, 0] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
@@ -170,7 +171,7 @@ def test_the_maximum_of_the_evidence_is_one():
     posterior = model(likelihood, effect_covariances={"h": 0.3}).fit(X, y, groups=GROUPS)
     learnt = posterior.model.effect_covariances["1 + x2 | g"]
     assert posterior.hyperparameters.names == ("sd(intercept | g)", "sd(x2 | g)", "corr(intercept, x2 | g)")
-    np.testing.assert_allclose(posterior.hyperparameters.values[:2], np.sqrt(np.diagonal(learnt)), rtol=1e-9)
+    np.testing.assert_allclose(posterior.hyperparameters.values[:2], np.sqrt(np.diagonal(learnt)), rtol=AT_REST)
     for change in ([[1.1, 1.0], [1.0, 1.0]], [[1.0, 1.0], [1.0, 0.9]], [[1.0, 0.8], [0.8, 1.0]]):
         other = model(likelihood, effect_covariances={"1 + x2 | g": learnt * change, "h": 0.3}).fit(X, y, groups=GROUPS)
         assert other.log_evidence < posterior.log_evidence
@@ -182,11 +183,11 @@ def test_order_of_rows_and_levels_does_not_matter():
     order = np.random.default_rng(2).permutation(N)
     renamed = {"g": (GROUPS["g"][order] * 5) % 7, "h": GROUPS["h"][order]}
     other = model(likelihood).fit(X[order], y[order], groups=renamed)
-    assert other.log_evidence == pytest.approx(one.log_evidence, abs=1e-9)
-    np.testing.assert_allclose(other.mean, one.mean, atol=1e-7)
-    np.testing.assert_allclose(other.loo_log_density, one.loo_log_density[order], atol=1e-6)
+    assert other.log_evidence == pytest.approx(one.log_evidence, abs=AT_REST)
+    np.testing.assert_allclose(other.mean, one.mean, atol=EARLY)
+    np.testing.assert_allclose(other.loo_log_density, one.loo_log_density[order], atol=OPTIMUM)
     np.testing.assert_allclose(
-        other.effect_moments("1 + x2 | g")[0][(np.arange(7) * 5) % 7], one.effect_moments("1 + x2 | g")[0], atol=1e-7
+        other.effect_moments("1 + x2 | g")[0][(np.arange(7) * 5) % 7], one.effect_moments("1 + x2 | g")[0], atol=EARLY
     )
 
 
@@ -207,11 +208,11 @@ def test_weights_are_copies_and_zero_leaves_out():
     index = np.repeat(np.arange(N), weights.astype(int))
     groups = {name: column[index] for name, column in GROUPS.items()}
     other = model(likelihood).fit(X[index], y[index], groups=groups, tol=1e-10)
-    assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-8)
-    np.testing.assert_allclose(one.mean, other.mean, atol=1e-8)
+    assert one.log_evidence == pytest.approx(other.log_evidence, abs=ROOT_EPS)
+    np.testing.assert_allclose(one.mean, other.mean, atol=ROOT_EPS)
     rows = {name: column[5:9] for name, column in GROUPS.items()}
     out = one.log_density(one.rows(X[5:9], rows), y[5:9])
-    np.testing.assert_allclose(one.loo_log_density[5:9], out, rtol=1e-10)
+    np.testing.assert_allclose(one.loo_log_density[5:9], out, rtol=INTEGRAL)
 
 
 def test_odd_data():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special
 from support.examples import examples
+from support.tolerances import AT_REST, EARLY, OPTIMUM
 
 import cavity
 from cavity.errors import SettingsWarning
@@ -55,10 +56,10 @@ def test_the_model_of_a_posterior_reproduces_the_fit_from_the_same_rows(name, tm
     for model in (posterior.model, cavity.load(tmp_path / "p.npz").model):
         assert model == posterior.model
         again = fit(model)
-        np.testing.assert_allclose(again.mean, posterior.mean, atol=1e-6 * posterior.sd.min(), rtol=0)
+        np.testing.assert_allclose(again.mean, posterior.mean, atol=OPTIMUM * posterior.sd.min(), rtol=0)
         size = np.outer(posterior.sd, posterior.sd)
-        np.testing.assert_allclose(again.covariance / size, posterior.covariance / size, atol=1e-6)
-        assert again.log_evidence == pytest.approx(posterior.log_evidence, abs=1e-6)
+        np.testing.assert_allclose(again.covariance / size, posterior.covariance / size, atol=OPTIMUM)
+        assert again.log_evidence == pytest.approx(posterior.log_evidence, abs=OPTIMUM)
 
 
 @pytest.mark.filterwarnings("ignore:the log evidence has no maximum")
@@ -68,7 +69,7 @@ def test_predictions_do_not_depend_on_where_columns_begin(first, second):
     moved = X + [first, second]
     for model, groups in ((cavity.GLM(ORDERED), {}), (cavity.MixedGLM("g", ORDERED), {"groups": G})):
         here, there = model.fit(X, Y, **groups), model.fit(moved, Y, **groups)
-        assert there.log_evidence == pytest.approx(here.log_evidence, abs=1e-6)
+        assert there.log_evidence == pytest.approx(here.log_evidence, abs=OPTIMUM)
         for posterior, rows in ((here, X[:9]), (there, moved[:9])):
             rows = posterior.rows(rows, G[:9]) if groups else rows
             np.testing.assert_allclose(posterior.predict_proba(rows), _expected(model, groups), atol=2e-5)
@@ -90,14 +91,14 @@ def test_thresholds_stand_for_the_intercept_of_a_formula():
     columns = cavity.MixedGLM("g", ORDERED).fit(dummies, Y, groups=G)
     for posterior in fits:
         assert posterior.columns == ("a", "kind[q]", "kind[r]")
-        assert posterior.log_evidence == pytest.approx(columns.log_evidence, abs=1e-7)
-        np.testing.assert_allclose(posterior.mean, columns.mean, atol=1e-6)
+        assert posterior.log_evidence == pytest.approx(columns.log_evidence, abs=EARLY)
+        np.testing.assert_allclose(posterior.mean, columns.mean, atol=OPTIMUM)
         np.testing.assert_allclose(posterior.centre, dummies.mean(axis=0))
         assert max(posterior.hyperparameters.sd) < 1.0
         new = posterior.predict_proba(FRAME[:5].assign(kind=["r", "p", "p", "q", "r"]))
         rows = dummies[:5].copy()
         rows[:, 1:] = [[0, 1], [0, 0], [0, 0], [1, 0], [0, 1]]
-        np.testing.assert_allclose(new, columns.predict_proba(columns.rows(rows, G[:5])), atol=1e-6)
+        np.testing.assert_allclose(new, columns.predict_proba(columns.rows(rows, G[:5])), atol=OPTIMUM)
     assert "columns are measured from `centre`, as a rule their means" in fits[0].summary().notes
 
 
@@ -131,7 +132,7 @@ def test_thresholds_alone(tmp_path):
     again = cavity.load(tmp_path / "p.npz")
     assert again.model == posterior.model
     np.testing.assert_array_equal(again.predict_proba(FRAME), posterior.predict_proba(FRAME))
-    assert fit(again.model).log_evidence == pytest.approx(posterior.log_evidence, abs=1e-7)
+    assert fit(again.model).log_evidence == pytest.approx(posterior.log_evidence, abs=EARLY)
     assert np.isfinite(again.update(FRAME[:3]).log_evidence)
     with pytest.raises(ValueError, match="must have fixed effects"):
         by_formula("y ~ 1")
@@ -166,7 +167,7 @@ def test_files_of_earlier_versions_have_no_intercept_of_the_model():
         written.pop("intercept", None)
         old = rebuilt("mixed", arrays, written)
         np.testing.assert_array_equal(old.predict(FRAME), posterior.predict(FRAME))
-        assert old.model.fit(FRAME).log_evidence == pytest.approx(posterior.log_evidence, abs=1e-7)
+        assert old.model.fit(FRAME).log_evidence == pytest.approx(posterior.log_evidence, abs=EARLY)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_bad_scaling(options, kind, words):
 def test_centre_is_what_columns_are_measured_from():
     here = cavity.GLM("probit", prior_variance=1.0, intercept=9.0, centre=[7.0, -200.0]).fit(X, Y > 1)
     there = cavity.GLM("probit", prior_variance=1.0, intercept=9.0).fit(X - [7.0, -200.0], Y > 1)
-    np.testing.assert_allclose(here.mean, there.mean, rtol=1e-9)
-    np.testing.assert_allclose(here.predict(X), there.predict(X - [7.0, -200.0]), rtol=1e-9)
+    np.testing.assert_allclose(here.mean, there.mean, rtol=AT_REST)
+    np.testing.assert_allclose(here.predict(X), there.predict(X - [7.0, -200.0]), rtol=AT_REST)
     at_zero = here.summary().columns["mean"][0]
     assert at_zero == pytest.approx(here.predict(np.zeros((1, 2)))[0][0])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reference import mixed as reference
 from support import mixed
+from support.tolerances import AT_REST, EARLY, OPTIMUM, PRINTED, ROOT_EPS, SOLVES
 
 import cavity
 from cavity import likelihoods
@@ -32,7 +33,7 @@ def test_rows_and_prior_are_those_of_the_sum_of_effects():
     h = effects[10:13][[int(each[1]) for each in GROUPS["h"]]]
     pairs = sorted(set(zip(GROUPS["g"].tolist(), GROUPS["h"], strict=True)))
     both = effects[13:][[pairs.index(each) for each in zip(GROUPS["g"].tolist(), GROUPS["h"], strict=True)]]
-    np.testing.assert_allclose(A @ effects, f + h + both, rtol=1e-12)
+    np.testing.assert_allclose(A @ effects, f + h + both, rtol=SOLVES)
     np.testing.assert_array_equal(C[:2, :2], np.diag([4.0, 1.0]))
     np.testing.assert_array_equal(C[4:6, 4:6], COVARIANCES[0])
     assert np.count_nonzero(C) == 2 + 4 * 4 + 3 + len(pairs)
@@ -53,18 +54,18 @@ def test_ep_is_that_of_a_glm_with_the_same_prior(likelihood, log_p, y):
     offset = RNG.normal(size=N) / 3
     mean, covariance, evidence, (_, rho), _ = reference.ep(log_p(y), A, C, offset=offset)
     posterior = cavity.GLM(likelihood, prior_variance=C, intercept=False).fit(A, y, offset=offset, tol=1e-11)
-    assert evidence == pytest.approx(posterior.log_evidence, abs=1e-8)
-    np.testing.assert_allclose(mean, posterior.mean, atol=1e-7)
-    np.testing.assert_allclose(covariance, posterior.covariance, atol=1e-7)
+    assert evidence == pytest.approx(posterior.log_evidence, abs=ROOT_EPS)
+    np.testing.assert_allclose(mean, posterior.mean, atol=EARLY)
+    np.testing.assert_allclose(covariance, posterior.covariance, atol=EARLY)
     assert np.all(rho > 0)
 
 
 def test_ep_is_exact_for_gaussian_observations():
     A, C, y = reference.rows(X, TERMS), prior(), X @ [1.0, -1.0] + RNG.normal(size=N)
     mean, _, evidence, _, _ = reference.ep(mixed.gaussian(y, 0.7), A, C, damping=1.0)
-    assert evidence == pytest.approx(reference.log_evidence(y, A, C, 0.7), abs=1e-9)
+    assert evidence == pytest.approx(reference.log_evidence(y, A, C, 0.7), abs=AT_REST)
     gain = C @ A.T @ np.linalg.inv(A @ C @ A.T + 0.7 * np.eye(N))
-    np.testing.assert_allclose(mean, gain @ y, atol=1e-9)
+    np.testing.assert_allclose(mean, gain @ y, atol=AT_REST)
 
 
 def cbpp_ep(case, variance):
@@ -77,12 +78,12 @@ def test_golden_numbers_of_cbpp():
     case = mixed.cbpp()
     known = case.known
     A, C, (mean, S, evidence, _, _) = cbpp_ep(case, known["variance"])
-    assert evidence == pytest.approx(known["log_evidence"], abs=1e-9)
-    np.testing.assert_allclose(mean[:4], known["fixed"], atol=1e-8)
-    np.testing.assert_allclose(np.sqrt(np.diag(S))[:4], known["fixed_sd"], atol=1e-8)
-    assert cbpp_ep(case, known["best_variance"])[2][2] == pytest.approx(known["best_log_evidence"], abs=1e-9)
+    assert evidence == pytest.approx(known["log_evidence"], abs=AT_REST)
+    np.testing.assert_allclose(mean[:4], known["fixed"], atol=ROOT_EPS)
+    np.testing.assert_allclose(np.sqrt(np.diag(S))[:4], known["fixed_sd"], atol=ROOT_EPS)
+    assert cbpp_ep(case, known["best_variance"])[2][2] == pytest.approx(known["best_log_evidence"], abs=AT_REST)
     slope = reference.gradient(lambda x: cbpp_ep(case, np.exp(x[0]))[2][2], [np.log(known["best_variance"])], 1e-2)
-    np.testing.assert_allclose(slope, 0, atol=1e-8)
+    np.testing.assert_allclose(slope, 0, atol=ROOT_EPS)
     truth, error, size, *_ = reference.importance_sampling(
         mixed.binomial(case.y), A, C, mean, S, 4000, np.random.default_rng(0)
     )
@@ -98,9 +99,9 @@ def test_golden_numbers_of_sleepstudy(kind):
     known, prefix = case.known, "" if reml else "ml_"
     C, noise_variance, fixed = reference.balanced(case.X[:10], case.y.reshape(18, 10), reml)
     sd, correlation = np.array(known[f"{prefix}sd"]), known[f"{prefix}correlation"]
-    np.testing.assert_allclose(C, mixed.covariance_of(sd, correlation), rtol=1e-7)
-    np.testing.assert_allclose(fixed, known["fixed"], rtol=1e-9)
-    assert np.sqrt(noise_variance) == pytest.approx(known["residual_sd"], rel=1e-12)
+    np.testing.assert_allclose(C, mixed.covariance_of(sd, correlation), rtol=EARLY)
+    np.testing.assert_allclose(fixed, known["fixed"], rtol=AT_REST)
+    assert np.sqrt(noise_variance) == pytest.approx(known["residual_sd"], rel=SOLVES)
 
     def value(x):
         root = np.array([[np.exp(x[0]), 0.0], [x[2], np.exp(x[1])]])
@@ -109,7 +110,7 @@ def test_golden_numbers_of_sleepstudy(kind):
     L = np.linalg.cholesky(C)
     best = [np.log(L[0, 0]), np.log(L[1, 1]), L[1, 0], 0.5 * np.log(noise_variance)]
     top = value(best)
-    assert top == pytest.approx(known[kind], abs=1e-9)
+    assert top == pytest.approx(known[kind], abs=AT_REST)
     for step in 1e-3 * np.eye(4):  # as steep to both sides, but for the third derivative
         down = top - value(best - step), top - value(best + step)
         assert min(down) > 0
@@ -124,7 +125,7 @@ def test_the_evidence_is_reml_where_the_prior_of_fixed_effects_is_wide():
     covariance = mixed.covariance_of(known["sd"], known["correlation"])
     C = reference.prior_covariance(np.full(2, s2), case.terms, [covariance])
     evidence = reference.log_evidence(case.y, A, C, known["residual_sd"] ** 2)
-    assert evidence + np.log(2 * np.pi * s2) == pytest.approx(known["reml"], abs=1e-4)
+    assert evidence + np.log(2 * np.pi * s2) == pytest.approx(known["reml"], abs=PRINTED)
     S = np.linalg.inv(np.linalg.inv(C) + A.T @ A / known["residual_sd"] ** 2)
-    np.testing.assert_allclose(np.sqrt(np.diag(S))[:2], known["fixed_sd"], rtol=1e-6)
-    np.testing.assert_allclose((S @ A.T @ case.y)[:2] / known["residual_sd"] ** 2, known["fixed"], rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(np.diag(S))[:2], known["fixed_sd"], rtol=OPTIMUM)
+    np.testing.assert_allclose((S @ A.T @ case.y)[:2] / known["residual_sd"] ** 2, known["fixed"], rtol=OPTIMUM)

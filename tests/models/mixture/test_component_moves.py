@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.events import writing
 from support.mixtures import draws, every_covariance, model_of, with_gaps
+from support.tolerances import INTEGRAL, SOLVES
 
 import cavity
 from cavity.models.mixture import component_moves
@@ -23,7 +24,7 @@ def sums(z, r, mean, full):
 
 def assert_same(found, expected):
     for got, wanted in zip(found.parts(), expected.parts(), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(got, wanted, rtol=INTEGRAL, atol=INTEGRAL)
 
 
 @every_covariance
@@ -95,7 +96,7 @@ def test_sticks_are_put_in_order_of_size():
     assert right.counts[0] > right.counts[1]
     assert right.elbo > wrong.elbo
     other = model.fit(X, initial_means=[[-5.0], [5.0]])
-    assert right.elbo == pytest.approx(other.elbo, rel=1e-12)
+    assert right.elbo == pytest.approx(other.elbo, rel=SOLVES)
 
 
 def test_callback_counts_the_passes_of_moves_and_can_stop_them():

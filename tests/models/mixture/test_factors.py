@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 from support.examples import examples
+from support.tolerances import AT_REST, INTEGRAL, LOSSES, PRINTED, ROOT_EPS, ROUNDING, SLOPES, SOLVES, SUMS
 
 import cavity
 from cavity.distributions import Dirichlet, Gamma, NormalWishart, Wishart
@@ -70,7 +71,7 @@ def test_statistics_are_the_gradient_of_the_log_normaliser(kind, seed, k, dim):
     step = step + factors.at(natural + step).natural() - (natural + step)  # symmetric matrices stay so
     up, down = factors.at(natural + step), factors.at(natural - step)
     slope = 0.5 * (log_normaliser(up, kind) - log_normaliser(down, kind))
-    assert slope == pytest.approx((up.natural() - natural) @ factors.statistics(), rel=1e-5, abs=1e-8)
+    assert slope == pytest.approx((up.natural() - natural) @ factors.statistics(), rel=SLOPES, abs=ROOT_EPS)
 
 
 @every
@@ -81,14 +82,14 @@ def test_divergence_is_that_of_exponential_families(kind, seed, k, dim):
     rng = np.random.default_rng(seed)
     q, p = random_factors(rng, kind, k, dim), random_factors(rng, kind, k, dim)
     expected = (q.natural() - p.natural()) @ q.statistics() - log_normaliser(q, kind) + log_normaliser(p, kind)
-    assert q.divergence(p) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert q.divergence(p) == pytest.approx(expected, rel=AT_REST, abs=AT_REST)
     assert 0.0 <= q.divergence(q) < 1e-28
     if kind == "full":
         pairs = zip(distributions(q, kind), distributions(p, kind), strict=True)
-        assert q.divergence(p) == pytest.approx(sum(cavity.kl(a, b) for a, b in pairs), rel=1e-12)
+        assert q.divergence(p) == pytest.approx(sum(cavity.kl(a, b) for a, b in pairs), rel=SOLVES)
     same_means = type(q)(p.mean, p.beta, *[getattr(q, name) for name in q.__slots__[2:]])
     inner = zip(distributions(same_means, kind), distributions(p, kind), strict=True)
-    assert same_means.divergence(p) == pytest.approx(sum(np.sum(cavity.kl(a, b)) for a, b in inner), rel=1e-10)
+    assert same_means.divergence(p) == pytest.approx(sum(np.sum(cavity.kl(a, b)) for a, b in inner), rel=INTEGRAL)
 
 
 def test_divergence_of_close_factors_keeps_its_digits():
@@ -100,7 +101,7 @@ def test_divergence_of_close_factors_keeps_its_digits():
         p = q.at(natural * (1.0 + 1e-7))
         step = p.natural() - natural
         expected = 0.5 * step @ (p.statistics() - q.statistics())
-        assert q.divergence(p) == pytest.approx(expected, rel=1e-4)
+        assert q.divergence(p) == pytest.approx(expected, rel=PRINTED)
 
 
 @every
@@ -108,12 +109,12 @@ def test_naturals_come_back_and_combine(kind):
     rng = np.random.default_rng(1)
     a, b, c = (random_factors(rng, kind, 3, 2) for _ in range(3))
     for x, y in zip(a.at(a.natural()).natural(), a.natural(), strict=True):
-        assert x == pytest.approx(y, rel=1e-12, abs=1e-12)
+        assert x == pytest.approx(y, rel=SOLVES, abs=SOLVES)
     mixed = type(a).combined([(0.5, a), (0.3, b), (0.2, c)])
     expected = 0.5 * a.natural() + 0.3 * b.natural() + 0.2 * c.natural()
-    np.testing.assert_allclose(mixed.natural(), expected, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(mixed.natural(), expected, rtol=LOSSES, atol=SOLVES)
     order = [2, 0, 1]
-    assert a.take(order).divergence(b.take(order)) == pytest.approx(a.divergence(b), rel=1e-12)
+    assert a.take(order).divergence(b.take(order)) == pytest.approx(a.divergence(b), rel=SOLVES)
     bad = a.natural().copy()
     bad[a.mean.size] = 1.0  # a beta of -2
     assert a.at(bad) is None
@@ -135,7 +136,7 @@ def test_combinations_far_from_the_origin_lose_no_digits(kind):
         type(f)(np.round(f.mean * 2**20) / 2**20 + 2.0**30, *[getattr(f, n) for n in f.__slots__[1:]]) for f in (a, b)
     ]
     moved = type(a).combined([(0.5, far[0]), (0.5, far[1])])
-    np.testing.assert_allclose(moved.scatter, near.scatter, rtol=1e-5)
+    np.testing.assert_allclose(moved.scatter, near.scatter, rtol=SLOPES)
 
 
 @every
@@ -147,13 +148,13 @@ def test_other_frames(kind):
     shift = np.array([1.0, -2.0])
     q2, p2 = q.rescaled(shift, scale), p.rescaled(shift, scale)
     np.testing.assert_allclose(q2.mean, (q.mean - shift) * scale)
-    assert q2.divergence(p2) == pytest.approx(q.divergence(p), rel=1e-10)
+    assert q2.divergence(p2) == pytest.approx(q.divergence(p), rel=INTEGRAL)
     weights = random_weights(rng, False, 3)
     state = MixtureState(weights, q, np.zeros(3))
     old, new = Scaling(np.zeros(2), np.ones(2)), Scaling(shift, scale)
     back = state.rescaled(old, new).rescaled(new, old)
-    np.testing.assert_allclose(back.factors.scatter, q.scatter, rtol=1e-13)
-    np.testing.assert_allclose(back.factors.mean, q.mean, atol=1e-14)
+    np.testing.assert_allclose(back.factors.scatter, q.scatter, rtol=SUMS)
+    np.testing.assert_allclose(back.factors.mean, q.mean, atol=ROUNDING)
 
 
 @every
@@ -169,7 +170,7 @@ def test_contrasts_find_the_same_components_in_another_order(kind):
     np.testing.assert_allclose(matched.weights.concentration, weights.concentration)
     np.testing.assert_array_equal(matched.counts, state.counts)
     contrasts = q.contrasts(q)
-    np.testing.assert_allclose(contrasts, contrasts.T, rtol=1e-10)
+    np.testing.assert_allclose(contrasts, contrasts.T, rtol=INTEGRAL)
     np.testing.assert_allclose(np.diagonal(contrasts), 2.0 * 2)  # tr(P C') + tr(P' C) of one component
     assert np.all(contrasts >= 4.0 - 1e-9)
 
@@ -179,21 +180,21 @@ def test_weights(k):
     rng = np.random.default_rng(k)
     counts = rng.gamma(1.0, size=k)
     dirichlet = random_weights(rng, False, k)
-    np.testing.assert_allclose(dirichlet.expected_logs(), Dirichlet(dirichlet.concentration).statistics, rtol=1e-14)
+    np.testing.assert_allclose(dirichlet.expected_logs(), Dirichlet(dirichlet.concentration).statistics, rtol=ROUNDING)
     sticks = random_weights(rng, True, k)
     v = rng.beta(*sticks.concentration.T, size=(100_000, k - 1)) if k > 1 else np.empty((1, 0))
     left = np.concatenate([np.ones((len(v), 1)), np.cumprod(1.0 - v, axis=1)], axis=1)
     pi = left * np.concatenate([v, np.ones((len(v), 1))], axis=1)
     np.testing.assert_allclose(sticks.mean(), pi.mean(axis=0), atol=0.01)
-    assert sticks.mean().sum() == pytest.approx(1.0, rel=1e-14)
+    assert sticks.mean().sum() == pytest.approx(1.0, rel=ROUNDING)
     a, b = sticks.concentration.T
     log_v = np.append(special.digamma(a) - special.digamma(a + b), 0.0)
     log_left = np.append(0.0, np.cumsum(special.digamma(b) - special.digamma(a + b)))
-    np.testing.assert_allclose(sticks.expected_logs(), log_v + log_left, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(sticks.expected_logs(), log_v + log_left, rtol=SOLVES, atol=ROUNDING)
     for prior in (dirichlet, sticks):
         q = prior.renewed(prior, counts)
         if k > 1 or not prior.sticks:
-            np.testing.assert_allclose(q.counts(prior), counts, rtol=1e-10)
+            np.testing.assert_allclose(q.counts(prior), counts, rtol=INTEGRAL)
         assert prior.divergence(prior) == 0.0
         assert q.divergence(prior) >= 0.0
     if k > 1:
@@ -221,9 +222,9 @@ def test_renewed_is_the_optimum_and_conjugate(kind, seed, strength):
         counts = r.sum(axis=0)[:, None] * np.ones((1, dim if kind == "gaps" else 1))
         about = type(prior)(start, *[getattr(prior, name) for name in prior.__slots__[1:]])
         found.append(about.renewed(prior, counts, first, second))
-    np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(found[0].scatter, found[1].scatter, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=SOLVES, atol=SUMS)
+    np.testing.assert_allclose(found[0].scatter, found[1].scatter, rtol=AT_REST, atol=SOLVES)
     totals = r.T @ X
     expected = (prior.beta * prior.mean + totals) / (prior.beta + r.sum(axis=0)[:, None])
-    np.testing.assert_allclose(found[0].mean, expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(found[0].mean, expected, rtol=SOLVES, atol=SUMS)
     assert found[0].divergence(prior) < 1e3  # also where the prior mean is known to 25 digits

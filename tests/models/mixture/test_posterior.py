@@ -19,6 +19,7 @@ from support.mixtures import (
     prior_of,
     with_gaps,
 )
+from support.tolerances import AT_REST, EXPANSION, INTEGRAL, LAST_BIT, LOSSES, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 import cavity
 from cavity.distributions import Dirichlet, Gamma, NormalWishart, Wishart
@@ -40,7 +41,7 @@ def test_log_density_is_the_mixture_of_student_t_densities(covariance, weights):
         X = np.vstack([X, [[np.nan, 1.0], [1.0, np.nan], [np.nan, np.nan]]])
     prior, q = prior_of(post.model), factors_of(post)
     expected = [ref.log_predictive(x, prior, q) for x in X]
-    np.testing.assert_allclose(post.log_density(X), expected, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(post.log_density(X), expected, rtol=LOSSES, atol=SUMS)
 
 
 @pytest.mark.parametrize("nu", [30.0, 1e6, 1e9, 1e12, 1e15])
@@ -69,20 +70,20 @@ def test_log_density_keeps_its_digits_at_any_degrees_of_freedom(covariance, nu):
         - (n + d) / 2 * mp.log1p(square)
         for d, n, determinant, square in parts
     )
-    assert post.log_density([x])[0] == pytest.approx(float(expected), abs=1e-13)
+    assert post.log_density([x])[0] == pytest.approx(float(expected), abs=SUMS)
 
 
 @every_covariance
 def test_predictive_density_integrates_to_one(covariance):
     one = cavity.GaussianMixture(2, covariance).fit([[-1.0], [-1.2], [0.9], [1.1], [3.0]])
     total = integrate.quad(lambda t: np.exp(one.log_density([[np.sinh(t)]])[0]) * np.cosh(t), -20, 20, limit=400)[0]
-    assert total == pytest.approx(1.0, abs=1e-8)
+    assert total == pytest.approx(1.0, abs=ROOT_EPS)
     two = model_of(covariance, 2, 2, degrees_of_freedom_prior=4.0).fit(draws(1, 50, TWO))
     t = np.linspace(-6.0, 6.0, 401)
     grid = np.stack(np.meshgrid(np.sinh(t), np.sinh(t)), axis=-1).reshape(-1, 2)
     values = np.exp(two.log_density(grid)).reshape(401, 401) * np.cosh(t) * np.cosh(t)[:, None]
     total = integrate.trapezoid(integrate.trapezoid(values, t), t)
-    assert total == pytest.approx(1.0, abs=1e-3)  # what lies beyond 200
+    assert total == pytest.approx(1.0, abs=EXPANSION)  # what lies beyond 200
 
 
 @every_kind
@@ -123,8 +124,8 @@ def test_predict_and_responsibilities():
     X = faithful()
     post = cavity.GaussianMixture(2).fit(X)
     r = post.responsibilities(X)
-    np.testing.assert_allclose(r.sum(axis=1), 1.0, rtol=1e-14)
-    np.testing.assert_allclose(r.sum(axis=0), post.counts, rtol=1e-10)
+    np.testing.assert_allclose(r.sum(axis=1), 1.0, rtol=ROUNDING)
+    np.testing.assert_allclose(r.sum(axis=0), post.counts, rtol=INTEGRAL)
     np.testing.assert_array_equal(post.predict(X), np.argmax(r, axis=1))
     np.testing.assert_array_equal(post.responsibilities([[-1e9, 1e9], [1e9, 1e9]]).sum(axis=1), 1.0)
     with pytest.raises(OverflowError, match="so far from every component"):
@@ -143,8 +144,8 @@ def test_one_component_is_conjugate(covariance):
     if covariance in ("full", "tied"):
         prior = NormalWishart(m0, beta, nu, np.array(model.covariance_prior))
         q = prior.with_natural(prior.natural + np.concatenate([sums, [-15.0, 15.0], -0.5 * squares.ravel()]))
-        np.testing.assert_allclose(post.mean[0], q.mean, rtol=1e-12)
-        np.testing.assert_allclose(np.reshape(post.inverse_scale, (2, 2)), q.inverse_scale, rtol=1e-11)
+        np.testing.assert_allclose(post.mean[0], q.mean, rtol=SOLVES)
+        np.testing.assert_allclose(np.reshape(post.inverse_scale, (2, 2)), q.inverse_scale, rtol=LOSSES)
         assert np.ravel(post.degrees_of_freedom) == pytest.approx(q.degrees_of_freedom)
     else:
         scatter = squares.diagonal() + beta * m0**2 - (beta * m0 + sums) ** 2 / (beta + 30)
@@ -153,8 +154,8 @@ def test_one_component_is_conjugate(covariance):
             shape, rate = shape.sum(), rate.sum()
         prior = Gamma(0.5 * nu, 0.5 * np.array(model.covariance_prior))
         q = Gamma(prior.shape + shape, prior.rate + rate)
-        np.testing.assert_allclose(0.5 * np.squeeze(post.degrees_of_freedom), q.shape, rtol=1e-12)
-        np.testing.assert_allclose(0.5 * np.squeeze(post.inverse_scale), q.rate, rtol=1e-12)
+        np.testing.assert_allclose(0.5 * np.squeeze(post.degrees_of_freedom), q.shape, rtol=SOLVES)
+        np.testing.assert_allclose(0.5 * np.squeeze(post.inverse_scale), q.rate, rtol=SOLVES)
     np.testing.assert_allclose(post.mean_precision, [beta + 30])
     np.testing.assert_allclose(post.weight_concentration, [0.7 + 30])
 
@@ -164,11 +165,11 @@ def test_update_is_exact_for_one_component(covariance):
     X = data_for(covariance, 4, 60)
     model = model_of(covariance, 1, 2)
     both, all_at_once = model.fit(X[:20]).update(X[20:]), model.fit(X)
-    assert_same_factors(both, all_at_once, rtol=1e-12, atol=1e-12)
+    assert_same_factors(both, all_at_once, rtol=SOLVES, atol=SOLVES)
     assert both.n_samples == 60.0
     np.testing.assert_allclose(both.counts, [60.0])
     # p(A, B) = p(A) p(B | A)
-    assert model.fit(X[:20]).elbo + both.elbo == pytest.approx(all_at_once.elbo, rel=1e-12)
+    assert model.fit(X[:20]).elbo + both.elbo == pytest.approx(all_at_once.elbo, rel=SOLVES)
 
 
 @every_kind
@@ -182,7 +183,7 @@ def test_update_is_close_for_clear_components_and_takes_gaps(covariance, weights
     whole = model.fit(np.vstack([X[:300], rest]), initial_means=start)
     np.testing.assert_allclose(both.mean, whole.mean, atol=0.02)
     np.testing.assert_allclose(both.covariance, whole.covariance, rtol=0.02, atol=0.02)
-    np.testing.assert_allclose(both.counts, whole.counts, rtol=1e-6)
+    np.testing.assert_allclose(both.counts, whole.counts, rtol=OPTIMUM)
     weighted = first.update(X[300:], sample_weight=np.full(300, 2.0))
     assert weighted.n_samples == 900.0
 
@@ -192,15 +193,15 @@ def test_merge_counts_the_data_of_both_and_the_prior_once(covariance, weights):
     X = data_for(covariance, 6, 90)
     one = model_of(covariance, 1, 2, weights)
     merged = one.fit(X[:50]).merge(one.fit(X[50:]))
-    assert_same_factors(merged, one.fit(X), rtol=1e-11, atol=1e-11)
+    assert_same_factors(merged, one.fit(X), rtol=LOSSES, atol=LOSSES)
     assert (merged.n_samples, merged.converged, merged.elbo) == (90.0, False, None)
     clear = draws(7, 400, np.array(TWO) * 5.0)
     model, start = model_of(covariance, 2, 2, weights), np.array(TWO) * 5.0
     whole = model.fit(clear, initial_means=start)
     a, b = model.fit(clear[:150], initial_means=start), model.fit(clear[150:], initial_means=start[::-1])
     merged = a.merge(b)  # whose components come in the other order
-    assert_same_factors(merged, whole, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(merged.counts, whole.counts, rtol=1e-6)
+    assert_same_factors(merged, whole, rtol=OPTIMUM, atol=OPTIMUM)
+    np.testing.assert_allclose(merged.counts, whole.counts, rtol=OPTIMUM)
 
 
 @every_kind
@@ -212,12 +213,12 @@ def test_merge_is_addition_of_natural_parameters(covariance, weights):
     merged = a.merge(b)
     concentration = a.weight_concentration + b.weight_concentration
     prior = 0.7 if weights == "dirichlet" else np.array([1.0, 0.7])
-    np.testing.assert_allclose(merged.weight_concentration, concentration - prior, rtol=1e-12)
+    np.testing.assert_allclose(merged.weight_concentration, concentration - prior, rtol=SOLVES)
     beta = a.mean_precision + b.mean_precision - 0.6
-    np.testing.assert_allclose(merged.mean_precision, beta, rtol=1e-12)
+    np.testing.assert_allclose(merged.mean_precision, beta, rtol=SOLVES)
     pull = a.mean_precision[:, None] * a.mean + b.mean_precision[:, None] * b.mean - 0.6 * own
-    np.testing.assert_allclose(merged.mean, pull / beta[:, None], rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(natural(merged), natural(a) + natural(b) - prior_natural(model, own), rtol=1e-9)
+    np.testing.assert_allclose(merged.mean, pull / beta[:, None], rtol=INTEGRAL, atol=SOLVES)
+    np.testing.assert_allclose(natural(merged), natural(a) + natural(b) - prior_natural(model, own), rtol=AT_REST)
 
 
 def natural(post):
@@ -247,12 +248,12 @@ def test_forget_is_a_step_back_to_the_prior(covariance, weights):
     post = model.fit(X)
     half = post.forget(0.5)
     prior = 0.7 if weights == "dirichlet" else np.array([1.0, 0.7])
-    np.testing.assert_allclose(half.weight_concentration, 0.5 * (post.weight_concentration + prior), rtol=1e-12)
-    np.testing.assert_allclose(half.mean_precision, 0.5 * (post.mean_precision + 0.6), rtol=1e-12)
-    np.testing.assert_allclose(natural(half), 0.5 * (natural(post) + prior_natural(model, own)), rtol=1e-10)
-    np.testing.assert_allclose(half.degrees_of_freedom, 0.5 * (post.degrees_of_freedom + 3.5), rtol=1e-12)
+    np.testing.assert_allclose(half.weight_concentration, 0.5 * (post.weight_concentration + prior), rtol=SOLVES)
+    np.testing.assert_allclose(half.mean_precision, 0.5 * (post.mean_precision + 0.6), rtol=SOLVES)
+    np.testing.assert_allclose(natural(half), 0.5 * (natural(post) + prior_natural(model, own)), rtol=INTEGRAL)
+    np.testing.assert_allclose(half.degrees_of_freedom, 0.5 * (post.degrees_of_freedom + 3.5), rtol=SOLVES)
     assert (half.n_samples, half.converged) == (40.0, False)
-    assert_same_factors(post.forget(1.0), post, rtol=1e-13)
+    assert_same_factors(post.forget(1.0), post, rtol=SUMS)
     assert half.update(X).converged
 
 
@@ -265,12 +266,12 @@ def test_one_component_forgets_as_the_distributions_do():
     q = NormalWishart(post.mean[0], post.mean_precision[0], post.degrees_of_freedom[0], post.inverse_scale[0])
     mixed = prior.with_natural(0.3 * q.natural + 0.7 * prior.natural)
     less = post.forget(0.3)
-    np.testing.assert_allclose(less.mean[0], mixed.mean, rtol=1e-11)
-    np.testing.assert_allclose(less.inverse_scale[0], mixed.inverse_scale, rtol=1e-11)
+    np.testing.assert_allclose(less.mean[0], mixed.mean, rtol=LOSSES)
+    np.testing.assert_allclose(less.inverse_scale[0], mixed.inverse_scale, rtol=LOSSES)
     expected = Wishart(mixed.degrees_of_freedom, mixed.inverse_scale).mean
-    np.testing.assert_allclose(np.linalg.inv(less.covariance[0]), expected, rtol=1e-11)
+    np.testing.assert_allclose(np.linalg.inv(less.covariance[0]), expected, rtol=LOSSES)
     three = model_of("full", 3, 2).fit(X)
-    np.testing.assert_allclose(three.weights, Dirichlet(three.weight_concentration).mean, rtol=1e-14)
+    np.testing.assert_allclose(three.weights, Dirichlet(three.weight_concentration).mean, rtol=ROUNDING)
 
 
 def test_merge_refuses_what_does_not_fit():
@@ -338,13 +339,15 @@ def test_data_with_and_without_gaps_go_together(covariance, tmp_path):
     whole = model.fit(X)
     plain, gaps = model.fit(X[:20]), model.fit(X[20:])
     for post in (plain.update(X[20:]), gaps.update(X[:20]), plain.merge(gaps), gaps.merge(plain)):
-        assert_same_factors(post, whole, rtol=1e-11, atol=1e-12)
-        assert_same_factors(post.forget(0.4), whole.forget(0.4), rtol=1e-11, atol=1e-12)
+        assert_same_factors(post, whole, rtol=LOSSES, atol=SOLVES)
+        assert_same_factors(post.forget(0.4), whole.forget(0.4), rtol=LOSSES, atol=SOLVES)
         post.save(tmp_path / "post.npz")
-        assert_same_factors(cavity.load(tmp_path / "post.npz").merge(plain), whole.merge(plain), rtol=1e-11, atol=1e-12)
+        assert_same_factors(
+            cavity.load(tmp_path / "post.npz").merge(plain), whole.merge(plain), rtol=LOSSES, atol=SOLVES
+        )
     only = np.column_stack([X[:20, 0], np.full(20, np.nan)])  # more of the first column alone
     more = whole.update(only)
-    assert_same_factors(more, model.fit(np.vstack([X, only])), rtol=1e-11, atol=1e-12)
+    assert_same_factors(more, model.fit(np.vstack([X, only])), rtol=LOSSES, atol=SOLVES)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diag"])
@@ -363,7 +366,7 @@ def test_sums_and_shares_of_logs(k):
     logs = 30.0 * np.random.default_rng(k).normal(size=(50, k))
     logs[:3] = logs[:3, :1]
     logs[3, 1:] = -np.inf
-    np.testing.assert_allclose(predictive.compute_log_sum(logs), special.logsumexp(logs, axis=1), rtol=1e-15)
-    np.testing.assert_allclose(predictive.compute_shares(logs), special.softmax(logs, axis=1), rtol=1e-14)
+    np.testing.assert_allclose(predictive.compute_log_sum(logs), special.logsumexp(logs, axis=1), rtol=LAST_BIT)
+    np.testing.assert_allclose(predictive.compute_shares(logs), special.softmax(logs, axis=1), rtol=ROUNDING)
     assert predictive.compute_log_sum(np.full((1, k), -np.inf)) == [-np.inf]
     assert predictive.compute_log_sum(np.array([[0.0, -60.0]])) == [np.exp(-60.0)]

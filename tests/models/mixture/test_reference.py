@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from reference import gaussian_mixture as ref
 from scipy import integrate, special, stats
+from support.tolerances import EARLY, OPTIMUM, SOLVES, SUMS
 
 from cavity import data
 
@@ -77,7 +78,7 @@ def test_elbo_is_the_exact_evidence_of_one_component(covariance, weights):
         prior, X = draw_prior(rng, covariance, weights, dims), draw_points(rng, covariance, 7, dims)
         q, r = ref.cavi_step(X, np.ones(7), prior, draw_q(rng, X, prior, 1))
         exact = ref.log_evidence(X, prior, 1)
-        assert ref.elbo(X, np.ones(7), prior, q, r) == pytest.approx(exact, rel=1e-12)
+        assert ref.elbo(X, np.ones(7), prior, q, r) == pytest.approx(exact, rel=SOLVES)
 
 
 @pytest.mark.sample(3)
@@ -184,7 +185,7 @@ def test_elbo_after_an_e_step_is_the_sum_of_log_normalisers_less_two_divergences
     log_rho = ref.expected_log_pi(prior, q) + ref.expected_log_density(X, prior, q)
     found = ref.terms(X, w, prior, q, ref.e_step(X, prior, q))
     of_points = found["x"] + found["z"] + found["q(z)"]
-    assert of_points == pytest.approx(w @ special.logsumexp(log_rho, axis=1), rel=1e-13)
+    assert of_points == pytest.approx(w @ special.logsumexp(log_rho, axis=1), rel=SUMS)
     assert found["pi"] + found["q(pi)"] < 0.0
     assert found["mu"] + found["q(mu)"] + found["L"] + found["q(L)"] < 0.0
 
@@ -198,9 +199,9 @@ def test_whole_weights_are_repetitions(covariance, weights):
     one, r = ref.cavi_step(X, times.astype(float), prior, q)
     other, repeated = ref.cavi_step(np.repeat(X, times, axis=0), np.ones(9), prior, q)
     for name in one:
-        np.testing.assert_allclose(one[name], other[name], rtol=1e-12)
+        np.testing.assert_allclose(one[name], other[name], rtol=SOLVES)
     elbo = ref.elbo(X, times.astype(float), prior, one, r)
-    assert elbo == pytest.approx(ref.elbo(np.repeat(X, times, axis=0), np.ones(9), prior, other, repeated), rel=1e-12)
+    assert elbo == pytest.approx(ref.elbo(np.repeat(X, times, axis=0), np.ones(9), prior, other, repeated), rel=SOLVES)
 
 
 @every_kind
@@ -214,9 +215,9 @@ def test_the_evidence_is_the_product_of_predictive_densities(covariance, weights
         q, k = ref.m_step(X[:n], np.ones(n), prior, hard[:n]), np.argmax(hard[n])
         total += np.log(ref.expected_pi(prior, q)[k]) + ref.log_component(x, prior, q, k)
     given = ref.log_p_given(X, prior, hard, ref.log_constant_before(X, prior, 3))
-    assert ref.log_p_assigned(hard, prior) + given == pytest.approx(total, rel=1e-12)
+    assert ref.log_p_assigned(hard, prior) + given == pytest.approx(total, rel=SOLVES)
     q = ref.m_step(X[:0], np.ones(0), prior, np.zeros((0, 3)))
-    assert ref.log_evidence(X[:1], prior, 3) == pytest.approx(ref.log_predictive(X[0], prior, q), rel=1e-12)
+    assert ref.log_evidence(X[:1], prior, 3) == pytest.approx(ref.log_predictive(X[0], prior, q), rel=SOLVES)
 
 
 @pytest.mark.parametrize("covariance", COVARIANCES)
@@ -236,9 +237,9 @@ def test_evidence_and_bound_of_one_dimension_against_quadrature(covariance):
     )
     exact = np.log(integrate.trapezoid(integrate.trapezoid(values, t, axis=1), mu[:, 0]))
     X = y[:, None]
-    assert ref.log_evidence(X, prior, 1) == pytest.approx(exact, abs=1e-6)
+    assert ref.log_evidence(X, prior, 1) == pytest.approx(exact, abs=OPTIMUM)
     q, r = ref.cavi_step(X, np.ones(3), prior, ref.m_step(X, np.ones(3), prior, np.ones((3, 1))))
-    assert ref.elbo(X, np.ones(3), prior, q, r) == pytest.approx(exact, abs=1e-6)
+    assert ref.elbo(X, np.ones(3), prior, q, r) == pytest.approx(exact, abs=OPTIMUM)
 
 
 @pytest.mark.parametrize("covariance", ["diag", "spherical"])
@@ -253,7 +254,7 @@ def test_missing_entries_are_integrated_out(covariance):
         return np.exp(ref.log_evidence(np.array([X[0], [x, X[1, 1]], X[2], X[3]]), prior, 2))
 
     total = integrate.quad(density, -np.inf, np.inf, epsrel=1e-8)[0]
-    assert ref.log_evidence(holed, prior, 2) == pytest.approx(np.log(total), abs=1e-7)
+    assert ref.log_evidence(holed, prior, 2) == pytest.approx(np.log(total), abs=EARLY)
 
 
 @pytest.mark.sample(3)
@@ -288,4 +289,4 @@ def test_golden_elbos_of_old_faithful(alpha, k, elbo):
     labels = np.minimum(k * rank // 272, k - 1)
     *_, elbos = converged(X, np.ones(272), prior | {"V0": np.eye(2)}, np.eye(k)[labels])
     assert np.all(np.diff(elbos) > -1e-10)
-    assert elbos[-1] == pytest.approx(elbo, abs=1e-6)
+    assert elbos[-1] == pytest.approx(elbo, abs=OPTIMUM)

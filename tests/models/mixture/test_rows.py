@@ -17,6 +17,7 @@ from support.mixtures import (
     reference_elbo,
     with_gaps,
 )
+from support.tolerances import AT_REST, EXPANSION, LOSSES, OPTIMUM, ROUNDING, SOLVES, SUMS
 
 import cavity
 from cavity.models.mixture import e_step
@@ -74,9 +75,9 @@ def test_values_do_not_depend_on_the_size_of_the_blocks(covariance, monkeypatch)
         monkeypatch.setattr(e_step, "MIN_BLOCK_ROWS", least)
         monkeypatch.setattr(e_step, "BLOCK_WORK", work)
         other = fit()
-        assert other.elbo == pytest.approx(post.elbo, rel=1e-13)
+        assert other.elbo == pytest.approx(post.elbo, rel=SUMS)
         for a, b in zip(factors_of(other).values(), factors_of(post).values(), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12 * np.max(np.abs(b)))
+            np.testing.assert_allclose(a, b, rtol=SOLVES, atol=SOLVES * np.max(np.abs(b)))
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -88,7 +89,7 @@ def test_wide_rows_have_the_same_bits_for_any_number_of_threads():
     posts = [model.fit(X, initial_means=means, n_threads=n) for n in (1, 2, 3)]
     for post in posts[1:]:
         assert_same_bits(post, posts[0])
-    assert reference_elbo(X, np.ones(900), posts[0]) == pytest.approx(posts[0].elbo, rel=1e-12)
+    assert reference_elbo(X, np.ones(900), posts[0]) == pytest.approx(posts[0].elbo, rel=SOLVES)
     far = model_of("full", 3, 20, mean_prior=np.full(20, 2.0**30))
     shifted = far.fit(X + 2.0**30, initial_means=means + 2.0**30)
     assert np.isfinite(shifted.elbo)
@@ -99,7 +100,7 @@ def test_more_components_than_rows(covariance, weights):
     X = draws(3, 4, THREE)
     post = cavity.GaussianMixture(9, covariance, weights).fit(X)
     assert post.converged
-    np.testing.assert_allclose(post.responsibilities(X).sum(axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_allclose(post.responsibilities(X).sum(axis=1), 1.0, rtol=ROUNDING)
     assert post.counts.sum() == pytest.approx(4.0)
 
 
@@ -113,8 +114,8 @@ def test_empty_components_are_the_prior(covariance, weights):
     assert 2 <= full.sum() < 6
     empty = post.counts < 1e-9
     assert empty.any()
-    np.testing.assert_allclose(post.mean[empty], np.broadcast_to([0.25, -0.5], (empty.sum(), 2)), atol=1e-6)
-    np.testing.assert_allclose(post.mean_precision[empty], 0.6, rtol=1e-6)
+    np.testing.assert_allclose(post.mean[empty], np.broadcast_to([0.25, -0.5], (empty.sum(), 2)), atol=OPTIMUM)
+    np.testing.assert_allclose(post.mean_precision[empty], 0.6, rtol=OPTIMUM)
     assert np.all(np.isfinite(post.log_density(X)))
 
 
@@ -138,7 +139,7 @@ def test_constant_columns_are_refused_by_default_and_fine_with_a_prior(covarianc
     prior = {"diag": [1.0, 0.5], "spherical": 1.0}.get(covariance, np.diag([1.0, 0.5]))
     post = cavity.GaussianMixture(3, covariance, covariance_prior=prior).fit(X)
     assert post.converged
-    np.testing.assert_allclose(post.mean[:, 1], 7.0, rtol=1e-12)
+    np.testing.assert_allclose(post.mean[:, 1], 7.0, rtol=SOLVES)
     same = np.full((6, 2), 3.0)
     with pytest.raises(ValueError, match="covariance_prior defaults to .*, but column 0 .*is constant"):
         cavity.GaussianMixture(2, covariance).fit(same)
@@ -194,9 +195,9 @@ def test_extreme_scales(covariance, scale):
     X = draws(12, 150, THREE)
     unit = cavity.GaussianMixture(3, covariance).fit(X)
     other = cavity.GaussianMixture(3, covariance).fit(scale * X)
-    assert other.elbo == pytest.approx(unit.elbo - X.size * np.log(scale), rel=1e-9)
-    np.testing.assert_allclose(other.mean / scale, unit.mean, rtol=1e-6)
-    np.testing.assert_allclose(other.log_density(scale * X) + 2 * np.log(scale), unit.log_density(X), rtol=1e-6)
+    assert other.elbo == pytest.approx(unit.elbo - X.size * np.log(scale), rel=AT_REST)
+    np.testing.assert_allclose(other.mean / scale, unit.mean, rtol=OPTIMUM)
+    np.testing.assert_allclose(other.log_density(scale * X) + 2 * np.log(scale), unit.log_density(X), rtol=OPTIMUM)
 
 
 @pytest.mark.sample(5)
@@ -256,8 +257,8 @@ def test_stochastic_average_is_exact_where_nothing_is_latent():
     for covariance in COVARIANCES:
         model = model_of(covariance, 1, 2)
         exact, post = model.fit(X), model.fit_stochastic(X, batch_size=100, delay=0, forgetting=1)
-        assert_same_factors(post, exact, rtol=1e-11, atol=1e-12)
-        assert post.elbo == pytest.approx(exact.elbo, rel=1e-13)
+        assert_same_factors(post, exact, rtol=LOSSES, atol=SOLVES)
+        assert post.elbo == pytest.approx(exact.elbo, rel=SUMS)
 
 
 @every_covariance
@@ -269,8 +270,8 @@ def test_stochastic_fit_of_an_iterator(covariance, tmp_path):
     batches = [X[i : i + 500] for i in range(0, len(X), 500)]
     streamed = model.fit_stochastic(iter(batches), n_samples=len(X), initial_means=start)
     rows = model.fit_stochastic(X, batch_size=500, initial_means=start)
-    np.testing.assert_allclose(streamed.mean, rows.mean, atol=1e-3)  # the start is that of the first minibatch
-    np.testing.assert_allclose(streamed.covariance, rows.covariance, atol=1e-3)
+    np.testing.assert_allclose(streamed.mean, rows.mean, atol=EXPANSION)  # the start is that of the first minibatch
+    np.testing.assert_allclose(streamed.covariance, rows.covariance, atol=EXPANSION)
     assert streamed.elbo is None
     assert "elbo       not known" in repr(streamed)
     assert streamed.n_samples == 9000.0

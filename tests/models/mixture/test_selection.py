@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from scipy.special import multigammaln
+from support.tolerances import OPTIMUM, ROOT_EPS, SOLVES
 
 import cavity
 
@@ -21,7 +22,7 @@ def test_each_fit_is_the_one_a_user_would_make(faithful):
     mean, covariance = X.mean(axis=0), np.cov(X.T)
     for i, k in enumerate([3, 1, 2]):
         alone = cavity.GaussianMixture(k, mean_prior=mean, covariance_prior=covariance, degrees_of_freedom_prior=2)
-        assert chosen.elbo[i] == pytest.approx(alone.fit(X).elbo, abs=1e-6)
+        assert chosen.elbo[i] == pytest.approx(alone.fit(X).elbo, abs=OPTIMUM)
         assert chosen.posteriors[i].model.n_components == k == chosen.n_components[i]
         assert chosen.posteriors[i].weights.shape == (k,)
     assert chosen.best is chosen.posteriors[2]
@@ -37,7 +38,7 @@ def test_one_component_has_the_exact_evidence(faithful):
         return multigammaln(nu / 2, 2) - nu / 2 * np.linalg.slogdet(V / 2)[1] - np.log(beta)
 
     evidence = log_normaliser(beta, nu, scatter) - log_normaliser(1, 2, covariance) - n * np.log(2 * np.pi)
-    assert chosen.elbo[0] == pytest.approx(evidence, abs=1e-8)
+    assert chosen.elbo[0] == pytest.approx(evidence, abs=ROOT_EPS)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +76,8 @@ def test_weights_and_threads_reach_the_priors(faithful):
     options = dict(sample_weight=weight, n_threads=2)
     weighted = cavity.select_components(cavity.GaussianMixture(1, covariance="diag"), faithful, [1, 2], **options)
     plain = cavity.select_components(cavity.GaussianMixture(1, covariance="diag"), repeated, [1, 2])
-    assert weighted.elbo == pytest.approx(plain.elbo, abs=1e-6)
-    assert weighted.posteriors[0].model.mean_prior == pytest.approx(plain.posteriors[0].model.mean_prior, rel=1e-12)
+    assert weighted.elbo == pytest.approx(plain.elbo, abs=OPTIMUM)
+    assert weighted.posteriors[0].model.mean_prior == pytest.approx(plain.posteriors[0].model.mean_prior, rel=SOLVES)
 
 
 def failing(monkeypatch, numbers, error):

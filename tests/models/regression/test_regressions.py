@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from reference import regression as ref
 from scipy import integrate, stats
 from support.examples import examples
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LOSSES, OPTIMUM, PRINTED, SLOPES, SOLVES, SUMS
 
 import cavity
 from cavity import data
@@ -54,22 +55,22 @@ def test_linear_fixed_point_and_elbo_are_those_of_the_book(ard):
     tau = post.noise_precision.mean
     alpha = np.broadcast_to(post.alpha.mean, 4)
     m, S = ref.linear_q_w(X, y, alpha, tau)
-    np.testing.assert_allclose(post.mean, m, atol=1e-11)
-    np.testing.assert_allclose(post.covariance, S, atol=1e-12)
+    np.testing.assert_allclose(post.mean, m, atol=LOSSES)
+    np.testing.assert_allclose(post.covariance, S, atol=SOLVES)
     second = m**2 + np.diag(S)
     misfit = np.sum((y - X @ m) ** 2) + np.trace(X.T @ X @ S)
     assert post.noise_precision.shape == pytest.approx(0.4 + 20)
-    assert post.noise_precision.rate == pytest.approx(0.1 + misfit / 2, rel=1e-7)
+    assert post.noise_precision.rate == pytest.approx(0.1 + misfit / 2, rel=EARLY)
     if ard:
         np.testing.assert_allclose(post.alpha.shape, 0.3 + 0.5)
-        np.testing.assert_allclose(post.alpha.rate, 0.2 + second / 2, rtol=1e-7)
+        np.testing.assert_allclose(post.alpha.rate, 0.2 + second / 2, rtol=EARLY)
         q_alpha = list(zip(post.alpha.shape, post.alpha.rate, strict=True))
         noise = post.noise_precision.shape, post.noise_precision.rate
         elbo = ref.linear_elbo(X, y, m, S, q_alpha, noise, (0.3, 0.2), (0.4, 0.1))
-        assert post.elbo == pytest.approx(elbo, rel=1e-12)
+        assert post.elbo == pytest.approx(elbo, rel=SOLVES)
     else:
         assert post.alpha.shape == pytest.approx(0.3 + 2)
-        assert post.alpha.rate == pytest.approx(0.2 + second.sum() / 2, rel=1e-7)
+        assert post.alpha.rate == pytest.approx(0.2 + second.sum() / 2, rel=EARLY)
 
 
 def test_linear_with_known_precisions_is_exact():
@@ -77,19 +78,19 @@ def test_linear_with_known_precisions_is_exact():
     variance = np.array([1.0, 2.0, 0.5, 4.0])
     post = cavity.LinearRegression(intercept=False, prior_variance=variance, noise_variance=0.3).fit(X, y)
     marginal = stats.multivariate_normal(np.zeros(12), 0.3 * np.eye(12) + X @ np.diag(variance) @ X.T)
-    assert post.elbo == pytest.approx(marginal.logpdf(y), rel=1e-13)
+    assert post.elbo == pytest.approx(marginal.logpdf(y), rel=SUMS)
     m, S = ref.linear_q_w(X, y, 1 / variance, 1 / 0.3)
-    np.testing.assert_allclose(post.mean, m, rtol=1e-12)
-    np.testing.assert_allclose(post.variance, np.diag(S), rtol=1e-12)
+    np.testing.assert_allclose(post.mean, m, rtol=SOLVES)
+    np.testing.assert_allclose(post.variance, np.diag(S), rtol=SOLVES)
     latent = np.diag(X[:3] @ S @ X[:3].T)
     for noise, added in ((False, 0.0), (True, 0.3)):
         mean, spread = post.predict(X[:3], noise=noise)
-        np.testing.assert_allclose(mean, X[:3] @ m, rtol=1e-12)
-        np.testing.assert_allclose(spread, added + latent, rtol=1e-12)
+        np.testing.assert_allclose(mean, X[:3] @ m, rtol=SOLVES)
+        np.testing.assert_allclose(spread, added + latent, rtol=SOLVES)
     of_y = stats.norm(X[:3] @ m, np.sqrt(0.3 + latent))
-    np.testing.assert_allclose(post.log_density(X[:3], y[:3]), of_y.logpdf(y[:3]), rtol=1e-11)
-    np.testing.assert_allclose(post.quantile(X[:3], 0.9), of_y.ppf(0.9), rtol=1e-11)
-    np.testing.assert_allclose(post.expected(X[:3], offset=1.0), 1.0 + X[:3] @ m, rtol=1e-12)
+    np.testing.assert_allclose(post.log_density(X[:3], y[:3]), of_y.logpdf(y[:3]), rtol=LOSSES)
+    np.testing.assert_allclose(post.quantile(X[:3], 0.9), of_y.ppf(0.9), rtol=LOSSES)
+    np.testing.assert_allclose(post.expected(X[:3], offset=1.0), 1.0 + X[:3] @ m, rtol=SOLVES)
     draws = post.sample_y(X[:3], 20_000, 0)
     np.testing.assert_allclose(np.cov(draws.T), 0.3 * np.eye(3) + X[:3] @ S @ X[:3].T, atol=0.05)
     assert np.all(np.abs(draws.mean(axis=0) - X[:3] @ m) < 5 * of_y.std() / np.sqrt(20_000))
@@ -120,7 +121,7 @@ def test_relevance_finds_the_columns_that_count():
     np.testing.assert_allclose(post.mean, other.coef_, atol=0.05)
     shared = cavity.LinearRegression(intercept=False).fit(X, y)
     ridge = sklearn.BayesianRidge(fit_intercept=False).fit(X, y)
-    np.testing.assert_allclose(shared.mean, ridge.coef_, atol=1e-3)
+    np.testing.assert_allclose(shared.mean, ridge.coef_, atol=EXPANSION)
     assert shared.noise_precision.mean == pytest.approx(ridge.alpha_, rel=0.02)
 
 
@@ -149,15 +150,15 @@ def test_linear_columns_of_any_scale():
     scale = np.array([1e-9, 1.0, 1e9, 1e3])
     one = cavity.LinearRegression(intercept=False, prior_variance=4.0).fit(X, y)
     other = cavity.LinearRegression(intercept=False, prior_variance=4.0 / scale**2).fit(X * scale, y)
-    np.testing.assert_allclose(other.mean * scale, one.mean, rtol=1e-9)
-    np.testing.assert_allclose(other.variance * scale**2, one.variance, rtol=1e-9)
-    assert other.elbo == pytest.approx(one.elbo, rel=1e-12)
+    np.testing.assert_allclose(other.mean * scale, one.mean, rtol=AT_REST)
+    np.testing.assert_allclose(other.variance * scale**2, one.variance, rtol=AT_REST)
+    assert other.elbo == pytest.approx(one.elbo, rel=SOLVES)
     base = dict(ard=True, prior_shape=0.1, noise_shape=0.1)
     one = cavity.LinearRegression(intercept=False, **base, prior_rate=0.1, noise_rate=0.1).fit(X, y, tol=1e-14)
     other = cavity.LinearRegression(intercept=False, **base, prior_rate=0.1e-12, noise_rate=0.1).fit(
         X * 1e6, y, tol=1e-14
     )
-    np.testing.assert_allclose(other.mean * 1e6, one.mean, atol=1e-6)
+    np.testing.assert_allclose(other.mean * 1e6, one.mean, atol=OPTIMUM)
 
 
 # ---- an intercept of the model
@@ -176,20 +177,20 @@ def test_linear_intercept_is_no_part_of_the_learnt_prior(ard):
     ones, noise = np.column_stack([np.ones(len(X)), X]), (post.noise_precision.shape, post.noise_precision.rate)
     alpha = np.append(1 / v, np.broadcast_to(post.alpha.mean, 4))
     mean, S = ref.linear_q_w(ones, y - m, alpha, noise[0] / noise[1])
-    np.testing.assert_allclose(post.mean - [m, 0, 0, 0, 0], mean, atol=1e-7)
-    np.testing.assert_allclose(post.variance, np.diag(S), rtol=1e-7)
-    np.testing.assert_allclose(post.relevance, 1 - alpha * np.diag(S), rtol=1e-7)
+    np.testing.assert_allclose(post.mean - [m, 0, 0, 0, 0], mean, atol=EARLY)
+    np.testing.assert_allclose(post.variance, np.diag(S), rtol=EARLY)
+    np.testing.assert_allclose(post.relevance, 1 - alpha * np.diag(S), rtol=EARLY)
     second = (mean**2 + np.diag(S))[1:]
     if ard:
         np.testing.assert_allclose(post.alpha.shape, 0.8)
-        np.testing.assert_allclose(post.alpha.rate, 0.2 + second / 2, rtol=1e-6)
+        np.testing.assert_allclose(post.alpha.rate, 0.2 + second / 2, rtol=OPTIMUM)
     else:
         assert post.alpha.shape == pytest.approx(0.3 + 2)
-        assert post.alpha.rate == pytest.approx(0.2 + second.sum() / 2, rel=1e-6)
+        assert post.alpha.rate == pytest.approx(0.2 + second.sum() / 2, rel=OPTIMUM)
     alphas = list(zip(*np.broadcast_arrays(post.alpha.shape, post.alpha.rate, np.ones(4)), strict=True))
     alphas = [each[:2] for each in alphas] if ard else [(post.alpha.shape, post.alpha.rate)]
     elbo = ref.linear_elbo_with_intercept(ones, y - m, mean, S, alphas, noise, (0.3, 0.2), (0.4, 0.1), v)
-    assert post.elbo == pytest.approx(elbo, rel=1e-9)
+    assert post.elbo == pytest.approx(elbo, rel=AT_REST)
     trace = post.trace["elbo"]
     assert np.all(np.diff(trace) >= -1e-12 * np.abs(trace).max())
 
@@ -200,13 +201,13 @@ def test_linear_with_an_intercept_is_the_gaussian_evidence_and_the_glm():
     post = cavity.LinearRegression(prior_variance=variance, noise_variance=0.3, intercept=True).fit(X, y)
     m, v = post.intercept_prior
     prior = 0.3 * np.eye(15) + X @ np.diag(variance) @ X.T + v
-    assert post.elbo == pytest.approx(stats.multivariate_normal(np.full(15, m), prior).logpdf(y), rel=1e-9)
+    assert post.elbo == pytest.approx(stats.multivariate_normal(np.full(15, m), prior).logpdf(y), rel=AT_REST)
     glm = cavity.GLM(cavity.likelihoods.Gaussian(0.3), prior_variance=variance, intercept=True).fit(X, y)
-    np.testing.assert_allclose([m, v], [glm.model.prior_mean[0], glm.model.prior_variance[0]], rtol=1e-12)
-    np.testing.assert_allclose(post.mean, glm.mean, rtol=1e-9)
-    np.testing.assert_allclose(post.covariance, glm.covariance, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose([m, v], [glm.model.prior_mean[0], glm.model.prior_variance[0]], rtol=SOLVES)
+    np.testing.assert_allclose(post.mean, glm.mean, rtol=AT_REST)
+    np.testing.assert_allclose(post.covariance, glm.covariance, rtol=EARLY, atol=SOLVES)
     for ours, theirs in zip(post.predict(X[:3], noise=True), glm.predict(X[:3], noise=True), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+        np.testing.assert_allclose(ours, theirs, rtol=AT_REST)
     draws = post.sample_y(X[:2], 20_000, 0)
     np.testing.assert_allclose(draws.mean(axis=0), post.predict(X[:2])[0], atol=0.05)
 
@@ -218,7 +219,7 @@ def test_wide_priors_with_an_intercept_are_least_squares():
     least_squares = np.linalg.lstsq(np.column_stack([np.ones(21), X]), y, rcond=None)[0]
     assert least_squares[3] == pytest.approx(-0.152, abs=5e-4)
     post = cavity.LinearRegression(prior_variance=1e6, intercept=True).fit(X, y)
-    np.testing.assert_allclose(post.mean, least_squares, rtol=1e-5)
+    np.testing.assert_allclose(post.mean, least_squares, rtol=SLOPES)
     with pytest.warns(cavity.SettingsWarning, match="X has no constant column, so there is no intercept"):
         assert cavity.LinearRegression(prior_variance=1e6).fit(X, y).mean[2] < -0.6
 
@@ -235,16 +236,16 @@ def test_logistic_sweeps_with_an_intercept_are_those_of_polya_gamma_variables():
     for sweep in range(1, 8):
         with pytest.warns(cavity.ConvergenceWarning):
             post = model.fit(X, y, accelerate=False, max_iter=sweep, tol=0)
-        np.testing.assert_allclose(post.mean, m, atol=1e-11)
-        np.testing.assert_allclose(post.covariance, S, atol=1e-11)
-        assert post.elbo == pytest.approx(ref.polya_gamma_elbo(ones, y, m, S, precision), rel=1e-10)
+        np.testing.assert_allclose(post.mean, m, atol=LOSSES)
+        np.testing.assert_allclose(post.covariance, S, atol=LOSSES)
+        assert post.elbo == pytest.approx(ref.polya_gamma_elbo(ones, y, m, S, precision), rel=INTEGRAL)
         m, S = ref.polya_gamma_sweep(ones, y, m, S, precision)
-    assert post.intercept_prior == (0.0, pytest.approx(wide, rel=1e-12))
+    assert post.intercept_prior == (0.0, pytest.approx(wide, rel=SOLVES))
     learnt = cavity.LogisticRegression(prior_variance=None, ard=True, intercept=True).fit(X, y)
     assert learnt.alpha.shape.shape == (3,)
     trace = learnt.trace["elbo"]
     assert np.all(np.diff(trace) >= -1e-12 * np.abs(trace).max())
-    np.testing.assert_allclose(learnt.predict_proba(X).sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(learnt.predict_proba(X).sum(axis=1), 1.0, rtol=SOLVES)
 
 
 @pytest.mark.parametrize("kind", [cavity.LinearRegression, cavity.LogisticRegression])
@@ -311,9 +312,9 @@ def test_logistic_sweeps_are_those_of_polya_gamma_variables():
             post = cavity.LogisticRegression(intercept=False, prior_variance=variance).fit(
                 X, y, accelerate=False, max_iter=sweep, tol=0
             )
-        np.testing.assert_allclose(post.mean, m, atol=1e-13)
-        np.testing.assert_allclose(post.covariance, S, atol=1e-13)
-        assert post.elbo == pytest.approx(ref.polya_gamma_elbo(X, y, m, S, 1 / variance), rel=1e-12)
+        np.testing.assert_allclose(post.mean, m, atol=SUMS)
+        np.testing.assert_allclose(post.covariance, S, atol=SUMS)
+        assert post.elbo == pytest.approx(ref.polya_gamma_elbo(X, y, m, S, 1 / variance), rel=SOLVES)
         m, S = ref.polya_gamma_sweep(X, y, m, S, 1 / variance)
 
 
@@ -330,11 +331,11 @@ def test_logistic_elbo_is_below_the_evidence():
     assert post.elbo < by_ep.log_evidence
     np.testing.assert_allclose(post.mean, by_ep.mean, atol=0.15)
     probability = post.predict_proba(X)
-    np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=SOLVES)
     x = X[0]
     spread = np.sqrt(x @ post.covariance @ x)
     inside = integrate.quad(lambda f: stats.norm(x @ post.mean, spread).pdf(f) / (1 + np.exp(-f)), -30, 30)[0]
-    assert probability[0, 1] == pytest.approx(inside, abs=1e-9)
+    assert probability[0, 1] == pytest.approx(inside, abs=AT_REST)
 
 
 @examples(20)
@@ -350,7 +351,7 @@ def test_logistic_elbo_never_falls(seed, n, ard, accelerate):
     post = model.fit(X, y, accelerate=accelerate, max_iter=20_000, tol=1e-9)
     elbo = post.trace["elbo"]
     assert np.all(np.diff(elbo) >= -1e-12 * np.abs(elbo).max())
-    np.testing.assert_allclose(model.fit(X, -y, tol=1e-12).mean, -model.fit(X, y, tol=1e-12).mean, atol=1e-4)
+    np.testing.assert_allclose(model.fit(X, -y, tol=1e-12).mean, -model.fit(X, y, tol=1e-12).mean, atol=PRINTED)
 
 
 def test_logistic_on_real_data():
@@ -475,8 +476,8 @@ def test_linear_extreme_scales_of_y(scale):
         )
         return model.fit(X, scale * y, tol=1e-13)
 
-    np.testing.assert_allclose(fit(scale).mean / scale, fit(1.0).mean, rtol=1e-5)
-    np.testing.assert_allclose(fit(scale).relevance, fit(1.0).relevance, rtol=1e-5)
+    np.testing.assert_allclose(fit(scale).mean / scale, fit(1.0).mean, rtol=SLOPES)
+    np.testing.assert_allclose(fit(scale).relevance, fit(1.0).relevance, rtol=SLOPES)
 
 
 @pytest.mark.parametrize("ard", [False, True])
@@ -545,7 +546,7 @@ def test_curvature_of_the_bound_at_zero_and_beside_it():
     """tanh(x/2)/(2 x), by its series where that is all its digits, is one function."""
     np.testing.assert_array_equal(curvature(np.zeros(1)), 0.25)
     x = np.array([1e-8, 0.999 * NEAR_ZERO, NEAR_ZERO, 1.0])
-    np.testing.assert_allclose(curvature(x), np.tanh(0.5 * x) / (2.0 * x), rtol=1e-12)
+    np.testing.assert_allclose(curvature(x), np.tanh(0.5 * x) / (2.0 * x), rtol=SOLVES)
 
 
 @pytest.mark.parametrize("kind", [cavity.LinearRegression, cavity.LogisticRegression])

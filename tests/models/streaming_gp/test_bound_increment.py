@@ -9,6 +9,7 @@ from reference import gaussian_process
 from reference import streaming_learn as reference
 from support.gaussian_processes import COVARIANCES, covariance
 from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of, settings_of
+from support.tolerances import AT_REST, EARLY, INTEGRAL, LAST_BIT, LOSSES, OPTIMUM, ROOT_EPS, SOLVES, SUMS
 
 from cavity import StreamingGP, covariances, likelihoods
 from cavity.base.errors import NotPositiveDefiniteError
@@ -57,13 +58,13 @@ def test_increment_and_gradient_agree_with_integrals_in_40_digits(which, alpha, 
             slopes.append((value(ahead, log_noise) - value(behind, log_noise)) / (2 * h))
         by_noise = (value(place, log_noise + h) - value(place, log_noise - h)) / (2 * h)
     increment, found = case.library(start, kernel)
-    assert found.log_evidence == pytest.approx(expected, rel=1e-11, abs=1e-11)
+    assert found.log_evidence == pytest.approx(expected, rel=LOSSES, abs=LOSSES)
     by_covariance, by_mean, by_scale = increment.gradient(found)
     size = max(abs(float(s)) for s in slopes)
-    np.testing.assert_allclose(by_covariance, [float(s) for s in slopes], rtol=1e-9, atol=1e-9 * size)
+    np.testing.assert_allclose(by_covariance, [float(s) for s in slopes], rtol=AT_REST, atol=AT_REST * size)
     assert by_mean.size == 0
     if not variant or case.pooled:
-        np.testing.assert_allclose(by_scale, [float(by_noise)], rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(by_scale, [float(by_noise)], rtol=AT_REST, atol=INTEGRAL)
     elif "row_noise" in variant:
         assert by_scale.size == 0
 
@@ -79,11 +80,11 @@ def test_without_inducing_points_rows_are_on_their_own(alpha):
     value = -0.5 * (np.log(2 * np.pi * total) + y**2 / total) - (1 - alpha) * v / (2 * n)
     by_total = -0.5 / total + 0.5 * y**2 / total**2
     by_covariance, _, by_scale = increment.gradient(found)
-    assert found.log_evidence == pytest.approx(np.sum(value), rel=1e-13)
+    assert found.log_evidence == pytest.approx(np.sum(value), rel=SUMS)
     by_variance = np.sum(v * by_total) if alpha else -7 * v / (2 * n)
-    np.testing.assert_allclose(by_covariance, [by_variance, 0.0], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(by_covariance, [by_variance, 0.0], rtol=SOLVES, atol=LAST_BIT)
     by_noise = n * by_total + (1 - alpha) * v / (2 * n)
-    np.testing.assert_allclose(by_scale, [np.sum(by_noise)], rtol=1e-12)
+    np.testing.assert_allclose(by_scale, [np.sum(by_noise)], rtol=SOLVES)
 
 
 @pytest.mark.parametrize("likelihood", [noise.Gaussian(), labels.Probit()])
@@ -112,12 +113,12 @@ def test_gradient_with_every_covariance(name):
 
     increment, found = case.library(kernel, kernel)
     k = reference.precise(twin)
-    assert found.log_evidence == pytest.approx(float(case.twin(case.old(k), k)), rel=1e-8)
+    assert found.log_evidence == pytest.approx(float(case.twin(case.old(k), k)), rel=ROOT_EPS)
     gradient = increment.gradient(found)[0]
     for j, slope in enumerate(gradient):
         step = h * (np.arange(len(place)) == j)
         low, lower, higher, high = (value(place + k * step) for k in (-2, -1, 1, 2))
-        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=1e-6, abs=1e-8)
+        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=OPTIMUM, abs=ROOT_EPS)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
@@ -163,7 +164,7 @@ def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
     for j, slope in enumerate([*by_covariance, *by_scale]):
         step = h * (np.arange(3) == j)
         low, lower, higher, high = (value(place + k * step).log_evidence for k in (-2, -1, 1, 2))
-        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=1e-7, abs=1e-8)
+        assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=EARLY, abs=ROOT_EPS)
     assert len(by_scale) == len(scales_of(likelihood))
 
 
@@ -183,5 +184,5 @@ def test_points_that_others_know_to_the_last_digit_lose_nothing(alpha):
     model = StreamingGP(kernel, likelihoods.Gaussian(), alpha=alpha, jitter=0.0)
     known = add_gaussian_rows(bases[0], Information.empty(1), rows_in(X, y), model, alpha, THREADS)
     carried, loss = map_old_factor(known, *bases, alpha, THREADS)
-    assert loss == pytest.approx(0.0, abs=1e-12)
-    assert carried.factorise().log_bound == pytest.approx(known.log_bound, rel=1e-13)
+    assert loss == pytest.approx(0.0, abs=SOLVES)
+    assert carried.factorise().log_bound == pytest.approx(known.log_bound, rel=SUMS)

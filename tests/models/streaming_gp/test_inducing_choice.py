@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from reference import gaussian_process as kernels
 from reference import inducing as reference
 from support.examples import examples
+from support.tolerances import AT_REST, EARLY, LAST_BIT, LOSSES, OPTIMUM, ROUNDING, SOLVES, SUMS
 
 import cavity
 from cavity import covariances, likelihoods
@@ -89,7 +90,7 @@ def test_equals_the_naive_choice(m, seed):
     chosen, left = greedy(covariances.RBF(1.3, lengthscale=0.9), X, weight, X[:m], budget=7)
     naive = reference.greedy(K, list(range(m)), weight, 7, 1e-3, JITTER, inducing_choice.ROWS_TRIED_PER_STEP)
     assert chosen.tolist() == naive
-    np.testing.assert_allclose(left, reference.residuals(K, [*range(m), *naive], JITTER), rtol=1e-7, atol=1e-14)
+    np.testing.assert_allclose(left, reference.residuals(K, [*range(m), *naive], JITTER), rtol=EARLY, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("jitter", [1e-10, 1e-8, 1e-4])
@@ -99,7 +100,7 @@ def test_what_is_left_of_close_rows(jitter):
     K = kernels.rbf(1.3, 1.5)(X, X)
     np.testing.assert_allclose(left, reference.residuals(K, chosen.tolist(), jitter), rtol=0, atol=2e-15 / jitter**0.5)
     np.testing.assert_allclose(
-        left, residuals(basis(covariances.RBF(1.3, lengthscale=1.5), X[chosen], jitter), X), atol=1e-14
+        left, residuals(basis(covariances.RBF(1.3, lengthscale=1.5), X[chosen], jitter), X), atol=ROUNDING
     )
     assert np.all(left <= 10 * jitter * 1.3 * (1 + 1e-6))
 
@@ -139,7 +140,7 @@ def test_ends_at_the_tolerance_or_the_budget(seed, d, tolerance, budget):
     covariance = covariances.RBF(1.0, lengthscale=0.6)
     chosen, left = greedy(covariance, X, weight, budget=budget, tolerance=tolerance)
     assert len(set(chosen.tolist())) == len(chosen) <= budget
-    np.testing.assert_allclose(left, residuals(basis(covariance, X[chosen]), X), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(left, residuals(basis(covariance, X[chosen]), X), rtol=0, atol=SUMS)
     if weight @ left > tolerance * 60:
         assert len(chosen) == budget or np.all(left <= 10 * JITTER * (1 + 1e-6))
     if len(chosen):
@@ -161,7 +162,7 @@ def test_nothing_to_choose():
         chosen, left = greedy(covariance, rows, weight, **options)
         assert len(chosen) == 0
         known = residuals(basis(covariance, options.get("kept", X[:0])), rows) if len(rows) else np.zeros(0)
-        np.testing.assert_allclose(left, known, atol=1e-15)
+        np.testing.assert_allclose(left, known, atol=LAST_BIT)
 
 
 def test_of_copies_one():
@@ -191,7 +192,7 @@ def test_rows_that_do_not_fit_at_once(monkeypatch, d):
     monkeypatch.setattr(inducing_choice, "CANDIDATE_NUMBERS", 200 * 200)
     monkeypatch.setattr(inducing_choice, "FEATURE_NUMBERS", 10_000)
     chosen, left = greedy(covariance, X, weight, budget=200, tolerance=1e-2)
-    np.testing.assert_allclose(left, residuals(basis(covariance, X[chosen]), X), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(left, residuals(basis(covariance, X[chosen]), X), rtol=0, atol=SOLVES)
     assert len(set(chosen.tolist())) == len(chosen)
     assert len(chosen) == 200 or weight @ left <= 1e-2 * 3000
     assert 1501 in chosen if d == 1 else len(chosen) == 200
@@ -264,12 +265,12 @@ def known_points(seed, n=8, d=2):
 def test_the_cheapest_points_go(seed):
     Z, of, information, precision = known_points(seed)
     T, Q = inducing_choice.compute_precisions(of, np.tril(information.A) + np.tril(information.A, -1).T)
-    np.testing.assert_allclose(T, precision, rtol=1e-9, atol=1e-9 * np.abs(precision).max())
+    np.testing.assert_allclose(T, precision, rtol=AT_REST, atol=AT_REST * np.abs(precision).max())
     K = kernels.rbf(1.3, 0.9)(Z, Z)
     kept, lost = inducing_choice.prune(T, Q, 4)
     naive, naive_lost = reference.pruned(K, list(range(8)), precision, 4, JITTER)
     assert kept.tolist() == naive
-    assert lost == pytest.approx(naive_lost, rel=1e-7)
+    assert lost == pytest.approx(naive_lost, rel=EARLY)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -288,12 +289,12 @@ def test_an_exchange_pays_what_it_says(seed):
     K = kernels.rbf(1.3, 0.9)(*2 * [np.concatenate([Z, X])])
     points = [*places[places >= 0].tolist(), *rows]
     old = reference.loss(K, range(8), precision, [], [], points, JITTER)
-    assert done.loss == pytest.approx(old, rel=1e-6)
+    assert done.loss == pytest.approx(old, rel=OPTIMUM)
     gained = weight @ (residuals(of, X) - residuals(done.basis, X))
     assert gained > old
     assert len(done.waiting.X) == 0
     start, end = (information.constant, done.information.constant)
-    assert start - end == pytest.approx(done.loss, rel=1e-9)
+    assert start - end == pytest.approx(done.loss, rel=AT_REST)
 
 
 def test_points_are_added_while_there_is_room():
@@ -304,7 +305,7 @@ def test_points_are_added_while_there_is_room():
     assert done.basis.n == 8 + 10
     assert done.loss == 0
     np.testing.assert_array_equal(done.information.r, np.append(information.r, np.zeros(10)))
-    assert done.information.log_bound == pytest.approx(information.log_bound, rel=1e-14)
+    assert done.information.log_bound == pytest.approx(information.log_bound, rel=ROUNDING)
 
 
 def test_a_single_row_far_away_takes_the_place_of_the_cheapest_point():
@@ -495,7 +496,7 @@ def test_ids_and_losses_follow_the_points(size):
         for key in before.keys() & after.keys():
             np.testing.assert_array_equal(before[key], after[key])
         assert min(after.keys() - before.keys(), default=1 << 30) > max(before)  # no number is given twice
-    assert state.information_lost == pytest.approx(lost, rel=1e-12)
+    assert state.information_lost == pytest.approx(lost, rel=SOLVES)
 
 
 @pytest.mark.parametrize("size", [1, 50])
@@ -593,7 +594,7 @@ def test_more_points_leave_less_of_every_row(seed, name, d):
     more, after = greedy(covariance, X, kept=X[few], budget=18)
     assert np.all(after <= before + 1e-12 * covariance.diagonal(X))
     np.testing.assert_allclose(
-        after, residuals(basis(covariance, X[[*few, *more]]), X), rtol=0, atol=1e-11 * covariance.diagonal(X).max()
+        after, residuals(basis(covariance, X[[*few, *more]]), X), rtol=0, atol=LOSSES * covariance.diagonal(X).max()
     )
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from reference import streaming_gp as reference
 from support.examples import examples
 from support.streaming_gps import assert_same_bits, assert_state, pieces, problem
+from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES
 
 import cavity
 from cavity import likelihoods
@@ -67,8 +68,8 @@ def test_one_batch_with_inducing_points_at_the_rows_is_the_exact_process(seed, a
         mean, S, value = reference.exact(k, x, y, mp.mpf(p.noise), new)
     # without jitter the digits are those of the covariance matrix
     condition = np.linalg.cond(p.k(X, X))
-    assert state.log_bound == pytest.approx(float(value), abs=1e-14 * condition + 1e-10)
-    assert_predicts(state, mean, np.diag(S), atol=1e-14 * condition + 1e-10)
+    assert state.log_bound == pytest.approx(float(value), abs=ROUNDING * condition + INTEGRAL)
+    assert_predicts(state, mean, np.diag(S), atol=ROUNDING * condition + INTEGRAL)
 
 
 @given(seeds, jitters, alphas)
@@ -78,7 +79,7 @@ def test_any_batches_are_one_batch(seed, jitter, alpha):
     before = 0.0
     for part in pieces(p.rng, len(p.y)):
         state.update(p.X[part], p.y[part])
-        assert state.log_bound == pytest.approx(before + state.last_increment, abs=1e-10) or part.start == part.stop
+        assert state.log_bound == pytest.approx(before + state.last_increment, abs=INTEGRAL) or part.start == part.stop
         before = state.log_bound
     *q, value = reference.batch(p.k, p.Z, p.X, p.y, p.noise, alpha=alpha, jitter=jitter)
     assert_like(state, p.fit(alpha=alpha), 1e-10)
@@ -171,9 +172,9 @@ def test_every_row_may_have_noise_and_an_offset_of_its_own(seed, alpha):
     new = p.rng.normal(size=(3, 2))
     predicted, spread = reference.predict(p.k, p.Z, q, new, p.jitter)
     got = state.predict(new, offset=[1.0, 2.0, 3.0])
-    np.testing.assert_allclose(got[0], predicted + mean[0] + new @ mean[1:] + [1, 2, 3], atol=1e-7)
-    np.testing.assert_allclose(got[1], np.diag(spread), atol=1e-7)
-    np.testing.assert_allclose(state.predict_covariance(new, offset=0)[1], spread, atol=1e-7)
+    np.testing.assert_allclose(got[0], predicted + mean[0] + new @ mean[1:] + [1, 2, 3], atol=EARLY)
+    np.testing.assert_allclose(got[1], np.diag(spread), atol=EARLY)
+    np.testing.assert_allclose(state.predict_covariance(new, offset=0)[1], spread, atol=EARLY)
 
 
 # ------------------------------------------------------------------------------------------ other inducing points
@@ -222,7 +223,7 @@ def test_other_inducing_points_and_covariance_are_the_textbook_s(seed, jitter, a
         stream.update(k_old, Z_a, X, y, mp.mpf(p.noise))
         increment = stream.update(k, reference.many_digits(Z), X[:0], y[:0], mp.mpf(p.noise))
     assert_moments(basis, information, stream.q, stream.log_bound, 1e-8)
-    assert information.log_bound - state.log_bound == pytest.approx(float(increment), abs=1e-8)
+    assert information.log_bound - state.log_bound == pytest.approx(float(increment), abs=ROOT_EPS)
     assert loss >= 0
 
 
@@ -233,12 +234,12 @@ def test_more_inducing_points_change_nothing(seed, jitter, alpha):
     Z = np.vstack([p.rng.uniform(-3, 3, (2, 1)), p.Z[::-1], p.rng.uniform(-3, 3, (2, 1))])
     basis, information, loss = moved(state, p.covariance, Z, jitter, alpha)
     assert abs(loss) < 1e-7
-    assert information.log_bound == pytest.approx(state.log_bound, abs=1e-7)
+    assert information.log_bound == pytest.approx(state.log_bound, abs=EARLY)
     mean, S = moments(basis, information)
     sd = np.sqrt(np.diag(state.covariance))
-    np.testing.assert_allclose(mean[2:8][::-1] / sd, state.mean / sd, atol=1e-7)
+    np.testing.assert_allclose(mean[2:8][::-1] / sd, state.mean / sd, atol=EARLY)
     np.testing.assert_allclose(
-        S[2:8, 2:8][::-1, ::-1] / np.outer(sd, sd), state.covariance / np.outer(sd, sd), atol=1e-7
+        S[2:8, 2:8][::-1, ::-1] / np.outer(sd, sd), state.covariance / np.outer(sd, sd), atol=EARLY
     )
 
 
@@ -255,8 +256,8 @@ def test_three_hundred_moves_forget_nothing():
     truth = p.fit()
     new = np.linspace(-4, 4, 50)[:, None]
     for a, b in zip(state.predict(new), truth.predict(new), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
-    assert state.log_bound == pytest.approx(truth.log_bound, abs=1e-8)
+        np.testing.assert_allclose(a, b, rtol=0, atol=INTEGRAL)
+    assert state.log_bound == pytest.approx(truth.log_bound, abs=ROOT_EPS)
     # inducing points that are not the same any more have other nuggets: each move costs
     assert untracked.log_bound < truth.log_bound - 1.0
 
@@ -271,8 +272,8 @@ def test_three_hundred_batches_are_one(seed):
         state.update(p.X[i : i + 1], p.y[i : i + 1])
     truth = p.fit()
     for a, b in zip(state.predict(NEW), truth.predict(NEW), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10)
-    assert state.log_bound == pytest.approx(truth.log_bound, abs=1e-8)
+        np.testing.assert_allclose(a, b, rtol=0, atol=INTEGRAL)
+    assert state.log_bound == pytest.approx(truth.log_bound, abs=ROOT_EPS)
 
 
 @few
@@ -332,11 +333,13 @@ def test_units_do_not_matter(seed, alpha, shift, power):
     )
     other = model.fit(p.X * scale, p.y * scale + shift, learn=False)
     tolerance = 1e-9 + 1e-13 * abs(shift) / scale
-    assert other.log_bound == pytest.approx(state.log_bound - 30 * np.log(scale), rel=1e-9, abs=1e4 * tolerance)
+    assert other.log_bound == pytest.approx(state.log_bound - 30 * np.log(scale), rel=AT_REST, abs=1e4 * tolerance)
     np.testing.assert_allclose(
         (other.predict(NEW * scale)[0] - shift) / scale, state.predict(NEW)[0], atol=1e4 * tolerance
     )
-    np.testing.assert_allclose(other.predict(NEW * scale)[1] / scale**2, state.predict(NEW)[1], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(
+        other.predict(NEW * scale)[1] / scale**2, state.predict(NEW)[1], rtol=OPTIMUM, atol=AT_REST
+    )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
@@ -366,13 +369,13 @@ def test_points_given_up_for_others_are_the_textbook_s(alpha):
         for X, y in drifting(1, 5):
             state = model.fit(X, y, learn=False) if state is None else state.update(X, y)
             increment = truth.update(k, many(state.inducing), many(X), many(y), mp.mpf(0.05))
-            assert state.last_increment == pytest.approx(float(increment), abs=1e-9)
+            assert state.last_increment == pytest.approx(float(increment), abs=AT_REST)
             assert_state(state, truth.q, truth.log_bound, 1e-10)
             assert state.last_information_lost >= 0.0
             lost += state.last_information_lost
     assert state.n_inducing == 7
     assert state.inducing_ids.max() > 7
-    assert state.information_lost == pytest.approx(lost, rel=1e-12)
+    assert state.information_lost == pytest.approx(lost, rel=SOLVES)
     assert lost > 0.1
 
 

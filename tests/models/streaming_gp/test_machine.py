@@ -19,6 +19,7 @@ from reference import streaming_gp as reference
 from support.examples import examples
 from support.interrupts import interrupted
 from support.streaming_gps import assert_same_bits, bits
+from support.tolerances import AT_REST, INTEGRAL
 
 import cavity
 from cavity import likelihoods
@@ -343,9 +344,9 @@ class GaussianStream(Stream):
         k = reference.rbf(*self.parameters[0])
         predicted, spread = reference.predict(k, self.memory.Z, (mean, S), NEW, self.memory.jitter)
         got = state.predict_covariance(NEW, offset=0.0)
-        np.testing.assert_allclose(got[0], predicted, rtol=0, atol=1e-10)
-        np.testing.assert_allclose(got[1], spread, rtol=0, atol=1e-10)
-        assert state.log_bound == pytest.approx(value, rel=1e-10, abs=1e-10)
+        np.testing.assert_allclose(got[0], predicted, rtol=0, atol=INTEGRAL)
+        np.testing.assert_allclose(got[1], spread, rtol=0, atol=INTEGRAL)
+        assert state.log_bound == pytest.approx(value, rel=INTEGRAL, abs=INTEGRAL)
 
     @invariant()
     def rows_of_noise_of_their_own_are_noted(self):
@@ -354,7 +355,7 @@ class GaussianStream(Stream):
         weight = sum(rows.power * np.sum(rows.weights) for rows in own)
         log_noise = sum(rows.power * rows.weights @ np.log(rows.own_noise) for rows in own)
         history = self.state._now.history
-        np.testing.assert_allclose((history.own_weight, history.own_log_noise), (weight, log_noise), atol=1e-9)
+        np.testing.assert_allclose((history.own_weight, history.own_log_noise), (weight, log_noise), atol=AT_REST)
 
     @invariant()
     def no_fit_of_all_rows_has_a_larger_bound(self):

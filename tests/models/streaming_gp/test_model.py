@@ -16,6 +16,7 @@ from support.events import writing
 from support.examples import examples
 from support.gaussian_processes import factors
 from support.streaming_gps import assert_same_bits, assert_state, bits, problem
+from support.tolerances import AT_REST, EARLY, EXPANSION, LAST_BIT, OPTIMUM, ROOT_EPS, ROUNDING, SLOPES, SOLVES, SUMS
 
 import cavity
 from cavity import likelihoods
@@ -72,7 +73,7 @@ def test_batches_are_taken_in_by_ep_by_the_book(name, alpha):
     q, more, _ = reference.ep_batch(
         p.k, p.Z, q, p.X[7:], factors(model.likelihood, y[7:]), jitter=p.jitter, alpha=alpha
     )
-    assert state.last_increment == pytest.approx(more, abs=1e-8)
+    assert state.last_increment == pytest.approx(more, abs=ROOT_EPS)
     assert_state(state, q, evidence + more, 1e-8)
     assert state.converged
 
@@ -85,14 +86,14 @@ def test_inducing_points_at_the_rows_give_the_dense_process(name):
     y, covariance = draw(np.sin(2 * X[:, 0]), rng), RBF(1.3, lengthscale=0.6)
     state = cavity.StreamingGP(covariance, likelihood, inducing=X, jitter=0.0).fit(X, y, learn=False, tol=1e-11)
     dense = cavity.GaussianProcess(covariance, likelihood).fit(X, y, learn=False, tol=1e-11)
-    assert state.log_bound == pytest.approx(dense.log_evidence, abs=1e-7)
+    assert state.log_bound == pytest.approx(dense.log_evidence, abs=EARLY)
     for a, b in zip(state.predict(NEW), dense.predict(NEW), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
+        np.testing.assert_allclose(a, b, rtol=0, atol=EARLY)
     if name in ("Probit", "Logit"):
-        np.testing.assert_allclose(state.predict_proba(NEW), dense.predict_proba(NEW), atol=1e-7)
+        np.testing.assert_allclose(state.predict_proba(NEW), dense.predict_proba(NEW), atol=EARLY)
     else:
-        np.testing.assert_allclose(state.expected(NEW), dense.expected(NEW), atol=1e-6)
-    np.testing.assert_allclose(state.log_density(X, y), dense.log_density(X, y), atol=1e-6)
+        np.testing.assert_allclose(state.expected(NEW), dense.expected(NEW), atol=OPTIMUM)
+    np.testing.assert_allclose(state.log_density(X, y), dense.log_density(X, y), atol=OPTIMUM)
 
 
 def test_banana_has_the_log_evidence_of_gpy():
@@ -104,10 +105,10 @@ def test_banana_has_the_log_evidence_of_gpy():
     covariance = RBF(golden["variance"], lengthscale=golden["lengthscale"])
     model = cavity.StreamingGP(covariance, likelihoods.Probit(), inducing=X, jitter=1e-9)
     state = model.fit(X, y, learn=False)
-    assert state.log_bound == pytest.approx(golden["log_evidence"], abs=1e-5)
+    assert state.log_bound == pytest.approx(golden["log_evidence"], abs=SLOPES)
     mean, variance = state.predict(X[:20])
-    np.testing.assert_allclose(mean, golden["mean"], atol=1e-5)
-    np.testing.assert_allclose(variance, golden["variances"], atol=1e-5)
+    np.testing.assert_allclose(mean, golden["mean"], atol=SLOPES)
+    np.testing.assert_allclose(variance, golden["variances"], atol=SLOPES)
     sparse = cavity.StreamingGP(covariance, likelihoods.Probit(), n_inducing=60).fit(X, y, learn=False)
     assert sparse.log_bound == pytest.approx(golden["log_evidence"], abs=1.0)
 
@@ -132,8 +133,8 @@ def test_outliers_have_sites_of_negative_precision():
     dense = cavity.GaussianProcess(covariance, likelihood).fit(X, y, learn=False)
     assert dense.sites.rho.min() < 0
     assert state.converged
-    assert state.log_bound == pytest.approx(dense.log_evidence, abs=1e-3)
-    np.testing.assert_allclose(state.predict(X)[0], dense.mean, atol=1e-3)
+    assert state.log_bound == pytest.approx(dense.log_evidence, abs=EXPANSION)
+    np.testing.assert_allclose(state.predict(X)[0], dense.mean, atol=EXPANSION)
     shuffled = rng.permutation(60)
     batches = stream(model.fit(X[:0], y[:0], learn=False), X[shuffled], y[shuffled], 20)
     assert np.max(np.abs(batches.predict(X)[0] - np.sin(2 * X[:, 0]))) < 0.5
@@ -155,7 +156,7 @@ def test_likelihoods_much_narrower_than_what_inducing_points_leave_open(likeliho
     assert_whole(state, state.model.covariance.variance)
     if not learn:  # what a likelihood without noise says
         same = cavity.StreamingGP(RBF(lengthscale=0.5), likelihoods.Gaussian(1e-14), inducing=Z, alpha=1.0)
-        assert state.log_bound == pytest.approx(same.fit(X, y, learn=False).log_bound, abs=1e-6)
+        assert state.log_bound == pytest.approx(same.fit(X, y, learn=False).log_bound, abs=OPTIMUM)
 
 
 def test_offsets_of_other_likelihoods():
@@ -216,19 +217,19 @@ def test_far_away_batches(alpha):
     near = p.fit(alpha=alpha)
     state = near.copy().update(p.X + 1e8 * p.lengthscale, p.y)
     for a, b in zip(state.predict(NEW), near.predict(NEW), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING)
     s = p.variance + p.noise
     far = {
         0.0: np.sum(-0.5 * np.log(2 * np.pi * p.noise) - 0.5 * p.y**2 / p.noise - 0.5 * p.variance / p.noise),
         1.0: np.sum(-0.5 * np.log(2 * np.pi * s) - 0.5 * p.y**2 / s),
     }
     if alpha in far:
-        assert state.last_increment == pytest.approx(far[alpha], rel=1e-12)
+        assert state.last_increment == pytest.approx(far[alpha], rel=SOLVES)
     free = p.model(inducing=None, n_inducing=30, tolerance=1e-3, alpha=alpha).fit(p.X, p.y, learn=False)
     known = free.predict(NEW)
     free.update(p.X + 1e8 * p.lengthscale, p.y)
     for a, b in zip(free.predict(NEW), known, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(a, b, rtol=0, atol=OPTIMUM)
 
 
 def test_far_away_rows_of_other_likelihoods():
@@ -236,9 +237,9 @@ def test_far_away_rows_of_other_likelihoods():
     near = model.fit(p.X, y, learn=False)
     known = near.predict(NEW)
     near.update(p.X + 1e8 * p.lengthscale, y)
-    assert near.last_increment == pytest.approx(12 * np.log(0.5), rel=1e-12)
+    assert near.last_increment == pytest.approx(12 * np.log(0.5), rel=SOLVES)
     for a, b in zip(near.predict(NEW), known, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(a, b, rtol=0, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
@@ -250,19 +251,19 @@ def test_rows_that_need_no_inducing_point(alpha):
     assert state.n_inducing == 0
     variance, constant = reference.effective(np.full(6, p.variance), noise, np.ones(6), alpha)
     first = np.sum(constant - 0.5 * np.log(2 * np.pi * variance) - 0.5 * p.y**2 / variance)
-    assert state.log_bound - state.last_increment == pytest.approx(first, rel=1e-12)
+    assert state.log_bound - state.last_increment == pytest.approx(first, rel=SOLVES)
     np.testing.assert_array_equal(state.predict(NEW)[1], p.variance)
     probit = p.model(inducing=None, tolerance=1e6, likelihood=likelihoods.Probit())
-    assert probit.fit(p.X, np.sign(p.y), learn=False).log_bound == pytest.approx(6 * np.log(0.5), rel=1e-12)
+    assert probit.fit(p.X, np.sign(p.y), learn=False).log_bound == pytest.approx(6 * np.log(0.5), rel=SOLVES)
 
 
 def test_constant_targets():
     p = problem(3)
     for value in (0.0, 1.0, -1e6):
         state = stream(p.model(mean=value).fit(p.X[:0], p.y[:0], learn=False), p.X, np.full(30, value), 7)
-        np.testing.assert_allclose(state.predict(NEW)[0], value, rtol=1e-12)
+        np.testing.assert_allclose(state.predict(NEW)[0], value, rtol=SOLVES)
         zero = p.model().fit(p.X, np.zeros(30), learn=False)
-        assert state.log_bound == pytest.approx(zero.log_bound, abs=1e-9)
+        assert state.log_bound == pytest.approx(zero.log_bound, abs=AT_REST)
     learnt = cavity.StreamingGP(RBF(), likelihoods.Gaussian(0.1)).fit(p.X, np.zeros(30), learn=False)
     assert_whole(learnt, 1.0)
 
@@ -303,7 +304,7 @@ def test_every_covariance_streams_to_the_batch_answer(covariance):
     dense = cavity.GaussianProcess(covariance, likelihoods.Gaussian(0.1)).fit(X, y, learn=False)
     new = rng.normal(size=(20, 2))
     for a, b in zip(state.predict(new), dense.predict(new), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-3)
+        np.testing.assert_allclose(a, b, rtol=0, atol=EXPANSION)
     assert abs(state.log_bound - dense.log_evidence) < 0.1
 
 
@@ -425,10 +426,10 @@ def test_before_any_data_the_prior_is_predicted():
     np.testing.assert_array_equal(variance, 2.0)
     assert (state.log_bound, state.n_samples, state.n_inducing) == (0.0, 0, 0)
     assert (state.inducing.shape, state.mean.shape, state.covariance.shape) == ((0, 1), (0,), (0, 0))
-    np.testing.assert_allclose(state.predict_covariance(NEW)[1], RBF(2.0).gram(NEW), atol=1e-14)
+    np.testing.assert_allclose(state.predict_covariance(NEW)[1], RBF(2.0).gram(NEW), atol=ROUNDING)
     assert state.predict(NEW, noise=True)[1][0] == 2.0 + cavity.likelihoods.Gaussian().noise_variance
     probit = cavity.StreamingGP(RBF(), likelihoods.Probit()).fit(np.zeros((0, 1)), [], learn=False)
-    np.testing.assert_allclose(probit.predict_proba(NEW), 0.5, rtol=1e-15)
+    np.testing.assert_allclose(probit.predict_proba(NEW), 0.5, rtol=LAST_BIT)
 
 
 def test_samples_have_the_predicted_moments():
@@ -439,7 +440,7 @@ def test_samples_have_the_predicted_moments():
     sd = np.sqrt(np.diag(covariance))
     assert np.max(np.abs(draws.mean(axis=0) - mean) / sd) < 5 / np.sqrt(20_000)
     assert np.max(np.abs(np.cov(draws.T) - covariance) / np.outer(sd, sd)) < 8 / np.sqrt(20_000)
-    np.testing.assert_allclose(state.predict(NEW)[1], np.diag(covariance), atol=1e-13)
+    np.testing.assert_allclose(state.predict(NEW)[1], np.diag(covariance), atol=SUMS)
     np.testing.assert_array_equal(state.sample(NEW, 3, 7), state.sample(NEW, 3, 7))
 
 
@@ -523,7 +524,7 @@ def test_copies_of_any_kind_share_nothing():
     before = state.log_bound, state.predict(X)
     for copied in (copy.copy, copy.deepcopy, lambda state: pickle.loads(pickle.dumps(state))):
         other = copied(state).update(X[:1], y[:1])
-        assert other.log_bound == pytest.approx(before[0] + other.last_increment, rel=1e-12)
+        assert other.log_bound == pytest.approx(before[0] + other.last_increment, rel=SOLVES)
         assert state.log_bound == before[0]
         np.testing.assert_array_equal(state.predict(X), before[1])
     assert not state.inducing_ids.flags.writeable
@@ -546,8 +547,8 @@ def test_joint_predictions_have_the_variances_of_single_ones():
     state = cavity.StreamingGP(RBF(), likelihoods.Gaussian(1e-20)).fit(X, np.sin(X[:, 0]), learn=False)
     for rows in (X, X + 0.05):
         mean, covariance = state.predict_covariance(rows)
-        np.testing.assert_allclose(np.diagonal(covariance), state.predict(rows)[1], rtol=1e-9, atol=1e-25)
-        np.testing.assert_allclose(mean, state.predict(rows)[0], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(np.diagonal(covariance), state.predict(rows)[1], rtol=AT_REST, atol=1e-25)
+        np.testing.assert_allclose(mean, state.predict(rows)[0], rtol=0, atol=ROUNDING)
 
 
 def bad_batches():

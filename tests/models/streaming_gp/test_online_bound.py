@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import streaming_gp as reference
 from support.examples import examples
+from support.tolerances import AT_REST, INTEGRAL, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 import cavity
 from cavity.distributions import MultivariateGaussian
@@ -119,10 +120,10 @@ def test_expected_log_likelihood_is_the_integral(alpha):
     sd = np.sqrt(p.K_ff - np.sum(H * p.K_fb, axis=1))
     f = (b @ H.T)[..., None] + sd[:, None] * NODES
     log_p = -0.5 * np.log(2 * np.pi * p.noise[:, None]) - (p.y[:, None] - f) ** 2 / (2 * p.noise[:, None])
-    np.testing.assert_allclose(got, averages(log_p, alpha).sum(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(got, averages(log_p, alpha).sum(axis=1), rtol=AT_REST)
     one = online_bound.expected_log_likelihood(b[0], *p.new[:3], p.K_bb, p.noise, alpha=alpha)
     assert isinstance(one, float)
-    assert one == pytest.approx(got[0], rel=1e-14)
+    assert one == pytest.approx(got[0], rel=ROUNDING)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_expected_log_ratio_is_the_integral(size, alpha):
         if alpha > 0:
             top = ratio.max()
             truth = top + np.log1p(weights @ np.expm1(alpha * (ratio - top))) / alpha
-        assert value == pytest.approx(truth, rel=2e-8 if alpha == 1e-9 else 1e-9)
+        assert value == pytest.approx(truth, rel=2e-8 if alpha == AT_REST else AT_REST)
 
 
 def test_expectations_against_sampling():
@@ -176,7 +177,7 @@ def test_expected_log_ratio_as_the_tutorial_prints_it():
     )
     bracket += p.m @ S_inverse @ D @ S_inverse @ p.m - np.trace(D_inverse @ Q) + 3 * np.log(2 * np.pi)
     printed = reference.log_normal(D @ S_inverse @ p.m, beta, D) + 0.5 * bracket
-    assert online_bound.expected_log_ratio(b, *p.old, p.K_bb) == pytest.approx(printed, rel=1e-9)
+    assert online_bound.expected_log_ratio(b, *p.old, p.K_bb) == pytest.approx(printed, rel=AT_REST)
 
 
 # ------------------------------------------------------------------------------------------ q_opt and the bound
@@ -192,7 +193,7 @@ def test_optimal_and_bound_in_many_digits(alpha, seed):
     sd = np.sqrt(np.diag(truth[1]))
     assert np.max(np.abs(mean - truth[0]) / sd) < 1e-9
     assert np.max(np.abs(covariance - truth[1]) / np.outer(sd, sd)) < 1e-9
-    assert online_bound.bound(*p.all, alpha=alpha) == pytest.approx(truth[2], abs=1e-9)
+    assert online_bound.bound(*p.all, alpha=alpha) == pytest.approx(truth[2], abs=AT_REST)
 
 
 @examples(25)
@@ -203,9 +204,9 @@ def test_the_reference_says_the_same_without_inverse_covariances(seed):
     for alpha in (0.0, 0.6):
         mean, S, value = reference.online(old, p.k, p.Z_b, p.X, p.y, p.noise, alpha=alpha, jitter=p.jitter)
         got = online_bound.optimal(*p.all, alpha=alpha)
-        np.testing.assert_allclose(got[0], mean, atol=1e-8)
-        np.testing.assert_allclose(got[1], S, atol=1e-8)
-        assert online_bound.bound(*p.all, alpha=alpha) == pytest.approx(value, abs=1e-8)
+        np.testing.assert_allclose(got[0], mean, atol=ROOT_EPS)
+        np.testing.assert_allclose(got[1], S, atol=ROOT_EPS)
+        assert online_bound.bound(*p.all, alpha=alpha) == pytest.approx(value, abs=ROOT_EPS)
 
 
 @given(seeds)
@@ -213,7 +214,7 @@ def test_free_energy_is_smallest_at_the_optimum_by_the_divergence_from_it(seed):
     p = Problem(seed)
     mean, covariance = online_bound.optimal(*p.all)
     least = online_bound.free_energy(mean, covariance, *p.all)
-    assert least == pytest.approx(-online_bound.bound(*p.all), abs=1e-8)
+    assert least == pytest.approx(-online_bound.bound(*p.all), abs=ROOT_EPS)
     best = MultivariateGaussian(mean, covariance)
     root = np.linalg.cholesky(covariance)
     for size in (0.01, 1.0):
@@ -221,7 +222,9 @@ def test_free_energy_is_smallest_at_the_optimum_by_the_divergence_from_it(seed):
         spread = root @ (np.eye(4) + size * np.tril(p.rng.uniform(-0.5, 0.5, (4, 4))))
         value = online_bound.free_energy(other, spread @ spread.T, *p.all)
         assert value > least
-        assert value - least == pytest.approx(cavity.kl(MultivariateGaussian(other, spread @ spread.T), best), abs=1e-8)
+        assert value - least == pytest.approx(
+            cavity.kl(MultivariateGaussian(other, spread @ spread.T), best), abs=ROOT_EPS
+        )
 
 
 def test_free_energy_is_the_average_under_q():
@@ -233,7 +236,7 @@ def test_free_energy_is_the_average_under_q():
     inside = inside + online_bound.expected_log_likelihood(b, *p.new[:3], p.K_bb, p.noise)
     inside -= [reference.log_normal(x, mean, root @ root.T) - reference.log_normal(x, 0 * x, p.K_bb) for x in b]
     value = online_bound.free_energy(mean, root @ root.T, *p.all)
-    assert value == pytest.approx(-weights @ inside, rel=1e-10)
+    assert value == pytest.approx(-weights @ inside, rel=INTEGRAL)
 
 
 @ALPHAS
@@ -241,12 +244,12 @@ def test_same_inducing_points_and_kernel_without_data_give_the_same_q(alpha):
     p = Problem(6, same=True)
     empty = np.zeros(0), np.zeros(0), np.zeros((0, 3)), 1.0
     mean, covariance = online_bound.optimal(*p.old, p.K_bb, *empty, alpha=alpha)
-    np.testing.assert_allclose(mean, p.m, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(covariance, p.S, rtol=0, atol=1e-11)
-    assert online_bound.bound(*p.old, p.K_bb, *empty, alpha=alpha) == pytest.approx(0.0, abs=1e-11)
+    np.testing.assert_allclose(mean, p.m, rtol=0, atol=LOSSES)
+    np.testing.assert_allclose(covariance, p.S, rtol=0, atol=LOSSES)
+    assert online_bound.bound(*p.old, p.K_bb, *empty, alpha=alpha) == pytest.approx(0.0, abs=LOSSES)
     b = p.rng.normal(size=3)
     ratio = reference.log_normal(b, p.m, p.S) - reference.log_normal(b, 0 * b, p.K_old)
-    assert online_bound.expected_log_ratio(b, *p.old, p.K_bb, alpha=alpha) == pytest.approx(ratio, abs=1e-10)
+    assert online_bound.expected_log_ratio(b, *p.old, p.K_bb, alpha=alpha) == pytest.approx(ratio, abs=INTEGRAL)
 
 
 def test_old_data_that_say_nothing_change_nothing():
@@ -255,16 +258,16 @@ def test_old_data_that_say_nothing_change_nothing():
     no_old = np.zeros(0), NONE, NONE, NONE, np.zeros((0, 4))
     for alpha in (0.0, 1.0):
         with_old = online_bound.bound(*q_is_prior, p.K_bb, *p.new, alpha=alpha)
-        assert with_old == pytest.approx(online_bound.bound(*no_old, p.K_bb, *p.new, alpha=alpha), abs=1e-12)
+        assert with_old == pytest.approx(online_bound.bound(*no_old, p.K_bb, *p.new, alpha=alpha), abs=SOLVES)
         assert online_bound.expected_log_ratio(np.ones(4), *q_is_prior, p.K_bb, alpha=alpha) == pytest.approx(
-            0, abs=1e-12
+            0, abs=SOLVES
         )
         for a, b in zip(
             online_bound.optimal(*q_is_prior, p.K_bb, *p.new, alpha=alpha),
             online_bound.optimal(*no_old, p.K_bb, *p.new, alpha=alpha),
             strict=True,
         ):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(a, b, rtol=0, atol=SOLVES)
     assert online_bound.expected_log_ratio(np.ones(4), *no_old, p.K_bb) == 0.0
     # nothing known at one of two old points: D_a^-1 is singular and D_a does not exist
     S = np.diag([0.25, 1.0])
@@ -272,8 +275,8 @@ def test_old_data_that_say_nothing_change_nothing():
     mean, covariance = online_bound.optimal(
         [1.0, 0.0], S, np.eye(2), np.eye(2), K_ab, [[1.0]], [], [], np.zeros((0, 1)), 1.0
     )
-    assert covariance[0, 0] == pytest.approx(1 / (1 + 3 * 0.25), rel=1e-14)
-    assert mean[0] == pytest.approx(covariance[0, 0] * 0.5 * 4, rel=1e-14)
+    assert covariance[0, 0] == pytest.approx(1 / (1 + 3 * 0.25), rel=ROUNDING)
+    assert mean[0] == pytest.approx(covariance[0, 0] * 0.5 * 4, rel=ROUNDING)
 
 
 def test_first_batch_is_titsias_and_fitc():
@@ -282,16 +285,16 @@ def test_first_batch_is_titsias_and_fitc():
     for alpha in (0.0, 0.5, 1.0):
         mean, S, value = reference.batch(p.k, p.Z_b, p.X, p.y, p.noise, alpha=alpha, jitter=p.jitter)
         got = online_bound.optimal(*no_old, p.K_bb, *p.new, alpha=alpha)
-        np.testing.assert_allclose(got[0], mean, atol=1e-11)
-        np.testing.assert_allclose(got[1], S, atol=1e-11)
-        assert online_bound.bound(*no_old, p.K_bb, *p.new, alpha=alpha) == pytest.approx(value, abs=1e-11)
+        np.testing.assert_allclose(got[0], mean, atol=LOSSES)
+        np.testing.assert_allclose(got[1], S, atol=LOSSES)
+        assert online_bound.bound(*no_old, p.K_bb, *p.new, alpha=alpha) == pytest.approx(value, abs=LOSSES)
 
 
 def test_alpha_near_zero_is_the_limit():
     p = Problem(9)
     for alpha in (1e-6, 1e-12, 1e-200):
         value = online_bound.bound(*p.all, alpha=alpha)
-        assert value == pytest.approx(online_bound.bound(*p.all), abs=100 * alpha + 1e-11)
+        assert value == pytest.approx(online_bound.bound(*p.all), abs=100 * alpha + LOSSES)
 
 
 def test_huge_observations_do_not_cancel():
@@ -300,7 +303,7 @@ def test_huge_observations_do_not_cancel():
     given_data = np.array([1e5, -3e4]), np.ones(2), K, 1e-6
     no_old = np.zeros(0), NONE, NONE, NONE, np.zeros((0, 2))
     truth = reference.log_normal(given_data[0], np.zeros(2), K + 1e-6 * np.eye(2))
-    assert online_bound.bound(*no_old, K, *given_data) == pytest.approx(truth, rel=1e-13)
+    assert online_bound.bound(*no_old, K, *given_data) == pytest.approx(truth, rel=SUMS)
 
 
 # ------------------------------------------------------------------------------------------ the slips

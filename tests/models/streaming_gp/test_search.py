@@ -11,6 +11,7 @@ from reference import gaussian_process
 from reference import streaming_learn as reference
 from scipy.optimize import minimize, minimize_scalar
 from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, PRINTED, ROOT_EPS, SOLVES, SUMS
 
 from cavity import StreamingGP, covariances, likelihoods
 from cavity import covariances as c
@@ -85,9 +86,9 @@ def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     best = minimize(dense(X, y, Z), np.log([2, 1, 0.1]), method="BFGS", options={"gtol": 1e-3})
     assert learnt.status == CONVERGED
     assert learnt.tension == 0.0
-    assert max(learnt.trace["learning"]) == pytest.approx(-best.fun, abs=1e-6)
+    assert max(learnt.trace["learning"]) == pytest.approx(-best.fun, abs=OPTIMUM)
     found = np.append(learnt.optimum.covariance.log_parameters, np.log(learnt.optimum.likelihood.noise_variance))
-    np.testing.assert_allclose(found, best.x, atol=1e-3)
+    np.testing.assert_allclose(found, best.x, atol=EXPANSION)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -140,7 +141,7 @@ def test_noise_is_that_of_all_rows_where_it_is_pooled():
 
     thirds = [slice(0, 30), slice(30, 60), slice(60, 90)]
     everything = best(slice(None))
-    assert last_noise(thirds, True) == pytest.approx(everything, rel=1e-4)
+    assert last_noise(thirds, True) == pytest.approx(everything, rel=PRINTED)
     assert last_noise(thirds, False) != pytest.approx(everything, rel=1e-2)
     assert model.n_inducing == 1
 
@@ -182,7 +183,7 @@ def test_what_one_batch_may_move_is_bounded_and_said():
         for each in found
     )
     assert found[-1].status == NOT_LEARNT
-    assert np.max(np.abs(after - before)) == pytest.approx(np.log(10.0), rel=1e-6)
+    assert np.max(np.abs(after - before)) == pytest.approx(np.log(10.0), rel=OPTIMUM)
 
 
 def test_warnings_name_the_line_that_called_the_library():
@@ -250,11 +251,11 @@ def test_noise_and_amplitude_are_known_for_all_rows_so_far(which, s, t):
         state = case.old(k, mp.mpf(0.2) * t)
         expected = float(case.twin(state, k, mp.log(mp.mpf(0.2) * t)) + state[4])
     found = rescale_information(information, np.log(s), np.log(t))
-    assert found.log_bound == pytest.approx(expected, rel=1e-9)
+    assert found.log_bound == pytest.approx(expected, rel=AT_REST)
     objective = ScaleObjective(information, covariances.RBF(1.3, lengthscale=[0.8, 1.1]))
-    assert objective.log_bound(np.log(s), np.log(t))[0] == pytest.approx(expected, rel=1e-9)
+    assert objective.log_bound(np.log(s), np.log(t))[0] == pytest.approx(expected, rel=AT_REST)
     again = rescale_information(found, -np.log(s), -np.log(t))
-    assert again.log_bound == pytest.approx(information.log_bound, rel=1e-10)
+    assert again.log_bound == pytest.approx(information.log_bound, rel=INTEGRAL)
 
 
 def test_slopes_of_noise_and_amplitude():
@@ -266,9 +267,9 @@ def test_slopes_of_noise_and_amplitude():
     for j in range(2):
         step = h * (np.arange(2) == j)
         low, lower, higher, high = (objective(place + k * step)[0] for k in (-2, -1, 1, 2))
-        assert slope[j] == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=1e-8)
+        assert slope[j] == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=ROOT_EPS)
     only = ScaleObjective(chain(kernel, 0.2), kernel, noise=False)
-    assert only(place[:1])[0] == pytest.approx(objective(np.array([0.3, 0.0]))[0], rel=1e-13)
+    assert only(place[:1])[0] == pytest.approx(objective(np.array([0.3, 0.0]))[0], rel=SUMS)
 
 
 @pytest.mark.parametrize(("noise", "amplitude"), [(True, True), (True, False), (False, True), (False, False)])
@@ -288,8 +289,8 @@ def test_relearning_finds_the_maximum_of_the_dense_bound(noise, amplitude):
         return objective([np.log(0.7) + place[0], 0.0, np.log(0.5) + place[1]])
 
     best = minimize(restricted, np.zeros(free.sum()), method="BFGS") if free.any() else None
-    assert value == pytest.approx(-restricted([]) if best is None else -best.fun, abs=1e-7)
-    np.testing.assert_allclose(np.array([log_s, log_t])[free], [] if best is None else best.x, atol=1e-3)
+    assert value == pytest.approx(-restricted([]) if best is None else -best.fun, abs=EARLY)
+    np.testing.assert_allclose(np.array([log_s, log_t])[free], [] if best is None else best.x, atol=EXPANSION)
     np.testing.assert_array_equal(np.array([log_s, log_t])[~free], 0.0)
 
 
@@ -307,7 +308,7 @@ def test_relearning_finds_the_maximum_of_the_dense_bound(noise, amplitude):
 def test_one_variance_of_every_term_scales_a_covariance(kernel):
     X = rows_of(5)[0]
     scaled = multiply_covariance(kernel, np.log(2.5))
-    np.testing.assert_allclose(scaled.gram(X), 2.5 * kernel.gram(X), rtol=1e-13)
+    np.testing.assert_allclose(scaled.gram(X), 2.5 * kernel.gram(X), rtol=SUMS)
 
 
 def test_amplitudes_that_are_fixed_are_refused_and_bounds_hold():
@@ -322,7 +323,7 @@ def test_amplitudes_that_are_fixed_are_refused_and_bounds_hold():
         assert learn_scales(information, kernel, amplitude=False)[0] == 0.0
     free = learn_scales(information, covariances.RBF(1.0))[0]
     kernel = covariances.RBF(1.0, bounds={"variance": (0.9, 1.1)})
-    assert learn_scales(information, kernel)[0] == pytest.approx(np.log(1.1 if free > 0 else 0.9), abs=1e-12)
+    assert learn_scales(information, kernel)[0] == pytest.approx(np.log(1.1 if free > 0 else 0.9), abs=SOLVES)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from support.gaussian_processes import COVARIANCES, covariance
+from support.tolerances import AT_REST, INTEGRAL, LAST_BIT, LOSSES, OPTIMUM, ROUNDING, SUMS
 
 import cavity
 from cavity import StreamingGP, covariances, likelihoods
@@ -37,7 +38,7 @@ def test_rows_against_points_are_rows_of_the_matrix(name):
         assert target.fill(some, out) == len(some)
         if len(some):
             np.testing.assert_array_equal(out, k.cross(Z, some).T)
-            np.testing.assert_allclose(out, reference(some, Z), rtol=1e-13, atol=1e-15)
+            np.testing.assert_allclose(out, reference(some, Z), rtol=SUMS, atol=LAST_BIT)
 
 
 def test_differences_keep_their_digits_far_from_the_origin():
@@ -46,7 +47,7 @@ def test_differences_keep_their_digits_far_from_the_origin():
     near, far = np.empty((1, 20)), np.empty((1, 20))
     program_of(k, 2).against(Z).fill(X, near)
     program_of(k, 2).against(Z + shift).fill(X + shift, far)
-    np.testing.assert_allclose(far, near, rtol=1e-14)
+    np.testing.assert_allclose(far, near, rtol=ROUNDING)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e305])
@@ -137,8 +138,8 @@ def test_single_rows_equal_the_dense_formula(alpha):
         bound -= np.sum(residual) / (2 * noise)
     else:
         bound -= (1 - alpha) / (2 * alpha) * np.sum(np.log1p(alpha * residual / noise))
-    assert state.log_bound == pytest.approx(bound, abs=1e-6)  # the dense formula loses digits to jitter
-    assert np.sum(increments) == pytest.approx(state.log_bound, abs=1e-10)
+    assert state.log_bound == pytest.approx(bound, abs=OPTIMUM)  # the dense formula loses digits to jitter
+    assert np.sum(increments) == pytest.approx(state.log_bound, abs=INTEGRAL)
     assert (state.n_samples, state.n_iter, state.status) == (60, 1, "converged")
 
 
@@ -154,9 +155,9 @@ def test_single_rows_equal_one_batch(mean, k, alpha):
     for i in range(len(y)):
         one.update(X[i : i + 1], y[i : i + 1])
     many = settings.fit(X, y, learn=False)
-    assert one.log_bound == pytest.approx(many.log_bound, abs=1e-9)
+    assert one.log_bound == pytest.approx(many.log_bound, abs=AT_REST)
     for a, b in zip(one.predict(X), many.predict(X), strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(a, b, rtol=0, atol=LOSSES)
 
 
 def test_the_short_way_gives_the_bits_of_the_long_one():

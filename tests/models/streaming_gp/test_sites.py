@@ -6,6 +6,7 @@ from reference import gaussian_process as book
 from reference import glm as reference
 from scipy.special import logsumexp
 from support.gaussian_processes import factors, problem
+from support.tolerances import AT_REST, LOSSES
 
 from cavity import _core
 from cavity.ep.dense import Dense
@@ -96,9 +97,9 @@ def test_schedules_agree_where_sites_are_visited_in_blocks():
     rng = np.random.default_rng(2)
     W, residual = rng.normal(size=(70, 60)) / 8, rng.uniform(0, 0.5, 70)
     fits = [run(Sites(likelihood, likelihood.check(y), residual=residual), W, schedule) for schedule in SCHEDULES]
-    np.testing.assert_allclose(fits[0].tau, fits[1].tau, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(fits[0].rho, fits[1].rho, rtol=0, atol=1e-9)
-    assert fits[0].log_evidence == pytest.approx(fits[1].log_evidence, abs=1e-9)
+    np.testing.assert_allclose(fits[0].tau, fits[1].tau, rtol=0, atol=AT_REST)
+    np.testing.assert_allclose(fits[0].rho, fits[1].rho, rtol=0, atol=AT_REST)
+    assert fits[0].log_evidence == pytest.approx(fits[1].log_evidence, abs=AT_REST)
 
 
 def test_residuals_of_zero_change_nothing():
@@ -121,8 +122,8 @@ def test_one_compiled_visit_matches_the_integral(variant):
     arguments = sites.arguments(slice(0, 1))
     a, b = np.zeros(1), np.zeros(1)
     assert kernel.sweep(*arguments, np.array([0.4]), np.array([[1.7]]), a, b, 1.0, 1.0)[0] == 0
-    np.testing.assert_allclose([a[0], b[0]], [tau, rho], rtol=1e-11)
+    np.testing.assert_allclose([a[0], b[0]], [tau, rho], rtol=LOSSES)
     c, d, base = np.zeros(1), np.zeros(1), np.array([0.1])
     x, mean = np.array([[1.0]]), np.array([0.3])
     assert kernel.sweep_rows(*arguments, x, base, mean, np.array([[1.7]]), c, d, 1.0, 1.0)[0] == 0
-    np.testing.assert_allclose([c[0], d[0]], [tau, rho], rtol=1e-11)
+    np.testing.assert_allclose([c[0], d[0]], [tau, rho], rtol=LOSSES)

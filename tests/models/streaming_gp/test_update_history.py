@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 from support.streaming_gps import assert_same_bits, problem
+from support.tolerances import AT_REST, OPTIMUM
 
 import cavity
 from cavity import StreamingGP, likelihoods
@@ -96,7 +97,7 @@ def test_no_fit_at_the_settings_of_now_has_a_larger_bound(seed, alpha, own_noise
     sigma = np.full(30, state.model.likelihood.noise_variance) if noise is None else noise
     with mp.workdps(40):
         ceiling = sum(-mp.mpf(w) * mp.log(2 * mp.pi * mp.mpf(s)) / 2 for w, s in zip(weights, sigma, strict=True))
-    assert state.information_lost_bound == pytest.approx(float(ceiling) - state.log_bound, rel=1e-9)
+    assert state.information_lost_bound == pytest.approx(float(ceiling) - state.log_bound, rel=AT_REST)
 
 
 @quiet
@@ -113,7 +114,7 @@ def test_changes_that_are_exact_lose_nothing():
     ):
         assert learnt.model.likelihood.noise_variance != 0.5
         assert learnt.information_lost_bound == learnt.information_lost == 0.0
-        assert again(learnt, X, y).log_bound == pytest.approx(learnt.log_bound, rel=1e-9)
+        assert again(learnt, X, y).log_bound == pytest.approx(learnt.log_bound, rel=AT_REST)
     assert model.fit(X, y, learn=False).update(X, y, learn=True).information_lost_bound > 0.0  # the amplitude changed
 
 
@@ -242,9 +243,9 @@ def test_the_distance_of_rows_is_that_from_what_was_predicted(seed):
     truth = (p.y[8:] - mean) @ np.linalg.solve(S, p.y[8:] - mean)
     state.update(p.X[8:], p.y[8:])
     now = PredictiveCheck.of(state._now.information)
-    assert now.distance - watch.distance == pytest.approx(truth, rel=1e-6)
+    assert now.distance - watch.distance == pytest.approx(truth, rel=OPTIMUM)
     assert now.n - watch.n == 12
-    assert now.gap - watch.gap == pytest.approx(np.sum(residual) / p.noise, rel=1e-6)
+    assert now.gap - watch.gap == pytest.approx(np.sum(residual) / p.noise, rel=OPTIMUM)
 
 
 @pytest.mark.parametrize("by", [1, 7, 300])

@@ -10,6 +10,7 @@ from reference import mean_field as ref
 from scipy import integrate, special
 from support.events import writing
 from support.examples import examples
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LOSSES, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 import cavity
 from cavity import data
@@ -34,14 +35,14 @@ def test_sweeps_and_elbo_are_those_of_the_book(weights):
     with pytest.warns(cavity.ConvergenceWarning):
         post = model.fit(y, initial_means=start, accelerate=False, max_iter=9, tol=0)
     mean, variance, elbos = ref.unit_mixture_cavi(y, start, variance, w, 1.5, 0.5, 9.0, 9)
-    np.testing.assert_allclose(post.trace["elbo"], elbos, rtol=1e-13)
+    np.testing.assert_allclose(post.trace["elbo"], elbos, rtol=SUMS)
     # the state whose ELBO was evaluated last is the one before the last sweep
     before = ref.unit_mixture_cavi(y, start, 1 / (1 / 9.0 + len(y) * w / 1.5), w, 1.5, 0.5, 9.0, 8)
-    np.testing.assert_allclose(post.mean, before[0], rtol=1e-12)
-    np.testing.assert_allclose(post.variance, before[1], rtol=1e-12)
+    np.testing.assert_allclose(post.mean, before[0], rtol=SOLVES)
+    np.testing.assert_allclose(post.variance, before[1], rtol=SOLVES)
     resp = ref.unit_mixture_responsibilities(y, post.mean, post.variance, w, 1.5)
-    np.testing.assert_allclose(post.responsibilities(y), resp, rtol=1e-11, atol=1e-300)
-    np.testing.assert_allclose(post.counts, resp.sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(post.responsibilities(y), resp, rtol=LOSSES, atol=1e-300)
+    np.testing.assert_allclose(post.counts, resp.sum(axis=0), rtol=SOLVES)
     assert post.elbo == post.trace["elbo"][-1]
 
 
@@ -51,9 +52,9 @@ def test_fixed_point():
     assert post.converged
     w = np.full(3, 1 / 3)
     mean, variance, elbos = ref.unit_mixture_cavi(y, post.mean, post.variance, w, 1.0, 0.0, 16.0, 2)
-    np.testing.assert_allclose(mean, post.mean, rtol=1e-7)
-    np.testing.assert_allclose(variance, post.variance, rtol=1e-7)
-    np.testing.assert_allclose(elbos, post.elbo, rtol=1e-13)
+    np.testing.assert_allclose(mean, post.mean, rtol=EARLY)
+    np.testing.assert_allclose(variance, post.variance, rtol=EARLY)
+    np.testing.assert_allclose(elbos, post.elbo, rtol=SUMS)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -62,7 +63,7 @@ def test_elbo_is_below_the_exact_evidence_and_meets_it_for_one_component(k):
     post = cavity.UnitMixture(k, prior_variance=4.0, noise_variance=0.8).fit(y)
     exact = ref.unit_mixture_evidence(y, k, [1 / k] * k, 0.8, 0.0, 4.0)
     if k == 1:
-        assert post.elbo == pytest.approx(exact, rel=1e-13)
+        assert post.elbo == pytest.approx(exact, rel=SUMS)
         assert post.n_iter == 2
     else:
         assert exact - np.log(6) - 0.7 < post.elbo < exact  # one of k! modes
@@ -92,7 +93,7 @@ def test_log_evidence_is_elbo_plus_divergence():
     areas = np.outer(weights, weights) * 81 * np.sqrt(np.prod(post.variance))
     kl = sum(np.sum(areas * excess(b, a[:, None], z)) for z in (0, 1))
     assert kl > 0.01
-    assert post.elbo + kl == pytest.approx(exact, abs=1e-8)
+    assert post.elbo + kl == pytest.approx(exact, abs=ROOT_EPS)
 
 
 @examples(40)
@@ -181,15 +182,15 @@ def test_laws_of_translation_scale_and_permutation(learn):
     post = cavity.UnitMixture(3, **base).fit(y, tol=1e-15)
     moved = cavity.UnitMixture(3, **base | {"prior_mean": 0.3 + 1e6}).fit(y + 1e6, tol=1e-15)
     np.testing.assert_allclose(moved.mean - 1e6, post.mean, atol=2e-7)  # y + 1e6 itself is rounded to 1e-10
-    assert moved.elbo == pytest.approx(post.elbo, abs=1e-7)
+    assert moved.elbo == pytest.approx(post.elbo, abs=EARLY)
     scaled = dict(prior_variance=20.0 * 1e-8, noise_variance=1.2e-8, prior_mean=0.3e-4, learn=learn)
     small = cavity.UnitMixture(3, **scaled).fit(y * 1e-4, tol=1e-15)
-    np.testing.assert_allclose(small.mean * 1e4, post.mean, rtol=1e-6)
-    assert small.elbo == pytest.approx(post.elbo + 200 * np.log(1e4), abs=1e-7)
+    np.testing.assert_allclose(small.mean * 1e4, post.mean, rtol=OPTIMUM)
+    assert small.elbo == pytest.approx(post.elbo + 200 * np.log(1e4), abs=EARLY)
     shuffled = cavity.UnitMixture(3, **base).fit(np.random.default_rng(1).permutation(y), tol=1e-15)
-    np.testing.assert_allclose(shuffled.mean, post.mean, rtol=1e-6)
+    np.testing.assert_allclose(shuffled.mean, post.mean, rtol=OPTIMUM)
     swapped = cavity.UnitMixture(3, **base).fit(y, initial_means=post.mean[::-1], tol=1e-15)
-    np.testing.assert_allclose(swapped.mean[::-1], post.mean, rtol=1e-6)
+    np.testing.assert_allclose(swapped.mean[::-1], post.mean, rtol=OPTIMUM)
 
 
 def test_same_bits_for_any_number_of_threads_and_kind_of_source(tmp_path):
@@ -214,8 +215,8 @@ def test_values_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
     post = model.fit(y, tol=1e-15)
     monkeypatch.setattr(cavity.sources.sources, "ROWS_PER_CALL", 777)
     other = model.fit(y, tol=1e-15)
-    assert other.elbo == pytest.approx(post.elbo, rel=1e-12)
-    np.testing.assert_allclose(other.mean, post.mean, rtol=1e-7)
+    assert other.elbo == pytest.approx(post.elbo, rel=SOLVES)
+    np.testing.assert_allclose(other.mean, post.mean, rtol=EARLY)
 
 
 def test_duplicated_data_and_ties():
@@ -224,7 +225,7 @@ def test_duplicated_data_and_ties():
     assert post.counts.sum() == pytest.approx(10)
     many = cavity.UnitMixture(8).fit([1.0, 5.0])  # more components than points
     assert many.converged
-    np.testing.assert_allclose(many.responsibilities([1.0, 5.0]).sum(axis=1), 1.0, rtol=1e-14)
+    np.testing.assert_allclose(many.responsibilities([1.0, 5.0]).sum(axis=1), 1.0, rtol=ROUNDING)
     single = cavity.UnitMixture(1, prior_variance=1e12).fit([7.0])
     assert single.mean[0] == pytest.approx(7.0)
     apart = cavity.UnitMixture(2).fit([0.0, 0.0, 0.0, 0.0, 9.0])
@@ -257,8 +258,8 @@ def test_extreme_scales():
 def test_a_prior_far_surer_than_the_data_keeps_its_digits():
     y = np.array([1.0, 2.0, 3.0])
     post = cavity.UnitMixture(2, prior_variance=1e-12).fit(y)
-    np.testing.assert_allclose(post.mean, 1e-12 * post.counts * 2.0, rtol=1e-9)
-    assert post.elbo == pytest.approx(np.sum(-0.5 * y**2) - 1.5 * np.log(2 * np.pi), abs=1e-10)
+    np.testing.assert_allclose(post.mean, 1e-12 * post.counts * 2.0, rtol=AT_REST)
+    assert post.elbo == pytest.approx(np.sum(-0.5 * y**2) - 1.5 * np.log(2 * np.pi), abs=INTEGRAL)
 
 
 def test_points_beyond_float64_are_refused_and_far_ones_are_not():
@@ -317,7 +318,7 @@ def test_update_is_exact_for_one_component_and_close_for_clear_ones():
     y = draws(14, 400, [-6, 0, 6])
     one = cavity.UnitMixture(1).fit(y)
     both = cavity.UnitMixture(1).fit(y[:100]).update(y[100:])
-    assert both.mean == pytest.approx(one.mean, rel=1e-12)
+    assert both.mean == pytest.approx(one.mean, rel=SOLVES)
     three = cavity.UnitMixture(3).fit(y)
     both = cavity.UnitMixture(3).fit(y[:200]).update(y[200:], n_threads=2)
     np.testing.assert_allclose(both.mean, three.mean, atol=0.01)
@@ -329,7 +330,7 @@ def test_update_is_exact_for_one_component_and_close_for_clear_ones():
 def test_predictive_density_integrates_to_one_and_samples_follow_it():
     post = cavity.UnitMixture(3, learn=("weights",)).fit(draws(15, 100, [-3, 0, 4]))
     total = integrate.quad(lambda t: np.exp(post.log_density([t])[0]), -30, 30, limit=200)[0]
-    assert total == pytest.approx(1.0, abs=1e-9)
+    assert total == pytest.approx(1.0, abs=AT_REST)
     sample = post.sample(40_000, 0)
     below = integrate.quad(lambda t: np.exp(post.log_density([t])[0]), -30, 1.0, limit=200)[0]
     assert np.mean(sample < 1.0) == pytest.approx(below, abs=4 * 0.5 / 200)
@@ -376,15 +377,15 @@ def test_stochastic_settings_are_unbiased_for_small_batches(batch_size, n, n_epo
     assert post.noise_variance == pytest.approx(exact.noise_variance, rel=0.05)
     assert post.prior_variance == pytest.approx(exact.prior_variance, rel=0.05)
     np.testing.assert_allclose(post.weights, exact.weights, atol=0.02)
-    assert post.elbo == pytest.approx(exact.elbo, rel=1e-3)
+    assert post.elbo == pytest.approx(exact.elbo, rel=EXPANSION)
 
 
 def test_stochastic_average_is_exact_where_nothing_is_latent():
     y = draws(17, 1000, [2.0])
     exact = cavity.UnitMixture(1).fit(y)
     post = cavity.UnitMixture(1).fit_stochastic(y, batch_size=100, delay=0, forgetting=1)
-    assert post.mean == pytest.approx(exact.mean, rel=1e-12)
-    assert post.elbo == pytest.approx(exact.elbo, rel=1e-13)
+    assert post.mean == pytest.approx(exact.mean, rel=SOLVES)
+    assert post.elbo == pytest.approx(exact.elbo, rel=SUMS)
 
 
 def test_callback_stops_and_save_keeps_every_bit(tmp_path):
@@ -457,7 +458,7 @@ def test_a_prior_far_wider_than_the_noise():
     posterior = cavity.UnitMixture(1, prior_variance=v, noise_variance=s).fit(y)
     variance = 1 / (1 / v + 2 / s)
     evidence = -np.log(2 * np.pi) - np.log(s) - 0.5 * (np.log(v) - np.log(variance)) - 0.5 * np.sum((y - 0.3) ** 2) / s
-    assert posterior.elbo == pytest.approx(evidence, rel=1e-13)
+    assert posterior.elbo == pytest.approx(evidence, rel=SUMS)
 
 
 @pytest.mark.parametrize("fit", ["fit", "fit_stochastic"])

@@ -1,0 +1,69 @@
+"""What a posterior predicts at given rows: the expected target with its band, and intervals of new observations."""
+
+import numpy as np
+from scipy.special import ndtri
+
+from cavity import likelihoods
+from cavity.base import arrays
+from cavity.models.latent_posterior import predict_class_probabilities
+from cavity.plot import display
+
+CURVE_POINTS = 801  # points along a column
+QUANTILE_STRIDE = 8  # the interval of new observations is computed at every eighth of these points
+
+
+def open_labelled_rows(posterior, X, y, names=None, target=None, classes=None, needs=False):
+    """Return rows, their y and Labels; TypeError for a posterior that cannot predict from columns alone."""
+    if not hasattr(posterior, "predict") or not hasattr(posterior, "_likelihood"):
+        raise display.posterior_error(posterior, "a posterior that predicts observations from columns")
+    if hasattr(posterior, "effect_names"):
+        message = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
+        raise arrays.wrong("posterior", message, TypeError)
+    X, y = display.open_rows(posterior, X, y, needs)
+    return X, y, display.Labels.of(posterior, X.shape[1], names, target, classes)
+
+
+def predict_band(posterior, points, level):
+    """Return the expected target at points, and its values where f is at the ends of its interval."""
+    return compute_band(posterior._likelihood, *posterior.predict(points, offset=0), level)
+
+
+def compute_band(likelihood, mean, variance, level):
+    """Return the expected target and the ends of its band, from moments of f."""
+    reach = -ndtri(0.5 - 0.5 * level) * np.sqrt(variance)
+    expected = likelihood.expected
+    if likelihood.n_classes:
+        numbers = np.arange(likelihood.n_classes)
+
+        def expected(mean, variance):
+            return predict_class_probabilities(likelihood, lambda: (mean, variance)) @ numbers
+
+    try:
+        return expected(mean, variance), *(expected(end, np.zeros_like(end)) for end in (mean - reach, mean + reach))
+    except (NotImplementedError, ValueError):  # there is no mean of an observation
+        return mean, mean - reach, mean + reach
+
+
+def predict_interval(posterior, points, level):
+    """Return the ends of the central interval of new observations at points, or None."""
+    likelihood = posterior._likelihood
+    if likelihood.n_classes or likelihood.takes_trials:
+        return None
+    tail = 0.5 - 0.5 * level
+    try:
+        if isinstance(likelihood, likelihoods.Gaussian):
+            mean, variance = posterior.predict(points, offset=0, noise=True)
+            return mean + ndtri(tail) * np.sqrt(variance), mean - ndtri(tail) * np.sqrt(variance)
+        return tuple(posterior.quantile(points, [tail, 1.0 - tail], offset=0).T)
+    except (NotImplementedError, ValueError):  # every row had noise of its own, or a likelihood has no cdf
+        return None
+
+
+def order_columns_by_change(posterior, X):
+    """Return the indices of the columns, first those along which the expected target changes most."""
+    middle, change = np.median(X, axis=0), []
+    for d in range(X.shape[1]):
+        points = np.tile(middle, (CURVE_POINTS // QUANTILE_STRIDE, 1))
+        points[:, d] = np.linspace(*np.quantile(X[:, d], (0.01, 0.99)), len(points))
+        change.append(np.ptp(predict_band(posterior, points, 0.95)[0]))
+    return np.argsort(-np.array(change), kind="stable")

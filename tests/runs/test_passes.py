@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from cavity.runs import passes
+from cavity.runs.block_runs import BlockRun, BlockTask
 from cavity.runs.executors import Threads
 from cavity.runs.merge import merge, split_rows
-from cavity.runs.passes import BlockTask, map_runs, reduce_runs
+from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources.sources import open_source
 
 BLOCK = 64
@@ -117,7 +118,7 @@ def test_arrays_belong_to_the_run(kind, tmp_path):
 
 def test_tasks_and_runs_can_be_sent():
     task = pickle.loads(pickle.dumps(MOMENTS))
-    run = pickle.loads(pickle.dumps(passes.BlockRun(64, 128, 64, (np.ones((64, 3)), np.ones(64)))))
+    run = pickle.loads(pickle.dumps(BlockRun(64, 128, 64, (np.ones((64, 3)), np.ones(64)))))
     assert task(run, 1.0)[1:] == (64.0, 64)
 
 
@@ -238,7 +239,8 @@ for n_threads in (1, 2):
 INTERRUPTED = """
 import signal, sys, threading, time
 from cavity.runs.executors import Threads
-from cavity.runs.passes import BlockTask, reduce_runs
+from cavity.runs.block_runs import BlockRun, BlockTask
+from cavity.runs.passes import reduce_runs
 from cavity.sources.sources import open_source
 signal.signal(signal.SIGINT, signal.default_int_handler)
 source = open_source(sys.argv[1], "y", block_rows=1 << 12)

@@ -1,6 +1,7 @@
 """Passes over the blocks of one source, by a function of a block."""
 
-from cavity.runs.passes import BlockTask, map_runs, reduce_runs
+from cavity.runs.block_runs import BlockTask
+from cavity.runs.passes import map_runs, reduce_runs
 
 
 def map_blocks(source, kernel, threads):

@@ -11,8 +11,9 @@ from cavity.base.observation_digest import ObservationDigest
 from cavity.base.rows import Rows, known_part, observations, row_vector, row_weights
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.passes import BlockTask, reduce_runs
+from cavity.runs.passes import reduce_runs
 from cavity.sources.sources import Source, open_source
 
 MOST_KINDS = 16  # of labels that are told apart: two of them are what there should be

@@ -11,53 +11,20 @@ import os
 import threading
 from contextlib import closing
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
 import numpy as np
 
+from cavity.runs import remote
+from cavity.runs.block_runs import call_on_run
 from cavity.runs.executors import call_with_fallback
-from cavity.runs.merge import merge, merge_runs
+from cavity.runs.merge import merge_runs
 
 MAX_RUN_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
 MAX_CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
 MAX_READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
 MAX_AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
-
-
-@dataclass(frozen=True, slots=True)
-class BlockRun:
-    """What a task works on: the rows [start, stop), whole blocks of `block_rows` but for the last row of all.
-
-    `arrays` are these rows of each source, (n,) or (n, D), float64, C-contiguous, read-only, and valid until the task
-    returns; None for a source that is None.
-    """
-
-    start: int
-    stop: int
-    block_rows: int
-    arrays: tuple
-
-    def blocks(self):
-        """Yield (start, arrays) of each block."""
-        for start in range(self.start, self.stop, self.block_rows):
-            low = start - self.start
-            yield start, [None if each is None else each[low : low + self.block_rows] for each in self.arrays]
-
-
-@dataclass(frozen=True, slots=True)
-class BlockTask:
-    """The task that merges what function(*arrays, start, broadcast) returns for each block of a run.
-
-    With the `add` that `reduce_runs` gets too, if any, the sum over all runs is that over all blocks, bit by bit.
-    """
-
-    function: object
-    add: object = None
-
-    def __call__(self, run, broadcast):
-        return merge((self.function(*arrays, start, broadcast) for start, arrays in run.blocks()), self.add)
 
 
 def map_runs(task, broadcast, sources, threads, *, grain=None):
@@ -119,14 +86,6 @@ def _only_run(task, broadcast, sources, layout, job, stage):
     return found
 
 
-def call_on_run(task, broadcast, start, stop, block_rows, arrays):
-    """Return what a task makes of a run, apart from its arrays."""
-    for array in arrays:
-        if array is not None:
-            array.flags.writeable = False
-    return _apart(task(BlockRun(start, stop, block_rows, tuple(arrays)), broadcast), arrays)
-
-
 def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
     """Yield what `_results` does, and tell the job of the threads how far the pass is, which may be a stage.
 
@@ -135,8 +94,6 @@ def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
     done, layout, job = 0, next(source for source in sources if source is not None), threads.job
     job = job if job is None or stage is None else job.stage(stage)
     if layout.is_remote:
-        from cavity.runs import remote  # imports this module
-
         results = remote.results(task, broadcast, sources, grain, **(merged or {}))
     else:
         results = _results(task, broadcast, sources, threads, grain)
@@ -202,15 +159,6 @@ def _in_memory(source, start, stop, local, number):
         array = kept[: stop - start]
         source.fill(array, start)
     return array
-
-
-def _apart(result, arrays):
-    """Copy what shares memory with the arrays of a run, which are about to be used for another one."""
-    if isinstance(result, tuple):
-        return tuple(_apart(each, arrays) for each in result)
-    if isinstance(result, np.ndarray) and any(np.may_share_memory(result, a) for a in arrays if a is not None):
-        return result.copy()
-    return result
 
 
 def check_not_remote(source):

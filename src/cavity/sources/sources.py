@@ -19,9 +19,10 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.base.types import FloatArray
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
 from cavity.runs.merge import ROWS_PER_CALL, split_rows
-from cavity.runs.passes import BlockTask, map_runs, reduce_runs
+from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources import column_summary, formats
 from cavity.sources.blocks import Blocks
 from cavity.sources.source_parts import ArrayRows, ReadRows

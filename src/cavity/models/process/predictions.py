@@ -18,8 +18,9 @@ from cavity.ep.latent import half_of
 from cavity.models.hyperparameters import scale_of
 from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.model import compute_prior_means
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads, resolve_n_threads, single_blas
-from cavity.runs.passes import BlockTask, map_runs
+from cavity.runs.passes import map_runs
 from cavity.sources.dense_rows import in_blocks, open_dense, read_dense
 
 ROWS_PER_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together

@@ -23,8 +23,9 @@ from cavity.models.latent_posterior import Predictions
 from cavity.models.linear.defaults import Columns, checked_intercept, with_intercept
 from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import open_rows, with_ones
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.passes import BlockTask, map_runs
+from cavity.runs.passes import map_runs
 from cavity.sources.chunkwise import map_chunks
 
 PREDICT_ROWS = 4096

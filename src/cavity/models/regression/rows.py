@@ -7,8 +7,9 @@ import numpy as np
 
 from cavity.base import arrays, scales
 from cavity.models.linear.defaults import adds_intercept, warn_of_intercepts
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.passes import MAX_RUN_BLOCKS, BlockTask, reduce_runs
+from cavity.runs.passes import MAX_RUN_BLOCKS, reduce_runs
 from cavity.sources.features import SPARSE_KIND, kind_of
 from cavity.sources.sources import Source, open_source
 

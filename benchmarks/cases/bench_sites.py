@@ -9,7 +9,7 @@ import pytest
 from rivals import sites as reference
 
 from cavity import _core, likelihoods
-from cavity.likelihoods.base import encoded, kernel_settings
+from cavity.likelihoods.base import encode_observations, kernel_settings
 
 SIZE = 10**5
 ONE = np.ones(1)
@@ -25,7 +25,10 @@ def cavities():
 def kernel_of(likelihood, y, mean, variance, natural):
     """Return a function without arguments that fills preallocated outputs, and the outputs."""
     out = tuple(np.ones(SIZE) for _ in range(3))
-    evaluate, fixed = _core.best("sites").evaluate, (*kernel_settings(likelihood), ONE, *encoded(likelihood, y))
+    evaluate, fixed = (
+        _core.best("sites").evaluate,
+        (*kernel_settings(likelihood), ONE, *encode_observations(likelihood, y)),
+    )
     return (lambda: evaluate(*fixed, mean, variance, natural, *out)), out
 
 

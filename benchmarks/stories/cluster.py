@@ -18,7 +18,7 @@ from dask import config
 from distributed import Client, LocalCluster
 
 import cavity
-from cavity.ep.remote import _of_groups
+from cavity.ep.remote import _run_groups
 from cavity.models.mixture.e_step import choose_block_rows
 from cavity.models.mixture.rows import sum_run
 from cavity.runs import remote
@@ -36,7 +36,7 @@ def rows_of(n, chunks, columns):
     return da.map_blocks(drawn, chunks=(tuple(sizes), (columns,)), dtype=float, meta=np.empty((0, 2)))
 
 
-SWEEPS = {sum_run, _of_groups}  # tasks of the passes that are counted
+SWEEPS = {sum_run, _run_groups}  # tasks of the passes that are counted
 
 
 class Passes:

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from cavity.ep.damping import IN_TURN, TOGETHER, Damping, DampingOfEach
+from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, BatchDamping, Damping
 
 
-@pytest.mark.parametrize("wait", [IN_TURN, TOGETHER])
+@pytest.mark.parametrize("wait", [SEQUENTIAL_PATIENCE, PARALLEL_PATIENCE])
 def test_damping_adapts(wait):
     """It falls to 0.6 of itself without progress in so many sweeps, and grows by 1.2, up to the one asked for."""
     damping = Damping(0.9, wait)
@@ -32,24 +32,24 @@ def test_damping_adapts(wait):
 
 def test_steps_that_grow_the_change_are_shortened_at_once():
     """Where all sites are renewed at once, a fit would be far away after a few sweeps that diverge."""
-    damping = Damping(1.0, TOGETHER)
+    damping = Damping(1.0, PARALLEL_PATIENCE)
     for change, step in ((10.0, 1.0), (60.0, 0.6), (300.0, 0.36), (200.0, 0.432)):
         damping.after(change)
         assert damping.step == pytest.approx(step)
 
 
 def test_less_than_the_least_may_be_asked_for():
-    damping = Damping(0.01, TOGETHER)
+    damping = Damping(0.01, PARALLEL_PATIENCE)
     damping.shorten(0.5)
     for _ in range(9):
         damping.after(1.0)
     assert damping.step == 0.01
 
 
-@pytest.mark.parametrize("wait", [IN_TURN, TOGETHER])
+@pytest.mark.parametrize("wait", [SEQUENTIAL_PATIENCE, PARALLEL_PATIENCE])
 def test_each_of_many_problems_has_its_own(wait):
     changes = np.random.default_rng(0).uniform(0.5, 1.5, (60, 3)) * 0.98 ** np.arange(60)[:, None]
-    together, apart = DampingOfEach(0.8, wait, 3), [Damping(0.8, wait) for _ in range(3)]
+    together, apart = BatchDamping(0.8, wait, 3), [Damping(0.8, wait) for _ in range(3)]
     for change in changes:
         together.after(change)
         for one, each in zip(apart, change, strict=True):

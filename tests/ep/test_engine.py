@@ -24,7 +24,7 @@ def test_damping_of_steps_up_and_down(way, monkeypatch):
     """A step that raises the precision of a site goes `up` of the way, one that lowers it `down`."""
     up, down = 0.5, 0.25  # the square: what parallel sweeps do
     if way == "blocks":
-        monkeypatch.setattr(dense, "FEW_COLUMNS", 0)
+        monkeypatch.setattr(dense, "MAX_RANK_ONE_COLUMNS", 0)
     likelihood = Own() if way == "python" else likelihoods.Gaussian(0.5)
     X, y = np.ones((1, 1)), np.array([3.0])
     for tau, rho, step in ((1.0, 0.5, up), (20.0, 7.0, down)):

@@ -5,9 +5,9 @@ import pytest
 from support.tolerances import AT_REST, ROOT_EPS, ROUNDING, SOLVES
 
 from cavity import _core, likelihoods
-from cavity.ep.evidence import assess, distance, site_values
+from cavity.ep.evidence import assess, evaluate_sites, measure_residual
+from cavity.ep.site_updates import is_within_float64
 from cavity.ep.sites import Sites
-from cavity.ep.visits import within_float64
 
 
 def test_site_values_are_those_of_the_scaled_site():
@@ -16,7 +16,7 @@ def test_site_values_are_those_of_the_scaled_site():
     variance = 1.0 / (1.0 / v + 1.0 / s)
     mean = variance * (m / v + y / s)
     log_z = -0.5 * ((y - m) ** 2 / (v + s) + np.log(2 * np.pi * (v + s)))
-    value = site_values(log_z, mean, variance, m, v)
+    value = evaluate_sites(log_z, mean, variance, m, v)
     assert value == pytest.approx(-0.5 * ((y - mean) ** 2 / s + np.log(2 * np.pi * s)), rel=SOLVES)
 
 
@@ -24,15 +24,15 @@ def test_distance_is_zero_at_a_fixed_point_and_counts_means_and_variances():
     m, v, tau, rho = np.array([0.3]), np.array([2.0]), np.array([1.0]), np.array([0.7])
     variance = 1.0 / (1.0 / v + rho)
     mean = variance * (m / v + tau)
-    assert distance(mean, variance, m, v, tau, rho) == pytest.approx(0.0, abs=ROUNDING)
-    assert distance(mean + 0.1 * np.sqrt(variance), variance, m, v, tau, rho) == pytest.approx(0.1, rel=SOLVES)
-    assert distance(mean, 2.0 * variance, m, v, tau, rho) == pytest.approx(0.5, rel=SOLVES)
+    assert measure_residual(mean, variance, m, v, tau, rho) == pytest.approx(0.0, abs=ROUNDING)
+    assert measure_residual(mean + 0.1 * np.sqrt(variance), variance, m, v, tau, rho) == pytest.approx(0.1, rel=SOLVES)
+    assert measure_residual(mean, 2.0 * variance, m, v, tau, rho) == pytest.approx(0.5, rel=SOLVES)
 
 
 def test_sites_beyond_float64_are_infinitely_far():
     one, far = np.ones(2), np.array([1.0, np.inf])
-    assert within_float64(one, far).tolist() == [True, False]
-    assert distance(one, one, one, one, one, far) == np.inf
+    assert is_within_float64(one, far).tolist() == [True, False]
+    assert measure_residual(one, one, one, one, one, far) == np.inf
 
 
 class Own(likelihoods.Likelihood):

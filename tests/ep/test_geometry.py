@@ -144,7 +144,7 @@ def test_blocks_are_in_order_and_cover_all_rows(case):
 @pytest.mark.parametrize("limit", [0, 48])
 def test_a_sweep_is_as_good_as_summing_its_sites(case, limit, monkeypatch):
     """Visits one after the other end in the belief of the sites that they leave, and see each other's changes."""
-    monkeypatch.setattr("cavity.ep.dense.FEW_COLUMNS", limit)
+    monkeypatch.setattr("cavity.ep.dense.MAX_RANK_ONE_COLUMNS", limit)
     geometry, mean, covariance, _, _ = case
     y = np.random.default_rng(5).normal(size=N)
     sites, tau, rho = Sites(likelihoods.Gaussian(0.5), y), np.zeros(N), np.zeros(N)

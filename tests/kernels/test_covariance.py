@@ -539,5 +539,5 @@ def test_what_is_no_program_is_refused(rows):
     ("shape", "size"), [((5, 1), 128), ((1000, 1), 1000), ((1000, 100), 1000), ((1000, 1000), 128), ((300, 0), 300)]
 )
 def test_blocks_of_rows_have_at_least_so_many_numbers_or_are_all_rows(shape, size):
-    found = covariance_program.spans(*shape)  # which has to end for a matrix without columns, too
+    found = covariance_program.split_rows(*shape)  # which has to end for a matrix without columns, too
     assert found == [(low, min(low + size, shape[0])) for low in range(0, shape[0], size)]

@@ -10,8 +10,8 @@ from support.tolerances import AT_REST, EARLY, SOLVES, SUMS
 
 from cavity import _core, likelihoods
 from cavity.ep.dense import Dense
+from cavity.ep.site_updates import renew_sites
 from cavity.ep.sites import Sites
-from cavity.ep.visits import renewed
 from cavity.runs.executors import Threads
 
 VARIANTS = _core.variants("dense")
@@ -134,7 +134,7 @@ def test_a_pass_is_its_steps(case):
     new_tau, new_rho, skipped, h, g = same_bits([fused(kernel) for kernel in KERNELS.values()])
     kernel = KERNELS[VARIANTS[0]]
     m, v = moments(kernel, x, base, 0.1 * mean, triangle)
-    steps = renewed(sites, slice(0, 150), m, v, tau, rho, 0.9, 0.5)
+    steps = renew_sites(sites, slice(0, 150), m, v, tau, rho, 0.9, 0.5)
     for mine, theirs in zip((new_tau, new_rho, skipped), steps, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     for mine, theirs in zip((h, g), sums(kernel, x, base, prior_mean, new_tau, new_rho), strict=True):
@@ -156,7 +156,7 @@ def test_renewed_sites(likelihood, residual):
     y, m, v = np.array([1.0, -1.0, 1.0, -1.0, 1.0]), rng.normal(size=5), rng.uniform(0.2, 2.0, 5)
     tau, rho = rng.normal(size=5), np.array([0.1, -0.3, 5.0, 0.0, 1.0]) / v
     sites = settings(likelihood, y, 1.0, False, residual)
-    found = renewed(sites, slice(0, 5), m, v, tau, rho, 0.9, 0.4)
+    found = renew_sites(sites, slice(0, 5), m, v, tau, rho, 0.9, 0.4)
     log_p = [partial(lambda y, f: log_ndtr(y * f), each) for each in y]
     residuals = np.broadcast_to(sites.residual, 5)
     expected = zip(
@@ -180,7 +180,7 @@ def test_the_first_row_that_no_rule_resolves_is_named(variant):
     assert KERNELS[variant].renew(*arguments, x, base, *state, 1.0, 1.0, *new, h, g)[0] == 131
     m, v = moments(KERNELS[variant], x, base, *state[:2])
     with pytest.raises(ArithmeticError, match="row 131 cannot be integrated"):
-        renewed(sites, slice(0, 140), m, v, *state[3:], 1.0, 1.0)
+        renew_sites(sites, slice(0, 140), m, v, *state[3:], 1.0, 1.0)
 
 
 @pytest.mark.parametrize("prior", ["vector", "matrix"])

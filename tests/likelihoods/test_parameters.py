@@ -7,7 +7,7 @@ import pytest
 from support.tolerances import ROOT_EPS, SUMS
 
 from cavity import GLM, GaussianProcess, covariances, likelihoods
-from cavity.likelihoods.parameters import DOMAINS, FreeParameters, check_declared, open_parameters
+from cavity.likelihoods.parameters import PARAMETER_DOMAINS, FreeParameters, check_declared, list_open_parameters
 
 VALUES = {"scale": 0.3, "positive": 40.0, "real": -2.5, "share": 0.07, "increasing": (-1.5, 0.25, 3.0)}
 OPEN = [
@@ -46,7 +46,7 @@ def test_free_numbers_stand_for_values(unit):
 @pytest.mark.parametrize("domain", VALUES)
 @pytest.mark.parametrize("unit", [1.0, 30.0])
 def test_slopes_are_those_of_the_values(domain, unit):
-    domain, value = DOMAINS[domain], VALUES[domain]
+    domain, value = PARAMETER_DOMAINS[domain], VALUES[domain]
     vector = domain.pack(value, unit)
     for j in range(len(vector)):
         ahead, behind = (np.atleast_1d(domain.unpack(vector + h * np.eye(len(vector))[j], unit)) for h in (1e-5, -1e-5))
@@ -55,7 +55,7 @@ def test_slopes_are_those_of_the_values(domain, unit):
 
 @pytest.mark.parametrize("likelihood", OPEN, ids=repr)
 def test_open_likelihoods_say_what_they_lack(likelihood):
-    (name,) = open_parameters(likelihood)
+    (name,) = list_open_parameters(likelihood)
     y = [[0.0, 1.0]] if isinstance(likelihood, likelihoods.Interval) else [1.0]
     words = f"{name} of {type(likelihood).__name__} is open .None.: give a number, or fit a model, which finds it"
     with pytest.raises(ValueError, match=words):

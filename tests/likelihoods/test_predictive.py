@@ -217,7 +217,7 @@ def test_quantiles_of_known_distributions():
             Gaussian(0.3).quantile(q, m, v), stats.norm.ppf(q, m, np.sqrt(v + 0.3)), rtol=ROUNDING
         )
         exact = Gaussian(0.3).quantile(q, np.full(3, m), np.full(3, v))
-        general = predictive.quantile(Gaussian(0.3), q, np.full(3, m), np.full(3, v))
+        general = predictive.find_quantiles(Gaussian(0.3), q, np.full(3, m), np.full(3, v))
         np.testing.assert_allclose((general - exact) / np.sqrt(v + 0.3), 0.0, atol=AT_REST)
     no_f = np.zeros(3), np.zeros(3)
     np.testing.assert_allclose(StudentT(1.0, 2.0).quantile(q, *no_f), stats.cauchy.ppf(q, 0.0, 2.0), rtol=AT_REST)

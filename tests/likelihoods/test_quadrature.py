@@ -10,7 +10,7 @@ from scipy.special import gammaln, log_expit, log_ndtr
 from support.tolerances import INTEGRAL, LAST_BIT, ROOT_EPS, ROUNDING, SLOPES, SOLVES, SUMS
 
 from cavity.likelihoods import quadrature
-from cavity.likelihoods.quadrature import SITES_TOGETHER, log_tilted, log_tilted_of_pass
+from cavity.likelihoods.quadrature import SITES_PER_CHUNK, log_tilted, log_tilted_of_pass
 
 SDS = [1e-6, 1e-3, 1.0, 30.0, 1e3]
 WORST = 1e-10
@@ -306,7 +306,7 @@ def test_constant_likelihoods(value):
 
 def test_gaussian_likelihoods():
     rng = np.random.default_rng(0)
-    n = 2 * SITES_TOGETHER + 3
+    n = 2 * SITES_PER_CHUNK + 3
     sd, width = 10 ** rng.uniform(-6, 3, n), 10 ** rng.uniform(-3, 3, n)
     mean, total = rng.uniform(-100, 100, n), sd**2 + width**2
     y = mean + np.sqrt(total) * rng.uniform(-10, 10, n)
@@ -343,7 +343,7 @@ def assert_same(results, expected, sd, tolerance):
 
 
 def test_sites_do_not_depend_on_each_other():
-    mean, sd = draw(SITES_TOGETHER + 40, seed=1)
+    mean, sd = draw(SITES_PER_CHUNK + 40, seed=1)
     together = log_tilted(of_all, mean, sd**2)
     some = np.arange(0, mean.size, 37)
     alone = [
@@ -393,7 +393,7 @@ def test_no_sites():
 
 
 def test_the_rule():
-    powers = np.arange(2 * quadrature.ORDER)
+    powers = np.arange(2 * quadrature.LOBATTO_ORDER)
     expected = np.where(powers % 2, 0.0, 2.0 / (powers + 1))
     np.testing.assert_allclose(
         quadrature.LOBATTO_WEIGHTS @ quadrature.LOBATTO_NODES[:, None] ** powers, expected, atol=LAST_BIT

@@ -9,10 +9,10 @@ from support.tolerances import EXPANSION, LAST_BIT, OPTIMUM, SUMS
 
 from cavity import NumericalWarning
 from cavity.distributions import Gamma, MultivariateGaussian
-from cavity.distributions.factors import coordinates, towards
+from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.jobs.job import Job
 from cavity.mean_field import engine
-from cavity.mean_field.acceleration import DIFFERENCES_KEPT, SweepHistory
+from cavity.mean_field.acceleration import MAX_DIFFERENCES, SweepHistory
 from cavity.mean_field.options import AscentOptions
 
 RATES = np.array([0.98, 0.9, 0.7, 0.3, 0.0])
@@ -235,7 +235,7 @@ def test_starting_at_the_optimum():
 # ---- the history
 
 
-@pytest.mark.parametrize("n", range(1, DIFFERENCES_KEPT + 1))
+@pytest.mark.parametrize("n", range(1, MAX_DIFFERENCES + 1))
 def test_anderson_is_exact_after_n_plus_one_points(n):
     model = Linear(np.linspace(0.2, 0.95, n), seed=n)
     history, x = SweepHistory(), model.start
@@ -280,25 +280,25 @@ def test_an_empty_history_proposes_nothing_and_knows_no_rate():
 
 def test_factors_come_back_from_their_vector():
     factors = (Gamma([2.0, 3.0], [1.0, 4.0]), None, MultivariateGaussian([1.0, 2.0], np.eye(2)))
-    natural, statistics = coordinates(factors)
+    natural, statistics = join_coordinates(factors)
     assert natural.shape == statistics.shape == (10,)
-    gamma, nothing, gaussian = towards(factors, natural)
+    gamma, nothing, gaussian = step_towards(factors, natural)
     assert nothing is None
     np.testing.assert_array_equal(gamma.rate, [1.0, 4.0])
     np.testing.assert_array_equal(gaussian.mean, [1.0, 2.0])
-    assert [part.shape for part in coordinates([None, None])] == [(0,), (0,)]
-    assert towards([None], np.zeros(0)) == (None,)
+    assert [part.shape for part in join_coordinates([None, None])] == [(0,), (0,)]
+    assert step_towards([None], np.zeros(0)) == (None,)
 
 
 def test_what_leaves_the_domain_goes_part_of_the_way():
     q = Gamma([2.0, 3.0], [1.0, 4.0])
-    (half,) = towards([q], q.natural + [0.0, 0.0, 1.5, 1.0])  # a rate of -1/2
+    (half,) = step_towards([q], q.natural + [0.0, 0.0, 1.5, 1.0])  # a rate of -1/2
     np.testing.assert_allclose(half.rate, [0.25, 3.5])
-    (held,) = towards([q], q.natural + [0.0, 0.0, 1e6, 1.0])  # too far for that: each on its own
+    (held,) = step_towards([q], q.natural + [0.0, 0.0, 1e6, 1.0])  # too far for that: each on its own
     np.testing.assert_allclose(held.rate, [0.1, 3.0])
-    (held,) = towards([q], q.natural + [-1e6, 1.0, 0.0, 0.0])
+    (held,) = step_towards([q], q.natural + [-1e6, 1.0, 0.0, 0.0])
     np.testing.assert_allclose(held.shape, [0.2, 4.0])
-    assert towards([q], np.full(4, np.nan)) is None
+    assert step_towards([q], np.full(4, np.nan)) is None
     point = MultivariateGaussian([0.0], [[1.0]])
-    assert towards([point], np.array([0.0, -1e9])) is None
-    assert towards([Gamma(1.0, 1.0)], np.array([1e300, -1e-300])) is not None  # its mean overflows
+    assert step_towards([point], np.array([0.0, -1e9])) is None
+    assert step_towards([Gamma(1.0, 1.0)], np.array([1e300, -1e-300])) is not None  # its mean overflows

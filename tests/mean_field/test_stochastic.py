@@ -67,4 +67,4 @@ def test_a_callback_stops_the_steps_and_begun_passes_count():
     done = fit(0.0, X, options)
     assert seen == [1.0, 0.5]
     assert done.n_iter == 1
-    assert [stochastic.passes(n, 10, options) for n in (4, 5, 8, 9)] == [1, 2, 2, 3]
+    assert [stochastic.count_passes(n, 10, options) for n in (4, 5, 8, 9)] == [1, 2, 2, 3]

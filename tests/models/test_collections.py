@@ -182,7 +182,7 @@ def test_sites_that_go_back_have_the_same_bits(monkeypatch, tmp_path):
     options = {"max_iter": 6, "tol": 1e-14}
     with pytest.warns(ConvergenceWarning):
         known = model.fit(rows, y, **options)
-    monkeypatch.setattr("cavity.ep.remote.PASSES", 2)
+    monkeypatch.setattr("cavity.ep.remote.PASSES_PER_FETCH", 2)
     with pytest.warns(ConvergenceWarning):
         found = model.fit(array(rows), array(y), checkpoint=tmp_path / "fit", checkpoint_every=0, **options)
     assert np.any(known.trace["improper"])

@@ -84,7 +84,7 @@ def test_two_of_three_killed_change_no_bit(client):
 @pytest.mark.long
 @pytest.mark.parametrize("passes", [1, 2, 8])
 def test_lost_sites_are_made_again(passes, client, monkeypatch):
-    monkeypatch.setattr("cavity.ep.remote.PASSES", passes)
+    monkeypatch.setattr("cavity.ep.remote.PASSES_PER_FETCH", passes)
     y = da.from_array(Y, chunks=CHUNK)
     found = GLM.fit(client.persist(rows()), client.persist(y), callback=killer(client, 3))
     known = GLM.fit(X, Y)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity import _core
-from cavity.likelihoods.base import encoded, kernel_settings
+from cavity.likelihoods.base import encode_observations, kernel_settings
 
 BEST = _core.variants("sites")[-1]
 CLOSED = {"Probit", "Step", "Interval", "Laplace", "Gaussian", "Clutter"}
@@ -14,7 +14,7 @@ def kernel(likelihood, y, power, mean, variance, variant=BEST):
     module, results = _core.load("sites", variant), []
     for natural in (False, True):
         out = [np.empty(mean.size) for _ in range(3)]
-        read, power = encoded(likelihood, y), np.atleast_1d(np.asarray(power, dtype=float))
+        read, power = encode_observations(likelihood, y), np.atleast_1d(np.asarray(power, dtype=float))
         module.evaluate(*kernel_settings(likelihood), power, *read, mean, variance, natural, *out)
         results.append(out)
     np.testing.assert_array_equal(results[0][0], results[1][0])

@@ -12,10 +12,10 @@ from cavity.cli.data_table import list_first
 from cavity.cli.fit_commands import collect_typed, format_numbers
 from cavity.cli.options import Number, Option
 from cavity.cli.regression_data import ORDERED_PROBIT
-from cavity.covariances.named import LEAVES, NOISE, named
-from cavity.likelihoods.named import REAL
-from cavity.likelihoods.named import named as named_likelihood
-from cavity.likelihoods.parameters import scales_of
+from cavity.covariances.strings import COVARIANCES_BY_NAME, INITIAL_NOISE_SHARE, make_covariance
+from cavity.likelihoods.names import REAL_LIKELIHOODS
+from cavity.likelihoods.names import make_likelihood as named_likelihood
+from cavity.likelihoods.parameters import list_scales
 from cavity.models.process.periods import find_strongest_periods
 
 MEAN_FUNCTIONS = ("zero", "constant", "linear")
@@ -33,7 +33,7 @@ START_OPTIONS = (  # of the search for hyperparameters
 
 def make_model_options(default, without=()):
     """Return the options of likelihood and covariance; `default` says what likelihood it is by default."""
-    leaves = ", ".join(name for name in LEAVES if name not in without)
+    leaves = ", ".join(name for name in COVARIANCES_BY_NAME if name not in without)
     covariance = f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first "
     covariance += "variance, lengthscale and period or shape, as in rbf(2,0.5) (default rbf)"
     ard = "a lengthscale for each column, or one for columns of one unit (default --ard)"
@@ -47,7 +47,7 @@ def make_model_options(default, without=()):
 def add_scales(problem, first=slice(None)):
     """Return the problem with how much columns and target vary in the slice `first` of its rows."""
     spread = problem.X[first].std(axis=0)
-    size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in REAL else 1.0
+    size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in REAL_LIKELIHOODS else 1.0
     return replace(problem, spread=np.where(spread > 0, spread, 1.0), size=size)
 
 
@@ -63,7 +63,7 @@ def likelihood_of(problem, options, **defaults):
     regression_data.likelihood_of(
         options, problem.likelihood, LIKELIHOOD_OPTIONS
     )  # which knows all settings that were given
-    known, scales = kind.parameters, scales_of(kind)
+    known, scales = kind.parameters, list_scales(kind)
     settings = {name: value for name, value in defaults.items() if name in known} | collect_typed(
         options, LIKELIHOOD_OPTIONS
     )
@@ -74,7 +74,11 @@ def likelihood_of(problem, options, **defaults):
             below
         )  # f of variance 1 and noise of variance 1 give these shares
     for name in () if fixed else scales:
-        settings[name] = NOISE * problem.size if name == "noise_variance" else np.sqrt(NOISE * problem.size)
+        settings[name] = (
+            INITIAL_NOISE_SHARE * problem.size
+            if name == "noise_variance"
+            else np.sqrt(INITIAL_NOISE_SHARE * problem.size)
+        )
     return kind(**settings), fixed
 
 
@@ -86,7 +90,7 @@ def covariance_of(problem, options):
     if period is None and options.ard and problem.y.ndim == 1:
         period = find_strongest_periods(problem.X, problem.y, problem.spread)
     first = dict(ard=options.ard, lengthscale=start, period=period)
-    return named(options.covariance or "rbf", problem.spread, size, **first)
+    return make_covariance(options.covariance or "rbf", problem.spread, size, **first)
 
 
 def resolve_lengthscales(options, problem):
@@ -105,7 +109,7 @@ def report_model(problem, model, mean, learn):
     yield f"  columns          {list_first(problem.names, 12)}"
     yield "model"
     settings = [f"{name} {format_numbers(getattr(model.likelihood, name))}" for name in model.likelihood.parameters]
-    learnt = " (learnt)" if learn is True and scales_of(model.likelihood) else ""
+    learnt = " (learnt)" if learn is True and list_scales(model.likelihood) else ""
     yield f"  likelihood       {', '.join((problem.likelihood, *settings))}{learnt}"
     yield f"  mean             {mean}"
     yield f"  covariance{'' if learn is False else ' (learnt)'}"

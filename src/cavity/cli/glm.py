@@ -15,14 +15,14 @@ from cavity.cli.fit_commands import (
     time_call,
 )
 from cavity.cli.options import Number, Option, OptionGroup, make_flag, make_site_options
-from cavity.likelihoods.named import NAMED
+from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
 LIKELIHOOD_OPTIONS = regression.make_likelihood_options("learnt")
 PRIOR_HELP = "of each coefficient, per unit of its column (default in the scale of column and target)"
 TRIALS_OPTION = Option("--trials", "COLUMN", "numbers of trials, of binomial successes")
 MODEL_OPTIONS = OptionGroup(
     "model",
-    Option("--likelihood", NAMED, regression.LIKELIHOOD_HELP),
+    Option("--likelihood", LIKELIHOODS_BY_NAME, regression.LIKELIHOOD_HELP),
     *LIKELIHOOD_OPTIONS,
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     make_flag("--standardize", "coefficients and their prior are per standard deviation of the column"),

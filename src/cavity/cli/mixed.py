@@ -4,7 +4,7 @@ from cavity.cli import input_tables
 from cavity.cli.fit_commands import collect_fit_options, fit_command, report_end, time_call
 from cavity.cli.options import CHECKPOINT_OPTIONS, Number, Option, OptionGroup
 from cavity.cli.regression_data import LIKELIHOOD_HELP
-from cavity.likelihoods.named import NAMED
+from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
 FORMULA_HELP = "in the notation of lme4, as 'p(incidence, size) ~ period + (1 | herd)' (formula extra)"
 PRIOR_HELP = "of each fixed effect (default in the scale of column and target)"
@@ -12,7 +12,7 @@ EFFECTS_HELP = "of the standard deviations of the groups (default flat); avoid-z
 MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP, required=True),
-    Option("--likelihood", NAMED, LIKELIHOOD_HELP),
+    Option("--likelihood", LIKELIHOODS_BY_NAME, LIKELIHOOD_HELP),
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
 )

@@ -7,10 +7,16 @@ import numpy as np
 from cavity.cli.data_table import DataTable, add_categories, drop_incomplete, encode_text, list_first
 from cavity.cli.fit_commands import collect_typed
 from cavity.cli.options import KEYWORD_OF_OPTION, Number, Option, OptionGroup, format_option, make_flag
-from cavity.likelihoods.named import BINARY, COUNTS, NAMED, SHARES, named
+from cavity.likelihoods.names import (
+    BINARY_LIKELIHOODS,
+    COUNT_LIKELIHOODS,
+    LIKELIHOODS_BY_NAME,
+    SHARE_LIKELIHOODS,
+    make_likelihood,
+)
 
 ORDERED_PROBIT = "ordered-probit"
-LIKELIHOOD_NAMES = tuple(name for name in NAMED if name not in SHARES)
+LIKELIHOOD_NAMES = tuple(name for name in LIKELIHOODS_BY_NAME if name not in SHARE_LIKELIHOODS)
 LIKELIHOOD_HELP = "default probit for a target of two values, else gaussian"
 TARGET_OPTION = Option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
 FEATURES_HELP = "what to predict it from (default all numeric columns)"
@@ -113,7 +119,7 @@ class RegressionTable:
 
 def likelihood_of(options, likelihood, numbers):
     """Return the likelihood of a name with the settings that were given; ValueError if it does not know one of them."""
-    found, kind = collect_typed(options, numbers), named(likelihood)
+    found, kind = collect_typed(options, numbers), make_likelihood(likelihood)
     for name in found:
         if name not in kind.parameters:
             raise ValueError(f"{format_option(name)} has no meaning for --likelihood {likelihood}")
@@ -158,13 +164,13 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
         )
     features, notes = table.chosen(options.features, "--features", {*others})
     table, dropped = drop_incomplete(table, [target, *features, *names.values()], options)
-    if likelihood in (*BINARY, ORDERED_PROBIT):
-        y, classes = classes_of(table, target, likelihood in BINARY, classes)
+    if likelihood in (*BINARY_LIKELIHOODS, ORDERED_PROBIT):
+        y, classes = classes_of(table, target, likelihood in BINARY_LIKELIHOODS, classes)
     else:
         y, classes = table.numbers(target), ()
-    if likelihood in COUNTS:
+    if likelihood in COUNT_LIKELIHOODS:
         check_column(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
-    if likelihood in SHARES:
+    if likelihood in SHARE_LIKELIHOODS:
         if "trials" not in names:
             raise ValueError(f"--likelihood {likelihood} needs --trials, the column of the numbers of trials")
         y = np.column_stack([y, table.numbers(names["trials"])])

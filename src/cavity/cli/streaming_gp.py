@@ -16,7 +16,7 @@ from cavity.cli.gaussian_processes import MEAN_FUNCTIONS, START_OPTIONS
 from cavity.cli.options import Number, Option, OptionGroup
 from cavity.cli.prequential import Scores
 from cavity.cli.standard_output import print_error, show_progress
-from cavity.likelihoods.named import REAL, named
+from cavity.likelihoods.names import REAL_LIKELIHOODS, make_likelihood
 
 DEFAULT_BATCH_ROWS = 1000
 MIN_ROWS_TO_LEARN = 10  # rows in a first batch to learn from
@@ -135,7 +135,7 @@ class Stream:
                 names = fitted if options.features is None else known.chosen(options.features, "--features")[0]
                 options.features = reorder_as_fit(fitted, names)
             self.kind = self.kind or regression_data.choose_likelihood(table, options, self.classes)
-        if self.classes is None and self.kind in (*regression_data.BINARY, regression_data.ORDERED_PROBIT):
+        if self.classes is None and self.kind in (*regression_data.BINARY_LIKELIHOODS, regression_data.ORDERED_PROBIT):
             kinds, _ = regression_data.list_classes(
                 drop_incomplete(table, [options.target], options)[0], options.target
             )
@@ -258,7 +258,9 @@ def load_state(path):
 
 def name_of(likelihood):
     """The name of a likelihood on the command line."""
-    name = next((name for name in regression_data.LIKELIHOOD_NAMES if type(likelihood) is type(named(name))), None)
+    name = next(
+        (name for name in regression_data.LIKELIHOOD_NAMES if type(likelihood) is type(make_likelihood(name))), None
+    )
     if name is None:
         raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
     return name
@@ -271,12 +273,14 @@ def mean_of(problem, options):
         return (mean[0] if len(mean) == 1 else mean), format_numbers(mean)
     if mean == "zero":
         return 0.0, mean
-    y = problem.y - (0.0 if problem.offset is None or problem.likelihood in regression_data.COUNTS else problem.offset)
+    y = problem.y - (
+        0.0 if problem.offset is None or problem.likelihood in regression_data.COUNT_LIKELIHOODS else problem.offset
+    )
     weights = np.ones(len(y)) if problem.weights is None else problem.weights
-    if problem.likelihood in regression_data.COUNTS and mean == "constant":
+    if problem.likelihood in regression_data.COUNT_LIKELIHOODS and mean == "constant":
         exposure = np.ones(len(y)) if problem.offset is None else np.exp(problem.offset)
         found = float(np.log(max(weights @ y, 0.5) / (weights @ exposure)))
-    elif problem.likelihood not in REAL:
+    elif problem.likelihood not in REAL_LIKELIHOODS:
         raise ValueError(f"--mean {mean} has no meaning for --likelihood {problem.likelihood}; give numbers")
     elif mean == "constant":
         found = float(np.average(y, weights=weights))

@@ -10,14 +10,14 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.covariances import slots
-from cavity.covariances.own import Own
-from cavity.covariances.program import program_of
+from cavity.covariances.program import get_program
+from cavity.covariances.user_defined import UserDefined
 from cavity.runs.executors import Threads, resolve_n_threads
 
-KINDS = {}  # by name, every covariance of the library that is no base of others: they enter when they are defined
+COVARIANCE_KINDS = {}  # the covariances of this library by their class names, filled when the classes are defined
 
 
-def _rows(value, name, like=None):
+def _check_rows(value, name, like=None):
     """Return rows (N, D) as float64, as wide as others if given."""
     rows = arrays.data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
     if like is not None and rows.shape[1] != like.shape[1]:
@@ -25,33 +25,33 @@ def _rows(value, name, like=None):
     return rows
 
 
-def constant(value):
+def wrap_number(value):
     """Return a number as a fixed Constant, and anything else as it is."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return value
-    return KINDS["Constant"](value, fixed=("variance",))
+    return COVARIANCE_KINDS["Constant"](value, fixed=("variance",))
 
 
 def _compose(kind, left, right):
     """Return a Sum or Product of covariances, of which a factor may be a number; NotImplemented for anything else."""
     if kind == "Product":
-        left, right = constant(left), constant(right)
+        left, right = wrap_number(left), wrap_number(right)
     both = isinstance(left, Covariance) and isinstance(right, Covariance)
-    return KINDS[kind]((left, right)) if both else NotImplemented
+    return COVARIANCE_KINDS[kind]((left, right)) if both else NotImplemented
 
 
-def gram_of(covariance, X, out=None, n_threads=None):
+def compute_gram(covariance, X, out=None, n_threads=None):
     """Return the covariance matrix of rows with themselves, see `Built.gram`, also of what a user wrote."""
-    X = _rows(X, "X")
+    X = _check_rows(X, "X")
     shape = (len(X), len(X))
-    program, threads = program_of(covariance, X.shape[1]), Threads(resolve_n_threads(n_threads))
+    program, threads = get_program(covariance, X.shape[1]), Threads(resolve_n_threads(n_threads))
     out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
     with threads:
         program.gram(X, out, threads)
     return out
 
 
-class Covariance(Own):
+class Covariance(UserDefined):
     """Base of all covariances k(x, z): positive semi-definite functions of two rows.
 
     Covariances are frozen. ``a + b`` and ``a * b`` are covariances, and so is ``2.0 * a``, whose number is a fixed
@@ -98,7 +98,7 @@ class Covariance(Own):
         super().__init_subclass__()
         is_base = getattr(cls, "_op", None) is None and getattr(cls, "_step", None) is None
         if cls.__module__.startswith(__package__) and not is_base:
-            KINDS[cls.__name__] = cls
+            COVARIANCE_KINDS[cls.__name__] = cls
 
     def __add__(self, other: Covariance) -> Covariance:
         return _compose("Sum", self, other)
@@ -132,9 +132,9 @@ class Covariance(Own):
         ValueError, TypeError, OverflowError, MemoryError
             As for `gram`.
         """
-        X = _rows(X, "X")
-        Z = _rows(Z, "Z", like=X)
-        program, threads = program_of(self, X.shape[1]), Threads(resolve_n_threads(n_threads))
+        X = _check_rows(X, "X")
+        Z = _check_rows(Z, "Z", like=X)
+        program, threads = get_program(self, X.shape[1]), Threads(resolve_n_threads(n_threads))
         out = arrays.matrix((len(X), len(Z)), "the matrix of covariances")
         with threads:
             program.cross(X, Z, out, threads)
@@ -153,8 +153,8 @@ class Covariance(Own):
         ndarray, shape (N,)
             k(x, x), `White` included.
         """
-        X = _rows(X, "X")
-        return program_of(self, X.shape[1]).diagonal(X)
+        X = _check_rows(X, "X")
+        return get_program(self, X.shape[1]).diagonal(X)
 
     def gradient(
         self, X: ArrayLike, weights: ArrayLike, Z: ArrayLike | None = None, *, n_threads: int | None = None
@@ -187,7 +187,7 @@ class Covariance(Own):
         """
         X, Z, weights, threads = self._contraction(X, weights, Z, n_threads)
         with threads:
-            return slots.gradient(self, X, weights, Z, threads)
+            return slots.compute_gradient(self, X, weights, Z, threads)
 
     def diagonal_gradient(self, X: ArrayLike, weights: ArrayLike) -> FloatArray:
         """Gradient of sum_i weights_i k(x_i, x_i) in the logs of the free parameters.
@@ -204,9 +204,9 @@ class Covariance(Own):
         ndarray, shape (n_free,)
             In the order of `parameter_names`.
         """
-        X = _rows(X, "X")
+        X = _check_rows(X, "X")
         weights = arrays.shaped(weights, "weights", (len(X),))
-        return slots.free_gradient(self, program_of(self, X.shape[1]).diagonal_contract(X, weights), X.shape[1])
+        return slots.gather_free_gradient(self, get_program(self, X.shape[1]).diagonal_contract(X, weights), X.shape[1])
 
     def input_gradient(
         self, X: ArrayLike, weights: ArrayLike, Z: ArrayLike | None = None, *, n_threads: int | None = None
@@ -237,7 +237,7 @@ class Covariance(Own):
         """
         X, Z, weights, threads = self._contraction(X, weights, Z, n_threads)
         with threads:
-            program = program_of(self, X.shape[1])
+            program = get_program(self, X.shape[1])
             moved = program.contract_inputs(X, weights, Z, threads)
             return moved if Z is not None else 2.0 * moved + program.white_inputs(X, np.diag(weights))
 
@@ -248,22 +248,24 @@ class Covariance(Own):
     @property
     def parameters(self) -> dict[str, Any]:
         """Every parameter by its name, the fixed ones too: floats, or (D,) arrays."""
-        return {f"{label}.{name}": getattr(leaf, name) for label, leaf in slots.labelled(self) for name in leaf._slots}
+        return {
+            f"{label}.{name}": getattr(leaf, name) for label, leaf in slots.label_leaves(self) for name in leaf._slots
+        }
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
         """The names of the free parameters, one for every number: the order of all vectors of parameters."""
-        return slots.layout_of(self).names
+        return slots.get_layout(self).names
 
     @property
     def log_parameters(self) -> FloatArray:
         """The logs of the free parameters, (n_free,)."""
-        return np.log(slots.values(self))
+        return np.log(slots.get_values(self))
 
     @property
     def log_bounds(self) -> FloatArray:
         """The logs of the bounds of the free parameters, (n_free, 2)."""
-        return slots.layout_of(self).log_bounds.copy()
+        return slots.get_layout(self).log_bounds.copy()
 
     def with_log_parameters(self, vector: ArrayLike) -> Self:
         """Return the covariance with other values of the free parameters.
@@ -284,7 +286,7 @@ class Covariance(Own):
         ValueError
             For a vector of another length, or outside of `log_bounds`.
         """
-        layout = slots.layout_of(self)
+        layout = slots.get_layout(self)
         (low, high), logs = layout.bounds.T, layout.log_bounds.T
         vector = arrays.shaped(vector, "vector", (len(layout.names),))
         outside = (vector < logs[0]) | (vector > logs[1])
@@ -295,10 +297,10 @@ class Covariance(Own):
                 f"[{logs[0, i]:g}, {logs[1, i]:g}]"
             )
         # exp(log(bound)) may miss it by a rounding, to either side
-        values, old = np.minimum(np.maximum(np.exp(vector), low), high), slots.values(self)
-        for known, log in ((low, logs[0]), (high, logs[1]), (old, np.log(old))):
-            values[vector == log] = known[vector == log]
-        return slots.with_values(self, values)
+        values, old = np.minimum(np.maximum(np.exp(vector), low), high), slots.get_values(self)
+        for exact, log in ((low, logs[0]), (high, logs[1]), (old, np.log(old))):
+            values[vector == log] = exact[vector == log]
+        return slots.replace_values(self, values)
 
     def log_prior(self) -> tuple[float, FloatArray]:
         """Log prior density of the free parameters, and its gradient in their logs.
@@ -313,10 +315,10 @@ class Covariance(Own):
         gradient : ndarray, shape (n_free,)
             In the order of `parameter_names`.
         """
-        layout = slots.layout_of(self)
+        layout = slots.get_layout(self)
         if not layout.has_priors:
             return 0.0, np.zeros(len(layout.names))
-        parts = [slots.log_prior(leaf) for leaf in slots.leaves(self)]
+        parts = [slots.evaluate_log_prior(leaf) for leaf in slots.list_leaves(self)]
         return float(arrays.added(value for value, _ in parts)), np.concatenate([slope for _, slope in parts])
 
     def fix(self, *names: Any) -> Self:
@@ -363,7 +365,7 @@ class Covariance(Own):
             The number of columns D of X.
         """
         n_features = arrays.integer(n_features, "n_features", low=1)
-        for label, leaf in slots.labelled(self):
+        for label, leaf in slots.label_leaves(self):
             leaf._check_columns(label, n_features)
 
     def to_settings(self) -> dict[str, Any]:
@@ -386,40 +388,40 @@ class Covariance(Own):
 
     def _checked_program(self, n_features):
         """Return the program for rows of a width, which is checked."""
-        layout = slots.layout_of(self)
+        layout = slots.get_layout(self)
         known = layout.programs.get(n_features)
         if known is not None:
-            return known.of(slots.leaves(self))
+            return known.of(slots.list_leaves(self))
         self.check_columns(n_features)
         found = layout.programs[n_features] = self._program(n_features)
         return found
 
     def _contraction(self, X, weights, Z, n_threads):
         """Return the checked arguments of a contraction."""
-        X = _rows(X, "X")
+        X = _check_rows(X, "X")
         self.check_columns(X.shape[1])
         if Z is None:
             weights = arrays.symmetric(weights, "weights", len(X), copy=False)
         else:
-            Z = _rows(Z, "Z", like=X)
+            Z = _check_rows(Z, "Z", like=X)
             weights = arrays.shaped(weights, "weights", (len(X), len(Z)))
         return X, Z, weights, Threads(resolve_n_threads(n_threads))
 
     def _refixed(self, names, chosen_of):
-        pairs = slots.labelled(self)
-        known = [f"{label}.{name}" for label, leaf in pairs for name in leaf._slots]
+        pairs = slots.label_leaves(self)
+        names_of_parameters = [f"{label}.{name}" for label, leaf in pairs for name in leaf._slots]
         for name in names:
-            if name not in known and name not in dict(pairs):
-                raise ValueError(f"there is no parameter {name!r}; there are {', '.join(known)}")
+            if name not in names_of_parameters and name not in dict(pairs):
+                raise ValueError(f"there is no parameter {name!r}; there are {', '.join(names_of_parameters)}")
         leaves = []
         for label, leaf in pairs:
             chosen = [n for n in leaf._slots if not names or label in names or f"{label}.{n}" in names]
             fixed = chosen_of(leaf, chosen)
             leaves.append(leaf._with(fixed=tuple(name for name in leaf._slots if name in fixed)))
-        return slots.rebuilt(self, iter(leaves))
+        return slots.rebuild(self, iter(leaves))
 
 
-class Built(Covariance):
+class BuiltIn(Covariance):
     """Base of the covariances of this library, leaves, sums and products."""
 
     __slots__ = ("_layout",)
@@ -451,4 +453,4 @@ class Built(Covariance):
         MemoryError
             If the matrix does not fit, with the bytes it needs.
         """
-        return gram_of(self, X, out, n_threads)
+        return compute_gram(self, X, out, n_threads)

@@ -9,30 +9,30 @@ from typing import Any
 import numpy as np
 
 from cavity.base.frozen import put
-from cavity.covariances.base import Built, Covariance, constant
-from cavity.covariances.joined import Joined
+from cavity.covariances.base import BuiltIn, Covariance, wrap_number
+from cavity.covariances.combined_program import CombinedProgram
 from cavity.covariances.program import ADD, MULTIPLY, Program
-from cavity.covariances.slots import is_compiled, parts_of
+from cavity.covariances.slots import get_parts, is_compiled
 
 
 def is_number(part):
     """Return whether a covariance is what `constant` makes of a number."""
-    return part == constant(getattr(part, "variance", None))
+    return part == wrap_number(getattr(part, "variance", None))
 
 
-def postfix(covariance):
+def list_postfix_steps(covariance):
     """Return the steps of a program: leaves, and ADD or MULTIPLY after the two parts that they join."""
-    parts = parts_of(covariance)
+    parts = get_parts(covariance)
     if not parts:
         return [covariance]
-    steps = postfix(parts[0])
+    steps = list_postfix_steps(parts[0])
     for part in parts[1:]:
-        steps += [*postfix(part), covariance._step]
+        steps += [*list_postfix_steps(part), covariance._step]
     return steps
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Composed(Built):
+class Composed(BuiltIn):
     """Base of sums and products of two or more covariances; parts of the same kind are taken apart."""
 
     parts: tuple[Covariance, ...]
@@ -52,13 +52,13 @@ class Composed(Built):
 
     def _program(self, n_features):
         if is_compiled(self):
-            return Program(postfix(self), n_features)
+            return Program(list_postfix_steps(self), n_features)
         programs = []
         for compiled, run in groupby(self.parts, is_compiled):
             run = tuple(run)
             parts = (type(self)(run),) if compiled and len(run) > 1 else run
             programs += [part._program(n_features) for part in parts]
-        return programs[0] if len(programs) == 1 else Joined(self._join, programs)
+        return programs[0] if len(programs) == 1 else CombinedProgram(self._join, programs)
 
     def _key(self):
         return (type(self).__name__, *(part._key() for part in self.parts))
@@ -93,7 +93,7 @@ class Product(Composed):
     _step, _join = MULTIPLY, np.multiply
 
     def __repr__(self) -> str:
-        words = [f"({part!r})" if isinstance(part, Sum) else repr(part) for part in self.parts]
+        factors = [f"({part!r})" if isinstance(part, Sum) else repr(part) for part in self.parts]
         if is_number(self.parts[0]) and not is_number(self.parts[1]):  # 2.0 * 3.0 would be one number
-            words[0] = repr(self.parts[0].variance)
-        return " * ".join(words)
+            factors[0] = repr(self.parts[0].variance)
+        return " * ".join(factors)

@@ -13,7 +13,7 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.base.types import FloatOrArray
 from cavity.covariances import priors, program
-from cavity.covariances.base import KINDS
+from cavity.covariances.base import COVARIANCE_KINDS
 from cavity.covariances.leaf import ColumnLeaf, Leaf
 
 if TYPE_CHECKING:
@@ -399,9 +399,9 @@ def from_settings(settings: dict[str, Any]) -> Covariance:
     """
     rest = dict(settings)
     kind = rest.pop("kind", None)
-    if kind not in KINDS:
-        raise ValueError(f"settings must be of a kind among {', '.join(sorted(KINDS))}, got {kind!r}")
+    if kind not in COVARIANCE_KINDS:
+        raise ValueError(f"settings must be of a kind among {', '.join(sorted(COVARIANCE_KINDS))}, got {kind!r}")
     if "parts" in rest:
-        return KINDS[kind](tuple(map(from_settings, rest["parts"])))
+        return COVARIANCE_KINDS[kind](tuple(map(from_settings, rest["parts"])))
     own_priors = {name: priors.from_settings(prior) for name, prior in rest.pop("priors", {}).items()}
-    return KINDS[kind](**rest, priors=own_priors)
+    return COVARIANCE_KINDS[kind](**rest, priors=own_priors)

@@ -12,10 +12,10 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frozen import put, unchecked
 from cavity.covariances import priors
-from cavity.covariances.base import Built
-from cavity.covariances.own import checked_bounds
+from cavity.covariances.base import BuiltIn
 from cavity.covariances.program import Program
-from cavity.covariances.slots import BOUNDS, free_names
+from cavity.covariances.slots import DEFAULT_BOUNDS, list_free_names
+from cavity.covariances.user_defined import check_bounds
 
 
 def _rebuild(kind, arguments):
@@ -23,7 +23,7 @@ def _rebuild(kind, arguments):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class Leaf(Built):
+class Leaf(BuiltIn):
     """Base of the covariances with parameters.
 
     A subclass has them as fields, names them in `_slots` in the kernel's order, in `_per_column` those that may be
@@ -41,11 +41,11 @@ class Leaf(Built):
     def __post_init__(self) -> None:
         put(self, **{name: self._checked(name) for name in self._slots})
         chosen = self._checked_names()
-        bounds, own_priors = self._pairs("bounds", checked_bounds), self._pairs("priors", priors.check)
+        bounds, own_priors = self._pairs("bounds", check_bounds), self._pairs("priors", priors.check_prior)
         fixed = tuple(name for name in self._slots if name in chosen)
         put(self, fixed=fixed, bounds=MappingProxyType(bounds), priors=MappingProxyType(own_priors))
-        for name in free_names(self):
-            low, high = self.bounds.get(name, BOUNDS)
+        for name in list_free_names(self):
+            low, high = self.bounds.get(name, DEFAULT_BOUNDS)
             value = np.ravel(getattr(self, name))
             bad = ~((value >= low) & (value <= high))
             if bad.any():
@@ -73,15 +73,15 @@ class Leaf(Built):
 
     def _pairs(self, argument, check):
         """Return the checked entries of a dictionary by names of parameters."""
-        given = getattr(self, argument)
-        if not isinstance(given, Mapping):
-            raise TypeError(f"{argument} must be a dict by names of parameters, got {given!r}")
-        self._check_known(argument, given)
-        return {name: check(given[name], f"{argument}[{name!r}]") for name in self._slots if name in given}
+        entries = getattr(self, argument)
+        if not isinstance(entries, Mapping):
+            raise TypeError(f"{argument} must be a dict by names of parameters, got {entries!r}")
+        self._check_known(argument, entries)
+        return {name: check(entries[name], f"{argument}[{name!r}]") for name in self._slots if name in entries}
 
     def _arguments(self):
         """Return what the leaf is built from."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return values | {"bounds": dict(self.bounds), "priors": dict(self.priors)}
 
     def _check(self):
@@ -115,7 +115,7 @@ class Leaf(Built):
 
     def _key(self):
         values = tuple(np.asarray(getattr(self, name)).tolist() for name in (*self._others, *self._slots))
-        own_priors = tuple((name, priors.key(prior)) for name, prior in self.priors.items())
+        own_priors = tuple((name, priors.make_key(prior)) for name, prior in self.priors.items())
         return type(self).__name__, values, self._where(), self.fixed, tuple(self.bounds.items()), own_priors
 
     def _where(self):
@@ -134,16 +134,16 @@ class Leaf(Built):
 
     def __repr__(self) -> str:
         shown = (*self._others, *self._slots)
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name in shown}
-        words = [f"{name}={np.asarray(value).tolist()!r}" for name, value in values.items()]
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name in shown}
+        arguments = [f"{name}={np.asarray(value).tolist()!r}" for name, value in values.items()]
         extras = {
             "columns": self._where(),
             "fixed": self.fixed,
             "bounds": dict(self.bounds),
             "priors": dict(self.priors),
         }
-        words += [f"{name}={value!r}" for name, value in extras.items() if value]
-        return f"{type(self).__name__}({', '.join(words)})"
+        arguments += [f"{name}={value!r}" for name, value in extras.items() if value]
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def __reduce__(self) -> Any:
         return _rebuild, (type(self), self._arguments())  # arrays come back read-only

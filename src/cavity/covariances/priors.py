@@ -78,44 +78,45 @@ class LogNormal(Public):
         return (np.log(value) - np.log(self.median)) / self.sd
 
 
-PARAMETERS = {LogNormal: ("median", "sd"), Gamma: ("shape", "rate")}
+PRIOR_PARAMETERS = {LogNormal: ("median", "sd"), Gamma: ("shape", "rate")}
 
 
-def check(prior, name):
+def check_prior(prior, name):
     """Return `prior` if it is one: a scalar Gamma, or an object with `log_density` and `slope`."""
     if isinstance(prior, Gamma):
         if prior.event_shape:
             raise ValueError(f"{name} must be one distribution for every entry, got a Gamma batch {prior.event_shape}")
         return prior
-    if isinstance(prior, type) or not all(callable(getattr(prior, each, None)) for each in ("log_density", "slope")):
+    methods = (getattr(prior, name, None) for name in ("log_density", "slope"))
+    if isinstance(prior, type) or not all(map(callable, methods)):
         raise TypeError(
             f"{name} must be a LogNormal, a Gamma, or have log_density(value) and slope(value), got {prior!r}"
         )
     return prior
 
 
-def log_density(prior, values):
+def evaluate_log_density(prior, values):
     """Return the log density of every value and its derivative in the log of the value."""
     if isinstance(prior, Gamma):
         return prior.log_density(values), prior.shape - 1.0 - prior.rate * values
     return prior.log_density(values), prior.slope(values)
 
 
-def key(prior):
+def make_key(prior):
     """Return what priors that are equal have in common."""
     return prior if not isinstance(prior, Gamma) else ("Gamma", prior.shape, prior.rate)
 
 
 def to_settings(prior, name):
     """Return a prior as a JSON-able dictionary."""
-    for kind in PARAMETERS:
+    for kind in PRIOR_PARAMETERS:
         if type(prior) is kind:
-            return {"kind": kind.__name__} | {each: getattr(prior, each) for each in PARAMETERS[kind]}
+            return {"kind": kind.__name__} | {field: getattr(prior, field) for field in PRIOR_PARAMETERS[kind]}
     raise TypeError(f"{name} is a prior of your own ({type(prior).__name__}), which cannot be saved")
 
 
 def from_settings(settings):
     """Return the prior that `to_settings` took apart."""
     rest = dict(settings)
-    kinds = {kind.__name__: kind for kind in PARAMETERS}
+    kinds = {kind.__name__: kind for kind in PRIOR_PARAMETERS}
     return kinds[rest.pop("kind")](**rest)

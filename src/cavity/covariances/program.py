@@ -19,31 +19,35 @@ _kernel = _core.best("covariance")
 (
     CONSTANT, WHITE, LINEAR, RBF, MATERN12, MATERN32, MATERN52, MATERN, RATIONAL_QUADRATIC, PERIODIC, ADD, MULTIPLY,
 ) = range(12)  # fmt: skip
-LEAST_GRAM_ROWS = 128  # rows in a block at least
-GRAM_NUMBERS = 1 << 16  # entries of the matrix in a block at least, if it has more
-LARGEST = np.finfo(np.float64).max / 8  # of a scaled column: pi times the difference of two is finite
-REACHES = (LARGEST, 1e100, 0.0)  # of scaled columns that `against` tries: products of those of Linear may overflow
+MIN_GRAM_ROWS = 128  # rows in a block at least
+MIN_GRAM_NUMBERS = 1 << 16  # entries of the matrix in a block at least, if it has more
+MAX_SCALED_COLUMN = np.finfo(np.float64).max / 8  # of a scaled column: pi times the difference of two is finite
+CANDIDATE_REACHES = (
+    MAX_SCALED_COLUMN,
+    1e100,
+    0.0,
+)  # of scaled columns that `against` tries: products of those of Linear may overflow
 
 
-def spans(n_rows, n_columns):
+def split_rows(n_rows, n_columns):
     """Return the (start, stop) pairs of the blocks of rows of a matrix; they depend on its shape alone."""
-    size = LEAST_GRAM_ROWS
-    while size < n_rows and size * n_columns < GRAM_NUMBERS:
+    size = MIN_GRAM_ROWS
+    while size < n_rows and size * n_columns < MIN_GRAM_NUMBERS:
         size *= 2
     return merge.split_rows(n_rows, size)
 
 
-def program_of(covariance, n_features):
+def get_program(covariance, n_features):
     """Return the program of a covariance for rows of a width, which is checked."""
     return covariance._checked_program(n_features)
 
 
-def out_of_range():
+def make_range_error():
     """Return the error of covariances that are not finite."""
     return OverflowError("the covariance of these rows leaves the range of float64; rescale X or the parameters")
 
 
-class Uncompiled:
+class UncompiledProgram:
     """Base of what stands for a `Program` whose matrices are made in NumPy: nothing is known before rows come."""
 
     def against(self, Z):
@@ -59,7 +63,7 @@ class Uncompiled:
         return None
 
 
-def _on_diagonal(left, white=1.0):
+def _make_leaf_variance(left, white=1.0):
     """Return a function for `Program._run`: the variances of rows with scaled columns `left`, White's times `white`."""
 
     def value(op, columns, parameter):
@@ -136,7 +140,7 @@ class Program:
         """
         right, origin, size = self._coordinates(Z, "Z")
         self._check_range(size, size)
-        reach = next(r for r in REACHES if self._finite(np.full(len(right), r), size))
+        reach = next(r for r in CANDIDATE_REACHES if self._finite(np.full(len(right), r), size))
         columns = np.array(self._columns, dtype=np.int32)
         return _kernel.Target(self.code, self.parameters, right, columns, origin.ravel(), self._divisors, reach)
 
@@ -156,7 +160,7 @@ class Program:
         """Return the variance of every row, or None if it is not the same for all."""
         if LINEAR in self.code[:, 0]:
             return None
-        return float(self._run(_on_diagonal(None))[0][-1])
+        return float(self._run(_make_leaf_variance(None))[0][-1])
 
     def contract(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the logs of the slots, (n_slots,); Z=None: K is the Gram matrix."""
@@ -167,7 +171,7 @@ class Program:
             _kernel.contract(self.code, self.parameters, left, right, Z is None, start, stop, weights, out)
             return out
 
-        return merge.merge(threads.imap(task, spans(*weights.shape)))
+        return merge.merge(threads.imap(task, split_rows(*weights.shape)))
 
     def contract_inputs(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the rows X (N, D), those in the other argument not included."""
@@ -177,14 +181,14 @@ class Program:
         def task(start, stop):
             _kernel.contract_inputs(self.code, self.parameters, left, right, start, stop, weights, scaled)
 
-        threads.run(task, spans(*weights.shape))
+        threads.run(task, split_rows(*weights.shape))
         for c, column in enumerate(self._columns):
             out[:, column] += scaled[c] / self._divisors[c]
         return out
 
     def diagonal(self, X):
         """Return the variance of every row, (N,)."""
-        values, _ = self._run(_on_diagonal(self._of_diagonal(X)))
+        values, _ = self._run(_make_leaf_variance(self._of_diagonal(X)))
         return np.array(np.broadcast_to(values[-1], len(X)))
 
     def diagonal_contract(self, X, weights):
@@ -210,7 +214,7 @@ class Program:
 
     def _diagonal_slopes(self, left, weights, white=1.0):
         """Return the derivatives of weights (N,) times the variances of the rows in the values of every step."""
-        values, sources = self._run(_on_diagonal(left, white))
+        values, sources = self._run(_make_leaf_variance(left, white))
         slopes = [0.0] * len(values)
         slopes[-1] = weights
         for step in reversed(range(len(values))):
@@ -235,7 +239,7 @@ class Program:
         def task(start, stop):
             _kernel.fill(self.code, self.parameters, left, right, symmetric, start, stop, out)
 
-        threads.run(task, reversed(spans(*out.shape)))  # those with the longest rows first
+        threads.run(task, reversed(split_rows(*out.shape)))  # those with the longest rows first
 
     def _of_diagonal(self, X):
         """Return the coordinates of X if variances depend on them."""
@@ -262,8 +266,8 @@ class Program:
             out -= origin
             out /= self._divisors[:, None]
             size = np.maximum(high - origin[:, 0], origin[:, 0] - low) / self._divisors  # rounding keeps the order
-        if len(size) and not size.max() <= LARGEST:
-            c = int(np.argmax(size > LARGEST))
+        if len(size) and not size.max() <= MAX_SCALED_COLUMN:
+            c = int(np.argmax(size > MAX_SCALED_COLUMN))
             raise OverflowError(
                 f"{column_words(self._columns[c])} of {name} leaves the range of float64 when it is scaled for "
                 f"{self._names[c]}; rescale it"
@@ -273,7 +277,7 @@ class Program:
     def _check_range(self, left, right):
         """Raise OverflowError unless every covariance of rows with coordinates of such sizes, (C,), is finite."""
         if not self._finite(left, right):
-            raise out_of_range()
+            raise make_range_error()
 
     def _finite(self, left, right):
         """Return whether every value on the way to such a covariance is finite."""
@@ -306,7 +310,7 @@ class Program:
         return values, sources
 
 
-class Compared:
+class ReferenceRows:
     """Rows Z (M, D), M > 0, with which others are compared; they are scaled once, and again in copies."""
 
     def __init__(self, program, Z):
@@ -314,7 +318,7 @@ class Compared:
         self._target = program.against(Z)
 
     def __reduce__(self):
-        return Compared, (self.program, self.Z)
+        return ReferenceRows, (self.program, self.Z)
 
     def cross(self, X, out):
         """Write the covariances of rows X (n, D) with Z into out (n, M)."""

@@ -14,13 +14,13 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.covariances import priors
-from cavity.covariances.program import program_of
+from cavity.covariances.program import get_program
 
-BOUNDS = (1e-300, 1e300)  # of a free parameter that has none of its own, whatever the units
+DEFAULT_BOUNDS = (1e-300, 1e300)  # of a free parameter that has none of its own, whatever the units
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Slot:
+class ParameterSlot:
     """One free number of a covariance: where it is, and what it does.
 
     Attributes
@@ -55,7 +55,7 @@ class Slot:
     @property
     def bounds(self):
         """Between which numbers it may be learnt."""
-        return self.leaf.bounds.get(self.name, BOUNDS)
+        return self.leaf.bounds.get(self.name, DEFAULT_BOUNDS)
 
     @property
     def full_name(self):
@@ -71,33 +71,33 @@ class Slot:
         return f"{self.label}.{self.name}[{columns[self.index if chosen is None else chosen[self.index]]}]"
 
 
-def parts_of(covariance):
+def get_parts(covariance):
     """Return the terms of a sum or the factors of a product, an empty tuple for a leaf."""
     return getattr(covariance, "parts", ())
 
 
-def leaves(covariance):
+def list_leaves(covariance):
     """Return the parts with parameters, in order; those that a user wrote are checked."""
-    if parts_of(covariance):
-        return [leaf for part in parts_of(covariance) for leaf in leaves(part)]
+    if get_parts(covariance):
+        return [leaf for part in get_parts(covariance) for leaf in list_leaves(part)]
     covariance._check()
     return [covariance]
 
 
 def is_compiled(covariance):
     """Return whether all leaves are compiled, none written by a user."""
-    return all(getattr(leaf, "_op", None) is not None for leaf in leaves(covariance))
+    return all(getattr(leaf, "_op", None) is not None for leaf in list_leaves(covariance))
 
 
-def rebuilt(covariance, new):
+def rebuild(covariance, new):
     """Return a covariance of the same structure with the leaves that come next from an iterator."""
-    parts = parts_of(covariance)
-    return type(covariance)(tuple(rebuilt(part, new) for part in parts)) if parts else next(new)
+    parts = get_parts(covariance)
+    return type(covariance)(tuple(rebuild(part, new) for part in parts)) if parts else next(new)
 
 
-def labelled(covariance):
+def label_leaves(covariance):
     """Return (name, leaf) pairs; leaves of one name, if there are several, are numbered from 1."""
-    every = leaves(covariance)
+    every = list_leaves(covariance)
     total, seen, pairs = Counter(leaf._label for leaf in every), Counter(), []
     for leaf in every:
         label = leaf._label
@@ -106,23 +106,23 @@ def labelled(covariance):
     return pairs
 
 
-def free_names(leaf):
+def list_free_names(leaf):
     """Return the names of the parameters of a leaf that are not fixed."""
     return [name for name in leaf._slots if name not in leaf.fixed]
 
 
-def free_slots(covariance):
+def list_free_slots(covariance):
     """Return a `Slot` for every free number, in the order of `Covariance.parameter_names`."""
-    found = []
-    for place, (label, leaf) in enumerate(labelled(covariance)):
-        for name in free_names(leaf):
+    slots = []
+    for index, (label, leaf) in enumerate(label_leaves(covariance)):
+        for name in list_free_names(leaf):
             size = np.shape(getattr(leaf, name))
             role = leaf._roles.get(name, name)
-            found += [Slot(leaf, place, label, name, i, role) for i in (range(size[0]) if size else (None,))]
-    return found
+            slots += [ParameterSlot(leaf, index, label, name, i, role) for i in (range(size[0]) if size else (None,))]
+    return slots
 
 
-class Layout:
+class ParameterLayout:
     """What covariances share that differ in their free numbers alone: a search by the evidence works it out once.
 
     Attributes
@@ -142,20 +142,20 @@ class Layout:
     __slots__ = ("_targets", "bounds", "fields", "has_priors", "log_bounds", "names", "programs")
 
     def __init__(self, covariance):
-        every, found = leaves(covariance), free_slots(covariance)
-        self.names = tuple(slot.full_name for slot in found)
-        self.bounds = np.array([slot.bounds for slot in found], dtype=np.float64).reshape(-1, 2)
+        every, slots = list_leaves(covariance), list_free_slots(covariance)
+        self.names = tuple(slot.full_name for slot in slots)
+        self.bounds = np.array([slot.bounds for slot in slots], dtype=np.float64).reshape(-1, 2)
         self.log_bounds = np.log(self.bounds)
-        sizes = [[(name, np.shape(getattr(leaf, name))) for name in free_names(leaf)] for leaf in every]
-        self.fields = [[(name, size[0] if size else None) for name, size in each] for each in sizes]
-        self.has_priors = any(name in leaf.priors for leaf in every for name in free_names(leaf))
+        sizes = [[(name, np.shape(getattr(leaf, name))) for name in list_free_names(leaf)] for leaf in every]
+        self.fields = [[(name, size[0] if size else None) for name, size in fields] for fields in sizes]
+        self.has_priors = any(name in leaf.priors for leaf in every for name in list_free_names(leaf))
         self.programs, self._targets = {}, {}
 
     def targets(self, covariance, n_features):
         """Return which derivatives of the kernel count for rows of a width, and in which free number each of them."""
         if n_features not in self._targets:
             targets, n_free = [], 0
-            for leaf, free in zip(leaves(covariance), map(dict, self.fields), strict=True):
+            for leaf, free in zip(list_leaves(covariance), map(dict, self.fields), strict=True):
                 for name in leaf._slots:
                     size = leaf._slot_size(name, n_features)
                     if name not in free:
@@ -169,73 +169,75 @@ class Layout:
         return self._targets[n_features]
 
 
-def layout_of(covariance):
+def get_layout(covariance):
     """Return the `Layout` of a covariance, which those of this library keep: nothing in them changes."""
-    found = getattr(covariance, "_layout", None)
-    if found is None:
-        found = Layout(covariance)
+    layout = getattr(covariance, "_layout", None)
+    if layout is None:
+        layout = ParameterLayout(covariance)
         if is_compiled(covariance):
-            put(covariance, _layout=found)
-    return found
+            put(covariance, _layout=layout)
+    return layout
 
 
-def values(covariance):
+def get_values(covariance):
     """Return the free numbers, (n_free,)."""
-    found = []
-    for leaf, fields in zip(leaves(covariance), layout_of(covariance).fields, strict=True):
+    numbers = []
+    for leaf, fields in zip(list_leaves(covariance), get_layout(covariance).fields, strict=True):
         for name, size in fields:
             value = getattr(leaf, name)
-            found += [value] if size is None else value.tolist()
-    return np.array(found, dtype=np.float64)
+            numbers += [value] if size is None else value.tolist()
+    return np.array(numbers, dtype=np.float64)
 
 
-def bounds(covariance):
+def get_bounds(covariance):
     """Return (low, high) of the free numbers, (n_free, 2)."""
-    return layout_of(covariance).bounds.copy()
+    return get_layout(covariance).bounds.copy()
 
 
-def _entries(numbers, size):
+def _take_entries(numbers, size):
     return arrays.read_only(np.array(list(islice(numbers, size))))
 
 
-def with_values(covariance, numbers):
+def replace_values(covariance, numbers):
     """Return the covariance with other free numbers, (n_free,), within their bounds: that is not checked."""
-    left, new, layout = iter(np.asarray(numbers).tolist()), [], layout_of(covariance)
-    for leaf, fields in zip(leaves(covariance), layout.fields, strict=True):
-        changes = {name: next(left) if size is None else _entries(left, size) for name, size in fields}
+    iterator, new, layout = iter(np.asarray(numbers).tolist()), [], get_layout(covariance)
+    for leaf, fields in zip(list_leaves(covariance), layout.fields, strict=True):
+        changes = {name: next(iterator) if size is None else _take_entries(iterator, size) for name, size in fields}
         new.append(leaf._moved(**changes) if changes else leaf)
-    other = rebuilt(covariance, iter(new))
+    other = rebuild(covariance, iter(new))
     if hasattr(covariance, "_layout"):
         put(other, _layout=layout)
     return other
 
 
-def with_arguments(leaf, **changes):
+def replace_arguments(leaf, **changes):
     """Return a leaf with other parameters, bounds or priors."""
     return leaf._with(**changes)
 
 
-def log_prior(leaf):
+def evaluate_log_prior(leaf):
     """Return the log prior density of a leaf and its gradient in the logs of the free numbers."""
     total, slopes = 0.0, [np.zeros(0)]
-    for name in free_names(leaf):
+    for name in list_free_names(leaf):
         value = np.ravel(getattr(leaf, name))
         slopes.append(np.zeros(value.size))
         if name in leaf.priors:
-            density, slope = priors.log_density(leaf.priors[name], value)
+            density, slope = priors.evaluate_log_density(leaf.priors[name], value)
             total, slopes[-1] = total + float(np.sum(density)), np.broadcast_to(slope, value.shape)
     return total, np.concatenate(slopes)
 
 
-def free_gradient(covariance, by_kernel, n_features):
+def gather_free_gradient(covariance, by_kernel, n_features):
     """Return derivatives in the logs of the free numbers of those in the logs of the kernel's, for rows of a width."""
-    layout = layout_of(covariance)
+    layout = get_layout(covariance)
     counted, targets = layout.targets(covariance, n_features)
-    found = np.bincount(targets, weights=by_kernel[counted], minlength=len(layout.names))
-    return found.astype(np.float64, copy=False)
+    gradient = np.bincount(targets, weights=by_kernel[counted], minlength=len(layout.names))
+    return gradient.astype(np.float64, copy=False)
 
 
-def gradient(covariance, X, weights, Z, threads):
+def compute_gradient(covariance, X, weights, Z, threads):
     """Return the gradient of <weights, K> in the logs of the free numbers, see `Program.contract`."""
     n_features = X.shape[1]
-    return free_gradient(covariance, program_of(covariance, n_features).contract(X, weights, Z, threads), n_features)
+    return gather_free_gradient(
+        covariance, get_program(covariance, n_features).contract(X, weights, Z, threads), n_features
+    )

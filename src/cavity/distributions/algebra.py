@@ -18,14 +18,14 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import raise_status, within_range
 from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.distributions.family import GaussianFamily
-from cavity.distributions.scaled import Scaled, logarithm, number, reciprocal, scaled, total
+from cavity.distributions.wide_range import WideRangeArray, invert, log_abs, sum_last_axis, to_float64, widen_range
 
 _kernel = _core.best("gaussian")
 
-LEAST_INVERTIBLE = 1.0 / np.finfo(float).max  # below it the precision overflows
+MIN_INVERTIBLE_VARIANCE = 1.0 / np.finfo(float).max  # below it the precision overflows
 
 
-class Algebra(GaussianFamily):
+class ScaledGaussianAlgebra(GaussianFamily):
     """What `Gaussian` and `SphericalGaussian` share: all of it on tau (..., d), rho (...), gamma (...).
 
     A subclass gives `_parts()`, those three arrays, and `_make(tau, rho, gamma)`, its inverse.
@@ -47,7 +47,7 @@ class Algebra(GaussianFamily):
     def variance(self) -> FloatOrArray:
         """1/rho: 0 for a point mass, infinite for a uniform factor, negative for an improper one."""
         with np.errstate(divide="ignore", over="ignore"):
-            return plain(np.divide(1.0, self.rho))
+            return to_scalar(np.divide(1.0, self.rho))
 
     @property
     def mean(self) -> FloatOrArray:
@@ -80,7 +80,7 @@ class Algebra(GaussianFamily):
         """
         tau, rho, gamma = self._parts()
         x = self._vectors(x, "x")
-        return plain(log_value(x, tau, rho, gamma))
+        return to_scalar(evaluate_log(x, tau, rho, gamma))
 
     def prod(self, axis: int | tuple[int, ...] | None = None) -> Self:
         """Return the product over some axes, log scale included; empty products are uniform.
@@ -109,11 +109,11 @@ class Algebra(GaussianFamily):
         ndim = rho.ndim
         axes = range(ndim) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, ndim)
         axes = tuple(axes)
-        kept = [i for i in range(ndim) if i not in axes]
-        shape = [rho.shape[i] for i in kept]
+        kept_axes = [i for i in range(ndim) if i not in axes]
+        shape = [rho.shape[i] for i in kept_axes]
         n = int(np.prod([rho.shape[i] for i in axes], dtype=np.intp))
         rows, d = int(np.prod(shape, dtype=np.intp)), tau.shape[-1]
-        order = (*kept, *axes)
+        order = (*kept_axes, *axes)
         results = np.empty((rows, d)), np.empty(rows), np.empty(rows)
         status, row = _kernel.prod(
             np.ascontiguousarray(tau.transpose(*order, ndim)).reshape(rows, n, d),
@@ -140,7 +140,7 @@ class Algebra(GaussianFamily):
             scaled = (p != 0) & (rho != 0) & ~point
             new_gamma = np.where(p == 0, 0.0, p * gamma) + np.where(scaled, log_terms, 0.0)
             # a precision that underflows leaves a flat factor, whose log scale is the log value at 0
-            at_zero = log_value(np.zeros(d), tau, np.where(point, 1.0, rho), gamma)
+            at_zero = evaluate_log(np.zeros(d), tau, np.where(point, 1.0, rho), gamma)
             new_gamma = np.where(scaled & (new_rho == 0), p * at_zero, new_gamma)
         if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
             raise OverflowError("power: the natural parameters leave the range of float64; rescale the variable")
@@ -175,8 +175,8 @@ class Algebra(GaussianFamily):
         if np.any(a == 0):
             raise ValueError("a must not be zero: g(b) is a number, not a function of w")
         d = tau.shape[-1]
-        new_tau, new_rho, at_zero = _pulled(
-            "pullback", rho, gamma, *scaled(tau, np.where(np.isinf(rho), 0.0, rho), a, b)
+        new_tau, new_rho, at_zero = _pull_back(
+            "pullback", rho, gamma, *widen_range(tau, np.where(np.isinf(rho), 0.0, rho), a, b)
         )
         return self._make(new_tau, new_rho, np.where(new_rho == 0, at_zero, gamma - d * np.log(np.abs(a))))
 
@@ -210,9 +210,9 @@ class Algebra(GaussianFamily):
         if np.any(zero & ~(rho > 0)):
             raise ValueError("a must not be zero for an improper factor: its integral diverges")
         safe, d = np.where(zero, 1.0, a), tau.shape[-1]
-        wide_tau, wide_rho, slope, offset = scaled(tau, np.where(np.isinf(rho), 0.0, rho), safe, b)
-        slope = reciprocal(slope)
-        new_tau, new_rho, at_zero = _pulled(
+        wide_tau, wide_rho, slope, offset = widen_range(tau, np.where(np.isinf(rho), 0.0, rho), safe, b)
+        slope = invert(slope)
+        new_tau, new_rho, at_zero = _pull_back(
             "pushforward", rho, gamma, wide_tau, wide_rho, slope, -offset * slope[..., None]
         )
         shape = np.broadcast_shapes(new_rho.shape, zero.shape)
@@ -257,18 +257,18 @@ class Algebra(GaussianFamily):
         a, b, y = arrays.finite_array(a, "a"), self._vectors(b, "b"), self._vectors(y, "y")
         point, d = np.isinf(rho), tau.shape[-1]
         safe = np.where(point, 1.0, rho)
-        wide_tau, precision, slope, offset, target, spread, keep = scaled(tau, safe, a, b, y, noise, 1.0 - point)
+        wide_tau, precision, slope, offset, target, spread, keep = widen_range(tau, safe, a, b, y, noise, 1.0 - point)
         mean = wide_tau / precision[..., None]
         residual = target - (slope[..., None] * mean + offset)
         whole = spread + (slope / precision) * slope * keep
-        distance2 = total(residual * (residual / whole[..., None]))
-        log_evidence = -0.5 * (d * (LOG_2PI + logarithm(whole)) + number(distance2))
+        distance2 = sum_last_axis(residual * (residual / whole[..., None]))
+        log_evidence = -0.5 * (d * (LOG_2PI + log_abs(whole)) + to_float64(distance2))
         gain = slope / spread
-        new_rho = np.where(point, rho, number(precision + slope * gain))
-        new_tau = np.where(point[..., None], tau, number(wide_tau + gain[..., None] * (target - offset)))
+        new_rho = np.where(point, rho, to_float64(precision + slope * gain))
+        new_tau = np.where(point[..., None], tau, to_float64(wide_tau + gain[..., None] * (target - offset)))
         if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
             raise OverflowError("observe: the natural parameters leave the range of float64; rescale the variable")
-        return self._make(new_tau, new_rho, np.broadcast_to(gamma, new_rho.shape)), plain(log_evidence)
+        return self._make(new_tau, new_rho, np.broadcast_to(gamma, new_rho.shape)), to_scalar(log_evidence)
 
     def __getitem__(self, index: Any) -> Any:
         """Index the batch."""
@@ -292,25 +292,25 @@ class Algebra(GaussianFamily):
         return f"{name}(tau={self.tau}, rho={self.rho}, log_scale={self.log_scale})"
 
 
-def _pulled(action, rho, gamma, tau, finite, a, b):
+def _pull_back(action, rho, gamma, tau, finite, a, b):
     """tau and rho of w -> g(a w + b), and its log value at 0; `finite` is rho or 0, the last four scaled."""
     point = np.isinf(rho)
     deviation, slope = tau - finite[..., None] * b, a[..., None]
-    new_rho = np.where(point, rho, number(finite * a * a))
-    new_tau = np.where(point[..., None], number((tau - b) / slope), number(slope * deviation))
+    new_rho = np.where(point, rho, to_float64(finite * a * a))
+    new_tau = np.where(point[..., None], to_float64((tau - b) / slope), to_float64(slope * deviation))
     if not (np.all(np.isfinite(new_tau)) and np.all(np.isfinite(new_rho) | point)):
         raise OverflowError(f"{action}: the natural parameters leave the range of float64; rescale the variable")
     if not np.any(new_rho == 0):
         return new_tau, new_rho, gamma
-    if not isinstance(tau, Scaled):
-        return new_tau, new_rho, log_value(b, tau, finite, gamma)
+    if not isinstance(tau, WideRangeArray):
+        return new_tau, new_rho, evaluate_log(b, tau, finite, gamma)
     flat, d = finite.m == 0, tau.m.shape[-1]
-    safe = Scaled(np.where(flat, 1.0, finite.m), np.where(flat, 0, finite.e))
-    value = 0.5 * (d * (logarithm(safe) - LOG_2PI) - number(total(deviation * (deviation / safe[..., None]))))
-    return new_tau, new_rho, gamma + np.where(flat, number(total(tau * b)), value)
+    safe = WideRangeArray(np.where(flat, 1.0, finite.m), np.where(flat, 0, finite.e))
+    value = 0.5 * (d * (log_abs(safe) - LOG_2PI) - to_float64(sum_last_axis(deviation * (deviation / safe[..., None]))))
+    return new_tau, new_rho, gamma + np.where(flat, to_float64(sum_last_axis(tau * b)), value)
 
 
-def log_value(x, tau, rho, gamma):
+def evaluate_log(x, tau, rho, gamma):
     """log of the scaled Gaussian at x (..., d), broadcasting, for every kind of precision."""
     d = tau.shape[-1]
     point, flat = np.isinf(rho), rho == 0
@@ -324,12 +324,12 @@ def log_value(x, tau, rho, gamma):
     return np.where(point, at, np.where(flat, linear, value))
 
 
-def plain(array):
+def to_scalar(array):
     """Return a float for shape (), the array otherwise."""
     return array if np.ndim(array) else float(array)
 
 
-def broadcast_slots(tau, rho, log_scale):
+def check_slots(tau, rho, log_scale):
     """Return tau (..., d), rho (...), log_scale (...) broadcast, after the checks both classes make."""
     rho, gamma = arrays.real_array(rho, "rho"), arrays.real_array(log_scale, "log_scale")
     if np.any(np.isnan(rho)) or np.any(rho == -np.inf):
@@ -354,19 +354,19 @@ def check_variance(variance):
     variance = arrays.real_array(variance, "variance")
     if not np.all(variance >= 0):
         raise ValueError(f"variance must be zero or positive, got {variance[~(variance >= 0)].flat[0]}")
-    tiny = (variance > 0) & (variance < LEAST_INVERTIBLE)
+    tiny = (variance > 0) & (variance < MIN_INVERTIBLE_VARIANCE)
     if np.any(tiny):
-        raise ValueError(f"variance must be 0 or at least {LEAST_INVERTIBLE:.2g}, got {variance[tiny].flat[0]}")
+        raise ValueError(f"variance must be 0 or at least {MIN_INVERTIBLE_VARIANCE:.2g}, got {variance[tiny].flat[0]}")
     return variance
 
 
-def slots_of(tau, rho, mean, variance, trailing=0):
+def resolve_slots(tau, rho, mean, variance, trailing=0):
     """Return tau and rho as given, or from moments; means have that many axes more. TypeError for anything between."""
     if mean is None and variance is None and tau is not None and rho is not None:
         return tau, rho
     if mean is None or variance is None or tau is not None or rho is not None:
-        known = {"tau": tau, "rho": rho, "mean": mean, "variance": variance}
-        got = " and ".join(name for name, value in known.items() if value is not None) or "neither"
+        arguments = {"tau": tau, "rho": rho, "mean": mean, "variance": variance}
+        got = " and ".join(name for name, value in arguments.items() if value is not None) or "neither"
         raise TypeError(f"give mean and variance, or tau (precision times mean) and rho (precision); got {got}")
     mean, rho = arrays.finite_array(mean, "mean"), check_variance(variance)
     with np.errstate(divide="ignore", over="ignore"):

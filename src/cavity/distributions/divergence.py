@@ -21,7 +21,9 @@ from cavity.base.special import (
 from cavity.base.triangles import solve_lower, whiten
 from cavity.base.types import FloatOrArray
 
-CLOSE = 0.5  # in Frobenius norm: eigenvalues of the relative difference of two matrices stay in (-1/2, 1/2)
+MAX_SERIES_DISTANCE = (
+    0.5  # in Frobenius norm: eigenvalues of the relative difference of two matrices stay in (-1/2, 1/2)
+)
 
 
 @quiet
@@ -80,12 +82,12 @@ def kl(p: Any, q: Any) -> FloatOrArray:
     if divergence is None:
         raise TypeError(f"kl needs two distributions of one family, got {type(p).__name__} and {type(q).__name__}")
     value = divergence(p, q)
-    if divergence is not _categorical:
+    if divergence is not _kl_categorical:
         within_range(value, "kl: the divergences")
     return value if np.ndim(value) else float(value)
 
 
-def _same(p_size, q_size, what):
+def _check_sizes(p_size, q_size, what):
     if p_size != q_size:
         raise ValueError(f"kl: p and q have {p_size} and {q_size} {what}")
 
@@ -97,10 +99,10 @@ def _check_batches(p_shape, q_shape):
         raise ValueError(f"kl: the batches of p and q must broadcast, got shapes {p_shape} and {q_shape}") from None
 
 
-def _gaussian(p, q):
+def _kl_gaussian(p, q):
     """(d excess(rho_q, rho_p) + rho_q |m_p - m_q|^2)/2."""
     (m_p, rho_p), (m_q, rho_q) = p._proper_parts("kl"), q._proper_parts("kl")
-    _same(m_p.shape[-1], m_q.shape[-1], "dimensions")
+    _check_sizes(m_p.shape[-1], m_q.shape[-1], "dimensions")
     _check_batches(rho_p.shape, rho_q.shape)
     # m_p - m_q from differences of natural parameters, which are exact for close ones
     sharper = np.maximum(rho_p, rho_q)[..., None]
@@ -109,7 +111,7 @@ def _gaussian(p, q):
     return 0.5 * (m_p.shape[-1] * excess(rho_q, rho_p) + np.sum((np.sqrt(rho_q)[..., None] * step) ** 2, axis=-1))
 
 
-def _full(gaussian):
+def _to_multivariate(gaussian):
     """A single spherical Gaussian as a multivariate one."""
     if isinstance(gaussian, distributions.MultivariateGaussian):
         return gaussian
@@ -119,10 +121,10 @@ def _full(gaussian):
     return distributions.MultivariateGaussian.from_natural(gaussian.tau, rho * np.eye(gaussian.dim))
 
 
-def _multivariate(p, q):
+def _kl_multivariate(p, q):
     """(tr(A) - D - log|A| + (m_p - m_q)' L_q (m_p - m_q))/2 for A = L_q S_p, precision L and covariance S."""
-    p, q = _full(p), _full(q)
-    _same(p.dim, q.dim, "dimensions")
+    p, q = _to_multivariate(p), _to_multivariate(q)
+    _check_sizes(p.dim, q.dim, "dimensions")
     if p._given == q._given == "natural":
         step = p._factor @ (p._factor.T @ ((p.tau - q.tau) - (p.precision - q.precision) @ q.mean))
     else:
@@ -141,7 +143,7 @@ def _matrix_excess(relative, factor_b, factor_a):
     `relative` is symmetric with the eigenvalues of A^-1 B - 1, used where they are small. Else M = factor_a^-1 factor_b
     is lower triangular, tr(A^-1 B) the sum of its squares and log|A^-1 B| twice that of the logs of its diagonal.
     """
-    if np.sqrt(np.sum(relative * relative)) <= CLOSE:
+    if np.sqrt(np.sum(relative * relative)) <= MAX_SERIES_DISTANCE:
         u = np.linalg.eigvalsh(0.5 * (relative + relative.T))
         return np.sum(gap(u, np.log1p(u)))
     M = solve_lower(factor_a, factor_b)
@@ -150,15 +152,15 @@ def _matrix_excess(relative, factor_b, factor_a):
     return np.sum(diagonal) + np.sum(np.tril(M, -1) ** 2)
 
 
-def _gamma(p, q):
+def _kl_gamma(p, q):
     _check_batches(p.event_shape, q.event_shape)
     means = excess(p.mean, q.mean, quotient_difference(p.shape, p.rate, q.shape, q.rate))
     return q.shape * means + shape_divergence(p.shape, q.shape)
 
 
-def _wishart(p, q):
+def _kl_wishart(p, q):
     """nu_q/2 excess(mean_p in units of mean_q), and what the degrees of freedom add at equal means."""
-    _same(p.dim, q.dim, "dimensions")
+    _check_sizes(p.dim, q.dim, "dimensions")
     n_p, n_q = p.degrees_of_freedom, q.degrees_of_freedom
     relative = whiten(p._factor, q.inverse_scale - p.inverse_scale) * (n_p / n_q)
     relative[np.diag_indices(p.dim)] += (n_p - n_q) / n_q
@@ -166,22 +168,22 @@ def _wishart(p, q):
     return 0.5 * n_q * means + wishart_shape_divergence(n_p, n_q, p.dim)
 
 
-def _normal_wishart(p, q):
+def _kl_normal_wishart(p, q):
     """KL of the precisions, plus the expected KL of the means given the precision."""
-    _same(p.dim, q.dim, "dimensions")
+    _check_sizes(p.dim, q.dim, "dimensions")
     step = p.precision._root.T @ (p.mean - q.mean)
     distance = q.mean_precision * p.degrees_of_freedom * (step @ step)
-    return _wishart(p.precision, q.precision) + 0.5 * (p.dim * excess(q.mean_precision, p.mean_precision) + distance)
+    return _kl_wishart(p.precision, q.precision) + 0.5 * (p.dim * excess(q.mean_precision, p.mean_precision) + distance)
 
 
-def _dirichlet(p, q):
+def _kl_dirichlet(p, q):
     """With means m, k and totals A, B of concentrations a, b: B KL(k || m), and what shapes add at equal means.
 
     The latter is sum S(a_j, b_j) - S(A, B), S as in `shape_divergence`. In it excess(B, A) is taken from the others:
     sum excess(b_j, a_j) - excess(B, A) = sum (1 - m_j) excess(b_j, a_j) + sum m_j excess(k_j, m_j).
     """
     a, b = p.concentration, q.concentration
-    _same(a.shape[-1], b.shape[-1], "categories")
+    _check_sizes(a.shape[-1], b.shape[-1], "categories")
     _check_batches(a.shape[:-1], b.shape[:-1])
     A, B, difference = p.total[..., None], q.total[..., None], np.sum(b - a, axis=-1, keepdims=True)
     m, k = a / A, b / B
@@ -193,26 +195,26 @@ def _dirichlet(p, q):
     return np.maximum(value, 0.0)
 
 
-def _categorical(p, q):
+def _kl_categorical(p, q):
     """sum p log(p/q), as a sum of p log(p/q) - p + q >= 0."""
     a, b = p.probabilities, q.probabilities
-    _same(a.shape[-1], b.shape[-1], "categories")
+    _check_sizes(a.shape[-1], b.shape[-1], "categories")
     _check_batches(a.shape[:-1], b.shape[:-1])
     u, logs = (b - a) / a, q._logits - p._logits
-    near = np.abs(u) <= CLOSE
+    near = np.abs(u) <= MAX_SERIES_DISTANCE
     terms = np.where(near, a * gap(u, np.log1p(u)), (b - a) - a * logs)
     return np.sum(np.where(a > 0, terms, b), axis=-1)
 
 
 _CLOSED_FORMS = {
-    (distributions.Gaussian, distributions.Gaussian): _gaussian,
-    (distributions.SphericalGaussian, distributions.SphericalGaussian): _gaussian,
-    (distributions.MultivariateGaussian, distributions.MultivariateGaussian): _multivariate,
-    (distributions.MultivariateGaussian, distributions.SphericalGaussian): _multivariate,
-    (distributions.SphericalGaussian, distributions.MultivariateGaussian): _multivariate,
-    (distributions.Gamma, distributions.Gamma): _gamma,
-    (distributions.Wishart, distributions.Wishart): _wishart,
-    (distributions.NormalWishart, distributions.NormalWishart): _normal_wishart,
-    (distributions.Dirichlet, distributions.Dirichlet): _dirichlet,
-    (distributions.Categorical, distributions.Categorical): _categorical,
+    (distributions.Gaussian, distributions.Gaussian): _kl_gaussian,
+    (distributions.SphericalGaussian, distributions.SphericalGaussian): _kl_gaussian,
+    (distributions.MultivariateGaussian, distributions.MultivariateGaussian): _kl_multivariate,
+    (distributions.MultivariateGaussian, distributions.SphericalGaussian): _kl_multivariate,
+    (distributions.SphericalGaussian, distributions.MultivariateGaussian): _kl_multivariate,
+    (distributions.Gamma, distributions.Gamma): _kl_gamma,
+    (distributions.Wishart, distributions.Wishart): _kl_wishart,
+    (distributions.NormalWishart, distributions.NormalWishart): _kl_normal_wishart,
+    (distributions.Dirichlet, distributions.Dirichlet): _kl_dirichlet,
+    (distributions.Categorical, distributions.Categorical): _kl_categorical,
 }

@@ -11,13 +11,13 @@ from cavity.distributions.multivariate import MultivariateGaussian
 from cavity.distributions.simplex import Categorical, Dirichlet
 from cavity.distributions.wishart import NormalWishart, Wishart
 
-KEPT_WHOLE = (Categorical, MultivariateGaussian)  # what they are built from would not give back every bit
-NEARER = 0.1  # of its distance from zero is what an extrapolation leaves a positive parameter at least
-SHARES = 0.5 ** np.arange(1, 7)  # of the way, tried until one stays in the domain
+SAVED_WHOLE = (Categorical, MultivariateGaussian)  # what they are built from would not give back every bit
+MIN_REMAINING_SHARE = 0.1  # of its distance from zero is what an extrapolation leaves a positive parameter at least
+STEP_SHARES = 0.5 ** np.arange(1, 7)  # of the way, tried until one stays in the domain
 
 GAUSSIAN_SCALES = {"rho": Array("S{0}*", "known"), "log_scale": Array("S{0}*", "known")}
 WISHART_PARAMETERS = {"degrees_of_freedom": Array("()", "positive"), "inverse_scale": Array("D{0} D{0}", "symmetric")}
-TABLES = {  # the attributes that files keep of each, where {0} is a number for each factor
+SAVED_ATTRIBUTES = {  # the attributes that files keep of each, where {0} is a number for each factor
     Categorical: {"probabilities": Array("S{0}* K{0}", "shares"), "_logits": Array("S{0}* K{0}", "log shares")},
     Dirichlet: {"concentration": Array("S{0}* K{0}", "positive")},
     Gamma: {"shape": Array("S{0}*", "positive"), "rate": Array("S{0}*", "positive")},
@@ -39,64 +39,64 @@ TABLES = {  # the attributes that files keep of each, where {0} is a number for 
 def to_arrays(name, distribution):
     """Return what files keep of a distribution as arrays called name.attribute."""
     kind = type(distribution)
-    return {f"{name}.{each}": np.asarray(getattr(distribution, each)) for each in TABLES[kind]}
+    return {f"{name}.{attribute}": np.asarray(getattr(distribution, attribute)) for attribute in SAVED_ATTRIBUTES[kind]}
 
 
 def from_arrays(name, family, arrays):
     """Rebuild a distribution, of the family with the given class name, that `to_arrays` took apart."""
-    kind = FAMILIES[family]
-    values = {each: arrays[f"{name}.{each}"][()] for each in TABLES[kind]}
+    kind = FAMILIES_BY_NAME[family]
+    values = {attribute: arrays[f"{name}.{attribute}"][()] for attribute in SAVED_ATTRIBUTES[kind]}
     with refusing(f"arrays '{name}': "):
-        return kind._of(**values) if kind in KEPT_WHOLE else kind(**values)
+        return kind._of(**values) if kind in SAVED_WHOLE else kind(**values)
 
 
-def coordinates(factors):
+def join_coordinates(factors):
     """Return the natural parameters and expected statistics of factors, one after the other; None has neither."""
-    known = [factor for factor in factors if factor is not None]
+    present = [factor for factor in factors if factor is not None]
     nothing = np.zeros(0)
     return (
-        np.concatenate([nothing, *(factor.natural for factor in known)]),
-        np.concatenate([nothing, *(factor.statistics for factor in known)]),
+        np.concatenate([nothing, *(factor.natural for factor in present)]),
+        np.concatenate([nothing, *(factor.statistics for factor in present)]),
     )
 
 
-def towards(factors, natural):
+def step_towards(factors, natural):
     """Return factors with other natural parameters or, if some leave their domain, a shorter way towards them; or None.
 
     If even short ways leave the domain, some element of a Gamma is about to: then each of them is held back alone.
     """
-    start, _ = coordinates(factors)
-    held = start + np.concatenate([_held_back(f, part) for f, part in _parts(factors, natural - start)])
-    ways = [natural, *(start + share * (natural - start) for share in SHARES), held]
-    return next((found for found in (_rebuilt(factors, way) for way in ways) if found is not None), None)
+    start, _ = join_coordinates(factors)
+    held_back = start + np.concatenate([_hold_back(f, part) for f, part in _split_vector(factors, natural - start)])
+    ways = [natural, *(start + share * (natural - start) for share in STEP_SHARES), held_back]
+    return next((found for found in (_rebuild(factors, way) for way in ways) if found is not None), None)
 
 
-def _parts(factors, vector):
+def _split_vector(factors, vector):
     """Pair factors with their parts of a vector; None has none."""
     ends = np.cumsum([0 if factor is None else factor.natural.size for factor in factors])
     return zip(factors, np.split(vector, ends[:-1]), strict=True)
 
 
-def _rebuilt(factors, natural):
+def _rebuild(factors, natural):
     try:
-        return tuple(f if f is None else f.with_natural(part) for f, part in _parts(factors, natural))
+        return tuple(f if f is None else f.with_natural(part) for f, part in _split_vector(factors, natural))
     except (ValueError, OverflowError):
         return None
 
 
-def _held_back(factor, change):
+def _hold_back(factor, change):
     """Return a change of natural parameters that leaves every shape and rate of a Gamma at least the share NEARER."""
     if not isinstance(factor, Gamma):
         return change
-    room = (1.0 - NEARER) * np.concatenate([np.ravel(factor.shape), np.ravel(factor.rate)])
+    room = (1.0 - MIN_REMAINING_SHARE) * np.concatenate([np.ravel(factor.shape), np.ravel(factor.rate)])
     half = room.size // 2
     return np.concatenate([np.maximum(change[:half], -room[:half]), np.minimum(change[half:], room[half:])])
 
 
-FAMILIES = {kind.__name__: kind for kind in TABLES}
+FAMILIES_BY_NAME = {kind.__name__: kind for kind in SAVED_ATTRIBUTES}
 
 
-def table(name, family, place):
+def declare_arrays(name, family, index):
     """Return the `Array`s, by name, that `to_arrays` gives for the place-th of several distributions, of a family."""
-    given = TABLES[FAMILIES[family]].items()
-    return {f"{name}.{each}": replace(array, axes=array.axes.format(place)) for each, array in given}
+    attributes = SAVED_ATTRIBUTES[FAMILIES_BY_NAME[family]].items()
+    return {f"{name}.{attribute}": replace(array, axes=array.axes.format(index)) for attribute, array in attributes}

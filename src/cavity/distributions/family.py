@@ -13,7 +13,7 @@ from cavity.base.frozen import Frozen
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 
 
-def joint(logs, ndim):
+def sum_log_densities(logs, ndim):
     """Sum log densities of independent variables over the last `ndim` axes; -inf if one of them is impossible."""
     axes = tuple(range(-ndim, 0))
     impossible = logs == -np.inf
@@ -167,7 +167,7 @@ class GaussianFamily(Distribution):
         with np.errstate(over="ignore"):
             quadratic = np.sum((np.sqrt(rho)[..., None] * deviation) ** 2, axis=-1)
         value = 0.5 * (mean.shape[-1] * (np.log(rho) - LOG_2PI) - quadratic)
-        return joint(value, rho.ndim)
+        return sum_log_densities(value, rho.ndim)
 
     def _sample(self, n, rng):
         mean, rho = self._proper_parts("sample")

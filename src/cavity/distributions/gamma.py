@@ -14,7 +14,7 @@ from cavity.base.frozen import put
 from cavity.base.lazy import special, stats
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.types import FloatArray, FloatOrArray
-from cavity.distributions.family import Distribution, joint
+from cavity.distributions.family import Distribution, sum_log_densities
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -143,7 +143,7 @@ class Gamma(Distribution):
         value = stirling(a) - a * excess(inside, self.mean) - np.log(inside)
         edge = np.where(np.equal(a, 1), np.log(self.rate), np.where(np.less(a, 1), np.inf, -np.inf))
         value = np.where(x > 0, value, np.where(x == 0, edge, -np.inf))
-        return joint(value, len(self.event_shape))
+        return sum_log_densities(value, len(self.event_shape))
 
     def _sample(self, n, rng):
         return rng.standard_gamma(self.shape, (n, *self.event_shape)) / self.rate

@@ -19,13 +19,20 @@ from cavity.base import arrays
 from cavity.base.errors import raise_status
 from cavity.base.lazy import special, stats
 from cavity.base.types import ArrayLike
-from cavity.distributions.algebra import Algebra, broadcast, broadcast_slots, check_variance, plain, slots_of
+from cavity.distributions.algebra import (
+    ScaledGaussianAlgebra,
+    broadcast,
+    check_slots,
+    check_variance,
+    resolve_slots,
+    to_scalar,
+)
 from cavity.distributions.products import divide, multiply
 
 _kernel = _core.best("gaussian")
 
 
-class Gaussian(Algebra, scalar.GaussianBase):
+class Gaussian(ScaledGaussianAlgebra, scalar.GaussianBase):
     """A batch of scaled Gaussians over one variable, made from mean and variance or from natural parameters.
 
     The natural parameters are ``rho``, the precision (1/variance), and ``tau``, precision times mean. The value at x is
@@ -86,9 +93,9 @@ class Gaussian(Algebra, scalar.GaussianBase):
         variance: ArrayLike | None = None,
     ) -> Gaussian:
         """Validate, broadcast and copy the slots."""
-        tau, rho = slots_of(tau, rho, mean, variance)
+        tau, rho = resolve_slots(tau, rho, mean, variance)
         tau = arrays.finite_array(tau, "tau")
-        tau, rho, gamma = broadcast_slots(tau[..., None], rho, log_scale)
+        tau, rho, gamma = check_slots(tau[..., None], rho, log_scale)
         return cls._make(tau.copy(), rho.copy(), gamma.copy())
 
     @classmethod
@@ -103,7 +110,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
 
     @staticmethod
     def _points(vectors):
-        return plain(vectors[..., 0])
+        return to_scalar(vectors[..., 0])
 
     @staticmethod
     def _vectors(points, name):
@@ -174,7 +181,7 @@ class Gaussian(Algebra, scalar.GaussianBase):
         return stats.norm(self.mean, np.sqrt(self.variance))
 
 
-class SphericalGaussian(Algebra):
+class SphericalGaussian(ScaledGaussianAlgebra):
     """A batch of scaled Gaussians in d dimensions, the variance of all coordinates the same.
 
     The natural parameters are ``rho``, the precision (1/variance), and ``tau``, precision times mean. The value at x is
@@ -215,11 +222,11 @@ class SphericalGaussian(Algebra):
         variance: ArrayLike | None = None,
     ) -> None:
         """Validate, broadcast and copy the slots."""
-        tau, rho = slots_of(tau, rho, mean, variance, trailing=1)
+        tau, rho = resolve_slots(tau, rho, mean, variance, trailing=1)
         tau = arrays.finite_array(tau, "tau")
         if tau.ndim == 0 or tau.shape[-1] == 0:
             raise ValueError(f"tau must have shape (..., d) with d >= 1, got {tau.shape}")
-        tau, rho, gamma = broadcast_slots(tau, rho, log_scale)
+        tau, rho, gamma = check_slots(tau, rho, log_scale)
         self._set(tau.copy(), rho.copy(), gamma.copy())
 
     def _set(self, tau, rho, gamma):

@@ -13,8 +13,8 @@ from cavity.base import arrays
 from cavity.base.types import Seed
 from cavity.distributions.family import Distribution
 
-SAMPLES_TOGETHER = 8192  # most samples held at a time; fixed, so that a seed gives the same bits
-SAMPLED_NUMBERS = 1 << 22  # in them, where one sample of a distribution of ours is large
+MAX_SAMPLES_PER_BLOCK = 8192  # most samples held at a time; fixed, so that a seed gives the same bits
+MAX_NUMBERS_PER_BLOCK = 1 << 22  # in them, where one sample of a distribution of ours is large
 
 
 def monte_carlo_kl(p: Any, q: Any, n: int, rng: Seed) -> tuple[float, float]:
@@ -60,9 +60,9 @@ def monte_carlo_kl(p: Any, q: Any, n: int, rng: Seed) -> tuple[float, float]:
     >>> abs(estimate - cavity.kl(p, q)) < 4 * standard_error < 0.02
     True
     """
-    log_p, log_q = _density(p, "p"), _density(q, "q")
+    log_p, log_q = _find_density(p, "p"), _find_density(q, "q")
     _check_names(p, q)
-    return _average(p, "p", (("p", log_p, 1.0), ("q", log_q, -1.0)), n, rng)
+    return _average_in_blocks(p, "p", (("p", log_p, 1.0), ("q", log_q, -1.0)), n, rng)
 
 
 def monte_carlo_elbo(log_joint: Callable[..., object], q: Any, n: int, rng: Seed) -> tuple[float, float]:
@@ -115,17 +115,17 @@ def monte_carlo_elbo(log_joint: Callable[..., object], q: Any, n: int, rng: Seed
     """
     if not callable(log_joint):
         raise TypeError(f"log_joint must be a callable, got {log_joint!r}")
-    return _average(q, "q", (("log_joint", log_joint, 1.0), ("q", _density(q, "q"), -1.0)), n, rng)
+    return _average_in_blocks(q, "q", (("log_joint", log_joint, 1.0), ("q", _find_density(q, "q"), -1.0)), n, rng)
 
 
 # SciPy's densities over simplices and matrices take the points along the last axis
 _POINTS_LAST = ("dirichlet_frozen", "wishart_frozen", "invwishart_frozen")
 
 
-def _sampler(law, name):
+def _find_sampler(law, name):
     """Return sample(n, rng) of anything that `monte_carlo_kl` can sample."""
     if isinstance(law, dict):
-        parts = {key: _sampler(part, f"{name}[{key!r}]") for key, part in law.items()}
+        parts = {key: _find_sampler(part, f"{name}[{key!r}]") for key, part in law.items()}
         return lambda n, rng: {key: part(n, rng) for key, part in parts.items()}
     if isinstance(law, tuple) and len(law) == 2 and all(map(callable, law)):
         return law[0]
@@ -138,10 +138,10 @@ def _sampler(law, name):
     )
 
 
-def _density(law, name):
+def _find_density(law, name):
     """Return log_density(samples) of anything that `monte_carlo_kl` takes."""
     if isinstance(law, dict):
-        parts = {key: _density(part, f"{name}[{key!r}]") for key, part in law.items()}
+        parts = {key: _find_density(part, f"{name}[{key!r}]") for key, part in law.items()}
         return lambda x: sum(part(x[key]) for key, part in parts.items())
     if isinstance(law, tuple) and len(law) == 2 and all(map(callable, law)):
         return law[1]
@@ -167,28 +167,28 @@ def _check_names(p, q):
         raise ValueError(f"p and q must have the same variables, got {list(p)} and {list(q)}")
 
 
-def _size(law):
+def _count_numbers(law):
     """Return how many numbers a sample holds, as far as it is known."""
     if isinstance(law, dict):
-        return sum(map(_size, law.values()))
+        return sum(map(_count_numbers, law.values()))
     return prod(law.event_shape) if isinstance(law, Distribution) else 1
 
 
-def _blocks(n, size):
+def _split_samples(n, size):
     """Return (start, rows) of blocks of n samples; never a single one, for which SciPy drops the axis."""
-    most = max(2, min(SAMPLES_TOGETHER, SAMPLED_NUMBERS // max(size, 1)))
+    most = max(2, min(MAX_SAMPLES_PER_BLOCK, MAX_NUMBERS_PER_BLOCK // max(size, 1)))
     starts = [*range(0, n - 1, most), n]
     return [(start, stop - start) for start, stop in pairwise(starts)]
 
 
-def _average(law, name, terms, n, rng):
+def _average_in_blocks(law, name, terms, n, rng):
     """Mean and standard error over samples of a signed sum of log densities, in blocks merged in their order."""
-    draw = _sampler(law, name)
+    draw = _find_sampler(law, name)
     n, rng = arrays.integer(n, "n", low=2), arrays.generator(rng)
     mean, squares = 0.0, 0.0
-    for start, rows in _blocks(n, _size(law)):
+    for start, rows in _split_samples(n, _count_numbers(law)):
         samples = draw(rows, rng)
-        values = sum(sign * _logs(name, density(samples), start, rows) for name, density, sign in terms)
+        values = sum(sign * _check_log_densities(name, density(samples), start, rows) for name, density, sign in terms)
         block_mean = float(np.mean(values))
         step, total = block_mean - mean, start + rows
         squares += float(np.sum((values - block_mean) ** 2)) + step * step * (start * rows / total)
@@ -196,7 +196,7 @@ def _average(law, name, terms, n, rng):
     return mean, float(np.sqrt(squares / (n - 1) / n))
 
 
-def _logs(name, values, start, rows):
+def _check_log_densities(name, values, start, rows):
     """Check what a log density returned for `rows` samples, the first of which is number `start`."""
     what = "log_joint" if name == "log_joint" else f"the log density of {name}"
     values = arrays.real_array(values, what)

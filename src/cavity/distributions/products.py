@@ -20,8 +20,10 @@ from cavity.runs.executors import THREADS_VARIABLE, Threads, resolve_n_threads, 
 
 _kernel = _core.best("gaussian")
 
-THREADED = 1 << 17  # elements from which threads are worth their start
-ALONE = THREADS_VARIABLE not in os.environ  # asked once: a product of two numbers takes less time than the question
+MIN_THREADED_SIZE = 1 << 17  # elements from which threads are worth their start
+SERIAL_BY_DEFAULT = (
+    THREADS_VARIABLE not in os.environ
+)  # asked once: a product of two numbers takes less time than the question
 
 
 def multiply(
@@ -70,13 +72,13 @@ def multiply(
     >>> tau, rho, round(gamma, 6)
     (4.0, 4.0, -1.418939)
     """
-    if n_threads == 1 or (n_threads is None and (ALONE or getattr(tau1, "size", 1) < THREADED)):
+    if n_threads == 1 or (n_threads is None and (SERIAL_BY_DEFAULT or getattr(tau1, "size", 1) < MIN_THREADED_SIZE)):
         done = _kernel.multiply(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
         if done is not None:
             if done[0]:
                 raise_status(done[0], done[1], "multiply")
             return done[2]
-    return _raw(_kernel.multiply, "multiply", (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
+    return _combine_raw(_kernel.multiply, "multiply", (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
 
 
 def divide(
@@ -125,29 +127,29 @@ def divide(
     >>> tau, rho, round(abs(gamma), 12)
     (1.0, 2.0, 0.0)
     """
-    if n_threads == 1 or (n_threads is None and (ALONE or getattr(tau1, "size", 1) < THREADED)):
+    if n_threads == 1 or (n_threads is None and (SERIAL_BY_DEFAULT or getattr(tau1, "size", 1) < MIN_THREADED_SIZE)):
         done = _kernel.divide(tau1, rho1, gamma1, tau2, rho2, gamma2, out)
         if done is not None:
             if done[0]:
                 raise_status(done[0], done[1], "divide")
             return done[2]
-    return _raw(_kernel.divide, "divide", (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
+    return _combine_raw(_kernel.divide, "divide", (tau1, rho1, gamma1, tau2, rho2, gamma2), out, n_threads)
 
 
-NAMES = ("tau1", "rho1", "gamma1", "tau2", "rho2", "gamma2")
+OPERAND_NAMES = ("tau1", "rho1", "gamma1", "tau2", "rho2", "gamma2")
 
 
-def _raw(kernel, action, operands, out, n_threads):
+def _combine_raw(kernel, action, operands, out, n_threads):
     """Multiply or divide what the kernel did not do at once: threads, broadcasting, casting, errors."""
     n_threads = resolve_n_threads(n_threads)
-    raw = [arrays.check_real(operand, name) for name, operand in zip(NAMES, operands, strict=True)]
+    raw = [arrays.check_real(operand, name) for name, operand in zip(OPERAND_NAMES, operands, strict=True)]
     if out is not None:
         out = _check_out(out, raw)
-    if n_threads > 1 and raw[0].size >= THREADED and len({a.shape for a in raw}) == 1:
-        done = _threads(kernel, action, raw, out, n_threads)
+    if n_threads > 1 and raw[0].size >= MIN_THREADED_SIZE and len({a.shape for a in raw}) == 1:
+        done = _combine_in_threads(kernel, action, raw, out, n_threads)
         if done is not None:
             return done
-    return _blocks(kernel, action, raw, out)
+    return _combine_in_blocks(kernel, action, raw, out)
 
 
 def _check_out(out, raw):
@@ -166,7 +168,7 @@ def _check_out(out, raw):
     return out
 
 
-def _threads(kernel, action, raw, out, n_threads):
+def _combine_in_threads(kernel, action, raw, out, n_threads):
     """Split equal-shaped contiguous float64 arrays among threads; None if they are not that."""
     shape, size = raw[0].shape, raw[0].size
     if out is None:
@@ -190,7 +192,7 @@ def _threads(kernel, action, raw, out, n_threads):
     return out
 
 
-def _blocks(kernel, action, raw, out):
+def _combine_in_blocks(kernel, action, raw, out):
     """Let numpy's iterator broadcast and cast in cache-sized buffers and feed them to the kernel."""
     # a number that must be cast is garbage in the iterator of NumPy before 2.3
     raw = [a if a.ndim else a.astype(np.float64) for a in raw]

@@ -13,7 +13,7 @@ from cavity.base.frozen import put
 from cavity.base.lazy import special, stats
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
-from cavity.distributions.family import Distribution, joint
+from cavity.distributions.family import Distribution, sum_log_densities
 
 SUM_TOLERANCE = 1e-8  # how far from 1 the sum of probabilities may be
 
@@ -129,8 +129,8 @@ class Dirichlet(Distribution):
         # x^(alpha - 1) at 0: 1 for alpha = 1, else 0 or infinite
         flat = stirling(alpha) + alpha * (1.0 - np.log(self.mean))
         edge = np.where(alpha == 1, flat, np.where(alpha < 1, np.inf, -np.inf))
-        value = joint(np.where(x > 0, terms, edge), 1) - stirling(self.total)
-        return joint(value, self.total.ndim)
+        value = sum_log_densities(np.where(x > 0, terms, edge), 1) - stirling(self.total)
+        return sum_log_densities(value, self.total.ndim)
 
     def _sample(self, n, rng):
         # log of a gamma variable of shape alpha = that of shape alpha + 1 plus log(uniform)/alpha: nothing underflows
@@ -260,7 +260,7 @@ class Categorical(Distribution):
         if np.any(index != x) or np.any((index < 0) | (index >= k)):
             raise ValueError(f"x must hold categories, integers from 0 to {k - 1}")
         logits = np.broadcast_to(self._logits, (*x.shape, k))
-        return joint(np.take_along_axis(logits, index[..., None], axis=-1)[..., 0], len(self.event_shape))
+        return sum_log_densities(np.take_along_axis(logits, index[..., None], axis=-1)[..., 0], len(self.event_shape))
 
     def _sample(self, n, rng):
         cumulative = np.cumsum(self.probabilities, axis=-1)

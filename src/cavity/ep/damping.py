@@ -2,11 +2,11 @@
 
 import numpy as np
 
-SMALLEST_STEP = 0.05  # damping is never adapted below it, unless less was asked for
-SHORTER, LONGER = 0.6, 1.2  # by which steps change without progress, and with each sign of it
-FALL = 0.9  # progress is a change below that share of the smallest one since steps were last shortened
-TOGETHER = 1  # sweeps without progress after which steps are shortened where all sites are renewed at once ...
-IN_TURN = 4  # ... and where each sees the changes of those before, which rise and fall on the way
+MIN_ADAPTED_STEP = 0.05  # damping is never adapted below it, unless less was asked for
+STEP_REDUCTION_FACTOR, STEP_GROWTH_FACTOR = 0.6, 1.2  # by which steps change without progress, and with each sign of it
+PROGRESS_RATIO = 0.9  # progress is a change below that share of the smallest one since steps were last shortened
+PARALLEL_PATIENCE = 1  # sweeps without progress after which steps are shortened where all sites are renewed at once ...
+SEQUENTIAL_PATIENCE = 4  # ... and where each sees the changes of those before, which rise and fall on the way
 
 
 class Damping:
@@ -41,7 +41,7 @@ class Damping:
 
     def __init__(self, largest, wait):
         self.largest = self.step = largest
-        self.smallest = min(SMALLEST_STEP, largest)
+        self.smallest = min(MIN_ADAPTED_STEP, largest)
         self.wait, self.waited, self.best = wait, 0, np.inf
 
     def checkpoint_state(self):
@@ -60,21 +60,21 @@ class Damping:
 
     def after(self, change):
         """Adapt to the change of a sweep, divided by the step."""
-        if change < FALL * self.best:
+        if change < PROGRESS_RATIO * self.best:
             self.best, self.waited = change, 0
-            self.step = min(LONGER * self.step, self.largest)
+            self.step = min(STEP_GROWTH_FACTOR * self.step, self.largest)
             return
         self.waited += 1
         if self.waited >= self.wait:
             self.best, self.waited = change, 0
-            self.shorten(SHORTER)
+            self.shorten(STEP_REDUCTION_FACTOR)
 
     def shorten(self, factor):
         """Make steps shorter by a factor, as far as they get."""
         self.step = max(factor * self.step, self.smallest)
 
 
-class DampingOfEach(Damping):
+class BatchDamping(Damping):
     """The rule of `Damping` for many problems at once: `step` is (B,), and each goes its own way.
 
     Parameters
@@ -96,10 +96,10 @@ class DampingOfEach(Damping):
 
     def after(self, change):
         """Adapt to the changes (B,) of a sweep, divided by the steps."""
-        progress = change < FALL * self.best
+        progress = change < PROGRESS_RATIO * self.best
         waited = np.where(progress, 0, self.waited + 1)
         late = waited >= self.wait
         self.best = np.where(progress | late, change, self.best)
-        self.waited, longer = np.where(late, 0, waited), np.minimum(LONGER * self.step, self.largest)
-        shorter = np.maximum(SHORTER * self.step, self.smallest)
+        self.waited, longer = np.where(late, 0, waited), np.minimum(STEP_GROWTH_FACTOR * self.step, self.largest)
+        shorter = np.maximum(STEP_REDUCTION_FACTOR * self.step, self.smallest)
         self.step = np.where(progress, longer, np.where(late, shorter, self.step))

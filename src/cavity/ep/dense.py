@@ -13,8 +13,8 @@ import numpy as np
 from cavity import _core
 from cavity.base.lazy import lapack
 from cavity.base.triangles import full, inverse_lower, solve_lower, whiten
-from cavity.ep.geometry import GROUPS, Geometry
-from cavity.ep.visits import kernel, visit
+from cavity.ep.geometry import ROW_GROUPS, Geometry
+from cavity.ep.site_updates import kernel, visit_sites
 from cavity.ep.weights import WeightRoot
 from cavity.linalg import tiled
 from cavity.runs.executors import Threads
@@ -26,37 +26,37 @@ from cavity.sources.read_ahead import iterate_spans, read_rows
 from cavity.sources.scratch import allocate_vector, is_beyond
 from cavity.sources.sources import Source
 
-tiles, small = _core.best("dense"), _core.best("belief")
+dense_kernel, belief_kernel = _core.best("dense"), _core.best("belief")
 
-TILED_COLUMNS = 128  # up to which rows go through compiled tiles, beyond through products of matrices
-NOTHING, NO_BASE = np.zeros(0), np.zeros(1)
-BLOCK_ROWS = 1 << 14  # most rows of a block: the slowest compiled sites take some ten milliseconds
+MAX_TILED_COLUMNS = 128  # up to which rows go through compiled tiles, beyond through products of matrices
+NO_SHIFT, NO_BASE = np.zeros(0), np.zeros(1)
+MAX_BLOCK_ROWS = 1 << 14  # most rows of a block: the slowest compiled sites take some ten milliseconds
 CACHED_NUMBERS = 1 << 17  # numbers per block of rows: 1 MB, which stays in the cache
-GROUP_NUMBERS = 1 << 20  # most numbers of a group of blocks, 8 MB: what is read of a file at a time, unless ...
-ROWS_A_COLUMN = 4  # ... these are fewer rows a column: adding up the squares of columns would take its time
-FEW_COLUMNS = 128  # up to which a rank-1 update a site is faster than blocks of them: 1.3 times there
-SMALL = 128  # columns up to which loops of our own factorise faster than calls of LAPACK
+MAX_GROUP_NUMBERS = 1 << 20  # most numbers of a group of blocks, 8 MB: what is read of a file at a time, unless ...
+MIN_GROUP_ROWS_PER_COLUMN = 4  # ... these are fewer rows a column: adding up the squares of columns would take its time
+MAX_RANK_ONE_COLUMNS = 128  # up to which a rank-1 update a site is faster than blocks of them: 1.3 times there
+MAX_LOOP_COLUMNS = 128  # columns up to which loops of our own factorise faster than calls of LAPACK
 SWEEP_ROWS = 8192
-SHARED_ROWS = 256  # of the running covariance of a sweep, for a thread
+ROWS_PER_THREAD_TASK = 256  # of the running covariance of a sweep, for a thread
 TILE_ROWS = 128  # of a block are a multiple of it, so that no tile is partly empty but the last
 
 
-def _rows_of_a_group(n_rows, n_columns, block):
+def _count_group_rows(n_rows, n_columns, block):
     """Rows of the groups whose sums are added up in a tree: whole blocks, and at least GROUPS groups if there are so
     many.
     """
-    most = max(GROUP_NUMBERS // max(n_columns, 1), ROWS_A_COLUMN * n_columns)
-    return block * max(1, min(most // block, n_rows // block // GROUPS))
+    most = max(MAX_GROUP_NUMBERS // max(n_columns, 1), MIN_GROUP_ROWS_PER_COLUMN * n_columns)
+    return block * max(1, min(most // block, n_rows // block // ROW_GROUPS))
 
 
-def _by_loops(h, g, root, _):
+def _factor_by_loops(h, g, root, _):
     """L of I + C h C = L L', u = L^-T L^-1 C g, L^-1 C and its transpose, C = diag(root); None if there is no L."""
     factor, triangle, wide = np.empty((3, len(g), len(g)))
     u = np.empty(len(g))
-    return (factor, u, triangle, wide) if small.posterior(h, g, root, factor, u, triangle, wide) else None
+    return (factor, u, triangle, wide) if belief_kernel.posterior(h, g, root, factor, u, triangle, wide) else None
 
 
-def _in_tiles(h, g, root, threads):
+def _factor_in_tiles(h, g, root, threads):
     """The same for larger matrices."""
     with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
         precision, pulled = root[:, None] * h * root, root * g
@@ -114,8 +114,8 @@ class DenseBelief:
 
     def change_from(self, old):
         """Bound of the change of all linear functionals: means in sd of this belief, variances relative."""
-        if len(self.u) <= SMALL:
-            changes = small.change(self.factor, self.u, old.factor, old.u, *np.empty((2, *self.factor.shape)))
+        if len(self.u) <= MAX_LOOP_COLUMNS:
+            changes = belief_kernel.change(self.factor, self.u, old.factor, old.u, *np.empty((2, *self.factor.shape)))
             return max(changes) if np.isfinite(changes).all() else np.inf
         with np.errstate(over="ignore", invalid="ignore"):  # where the squares leave the range of float64
             # |L'(u - u_old)|, and |L^-1 L_old L_old' L^-T - I|_F of its lower triangle, both (M, M) but the shift
@@ -151,11 +151,11 @@ class Dense(Geometry):
             self.features, self.base = X, offset
             self.prior_mean, self.root = prior_mean, prior_root
         self.size = self.features.shape[1]
-        self.tiled = self.size <= TILED_COLUMNS
-        self.block = max(256, min(BLOCK_ROWS, CACHED_NUMBERS // max(self.size, 1))) // TILE_ROWS * TILE_ROWS
-        self.groups = split_rows(n, _rows_of_a_group(n, self.size, self.block))
+        self.tiled = self.size <= MAX_TILED_COLUMNS
+        self.block = max(256, min(MAX_BLOCK_ROWS, CACHED_NUMBERS // max(self.size, 1))) // TILE_ROWS * TILE_ROWS
+        self.groups = split_rows(n, _count_group_rows(n, self.size, self.block))
         self.stored = kind_of(self.features) in (IN_FILES, ON_WORKERS)
-        self.shifted = self.prior_mean if np.any(self.prior_mean) else NOTHING
+        self.shifted = self.prior_mean if np.any(self.prior_mean) else NO_SHIFT
 
     def whitened(self, h):
         """C' h C."""
@@ -169,15 +169,15 @@ class Dense(Geometry):
 
     def belief(self, h, g):
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
-        solve = _by_loops if self.size <= SMALL else _in_tiles
+        solve = _factor_by_loops if self.size <= MAX_LOOP_COLUMNS else _factor_in_tiles
         if self.root.ndim == 1:
-            found = solve(h, g, self.root, self.threads)
+            solution = solve(h, g, self.root, self.threads)
         else:
             with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
-                found = solve(self.whitened(h), self.pulled(g), np.ones(self.size), self.threads)
-        if found is None:
+                solution = solve(self.whitened(h), self.pulled(g), np.ones(self.size), self.threads)
+        if solution is None:
             return None
-        factor, u, triangle, wide = found  # the root of the covariance of a is C L^-T
+        factor, u, triangle, wide = solution  # the root of the covariance of a is C L^-T
         root, step = (wide, self.root * u) if self.root.ndim == 1 else (self.root @ wide, self.root @ u)
         if self.tiled:
             root, triangle = np.ascontiguousarray(root), self._triangle(root, triangle)
@@ -219,7 +219,7 @@ class Dense(Geometry):
         """The means and variances of f of the rows x of a block."""
         if self.tiled:
             mean, variance = np.empty(len(x)), np.empty(len(x))
-            tiles.moments(x, self._base(part), belief.mean, belief.triangle, mean, variance)
+            dense_kernel.moments(x, self._base(part), belief.mean, belief.triangle, mean, variance)
             return mean, variance
         mean = x @ belief.mean
         if self.base is not None:
@@ -236,7 +236,7 @@ class Dense(Geometry):
     def add(self, part, x, tau, rho, h, g):
         """Add the sites of a block to the sums."""
         if self.tiled:
-            tiles.add(x, self._base(part), self.shifted, tau, rho, h, g)
+            dense_kernel.add(x, self._base(part), self.shifted, tau, rho, h, g)
             return h, g
         g += x.T @ (tau - rho * (x @ self.prior_mean + self._base(part)))
         up, weighted = rho > 0, np.sqrt(np.abs(rho))[:, None] * x
@@ -250,7 +250,7 @@ class Dense(Geometry):
         if self.tiled and sites.compiled:
             new_tau, new_rho = np.empty(len(x)), np.empty(len(x))
             rows, moments = (x, self._base(part)), (belief.mean, belief.triangle)
-            unresolved, skipped = tiles.renew(
+            unresolved, skipped = dense_kernel.renew(
                 *sites.arguments(part), *rows, *moments, self.shifted, tau, rho, up, down, new_tau, new_rho, h, g
             )
             if unresolved < 0:
@@ -265,8 +265,8 @@ class Dense(Geometry):
         else:
             results = self.threads.imap(lambda *span: function(self._blocks(slice(*span))), self.groups)
         with closing(results):
-            for done, found in enumerate(results, 1):
-                yield found
+            for done, result in enumerate(results, 1):
+                yield result
                 if self.threads.job is not None:
                     self.threads.job.report_share(done, len(self.groups), self.n_rows)
 
@@ -274,11 +274,11 @@ class Dense(Geometry):
         """A task for rows that have been read."""
         return function(self._blocks(slice(run.start, run.stop), run.arrays[0]))
 
-    def _blocks(self, group, known=None):
+    def _blocks(self, group, x=None):
         """The blocks of a group of rows in order, with their rows."""
         for low, high in split_rows(group.stop - group.start, self.block):
             part = slice(group.start + low, group.start + high)
-            yield part, read_rows(self.features, part) if known is None else known[low:high]
+            yield part, read_rows(self.features, part) if x is None else x[low:high]
 
     def reduce(self, task):
         """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
@@ -309,7 +309,7 @@ class Dense(Geometry):
         """
         moments = belief.mean.copy(), belief.covariance()
         *_, skipped, gained = self.visited(sites, *moments, part, tau, rho, up, down)
-        return self.belief(*self.gather(tau, rho)), skipped, added_up(gained)
+        return self.belief(*self.gather(tau, rho)), skipped, sum_in_order(gained)
 
     def visited(self, sites, mean, covariance, part, tau, rho, up, down):
         """Visit them from moments of the coordinates, which change in place.
@@ -319,7 +319,7 @@ class Dense(Geometry):
         mean, covariance, skipped, log_z
             The moments after it, the number of sites left alone, and the log normalisers of the others, in parts.
         """
-        one_by_one = sites.compiled and self.size <= FEW_COLUMNS
+        one_by_one = sites.compiled and self.size <= MAX_RANK_ONE_COLUMNS
         walk = self._one_by_one if one_by_one else self._block_by_block
         return walk(sites, mean, covariance, part, tau, rho, up, down)
 
@@ -364,7 +364,7 @@ class Dense(Geometry):
             f = x @ mean
             if self.base is not None:
                 f += self.base[block]
-            missed, gained = visit(sites, block, f.copy(), joint.copy(), own_tau, own_rho, up, down)
+            missed, gained = visit_sites(sites, block, f.copy(), joint.copy(), own_tau, own_rho, up, down)
             tau[block], rho[block] = own_tau, own_rho
             skipped += missed
             log_z.append(gained)
@@ -388,7 +388,7 @@ class Dense(Geometry):
             np.add(covariance[part], covariance[:, part].T, out=out[part])
             out[part] *= 0.5
 
-        parts = [(slice(low, low + SHARED_ROWS),) for low in range(0, len(out), SHARED_ROWS)]
+        parts = [(slice(low, low + ROWS_PER_THREAD_TASK),) for low in range(0, len(out), ROWS_PER_THREAD_TASK)]
         threads = self.threads or tiled.ONE_THREAD  # a worker of dask has none
         threads.run(take, parts)
         threads.run(mean, parts)
@@ -400,9 +400,9 @@ class Dense(Geometry):
         return int(np.clip(self.size // 2, 8, 64))
 
 
-def added_up(numbers):
+def sum_in_order(numbers):
     """Return the sum of numbers, added one after the other."""
     total = 0.0
-    for each in numbers:
-        total += each
+    for number in numbers:
+        total += number
     return total

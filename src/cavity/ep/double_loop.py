@@ -20,19 +20,26 @@ from functools import partial
 import numpy as np
 
 from cavity.base.loop import CONVERGED, MAX_ITER, STOPPED
-from cavity.ep.free_energy import DECREASE
+from cavity.ep.free_energy import SUFFICIENT_DECREASE
 
-STARTS = (1.0, 10.0, 100.0, 1e4)  # times the precision reached, from which the double loop starts until one succeeds
-STEPS_A_SWEEP = 3  # steps of the double loop, from all starts together, for each sweep that max_iter allows
-STEPS_WITHOUT_PROGRESS = 60  # steps, F not seen to fall, without halving the change after which a start is given up
-EXTRAPOLATED_STEPS = 8  # steps that the double loop extrapolates from
-INDEPENDENT = 1e-10  # singular values, over the largest, of the steps that an extrapolation uses
-DROWNED_SHARE = 1e-11  # slopes over F below which the decrease, of second order in the change, drowns in rounding ...
-DROWNED_STEP = 1e-9  # ... of that size at most
-SHORTEST_STEP = 1e-8  # steps along the gradient that are tried
+START_PRECISION_FACTORS = (
+    1.0,
+    10.0,
+    100.0,
+    1e4,
+)  # times the precision reached, from which the double loop starts until one succeeds
+STEPS_PER_SWEEP = 3  # steps of the double loop, from all starts together, for each sweep that max_iter allows
+MAX_STEPS_WITHOUT_PROGRESS = 60  # steps, F not seen to fall, without halving the change after which a start is given up
+MAX_EXTRAPOLATED_STEPS = 8  # steps that the double loop extrapolates from
+MIN_SINGULAR_VALUE_RATIO = 1e-10  # singular values, over the largest, of the steps that an extrapolation uses
+ROUNDING_SLOPE_RATIO = (
+    1e-11  # slopes over F below which the decrease, of second order in the change, drowns in rounding ...
+)
+MAX_ROUNDING_RISE = 1e-9  # ... of that size at most
+MIN_STEP = 1e-8  # steps along the gradient that are tried
 NO_FIXED_POINT = "no fixed point with proper cavities found"
 NO_PROGRESS = "the double loop makes no progress: data and model contradict each other, or their scales are far apart"
-LOST = (
+SITES_LOST_DIGITS = (
     "the sites lost their digits to rounding, as the scales of data, likelihood and prior are too far apart; rescale "
     "the columns of X or use a narrower prior"
 )
@@ -66,7 +73,7 @@ class DoubleLoop:
         """Descend from beliefs of growing precision until one start succeeds; return the status."""
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
         failed = NO_FIXED_POINT
-        for factor in STARTS:
+        for factor in START_PRECISION_FACTORS:
             status = self.descend(self.geometry.sharpened(start, factor), job.substage(f"double loop {factor:g}"))
             if status not in (NO_FIXED_POINT, NO_PROGRESS):
                 return status
@@ -79,10 +86,10 @@ class DoubleLoop:
         if here is None or not np.isfinite(here.value):
             return NO_FIXED_POINT
         history, length, best, waited = Extrapolation(self.geometry), 1.0, np.inf, 0
-        kept = job.restore(here)
-        if kept is not None:
-            here, length, best, waited = (kept[name] for name in ("here", "length", "best", "waited"))
-            self.changes, history.last, history.pairs = kept["changes"].tolist(), kept["last"], kept["pairs"]
+        state = job.restore(here)
+        if state is not None:
+            here, length, best, waited = (state[name] for name in ("here", "length", "best", "waited"))
+            self.changes, history.last, history.pairs = state["changes"].tolist(), state["last"], state["pairs"]
         while len(self.changes) < self.max_iter:
             self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
             h, g = self.geometry.gather(here.tau, here.rho)
@@ -90,14 +97,14 @@ class DoubleLoop:
             change = self.changes[-1]
             if change <= self.tol:
                 return self._arrive(target)
-            best, waited = (change, 0) if change < 0.5 * best else (best, waited + drowned(here.value, slope))
-            if waited >= STEPS_WITHOUT_PROGRESS:
+            best, waited = (change, 0) if change < 0.5 * best else (best, waited + is_below_rounding(here.value, slope))
+            if waited >= MAX_STEPS_WITHOUT_PROGRESS:
                 return NO_PROGRESS
             moved = self._extrapolate(here, history, h, g, slope)
             if moved is None:
                 moved, length = self._line_search(here, h, g, slope, min(1.0, 2.0 * length))
             if moved is None:
-                return LOST  # F must fall along its gradient: all but rounding
+                return SITES_LOST_DIGITS  # F must fall along its gradient: all but rounding
             here = moved
             job.store(partial(self._kept, here, history, {"length": length, "best": best, "waited": waited}))
             if job.report(len(self.changes), change=change, rows=len(here.tau)):
@@ -107,8 +114,8 @@ class DoubleLoop:
 
     def _kept(self, here, history, counters):
         """What the descent goes on with."""
-        kept = counters | {"here": here, "changes": np.array(self.changes)}
-        return kept | {"last": history.last, "pairs": list(history.pairs)}
+        state = counters | {"here": here, "changes": np.array(self.changes)}
+        return state | {"last": history.last, "pairs": list(history.pairs)}
 
     def _point(self, belief, start):
         """The EnergyPoint of a belief, None if it is not proper; `start` are cavities nearby."""
@@ -124,7 +131,7 @@ class DoubleLoop:
     def _arrive(self, target):
         """End in the belief of the implied sites; return the status."""
         if target is None:  # of sites that are those of this belief, which is proper: all but rounding
-            return LOST
+            return SITES_LOST_DIGITS
         self.belief = target
         return CONVERGED
 
@@ -132,7 +139,7 @@ class DoubleLoop:
         """The point that the history proposes, if F accepts it."""
         proposal = history.propose(here.belief, h, g)
         moved = None if proposal is None else self._point(self.geometry.belief(*proposal), here.cavities)
-        if moved is None or accepts(here.value, moved.value, min(slope, 1.0), slope, DROWNED_STEP):
+        if moved is None or is_accepted(here.value, moved.value, min(slope, 1.0), slope, MAX_ROUNDING_RISE):
             return moved
         history.forget()
         return None
@@ -140,23 +147,23 @@ class DoubleLoop:
     def _line_search(self, here, h, g, slope, length):
         """The first point on the way to (h, g) that F accepts, in steps halved from `length` on, and its step."""
         start = here.belief
-        while length >= SHORTEST_STEP:
+        while length >= MIN_STEP:
             belief = self.geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
             moved = self._point(belief, here.cavities)
-            if moved is not None and accepts(here.value, moved.value, length * slope, slope, np.inf):
+            if moved is not None and is_accepted(here.value, moved.value, length * slope, slope, np.inf):
                 return moved, length
             length *= 0.5
         return None, length
 
 
-def accepts(old, new, promised, slope, rise):
+def is_accepted(old, new, promised, slope, rise):
     """Whether F falls by enough of what was promised; where the slope drowns in rounding it may rise by `rise`."""
-    return new < old - DECREASE * promised or (drowned(old, slope) and new < old + rise)
+    return new < old - SUFFICIENT_DECREASE * promised or (is_below_rounding(old, slope) and new < old + rise)
 
 
-def drowned(value, slope):
+def is_below_rounding(value, slope):
     """Whether the decrease of F along a slope drowns in the rounding of its value."""
-    return slope < DROWNED_SHARE * max(1.0, abs(value))
+    return slope < ROUNDING_SLOPE_RATIO * max(1.0, abs(value))
 
 
 class Extrapolation:
@@ -178,12 +185,14 @@ class Extrapolation:
             self.pairs.append(
                 tuple((new[0] - old[0], new[1] - old[1]) for new, old in ((point, old_point), (residual, old_residual)))
             )
-            self.pairs = self.pairs[-EXTRAPOLATED_STEPS:]
+            self.pairs = self.pairs[-MAX_EXTRAPOLATED_STEPS:]
         self.last = point, residual
         if not self.pairs:
             return None
         columns = np.column_stack([self.geometry.coordinates(belief, *r) for _, r in self.pairs])
-        gamma = np.linalg.lstsq(columns, self.geometry.coordinates(belief, *residual), rcond=INDEPENDENT)[0]
+        gamma = np.linalg.lstsq(columns, self.geometry.coordinates(belief, *residual), rcond=MIN_SINGULAR_VALUE_RATIO)[
+            0
+        ]
         h, g = point[0] + residual[0], point[1] + residual[1]
         for weight, (x, r) in zip(gamma, self.pairs, strict=True):
             h, g = h - weight * (x[0] + r[0]), g - weight * (x[1] + r[1])

@@ -12,21 +12,24 @@ from functools import partial
 import numpy as np
 
 from cavity.base.loop import CONVERGED, STOPPED, STUCK, iterate
-from cavity.ep.damping import IN_TURN, TOGETHER, Damping
-from cavity.ep.double_loop import LOST, STEPS_A_SWEEP, DoubleLoop
+from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, Damping
+from cavity.ep.double_loop import SITES_LOST_DIGITS, STEPS_PER_SWEEP, DoubleLoop
 from cavity.ep.evidence import assess
-from cavity.ep.fit import Fit
-from cavity.ep.free_energy import free_energy
-from cavity.ep.geometry import towards
-from cavity.ep.visits import cavities
+from cavity.ep.fit_result import FitResult
+from cavity.ep.free_energy import evaluate_free_energy
+from cavity.ep.geometry import step_towards
+from cavity.ep.site_updates import find_cavities
 from cavity.sources.scratch import ScratchVector, update_in_steps
 
-FIRST_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
-SWEEPS_WITHOUT_PROGRESS = 10  # sweeps without halving the change after which the double loop takes over
-RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, to go back to
-MOST_SHRINKINGS, SHRINKING = 200, 0.7  # of sites that leave cavities improper at the end, and by how much each time
-WORST_RESIDUAL = 1e-3  # of a fit that may call itself converged
-LOOSE = 30.0  # times tol: what the residual may be if that is more, where a user wants a rough fit
+FIRST_SWEEP_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
+MAX_SWEEPS_WITHOUT_PROGRESS = 10  # sweeps without halving the change after which the double loop takes over
+MAX_RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, to go back to
+MAX_SHRINKINGS, SHRINKING_FACTOR = (
+    200,
+    0.7,
+)  # of sites that leave cavities improper at the end, and by how much each time
+MAX_CONVERGED_RESIDUAL = 1e-3  # of a fit that may call itself converged
+RESIDUAL_PER_TOLERANCE = 30.0  # times tol: what the residual may be if that is more, where a user wants a rough fit
 
 
 class Engine:
@@ -43,7 +46,9 @@ class Engine:
             self.tau, self.rho = map(self._copied, start)
         else:
             self.tau, self.rho, self.belief = geometry.vector(), geometry.vector(), geometry.prior()
-        self.damping = Damping(options.damping, TOGETHER if options.schedule == "parallel" else IN_TURN)
+        self.damping = Damping(
+            options.damping, PARALLEL_PATIENCE if options.schedule == "parallel" else SEQUENTIAL_PATIENCE
+        )
         self.good = None  # the sites before the last step, while all cavities were proper
         self.spare = None  # vectors for the next sites, which nobody needs any longer
         self.improper = []
@@ -56,15 +61,15 @@ class Engine:
 
     def _copied(self, values):
         """Return a vector of the geometry with these values."""
-        found = self.geometry.vector()
-        update_in_steps(lambda _, given: given, found, values)
-        return found
+        copy = self.geometry.vector()
+        update_in_steps(lambda _, new: new, copy, values)
+        return copy
 
     def checkpoint_state(self):
         """Return what decides how sweeps go on, for `restore`; the parallel schedule leaves old sites as they are."""
         sites = self.tau, self.rho
         if self.options.schedule != "parallel":
-            sites = tuple(each.copy() for each in sites)
+            sites = tuple(site.copy() for site in sites)
         state = {"sites": sites, "belief": self.belief, "damping": self.damping.checkpoint_state(), "good": self.good}
         return state | {"improper": np.array(self.improper, dtype=np.intp), "sweeps": self.sweeps}
 
@@ -89,14 +94,16 @@ class Engine:
         if status != CONVERGED or self.belief is None:
             self._make_proper()
         log_evidence, loo, moved, residual = self._evaluate()
-        if status == CONVERGED and not residual <= max(WORST_RESIDUAL, LOOSE * self.options.tol):
-            status = LOST
+        if status == CONVERGED and not residual <= max(
+            MAX_CONVERGED_RESIDUAL, RESIDUAL_PER_TOLERANCE * self.options.tol
+        ):
+            status = SITES_LOST_DIGITS
         trace = {
             "change": np.concatenate([changes, steps]),
             "improper": np.array(self.improper),
             "double_loop": np.array(len(steps)),
         }
-        return Fit(
+        return FitResult(
             belief=self.belief,
             tau=self.tau,
             rho=self.rho,
@@ -122,14 +129,14 @@ class Engine:
             damping.after(change)
             return np.array([change]), np.array([skipped == 0])
 
-        outcome = iterate(step, self.options, SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows, holder=self)
+        outcome = iterate(step, self.options, MAX_SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows, holder=self)
         return outcome.status[0], outcome.changes[:, 0]
 
     def _descend(self, changes):
         """Minimise the free energy; return status and changes. Where that fails the closer of the two ends counts."""
-        options, most = self.options, STEPS_A_SWEEP * self.options.max_iter
+        options, most = self.options, STEPS_PER_SWEEP * self.options.max_iter
         most = most if options.double_loop is None else min(most, options.double_loop)
-        energy = partial(free_energy, self.geometry, self.sites)
+        energy = partial(evaluate_free_energy, self.geometry, self.sites)
         loop = DoubleLoop(self.geometry, energy, self.tau, self.rho, most, options.tol)
         status = loop.run(options.job.continued_after(len(changes)))
         if loop.belief is not None and (
@@ -143,19 +150,19 @@ class Engine:
     def _parallel(self):
         """Renew all sites from one belief; return the number of improper cavities."""
         if self.sweeps == 0 and not (self.warm or self.geometry.parallel_only):
-            self._sequential(min(FIRST_ROWS, self.geometry.n_rows))
+            self._sequential(min(FIRST_SWEEP_ROWS, self.geometry.n_rows))
         (h, g, skipped), new = self._renewed(self.damping.step, self.damping.down)
         if skipped and self.good is not None:
             self._retreat()
             return int(skipped)
         belief, length = self.geometry.belief(h, g), 1.0
         if belief is None:
-            belief, length = towards(self.geometry, self.belief, h, g, 0.5)
+            belief, length = step_towards(self.geometry, self.belief, h, g, 0.5)
         if length < 1.0:
-            new = self._moved(partial(between, share=length), new, (self.tau, self.rho))
+            new = self._moved(partial(interpolate, share=length), new, (self.tau, self.rho))
             self.damping.shorten(length)
         # to go back to; among very many rows a single one matters little, and memory counts
-        self.good = (self.tau, self.rho) if not skipped and self.geometry.n_rows <= RETREAT_ROWS else None
+        self.good = (self.tau, self.rho) if not skipped and self.geometry.n_rows <= MAX_RETREAT_ROWS else None
         self.spare = (self.tau, self.rho) if self.good is None else None
         (self.tau, self.rho), self.belief = new, belief
         return int(skipped)
@@ -163,7 +170,7 @@ class Engine:
     def _renewed(self, up, down):
         """Return the sums of all sites renewed from the belief with how many were skipped, and the sites."""
         new, at = self.spare or (self.geometry.vector(), self.geometry.vector()), (self.tau, self.rho)
-        return self.geometry.sums(renewed_in, self.sites, at, self.belief, up, down, new=new)
+        return self.geometry.sums(renew_block, self.sites, at, self.belief, up, down, new=new)
 
     def _moved(self, function, sites, *others):
         """Return function(tau, ...) and function(rho, ...) of sites and others, in place of the sites."""
@@ -184,7 +191,7 @@ class Engine:
 
     def _retreat(self):
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""
-        self.tau, self.rho = self._moved(halfway, self._copies(), self.good)
+        self.tau, self.rho = self._moved(average, self._copies(), self.good)
         self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
         if self.belief is None:
             self._make_proper()
@@ -209,40 +216,40 @@ class Engine:
 
     def _make_proper(self):
         """Shrink sites that an unfinished fit left with an improper posterior or cavity until all are proper."""
-        for shrinking in range(MOST_SHRINKINGS + 1):
+        for shrinking in range(MAX_SHRINKINGS + 1):
             belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
             if belief is not None and self._count_improper(belief) == 0:
                 self.belief = belief
                 return
             sites = (self.tau, self.rho) if shrinking else self._copies()
-            factor = SHRINKING if shrinking < MOST_SHRINKINGS - 1 else 0.0
+            factor = SHRINKING_FACTOR if shrinking < MAX_SHRINKINGS - 1 else 0.0
             self.tau, self.rho = self._moved(partial(np.multiply, factor), sites)
 
     def _count_improper(self, belief):
-        return sum(self.geometry.in_groups(improper_in, self.sites, (self.tau, self.rho), belief)[0])
+        return sum(self.geometry.in_groups(count_improper_cavities, self.sites, (self.tau, self.rho), belief)[0])
 
     def _evaluate(self):
         """log evidence, leave-one-out log densities, influences, how far the sites are from their fixed point.
 
         Where sites are in a scratch file, densities and influences are not kept: they are None.
         """
-        at, kept = (self.tau, self.rho), not isinstance(self.tau, ScratchVector)
-        found, (loo, moved) = self.geometry.in_groups(assessed_in, self.sites, at, self.belief, filled=kept)
-        totals, residuals = zip(*found, strict=True)
+        at, in_memory = (self.tau, self.rho), not isinstance(self.tau, ScratchVector)
+        results, (loo, moved) = self.geometry.in_groups(assess_group, self.sites, at, self.belief, filled=in_memory)
+        totals, residuals = zip(*results, strict=True)
         return float(np.sum(totals)) - self.belief.prior_gap(), loo, moved, max(residuals)
 
 
-def between(new, old, share):
+def interpolate(new, old, share):
     """Return the numbers that are so far on the way from old to new ones."""
     return old + share * (new - old)
 
 
-def halfway(now, good):
+def average(now, good):
     """Return the means of two."""
     return 0.5 * (good + now)
 
 
-def renewed_in(group, part, x, h, g, belief, up, down):
+def renew_block(group, part, x, h, g, belief, up, down):
     """Renew the sites of a block of a group from one belief and add them to the sums."""
     own = group.tau[part], group.rho[part]
     tau, rho, skipped, h, g = group.geometry.renew(group.sites, belief, part, x, *own, up, down, h, g)
@@ -250,17 +257,17 @@ def renewed_in(group, part, x, h, g, belief, up, down):
     return h, g, float(skipped)
 
 
-def improper_in(group, belief):
+def count_improper_cavities(group, belief):
     """Return how many cavities of the blocks of a group are improper."""
     total = 0
     for part, x in group.blocks:
         moments = group.geometry.values(belief, part, x)
         fraction = group.sites.part(group.sites.fraction, part)
-        total += int(np.sum(~cavities(*moments, group.tau[part], group.rho[part], fraction)[2]))
+        total += int(np.sum(~find_cavities(*moments, group.tau[part], group.rho[part], fraction)[2]))
     return total
 
 
-def assessed_in(group, belief):
+def assess_group(group, belief):
     """Return the sum of the log values of the sites of a group and their residual; fill in the rest, if asked."""
     total, residual, (loo, moved) = 0.0, 0.0, group.new
     for part, x in group.blocks:

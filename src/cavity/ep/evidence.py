@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from cavity.ep.visits import cavities, kernel, within_float64
+from cavity.ep.site_updates import find_cavities, is_within_float64, kernel
 
-ALREADY = np.zeros(0)  # for the kernel: sites whose fractions leave out one observation
+NO_FRACTIONS = np.zeros(0)  # for the kernel: sites whose fractions leave out one observation
 
 
-def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
+def evaluate_sites(log_z, mean, variance, cavity_mean, cavity_variance):
     """log of the scaled sites Z_i q_i/cavity_i at the means of q.
 
     Prior times scaled sites integrates to its value at the posterior mean times a constant: so the evidence needs no
@@ -17,7 +17,7 @@ def site_values(log_z, mean, variance, cavity_mean, cavity_variance):
     return log_z + 0.5 * (np.log(cavity_variance / variance) + apart * apart / cavity_variance)
 
 
-def influence(mean, variance, cavity_mean, cavity_variance):
+def measure_influence(mean, variance, cavity_mean, cavity_variance):
     """Return KL(cavity || q), in nats: of all that q is about, as a site acts in the direction of its own value only.
 
     Of sites that act on d values of equal variance, as those of clutter, this is the share of one of the values.
@@ -27,9 +27,9 @@ def influence(mean, variance, cavity_mean, cavity_variance):
         return 0.5 * (ratio - 1.0 - np.log(ratio) + apart * apart / variance)
 
 
-def distance(mean, variance, cavity_mean, cavity_variance, tau, rho):
+def measure_residual(mean, variance, cavity_mean, cavity_variance, tau, rho):
     """How far beliefs are from the moments that the sites (tau, rho) of cavities ask for: means in sd, variances."""
-    if not within_float64(tau, rho).all():
+    if not is_within_float64(tau, rho).all():
         return np.inf
     tilted_rho = 1.0 / cavity_variance + rho
     shift = (tau - rho * cavity_mean) / tilted_rho - (mean - cavity_mean)
@@ -47,7 +47,7 @@ def assess(sites, part, mean, variance, tau, rho):
         leaving it out is no distribution, and its `influence`.
     """
     if sites.compiled:
-        one = ALREADY if sites.leaves_one else sites.part(sites.one, part)
+        one = NO_FRACTIONS if sites.leaves_one else sites.part(sites.one, part)
         density, moved = np.empty(len(mean)), np.empty(len(mean))
         unresolved, value, residual = kernel.assess_all(
             *sites.arguments(part), one, mean, variance, tau, rho, density, moved
@@ -55,11 +55,11 @@ def assess(sites, part, mean, variance, tau, rho):
         if unresolved < 0:
             return value, residual, density, moved
     fraction = sites.part(sites.fraction, part)
-    m, v, _ = cavities(mean, variance, tau, rho, fraction)
+    m, v, _ = find_cavities(mean, variance, tau, rho, fraction)
     density, match_tau, match_rho = sites.match(part, m, v)  # which raises for a row whose moments no rule resolves
-    value = float(np.sum(site_values(density, mean, variance, m, v) / fraction))
-    residual = distance(mean, variance, m, v, match_tau, match_rho)
+    value = float(np.sum(evaluate_sites(density, mean, variance, m, v) / fraction))
+    residual = measure_residual(mean, variance, m, v, match_tau, match_rho)
     if not sites.leaves_one:
-        m, v, proper = cavities(mean, variance, tau, rho, sites.part(sites.one, part))
+        m, v, proper = find_cavities(mean, variance, tau, rho, sites.part(sites.one, part))
         density = np.where(proper, sites.log_z(part, m, v), np.nan)
-    return value, residual, density, influence(mean, variance, m, v)
+    return value, residual, density, measure_influence(mean, variance, m, v)

@@ -24,25 +24,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-INNER_ITER = 40  # Newton steps for the cavities of given moments; about five are typical
-SMALLEST_CAVITY = 1e-9  # precision over that of the posterior in the double loop
-EXACT, SOLVED = 1e-13, 1e-7  # gradients of J: of a row that is done, and at most of one that counts as solved
-DECREASE = 1e-4  # of what its slope promises, that a step has to achieve
-DROWNED_SLOPE = 1e-9  # slopes below which the decrease of J drowns in rounding; Newton is then in its quadratic phase
-NO_SLOPE = 1e-24  # at which there is nothing to gain
-FARTHEST_STEP = 0.9  # of the way to r = 0, where there is no cavity, that a step may go
-SHORTENINGS, SHORTER = 20, 0.3  # of a step that does not lower J
-DIFFERENCE = 1e-5  # relative steps of the second derivatives, which are then good to five digits
-SINGULAR = 1e-10  # determinant over the product of the diagonal below which a matrix of them is not sound
+MAX_NEWTON_STEPS = 40  # Newton steps for the cavities of given moments; about five are typical
+MIN_CAVITY_PRECISION = 1e-9  # precision over that of the posterior in the double loop
+CONVERGED_GRADIENT, ACCEPTED_GRADIENT = (
+    1e-13,
+    1e-7,
+)  # gradients of J: of a row that is done, and at most of one that counts as solved
+SUFFICIENT_DECREASE = 1e-4  # of what its slope promises, that a step has to achieve
+ROUNDING_SLOPE = 1e-9  # slopes below which the decrease of J drowns in rounding; Newton is then in its quadratic phase
+ZERO_SLOPE = 1e-24  # at which there is nothing to gain
+MAX_STEP_SHARE = 0.9  # of the way to r = 0, where there is no cavity, that a step may go
+MAX_STEP_REDUCTIONS, STEP_REDUCTION_FACTOR = 20, 0.3  # of a step that does not lower J
+RELATIVE_DIFFERENCE_STEP = 1e-5  # relative steps of the second derivatives, which are then good to five digits
+MIN_RELATIVE_DETERMINANT = (
+    1e-10  # determinant over the product of the diagonal below which a matrix of them is not sound
+)
 
 
-def free_energy(geometry, sites, belief, start):
+def evaluate_free_energy(geometry, sites, belief, start):
     """F at a belief (1), the sites its moments imply (3), the cavities they leave; `start` are some nearby, or None.
 
     F is inf, and the rest of no use, where the moments of some row have no cavity.
     """
     n, total = geometry.n_rows, 0.0
-    inner = Cavities.flat(n) if start is None else start.copy()
+    inner = MatchedCavities.flat(n) if start is None else start.copy()
     tau, rho = np.empty(n), np.empty(n)
 
     def implied(part, x):
@@ -63,7 +68,7 @@ def free_energy(geometry, sites, belief, start):
 
 
 @dataclass(slots=True)
-class Cavities:
+class MatchedCavities:
     """Cavities whose tilted distributions have given means and variances, in units of these: t, r per site (2)."""
 
     t: np.ndarray
@@ -76,7 +81,7 @@ class Cavities:
 
     def copy(self):
         """A copy to start from."""
-        return Cavities(self.t.copy(), self.r.copy())
+        return MatchedCavities(self.t.copy(), self.r.copy())
 
     def solve(self, sites, part, mean, sd):
         """Find the cavities of a block of rows by Newton's method, all rows at once; return J, -inf where it fails.
@@ -84,13 +89,13 @@ class Cavities:
         Heavy-tailed likelihoods give no cavity to moments wider than their own: r then ends at its bound.
         """
         index = np.arange(len(self.t))[part]
-        newton = Newton(sites, index, mean, sd, self.t[part].copy(), self.r[part].copy())
+        newton = CavityNewton(sites, index, mean, sd, self.t[part].copy(), self.r[part].copy())
         newton.run()
         self.t[part], self.r[part] = newton.t, newton.r
-        return np.where(newton.missed() < SOLVED, newton.value, -np.inf)
+        return np.where(newton.missed() < ACCEPTED_GRADIENT, newton.value, -np.inf)
 
 
-class Newton:
+class CavityNewton:
     """The minimisation of J (2) for some rows; arrays are (n,), the gradient (n, 2)."""
 
     def __init__(self, sites, index, mean, sd, t, r):
@@ -103,22 +108,22 @@ class Newton:
         active = np.arange(len(self.t))
         if not np.all(np.isfinite(self.value)):
             return
-        for _ in range(INNER_ITER):
+        for _ in range(MAX_NEWTON_STEPS):
             before = self.missed()
-            active = active[before[active] > EXACT]
+            active = active[before[active] > CONVERGED_GRADIENT]
             if active.size == 0:
                 return
             step, slope = self.step(active)
             moved = self.line_search(active, step, slope)
             after = self.missed()[active]
-            if np.any(~moved & ~(after < SOLVED)):
+            if np.any(~moved & ~(after < ACCEPTED_GRADIENT)):
                 return
-            at_rest = (slope > -DROWNED_SLOPE) & (after > 0.5 * before[active])  # only rounding is left
-            active = active[moved & (slope < -NO_SLOPE) & ~at_rest]
+            at_rest = (slope > -ROUNDING_SLOPE) & (after > 0.5 * before[active])  # only rounding is left
+            active = active[moved & (slope < -ZERO_SLOPE) & ~at_rest]
 
     def held(self):
         """Which rows are at the bound of r while J falls beyond it."""
-        return (self.r <= SMALLEST_CAVITY) & (self.gradient[:, 1] > 0)
+        return (self.r <= MIN_CAVITY_PRECISION) & (self.gradient[:, 1] > 0)
 
     def missed(self):
         """By how much the tilted moments miss those asked for, in units of sd."""
@@ -133,15 +138,17 @@ class Newton:
 
     def line_search(self, rows, step, slope):
         """Go along the step as far as J falls enough; return for which rows it did."""
-        farthest = -FARTHEST_STEP * self.r[rows]
+        farthest = -MAX_STEP_SHARE * self.r[rows]
         length = farthest / np.minimum(step[:, 1], farthest)
         todo, moved = np.arange(rows.size), np.zeros(rows.size, dtype=bool)
-        for _ in range(SHORTENINGS):
+        for _ in range(MAX_STEP_REDUCTIONS):
             at = rows[todo]
             t = self.t[at] + length[todo] * step[todo, 0]
-            r = np.maximum(self.r[at] + length[todo] * step[todo, 1], SMALLEST_CAVITY)
+            r = np.maximum(self.r[at] + length[todo] * step[todo, 1], MIN_CAVITY_PRECISION)
             value, gradient = self.evaluate(at, t, r)
-            good = (value <= self.value[at] + DECREASE * length[todo] * slope[todo]) | (slope[todo] > -DROWNED_SLOPE)
+            good = (value <= self.value[at] + SUFFICIENT_DECREASE * length[todo] * slope[todo]) | (
+                slope[todo] > -ROUNDING_SLOPE
+            )
             good &= np.isfinite(value)
             done = at[good]
             self.t[done], self.r[done] = t[good], r[good]
@@ -150,21 +157,25 @@ class Newton:
             todo = todo[~good]
             if todo.size == 0:
                 break
-            length[todo] *= SHORTER
+            length[todo] *= STEP_REDUCTION_FACTOR
         return moved
 
     def hessian(self, rows):
         """Second derivatives of J (n, 2, 2) by differences; a Gaussian's where they are not positive definite."""
         t, r, gradient = self.t[rows], self.r[rows], self.gradient[rows]
         hessian = np.empty((len(t), 2, 2))
-        for column, (dt, dr) in enumerate(((DIFFERENCE * np.sqrt(r), 0.0 * r), (0.0 * r, DIFFERENCE * r))):
+        for column, (dt, dr) in enumerate(
+            ((RELATIVE_DIFFERENCE_STEP * np.sqrt(r), 0.0 * r), (0.0 * r, RELATIVE_DIFFERENCE_STEP * r))
+        ):
             moved = self.evaluate(rows, t + dt, r + dr)[1]
             with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
                 hessian[:, :, column] = (moved - gradient) / (dt + dr)[:, None]
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not sound
             hessian = 0.5 * (hessian + np.swapaxes(hessian, 1, 2))
             determinant = hessian[:, 0, 0] * hessian[:, 1, 1] - hessian[:, 0, 1] ** 2
-            sound = (hessian[:, 0, 0] > 0) & (determinant > SINGULAR * hessian[:, 0, 0] * hessian[:, 1, 1])
+            sound = (hessian[:, 0, 0] > 0) & (
+                determinant > MIN_RELATIVE_DETERMINANT * hessian[:, 0, 0] * hessian[:, 1, 1]
+            )
         return np.where(sound[:, None, None], hessian, np.diag([1.0, 0.5]))
 
     def evaluate(self, rows, t, r):

@@ -8,10 +8,10 @@ the values themselves, `sparse.Sparse` the entries of a sparse precision.
 
 import numpy as np
 
-from cavity.ep.visits import renewed
+from cavity.ep.site_updates import renew_sites
 
-GROUPS = 16  # partial sums over rows, whatever the number of threads: the same bits for all
-SHORTEST_PART = 1e-100  # part of the way to other sums that is tried
+ROW_GROUPS = 16  # partial sums over rows, whatever the number of threads: the same bits for all
+MIN_STEP_SHARE = 1e-100  # part of the way to other sums that is tried
 
 
 class Belief:
@@ -62,7 +62,7 @@ class Geometry:
 
     def gather(self, tau: np.ndarray, rho: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums (h, g) of given sites, (N,) each."""
-        return self.sums(added, None, (tau, rho))[0][:2]
+        return self.sums(add_block, None, (tau, rho))[0][:2]
 
     def sharpened(self, belief: Belief, factor: float) -> Belief | None:
         """Return a belief of the same mean that knows more: about `factor` times the precision."""
@@ -93,7 +93,7 @@ class Geometry:
         """
         raise NotImplementedError
 
-    def in_groups(self, function, sites, at, *known, filled=False):
+    def in_groups(self, function, sites, at, *arguments, filled=False):
         """Call function(group, *known) for all groups of blocks, each a `Group`.
 
         `at` are tau and rho of the sites, or None twice where none are kept. The functions, and those for `sums`, do
@@ -106,9 +106,9 @@ class Geometry:
             `Group.new` if they are `filled`; else, and where they do not fit into memory, None twice.
         """
         new = (np.empty(self.n_rows), np.empty(self.n_rows)) if filled else (None, None)
-        return list(self.each_group(lambda blocks: function(Group(self, sites, blocks, at, new), *known))), new
+        return list(self.each_group(lambda blocks: function(BlockGroup(self, sites, blocks, at, new), *arguments))), new
 
-    def sums(self, function, sites, at, *known, new=None):
+    def sums(self, function, sites, at, *arguments, new=None):
         """Return the sums of function(group, part, x, h, g, *known) -> h, g, number over all blocks, as of `reduce`.
 
         Returns
@@ -116,8 +116,8 @@ class Geometry:
         sums, new
             h, g and the number; and the vectors that the function has filled in as `Group.new`.
         """
-        group = Group(self, sites, None, at, new)
-        return self.reduce(lambda *block: function(group, *block, *known)), new
+        group = BlockGroup(self, sites, None, at, new)
+        return self.reduce(lambda *block: function(group, *block, *arguments)), new
 
     def values(self, belief: Belief, part: slice, x) -> tuple[np.ndarray, np.ndarray]:
         """Return the means and variances (n,) of f of a block."""
@@ -133,14 +133,14 @@ class Geometry:
     def renew(
         self, sites, belief: Belief, part: slice, x, tau, rho, up: float, down: float, h: np.ndarray, g: np.ndarray
     ):
-        """Renew the sites (n,) of a block from one belief and add them to (h, g), see `visits.renewed`.
+        """Renew the sites (n,) of a block from one belief and add them to (h, g), see `site_updates.renew_sites`.
 
         Returns
         -------
         tau, rho, skipped, h, g
             The new sites, the number of those left alone, and the sums.
         """
-        new_tau, new_rho, skipped = renewed(sites, part, *self.values(belief, part, x), tau, rho, up, down)
+        new_tau, new_rho, skipped = renew_sites(sites, part, *self.values(belief, part, x), tau, rho, up, down)
         return new_tau, new_rho, skipped, *self.add(part, x, new_tau, new_rho, h, g)
 
     def reduce(self, task) -> tuple[np.ndarray, np.ndarray, float]:
@@ -159,7 +159,7 @@ class Geometry:
         raise NotImplementedError
 
 
-class Group:
+class BlockGroup:
     """A group of blocks as functions for `Geometry.in_groups` see it; the slices are of its vectors."""
 
     __slots__ = ("blocks", "geometry", "new", "rho", "sites", "tau")
@@ -170,12 +170,12 @@ class Group:
         self.new = new  # two vectors that may be filled in
 
 
-def added(group, part, x, h, g):
+def add_block(group, part, x, h, g):
     """Add the sites of a block to the sums; see `Geometry.sums`."""
     return *group.geometry.add(part, x, group.tau[part], group.rho[part], h, g), 0.0
 
 
-class RowByRow(Geometry):
+class RowwiseGeometry(Geometry):
     """Base of geometries that keep h and g of the sites of each row, and sum them up when all are known.
 
     A subclass has `n_rows`, `base`, the prior means of f (N,), `threads`, `groups`, the first and last rows of the
@@ -212,7 +212,7 @@ class RowByRow(Geometry):
         return self.summed(rho.copy(), tau - rho * self.base)
 
 
-class Marginals(Belief):
+class MarginalBelief(Belief):
     """Base of beliefs that keep `mean` and `variance` of all f, (N,), the means up to a constant."""
 
     __slots__ = ()
@@ -223,12 +223,12 @@ class Marginals(Belief):
         return float(max(np.max(shift), np.max(np.abs(old.variance / self.variance - 1.0))))
 
 
-def towards(geometry, start, h, g, length, accept=lambda belief: True):
+def step_towards(geometry, start, h, g, length, accept=lambda belief: True):
     """Go from a belief to sums (h, g), or part of the way, until the belief is proper and accepted: it and the length.
 
     The sums are linear in the step, so that shorter ones cost nothing.
     """
-    while length > SHORTEST_PART:
+    while length > MIN_STEP_SHARE:
         belief = geometry.belief(start.h + length * (h - start.h), start.g + length * (g - start.g))
         if belief is not None and accept(belief):
             return belief, length

@@ -11,21 +11,21 @@ from scipy.linalg import blas, eigh
 
 from cavity import _core
 from cavity.base.triangles import full
-from cavity.ep.geometry import GROUPS, Marginals, RowByRow
-from cavity.ep.latent_solver import covariance, evidence_weights, solve, solver_of, variances
-from cavity.ep.visits import visit
+from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
+from cavity.ep.latent_solver import factorise, find_covariance, find_evidence_weights, find_variances, solve
+from cavity.ep.site_updates import visit_sites
 from cavity.linalg import tiled
 from cavity.runs.executors import split_range
 
 _kernel = _core.best("latent")
 
 MATCHED_ROWS = 1024  # rows whose sites are matched together
-SWEEP = 64  # sites whose changes reach the covariance together
-EXACT_EVERY = 8  # sweeps after which the running covariance is built anew
+JOINT_SITES = 64  # sites whose changes reach the covariance together
+SWEEPS_PER_REBUILD = 8  # sweeps after which the running covariance is built anew
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LatentBelief(Marginals):
+class LatentBelief(MarginalBelief):
     """Marginals of the function values, their prior means taken away."""
 
     h: np.ndarray  # (N,): rho
@@ -44,18 +44,20 @@ class LatentBelief(Marginals):
         return self.prior_gap() - 0.5 * float(self.h @ self.variance)
 
 
-class Latent(RowByRow):
+class Latent(RowwiseGeometry):
     """Function values under a Gaussian-process prior; see the head of the file. Two N x N matrices in all."""
 
     def __init__(self, gram, base, threads, buffer=None):
         self.gram, self.base, self.threads = gram, base, threads
-        self.n_rows, self.block, self.groups = len(gram), MATCHED_ROWS, split_range(len(gram), GROUPS, MATCHED_ROWS)
+        self.n_rows, self.block, self.groups = len(gram), MATCHED_ROWS, split_range(len(gram), ROW_GROUPS, MATCHED_ROWS)
         self.diagonal = np.diagonal(gram)
         self.buffer = np.empty(gram.shape) if buffer is None else buffer
         self._solver = None, None  # whose triangle the buffer holds, if any
         self._joint, self._age = None, 0  # whose covariance it holds, and for how many sweeps it has been carried on
         self._metric = None, None
-        self._work = np.empty((2, min(SWEEP, self.n_rows), self.n_rows))  # fresh memory would cost more than its use
+        self._work = np.empty(
+            (2, min(JOINT_SITES, self.n_rows), self.n_rows)
+        )  # fresh memory would cost more than its use
 
     # ------------------------------------------------------------------------------------------ beliefs
 
@@ -69,11 +71,11 @@ class Latent(RowByRow):
         self._solver, self._joint = (None, None), None
         if not (np.all(np.isfinite(h)) and np.all(np.isfinite(g))):
             return None
-        solver = solver_of(self.gram, h, self.buffer, self.threads)
+        solver = factorise(self.gram, h, self.buffer, self.threads)
         if solver is None:
             return None
         alpha, mean = solve(self.gram, solver, h, g)  # before the triangle is inverted: it has the digits
-        variance = variances(self.gram, solver, h, self.threads)
+        variance = find_variances(self.gram, solver, h, self.threads)
         if not (np.all(np.isfinite(mean)) and np.all(variance > 0)):
             return None
         out = LatentBelief(h, g, mean, variance, alpha, solver.log_determinant)
@@ -92,7 +94,7 @@ class Latent(RowByRow):
         """The solver of a belief; the buffer holds it until the next call of a method."""
         if self._solver[0] is not belief:
             self._joint = None
-            self._solver = belief, solver_of(self.gram, belief.h, self.buffer, self.threads)
+            self._solver = belief, factorise(self.gram, belief.h, self.buffer, self.threads)
         return self._solver[1]
 
     def covariance(self, belief):
@@ -101,7 +103,7 @@ class Latent(RowByRow):
             if not np.any(belief.h):
                 np.copyto(self.buffer, self.gram)
             else:
-                covariance(self.gram, self.solver(belief), belief.h, self.threads)
+                find_covariance(self.gram, self.solver(belief), belief.h, self.threads)
             self._solver, self._joint, self._age = (None, None), belief, 0
         return self.buffer
 
@@ -109,15 +111,15 @@ class Latent(RowByRow):
         """The solver of a belief with a triangle that is not inverted, and with its diagonal; it takes the buffer."""
         solver = self.solver(belief)
         if solver.inverted:
-            kept = solver.kept(self.threads)
-            solver = solver_of(self.gram, belief.h, self.buffer, self.threads)
-            solver.diagonal = kept
+            diagonal = solver.kept(self.threads)
+            solver = factorise(self.gram, belief.h, self.buffer, self.threads)
+            solver.diagonal = diagonal
         self._solver, self._joint = (None, None), None
         return solver
 
     def evidence_weights(self, belief):
         """d log evidence / d K in the lower triangle of the buffer, until the next call of a method."""
-        weights = evidence_weights(self.solver(belief), belief.alpha, self.threads)
+        weights = find_evidence_weights(self.solver(belief), belief.alpha, self.threads)
         self._solver = None, None
         return weights
 
@@ -130,7 +132,7 @@ class Latent(RowByRow):
         """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
         if self._metric[0] is not belief:
             joint = full(self.covariance(belief))
-            self._metric = belief, (half_of(joint), half_of(0.5 * joint * joint))
+            self._metric = belief, (find_root(joint), find_root(0.5 * joint * joint))
         first, second = self._metric[1]
         # sums over Sigma = first first' and Sigma o Sigma/2 = second second': (N,) (N, N) each
         return np.append(h @ second, (g - h * belief.mean) @ first)
@@ -165,13 +167,13 @@ class Latent(RowByRow):
         self._joint = None  # until the sweep is complete
         mean = self.base + belief.mean
         skipped, log_z = 0, 0.0
-        for low in range(part.start, part.stop, SWEEP):
-            block = slice(low, min(low + SWEEP, part.stop))
+        for low in range(part.start, part.stop, JOINT_SITES):
+            block = slice(low, min(low + JOINT_SITES, part.stop))
             missed, gained = self._visit(joint, mean, sites, block, tau, rho, up, down)
             skipped, log_z = skipped + missed, log_z + gained
         h, g = self.gather(tau, rho)
         variance = np.diagonal(joint).copy()
-        if age + 1 >= EXACT_EVERY or not np.all(variance > 0):
+        if age + 1 >= SWEEPS_PER_REBUILD or not np.all(variance > 0):
             return self.belief(h, g), skipped, log_z
         mean -= self.base
         self._joint = LatentBelief(h, g, mean, variance, g - h * mean, np.nan)
@@ -184,7 +186,7 @@ class Latent(RowByRow):
         _kernel.rows(joint, block.start, block.stop, columns)
         inner = columns[:, block].copy()
         f, before_tau, before_rho = mean[block].copy(), tau[block].copy(), rho[block].copy()
-        skipped, log_z = visit(sites, block, f, inner, tau[block], rho[block], up, down)
+        skipped, log_z = visit_sites(sites, block, f, inner, tau[block], rho[block], up, down)
         d_tau, d_rho = tau[block] - before_tau, rho[block] - before_rho
         scale = 1.0 + d_rho * np.diagonal(inner)
         shift, c = (d_tau - d_rho * f) / scale, d_rho / scale
@@ -202,7 +204,7 @@ class Latent(RowByRow):
         return skipped, log_z
 
 
-def half_of(matrix):
+def find_root(matrix):
     """A square root r of a positive semi-definite matrix, matrix = r r'."""
     values, vectors = eigh(matrix, check_finite=False)
     return vectors * np.sqrt(np.maximum(values, 0.0))  # below zero by rounding only

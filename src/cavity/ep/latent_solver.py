@@ -29,8 +29,8 @@ from cavity.runs.executors import split_range
 
 _kernel = _core.best("latent")
 
-COLUMNS = 256  # of K, or rows of a triangle, worked on at a time
-WELL_KNOWN = 1e-4  # rho_i Sigma_ii from which Sigma_ii is taken from B^-1: what is lost is below 1e-11
+COLUMNS_PER_TASK = 256  # of K, or rows of a triangle, worked on at a time
+MIN_DIRECT_VARIANCE_RATIO = 1e-4  # rho_i Sigma_ii from which Sigma_ii is taken from B^-1: what is lost is below 1e-11
 
 
 @dataclass(slots=True)
@@ -78,9 +78,9 @@ class Solver:
         """The diagonal of B^-1, (N,): one minus rho_i times the variance that positive sites leave."""
         if self.diagonal is None:
             self.diagonal = np.empty(len(self.root))
-            columns = split_range(len(self.root), -(-len(self.root) // COLUMNS))
+            columns = split_range(len(self.root), -(-len(self.root) // COLUMNS_PER_TASK))
             triangle = self.invert(threads).triangle
-            threads.run(_kernel.column_squares, [(triangle, self.diagonal, *each) for each in columns])
+            threads.run(_kernel.column_squares, [(triangle, self.diagonal, *span) for span in columns])
         return self.diagonal
 
     def explained(self, cross):
@@ -91,9 +91,9 @@ class Solver:
         v = self.forward(cross * self.root)
         if self.negative is None:
             return v, None
-        left = (cross[:, self.negative] - v @ self.reach.T) * self.weight
+        remainder = (cross[:, self.negative] - v @ self.reach.T) * self.weight
         # z' = C^(-1/2) T^(1/2) (K_n* - reach v'): (m, m) (m, n) of m negative sites
-        return v, blas.dtrsm(1.0, self.corner, left.T, lower=1).T
+        return v, blas.dtrsm(1.0, self.corner, remainder.T, lower=1).T
 
     def reduced(self, prior, cross):
         """Posterior covariance of values with prior covariance `prior` (n, n), which it takes."""
@@ -113,7 +113,7 @@ class Solver:
         return np.maximum(out, np.finfo(float).eps * prior)
 
 
-def solver_of(gram, h, buffer, threads):
+def factorise(gram, h, buffer, threads):
     """Factorise for site precisions h; the triangle goes to `buffer` (N, N). None if the posterior is not proper."""
     root = np.sqrt(np.maximum(h, 0.0))
     tiled.run_by_rows(threads, _kernel.scaled, len(root), gram, root, buffer)
@@ -128,8 +128,8 @@ def solver_of(gram, h, buffer, threads):
         cross = gram[negative]
         # C = I - T^(1/2) (K_nn - K_n. S B^-1 S K_.n) T^(1/2) (m, m) = corner corner'
         out.reach = out.forward(cross * root, threads)
-        left = cross[:, negative] - out.reach @ out.reach.T
-        system = -out.weight[:, None] * left * out.weight
+        remainder = cross[:, negative] - out.reach @ out.reach.T
+        system = -out.weight[:, None] * remainder * out.weight
         system[np.diag_indices_from(system)] += 1.0
         out.corner, failed = lapack.dpotrf(system, lower=1)
         if failed:
@@ -139,7 +139,7 @@ def solver_of(gram, h, buffer, threads):
     return out
 
 
-def extended(solver, cross, own, h, buffer):
+def extend_solver(solver, cross, own, h, buffer):
     """The solver of more sites, whose first are those of a `solver` with a clear triangle, no inverse, and h > 0.
 
     The new values have covariances `cross` (m, n) with the others, which it takes, and `own` (m, m). None if the
@@ -155,15 +155,15 @@ def extended(solver, cross, own, h, buffer):
     corner, failed = lapack.dpotrf(corner, lower=1)
     if failed or not np.all(np.isfinite(np.diagonal(corner))):
         return None
-    for low in range(0, n, COLUMNS):  # what is zero is not read
-        high = min(low + COLUMNS, n)
+    for low in range(0, n, COLUMNS_PER_TASK):  # what is zero is not read
+        high = min(low + COLUMNS_PER_TASK, n)
         buffer[low:high, :high], buffer[low:high, high:] = solver.triangle[low:high, :high], 0.0
     buffer[n:, :n], buffer[n:, n:] = across, corner
     more = 2.0 * float(np.sum(np.log(np.diagonal(corner))))
     return Solver(root, buffer, False, solver.log_determinant + more, cleared=True)
 
 
-def known_better(diagonal, h):
+def is_prior_weaker(diagonal, h):
     """Whether all sites know their values better than a prior of these variances does: `solve` then asks no more."""
     return bool(np.all(h * diagonal > 1.0))
 
@@ -187,7 +187,7 @@ def solve(gram, solver, h, g):
 def _solve_positive(gram, solver, h, g):
     """`solve` for h >= 0: sites that know their value better than the prior does by S^-1 g, the others by K g."""
     root = solver.root
-    if gram is None or known_better(np.diagonal(gram), h):
+    if gram is None or is_prior_weaker(np.diagonal(gram), h):
         alpha = root * solver.backward(solver.forward((g / root)[None]))[0]
         return alpha, (g - alpha) / h
     strong = h * np.diagonal(gram) > 1.0
@@ -202,24 +202,24 @@ def _solve_positive(gram, solver, h, g):
     return alpha, mean
 
 
-def variances(gram, solver, h, threads):
+def find_variances(gram, solver, h, threads):
     """Posterior variances of the function values; a solver that has not been asked for its diagonal is inverted."""
-    known = 1.0 - solver.kept(threads)
-    well = known > WELL_KNOWN
-    out = known / np.where(well, h, 1.0)
+    explained = 1.0 - solver.kept(threads)
+    well = explained > MIN_DIRECT_VARIANCE_RATIO
+    out = explained / np.where(well, h, 1.0)
     rest = np.flatnonzero(~well)
-    for low in range(0, rest.size, COLUMNS):
-        index = rest[low : low + COLUMNS]
+    for low in range(0, rest.size, COLUMNS_PER_TASK):
+        index = rest[low : low + COLUMNS_PER_TASK]
         prior, v = np.diagonal(gram)[index], solver.forward(gram[index] * solver.root, threads)
         # below that the difference is rounding
         out[index] = np.maximum(prior - np.einsum("ij,ij->i", v, v), np.finfo(float).eps * prior)
     if solver.negative is not None:
-        z = _reached(gram, solver, h)
+        z = _whiten_negative(gram, solver, h)
         out += np.einsum("ij,ij->j", z, z)
     return out
 
 
-def _reached(gram, solver, h):
+def _whiten_negative(gram, solver, h):
     """C^(-1/2) T^(1/2) Sigma_+ for the rows of the negative sites, (n, N): its square is what they add to Sigma_+."""
     # Sigma_+ of the negative sites' rows: K_n. - K_n. S B^-1 S K, (m, N) (N, N)
     back = solver.root * solver.backward(solver.reach.copy())
@@ -229,15 +229,15 @@ def _reached(gram, solver, h):
     return blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * cross, lower=1)
 
 
-def covariance(gram, solver, h, threads):
+def find_covariance(gram, solver, h, threads):
     """The posterior covariance of the function values, in the lower triangle of the solver's buffer, which it takes."""
-    well = 1.0 - solver.kept(threads) > WELL_KNOWN
+    well = 1.0 - solver.kept(threads) > MIN_DIRECT_VARIANCE_RATIO
     triangle = solver.invert(threads).triangle
     rest = np.flatnonzero(~well)
     if rest.size:
         v = solver.forward(gram[rest] * solver.root, threads)
         columns = gram[rest] - (solver.root * solver.backward(v, threads)) @ gram
-    added = None if solver.negative is None else _reached(gram, solver, h)
+    added = None if solver.negative is None else _whiten_negative(gram, solver, h)
     tiled.square(triangle, threads)  # B^-1 = L^-T L^-1 (N, N), in place
     scale = np.where(well, 1.0 / np.where(well, solver.root, 1.0), 0.0)
     tiled.run_by_rows(threads, _kernel.covariance, len(scale), triangle, scale)
@@ -249,7 +249,7 @@ def covariance(gram, solver, h, threads):
     return triangle
 
 
-def evidence_weights(solver, alpha, threads):
+def find_evidence_weights(solver, alpha, threads):
     """d log evidence / d K in the lower triangle of the solver's buffer, which it takes: (alpha alpha' - A)/2.
 
     A = (I + R K)^-1 R = S B^-1 S - Q' C^-1 Q, Q = T^(1/2) (I_n. - K_n. S B^-1 S) [RW]_ (eq. 5.23).

@@ -6,8 +6,8 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.jobs.run import Run
 
-SCHEDULES = ("parallel", "sequential")
-LOWEST_POWER = 1e-6  # below it, changes of a site, divided by the power, have few digits
+EP_SCHEDULES = ("parallel", "sequential")
+MIN_POWER = 1e-6  # below it, changes of a site, divided by the power, have few digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Options(Run):
     0.5
     """
 
-    schedule: str = SCHEDULES[0]
+    schedule: str = EP_SCHEDULES[0]
     damping: float = 1.0
     power: float = 1.0
     max_iter: int = 200
@@ -44,7 +44,7 @@ class Options(Run):
     double_loop: int | None = None
 
     @classmethod
-    def checked(cls, *, schedules=SCHEDULES, lowest_damping=0.0, lowest_power=LOWEST_POWER, **arguments):
+    def checked(cls, *, schedules=EP_SCHEDULES, lowest_damping=0.0, lowest_power=MIN_POWER, **arguments):
         """Return the options that a user gave, checked.
 
         Parameters
@@ -70,8 +70,8 @@ class Options(Run):
         put(
             options,
             schedule=arrays.choice(options.schedule, "schedule", schedules),
-            damping=_share(options.damping, "damping", lowest_damping),
-            power=_share(options.power, "power", lowest_power),
+            damping=_check_share(options.damping, "damping", lowest_damping),
+            power=_check_share(options.power, "power", lowest_power),
             max_iter=arrays.integer(options.max_iter, "max_iter", low=1),
             tol=arrays.number(options.tol, "tol", low=0, closed_low=True),
         )
@@ -82,5 +82,5 @@ class Options(Run):
         return {name: getattr(self, name) for name in names}
 
 
-def _share(value, name, lowest):
+def _check_share(value, name, lowest):
     return arrays.number(value, name, low=lowest, high=1, closed_low=lowest > 0, closed_high=True)

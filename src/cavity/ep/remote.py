@@ -13,15 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from cavity.ep.dense import FEW_COLUMNS, SWEEP_ROWS, Dense, added_up
+from cavity.ep.dense import MAX_RANK_ONE_COLUMNS, SWEEP_ROWS, Dense, sum_in_order
 from cavity.ep.engine import Engine
-from cavity.ep.geometry import Geometry, Group
+from cavity.ep.geometry import BlockGroup, Geometry
 from cavity.runs.merge import merge, merge_runs, split_rows
 from cavity.runs.remote import RemoteRuns
 from cavity.sources.scratch import MOST_IN_MEMORY
 from cavity.sources.sources import Source
 
-PASSES = 8  # after which sites are put anew
+PASSES_PER_FETCH = 8  # after which sites are put anew
 
 
 class RemoteDense(Dense):
@@ -36,54 +36,54 @@ class RemoteDense(Dense):
 
     def bare(self):
         """What tasks need of this."""
-        found = copy(self)
-        found.features = found.threads = found.base = found._runs = found._own = None
-        return found
+        geometry = copy(self)
+        geometry.features = geometry.threads = geometry.base = geometry._runs = geometry._own = None
+        return geometry
 
     def put(self, *vectors):
         """Return handles of vectors (N,)."""
-        return self._runs.put([tuple(each[slice(*span)] for each in vectors) for span in self._runs.spans])
+        return self._runs.put([tuple(vector[slice(*span)] for vector in vectors) for span in self._runs.spans])
 
     def fetched(self, handles):
         """Return the vectors (N,) behind handles; None where they are too many."""
         if self.n_rows > MOST_IN_MEMORY:
             return None, None
-        return tuple(np.concatenate(each) for each in zip(*self._runs.fetch(handles), strict=True))
+        return tuple(np.concatenate(parts) for parts in zip(*self._runs.fetch(handles), strict=True))
 
     def changed(self, function, *handles):
         """Return handles of function(tau, ...) and function(rho, ...)."""
-        return self._runs.each(_change, function, *handles, rows=False)[1]
+        return self._runs.each(_transform_sites, function, *handles, rows=False)[1]
 
-    def in_groups(self, function, sites, at, *known, filled=False):
+    def in_groups(self, function, sites, at, *arguments, filled=False):
         """Call function(group, *known) for all `Group`s, see `Geometry`; `at` are vectors, or handles and None."""
-        found, handles = self._over(function, sites, at, known, False)
-        found = [each for some in found for each in some]
-        return found, self.fetched(handles) if filled else (None, None)
+        results, handles = self._over(function, sites, at, arguments, False)
+        results = [result for some in results for result in some]
+        return results, self.fetched(handles) if filled else (None, None)
 
-    def sums(self, function, sites, at, *known, new=None):
+    def sums(self, function, sites, at, *arguments, new=None):
         """Return the sums of function(group, part, x, h, g, *known), see `Geometry`; and handles of `Group.new`."""
-        found, handles = self._over(partial(_summed, function), sites, at, known, True)
+        results, handles = self._over(partial(_sum_blocks, function), sites, at, arguments, True)
         size = self._runs.layout.block_rows
         counts = (-(-(stop - start) // size) for start, stop in self._runs.spans)
-        return self.whole(*merge_runs(zip(counts, found, strict=True))), (handles, None)
+        return self.whole(*merge_runs(zip(counts, results, strict=True))), (handles, None)
 
-    def _over(self, function, sites, at, known, merging):
+    def _over(self, function, sites, at, arguments, merging):
         """What tasks find in all runs, and handles of what they leave behind; without sites with those there last."""
         if self._own is None or (sites is not None and self._own[0] is not sites):
             spans = [slice(*span) for span in self._runs.spans]
             base = [None if self.base is None else self.base[span] for span in spans]
             cut = [None if sites is None else sites.of_rows(span) for span in spans]
             self._own = sites, self._runs.put(list(zip(cut, base, strict=True)))
-        given, (tau, rho) = (function, self.bare(), known, merging), at
+        task, (tau, rho) = (function, self.bare(), arguments, merging), at
         old = [] if tau is None else [tau if rho is None else self.put(tau, rho)]
-        found, handles = self._runs.each(_of_groups, given, self._own[1], *old)
+        results, handles = self._runs.each(_run_groups, task, self._own[1], *old)
         if self.threads.job is not None:
             self.threads.job.report_share(1, 1, self.n_rows)
-        return found, handles
+        return results, handles
 
     def sweep(self, sites, belief, part, tau, rho, up, down):
         """Visit the sites of a slice of rows one after the other, where they are; tau, rho (N,) change in place."""
-        one_by_one = sites.compiled and self.size <= FEW_COLUMNS
+        one_by_one = sites.compiled and self.size <= MAX_RANK_ONE_COLUMNS
         size = SWEEP_ROWS if one_by_one else SWEEP_ROWS // self.joint_rows * self.joint_rows
         runs = RemoteRuns(Source([self.features.parts[0].first(part.stop)], self.features.name, size))
         inputs = []
@@ -91,45 +91,45 @@ class RemoteDense(Dense):
             rows, base = slice(*span), None if self.base is None else self.base[slice(*span)]
             inputs.append((self.bare(), sites.of_rows(rows), base, tau[rows], rho[rows], up, down))
         state = belief.mean.copy(), belief.root @ belief.root.T
-        found = runs.in_turn(_visited, state, inputs)
+        results = runs.in_turn(_visit_run, state, inputs)
         skipped, log_z = 0, []
-        for span, (own_tau, own_rho, missed, gained) in zip(runs.spans, found, strict=True):
+        for span, (own_tau, own_rho, missed, gained) in zip(runs.spans, results, strict=True):
             tau[slice(*span)], rho[slice(*span)] = own_tau, own_rho
             skipped += missed
             log_z += gained
-        return self.belief(*self.gather(tau, rho)), skipped, added_up(log_z)
+        return self.belief(*self.gather(tau, rho)), skipped, sum_in_order(log_z)
 
 
-def _of_groups(run, given, own, old=(None, None)):
+def _run_groups(run, task, own, old=(None, None)):
     """A task: what a function finds in the groups of a run, and two vectors that it leaves behind."""
-    (function, geometry, known, merging), (sites, base) = given, own
+    (function, geometry, arguments, merging), (sites, base) = task, own
     geometry = copy(geometry)
     geometry.base = base
     new = np.zeros((2, run.stop - run.start))
-    found = []
+    results = []
     for start, (x,) in run.blocks():
         first = start - run.start
         blocks = [(slice(first + low, first + high), x[low:high]) for low, high in split_rows(len(x), geometry.block)]
-        found.append(function(Group(geometry, sites, blocks, old, new), *known))
-    return (merge(found) if merging else found), tuple(new)
+        results.append(function(BlockGroup(geometry, sites, blocks, old, new), *arguments))
+    return (merge(results) if merging else results), tuple(new)
 
 
-def _summed(function, group, *known):
+def _sum_blocks(function, group, *arguments):
     """Return the sums over the blocks of a group."""
-    return group.geometry.summed(lambda *block: function(group, *block, *known), group.blocks)
+    return group.geometry.summed(lambda *block: function(group, *block, *arguments), group.blocks)
 
 
-def _change(run, function, *vectors):
+def _transform_sites(run, function, *vectors):
     """A task: a function of the sites of a run."""
-    return None, tuple(function(*each) for each in zip(*vectors, strict=True))
+    return None, tuple(function(*values) for values in zip(*vectors, strict=True))
 
 
-def _visited(run, given, state):
+def _visit_run(run, inputs, state):
     """A task: visit the sites of a run one after the other; the moments of the coordinates travel."""
-    geometry, sites, base, tau, rho, up, down = given
+    geometry, sites, base, tau, rho, up, down = inputs
     geometry = copy(geometry)
     geometry.base, geometry.features = base, run.arrays[0]
-    mean, covariance = (each.copy() for each in state)
+    mean, covariance = (moment.copy() for moment in state)
     tau, rho = tau.copy(), rho.copy()
     *moments, skipped, gained = geometry.visited(sites, mean, covariance, slice(0, len(tau)), tau, rho, up, down)
     return (tau, rho, skipped, gained), tuple(moments)
@@ -164,18 +164,18 @@ class RemoteEngine(Engine):
     def _moved(self, function, sites, *others):
         if sites[1] is not None:
             return super()._moved(function, sites, *others)
-        return self.geometry.changed(function, sites[0], *(each[0] for each in others)), None
+        return self.geometry.changed(function, sites[0], *(pair[0] for pair in others)), None
 
     def _renewed(self, up, down):
         self.spare = None, None  # new sites are where their rows are
         if self.rho is not None:
             self.tau, self.rho = self.geometry.put(self.tau, self.rho), None
-        elif self.sweeps % PASSES == 0 and self.geometry.n_rows <= MOST_IN_MEMORY:
+        elif self.sweeps % PASSES_PER_FETCH == 0 and self.geometry.n_rows <= MOST_IN_MEMORY:
             self.tau = self.geometry.put(*self.geometry.fetched(self.tau))
         return super()._renewed(up, down)
 
     def _evaluate(self):
-        found = super()._evaluate()
+        assessment = super()._evaluate()
         if self.rho is None:
             self.tau, self.rho = self.geometry.fetched(self.tau)
-        return found
+        return assessment

@@ -25,25 +25,25 @@ import numpy as np
 
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.base import (
-    ONE,
-    ZERO,
-    checked_tilted,
-    encoded,
+    SHARED_ONE,
+    SHARED_ZERO,
+    encode_observations,
+    evaluate_tilted,
     has_kernel,
-    has_kernel_of,
+    has_kernel_for,
     kernel_settings,
     site_kernel,
 )
 
 
-def tilted(likelihood, y, exponent, mean, variance):
+def find_tilted_moments(likelihood, y, exponent, mean, variance):
     """log_z, d1, d2 and 1 + variance d2 of p^exponent for checked vectors, outside the sweeps' kernels.
 
     By the user's own log_tilted if there is one, by the kernel if it knows the exponent, else by quadrature, to 1e-9.
     """
-    known = has_kernel(likelihood) or type(likelihood).log_tilted is not Likelihood.log_tilted
-    if known and np.all(exponent == 1.0):
-        moments = checked_tilted(likelihood, y, mean, variance)
+    has_moments = has_kernel(likelihood) or type(likelihood).log_tilted is not Likelihood.log_tilted
+    if has_moments and np.all(exponent == 1.0):
+        moments = evaluate_tilted(likelihood, y, mean, variance)
         log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in moments)
         if not log_z.shape == d1.shape == d2.shape == mean.shape:
             raise ValueError(
@@ -69,14 +69,14 @@ class Sites:
 
     def __init__(self, likelihood, y, weights=None, power=1.0, residual=None):
         self.likelihood, self.y = likelihood, y
-        self.residual = ZERO if residual is None else residual
-        self.weights = ONE if weights is None else weights
+        self.residual = SHARED_ZERO if residual is None else residual
+        self.weights = SHARED_ONE if weights is None else weights
         self.exponent = power * np.minimum(1.0, self.weights)
         self.fraction = self.exponent / self.weights
-        self.compiled = has_kernel_of(likelihood, self.exponent)
+        self.compiled = has_kernel_for(likelihood, self.exponent)
         if self.compiled:
             self.kind, self.parameters = kernel_settings(likelihood)
-            self.numbers, self.extra = encoded(likelihood, y)
+            self.numbers, self.extra = encode_observations(likelihood, y)
         self.one = np.minimum(1.0, 1.0 / self.weights)  # what of a site is one observation, and
         # whether the cavity of one left-out observation is the one EP uses
         self.leaves_one = bool(np.all(self.exponent == 1.0))
@@ -88,12 +88,12 @@ class Sites:
 
     def of_rows(self, rows):
         """Return the sites of a slice of rows alone, which are counted from its first one."""
-        found = copy(self)
-        found.first = rows.start
+        sites = copy(self)
+        sites.first = rows.start
         for name in ("y", "weights", "exponent", "fraction", "residual", "one", "numbers", "extra"):
             if hasattr(self, name):
-                setattr(found, name, self.part(getattr(self, name), rows))
-        return found
+                setattr(sites, name, self.part(getattr(self, name), rows))
+        return sites
 
     def part(self, values, rows):
         """Return the rows of something that is (N,) or (1,)."""
@@ -112,7 +112,7 @@ class Sites:
         that no quadrature rule resolves raise ArithmeticError, or are nan if not `strict`.
         """
         exponent = self.part(self.exponent, rows) if exponent is None else exponent
-        if self.residual is ZERO:
+        if self.residual is SHARED_ZERO:
             return self._match(rows, mean, variance, exponent, strict)
         residual = self.part(self.residual, rows)
         log_z, tau, rho = self._match(rows, mean, variance + residual, exponent, strict)
@@ -134,7 +134,7 @@ class Sites:
                     "rescale X, the offset or the prior"
                 )
             return out
-        log_z, d1, d2, shrink = tilted(self.likelihood, self.y[rows], exponent, mean, variance)
+        log_z, d1, d2, shrink = find_tilted_moments(self.likelihood, self.y[rows], exponent, mean, variance)
         self._check(rows, log_z, d1, shrink)
         rho = -d2 / shrink
         return log_z, d1 / shrink + mean * rho, rho
@@ -159,4 +159,4 @@ class Sites:
 
     def log_z(self, rows, mean, variance):
         """log of the integral of p(y|f) N(f; mean, variance), whatever the powers."""
-        return self.match(rows, mean, variance, ONE)[0]
+        return self.match(rows, mean, variance, SHARED_ONE)[0]

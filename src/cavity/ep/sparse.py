@@ -18,13 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base.lazy import sparse
-from cavity.ep.geometry import GROUPS, Marginals, RowByRow
+from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
 from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import split_range
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
-DIFFERENCE = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at
+DIFFERENCE_LENGTH = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at
 
 
 class Pattern:
@@ -71,7 +71,7 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseBelief(Marginals):
+class SparseBelief(MarginalBelief):
     """A Gaussian over a: its mean, its covariance on the pattern, and the marginals of all f."""
 
     h: np.ndarray  # (E,)
@@ -93,7 +93,7 @@ class SparseBelief(Marginals):
         return self.prior_gap() - 0.5 * self.trace
 
 
-class Sparse(RowByRow):
+class Sparse(RowwiseGeometry):
     """Rows on a `Pattern`, a prior and offsets; see the head of the file.
 
     `first(sites, options)` may know sites to begin with, tau and rho (N,), or None.
@@ -110,7 +110,7 @@ class Sparse(RowByRow):
             self.base += offset
         self.prior_entries = np.zeros(len(pattern.places))
         self.prior_entries[pattern.prior] = precision.entries
-        self.block, self.groups = MATCHED_ROWS, split_range(self.n_rows, GROUPS, MATCHED_ROWS)
+        self.block, self.groups = MATCHED_ROWS, split_range(self.n_rows, ROW_GROUPS, MATCHED_ROWS)
         self._values = np.zeros(pattern.cholesky.n_entries)
 
     # ------------------------------------------------------------------------------------------ beliefs
@@ -145,10 +145,10 @@ class Sparse(RowByRow):
 
     def prior(self):
         """The prior as a SparseBelief; OverflowError where float64 has no such."""
-        found = self.belief(np.zeros(len(self.prior_entries)), np.zeros(self.pattern.n))
-        if found is None:
+        belief = self.belief(np.zeros(len(self.prior_entries)), np.zeros(self.pattern.n))
+        if belief is None:
             raise OverflowError("variances of rows under the prior leave the range of float64; rescale the columns")
-        return found
+        return belief
 
     def sharpened(self, belief, factor):
         """The belief with its covariance divided by `factor` and the same mean."""
@@ -173,7 +173,7 @@ class Sparse(RowByRow):
         length = float(np.linalg.norm(self.coordinates(belief, h, g)))
         if not 0.0 < length < np.inf:
             return length
-        part, ends = DIFFERENCE / max(length, DIFFERENCE), (None,)
+        part, ends = DIFFERENCE_LENGTH / max(length, DIFFERENCE_LENGTH), (None,)
         while None in ends:
             ends = [self.belief(belief.h + sign * part * h, belief.g + sign * part * g) for sign in (1.0, -1.0)]
             part = 0.1 * part if None in ends else part

@@ -11,12 +11,12 @@ References
 import numpy as np
 
 from cavity.base.loop import iterate
-from cavity.ep.damping import TOGETHER, Damping
-from cavity.ep.engine import SWEEPS_WITHOUT_PROGRESS
-from cavity.ep.evidence import site_values
-from cavity.ep.fit import Fit
-from cavity.ep.geometry import towards
-from cavity.ep.visits import cavities
+from cavity.ep.damping import PARALLEL_PATIENCE, Damping
+from cavity.ep.engine import MAX_SWEEPS_WITHOUT_PROGRESS
+from cavity.ep.evidence import evaluate_sites
+from cavity.ep.fit_result import FitResult
+from cavity.ep.geometry import step_towards
+from cavity.ep.site_updates import find_cavities
 from cavity.runs.merge import merge
 
 NO_SITES = None, None  # of rows: nothing is kept
@@ -27,7 +27,7 @@ class Stochastic:
 
     def __init__(self, geometry, sites, options):
         self.geometry, self.sites, self.options = geometry, sites, options
-        self.damping = Damping(options.damping, TOGETHER)
+        self.damping = Damping(options.damping, PARALLEL_PATIENCE)
         weights = sites.weights
         self.total = float(np.sum(weights)) if len(weights) > 1 else float(weights[0]) * geometry.n_rows
         self.belief = geometry.prior()
@@ -39,7 +39,7 @@ class Stochastic:
 
     def _pass(self):
         """Ask all rows for their sites; return their sums."""
-        return self.geometry.sums(asked, self.sites, NO_SITES, self._cavity(self.belief))[0][:2]
+        return self.geometry.sums(add_requested_sites, self.sites, NO_SITES, self._cavity(self.belief))[0][:2]
 
     def checkpoint_state(self):
         """Return what decides how passes go on, for `restore`."""
@@ -57,18 +57,18 @@ class Stochastic:
         def step(_):
             h, g = self._pass()
             before = self.belief
-            self.belief, length = towards(
+            self.belief, length = step_towards(
                 self.geometry, before, h, g, damping.step, lambda belief: self._cavity(belief) is not None
             )
             change = self.belief.change_from(before) / length
             damping.after(change)
             return np.array([change]), np.array([True])
 
-        passes = 2 * SWEEPS_WITHOUT_PROGRESS
+        passes = 2 * MAX_SWEEPS_WITHOUT_PROGRESS
         outcome = iterate(step, self.options, passes, n_rows=self.geometry.n_rows, holder=self)
         changes = outcome.changes[:, 0]
         trace = {"change": changes, "improper": np.zeros(len(changes), dtype=int)}
-        return Fit(
+        return FitResult(
             belief=self.belief,
             log_evidence=self._evidence(),
             status=outcome.status[0],
@@ -83,27 +83,28 @@ class Stochastic:
         Each row leaves the belief with its own site; as EP's free energy is stationary in the sites, that they come
         from the averaged cavity matters to second order only.
         """
-        known = self._cavity(self.belief), self.belief
+        beliefs = self._cavity(self.belief), self.belief
         return (
-            float(merge(self.geometry.in_groups(value_of, self.sites, NO_SITES, *known)[0])) - self.belief.prior_gap()
+            float(merge(self.geometry.in_groups(sum_site_values, self.sites, NO_SITES, *beliefs)[0]))
+            - self.belief.prior_gap()
         )
 
 
-def asked(group, part, x, h, g, cavity):
+def add_requested_sites(group, part, x, h, g, cavity):
     """Add the sites that the rows of a block ask for to the sums; return these."""
     _, tau, rho = group.sites.match(part, *group.geometry.values(cavity, part, x))
     copies = 1.0 / group.sites.part(group.sites.fraction, part)
     return *group.geometry.add(part, x, copies * tau, copies * rho, h, g), 0.0
 
 
-def value_of(group, cavity, belief):
+def sum_site_values(group, cavity, belief):
     """Return the sum of the log values of the sites that the rows of a group ask for."""
     total, sites = 0.0, group.sites
     for part, x in group.blocks:
         _, tau, rho = sites.match(part, *group.geometry.values(cavity, part, x))
         mean, variance = group.geometry.values(belief, part, x)
-        m, v, _ = cavities(mean, variance, tau, rho, 1.0)
+        m, v, _ = find_cavities(mean, variance, tau, rho, 1.0)
         log_z, _, _ = sites.match(part, m, v)
-        value = site_values(log_z, mean, variance, m, v)
+        value = evaluate_sites(log_z, mean, variance, m, v)
         total += float(np.sum(value / sites.part(sites.fraction, part)))
     return total

@@ -36,9 +36,9 @@ class WeightRoot:
         if self.basis is None:
             return total
         inside = scaled @ self.basis
-        known = inside @ self.factor
+        scaled_inside = inside @ self.factor
         outside = np.maximum(total - np.einsum("ij,ij->i", inside, inside), 0.0)
-        return outside + np.einsum("ij,ij->i", known, known)
+        return outside + np.einsum("ij,ij->i", scaled_inside, scaled_inside)
 
     def variances(self):
         """Variances of the weights."""
@@ -66,7 +66,7 @@ class WeightRoot:
         return z * self.root if self.root.ndim == 1 else z @ self.root.T
 
 
-def weights_of(prior, geometry, belief):
+def make_weights(prior, geometry, belief):
     """Mean of w and its WeightRoot, from a belief of the dense geometry and the prior's (mean, root)."""
     (prior_mean, root), own = prior, np.ascontiguousarray(belief.root)
     if geometry.basis is None:

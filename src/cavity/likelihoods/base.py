@@ -20,13 +20,15 @@ site_kernel = _core.best("sites")
 
 # Kind in site_types.pxd
 GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T, BINOMIAL = range(10)
-ONE = np.ones(1)
-ZERO = np.zeros(1)
-SMALLEST_SPREAD = 1e-4  # of observations about their fit, over that of the observations
-SMALLEST_VARIANCE = float(np.finfo(np.float64).tiny)  # of a cavity: its precision is within float64 and has all digits
+SHARED_ONE = np.ones(1)
+SHARED_ZERO = np.zeros(1)
+MIN_SPREAD_SHARE = 1e-4  # of observations about their fit, over that of the observations
+MIN_CAVITY_VARIANCE = float(
+    np.finfo(np.float64).tiny
+)  # of a cavity: its precision is within float64 and has all digits
 
 
-def spread(y, fitted, robust=False):
+def estimate_spread(y, fitted, robust=False):
     """Return the robust spread of y - fitted, which is positive: where it is lost in rounding, by that of y.
 
     That is the largest distance from the median, or with `robust` the median one, if it is positive.
@@ -36,7 +38,7 @@ def spread(y, fitted, robust=False):
     size = MAD_TO_SD * float(np.median(rest)) or (unit * float(np.sqrt(np.mean((rest / unit) ** 2))) if unit else 0.0)
     apart = np.abs(y - np.median(y))
     around = (robust and float(np.median(apart))) or float(np.max(apart)) or float(np.max(np.abs(y))) or 1.0
-    return max(size, SMALLEST_SPREAD * around)
+    return max(size, MIN_SPREAD_SHARE * around)
 
 
 class Likelihood(Public):
@@ -207,7 +209,7 @@ class Likelihood(Public):
         ndarray
             E[y].
         """
-        return predictive.expected(self, mean, variance)
+        return predictive.predict_mean(self, mean, variance)
 
     def moments(self, mean: FloatArray, variance: FloatArray) -> tuple[Any, Any]:
         """Mean and variance of a new observation whose latent value is N(mean, variance), where they exist.
@@ -222,7 +224,7 @@ class Likelihood(Public):
         mean, variance : ndarray
             E[y] and Var[y].
         """
-        return predictive.moments(self, mean, variance)
+        return predictive.predict_moments(self, mean, variance)
 
     def quantile(self, q: Any, mean: FloatArray, variance: FloatArray) -> FloatOrArray:
         """Quantiles of a new observation whose latent value is N(mean, variance).
@@ -239,7 +241,7 @@ class Likelihood(Public):
         ndarray
             The quantiles; of a `discrete` likelihood the smallest numbers whose probability up to there is at least q.
         """
-        return predictive.quantile(self, q, mean, variance)
+        return predictive.find_quantiles(self, q, mean, variance)
 
     def log_tilted(
         self, y: ArrayLike, mean: ArrayLike, variance: ArrayLike
@@ -273,8 +275,8 @@ class Likelihood(Public):
         variance = arrays.finite_array(variance, "variance")
         if not np.all(variance > 0):
             raise ValueError(f"variance must be positive, got {float(np.min(variance))!r}")
-        if not np.all(variance >= SMALLEST_VARIANCE):
-            raise ValueError(f"variance must be at least {SMALLEST_VARIANCE!r}, got {float(np.min(variance))!r}")
+        if not np.all(variance >= MIN_CAVITY_VARIANCE):
+            raise ValueError(f"variance must be at least {MIN_CAVITY_VARIANCE!r}, got {float(np.min(variance))!r}")
         trailing = y.shape[y.ndim - self._y_ndim + 1 :]
         shape = np.broadcast_shapes(y.shape[: y.ndim - len(trailing)], mean.shape, variance.shape)
         flat = np.ascontiguousarray(np.broadcast_to(y, shape + trailing)).reshape((-1, *trailing))
@@ -318,7 +320,7 @@ class Likelihood(Public):
     def _first_value(self, name, default, y, fitted):
         domain = self.parameters[name]
         if domain == "scale":
-            return spread(y, fitted)
+            return estimate_spread(y, fitted)
         if default is None or default is MISSING:
             default = {"positive": 1.0, "real": 0.0, "share": 0.5}.get(domain)
         if default is None:
@@ -355,11 +357,13 @@ class _Compiled(Likelihood):
 
     def _encode(self, y):
         """Return the numbers the kernel reads: y, and upper bounds or the part of log p(y|f) without f."""
-        return y, ZERO
+        return y, SHARED_ZERO
 
     def _tilted(self, y, mean, variance):
         out = tuple(np.empty(mean.size) for _ in range(3))
-        site_kernel.evaluate(*kernel_settings(self), ONE, *encoded(self, y), mean, variance, False, *out)
+        site_kernel.evaluate(
+            *kernel_settings(self), SHARED_ONE, *encode_observations(self, y), mean, variance, False, *out
+        )
         return out
 
 
@@ -397,7 +401,7 @@ def has_kernel(likelihood):
     return isinstance(likelihood, _Compiled)
 
 
-def has_kernel_of(likelihood, exponent):
+def has_kernel_for(likelihood, exponent):
     """Whether compiled sweeps know p(y|f) to these powers."""
     return has_kernel(likelihood) and (likelihood.any_power or bool(np.all(exponent == 1.0)))
 
@@ -405,22 +409,22 @@ def has_kernel_of(likelihood, exponent):
 def kernel_settings(likelihood):
     """Return what the kernels know a likelihood by: its kind, and six parameters."""
     check_closed(likelihood)
-    given, parameters = likelihood._parameters(), np.zeros(6)
-    parameters[: len(given)] = given
+    values, parameters = likelihood._parameters(), np.zeros(6)
+    parameters[: len(values)] = values
     return likelihood._kind, parameters
 
 
-def encoded(likelihood, y):
+def encode_observations(likelihood, y):
     """Return the numbers that kernels read of checked observations: (N,), and (N,) or (1,)."""
     return likelihood._encode(y)
 
 
-def checked_tilted(likelihood, y, mean, variance):
+def evaluate_tilted(likelihood, y, mean, variance):
     """`log_tilted` of checked vectors: the user's own if there is one."""
     own = not has_kernel(likelihood) and type(likelihood).log_tilted is not Likelihood.log_tilted
     return (likelihood.log_tilted if own else likelihood._tilted)(y, mean, variance)
 
 
-def guessed(likelihood, y):
+def guess_latent_values(likelihood, y):
     """Return rough values of f for checked observations, or None where they say too little."""
     return likelihood._guess(y)

@@ -17,9 +17,9 @@ from cavity.likelihoods import predictive
 from cavity.likelihoods.base import BINOMIAL, NEGATIVE_BINOMIAL, POISSON, _Compiled
 from cavity.likelihoods.parameters import check_closed
 
-LARGEST_RATE = 9.2e18  # of counts that are drawn
-LARGEST_SHAPE = 1e100  # beyond which a Gamma variable is its mean, and a Beta variable like a Gamma variable ...
-LARGEST_OTHER = 1e40  # ... if its other shape is below this
+MAX_DRAWN_RATE = 9.2e18  # of counts that are drawn
+MAX_SHAPE = 1e100  # beyond which a Gamma variable is its mean, and a Beta variable like a Gamma variable ...
+MAX_OTHER_SHAPE = 1e40  # ... if its other shape is below this
 
 
 def check_counts(y, name="y"):
@@ -88,7 +88,7 @@ class Poisson(_Count):
         some = np.where(y > 0, y, 1.0)
         with np.errstate(over="ignore"):
             mean = np.exp(f)
-            above = _above_log(some, f, mean)  # log of mean/y
+            above = _log_ratio(some, f, mean)  # log of mean/y
             below = some * gap((mean - some) / some, above)
         return np.where(y > 0, -below - _log_stirling(y), -mean)
 
@@ -100,13 +100,13 @@ class Poisson(_Count):
         """Probability of a count up to y; see `Likelihood.cdf`."""
         y = np.floor(y)
         shape = np.maximum(y, 0.0) + 1.0
-        far = shape > LARGEST_SHAPE  # the count is its mean, to the last digit
+        far = shape > MAX_SHAPE  # the count is its mean, to the last digit
         inside = special.gammaincc(np.where(far, 1.0, shape), np.exp(f))
         return np.where(y < 0, 0.0, np.where(far, np.heaviside(np.log(shape) - f, 0.5), inside))
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw counts; see `Likelihood.draw`."""
-        return _poisson(np.exp(f), rng)
+        return _draw_poisson(np.exp(f), rng)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class NegativeBinomial(_Count):
         some = np.where(y > 0, y, 1.0)
         n = r + some
         with np.errstate(over="ignore"):
-            above = _above_log(some, f, np.exp(f))
+            above = _log_ratio(some, f, np.exp(f))
         below = n * _log_mean_rest(some / n, r / n, above)
         return np.where(y > 0, self._constant(y) - below, -r * np.logaddexp(0.0, f - np.log(r)))
 
@@ -171,13 +171,15 @@ class NegativeBinomial(_Count):
         check_closed(self)
         y = np.floor(y)
         odds = f - np.log(self.dispersion)
-        inside = _above(np.maximum(y, 0.0) + 1.0, self.dispersion, special.expit(odds), special.expit(-odds))
+        inside = _find_tail_probability(
+            np.maximum(y, 0.0) + 1.0, self.dispersion, special.expit(odds), special.expit(-odds)
+        )
         return np.where(y < 0, 0.0, inside)
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
         """Draw counts: those of Poisson, of a rate that is a Gamma variable; see `Likelihood.draw`."""
         check_closed(self)
-        return _poisson(rng.gamma(self.dispersion, np.exp(f) / self.dispersion), rng)
+        return _draw_poisson(rng.gamma(self.dispersion, np.exp(f) / self.dispersion), rng)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,19 +279,19 @@ class Binomial(_Compiled):
         """Probability of successes up to y; see `Likelihood.cdf`."""
         y, trials, f = np.broadcast_arrays(np.floor(y), trials, f)
         k = np.clip(y, 0.0, np.maximum(trials - 1.0, 0.0))
-        success, failure = (np.exp(each) for each in self._log_odds(f))
-        inside = _above(k + 1.0, np.maximum(trials - k, 1.0), success, failure)
+        success, failure = (np.exp(log_probability) for log_probability in self._log_odds(f))
+        inside = _find_tail_probability(k + 1.0, np.maximum(trials - k, 1.0), success, failure)
         return np.where(y < 0, 0.0, np.where(y >= trials, 1.0, inside))
 
     def draw(self, f: Any, rng: np.random.Generator, trials: Any = 1) -> FloatOrArray:
         """Draw successes; see `Likelihood.draw`."""
-        if np.any(np.asarray(trials) > LARGEST_RATE):
+        if np.any(np.asarray(trials) > MAX_DRAWN_RATE):
             raise OverflowError(f"trials must be below 2^63 to be drawn, got {float(np.max(trials)):.3g}")
         return rng.binomial(np.asarray(trials, dtype=np.int64), np.exp(self._log_odds(f)[0]))
 
     def expected(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
         """Mean of the successes; see `Likelihood.expected`."""
-        return trials * predictive.expectation(lambda f, _: self.conditional_mean(f), mean, variance)
+        return trials * predictive.integrate(lambda f, _: self.conditional_mean(f), mean, variance)
 
     def moments(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> tuple[Any, Any]:
         """Mean and variance of the successes; see `Likelihood.moments`."""
@@ -299,11 +301,11 @@ class Binomial(_Compiled):
             apart = self.conditional_mean(f) - p[i, None]
             return self.conditional_variance(f) + np.maximum(n[i, None], 1.0) * apart**2
 
-        return n * p, n * predictive.expectation(spread, mean, variance)
+        return n * p, n * predictive.integrate(spread, mean, variance)
 
     def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
         """Quantiles of the successes; see `Likelihood.quantile`."""
-        return predictive.quantile(self, q, mean, variance, trials)
+        return predictive.find_quantiles(self, q, mean, variance, trials)
 
 
 def _log_share(a, b):
@@ -311,13 +313,13 @@ def _log_share(a, b):
     return np.where(a <= b, np.log(a / (a + b)), np.log1p(-b / (a + b)))
 
 
-def _above(a, b, p, rest):
+def _find_tail_probability(a, b, p, rest):
     """The probability that a Beta(a, b) variable is above p, where rest = 1 - p: the smaller one has its digits.
 
     For a far above b^2 what is missing of 1 is a Gamma(b) variable over a.
     """
     a, b, p, rest = np.broadcast_arrays(a, b, p, rest)
-    far = (a > LARGEST_SHAPE) & (b < LARGEST_OTHER)
+    far = (a > MAX_SHAPE) & (b < MAX_OTHER_SHAPE)
     small, out = ~far & (p < rest), np.empty(p.shape)
     large = ~far & ~small
     out[small] = special.betaincc(a[small], b[small], p[small])
@@ -326,15 +328,15 @@ def _above(a, b, p, rest):
     return out
 
 
-def _poisson(rate, rng):
+def _draw_poisson(rate, rng):
     """Draw counts of given means."""
-    if not np.all(rate <= LARGEST_RATE):
+    if not np.all(rate <= MAX_DRAWN_RATE):
         largest = float(np.max(np.nan_to_num(rate, nan=np.inf, posinf=np.inf)))
         raise OverflowError(f"a count of mean {largest:.3g} cannot be drawn; the largest is 2^63 - 1")
     return rng.poisson(rate)
 
 
-def _above_log(y, f, mean):
+def _log_ratio(y, f, mean):
     """f - log y for y > 0; where they are close by mean = exp(f), whose rounding error is that of 1, not of log y."""
     q = (mean - y) / y
     near = np.abs(q) < 0.4

@@ -12,7 +12,16 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.base.lazy import special
 from cavity.base.types import FloatArray, FloatOrArray
-from cavity.likelihoods.base import INTERVAL, LOGIT, ONE, PROBIT, _Compiled, kernel_settings, site_kernel, spread
+from cavity.likelihoods.base import (
+    INTERVAL,
+    LOGIT,
+    PROBIT,
+    SHARED_ONE,
+    _Compiled,
+    estimate_spread,
+    kernel_settings,
+    site_kernel,
+)
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.noise import _NormalNoise
 from cavity.likelihoods.parameters import check_closed
@@ -166,11 +175,11 @@ class Interval(_NormalNoise):
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The square of the spread of what is known of y; see `Likelihood.starting_values`."""
-        return {"noise_variance": spread(self._guess(y), fitted) ** 2}
+        return {"noise_variance": estimate_spread(self._guess(y), fitted) ** 2}
 
     def _guess(self, y):
-        known = np.where(np.isfinite(y), y, y[:, ::-1])
-        return np.where(np.isfinite(known), known, 0.0).mean(axis=1)
+        bounds = np.where(np.isfinite(y), y, y[:, ::-1])
+        return np.where(np.isfinite(bounds), bounds, 0.0).mean(axis=1)
 
     def _encode(self, y):
         return np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1])
@@ -274,7 +283,7 @@ def _log_interval(likelihood, lower, upper, f):
     lower, upper, f = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (lower, upper, f)))
     if f.size == 0:
         return np.empty(f.shape)
-    given = (np.ascontiguousarray(a).reshape(-1) for a in (lower, upper, f, np.zeros(f.shape)))
+    columns = (np.ascontiguousarray(a).reshape(-1) for a in (lower, upper, f, np.zeros(f.shape)))
     out = [np.empty(f.size) for _ in range(3)]
-    site_kernel.evaluate(*kernel_settings(likelihood), ONE, *given, False, *out)
+    site_kernel.evaluate(*kernel_settings(likelihood), SHARED_ONE, *columns, False, *out)
     return out[0].reshape(f.shape)[()]

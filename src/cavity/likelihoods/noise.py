@@ -12,10 +12,10 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.lazy import special
 from cavity.base.special import binet, gap
 from cavity.base.types import ArrayLike, FloatOrArray
-from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Noisy, spread
+from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Noisy, estimate_spread
 from cavity.likelihoods.parameters import check_closed
 
-FAR = 1e100  # scales from the centre
+MAX_STUDENT_T_SCALES = 1e100  # scales from the centre
 
 
 class _NormalNoise(_Noisy):
@@ -63,7 +63,7 @@ class Gaussian(_NormalNoise):
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The square of the spread of y - fitted; see `Likelihood.starting_values`."""
-        return {"noise_variance": spread(y, fitted) ** 2}
+        return {"noise_variance": estimate_spread(y, fitted) ** 2}
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
@@ -131,7 +131,7 @@ class StudentT(_Noisy):
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The spread of most of y - fitted, however far the others are; see `Likelihood.starting_values`."""
-        return {"degrees_of_freedom": 4.0, "scale": spread(y, fitted, robust=True)}
+        return {"degrees_of_freedom": 4.0, "scale": estimate_spread(y, fitted, robust=True)}
 
     def _parameters(self):
         return self.degrees_of_freedom, self.degrees_of_freedom * self.scale**2
@@ -173,8 +173,10 @@ class StudentT(_Noisy):
         """Student's distribution function; see `Likelihood.cdf`."""
         check_closed(self)
         nu, x = self.degrees_of_freedom, (y - f) / self.scale
-        below = special.stdtr(nu, -np.minimum(np.abs(x), FAR))  # tails are powers of x there, whose square overflows
-        below = below * (np.maximum(np.abs(x), FAR) / FAR) ** -nu
+        below = special.stdtr(
+            nu, -np.minimum(np.abs(x), MAX_STUDENT_T_SCALES)
+        )  # tails are powers of x there, whose square overflows
+        below = below * (np.maximum(np.abs(x), MAX_STUDENT_T_SCALES) / MAX_STUDENT_T_SCALES) ** -nu
         return np.where(x < 0, below, 1.0 - below)
 
     def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
@@ -215,7 +217,7 @@ class Clutter(_Noisy):
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """Clutter as wide as y; see `Likelihood.starting_values`."""
-        noise, centre = spread(y, fitted), float(np.median(y))
+        noise, centre = estimate_spread(y, fitted), float(np.median(y))
         wide = max(float(np.max(np.abs(y - centre))), noise)
         values = {"clutter_variance": wide**2, "noise_variance": noise**2, "clutter_mean": centre}
         return {"clutter_weight": 0.5} | values

@@ -14,11 +14,11 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 
 PARAMETER_RANGE = 1e10  # parameters stay within this factor of where a search may start
-STEP = 1e-3  # of a free number, in differences of fourth order
+DIFFERENCE_STEP = 1e-3  # of a free number, in differences of fourth order
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class ParameterDomain:
     """What the values of a parameter are, and the free numbers that stand for them."""
 
     checked: Callable  # (value, name) -> value
@@ -27,57 +27,57 @@ class Domain:
     slopes: Callable  # (value, unit) -> (n, n): derivatives of the values in the free numbers
 
 
-def _increasing(value, name):
+def _check_increasing(value, name):
     values = arrays.finite_array(value, name, ndim=(1,))
     if values.size == 0 or not np.all(np.diff(values) > 0):
         raise arrays.wrong(name, f"must be increasing and at least one, got {values.tolist()}")
     return arrays.as_tuple(values)
 
 
-def _steps_of(values, unit):
+def _pack_increasing(values, unit):
     """The first value in units, and the logs of the differences."""
     return np.append(values[0] / unit, np.log(np.diff(values)))
 
 
-def _sums_of(vector, unit):
+def _unpack_increasing(vector, unit):
     return arrays.as_tuple(np.cumsum(np.append(vector[0] * unit, np.exp(vector[1:]))))
 
 
-def _sum_slopes(values, unit):
+def _differentiate_increasing(values, unit):
     return np.tril(np.ones((len(values), len(values)))) * np.append(unit, np.diff(values))
 
 
-_POSITIVE = Domain(
+_POSITIVE_DOMAIN = ParameterDomain(
     partial(arrays.number, low=0),
     lambda value, unit: np.log([value]),
     lambda vector, unit: float(np.exp(vector[0])),
     lambda value, unit: np.array([[value]]),
 )
-DOMAINS = {
-    "scale": _POSITIVE,  # in the scale of the observations: Gaussian processes learn it without being asked
-    "positive": _POSITIVE,
-    "real": Domain(
+PARAMETER_DOMAINS = {
+    "scale": _POSITIVE_DOMAIN,  # in the scale of the observations: Gaussian processes learn it without being asked
+    "positive": _POSITIVE_DOMAIN,
+    "real": ParameterDomain(
         arrays.number,
         lambda value, unit: np.array([value / unit]),
         lambda vector, unit: float(vector[0] * unit),
         lambda value, unit: np.array([[unit]]),
     ),
-    "share": Domain(
+    "share": ParameterDomain(
         partial(arrays.number, low=0, high=1),
         lambda value, unit: np.array([np.log(value) - np.log1p(-value)]),
         lambda vector, unit: float(1.0 / (1.0 + np.exp(-vector[0]))),
         lambda value, unit: np.array([[value * (1.0 - value)]]),
     ),
-    "increasing": Domain(_increasing, _steps_of, _sums_of, _sum_slopes),
+    "increasing": ParameterDomain(_check_increasing, _pack_increasing, _unpack_increasing, _differentiate_increasing),
 }
 
 
-def open_parameters(likelihood):
+def list_open_parameters(likelihood):
     """Return the names of the parameters that are None."""
     return tuple(name for name in likelihood.parameters if getattr(likelihood, name) is None)
 
 
-def named_parameters(learn, known, by_default):
+def choose_parameters(learn, names, by_default):
     """Return the names of known parameters that the argument `learn` asks for; True asks for those `by_default`."""
     if isinstance(learn, bool | np.bool_):
         return by_default if learn else ()
@@ -85,10 +85,10 @@ def named_parameters(learn, known, by_default):
         learn = (learn,)
     if not isinstance(learn, tuple | list):
         raise TypeError(f"learn must be True, a name or a tuple of names, got {learn!r}")
-    return tuple(arrays.choice(name, "learn", known) for name in learn)
+    return tuple(arrays.choice(name, "learn", names) for name in learn)
 
 
-def scales_of(likelihood):
+def list_scales(likelihood):
     """Return the names of the parameters in the scale of the observations."""
     return tuple(name for name, domain in likelihood.parameters.items() if domain == "scale")
 
@@ -107,7 +107,7 @@ def check_fields(likelihood):
     for name, domain in likelihood.parameters.items():
         value = getattr(likelihood, name)
         if value is not None:
-            put(likelihood, **{name: DOMAINS[domain].checked(value, name)})
+            put(likelihood, **{name: PARAMETER_DOMAINS[domain].checked(value, name)})
 
 
 def check_declared(likelihood):
@@ -118,20 +118,20 @@ def check_declared(likelihood):
     if not isinstance(declared, Mapping):
         raise TypeError(f"parameters of {kind} must be a dict of names and domains, got {declared!r}")
     for name, domain in declared.items():
-        arrays.choice(domain, f"domain of {name} in parameters of {kind}", tuple(DOMAINS))
+        arrays.choice(domain, f"domain of {name} in parameters of {kind}", tuple(PARAMETER_DOMAINS))
         if not is_dataclass(likelihood) or not hasattr(likelihood, name):
             raise TypeError(
                 f"likelihood {kind} must be a dataclass with the fields in its parameters, {name!r} among them"
             )
         value = getattr(likelihood, name)
         if value is not None and not type(likelihood).__module__.startswith("cavity."):
-            DOMAINS[domain].checked(value, f"{name} of {kind}")
+            PARAMETER_DOMAINS[domain].checked(value, f"{name} of {kind}")
 
 
-def unit_of(y):
+def find_unit(y):
     """Return a unit for real parameters: half of the range of observations, or 1 where there is none."""
-    known = y[np.isfinite(y)]
-    return (0.5 * float(np.max(known)) - 0.5 * float(np.min(known)) if known.size else 0.0) or 1.0
+    finite = y[np.isfinite(y)]
+    return (0.5 * float(np.max(finite)) - 0.5 * float(np.min(finite)) if finite.size else 0.0) or 1.0
 
 
 class FreeParameters:
@@ -156,12 +156,12 @@ class FreeParameters:
     @classmethod
     def scales(cls, likelihood):
         """Those in the scale of the observations."""
-        return cls(likelihood, scales_of(likelihood))
+        return cls(likelihood, list_scales(likelihood))
 
     def pack(self, likelihood):
         """The vector of a likelihood."""
         pairs = zip(self.names, self.domains, strict=True)
-        packed = (DOMAINS[domain].pack(getattr(likelihood, name), self.unit) for name, domain in pairs)
+        packed = (PARAMETER_DOMAINS[domain].pack(getattr(likelihood, name), self.unit) for name, domain in pairs)
         return np.concatenate([np.zeros(0), *packed])
 
     def parts(self, vector):
@@ -173,12 +173,14 @@ class FreeParameters:
         if not self.names:
             return likelihood
         triples = zip(self.names, self.domains, self.parts(vector), strict=True)
-        return replace(likelihood, **{name: DOMAINS[domain].unpack(part, self.unit) for name, domain, part in triples})
+        return replace(
+            likelihood, **{name: PARAMETER_DOMAINS[domain].unpack(part, self.unit) for name, domain, part in triples}
+        )
 
     def stepped(self, likelihood, i, step):
         """The likelihood with entry i of its vector moved by a step."""
         where = np.repeat(np.arange(len(self.names)), self.sizes)[i]
-        if DOMAINS[self.domains[where]] is _POSITIVE:  # to the last digit whatever the value
+        if PARAMETER_DOMAINS[self.domains[where]] is _POSITIVE_DOMAIN:  # to the last digit whatever the value
             name = self.names[where]
             return replace(likelihood, **{name: getattr(likelihood, name) * np.exp(step)})
         vector = self.pack(likelihood)
@@ -204,7 +206,7 @@ class FreeParameters:
         out, first = np.zeros((self.size, self.size)), 0
         for name, domain, size in zip(self.names, self.domains, self.sizes, strict=True):
             part = slice(first, first + size)
-            out[part, part] = DOMAINS[domain].slopes(getattr(likelihood, name), self.unit)
+            out[part, part] = PARAMETER_DOMAINS[domain].slopes(getattr(likelihood, name), self.unit)
             first += size
         return out
 
@@ -212,21 +214,21 @@ class FreeParameters:
         """Names of the entries: those of parameters with several values are numbered."""
         pairs = zip(self.names, self.sizes, self.domains, strict=True)
         named = ([name] if domain != "increasing" else [f"{name}[{i}]" for i in range(n)] for name, n, domain in pairs)
-        return [label for each in named for label in each]
+        return [label for labels in named for label in labels]
 
     def values(self, likelihood):
         """The values of all entries, as a list."""
         return [float(value) for name in self.names for value in np.ravel(getattr(likelihood, name))]
 
 
-def slopes(free, likelihood, total):
+def differentiate(free, likelihood, total):
     """Derivatives of total(likelihood) in the free numbers, by differences of fourth order: good to 1e-12 of it."""
 
     def slope(i):
         def at(step):
             return total(free.stepped(likelihood, i, step))
 
-        near, far = at(STEP) - at(-STEP), at(2 * STEP) - at(-2 * STEP)
-        return (8.0 * near - far) / (12.0 * STEP)
+        near, far = at(DIFFERENCE_STEP) - at(-DIFFERENCE_STEP), at(2 * DIFFERENCE_STEP) - at(-2 * DIFFERENCE_STEP)
+        return (8.0 * near - far) / (12.0 * DIFFERENCE_STEP)
 
     return np.array([slope(i) for i in range(free.size)])

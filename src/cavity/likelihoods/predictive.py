@@ -10,25 +10,25 @@ import numpy as np
 from numpy.polynomial import hermite_e
 
 from cavity.base.lazy import special
-from cavity.likelihoods.quadrature import PROMISED, NotIntegrableError, log_tilted
+from cavity.likelihoods.quadrature import PROMISED_ACCURACY, NotIntegrableError, log_tilted
 
-FLOOR, CEILING = 1e-300, 1e300  # of integrands: their logs are finite
-KNOWN_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
-REACH = 8.0  # sd of the integrand within which it must be in the range of float64
-DOUBLINGS = 1100  # of a step, from the smallest number to the largest
-MOST_STEPS = 200  # of a search; bisection alone needs some 64
-BISECTED = 3  # every so manieth step of a search halves the bracket
-SURE = 1e-11  # relative error of a probability, and of a quantile, at which a search ends
-CLOSE = 1e-6  # the first step of the search with quadrature, over that of the one with few nodes
-EPS = np.finfo(float).eps
-NODES, WEIGHTS = hermite_e.hermegauss(40)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
+MIN_INTEGRAND, MAX_INTEGRAND = 1e-300, 1e300  # of integrands: their logs are finite
+MIN_VARIANCE = 1e-300  # of f, below which it is known: x = 0, or beyond rounding
+INTEGRAND_REACH_SD = 8.0  # sd of the integrand within which it must be in the range of float64
+MAX_STEP_DOUBLINGS = 1100  # of a step, from the smallest number to the largest
+MAX_SEARCH_STEPS = 200  # of a search; bisection alone needs some 64
+STEPS_PER_BISECTION = 3  # every so manieth step of a search halves the bracket
+QUANTILE_TOLERANCE = 1e-11  # relative error of a probability, and of a quantile, at which a search ends
+REFINEMENT_STEP_RATIO = 1e-6  # the first step of the search with quadrature, over that of the one with few nodes
+FLOAT64_EPSILON = np.finfo(float).eps
+HERMITE_NODES, HERMITE_WEIGHTS = hermite_e.hermegauss(40)
+HERMITE_WEIGHTS = HERMITE_WEIGHTS / HERMITE_WEIGHTS.sum()
 
 
-def expectation(g, mean, variance):
+def integrate(g, mean, variance):
     """Return E g(f) for f ~ N(mean, variance), (n,); g(f, index) >= 0 has the rows of an index of f (len(index), k)."""
     out, every = np.empty(len(mean)), np.arange(len(mean))
-    sure = variance < KNOWN_VARIANCE
+    sure = variance < MIN_VARIANCE
     out[sure] = g(mean[sure, None], every[sure])[:, 0]
     rest = every[~sure]
     if not rest.size:
@@ -36,20 +36,22 @@ def expectation(g, mean, variance):
     m, v = mean[rest], variance[rest]
 
     def log_g(f, index):
-        return np.log(np.clip(g(f, rest[index]), FLOOR, CEILING))
+        return np.log(np.clip(g(f, rest[index]), MIN_INTEGRAND, MAX_INTEGRAND))
 
     with np.errstate(all="ignore"):
         try:
             log_z, d1, _, shrink = log_tilted(log_g, m, v)
         except NotIntegrableError as error:
-            words = "what is predicted of observations cannot be integrated over f to 1e-10: the likelihood jumps about"
-            raise ArithmeticError(words) from error
-        found = np.exp(log_z)
-        out[rest] = np.where(found > (1.0 + PROMISED) * FLOOR, found, 0.0)  # which is the floor wherever g is below it
+            message = "predictions of observations cannot be integrated over f to 1e-10: the likelihood is not smooth"
+            raise ArithmeticError(message) from error
+        values = np.exp(log_z)
+        out[rest] = np.where(
+            values > (1.0 + PROMISED_ACCURACY) * MIN_INTEGRAND, values, 0.0
+        )  # which is the floor wherever g is below it
         sd = np.sqrt(v * shrink)
-        ends = (m + v * d1)[:, None] + sd[:, None] * np.array([-REACH, REACH])
-        inside = np.all(g(ends, rest) < CEILING, axis=1)
-    _check_range(inside & (out[rest] < CEILING), rest)
+        ends = (m + v * d1)[:, None] + sd[:, None] * np.array([-INTEGRAND_REACH_SD, INTEGRAND_REACH_SD])
+        inside = np.all(g(ends, rest) < MAX_INTEGRAND, axis=1)
+    _check_range(inside & (out[rest] < MAX_INTEGRAND), rest)
     return out
 
 
@@ -60,7 +62,7 @@ def _check_range(inside, rows):
         raise OverflowError(f"the moments of a new observation of row {row} leave the range of float64")
 
 
-def _given(likelihood, name):
+def _check_results_of(likelihood, name):
     """Return a conditional function of a likelihood whose results are checked."""
     function = getattr(likelihood, name)
 
@@ -77,114 +79,121 @@ def _given(likelihood, name):
     return checked
 
 
-def expected(likelihood, mean, variance):
+def predict_mean(likelihood, mean, variance):
     """Return E y, (n,)."""
-    given_f = _given(likelihood, "conditional_mean")
+    given_f = _check_results_of(likelihood, "conditional_mean")
     here = given_f(mean)
     _check_range(np.isfinite(here), np.arange(len(mean)))
 
     def apart(sign):
-        return expectation(lambda f, i: np.maximum(sign * (given_f(f) - here[i, None]), 0.0), mean, variance)
+        return integrate(lambda f, i: np.maximum(sign * (given_f(f) - here[i, None]), 0.0), mean, variance)
 
     return here + (apart(1.0) - apart(-1.0))
 
 
-def moments(likelihood, mean, variance):
+def predict_moments(likelihood, mean, variance):
     """Return E y and Var y, (n,) each."""
     total = likelihood.expected(mean, variance)
-    means, variances = _given(likelihood, "conditional_mean"), _given(likelihood, "conditional_variance")
-    return total, expectation(lambda f, i: variances(f) + (means(f) - total[i, None]) ** 2, mean, variance)
+    means, variances = (
+        _check_results_of(likelihood, "conditional_mean"),
+        _check_results_of(likelihood, "conditional_variance"),
+    )
+    return total, integrate(lambda f, i: variances(f) + (means(f) - total[i, None]) ** 2, mean, variance)
 
 
-def quantile(likelihood, q, mean, variance, *known):
-    """Return quantiles of y at probabilities that broadcast against the moments of f, and what else is `known` of y."""
-    shape = np.broadcast_shapes(*map(np.shape, (q, mean, variance, *known)))
-    q, mean, variance, *known = (np.broadcast_to(values, shape).ravel() for values in (q, mean, variance, *known))
-    given_f = _given(likelihood, "cdf")
+def find_quantiles(likelihood, q, mean, variance, *covariates):
+    """Return quantiles of y at probabilities q; `covariates` are further arguments of `cdf`, as the trials.
 
-    def given(y, f, rows):
-        return given_f(y[:, None], f, *(values[rows, None] for values in known))
+    All of them broadcast against the moments of f.
+    """
+    columns = q, mean, variance, *covariates
+    shape = np.broadcast_shapes(*map(np.shape, columns))
+    q, mean, variance, *covariates = (np.broadcast_to(values, shape).ravel() for values in columns)
+    checked_cdf = _check_results_of(likelihood, "cdf")
+
+    def conditional_cdf(y, f, rows):
+        return checked_cdf(y[:, None], f, *(values[rows, None] for values in covariates))
 
     def rough(y, rows):
-        f = mean[rows, None] + np.sqrt(variance[rows, None]) * NODES
-        return given(y, f, rows) @ WEIGHTS
+        f = mean[rows, None] + np.sqrt(variance[rows, None]) * HERMITE_NODES
+        return conditional_cdf(y, f, rows) @ HERMITE_WEIGHTS
 
     def cdf(y, rows):
-        return expectation(lambda f, i: given(y[i], f, rows[i]), mean[rows], variance[rows])
+        return integrate(lambda f, i: conditional_cdf(y[i], f, rows[i]), mean[rows], variance[rows])
 
-    start, step = _first_guess(likelihood, q, mean, variance, *known)
-    start = search(rough, q, start, step, likelihood.discrete)
-    return search(cdf, q, start, CLOSE * step, likelihood.discrete).reshape(shape)
+    start, step = _guess_quantiles(likelihood, q, mean, variance, *covariates)
+    start = search_quantiles(rough, q, start, step, likelihood.discrete)
+    return search_quantiles(cdf, q, start, REFINEMENT_STEP_RATIO * step, likelihood.discrete).reshape(shape)
 
 
-def _first_guess(likelihood, q, mean, variance, *known):
+def _guess_quantiles(likelihood, q, mean, variance, *covariates):
     """Return about where the quantiles are, and how far off that may be."""
     f, sd = mean + np.sqrt(variance) * special.ndtri(q), np.sqrt(variance)
     try:
         with np.errstate(over="ignore"):
-            start = likelihood.conditional_mean(f, *known)
-            spread = np.sqrt(likelihood.conditional_variance(f, *known))
+            start = likelihood.conditional_mean(f, *covariates)
+            spread = np.sqrt(likelihood.conditional_variance(f, *covariates))
     except (NotImplementedError, ValueError):  # the likelihood has none: observations around f, perhaps
         start, spread = f, np.where(sd > 0, sd, 1.0)
     good = np.isfinite(start) & np.isfinite(spread) & (spread > 0)
     return np.where(good, start, 0.0), np.where(good, spread, 1.0)
 
 
-def search(cdf, q, start, step, discrete):
+def search_quantiles(cdf, q, start, step, discrete):
     """Return where cdf(y, rows), of the rows of an index, reaches q: in brackets that secants and bisections narrow."""
     if discrete:
         start, step = np.floor(start), np.maximum(np.ceil(step), 1.0)
-    low, high, at_low, at_high = _bracket(cdf, q, start, step, discrete)
-    for k in range(MOST_STEPS):
+    low, high, at_low, at_high = _bracket_quantiles(cdf, q, start, step, discrete)
+    for k in range(MAX_SEARCH_STEPS):
         apart = high - low
         spacing = np.spacing(np.maximum(np.abs(low), np.abs(high)))
-        tight = apart <= (np.maximum(1.0, spacing) if discrete else SURE * step + 4.0 * spacing)
+        tight = apart <= (np.maximum(1.0, spacing) if discrete else QUANTILE_TOLERANCE * step + 4.0 * spacing)
         todo = np.flatnonzero(~tight)
         if not todo.size:
             break
         a, b, fa, fb = low[todo], high[todo], at_low[todo] - q[todo], at_high[todo] - q[todo]
-        middle = _middle_count(a, b) if discrete else 0.5 * (a + b)
+        middle = _find_middle_count(a, b) if discrete else 0.5 * (a + b)
         with np.errstate(over="ignore"):
             secant = a - fa * ((b - a) / (fb - fa))
-        y = middle if k % BISECTED == BISECTED - 1 else _inside(secant, a, b, middle)
+        y = middle if k % STEPS_PER_BISECTION == STEPS_PER_BISECTION - 1 else _clip_inside(secant, a, b, middle)
         if discrete:
             y = np.clip(np.floor(y), a + 1.0, b - 1.0)
-        found = cdf(y, todo)
-        below = found < q[todo]
+        probability = cdf(y, todo)
+        below = probability < q[todo]
         for edge, at, mask in ((low, at_low, below), (high, at_high, ~below)):
-            edge[todo[mask]], at[todo[mask]] = y[mask], found[mask]
+            edge[todo[mask]], at[todo[mask]] = y[mask], probability[mask]
         if not discrete:
-            done = _is_there(found, q[todo])
+            done = _has_reached(probability, q[todo])
             low[todo[done]] = high[todo[done]] = y[done]
     return high
 
 
-def _is_there(found, q):
+def _has_reached(probability, q):
     """Whether probabilities are q but for rounding."""
-    return np.abs(found - q) <= SURE * np.minimum(q, 1.0 - q) + EPS
+    return np.abs(probability - q) <= QUANTILE_TOLERANCE * np.minimum(q, 1.0 - q) + FLOAT64_EPSILON
 
 
-def _middle_count(a, b):
+def _find_middle_count(a, b):
     """Return whole numbers between others, about their geometric means: counts may be far below their mean."""
     size = np.sqrt(np.abs(a) + 1.0) * np.sqrt(np.abs(b) + 1.0) - 1.0
     return np.where((a < 0) & (b > 0), 0.0, np.where(b <= 0, -size, size))
 
 
-def _inside(y, a, b, middle):
+def _clip_inside(y, a, b, middle):
     """Return points of a bracket, not too close to its ends for the other one to move."""
     margin = 0.01 * (b - a)
     return np.where(np.isfinite(y), np.clip(y, a + margin, b - margin), middle)
 
 
-def _bracket(cdf, q, start, step, discrete):
+def _bracket_quantiles(cdf, q, start, step, discrete):
     """Return ends with cdf < q <= cdf, and the cdf there, by steps that double; both the start where that is there."""
     every = np.arange(len(q))
     ends, values = [start.copy(), start.copy()], cdf(start, every)
-    at, away = [values.copy(), values.copy()], discrete | ~_is_there(values, q)
+    at, away = [values.copy(), values.copy()], discrete | ~_has_reached(values, q)
     for side, sign in ((0, -1.0), (1, 1.0)):
         todo, reach = every[away & ((values >= q) if side == 0 else (values < q))], step.copy()
         other = 1 - side
-        for _ in range(DOUBLINGS):
+        for _ in range(MAX_STEP_DOUBLINGS):
             if not todo.size:
                 break
             ends[other][todo], at[other][todo] = ends[side][todo], at[side][todo]

@@ -19,63 +19,79 @@ each over all sites of a chunk at once:
 import numpy as np
 from numpy.polynomial import chebyshev, hermite_e, legendre
 
-from cavity.likelihoods.few_nodes import CLOSE, COARSE, FINE, TAIL
+from cavity.likelihoods.trapezoidal_rule import COARSE_RULE, FINE_RULE, MAX_END_MASS, NEAR_CENTRE_POINTS
 
-SITES_TOGETHER = 1024  # sites at a time: bounds the memory
-PANELS_TOGETHER = 1024  # panels at a time: few enough for the cache
-EPS = np.finfo(float).eps
+SITES_PER_CHUNK = 1024  # sites at a time: bounds the memory
+PANELS_PER_CHUNK = 1024  # panels at a time: few enough for the cache
+FLOAT64_EPSILON = np.finfo(float).eps
 
-REACH, POINTS, DEGREE = 8.0, 51, 24  # half-width in sd, points and degree of the interpolants of l
-CHEBYSHEV = np.sort(np.append(np.cos(np.pi * (np.arange(POINTS // 2) + 0.5) / POINTS) * [[1.0], [-1.0]], 0.0))
-COEFFICIENTS = 2.0 / POINTS * chebyshev.chebvander(CHEBYSHEV, POINTS - 1)
-COEFFICIENTS[:, 0] *= 0.5
-_GRADED = np.concatenate([8.0 ** np.arange(-7, 1), [10.0, 12.0, 16.0, 20.0, 25.0, 32.0, 40.0, 50.0, 64.0]])
-GRID = np.sort(np.concatenate([REACH * CHEBYSHEV, _GRADED, -_GRADED]))
-INNER = np.searchsorted(GRID, REACH * CHEBYSHEV)  # where the Chebyshev points are in the grid
-FARTHER, TIMES = 64.0, 5  # growth of the grid, and how often
+GRID_REACH_SD, CHEBYSHEV_POINTS, CHEBYSHEV_DEGREE = (
+    8.0,
+    51,
+    24,
+)  # half-width in sd, points and degree of the interpolants of l
+CHEBYSHEV_NODES = np.sort(
+    np.append(np.cos(np.pi * (np.arange(CHEBYSHEV_POINTS // 2) + 0.5) / CHEBYSHEV_POINTS) * [[1.0], [-1.0]], 0.0)
+)
+CHEBYSHEV_TRANSFORM = 2.0 / CHEBYSHEV_POINTS * chebyshev.chebvander(CHEBYSHEV_NODES, CHEBYSHEV_POINTS - 1)
+CHEBYSHEV_TRANSFORM[:, 0] *= 0.5
+_GRADED_NODES = np.concatenate([8.0 ** np.arange(-7, 1), [10.0, 12.0, 16.0, 20.0, 25.0, 32.0, 40.0, 50.0, 64.0]])
+GRID_NODES = np.sort(np.concatenate([GRID_REACH_SD * CHEBYSHEV_NODES, _GRADED_NODES, -_GRADED_NODES]))
+CHEBYSHEV_IN_GRID = np.searchsorted(
+    GRID_NODES, GRID_REACH_SD * CHEBYSHEV_NODES
+)  # where the Chebyshev points are in the grid
+GRID_GROWTH, MAX_GRID_GROWTHS = 64.0, 5  # growth of the grid, and how often
 
-FLAT = 2.0  # change of l over the inner grid, in nats, up to which the Hermite rule is exact
-HERMITE, HERMITE_WEIGHTS = hermite_e.hermegauss(20)
+MAX_SMOOTH_CHANGE_NATS = 2.0  # change of l over the inner grid, in nats, up to which the Hermite rule is exact
+HERMITE_NODES, HERMITE_WEIGHTS = hermite_e.hermegauss(20)
 HERMITE_WEIGHTS = HERMITE_WEIGHTS / HERMITE_WEIGHTS.sum()
-WIDTHS = 8.0 ** np.arange(8)  # intervals of interpolation, relative to the first
-STEEP = 100.0  # change of l over one of them from which on it is no use
-GOOD_ENOUGH = 1e-13  # relative rounding error in l'' at which not to look for a wider one
+INTERVAL_WIDTHS = 8.0 ** np.arange(8)  # intervals of interpolation, relative to the first
+MAX_INTERVAL_CHANGE_NATS = 100.0  # change of l over one of them from which on it is no use
+MAX_CURVATURE_ERROR = 1e-13  # relative rounding error in l'' at which not to look for a wider one
 
-RESOLVED = 1.0  # nats by which a maximum may exceed its neighbours before one looks closer
+MAX_UNRESOLVED_NATS = 1.0  # nats by which a maximum may exceed its neighbours before one looks closer
 SUPPORT_NATS = 120.0  # nats below the top at which the end of the support no longer matters
-ZOOM, ZOOMS = np.arange(8) / 8.0, 20  # points between a maximum and its neighbours, and how often
-MAXIMA_FOLLOWED = 64  # maxima per site that are followed at a time
+ZOOM_POINTS, MAX_ZOOMS = np.arange(8) / 8.0, 20  # points between a maximum and its neighbours, and how often
+MAX_MAXIMA_PER_SITE = 64  # maxima per site that are followed at a time
 
-ORDER = 24  # of the Gauss-Lobatto rule; its end points see what hides between a panel's edge and the next node
-_SLOPE, _BEND = (legendre.legder(np.eye(ORDER + 1)[-1], k) for k in (1, 2))
-LOBATTO_NODES = np.concatenate([[-1.0], legendre.legroots(_SLOPE).real, [1.0]])  # complex from NumPy 2.5 on
-LOBATTO_NODES[1:-1] -= legendre.legval(LOBATTO_NODES[1:-1], _SLOPE) / legendre.legval(LOBATTO_NODES[1:-1], _BEND)
-_LEGENDRE = legendre.legvander(LOBATTO_NODES, ORDER)
-LOBATTO_WEIGHTS = 2.0 / (ORDER * (ORDER + 1) * _LEGENDRE[:, -1] ** 2)
-_SERIES = LOBATTO_WEIGHTS[:, None] * _LEGENDRE * (2.0 * np.arange(ORDER + 1) + 1.0)
-_MOMENTS = LOBATTO_WEIGHTS[:, None] * np.column_stack([np.ones(ORDER + 1), LOBATTO_NODES, LOBATTO_NODES**2])
-RULES = np.column_stack([_MOMENTS, _SERIES[:, -5:-1]])  # moments, last coefficients
+LOBATTO_ORDER = 24  # of the Gauss-Lobatto rule; its end points see what hides between a panel's edge and the next node
+_LEGENDRE_SLOPE, _LEGENDRE_CURVATURE = (legendre.legder(np.eye(LOBATTO_ORDER + 1)[-1], k) for k in (1, 2))
+LOBATTO_NODES = np.concatenate([[-1.0], legendre.legroots(_LEGENDRE_SLOPE).real, [1.0]])  # complex from NumPy 2.5 on
+LOBATTO_NODES[1:-1] -= legendre.legval(LOBATTO_NODES[1:-1], _LEGENDRE_SLOPE) / legendre.legval(
+    LOBATTO_NODES[1:-1], _LEGENDRE_CURVATURE
+)
+_LEGENDRE_VALUES = legendre.legvander(LOBATTO_NODES, LOBATTO_ORDER)
+LOBATTO_WEIGHTS = 2.0 / (LOBATTO_ORDER * (LOBATTO_ORDER + 1) * _LEGENDRE_VALUES[:, -1] ** 2)
+_LEGENDRE_TRANSFORM = LOBATTO_WEIGHTS[:, None] * _LEGENDRE_VALUES * (2.0 * np.arange(LOBATTO_ORDER + 1) + 1.0)
+_MOMENT_WEIGHTS = LOBATTO_WEIGHTS[:, None] * np.column_stack(
+    [np.ones(LOBATTO_ORDER + 1), LOBATTO_NODES, LOBATTO_NODES**2]
+)
+PANEL_RULES = np.column_stack([_MOMENT_WEIGHTS, _LEGENDRE_TRANSFORM[:, -5:-1]])  # moments, last coefficients
 
-PANELS = np.array([-64.0, -12.0, -7.0, -4.0, -2.0, 0.0, 2.0, 4.0, 7.0, 12.0, 64.0])  # edges for every site, in sd
-TOLERANCE = 1e-11  # of the last coefficients, ten times the error of a jump or kink, and far more where p is smooth
+PANEL_EDGES_SD = np.array(
+    [-64.0, -12.0, -7.0, -4.0, -2.0, 0.0, 2.0, 4.0, 7.0, 12.0, 64.0]
+)  # edges for every site, in sd
+PANEL_TOLERANCE = (
+    1e-11  # of the last coefficients, ten times the error of a jump or kink, and far more where p is smooth
+)
 FINEST_TOLERANCE = 1e-3  # factor to the tolerance, where p is nearly flat, at which rounding errors begin
-PROMISED = 1e-10  # of a site
+PROMISED_ACCURACY = 1e-10  # of a site
 ROUNDING_SHARE = 1e-7  # of a panel, up to which an error that halving does not lower passes for rounding of log_p
-HALVINGS, MOST = 80, 2000  # rounds of halving, and panels of a site
+MAX_HALVINGS, MAX_PANELS_PER_SITE = 80, 2000  # rounds of halving, and panels of a site
 
 
 class NotIntegrableError(ValueError):
     """A likelihood, or what takes its place, that no rule integrates to the promised precision."""
 
 
-class _Sites:
+class _Integrands:
     """Cavities and likelihoods, the values of log p checked."""
 
     def __init__(self, log_p, index, mean, variance):
         self._log_p, self.index, self.mean, self.variance, self.sd = log_p, index, mean, variance, np.sqrt(variance)
 
     def take(self, part):
-        return _Sites(self._log_p, self.index[part], self.mean[part], self.variance[part])
+        return _Integrands(self._log_p, self.index[part], self.mean[part], self.variance[part])
 
     def log_p(self, f, site):
         """Return log p at the rows of f, of the sites `site` counted among these."""
@@ -131,7 +147,7 @@ def log_tilted(log_p, mean, variance):
     leads to it. A spike much narrower than half an sd is found from its tails, but missed on a flat plateau, and so is
     a support as narrow as that.
     """
-    return _in_chunks(_chunk, log_p, mean, variance)
+    return _run_in_chunks(_integrate, log_p, mean, variance)
 
 
 def log_tilted_of_pass(log_p, mean, variance):
@@ -140,45 +156,47 @@ def log_tilted_of_pass(log_p, mean, variance):
     log_p is called once for a thousand sites, at 51 points about the cavities; once more, at 67 where they are,
     for tilted distributions that are narrower by a tenth or more; and by adaptive quadrature where these are too few.
     """
-    return _in_chunks(_few, log_p, mean, variance)
+    return _run_in_chunks(_integrate_with_few_nodes, log_p, mean, variance)
 
 
-def _in_chunks(results_of, log_p, mean, variance):
+def _run_in_chunks(results_of, log_p, mean, variance):
     """Return what results_of(sites) returns, (4, n), for so many sites at a time."""
     results = np.empty((4, mean.size))
     with np.errstate(all="ignore"):
-        for start in range(0, mean.size, SITES_TOGETHER):
-            index = np.arange(start, min(start + SITES_TOGETHER, mean.size))
-            results[:, index] = results_of(_Sites(log_p, index, mean[index], variance[index]))
+        for start in range(0, mean.size, SITES_PER_CHUNK):
+            index = np.arange(start, min(start + SITES_PER_CHUNK, mean.size))
+            results[:, index] = results_of(_Integrands(log_p, index, mean[index], variance[index]))
     return tuple(results)
 
 
-def _chunk(sites):
+def _integrate(sites):
     """Return the results (4, n) of some sites."""
-    (f, log_p, scale), results = _look(sites), np.empty((4, sites.index.size))
-    smooth = np.flatnonzero((np.ptp(log_p[:, INNER], axis=1) <= FLAT) & (scale == sites.sd))
+    (f, log_p, scale), results = _evaluate_grid(sites), np.empty((4, sites.index.size))
+    smooth = np.flatnonzero(
+        (np.ptp(log_p[:, CHEBYSHEV_IN_GRID], axis=1) <= MAX_SMOOTH_CHANGE_NATS) & (scale == sites.sd)
+    )
     if smooth.size:
-        results[:, smooth], good = _smooth(sites.take(smooth), log_p[smooth][:, INNER])
+        results[:, smooth], good = _integrate_smooth(sites.take(smooth), log_p[smooth][:, CHEBYSHEV_IN_GRID])
         smooth = smooth[good]
     rest = np.delete(np.arange(sites.index.size), smooth)
     if rest.size:
-        results[:, rest] = _adaptive(sites.take(rest), f[rest], log_p[rest], scale[rest])
+        results[:, rest] = _integrate_adaptively(sites.take(rest), f[rest], log_p[rest], scale[rest])
     return results
 
 
-def _look(sites):
+def _evaluate_grid(sites):
     """Return the grid, log p there, and the unit of the grid, which is the cavity's sd if the mass is in reach."""
     mean, scale, todo = sites.mean[:, None], sites.sd[:, None].copy(), np.arange(sites.index.size)
-    f = mean + scale * GRID
+    f = mean + scale * GRID_NODES
     log_p = sites.log_p(f.copy(), todo).copy()
-    for _ in range(TIMES + 1):
+    for _ in range(MAX_GRID_GROWTHS + 1):
         # not from f - mean, which is 0 where the cavity is narrower than float64 is spaced
-        log_h = log_p[todo] - 0.5 * (scale[todo] / sites.sd[todo, None] * GRID) ** 2
-        todo = todo[np.isin(np.argmax(log_h, axis=1), (0, GRID.size - 1))]  # 0 also where all are -inf
+        log_h = log_p[todo] - 0.5 * (scale[todo] / sites.sd[todo, None] * GRID_NODES) ** 2
+        todo = todo[np.isin(np.argmax(log_h, axis=1), (0, GRID_NODES.size - 1))]  # 0 also where all are -inf
         if not todo.size:
             return f, log_p, scale[:, 0]
-        scale[todo] *= FARTHER
-        f[todo] = mean[todo] + scale[todo] * GRID
+        scale[todo] *= GRID_GROWTH
+        f[todo] = mean[todo] + scale[todo] * GRID_NODES
         log_p[todo] = sites.log_p(f[todo], todo)
     zero = np.isneginf(log_p[todo[0]]).all()
     sites.refuse(todo[0], "is -inf wherever it was evaluated" if zero else "rises faster than the cavity falls")
@@ -187,33 +205,37 @@ def _look(sites):
 # ---------------------------------------------------------------------------------------------- smooth likelihoods
 
 
-def _bases():
+def _tabulate_bases():
     """Chebyshev polynomials on each interval at the nodes of the Hermite rule, and their derivatives per sd."""
-    for width in REACH * WIDTHS:
-        unit = np.eye(DEGREE + 1)
+    for width in GRID_REACH_SD * INTERVAL_WIDTHS:
+        unit = np.eye(CHEBYSHEV_DEGREE + 1)
         series = unit, chebyshev.chebder(unit), chebyshev.chebder(unit, 2)
-        yield [np.ascontiguousarray(chebyshev.chebval(HERMITE / width, s)) / width**k for k, s in enumerate(series)]
+        yield [
+            np.ascontiguousarray(chebyshev.chebval(HERMITE_NODES / width, s)) / width**k for k, s in enumerate(series)
+        ]
 
 
-BASES = tuple(_bases())
+INTERPOLATION_BASES = tuple(_tabulate_bases())
 
 
-def _smooth(sites, log_p):
+def _integrate_smooth(sites, log_p):
     """Return the results by interpolation of log p, which is given at the Chebyshev points, and where they are good."""
     sd, todo = sites.sd, np.arange(sites.sd.size)
     results, error = np.empty((4, sd.size)), np.full(sd.size, np.inf)
-    for wider, bases in zip(WIDTHS, BASES, strict=True):
-        width = REACH * wider * sd[todo]
+    for wider, bases in zip(INTERVAL_WIDTHS, INTERPOLATION_BASES, strict=True):
+        width = GRID_REACH_SD * wider * sd[todo]
         if wider > 1.0:
-            log_p = sites.log_p(sites.mean[todo, None] + width[:, None] * CHEBYSHEV, todo)
-        centre = log_p[:, POINTS // 2]
+            log_p = sites.log_p(sites.mean[todo, None] + width[:, None] * CHEBYSHEV_NODES, todo)
+        centre = log_p[:, CHEBYSHEV_POINTS // 2]
         change = log_p - centre[:, None]
-        size, coefficients = np.abs(change).max(axis=1), change @ COEFFICIENTS
-        tail = np.abs(coefficients[:, DEGREE + 1 :]).max(axis=1)
-        rounding = EPS * np.abs(log_p).max(axis=1) + size * np.spacing(np.abs(sites.mean[todo])) / width
-        wrong = np.where((size <= STEEP) & (tail <= rounding), tail + 0.1 * rounding, np.inf) / wider**2
+        size, coefficients = np.abs(change).max(axis=1), change @ CHEBYSHEV_TRANSFORM
+        tail = np.abs(coefficients[:, CHEBYSHEV_DEGREE + 1 :]).max(axis=1)
+        rounding = FLOAT64_EPSILON * np.abs(log_p).max(axis=1) + size * np.spacing(np.abs(sites.mean[todo])) / width
+        wrong = (
+            np.where((size <= MAX_INTERVAL_CHANGE_NATS) & (tail <= rounding), tail + 0.1 * rounding, np.inf) / wider**2
+        )
         better = wrong < error[todo]
-        todo, centre, coefficients = todo[better], centre[better], coefficients[better, : DEGREE + 1]
+        todo, centre, coefficients = todo[better], centre[better], coefficients[better, : CHEBYSHEV_DEGREE + 1]
         error[todo] = wrong[better]
         log_ratio, slope, curvature = (coefficients @ basis for basis in bases)
         log_z = np.log1p(np.expm1(log_ratio) @ HERMITE_WEIGHTS)
@@ -221,7 +243,7 @@ def _smooth(sites, log_p):
         d1 = np.sum(weights * slope, axis=1)
         d2 = np.sum(weights * (curvature + (slope - d1[:, None]) ** 2), axis=1)
         results[:, todo] = centre + log_z, d1 / sd[todo], d2 / sites.variance[todo], 1.0 + d2
-        todo = todo[error[todo] > GOOD_ENOUGH * (np.abs(d2) + d1 * d1)]
+        todo = todo[error[todo] > MAX_CURVATURE_ERROR * (np.abs(d2) + d1 * d1)]
         if not todo.size:
             break
     return results, error < np.inf
@@ -230,25 +252,25 @@ def _smooth(sites, log_p):
 # ---------------------------------------------------------------------------------------------- all the others
 
 
-def _unresolved(log_p, log_h, floor):
+def _mark_unresolved(log_p, log_h, floor):
     """Mark local maxima of log p and log h that stick out, and what is next to a zero of p; not the first and last."""
     mask = np.zeros(log_p.shape, dtype=bool)
     for values in (log_p, log_h):
         left, right = values[:, 1:-1] - values[:, :-2], values[:, 1:-1] - values[:, 2:]
         rise = np.maximum(left, right)
-        mask[:, 1:-1] |= (left >= 0.0) & (right > 0.0) & (rise > RESOLVED)
+        mask[:, 1:-1] |= (left >= 0.0) & (right > 0.0) & (rise > MAX_UNRESOLVED_NATS)
     mask[:, 1:-1] |= (rise == np.inf) & (log_h[:, 1:-1] > floor[:, None])
     return mask
 
 
-def _search(sites, f, log_p):
+def _search_maxima(sites, f, log_p):
     """Close in on maxima and ends of the support, from the grid.
 
     Returns the highest points of the sites, (log p - (f - m)^2/(2 v), f, log p), and (site, f) of what was passed.
     """
     n, passed = sites.index.size, []
     site, top = np.arange(n), np.full((3, n), -np.inf)
-    for _ in range(ZOOMS):
+    for _ in range(MAX_ZOOMS):
         log_h = log_p - 0.5 * (f - sites.mean[site, None]) ** 2 / sites.variance[site, None]
         row, column = np.arange(site.size), np.argmax(log_h, axis=1)
         best = np.array([values[row, column] for values in (log_h, f, log_p)])
@@ -256,19 +278,19 @@ def _search(sites, f, log_p):
         row = row[best[0, row] > top[0, site[row]]]
         top[:, site[row]] = best[:, row]
 
-        row, column = np.nonzero(_unresolved(log_p, log_h, top[0, site] - SUPPORT_NATS))
+        row, column = np.nonzero(_mark_unresolved(log_p, log_h, top[0, site] - SUPPORT_NATS))
         site, low, middle, high = site[row], f[row, column - 1], f[row, column], f[row, column + 1]
         passed.append((np.tile(site, 3), np.concatenate([low, middle, high])))
         wide = high - low > 32.0 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
         site, low, middle, high = site[wide], low[wide, None], middle[wide, None], high[wide, None]
-        if not 0 < site.size <= MAXIMA_FOLLOWED * n:
+        if not 0 < site.size <= MAX_MAXIMA_PER_SITE * n:
             break
-        f = np.hstack([low + (middle - low) * ZOOM, middle + (high - middle) * ZOOM, high])
+        f = np.hstack([low + (middle - low) * ZOOM_POINTS, middle + (high - middle) * ZOOM_POINTS, high])
         log_p = sites.log_p(f.copy(), site)
     return top, [np.concatenate(column) for column in zip(*passed, strict=True)]
 
 
-def _panels(site, edges):
+def _make_panels(site, edges):
     """Return (site, left, right) of the panels between edges."""
     order = np.lexsort((edges, site))
     site, edges = site[order], edges[order]
@@ -276,40 +298,40 @@ def _panels(site, edges):
     return site[1:][inside], edges[:-1][inside], edges[1:][inside]
 
 
-def _measure(sites, top, site, left, right):
+def _measure_panels(sites, top, site, left, right):
     """Apply the rule on panels to the tilted density over its value at the top.
 
     Returns rows: moments 0, 1, 2 about the centre of the panel and the size of the last coefficients.
     """
-    if site.size > PANELS_TOGETHER:
-        parts = [slice(start, start + PANELS_TOGETHER) for start in range(0, site.size, PANELS_TOGETHER)]
-        return np.concatenate([_measure(sites, top, site[p], left[p], right[p]) for p in parts], axis=1)
+    if site.size > PANELS_PER_CHUNK:
+        parts = [slice(start, start + PANELS_PER_CHUNK) for start in range(0, site.size, PANELS_PER_CHUNK)]
+        return np.concatenate([_measure_panels(sites, top, site[p], left[p], right[p]) for p in parts], axis=1)
     _, peak, log_peak = top[:, site, None]
     half = 0.5 * (right - left)
     step = half[:, None] * (1.0 + LOBATTO_NODES)
     t = left[:, None] - peak + step
     exponent = sites.log_p(left[:, None] + step, site) - log_peak
     exponent -= t * (0.5 * t + (peak - sites.mean[site, None])) / sites.variance[site, None]
-    zeroth, first, second, *last = (np.exp(exponent) @ RULES).T * half
+    zeroth, first, second, *last = (np.exp(exponent) @ PANEL_RULES).T * half
     return np.array([zeroth, first * half, second * half**2, np.abs(last).max(axis=0)])
 
 
-def _adaptive(sites, f, log_p, scale):
+def _integrate_adaptively(sites, f, log_p, scale):
     """Return the results by adaptive quadrature, given the grid and log p there."""
     n, mean, variance = sites.index.size, sites.mean, sites.variance
-    top, (site, edges) = _search(sites, f, log_p)
-    change = np.where(scale == sites.sd, np.ptp(log_p[:, INNER], axis=1), np.inf)
-    rounding = 4.0 * EPS * np.abs(top[2])
-    tolerance = TOLERANCE * np.fmin(np.fmax(change, FINEST_TOLERANCE), 1.0) + rounding
+    top, (site, edges) = _search_maxima(sites, f, log_p)
+    change = np.where(scale == sites.sd, np.ptp(log_p[:, CHEBYSHEV_IN_GRID], axis=1), np.inf)
+    rounding = 4.0 * FLOAT64_EPSILON * np.abs(top[2])
+    tolerance = PANEL_TOLERANCE * np.fmin(np.fmax(change, FINEST_TOLERANCE), 1.0) + rounding
 
-    edges = np.append(edges, mean[:, None] + scale[:, None] * PANELS)
-    site, left, right = _panels(np.append(site, np.repeat(np.arange(n), PANELS.size)), edges)
-    values, final = _measure(sites, top, site, left, right), np.zeros(site.size, dtype=bool)
+    edges = np.append(edges, mean[:, None] + scale[:, None] * PANEL_EDGES_SD)
+    site, left, right = _make_panels(np.append(site, np.repeat(np.arange(n), PANEL_EDGES_SD.size)), edges)
+    values, final = _measure_panels(sites, top, site, left, right), np.zeros(site.size, dtype=bool)
 
     def total(moment):
         return np.bincount(site, weights=moment, minlength=n)
 
-    for depth in range(HALVINGS):
+    for depth in range(MAX_HALVINGS):
         half = 0.5 * (right - left)
         centre = left - top[1, site] + half
         norm = total(values[0])
@@ -321,18 +343,18 @@ def _adaptive(sites, f, log_p, scale):
         error = np.where(values[3] > 0.0, values[3] * np.maximum(farthest, 1.0) / norm[site], 0.0)
         rough = ~(error <= tolerance[site]) & ~final
         rough &= half > 2.0 * np.spacing(np.maximum(np.abs(left), np.abs(right)))
-        split = rough & (np.bincount(site, minlength=n) <= MOST)[site]
-        if not split.any() or depth == HALVINGS - 1:
+        split = rough & (np.bincount(site, minlength=n) <= MAX_PANELS_PER_SITE)[site]
+        if not split.any() or depth == MAX_HALVINGS - 1:
             break
         old, middle = values[:, split], (left + half)[split]
         new = np.tile(site[split], 2), np.append(left[split], middle), np.append(middle, right[split])
-        fresh = _measure(sites, top, *new)
+        fresh = _measure_panels(sites, top, *new)
         noisy = fresh[3].reshape(2, -1).min(axis=0) > old[3] / 16.0
         noisy &= old[3] < (ROUNDING_SHARE + 16.0 * rounding[site[split]]) * old[0]
         site, left, right = (np.append(a[~split], b) for a, b in zip((site, left, right), new, strict=True))
         values, final = np.append(values[:, ~split], fresh, axis=1), np.append(final[~split], np.tile(noisy, 2))
 
-    failed = ~(total(np.where(rough, error, 0.0)) <= PROMISED)
+    failed = ~(total(np.where(rough, error, 0.0)) <= PROMISED_ACCURACY)
     if failed.any():
         sites.refuse(np.argmax(failed), "cannot be integrated to 1e-10")
     offset, shrink = top[1] - mean, spread / variance
@@ -342,32 +364,41 @@ def _adaptive(sites, f, log_p, scale):
 
 # ---------------------------------------------------------------------------------------------- few nodes
 
-CENTRE = slice(COARSE.count // 2 - 1, COARSE.count // 2 + 2)
+CENTRE_NODES = slice(COARSE_RULE.count // 2 - 1, COARSE_RULE.count // 2 + 2)
 
 
-def _few(sites):
+def _integrate_with_few_nodes(sites):
     """Return the results (4, n) by rules of few nodes; where these are not good to 1e-9, those of `_chunk`."""
 
     def log_h(part, x):
         log_p = sites.log_p(sites.mean[part, None] + sites.sd[part, None] * x, part)
         return log_p - 0.5 * x * x
 
-    seen = log_h(np.arange(sites.index.size), COARSE.points[None])
-    (log_z, shift, more), good, h = COARSE(seen)
+    seen = log_h(np.arange(sites.index.size), COARSE_RULE.points[None])
+    (log_z, shift, more), good, h = COARSE_RULE(seen)
     results = np.array([log_z, shift / sites.sd, more / sites.variance, 1.0 + more])
-    close = seen[:, COARSE.count : COARSE.count + CLOSE.size]
-    hidden = np.max(close, axis=1) > np.max(seen[:, CENTRE], axis=1) + RESOLVED  # from the nodes, or beyond these
-    hidden |= (seen[:, 0] > seen[:, 1]) | (seen[:, COARSE.count - 1] > seen[:, COARSE.count - 2])
+    close = seen[:, COARSE_RULE.count : COARSE_RULE.count + NEAR_CENTRE_POINTS.size]
+    hidden = (
+        np.max(close, axis=1) > np.max(seen[:, CENTRE_NODES], axis=1) + MAX_UNRESOLVED_NATS
+    )  # from the nodes, or beyond these
+    hidden |= (seen[:, 0] > seen[:, 1]) | (seen[:, COARSE_RULE.count - 1] > seen[:, COARSE_RULE.count - 2])
     rest = np.flatnonzero(~good & ~hidden)
     if rest.size:
-        mass = h[rest] * COARSE.bound > 0.1 * TAIL  # from the node before the first of these to that after the last
-        first, last = np.argmax(mass, axis=1), COARSE.count - 1 - np.argmax(mass[:, ::-1], axis=1)
-        centre, scale = 0.5 * (COARSE.nodes[first] + COARSE.nodes[last]), (last - first + 2) / (COARSE.count - 1)
-        (log_z, shift, more), good[rest], _ = FINE(log_h(rest, centre[:, None] + scale[:, None] * FINE.points))
+        mass = (
+            h[rest] * COARSE_RULE.bound > 0.1 * MAX_END_MASS
+        )  # from the node before the first of these to that after the last
+        first, last = np.argmax(mass, axis=1), COARSE_RULE.count - 1 - np.argmax(mass[:, ::-1], axis=1)
+        centre, scale = (
+            0.5 * (COARSE_RULE.nodes[first] + COARSE_RULE.nodes[last]),
+            (last - first + 2) / (COARSE_RULE.count - 1),
+        )
+        (log_z, shift, more), good[rest], _ = FINE_RULE(
+            log_h(rest, centre[:, None] + scale[:, None] * FINE_RULE.points)
+        )
         shift, shrink = centre + scale * shift, scale * scale * (1.0 + more)
         sd, variance = sites.sd[rest], sites.variance[rest]
         results[:, rest] = log_z + np.log(scale), shift / sd, (shrink - 1.0) / variance, shrink
     rest = np.flatnonzero(hidden | ~good)
     if rest.size:
-        results[:, rest] = _chunk(sites.take(rest))
+        results[:, rest] = _integrate(sites.take(rest))
     return results

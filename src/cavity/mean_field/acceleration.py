@@ -14,11 +14,11 @@ import numpy as np
 
 from cavity.base.lazy import lapack
 
-DIFFERENCES_KEPT = 5  # differences kept; a slow unit mixture takes as many passes with 8 as with 5, a few more with 3
-INDEPENDENT_SHARE = 1e-10  # of the longest squared difference: shorter directions are no independent information
+MAX_DIFFERENCES = 5  # differences kept; a slow unit mixture takes as many passes with 8 as with 5, a few more with 3
+MIN_INDEPENDENT_SHARE = 1e-10  # of the longest squared difference: shorter directions are no independent information
 SWEEP_ROUNDING = 2e-15  # relative error of a sweep's natural parameters and statistics
 
-ACCELERATORS = ("anderson", "squarem")
+ACCELERATOR_NAMES = ("anderson", "squarem")
 
 
 class SweepHistory:
@@ -40,7 +40,7 @@ class SweepHistory:
 
     def add(self, point, image, in_a_row):
         """Take in a point and its image, (natural, statistics) each, and whether the point is the last image."""
-        self._pairs = [*self._pairs[-DIFFERENCES_KEPT:], np.array([*point, *image])]
+        self._pairs = [*self._pairs[-MAX_DIFFERENCES:], np.array([*point, *image])]
         self._in_a_row = self._in_a_row + 1 if in_a_row else 1
         self._apart = self._noise = None
 
@@ -69,8 +69,8 @@ class SweepHistory:
         if len(self._pairs) < 2:
             return np.nan
         x, s, gx, gs = self._differences()
-        lengths, directions = _axes(x, s)
-        used = lengths > max(INDEPENDENT_SHARE * lengths[-1], 1e4 * self.noise())
+        lengths, directions = _find_axes(x, s)
+        used = lengths > max(MIN_INDEPENDENT_SHARE * lengths[-1], 1e4 * self.noise())
         rate = self._ratio()
         if not used.any():
             return rate
@@ -96,8 +96,8 @@ class SweepHistory:
         residual, residual_s = last_gx - last_x, last_gs - last_s
         d, e = gx - x, gs - s
         right = 0.5 * (d @ residual_s + e @ residual)
-        lengths, directions = _axes(d, e)
-        used = lengths > INDEPENDENT_SHARE * max(lengths[-1], 0.0)
+        lengths, directions = _find_axes(d, e)
+        used = lengths > MIN_INDEPENDENT_SHARE * max(lengths[-1], 0.0)
         if not used.any():
             return None
         weights = directions[:, used] @ ((directions[:, used].T @ right) / lengths[used])
@@ -130,7 +130,7 @@ class SweepHistory:
         return self._apart
 
 
-def _axes(d, e):
+def _find_axes(d, e):
     """Return the eigenvalues, ascending, and the eigenvectors of the symmetric part of d e'."""
     product = d @ e.T
     values, vectors, info = lapack.dsyev(0.5 * (product + product.T))

@@ -28,12 +28,19 @@ from cavity.base.results import VariationalPosterior
 from cavity.mean_field.acceleration import SweepHistory
 from cavity.mean_field.options import AscentOptions
 
-MEMORY = 10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
-INEXPLICABLE_FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
-RESOLUTION = 1e-10  # relative difference of two ELBOs that rounding has no part in
-SHORTEST_REACH = 2.0  # sweeps' lengths of the first step in the direction of the last sweep
-FAST = 0.95  # a contraction above it may belong to the neighbourhood of a saddle, where errors grow at last
-CONFIRMED, SLOWLY_CONFIRMED = 1, 8  # plain sweeps that have to agree that little is left, below FAST and above
+CONTRACTION_MEMORY_SWEEPS = (
+    10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
+)
+MAX_ROUNDING_FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
+ELBO_RESOLUTION = 1e-10  # relative difference of two ELBOs that rounding has no part in
+MIN_REACH = 2.0  # sweeps' lengths of the first step in the direction of the last sweep
+MAX_FAST_CONTRACTION = (
+    0.95  # a contraction above it may belong to the neighbourhood of a saddle, where errors grow at last
+)
+CONFIRMING_SWEEPS, SLOW_CONFIRMING_SWEEPS = (
+    1,
+    8,
+)  # plain sweeps that have to agree that little is left, below FAST and above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +56,7 @@ class MeanFieldFit(Outcome):
     def outcome(self):
         """Return the fields of a `VariationalPosterior` that are known here, by their names."""
         return {
-            each.name: getattr(self, each.name) for each in fields(VariationalPosterior) if hasattr(self, each.name)
+            field.name: getattr(self, field.name) for field in fields(VariationalPosterior) if hasattr(self, field.name)
         }
 
 
@@ -66,19 +73,20 @@ def ascend(model, state, options):
         A proposal of its accelerator is accepted only if its ELBO is at least that of the last state.
     """
     accelerate = options.accelerate
-    kept = options.job.restore(state)
-    climb = _Climb(model)
+    checkpoint = options.job.restore(state)
+    climb = _Ascent(model)
     status, close = MAX_ITER, 0  # the last evaluations in a row that were as close as `tol` asks for
-    if kept is None:
+    if checkpoint is None:
         climb.visit(state)
     else:
-        close = climb.restore(kept)
+        close = climb.restore(checkpoint)
     while True:
         options.job.store(lambda close=close: climb.checkpoint_state() | {"close": close})
         close = close + 1 if climb.predicted_gap() <= options.tol * model.n_samples else 0
-        left = partial(climb.passes_left, options)
-        stop = options.job.report(climb.n_iter, objective=climb.elbo, change=climb.change, rows=model.n_rows, left=left)
-        if close > (CONFIRMED if climb.contraction <= FAST else SLOWLY_CONFIRMED) or climb.at_rest():
+        event = {"objective": climb.elbo, "change": climb.change, "left": partial(climb.passes_left, options)}
+        stop = options.job.report(climb.n_iter, rows=model.n_rows, **event)
+        is_fast = climb.contraction <= MAX_FAST_CONTRACTION
+        if close > (CONFIRMING_SWEEPS if is_fast else SLOW_CONFIRMING_SWEEPS) or climb.at_rest():
             status = CONVERGED
             break
         if stop:
@@ -93,7 +101,7 @@ def ascend(model, state, options):
             continue
         last = climb.elbo
         climb.visit(climb.image)
-        if climb.elbo < last - INEXPLICABLE_FALL * max(1.0, abs(last)):
+        if climb.elbo < last - MAX_ROUNDING_FALL * max(1.0, abs(last)):
             warn(
                 f"a sweep lowered the ELBO from {last!r} to {climb.elbo!r}: an update is not the optimum of its "
                 "factor, or the ELBO is not that of the updates (or their rounding is as large)",
@@ -102,7 +110,7 @@ def ascend(model, state, options):
     return climb.end(status)
 
 
-def best_of(climb, starts, options):
+def choose_best(climb, starts, options):
     """Return the fit with the largest ELBO of those from several starts.
 
     Parameters
@@ -116,9 +124,9 @@ def best_of(climb, starts, options):
     """
     best, done, job = None, 0, options.job
     for number, (start, stage) in enumerate(job.iterate_stages("start", starts, options.n_init)):
-        kept = job.restore(MeanFieldFit, start) if number == 0 else None
-        if kept is not None:
-            best, done = kept["best"], kept["done"]
+        checkpoint = job.restore(MeanFieldFit, start) if number == 0 else None
+        if checkpoint is not None:
+            best, done = checkpoint["best"], checkpoint["done"]
         if number < done:
             continue
         fit = climb(start, replace(options, job=stage.substage("climb")))
@@ -129,28 +137,28 @@ def best_of(climb, starts, options):
     return best
 
 
-def trials(model, states, passes, job):
+def run_trials(model, states, passes, job):
     """Return the fits to which a few passes lead from each of the states that a fit might begin with."""
     options = AscentOptions(accelerate=True, max_iter=passes, tol=0.0)
     begun = job.without_checkpoint().iterate_stages("trial", states, len(states))
     return [ascend(model, state, replace(options, job=stage)) for state, stage in begun]
 
 
-def joined(first, second, kept=True):
+def join_fits(first, second, accepted=True):
     """Return one fit of two that followed each other, of which the second one's state counts if `kept`."""
     trace = {name: np.concatenate([first.trace[name], second.trace[name]]) for name in first.trace}
-    found = second.trace["elbo"] if kept else np.full(second.n_iter, first.elbo)
-    trace["elbo"] = np.concatenate([first.trace["elbo"], np.maximum(first.elbo, found)])
-    return replace(second if kept else first, n_iter=first.n_iter + second.n_iter, trace=second.trace | trace)
+    elbo = second.trace["elbo"] if accepted else np.full(second.n_iter, first.elbo)
+    trace["elbo"] = np.concatenate([first.trace["elbo"], np.maximum(first.elbo, elbo)])
+    return replace(second if accepted else first, n_iter=first.n_iter + second.n_iter, trace=second.trace | trace)
 
 
-def outcome(done, n_samples, options):
+def report_outcome(done, n_samples, options):
     """Return the fields of a `VariationalPosterior` that a fit gives; warn if its stopping rule was not met."""
     warn_unconverged(done.status, done.predicted_gap / n_samples, options.tol, options.max_iter)
     return done.outcome()
 
 
-class _Climb:
+class _Ascent:
     """The current state, its image under a sweep, and the history of both."""
 
     def __init__(self, model):
@@ -158,7 +166,7 @@ class _Climb:
         self.history = SweepHistory()
         self.n_iter = 0
         self._elbos, self._changes, self._rates = [], [], []
-        self._away, self._reach = False, SHORTEST_REACH
+        self._away, self._reach = False, MIN_REACH
         self.elbo = -np.inf
         self._onward = None  # coordinates of the image, where plain sweeps go next
 
@@ -181,8 +189,8 @@ class _Climb:
     @property
     def contraction(self):
         """The slowest contraction seen in the last sweeps; nan before any was measured."""
-        known = [rate for rate in self._rates[-MEMORY:] if not math.isnan(rate)]
-        return max(known, default=np.nan)
+        rates = [rate for rate in self._rates[-CONTRACTION_MEMORY_SWEEPS:] if not math.isnan(rate)]
+        return max(rates, default=np.nan)
 
     @property
     def change(self):
@@ -237,12 +245,12 @@ class _Climb:
             self._reach *= 2.0
         else:
             astray = not accepted and self.contraction >= 1.0
-            self._away, self._reach = not self._away and (astray or paid is False), SHORTEST_REACH
+            self._away, self._reach = not self._away and (astray or paid is False), MIN_REACH
 
     def _paid(self, elbo):
         """Whether a proposal has gained what a sweep would have; None where rounding of the ELBO decides."""
         change, gain = self._changes[-1], elbo - self.elbo
-        return gain >= change if change > RESOLUTION * max(1.0, abs(elbo)) else None
+        return gain >= change if change > ELBO_RESOLUTION * max(1.0, abs(elbo)) else None
 
     def _try(self, proposal):
         """Sweep from a proposal, which may be too far off for the arithmetic; its ELBO is then nan."""

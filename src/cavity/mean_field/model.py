@@ -21,28 +21,28 @@ from cavity.mean_field.options import AscentOptions, StochasticOptions
 if TYPE_CHECKING:
     from cavity.distributions.family import Distribution
 
-FACTORS = Setting(
-    f"an object of names out of {', '.join(families.FAMILIES)}",
-    lambda given: isinstance(given, dict) and all(family in [*families.FAMILIES] for family in given.values()),
+FACTORS_SETTING = Setting(
+    f"an object of names out of {', '.join(families.FAMILIES_BY_NAME)}",
+    lambda given: isinstance(given, dict) and all(family in [*families.FAMILIES_BY_NAME] for family in given.values()),
 )
 
 
-def _arrays_of(settings):
-    found = {}
-    for place, (name, family) in enumerate(settings["factors"].items()):
-        found |= families.table(f"factor_{name}", family, place)
-    return found
+def _declare_arrays(settings):
+    declared = {}
+    for index, (name, family) in enumerate(settings["factors"].items()):
+        declared |= families.declare_arrays(f"factor_{name}", family, index)
+    return declared
 
 
-def _factors_apart(factors):
+def _split_factors(factors):
     """Return what files have of factors: their families, and their arrays."""
-    found = {"families_of": {name: type(factor).__name__ for name, factor in factors.items()}}
+    saved = {"families_of": {name: type(factor).__name__ for name, factor in factors.items()}}
     for name, factor in factors.items():
-        found |= families.to_arrays(f"factor_{name}", factor)
-    return found
+        saved |= families.to_arrays(f"factor_{name}", factor)
+    return saved
 
 
-def _factors(families_of, **stored):
+def _join_factors(families_of, **stored):
     """Return the factors of which a file has that."""
     return {name: families.from_arrays(f"factor_{name}", family, stored) for name, family in families_of.items()}
 
@@ -235,7 +235,7 @@ def fit(
     )
     with options.job:
         done = engine.ascend(ModelSweeps(model), state, options)
-    return MeanFieldPosterior(factors=done.state, **engine.outcome(done, model.n_samples, options))
+    return MeanFieldPosterior(factors=done.state, **engine.report_outcome(done, model.n_samples, options))
 
 
 def fit_stochastic(
@@ -317,23 +317,23 @@ def fit_stochastic(
     steps = {"batch_size": batch_size, "n_epochs": n_epochs, "delay": delay, "forgetting": forgetting}
     options = StochasticOptions.checked(**steps, callback=callback, progress=progress)
     generator = None if rng is None else arrays.generator(rng)
-    batches = (_minibatch(model, rows) for rows in _minibatches(model.n_samples, options, generator))
+    batches = (_make_minibatch(model, rows) for rows in _draw_minibatches(model.n_samples, options, generator))
     sweeps = ModelSweeps(model)
     with options.job:
         state, lengths = stochastic.take_steps(sweeps, state, batches, options)
-    n_passes = stochastic.passes(len(lengths), model.n_samples, options)
+    n_passes = stochastic.count_passes(len(lengths), model.n_samples, options)
     done = stochastic.end_steps(state, state, sweeps.elbo(state), lengths, n_passes)
     return MeanFieldPosterior(factors=done.state, **done.outcome())
 
 
-def _minibatches(n, options, generator):
+def _draw_minibatches(n, options, generator):
     for _ in range(options.n_epochs):
         order = np.arange(n) if generator is None else generator.permutation(n)
         for start in range(0, n, options.batch_size):
             yield order[start : start + options.batch_size]
 
 
-def _minibatch(model, rows):
+def _make_minibatch(model, rows):
     batch = model.minibatch(rows)
     if not isinstance(batch, Model):
         raise TypeError(f"minibatch(rows) must return a cavity.mean_field.Model, got {type(batch).__name__}")
@@ -351,7 +351,7 @@ def _check(model, initial):
     for name, factor in state.items():
         if not isinstance(name, str):
             raise TypeError(f"the names of factors must be strings, got {name!r}")
-        if not isinstance(factor, tuple(families.TABLES)):
+        if not isinstance(factor, tuple(families.SAVED_ATTRIBUTES)):
             raise TypeError(f"factor {name!r} must be a distribution of cavity.distributions, got {factor!r}")
     return dict(state)
 
@@ -388,12 +388,12 @@ class ModelSweeps:
 
     @staticmethod
     def coordinates(q):
-        return families.coordinates(q.values())
+        return families.join_coordinates(q.values())
 
     @staticmethod
     def at(natural, q):
-        found = families.towards(q.values(), natural)
-        return None if found is None else dict(zip(q, found, strict=True))
+        factors = families.step_towards(q.values(), natural)
+        return None if factors is None else dict(zip(q, factors, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -425,10 +425,10 @@ class MeanFieldPosterior(VariationalPosterior):
 
     kind: ClassVar[str] = "mean_field"
     record: ClassVar[Any] = Record(
-        _arrays_of,
-        {"factors": FACTORS},
+        _declare_arrays,
+        {"factors": FACTORS_SETTING},
         places={"factors": "factors.families_of", "factor_": "factors.factor_"},
-        forms={"factors": (_factors_apart, _factors)},
+        forms={"factors": (_split_factors, _join_factors)},
         order=("trace_", ""),
     )
 

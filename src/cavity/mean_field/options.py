@@ -8,7 +8,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.jobs.run import Run
-from cavity.mean_field.acceleration import ACCELERATORS
+from cavity.mean_field.acceleration import ACCELERATOR_NAMES
 
 LEAST_ARRAYS = 16  # of numbers for every component, that a fit of a mixture holds at least
 TRIAL_PASSES = 20  # over a sample of the data, that decide where a mixture starts
@@ -45,9 +45,9 @@ class AscentOptions(Run):
 
     def __post_init__(self):
         if isinstance(self.accelerate, bool | np.bool_):
-            accelerate = ACCELERATORS[0] if self.accelerate else False
+            accelerate = ACCELERATOR_NAMES[0] if self.accelerate else False
         else:
-            accelerate = arrays.choice(self.accelerate, "accelerate", ACCELERATORS)
+            accelerate = arrays.choice(self.accelerate, "accelerate", ACCELERATOR_NAMES)
         put(self, accelerate=accelerate, tol=arrays.number(self.tol, "tol", low=0, closed_low=True))
         _check_counts(self, "max_iter", "n_init")
         if self.n_init > 1 and self.rng is None:

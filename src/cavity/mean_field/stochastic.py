@@ -24,9 +24,9 @@ def take_steps(model, state, batches, options, before=0):
     The ELBO of all data is the caller's to evaluate, if at all. A fit that goes on skips the minibatches that it has
     seen, of which `before` are not among these.
     """
-    kept = options.job.restore(state)
-    lengths = [] if kept is None else kept["lengths"].tolist()
-    state = state if kept is None else kept["state"]
+    checkpoint = options.job.restore(state)
+    lengths = [] if checkpoint is None else checkpoint["lengths"].tolist()
+    state = state if checkpoint is None else checkpoint["state"]
     for batch in islice(batches, max(len(lengths) - before, 0), None):
         length = (len(lengths) + 1 + options.delay) ** -options.forgetting
         state = model.blend(state, model.estimate(state, batch), length)
@@ -104,17 +104,16 @@ class StochasticRows:
             state, lengths = take_steps(sweeps, state, self.stream, options)
             self.stream.warn_surplus()
             return end_steps(state, state, None, lengths, 1)
-        kept, each = options.job.restore(state), -(-source.n_rows // options.batch_size)
-        seen = 0 if kept is None else len(kept["lengths"]) // each  # whole passes
-        batches = (
-            batch for _ in range(seen, options.n_epochs) for batch in iterate_minibatches(source, options.batch_size)
-        )
-        state, lengths = take_steps(sweeps, state, batches, options, before=seen * each)
+        checkpoint, steps_per_pass = options.job.restore(state), -(-source.n_rows // options.batch_size)
+        passes_done = 0 if checkpoint is None else len(checkpoint["lengths"]) // steps_per_pass  # whole passes
+        passes = range(passes_done, options.n_epochs)
+        batches = (batch for _ in passes for batch in iterate_minibatches(source, options.batch_size))
+        state, lengths = take_steps(sweeps, state, batches, options, before=passes_done * steps_per_pass)
         image, elbo = sweeps.sweep(state)
-        return end_steps(state, image, elbo, lengths, passes(len(lengths), source.n_rows, options))
+        return end_steps(state, image, elbo, lengths, count_passes(len(lengths), source.n_rows, options))
 
 
-def passes(n_steps, n_samples, options):
+def count_passes(n_steps, n_samples, options):
     """Return how many passes, begun ones included, the steps are if the last minibatch of a pass may be smaller."""
     return -(-n_steps // -(-n_samples // options.batch_size))
 

@@ -11,7 +11,7 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base.labels import HOW_TO_ORDER, has_classes, target_kind
 from cavity.base.scales import robust_spread, weighted_median
-from cavity.likelihoods.named import named
+from cavity.likelihoods.names import make_likelihood
 from cavity.likelihoods.parameters import check_declared
 
 BY_TARGET = {"binary": "probit", "ordered": "ordered-probit", "numbers": "gaussian"}  # names of likelihoods
@@ -50,7 +50,7 @@ def check_kind(value, name, kind, module):
 def checked_likelihood(likelihood):
     """Return a likelihood for what a model was given: itself, that of a name, or None, to be chosen from y."""
     if isinstance(likelihood, str):
-        return named(likelihood)
+        return make_likelihood(likelihood)
     if likelihood is not None:
         check_kind(likelihood, "likelihood", likelihoods.Likelihood, "likelihoods")
         check_declared(likelihood)
@@ -72,7 +72,7 @@ def likelihood_for(y):
             "is no likelihood for these; the classifiers in cavity.sklearn fit one class against the rest. If they "
             f"have an order, {HOW_TO_ORDER}"
         )
-    return named(BY_TARGET[kind])
+    return make_likelihood(BY_TARGET[kind])
 
 
 def _are_two_numbers(y):

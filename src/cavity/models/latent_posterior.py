@@ -16,11 +16,11 @@ from cavity.base.records import FLAG, NUMBERS, TABLE, TEXT, Array, Made, Nullabl
 from cavity.base.results import Posterior, counted
 from cavity.base.rows import known_part, observations
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
-from cavity.ep.sites import tilted
-from cavity.likelihoods.base import ONE, has_kernel_of, refuse_classes
+from cavity.ep.sites import find_tilted_moments
+from cavity.likelihoods.base import SHARED_ONE, has_kernel_for, refuse_classes
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.parameters import check_closed
-from cavity.likelihoods.predictive import KNOWN_VARIANCE
+from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters
 from cavity.models.leave_one_out import LeavesOneOut
 from cavity.sources.chunkwise import map_chunks
@@ -34,17 +34,17 @@ def choose_schedule(options, likelihood, exponent):
     """Return options with a schedule of the engine in place of "auto": sequential where kernels know the powers."""
     if options.schedule != AUTO_SCHEDULE:
         return options
-    return replace(options, schedule="sequential" if has_kernel_of(likelihood, exponent) else "parallel")
+    return replace(options, schedule="sequential" if has_kernel_for(likelihood, exponent) else "parallel")
 
 
 def integrate_log_density(likelihood, y, mean, variance):
     """log of the integral of p(y|f) N(f; mean, variance) for checked vectors; a variance may be zero."""
     out = np.empty(len(mean))
-    sure = variance < KNOWN_VARIANCE
+    sure = variance < MIN_VARIANCE
     if sure.any():
         out[sure] = likelihood.log_p(y[sure], mean[sure])
     if not sure.all():
-        out[~sure] = tilted(likelihood, y[~sure], ONE, mean[~sure], variance[~sure])[0]
+        out[~sure] = find_tilted_moments(likelihood, y[~sure], SHARED_ONE, mean[~sure], variance[~sure])[0]
     return out
 
 

@@ -398,7 +398,7 @@ def compute_loo_moments(posterior, y, X=None, offset=None):
 def compute_pit(likelihood, y, mean, variance):
     """Return the probabilities of values below, and of values up to, each observation; they differ for counts only."""
     at = [y - 1.0, y] if likelihood.discrete else [y]
-    cdfs = [predictive.expectation(lambda f, i, at=v: likelihood.cdf(at[i, None], f), mean, variance) for v in at]
+    cdfs = [predictive.integrate(lambda f, i, at=v: likelihood.cdf(at[i, None], f), mean, variance) for v in at]
     return cdfs[0], cdfs[-1]
 
 

@@ -651,7 +651,7 @@ def test_blocks_of_delayed_updates_are_the_sequential_schedule(monkeypatch, d):
     weights = np.linspace(0.5, 2.0, 150)
     sweeps = {}
     for few_columns in (0, 1000):
-        monkeypatch.setattr(dense, "FEW_COLUMNS", few_columns)
+        monkeypatch.setattr(dense, "MAX_RANK_ONE_COLUMNS", few_columns)
         with pytest.warns(cavity.ConvergenceWarning):
             sweeps[few_columns] = GLM(likelihood).fit(X, y, schedule="sequential", sample_weight=weights, max_iter=1)
     assert np.allclose(sweeps[0].sites.rho, sweeps[1000].sites.rho, rtol=INTEGRAL, atol=SOLVES)

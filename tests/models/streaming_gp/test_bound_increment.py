@@ -15,7 +15,7 @@ from cavity import StreamingGP, covariances, likelihoods
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.ep.options import Options
 from cavity.likelihoods import labels, noise
-from cavity.likelihoods.parameters import scales_of
+from cavity.likelihoods.parameters import list_scales
 from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp import bound_increment as streaming_increment
 from cavity.models.streaming_gp.bound_increment import BoundIncrement, RowSites
@@ -156,7 +156,7 @@ def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
     increment = BoundIncrement((basis, known), np.vstack([X[[2, 0]], X[20:24]]), second, model, THREADS, options)
 
     def value(place):
-        scale = {scale: getattr(likelihood, scale) * np.exp(place[2]) for scale in scales_of(likelihood)}
+        scale = {scale: getattr(likelihood, scale) * np.exp(place[2]) for scale in list_scales(likelihood)}
         return increment.at(Settings(covariances.RBF().with_log_parameters(place[:2]), replace(likelihood, **scale)))
 
     h, place = 1e-3, np.array([0.3, -0.2, 0.0])
@@ -165,7 +165,7 @@ def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
         step = h * (np.arange(3) == j)
         low, lower, higher, high = (value(place + k * step).log_evidence for k in (-2, -1, 1, 2))
         assert slope == pytest.approx((8 * (higher - lower) - (high - low)) / (12 * h), rel=EARLY, abs=ROOT_EPS)
-    assert len(by_scale) == len(scales_of(likelihood))
+    assert len(by_scale) == len(list_scales(likelihood))
 
 
 def test_settings_at_which_the_sites_leave_nothing_are_refused():

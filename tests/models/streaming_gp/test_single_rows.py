@@ -9,7 +9,7 @@ from support.tolerances import AT_REST, INTEGRAL, LAST_BIT, LOSSES, OPTIMUM, ROU
 
 import cavity
 from cavity import StreamingGP, covariances, likelihoods
-from cavity.covariances.program import program_of
+from cavity.covariances.program import get_program
 from cavity.models.streaming_gp import single_rows, state
 from cavity.models.streaming_gp.inducing_basis import InducingBasis
 from cavity.models.streaming_gp.snapshot import StreamSnapshot
@@ -31,7 +31,7 @@ def points(n, seed=0, d=2):
 def test_rows_against_points_are_rows_of_the_matrix(name):
     k, reference = covariance(name)
     X, Z = points(5), points(70, 1)
-    target = program_of(k, 2).against(Z)
+    target = get_program(k, 2).against(Z)
     for some in (X, X[:1], X[:0]):
         out = np.empty((len(some), 70))
         some.flags.writeable = False
@@ -45,8 +45,8 @@ def test_differences_keep_their_digits_far_from_the_origin():
     k, shift = covariances.RBF(lengthscale=[0.5, 2.0]), 2.0**40
     X, Z = np.round(points(1) * 1024) / 1024, np.round(points(20, 1) * 1024) / 1024
     near, far = np.empty((1, 20)), np.empty((1, 20))
-    program_of(k, 2).against(Z).fill(X, near)
-    program_of(k, 2).against(Z + shift).fill(X + shift, far)
+    get_program(k, 2).against(Z).fill(X, near)
+    get_program(k, 2).against(Z + shift).fill(X + shift, far)
     np.testing.assert_allclose(far, near, rtol=ROUNDING)
 
 
@@ -55,21 +55,21 @@ def test_rows_out_of_reach_are_refused_before_anything_is_written(bad):
     X, Z = points(4), points(9, 1)
     X[2, 1] = bad
     out = np.full((4, 9), 7.0)
-    assert program_of(covariances.RBF(lengthscale=1e-5), 2).against(Z).fill(X, out) == 2
+    assert get_program(covariances.RBF(lengthscale=1e-5), 2).against(Z).fill(X, out) == 2
     assert np.all(out == 7.0)
 
 
 def test_columns_without_influence_must_be_finite_too():
     k, X, out = covariances.RBF(columns=[0]), points(1), np.empty((1, 9))
-    assert program_of(k, 2).against(points(9, 1)).fill(X, out) == 1
+    assert get_program(k, 2).against(points(9, 1)).fill(X, out) == 1
     X[0, 1] = np.nan
-    assert program_of(k, 2).against(points(9, 1)).fill(X, out) == 0
+    assert get_program(k, 2).against(points(9, 1)).fill(X, out) == 0
 
 
 def test_products_that_may_overflow_take_the_checked_path():
     k, Z = covariances.Linear() + covariances.RBF(), 100 * points(6, 1)
     X = np.array([[1e150, -1e150]])
-    assert program_of(k, 2).against(Z).fill(X, np.empty((1, 6))) == 0
+    assert get_program(k, 2).against(Z).fill(X, np.empty((1, 6))) == 0
     with Threads(1) as threads:
         basis = InducingBasis.of(k, Z, 1e-6, threads)
         np.testing.assert_array_equal(basis.cross(X, threads), k.cross(X, Z))
@@ -80,7 +80,7 @@ def test_products_that_may_overflow_take_the_checked_path():
 @pytest.mark.parametrize("name", COVARIANCES)
 def test_variance_of_every_row(name):
     k, X = covariance(name)[0], points(3)
-    value = program_of(k, 2).constant_variance()
+    value = get_program(k, 2).constant_variance()
     if value is None:
         assert len(set(k.diagonal(X))) == 3
     else:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity import _core
-from cavity.ep.damping import IN_TURN, DampingOfEach
+from cavity.ep.damping import SEQUENTIAL_PATIENCE, BatchDamping
 from cavity.models.clutter import cavities
 from cavity.models.clutter.problem import ClutterSites, moment_change
 from cavity.models.clutter.sweeps import Sweeper
@@ -21,7 +21,7 @@ class LaneSweeper(Sweeper):
     def __init__(self, points, options, visits, threads):
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
         self.n_problems, self.improper = points.data.shape[0], []
-        self.damping = DampingOfEach(options.damping, IN_TURN, self.n_problems)
+        self.damping = BatchDamping(options.damping, SEQUENTIAL_PATIENCE, self.n_problems)
         (n, _), units = points.shape, points.units
         groups = -(-self.n_problems // kernel.lanes)
         self.index = np.minimum(np.arange(groups * kernel.lanes), self.n_problems - 1).reshape(groups, -1)

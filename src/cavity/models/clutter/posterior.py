@@ -18,7 +18,7 @@ from cavity.base.results import Posterior, Summarized, name_lines, table
 from cavity.base.summary import gaussian
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
-from cavity.ep.evidence import influence
+from cavity.ep.evidence import measure_influence
 from cavity.models.clutter.cavities import find_cavities, find_densities
 from cavity.models.clutter.problem import ClutterSites, DataPoints, Points, WorkingUnits
 from cavity.models.clutter.solution import filter_points
@@ -226,7 +226,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         tau, rho = self._cavities("loo")
         mean, variance = self._sites.moments
         ours = np.expand_dims(mean, -2), np.asarray(variance)[..., None, None]
-        each = influence(*ours, tau / rho[..., None], 1.0 / rho[..., None])  # of each coordinate, (..., N, d)
+        each = measure_influence(*ours, tau / rho[..., None], 1.0 / rho[..., None])  # of each coordinate, (..., N, d)
         used = np.sum(self._sites.site_rho, axis=-1) * variance
         return np.sum(each, axis=-1), each.shape[-1] * used
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.loop import STUCK
-from cavity.ep.visits import SMALLEST_SHARE
+from cavity.ep.site_updates import MIN_CAVITY_SHARE
 from cavity.models.clutter.cavities import evaluate, find_cavities
 from cavity.models.clutter.problem import SUMMED_ROWS
 from cavity.models.clutter.sweeps import Sweeper
@@ -278,7 +278,7 @@ class PowerSweeper(Sweeper):
         sites, (site_tau, site_rho) = self.sites, self.sites.part(part)
         x = (data - origin) * scale
         cavity_rho = sites.rho - self.power * site_rho
-        proper = cavity_rho > SMALLEST_SHARE * sites.rho
+        proper = cavity_rho > MIN_CAVITY_SHARE * sites.rho
         cavity_rho = np.where(proper, cavity_rho, sites.rho)
         mean = (sites.tau - self.power * site_tau) / cavity_rho[:, None]
         d, from_centre, miss = x.shape[1], x - centre, x - mean

@@ -10,8 +10,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.loop import CONVERGED, STOPPED, STUCK
-from cavity.ep.damping import IN_TURN, TOGETHER, Damping
-from cavity.ep.double_loop import STEPS_A_SWEEP, DoubleLoop
+from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, Damping
+from cavity.ep.double_loop import STEPS_PER_SWEEP, DoubleLoop
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.clutter import cavities
 from cavity.models.clutter.cavities import kernel
@@ -113,7 +113,9 @@ class Sweeper:
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
         self.power = options.power  # of the sites that cavities lack
         self.sites, self.improper = ClutterSites.empty(points), []
-        self.damping = Damping(options.damping, IN_TURN if options.schedule == "sequential" else TOGETHER)
+        self.damping = Damping(
+            options.damping, SEQUENTIAL_PATIENCE if options.schedule == "sequential" else PARALLEL_PATIENCE
+        )
 
     def checkpoint_state(self):
         """Return what decides how sweeps go on, for `restore`: copies."""
@@ -236,7 +238,7 @@ class Sweeper:
         It starts from `Spherical.start`, then from where that has led.
         """
         geometry, sites, options = Spherical(self.points), self.sites, self.options
-        most = STEPS_A_SWEEP * options.max_iter
+        most = STEPS_PER_SWEEP * options.max_iter
         loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
         status = loop.descend(geometry.start(), job.substage("double loop"))
         if status not in (CONVERGED, STOPPED):

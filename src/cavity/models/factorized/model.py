@@ -256,7 +256,7 @@ class FactorizedGaussian(Frozen):
         with single_blas(), options.job:
             done = engine.ascend(sweeps, start, replace(options, tol=0.0, job=_MinimumJob(options, self.kl_minimum)))
             mean = self.mean + self._target.deviations(done.state * sweeps.unit)
-        outcome = engine.outcome(_compare_with_minimum(done, self.kl_minimum, options), 1, options)
+        outcome = engine.report_outcome(_compare_with_minimum(done, self.kl_minimum, options), 1, options)
         return FactorizedGaussianPosterior(model=self, mean=mean, **outcome)
 
     def _start(self, initial_mean):

@@ -12,10 +12,10 @@ from scipy import sparse
 
 from cavity.base.frames import column_words
 from cavity.base.loop import iterate
-from cavity.ep.damping import IN_TURN, Damping
-from cavity.ep.fit import Fit
+from cavity.ep.damping import SEQUENTIAL_PATIENCE, Damping
+from cavity.ep.fit_result import FitResult
 from cavity.jobs.job import SILENT_JOB
-from cavity.likelihoods.base import ONE
+from cavity.likelihoods.base import SHARED_ONE
 from cavity.models.glm.sparse_rows import (
     ChunkedRows,
     check_width,
@@ -106,7 +106,7 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS, n_rows=rows.n, holder=ep)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
     ended = dict(status=outcome.status[0], n_iter=int(outcome.n_iter[0]), residual=0.0, trace=trace)
-    return Fit(**ep.results(), **ended)
+    return FitResult(**ep.results(), **ended)
 
 
 def predict(X, mean, variance, offset=None):
@@ -148,7 +148,7 @@ def _filter(data, prior_mean, prior_variance):
     """Take in the rows one after the other; return the Fit."""
     weights = data.weights
     state, log_z = np.column_stack([prior_mean, prior_variance]), np.zeros(data.n)
-    exponent = ONE
+    exponent = SHARED_ONE
     if weights is not None:  # of the last time a row is taken; 0 for never
         exponent = np.where(weights % 1.0 == 0, np.sign(weights), weights % 1.0)
     for chunk in data.chunks():
@@ -162,7 +162,7 @@ def _filter(data, prior_mean, prior_variance):
                 _filter_row(chunk, start, 1.0 if some is None else some[start], state, found)
         found[chunk.empty] = _times(1.0 if some is None else some[chunk.empty], chunk.log_p_empty())
     belief = IndependentWeights(*np.ascontiguousarray(state.T))
-    return Fit.of_one_pass(belief=belief, log_evidence=float(log_z.sum()), loo=log_z)
+    return FitResult.of_one_pass(belief=belief, log_evidence=float(log_z.sum()), loo=log_z)
 
 
 def _filter_row(chunk, row, left, state, log_z):
@@ -199,7 +199,7 @@ class _Expectation:
         self.sites = np.zeros((sum(chunk.nnz for chunk in data.chunks()), 2))
         self.before = np.empty_like(self.state)
         self.skipped = []
-        self.damping = Damping(options.damping, IN_TURN)
+        self.damping = Damping(options.damping, SEQUENTIAL_PATIENCE)
 
     def _prior(self):
         state = np.zeros((self.data.d, 4))  # tau, rho, and what rounding leaves of them

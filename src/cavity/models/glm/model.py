@@ -22,7 +22,7 @@ from cavity.base import arrays
 from cavity.base.errors import about
 from cavity.base.frozen import unchecked
 from cavity.base.types import ArrayLike, Data
-from cavity.ep.options import SCHEDULES, Options
+from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.models.glm.posterior import make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
@@ -246,7 +246,7 @@ class GLM(LinearSettings):
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        run = Options.checked(schedules=(*SCHEDULES, "stochastic"), **iteration, **watched)
+        run = Options.checked(schedules=(*EP_SCHEDULES, "stochastic"), **iteration, **watched)
         names = names_to_learn(observations.likelihood, learn)
         check_method(self, method, run, names, dataset.kind)
         check_memory(dataset, self.approximation, observations.weights)

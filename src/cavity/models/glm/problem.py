@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.rows import Rows
-from cavity.ep.placement import make_geometry
+from cavity.ep.factories import make_geometry
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.prior import Prior
 from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, kind_of, reach_of

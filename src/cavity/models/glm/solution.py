@@ -6,11 +6,11 @@ import numpy as np
 
 from cavity.base.errors import about
 from cavity.ep.engine import filter_rows
-from cavity.ep.fit import Fit
-from cavity.ep.placement import make_engine
+from cavity.ep.factories import make_engine
+from cavity.ep.fit_result import FitResult
 from cavity.ep.sites import Sites
-from cavity.ep.weights import WeightRoot, weights_of
-from cavity.likelihoods.parameters import open_parameters
+from cavity.ep.weights import WeightRoot, make_weights
+from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.glm.weights import Weights
 from cavity.models.linear.learn import learn_settings
 from cavity.models.linear.solution import Solution
@@ -67,14 +67,14 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         geometry = problem.geometry(threads, run.job)
         last = run.job.final_job().substage("last")
         fit = make_engine(geometry, sites, replace(run, job=last), found.start).run()
-    weights = Weights.of(*weights_of(problem.prior.moments, geometry, fit.belief))
+    weights = Weights.of(*make_weights(problem.prior.moments, geometry, fit.belief))
     fit = replace(fit, trace=fit.trace | found.trace)
     return Solution(problem, fit, weights, found.hyperparameters, found.status)
 
 
 def _refuse_open(likelihood):
     """Raise ValueError if a likelihood has open parameters, of which no rows say anything."""
-    for name in open_parameters(likelihood):
+    for name in list_open_parameters(likelihood):
         raise ValueError(
             f"{name} of {type(likelihood).__name__} cannot be found: every row of X is 0 or has weight 0; give a number"
         )
@@ -84,7 +84,7 @@ def _make_empty_fit(method):
     """Return the fit of no rows."""
     trace = {} if method == "adf" else dict(change=np.zeros(1), improper=np.zeros(1), double_loop=np.array(0))
     none = dict.fromkeys(("tau", "rho", "loo"), np.zeros(0))
-    return Fit.of_one_pass(belief=None, log_evidence=0.0, trace=trace, **none)
+    return FitResult.of_one_pass(belief=None, log_evidence=0.0, trace=trace, **none)
 
 
 def _filter_rows(problem, threads):
@@ -94,7 +94,7 @@ def _filter_rows(problem, threads):
     belief, log_z = filter_rows(geometry, Sites(problem.model.likelihood, rows.y, rows.weights))
     if belief is None:
         raise ArithmeticError("ADF lost the posterior to rounding; rescale the columns of X")
-    return geometry, Fit.of_one_pass(belief=belief, log_evidence=log_z)
+    return geometry, FitResult.of_one_pass(belief=belief, log_evidence=log_z)
 
 
 def _count_copies(weights):

@@ -9,9 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from cavity import _core
-from cavity.ep.sites import tilted
+from cavity.ep.sites import find_tilted_moments
 from cavity.jobs.job import SILENT_JOB
-from cavity.likelihoods.base import encoded, has_kernel, kernel_settings
+from cavity.likelihoods.base import encode_observations, has_kernel, kernel_settings
 from cavity.runs.merge import split_rows
 from cavity.sources.dataset import IN_MEMORY
 from cavity.sources.features import kind_of
@@ -101,7 +101,7 @@ class ChunkedRows:
         self.X, (self.n, self.d) = rows.X, rows.X.shape
         self.compiled = has_kernel(likelihood)
         self.settings = kernel_settings(likelihood) if self.compiled else (0,)
-        self.read = encoded(likelihood, rows.y) if self.compiled else ()
+        self.read = encode_observations(likelihood, rows.y) if self.compiled else ()
         self._kept = list(self._made()) if sparse.issparse(self.X) or is_small(self.X) else None
 
     def chunks(self):
@@ -166,7 +166,7 @@ class Chunk:
     def tilted(self, row, exponent, mean, variance):
         """log Z, d1, d2 and the precision of the site of p^exponent for one row, in Python."""
         y, moments = self.of(self.data.y)[row : row + 1], (np.array([mean]), np.array([variance]))
-        log_z, d1, d2, shrink = (float(a[0]) for a in tilted(self.data.likelihood, y, exponent, *moments))
+        log_z, d1, d2, shrink = (float(a[0]) for a in find_tilted_moments(self.data.likelihood, y, exponent, *moments))
         if not (np.isfinite([log_z, d1, d2]).all() and shrink > 0):
             self.refuse(row, mean, variance)
         return log_z, d1, d2, -d2 / shrink

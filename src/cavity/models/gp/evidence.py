@@ -13,18 +13,18 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, within_range
 from cavity.base.loop import STOPPED
-from cavity.covariances.program import program_of
-from cavity.covariances.slots import gradient
+from cavity.covariances.program import get_program
+from cavity.covariances.slots import compute_gradient
 from cavity.ep import latent_solver
 from cavity.ep.engine import Engine
-from cavity.ep.fit import Fit
+from cavity.ep.fit_result import FitResult
 from cavity.ep.latent import Latent, LatentBelief
-from cavity.ep.options import SCHEDULES
+from cavity.ep.options import EP_SCHEDULES
+from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
-from cavity.ep.visits import cavities
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods import Gaussian
-from cavity.likelihoods.parameters import FreeParameters, slopes
+from cavity.likelihoods.parameters import FreeParameters, differentiate
 from cavity.models.evaluations import EvidencePoint
 from cavity.models.latent_posterior import AUTO_SCHEDULE, choose_schedule
 from cavity.models.process.settings import compute_gaussian_log_density
@@ -69,7 +69,7 @@ class Evidence:
 
     def at(self, settings, **options):
         """Return the EvidencePoint of some settings; options replace those of EP."""
-        program = program_of(settings.covariance, self.rows.X.shape[1])
+        program = get_program(settings.covariance, self.rows.X.shape[1])
         if self.known is None:
             program.gram(self.rows.X, self.gram, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused at the end
@@ -87,7 +87,7 @@ class Evidence:
         if options.schedule != AUTO_SCHEDULE or point.converged or point.fit.status == STOPPED:
             return point
         self.start = None
-        (schedule,) = set(SCHEDULES) - {self.options.schedule}
+        (schedule,) = set(EP_SCHEDULES) - {self.options.schedule}
         other = self.at(settings, job=options.job, schedule=schedule)
         if other.converged:
             return other
@@ -119,7 +119,7 @@ class Evidence:
             rho = within_range(np.broadcast_to(weight / noise, rows.y.shape).copy(), "precisions of the noise")
         if self.known is None:
             diagonal = np.diagonal(self.gram)
-            solver = latent_solver.solver_of(self.gram, rho, self.buffer, self.threads)
+            solver = latent_solver.factorise(self.gram, rho, self.buffer, self.threads)
         else:
             diagonal, solver = self._extended(program, rho)
         if solver is None:
@@ -150,13 +150,13 @@ class Evidence:
     def _extended(self, program, rho):
         """The prior variances and the solver of all rows; the covariance of all is made only if `solve` needs it."""
         X, n, variances = self.rows.X, len(self.known.root), program.diagonal(self.rows.X)
-        if not latent_solver.known_better(variances, rho):
+        if not latent_solver.is_prior_weaker(variances, rho):
             (self.gram,) = allocate_matrices(len(X), 1)
             program.gram(X, self.gram, self.threads)
         cross, own = np.empty((len(X) - n, n)), np.empty((len(X) - n, len(X) - n))
         program.cross(X[n:], X[:n], cross, self.threads)
         program.gram(X[n:], own, self.threads)
-        return variances, latent_solver.extended(self.known, cross, own, rho, self.buffer)
+        return variances, latent_solver.extend_solver(self.known, cross, own, rho, self.buffer)
 
     def gradient(self, point, free=None):
         """Return the gradient in the log parameters of the covariance, in the coefficients and in the likelihood's.
@@ -166,7 +166,7 @@ class Evidence:
         """
         settings, alpha = point.settings, point.belief.alpha
         weights = point.geometry.evidence_weights(point.belief)
-        by_covariance = gradient(settings.covariance, self.rows.X, weights, None, self.threads)
+        by_covariance = compute_gradient(settings.covariance, self.rows.X, weights, None, self.threads)
         by_mean = np.zeros(0)
         if settings.coefficients is not None and point.fit is not None:
             by_mean = settings.basis.T @ alpha  # H' alpha, (p,)
@@ -185,13 +185,13 @@ class Evidence:
             return np.zeros(0)
         belief, fit = point.belief, point.fit
         fraction = Sites(likelihood, rows.y, rows.weights, self.options.power).fraction
-        m, v, _ = cavities(point.geometry.base + belief.mean, belief.variance, fit.tau, fit.rho, fraction)
+        m, v, _ = find_cavities(point.geometry.base + belief.mean, belief.variance, fit.tau, fit.rho, fraction)
 
         def total(likelihood):
             sites = Sites(likelihood, rows.y, rows.weights, self.options.power)
             return sites.total(m, v) + self.given.log_p_known(likelihood)[1]
 
-        return slopes(free, likelihood, total)
+        return differentiate(free, likelihood, total)
 
 
 def make_fit(rows, point):
@@ -201,7 +201,7 @@ def make_fit(rows, point):
     trace = {"change": np.zeros(1), "improper": np.zeros(1, dtype=int), "double_loop": np.array(0)}
     h = point.belief.h
     known = dict(belief=point.belief, tau=h * rows.y, rho=h, log_evidence=point.log_evidence, loo=None, trace=trace)
-    return Fit.of_one_pass(**known)
+    return FitResult.of_one_pass(**known)
 
 
 def compute_leave_one_out(rows, likelihood, gram, solver, h, mean, alpha, threads):
@@ -210,7 +210,7 @@ def compute_leave_one_out(rows, likelihood, gram, solver, h, mean, alpha, thread
     Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1. It takes the
     triangle of the solver.
     """
-    variance, left = latent_solver.variances(gram, solver, h, threads), solver.kept(threads)
+    variance, left = latent_solver.find_variances(gram, solver, h, threads), solver.kept(threads)
     share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
     return variance, compute_gaussian_log_density(rows.y, mean - v * share * alpha, v + rows.noise_variance(likelihood))

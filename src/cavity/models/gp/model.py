@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, Data
 from cavity.covariances.base import Covariance
-from cavity.ep.options import SCHEDULES, Options
+from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.models.gp import search
 from cavity.models.gp.evidence import Evidence, allocate_matrices
@@ -206,7 +206,7 @@ class GaussianProcess(LatentProcess):
         n_starts = arrays.integer(n_starts, "n_starts", low=1)
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
-        run = Options.checked(schedules=(AUTO_SCHEDULE, *SCHEDULES), **iteration, **watched)
+        run = Options.checked(schedules=(AUTO_SCHEDULE, *EP_SCHEDULES), **iteration, **watched)
         with run.open(model, rows.named()) as threads:
             evidence = Evidence(model.likelihood, rows, threads, run)
             start = choose_first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))

@@ -19,8 +19,8 @@ from cavity.base.results import freeze, name_lines, short, table
 from cavity.base.rows import Rows
 from cavity.base.triangles import full
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.covariances.program import Compared, program_of
-from cavity.covariances.slots import gradient
+from cavity.covariances.program import ReferenceRows, get_program
+from cavity.covariances.slots import compute_gradient
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
@@ -176,7 +176,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         used, X = self._rows.used(), self._X_in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((len(X), len(X)))
-            program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
+            get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             keep = self._rows.in_use
             known = self._rho[keep], self.mean[keep], self._alpha
             found = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
@@ -252,9 +252,9 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         keep = self._rows.in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((self.n_samples, self.n_samples))
-            program_of(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
+            get_program(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
             if keep.all():
-                found = full(latent_solver.covariance(gram, self._own_solver(), self._rho, threads))
+                found = full(latent_solver.find_covariance(gram, self._own_solver(), self._rho, threads))
             else:
                 found = self._solver.reduced(gram, gram[:, keep])
             return arrays.read_only(within_range(found, "covariance: its entries"))
@@ -270,8 +270,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         The names are ``model.covariance.parameter_names``. Right for a fit that has converged.
         """
         with Threads(1) as threads, single_blas():
-            weights = latent_solver.evidence_weights(self._own_solver(), self._alpha, threads)
-            return arrays.read_only(gradient(self.model.covariance, self._X_in_use, weights, None, threads))
+            weights = latent_solver.find_evidence_weights(self._own_solver(), self._alpha, threads)
+            return arrays.read_only(compute_gradient(self.model.covariance, self._X_in_use, weights, None, threads))
 
     @cached_property
     def _X_in_use(self):
@@ -281,7 +281,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     @cached_property
     def _compared(self):
         """The rows with sites as new rows are compared with them."""
-        return Compared(program_of(self.model.covariance, self.n_features), self._X_in_use)
+        return ReferenceRows(get_program(self.model.covariance, self.n_features), self._X_in_use)
 
     def standard_errors(self) -> Hyperparameters:
         """Find how sure the data are of what was learnt, from the curvature of the log evidence at its maximum.

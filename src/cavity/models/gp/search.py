@@ -8,8 +8,8 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import column_words
 from cavity.covariances import Periodic
 from cavity.covariances.kinds import Stationary
-from cavity.covariances.slots import leaves
-from cavity.likelihoods.parameters import unit_of
+from cavity.covariances.slots import list_leaves
+from cavity.likelihoods.parameters import find_unit
 from cavity.models.evaluations import Evaluations
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import NOISE_SCALE_KINDS, choose_starts
@@ -27,7 +27,7 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     long lengthscales, or all short ones, the best start of the other kind is followed for some steps, and to the end
     where its evidence is then the largest.
     """
-    vector = FreeHyperparameters(settings, covariance, names, unit_of(evidence.rows.y))
+    vector = FreeHyperparameters(settings, covariance, names, find_unit(evidence.rows.y))
     if vector.size == 0:
         return SearchResult(settings, trace={"learning": np.zeros(0)})
     objective = Objective(evidence, vector, job=job.substage("search"))
@@ -54,7 +54,7 @@ def warn_if_line(point, rows, columns=None):
     one by less than a tenth of its own standard deviation, or of that of the noise, which is 1 for labels and counts.
     """
     ranges, longest = np.ptp(rows.X, axis=0), []
-    for leaf in leaves(point.settings.covariance):
+    for leaf in list_leaves(point.settings.covariance):
         if isinstance(leaf, Stationary) and not isinstance(leaf, Periodic):
             lengths = zip(leaf._chosen(len(ranges)), leaf._each("lengthscale", len(ranges)), strict=True)
             longest += [(ranges[j] / length, length, j) for j, length in lengths if ranges[j] > 0]
@@ -81,7 +81,7 @@ def add_standard_errors(learnt, model, evidence):
     likelihood, covariance = model.likelihood, model.covariance
     own = [name for name in likelihood.parameters if any(name == label.partition("[")[0] for label in learnt.names)]
     settings, covariance_is_free = Settings(covariance, likelihood), learnt.names[0] in covariance.parameter_names
-    vector = FreeHyperparameters(settings, covariance_is_free, own, unit_of(evidence.rows.y))
+    vector = FreeHyperparameters(settings, covariance_is_free, own, find_unit(evidence.rows.y))
     _, _, jacobian = vector.describe(settings)
     evaluations = Evaluations(evidence, vector)
     sd, note = standard_errors(evaluations, vector.pack(settings), vector.bounds(), learnt.names, jacobian)

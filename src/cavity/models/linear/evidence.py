@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.ep.placement import make_engine
+from cavity.ep.factories import make_engine
+from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
-from cavity.ep.visits import cavities
-from cavity.ep.weights import weights_of
+from cavity.ep.weights import make_weights
 from cavity.jobs.job import SILENT_JOB
-from cavity.likelihoods.parameters import PARAMETER_RANGE, slopes
+from cavity.likelihoods.parameters import PARAMETER_RANGE, differentiate
 from cavity.models.evaluations import EvidencePoint
 from cavity.models.free_settings import FreeSettings
 
@@ -145,7 +145,7 @@ class LinearEvidence:
         if vector.groups is None:
             return np.array([point.fit.belief.prior_slope()])
         prior = point.problem.prior
-        mean, covariance = weights_of(prior.moments, point.geometry, point.fit.belief)
+        mean, covariance = make_weights(prior.moments, point.geometry, point.fit.belief)
         slopes_of = weight_gradient(prior.variance, mean - prior.mean, covariance.variances())
         return np.array([np.sum(slopes_of[vector.groups == label]) for label in vector.labels])
 
@@ -159,7 +159,9 @@ class LinearEvidence:
         def leave(blocks):
             for part, x in blocks:
                 moments = geometry.values(fit.belief, part, x)
-                m[part], v[part], _ = cavities(*moments, fit.tau[part], fit.rho[part], sites.part(sites.fraction, part))
+                m[part], v[part], _ = find_cavities(
+                    *moments, fit.tau[part], fit.rho[part], sites.part(sites.fraction, part)
+                )
 
         for _ in geometry.each_group(leave):
             pass
@@ -170,7 +172,7 @@ class LinearEvidence:
             totals = self.threads.imap(lambda part: sites.total(m[part], v[part], part), parts)
             return sum(totals) + self.problem.rows.log_p_known(likelihood)[1]
 
-        return slopes(free, likelihood, total)
+        return differentiate(free, likelihood, total)
 
 
 def weight_gradient(prior_variance, apart, variances):

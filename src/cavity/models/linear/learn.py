@@ -7,8 +7,8 @@ import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED, STOPPED
-from cavity.likelihoods.base import guessed, spread
-from cavity.likelihoods.parameters import named_parameters, open_parameters, unit_of
+from cavity.likelihoods.base import estimate_spread, guess_latent_values
+from cavity.likelihoods.parameters import choose_parameters, find_unit, list_open_parameters
 from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
 from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, evaluate_starts, maximise
@@ -32,8 +32,8 @@ def names_to_learn(likelihood, learn):
     known = (PRIOR, *likelihood.parameters)
     if learn is None:
         learn = False
-    asked = named_parameters(learn, known, known)
-    needed = open_parameters(likelihood)
+    asked = choose_parameters(learn, known, known)
+    needed = list_open_parameters(likelihood)
     return tuple(name for name in known if name in asked or name in needed)
 
 
@@ -96,7 +96,7 @@ def learn_settings(problem, names, groups, threads, options):
     starts = choose_likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
-    vector = FreeFactors(names, groups, starts[0], unit_of(problem.used.y))
+    vector = FreeFactors(names, groups, starts[0], find_unit(problem.used.y))
     return maximise_evidence(LinearEvidence(problem, vector, threads, options), starts, options.job)
 
 
@@ -138,7 +138,7 @@ def choose_likelihoods(problem, names):
     starts = []
     for fitted in _fit_roughly(problem):
         suggested = likelihood.starting_values(rows.y, fitted)
-        given = replace(likelihood, **{name: suggested[name] for name in open_parameters(likelihood)})
+        given = replace(likelihood, **{name: suggested[name] for name in list_open_parameters(likelihood)})
         other = {name: suggested[name] for name in wanted if np.size(suggested[name]) == np.size(getattr(given, name))}
         same = all(getattr(given, name) == value for name, value in other.items())
         starts += [given] if same else [given, replace(given, **other)]
@@ -153,7 +153,7 @@ def _fit_roughly(problem):
     """
     rows, likelihood = problem.used, problem.model.likelihood
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
-    guess = guessed(likelihood, rows.y)
+    guess = guess_latent_values(likelihood, rows.y)
     if guess is None:
         return [offset]
     rest, d = guess - offset, rows.X.shape[1]
@@ -168,7 +168,7 @@ def _fit_roughly(problem):
     unit = float(np.max(np.abs(target))) or 1.0
     weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
     linear = np.concatenate([x @ weights for _, x in iterate_blocks(rows.X, BLOCK_ROWS)])
-    follows_outliers = spread(rest, linear, True) > OUTLIERS_SPREAD * spread(rest, centre, True)
+    follows_outliers = estimate_spread(rest, linear, True) > OUTLIERS_SPREAD * estimate_spread(rest, centre, True)
     return [offset + linear, *([offset + centre] if follows_outliers else [])]
 
 

@@ -12,7 +12,7 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import coefficient_names
 from cavity.base.labels import is_ordered
 from cavity.likelihoods import Binomial, Interval, Logit, NegativeBinomial, OrderedProbit, Poisson, Probit
-from cavity.likelihoods.base import encoded
+from cavity.likelihoods.base import encode_observations
 from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, find_constant_columns, kind_of
 from cavity.sources.read_ahead import iterate_blocks
@@ -124,7 +124,10 @@ def _sides(likelihood):
         elif isinstance(likelihood, Poisson | NegativeBinomial):
             rises, falls = y < 0, y == 0
         else:  # successes and failures, or bounds
-            (first, second), end = encoded(likelihood, y), 0.0 if isinstance(likelihood, Binomial) else np.inf
+            (first, second), end = (
+                encode_observations(likelihood, y),
+                0.0 if isinstance(likelihood, Binomial) else np.inf,
+            )
             rises, falls = second == end, first == -end
         return 2 * ~rises + ~falls
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
+from cavity.ep.site_updates import find_cavities, is_within_float64
 from cavity.ep.sites import Sites
-from cavity.ep.visits import cavities, within_float64
 from cavity.jobs.job import SILENT_JOB
 
 FIRST_FIT_OPTIONS = {
@@ -41,8 +41,8 @@ def _match_group(group, belief, sites):
     """Fill in the sites of f with random effects that match the rows of a group, whose own sites are of x'w."""
     for part, x in group.blocks:
         fraction, spread = sites.part(sites.fraction, part), group.sites.residual[part]
-        m, v, _ = cavities(*group.geometry.values(belief, part, x), group.tau[part], group.rho[part], fraction)
+        m, v, _ = find_cavities(*group.geometry.values(belief, part, x), group.tau[part], group.rho[part], fraction)
         _, tau, rho = sites.match(part, m, v + spread)
-        good = within_float64(tau, rho)
+        good = is_within_float64(tau, rho)
         group.new[0][part] = np.where(good, tau / fraction, 0.0)
         group.new[1][part] = np.where(good, rho / fraction, 0.0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base.errors import within_range
-from cavity.likelihoods.parameters import PARAMETER_RANGE, unit_of
+from cavity.likelihoods.parameters import PARAMETER_RANGE, find_unit
 from cavity.models.defaults import location_and_spread
 from cavity.models.free_settings import FreeSettings, block_diagonal
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
@@ -83,7 +83,7 @@ class FreeCovariances(FreeSettings):
             Root(_units(term, unit)) if each is None else None for term, each in zip(terms, given, strict=True)
         ]
         self.open = [(term, root) for term, root in zip(terms, self.roots, strict=True) if root is not None]
-        super().__init__(sum(root.size for _, root in self.open), likelihood, names, unit_of(rows.y))
+        super().__init__(sum(root.size for _, root in self.open), likelihood, names, find_unit(rows.y))
 
     def parts(self, x):
         """The free numbers of each open covariance."""

@@ -22,7 +22,7 @@ from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.parameters import open_parameters
+from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.defaults import checked_likelihood
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
@@ -234,7 +234,7 @@ class MixedGLM(Frozen):
         model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
         with run.open(model, inputs.named(resolved.rows)) as threads:
             problem = MixedProblem.of(model, resolved.rows, inputs.terms, covariances)
-            solution = solve(problem, open_parameters(observations.likelihood), run, threads)
+            solution = solve(problem, list_open_parameters(observations.likelihood), run, threads)
         solution.fit.warn(run)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
         chosen = resolved.kept["chosen"] + observations.chosen

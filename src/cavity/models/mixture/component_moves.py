@@ -47,7 +47,7 @@ def ascend_with_moves(sweeps, moves, start, options):
     state, trial = start
     if trial is None:
         return engine.ascend(sweeps, state, options)
-    return engine.joined(trial, engine.ascend(sweeps, state, options.after(trial)))
+    return engine.join_fits(trial, engine.ascend(sweeps, state, options.after(trial)))
 
 
 def improve_by_moves(sweeps, climb, options, like=()):
@@ -81,8 +81,8 @@ def improve_by_moves(sweeps, climb, options, like=()):
             if better and trial.status == MAX_ITER and left > trial.n_iter:
                 more = options.after(fit, trial)
                 rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").substage("rest")))
-                trial = engine.joined(trial, rest)
-            fit = engine.joined(fit, trial, kept=better)
+                trial = engine.join_fits(trial, rest)
+            fit = engine.join_fits(fit, trial, accepted=better)
             if better:
                 accepted = [*accepted, fit.n_iter]
             if trial.status == STOPPED:

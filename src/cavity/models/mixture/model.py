@@ -271,8 +271,8 @@ class GaussianMixture(Public):
             model = fill_priors(self, rows, threads)
             sweeps = MixtureSweeps(build_prior_state(model, rows), rows, threads)
             starts = generate_states(sweeps, means, init, run)
-            done = engine.best_of(partial(ascend_with_moves, sweeps, moves), starts, run)
-        outcome = engine.outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
+            done = engine.choose_best(partial(ascend_with_moves, sweeps, moves), starts, run)
+        outcome = engine.report_outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
         return build_posterior(model, sweeps, done, dataset.names, dataset.roles, **outcome)
 
     def fit_stochastic(

@@ -330,7 +330,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
             prior = replace(self._state, factors=self._state.factors.by_columns()) if rows.missing else self._state
             done = engine.ascend(MixtureSweeps(prior, rows, threads), prior, run)
         state = replace(done.state, counts=prior.counts + done.image.counts)
-        outcome = engine.outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
+        outcome = engine.report_outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
         outcome |= {"columns": self.columns or dataset.names, "roles": dataset.roles}
         return self._changed(state, self.n_samples + rows.n_samples, **outcome)
 

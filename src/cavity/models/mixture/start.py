@@ -296,7 +296,7 @@ def _choose_best_state(sample, prior, states, passes, job):
     if len(states) == 1 or passes < 1:
         return states[0], None
     with Threads(1) as thread:
-        trials = engine.trials(MixtureSweeps(prior, sample, thread), states, passes, job)
+        trials = engine.run_trials(MixtureSweeps(prior, sample, thread), states, passes, job)
     best = max(trials, key=lambda trial: trial.elbo)
     return best.state, best
 

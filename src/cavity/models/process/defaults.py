@@ -8,7 +8,7 @@ from cavity.base.labels import has_classes
 from cavity.base.rows import row_vector
 from cavity.base.scales import column_scales, robust_spread, weighted_median
 from cavity.covariances.base import Covariance
-from cavity.covariances.named import named
+from cavity.covariances.strings import make_covariance
 from cavity.models.defaults import is_real, location_and_spread
 from cavity.models.process.periods import find_strongest_periods
 from cavity.models.process.settings import Settings
@@ -83,5 +83,5 @@ def resolve_defaults(model, observations, X, offset, *, constant="constant"):
     spread = np.where(spread > 0, spread, 1.0)
     described = model.covariance or DEFAULT
     period = _choose_first_periods(likelihood, X, rows, spread) if "periodic" in described else None
-    covariance = named(described, spread, size**2, period=period)
+    covariance = make_covariance(described, spread, size**2, period=period)
     return replace(model, covariance=covariance, likelihood=likelihood, mean=mean)

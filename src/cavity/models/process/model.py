@@ -11,11 +11,11 @@ from cavity.base import arrays
 from cavity.base.frozen import Frozen, put
 from cavity.base.types import FloatArray, FloatOrArray
 from cavity.covariances.base import Covariance
-from cavity.covariances.named import parsed
-from cavity.covariances.slots import leaves
+from cavity.covariances.slots import list_leaves
+from cavity.covariances.strings import parse
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.base import guessed
-from cavity.likelihoods.parameters import named_parameters, open_parameters, scales_of
+from cavity.likelihoods.base import guess_latent_values
+from cavity.likelihoods.parameters import choose_parameters, list_open_parameters, list_scales
 from cavity.models.defaults import check_kind, checked_likelihood
 
 
@@ -30,10 +30,10 @@ class LatentProcess(Frozen):
     def __post_init__(self) -> None:
         put(self, likelihood=checked_likelihood(self.likelihood))
         if isinstance(self.covariance, str):
-            parsed(self.covariance)
+            parse(self.covariance)
         elif self.covariance is not None:
             check_kind(self.covariance, "covariance", Covariance, "covariances")
-            leaves(self.covariance)  # TypeError for one of the user's own
+            list_leaves(self.covariance)  # TypeError for one of the user's own
         if isinstance(self.mean, str):
             arrays.choice(self.mean, "mean", ("constant", "linear"))
         if self.mean is None or isinstance(self.mean, str):
@@ -84,20 +84,20 @@ def choose_learnt(model, learn, known_noise, learnable=None):
     """
     likelihood = model.likelihood
     known = tuple(likelihood.parameters) if learnable is None else learnable
-    asked = named_parameters(learn, ("covariance", *known), ("covariance", *scales_of(likelihood)))
-    needed = open_parameters(likelihood)
+    asked = choose_parameters(learn, ("covariance", *known), ("covariance", *list_scales(likelihood)))
+    needed = list_open_parameters(likelihood)
     names = tuple(name for name in known if name in asked or name in needed)
     return "covariance" in asked, () if known_noise else names
 
 
 def fill_open_parameters(model, rows):
     """Return the model with open parameters of the likelihood as rows suggest them."""
-    likelihood, names = model.likelihood, open_parameters(model.likelihood)
+    likelihood, names = model.likelihood, list_open_parameters(model.likelihood)
     if not names:
         return model
     used = rows.part(~rows.left_out) if rows.left_out.any() else rows
     offset = np.zeros(used.n) if used.offset is None else used.offset
-    guess = guessed(likelihood, used.y)
+    guess = guess_latent_values(likelihood, used.y)
     fitted = offset if guess is None else offset + np.median(guess - offset)
     values = likelihood.starting_values(used.y, fitted)
     return replace(model, likelihood=replace(likelihood, **{name: values[name] for name in names}))

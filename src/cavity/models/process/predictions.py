@@ -13,8 +13,8 @@ from cavity.base.rows import check_moments
 from cavity.base.summary import Table, values_table
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.covariances import slots
-from cavity.covariances.program import program_of
-from cavity.ep.latent import half_of
+from cavity.covariances.program import get_program
+from cavity.ep.latent import find_root
 from cavity.models.hyperparameters import scale_of
 from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.model import compute_prior_means
@@ -28,7 +28,7 @@ ROWS_PER_TASK = 512  # of new rows: their covariances with the rows of a fit are
 
 def collect_hyperparameters(model, columns):
     """Return what a model has been given or has learnt, free numbers of its covariance, likelihood and mean: a dict."""
-    found = dict(zip(model.covariance.parameter_names, slots.values(model.covariance).tolist(), strict=True))
+    found = dict(zip(model.covariance.parameter_names, slots.get_values(model.covariance).tolist(), strict=True))
     for name in model.likelihood.parameters:
         values = getattr(model.likelihood, name)
         each = enumerate(values) if np.ndim(values) else [(None, values)]
@@ -139,7 +139,7 @@ class ProcessPosterior(LatentPosterior):
         base = compute_prior_means(self.model, X)
         gram = arrays.matrix((len(X), len(X)), "the covariance of X")
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            program_of(self.model.covariance, X.shape[1]).gram(X, gram, threads)
+            get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             shift, covariance = self._joint(X, gram, threads)
             mean = (base if known is None else base + known) + shift
         check_moments(mean, covariance)
@@ -171,7 +171,7 @@ class ProcessPosterior(LatentPosterior):
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         mean, covariance = self.predict_covariance(X, offset=offset, exposure=exposure)
         # mean + Z R', Z (n, m), where the covariance is R R', (m, m)
-        return mean + rng.standard_normal((n, len(mean))) @ half_of(covariance).T
+        return mean + rng.standard_normal((n, len(mean))) @ find_root(covariance).T
 
     def summary(self, level: float = 0.95) -> Table:
         """Return a table of the hyperparameters: free ones of the covariance, those of the likelihood, and the mean.
@@ -192,7 +192,7 @@ class ProcessPosterior(LatentPosterior):
         by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
         errors = [by_name.get(name) for name in found]
         scales = [scale_of(name, self.model.likelihood) for name in found]
-        shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.free_slots(self.model.covariance)}
+        shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.list_free_slots(self.model.covariance)}
         names = [shown.get(name, name) for name in found]
         notes = notes_of(self)
         return values_table(title_of(self), names, list(found.values()), errors, notes, scales=scales, level=level)

@@ -6,10 +6,10 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.covariances.base import Covariance
-from cavity.covariances.program import program_of
+from cavity.covariances.program import get_program
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
-from cavity.models.latent_posterior import KNOWN_VARIANCE
+from cavity.models.latent_posterior import MIN_VARIANCE
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns, compute_prior_means
 
@@ -30,7 +30,7 @@ def add_prior_means(model, rows):
     check_columns(model.covariance, model.mean, rows.X.shape[1])
     f_known = None
     if not isinstance(model.likelihood, Gaussian):
-        f_known = ~rows.left_out & (program_of(model.covariance, rows.X.shape[1]).diagonal(rows.X) < KNOWN_VARIANCE)
+        f_known = ~rows.left_out & (get_program(model.covariance, rows.X.shape[1]).diagonal(rows.X) < MIN_VARIANCE)
         if isinstance(model.mean, str) and f_known.any():
             raise ValueError(
                 f"mean={model.mean!r} cannot be found: the covariance is zero at row {int(np.argmax(f_known))}, where "

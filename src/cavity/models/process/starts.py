@@ -8,13 +8,13 @@ from cavity.base.errors import within_range
 from cavity.base.labels import has_classes
 from cavity.base.scales import column_scales
 from cavity.covariances import Periodic, Sum
-from cavity.covariances.named import NOISE
-from cavity.covariances.slots import free_slots, leaves
+from cavity.covariances.slots import list_free_slots, list_leaves
+from cavity.covariances.strings import INITIAL_NOISE_SHARE
 from cavity.likelihoods import Gaussian, Laplace, StudentT
 
 NOISE_SCALE_KINDS = Gaussian | StudentT | Laplace  # likelihoods with a scale of noise in units of y
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
-NOISE_SHARES_TRIED = (NOISE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
+NOISE_SHARES_TRIED = (INITIAL_NOISE_SHARE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
 SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own
 
 
@@ -46,7 +46,7 @@ def choose_starts(settings, rows, vector):
     given, n = vector.pack(settings), vector.n_covariance
     noise = slice(len(given) - vector.free.size, None)
 
-    def scaled(lengths, share=NOISE):
+    def scaled(lengths, share=INITIAL_NOISE_SHARE):
         start = given.copy()
         if n:
             start[:n] = scale_parameters(settings.covariance, rows.X.shape[1], lengths, variance)
@@ -64,7 +64,7 @@ def choose_starts(settings, rows, vector):
     long, places = places, places + (short if short and np.any(short[0][:n] < places[-1][:n]) else [])
     bounds = vector.bounds(long[-1][noise])
     if n:
-        open_ends = [slot.name not in slot.leaf.bounds for slot in free_slots(settings.covariance)]
+        open_ends = [slot.name not in slot.leaf.bounds for slot in list_free_slots(settings.covariance)]
         low, high = np.min(places, axis=0)[:n, None], np.max(places, axis=0)[:n, None]
         reach = np.clip(bounds[:n], low - np.log(SEARCHED_FACTOR), high + np.log(SEARCHED_FACTOR))
         bounds[:n][open_ends] = reach[open_ends]
@@ -103,9 +103,9 @@ def scale_parameters(covariance, n_features, lengths, variance):
     """
     out = covariance.log_parameters.copy()
     terms = covariance.parts if isinstance(covariance, Sum) else (covariance,)
-    term_of = np.repeat(np.arange(len(terms)), [len(leaves(term)) for term in terms])
+    term_of = np.repeat(np.arange(len(terms)), [len(list_leaves(term)) for term in terms])
     scaled = set()  # a product takes the variance once
-    for i, slot in enumerate(free_slots(covariance)):
+    for i, slot in enumerate(list_free_slots(covariance)):
         if slot.role == "lengthscale":
             columns = lengths(tuple(slot.leaf._chosen(n_features)))
             mean = np.max(columns) * np.sqrt(np.mean((columns / np.max(columns)) ** 2))

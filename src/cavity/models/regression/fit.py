@@ -41,4 +41,4 @@ def fit_weights(model, X, y, sweeps_of, **options):
         found = sweeps.describe(done.state)
     found |= {"model": model, "n_samples": rows.n, "intercept_prior": sweeps.prior.intercept}
     found |= {"observation_digest": observations.digest, **observations.labels}
-    return found | engine.outcome(done, rows.n, run)
+    return found | engine.report_outcome(done, rows.n, run)

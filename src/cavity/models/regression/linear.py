@@ -24,7 +24,7 @@ from cavity.base.summary import inverse_gamma, summarized
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
-from cavity.distributions.factors import coordinates, towards
+from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.jobs.job import Event
 from cavity.likelihoods import Gaussian
 from cavity.linalg import tiled
@@ -317,10 +317,10 @@ class LinearSweeps:
         return {"mean": mean, "alpha": alpha, "noise_precision": noise, "_root": np.ascontiguousarray(root)}
 
     def coordinates(self, state):
-        return coordinates(state)
+        return join_coordinates(state)
 
     def at(self, natural, state):
-        return towards(state, natural)
+        return step_towards(state, natural)
 
 
 def _one_noise(arrays, settings, sizes):

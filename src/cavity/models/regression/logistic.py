@@ -21,7 +21,7 @@ from cavity.base.names import Public
 from cavity.base.records import saved
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma, MultivariateGaussian
-from cavity.distributions.factors import coordinates, towards
+from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.distributions.multivariate import covariance_root
 from cavity.jobs.job import Event
 from cavity.likelihoods import Logit
@@ -241,7 +241,7 @@ class LogisticSweeps:
         """Return natural parameters and expected statistics of q(w), those of its prior apart, and of q(alpha)."""
         size = len(state.data)
         second = state.weights.statistics[size:]
-        natural, statistics = coordinates([state.alpha])
+        natural, statistics = join_coordinates([state.alpha])
         return (
             np.concatenate([state.data.ravel(), self.prior.mean(state.alpha), natural]),
             np.concatenate([second, second[:: size + 1], statistics]),
@@ -249,7 +249,7 @@ class LogisticSweeps:
 
     def at(self, natural, state):
         size = state.data.size
-        found = towards([state.alpha], natural[size + len(state.data) :])
+        found = step_towards([state.alpha], natural[size + len(state.data) :])
         if found is None:
             return None
         try:

@@ -26,13 +26,13 @@ from scipy.linalg import blas, lapack
 from cavity.base.errors import within_range
 from cavity.base.loop import CONVERGED
 from cavity.base.triangles import full, solved
-from cavity.covariances.program import program_of
-from cavity.covariances.slots import free_gradient, gradient
+from cavity.covariances.program import get_program
+from cavity.covariances.slots import compute_gradient, gather_free_gradient
 from cavity.ep.options import Options
+from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
-from cavity.ep.visits import cavities
 from cavity.jobs.job import SILENT_JOB
-from cavity.likelihoods.parameters import FreeParameters, slopes
+from cavity.likelihoods.parameters import FreeParameters, differentiate
 from cavity.linalg import tiled
 from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK, InducingBasis
@@ -228,7 +228,7 @@ class BoundIncrement:
             q = 0.5 * (sites.fraction * tau**2 - rho)
             slope = self._noise_slope(start, sites, 0.0, 0.0, residual, rho)
             by_prior = solution.basis.program.diagonal_contract(X, q)
-            return free_gradient(solution.settings.covariance, by_prior, X.shape[1]), np.zeros((0, 0)), slope
+            return gather_free_gradient(solution.settings.covariance, by_prior, X.shape[1]), np.zeros((0, 0)), slope
 
         return task
 
@@ -280,7 +280,9 @@ class BoundIncrement:
         """Gradient of weights (n, M) times covariances of rows with Z, and weights (n,) times their variances."""
         covariance = solution.settings.covariance
         by_prior = solution.basis.program.diagonal_contract(X, prior)
-        return gradient(covariance, X, weights, self.Z, self.threads) + free_gradient(covariance, by_prior, X.shape[1])
+        return compute_gradient(covariance, X, weights, self.Z, self.threads) + gather_free_gradient(
+            covariance, by_prior, X.shape[1]
+        )
 
     def _noise_slope(self, start, sites, m, v, residual, rho):
         """Return the derivative of the terms of a block in the log of the variance of Gaussian noise."""
@@ -295,14 +297,18 @@ class BoundIncrement:
         old = self.old_map.rows
         if not len(old):
             return 0.0
-        return gradient(covariance, old, across, self.Z, self.threads) + self._among(covariance, old, by_residual)
+        return compute_gradient(covariance, old, across, self.Z, self.threads) + self._among(
+            covariance, old, by_residual
+        )
 
     def _among(self, covariance, Z, weights):
         """Gradient of weights times the covariances of inducing variables, nuggets included."""
         if not len(Z):
             return np.zeros(len(covariance.log_parameters))
-        nuggets = program_of(covariance, Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
-        return gradient(covariance, Z, weights, None, self.threads) + free_gradient(covariance, nuggets, Z.shape[1])
+        nuggets = get_program(covariance, Z.shape[1]).diagonal_contract(Z, self.jitter * np.diagonal(weights))
+        return compute_gradient(covariance, Z, weights, None, self.threads) + gather_free_gradient(
+            covariance, nuggets, Z.shape[1]
+        )
 
     def _likelihood_gradient(self, solution, free, slope):
         """Derivatives in the free numbers of the likelihood."""
@@ -317,7 +323,7 @@ class BoundIncrement:
         def total(likelihood):
             return Sites(likelihood, self.rows.y, self.rows.weights, self.alpha).total(mean, variance)
 
-        return slopes(free, likelihood, total)
+        return differentiate(free, likelihood, total)
 
     def _compute_cavities(self, solution):
         """Means and variances of f under the cavities."""
@@ -326,7 +332,7 @@ class BoundIncrement:
             W, residual, sites, tau, rho = self._read_block(solution, True, X, start)
             part = slice(start, start + len(X))
             m, v = W @ solution.mean, np.einsum("ij,ij->i", W, W @ solution.inverse)
-            m, v, _ = cavities(self.base[part] + m, v, tau + rho * self.base[part], rho, sites.fraction)
+            m, v, _ = find_cavities(self.base[part] + m, v, tau + rho * self.base[part], rho, sites.fraction)
             return m, v + residual
 
         parts = self.rows.map_blocks(task, self.threads)

@@ -22,8 +22,8 @@ from scipy.linalg import lapack
 from cavity import _core
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.covariances import White
-from cavity.covariances.program import program_of
-from cavity.covariances.slots import leaves
+from cavity.covariances.program import get_program
+from cavity.covariances.slots import list_leaves
 from cavity.runs.merge import split_rows
 
 kernel = _core.best("sparse_gp")
@@ -58,7 +58,7 @@ class InducingBasis:
     @classmethod
     def of(cls, covariance, Z, jitter, threads):
         """The basis of some rows; NotPositiveDefiniteError names the first that depends on those before it."""
-        program = program_of(covariance, Z.shape[1])
+        program = get_program(covariance, Z.shape[1])
         if len(Z) == 0:
             return cls(covariance, Z, jitter, np.zeros(0), np.zeros((0, 0), order="F"), program)
         gram, nugget = compute_gram_with_nugget(program, Z, jitter, threads)
@@ -142,4 +142,4 @@ def _factorise(matrix, first):
 
 def has_white(covariance):
     """Whether a covariance has a White leaf."""
-    return any(isinstance(leaf, White) for leaf in leaves(covariance))
+    return any(isinstance(leaf, White) for leaf in list_leaves(covariance))

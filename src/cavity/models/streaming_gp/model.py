@@ -23,9 +23,9 @@ from cavity.base.frames import names_of
 from cavity.base.frozen import put
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.covariances.base import Covariance
-from cavity.ep.options import SCHEDULES, Options
+from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
-from cavity.likelihoods.parameters import open_parameters, scales_of
+from cavity.likelihoods.parameters import list_open_parameters, list_scales
 from cavity.models.process.defaults import resolve_defaults
 from cavity.models.process.model import LatentProcess
 from cavity.models.process.rows import observe
@@ -110,7 +110,9 @@ class StreamingGP(LatentProcess):
                 "is a part of the covariance: + Constant(), + Linear()"
             )
         likelihood = self.likelihood
-        unknown = set() if likelihood is None else {*open_parameters(likelihood)}.difference(scales_of(likelihood))
+        unknown = (
+            set() if likelihood is None else {*list_open_parameters(likelihood)}.difference(list_scales(likelihood))
+        )
         if unknown:
             kind = type(self.likelihood).__name__
             raise ValueError(f"StreamingGP cannot find {min(unknown)} of {kind}: give a value")
@@ -245,7 +247,7 @@ class StreamingGP(LatentProcess):
         arrays.matrices(MATRICES_PER_UPDATE, size, f"{state}, each", argument="n_inducing")
         iteration = {"schedule": schedule, "damping": damping, "max_iter": max_iter, "tol": tol}
         watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
-        run = Options.checked(schedules=("auto", *SCHEDULES[::-1]), **iteration, **watched)
+        run = Options.checked(schedules=("auto", *EP_SCHEDULES[::-1]), **iteration, **watched)
         columns = {"y": y, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
         dataset = Dataset.open(X, columns, self.inducing_columns)

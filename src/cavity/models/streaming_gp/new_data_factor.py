@@ -12,9 +12,9 @@ from cavity.base.loop import CONVERGED
 from cavity.base.triangles import solved
 from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
+from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
-from cavity.ep.visits import cavities
-from cavity.models.latent_posterior import KNOWN_VARIANCE
+from cavity.models.latent_posterior import MIN_VARIANCE
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_fractions
@@ -137,7 +137,7 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, kno
     mean = rows.compute_prior_means(model, threads)
     tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
     explained = np.einsum("ij,ij->i", W, W)
-    seen = (explained > MIN_EXPLAINED_SHARE * residual) & (explained > KNOWN_VARIANCE)
+    seen = (explained > MIN_EXPLAINED_SHARE * residual) & (explained > MIN_VARIANCE)
     if not seen.all():
         tau[~seen], rho[~seen], total = _match_unexplained(
             rows.observed(~seen), model.likelihood, mean[~seen], residual[~seen], alpha
@@ -198,7 +198,7 @@ def _convert_to_f(fit, geometry, alone, mean, residual):
     tau, rho = (fit.tau - fit.rho * mean) / shrink, fit.rho / shrink
     if not clear.all():
         moments = geometry.values(fit.belief, slice(None), geometry.features)
-        m, v, _ = cavities(*moments, fit.tau, fit.rho, alone.fraction)
+        m, v, _ = find_cavities(*moments, fit.tau, fit.rho, alone.fraction)
         _, match_tau, match_rho = alone.match(slice(None), m, v + residual)
         rho = np.where(clear, rho, match_rho / alone.fraction)
         tau = np.where(clear, tau, match_tau / alone.fraction - rho * mean)
@@ -207,7 +207,7 @@ def _convert_to_f(fit, geometry, alone, mean, residual):
 
 def _match_unexplained(rows, likelihood, mean, residual, alpha):
     """Sites, and log normalisers, of rows whose f the inducing variables say nothing about."""
-    known = residual < KNOWN_VARIANCE
+    known = residual < MIN_VARIANCE
     tau, rho, total = np.zeros(rows.n), np.zeros(rows.n), 0.0
     if known.any():
         part = rows.observed(known)

@@ -18,8 +18,8 @@ import numpy as np
 
 from cavity.base.errors import SettingsWarning, warn
 from cavity.ep.sites import Sites
-from cavity.likelihoods.base import ONE
-from cavity.models.latent_posterior import KNOWN_VARIANCE
+from cavity.likelihoods.base import SHARED_ONE
+from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.process.settings import compute_gaussian_log_density
 from cavity.models.streaming_gp.rows import CALLING_THREAD, is_exact
 
@@ -73,13 +73,13 @@ def find_surprise(rows, model, program, increment):
     def nats(X, start):
         part = slice(start, start + len(X))
         mean = np.ascontiguousarray(np.broadcast_to(rows.base(model, X, part), len(X)))
-        variance = np.maximum(program.diagonal(X), KNOWN_VARIANCE)
+        variance = np.maximum(program.diagonal(X), MIN_VARIANCE)
         if sites is None:
             log_z = compute_gaussian_log_density(
                 rows.y[part], mean, variance + rows.noise_variance(model.likelihood, part)
             )
         else:
-            log_z = sites.match(part, mean, variance, ONE, strict=False)[0]
+            log_z = sites.match(part, mean, variance, SHARED_ONE, strict=False)[0]
         return float(np.sum(rows.weight(part) * log_z))
 
     alone = sum(rows.map_blocks(nats, CALLING_THREAD), 0.0)

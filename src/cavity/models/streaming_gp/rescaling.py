@@ -4,7 +4,7 @@ import numpy as np
 
 from cavity.base.triangles import full
 from cavity.covariances import Product
-from cavity.covariances.slots import free_slots, leaves, parts_of
+from cavity.covariances.slots import get_parts, list_free_slots, list_leaves
 from cavity.likelihoods.parameters import PARAMETER_RANGE
 from cavity.models.search import climb
 from cavity.models.streaming_gp.information_form import Information
@@ -68,17 +68,17 @@ def find_scaling_parameters(covariance):
         raise ValueError(
             f"the amplitude cannot be learnt: no variance of {covariance!r} is free; free one, or give amplitude=False"
         )
-    return np.array([slot.role == "variance" and slot.place in places for slot in free_slots(covariance)])
+    return np.array([slot.role == "variance" and slot.place in places for slot in list_free_slots(covariance)])
 
 
 def _find_scaled_leaves(covariance, first=0):
     """Return the places among all leaves, from `first` on, of the variances that do that; None where none is free."""
-    if not parts_of(covariance):
-        return {first} if any(slot.role == "variance" for slot in free_slots(covariance)) else None
+    if not get_parts(covariance):
+        return {first} if any(slot.role == "variance" for slot in list_free_slots(covariance)) else None
     found = []
-    for part in parts_of(covariance):
+    for part in get_parts(covariance):
         found.append(_find_scaled_leaves(part, first))
-        first += len(leaves(part))
+        first += len(list_leaves(part))
     if isinstance(covariance, Product):
         return next((places for places in found if places is not None), None)
     return None if None in found else set().union(*found)

@@ -17,9 +17,9 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.base.rows import Rows
-from cavity.covariances.program import program_of
+from cavity.covariances.program import get_program
 from cavity.likelihoods import Gaussian, Laplace, StudentT
-from cavity.models.latent_posterior import KNOWN_VARIANCE
+from cavity.models.latent_posterior import MIN_VARIANCE
 from cavity.models.process.model import compute_prior_means
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.runs import merge
@@ -109,8 +109,8 @@ def compute_loss_rates(model, X, rows, index):
     weight = np.broadcast_to(rows.weight(), (rows.n,))[index]
     if isinstance(model.likelihood, Laplace | StudentT):  # observations of f with noise of that size
         return within_range(0.5 * weight / model.likelihood.scale**2, "the precisions of the noise")
-    prior = program_of(model.covariance, X.shape[1]).diagonal(X)
-    seen = prior > KNOWN_VARIANCE
+    prior = get_program(model.covariance, X.shape[1]).diagonal(X)
+    seen = prior > MIN_VARIANCE
     return np.where(seen, 0.5 * weight / np.where(seen, prior, 1.0), 0.0)
 
 

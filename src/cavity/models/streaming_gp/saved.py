@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.observation_digest import ObservationDigest
-from cavity.covariances.program import program_of
+from cavity.covariances.program import get_program
 from cavity.ep.options import Options
 from cavity.models.streaming_gp.inducing_basis import InducingBasis
 from cavity.models.streaming_gp.inducing_choice import WaitingRows
@@ -29,7 +29,7 @@ def rebuilt(stored, settings):
         inducing=Z if settings["given"] else None,
         **settings["model"],
     )
-    program, jitter = program_of(covariance, Z.shape[1]), model.jitter
+    program, jitter = get_program(covariance, Z.shape[1]), model.jitter
     basis = InducingBasis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
     A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)

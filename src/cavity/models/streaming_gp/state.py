@@ -16,7 +16,7 @@ from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
 from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.jobs.job import SILENT_JOB, Event, Job
-from cavity.likelihoods.parameters import scales_of
+from cavity.likelihoods.parameters import list_scales
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns, choose_learnt, fill_open_parameters
 from cavity.models.streaming_gp.posterior import SparsePosterior
@@ -432,7 +432,7 @@ def start_state(model, dataset, options):
 def take_rows_in(state, X, observations, learn, run):
     """Take in rows, None if there are none; return the state."""
     now = state._now
-    learn, scales = choose_learnt(now.model, learn, observations.noise is not None, scales_of(now.model.likelihood))
+    learn, scales = choose_learnt(now.model, learn, observations.noise is not None, list_scales(now.model.likelihood))
     rows = None if X is None else observations.rows(X, BatchRows)
     if rows is None or rows.left_out.all():
         return state

@@ -216,8 +216,8 @@ class UnitMixture(Public):
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
             sample = source.sample()
             states = start.generate_states(self, means, sample, source.n_rows, run)
-            done = engine.best_of(partial(engine.ascend, sweeps), states, run)
-        outcome = engine.outcome(done, source.n_rows, run) | {"observation_digest": extent.digest}
+            done = engine.choose_best(partial(engine.ascend, sweeps), states, run)
+        outcome = engine.report_outcome(done, source.n_rows, run) | {"observation_digest": extent.digest}
         posterior = build_posterior(self, done, source.n_rows, source.names or name_of(dataset.X), **outcome)
         start.warn_of_units(sample, posterior)
         return posterior

@@ -103,7 +103,7 @@ def _choose_deterministic_means(model, sample, job):
     with Threads(1) as thread:
         sweeps = UnitMixtureSweeps(len(sample), model.learn, source, thread, DataExtent(low, high, np.mean(sample)))
         states = [build_state(model, means, len(sample)) for means in starts]
-        trials = engine.trials(sweeps, states, TRIAL_PASSES, job)
+        trials = engine.run_trials(sweeps, states, TRIAL_PASSES, job)
     return starts[int(np.argmax([trial.elbo for trial in trials]))]
 
 

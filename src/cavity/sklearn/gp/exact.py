@@ -16,8 +16,8 @@ from scipy.linalg import lapack
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.covariances.program import program_of
-from cavity.covariances.slots import gradient
+from cavity.covariances.program import get_program
+from cavity.covariances.slots import compute_gradient
 from cavity.linalg import tiled
 from cavity.models.gp.evidence import MANY_ROWS_ADVICE
 from cavity.runs.executors import Threads, resolve_n_threads
@@ -47,7 +47,7 @@ class Regression:
             weights *= -0.5 * n_targets
             # (alpha alpha' - T (L L')^-1)/2, (N, N) [RW]_ (eq. 5.9)
             tiled.add_squares(weights, np.sqrt(0.5) * self.dual.T, self.dual.T[:0], threads)
-            return gradient(covariance, X, weights, None, threads)
+            return compute_gradient(covariance, X, weights, None, threads)
 
 
 def allocate_matrix(n):
@@ -62,7 +62,7 @@ def regress(covariance, X, noise, Y, buffer):
     OverflowError if the targets are too large.
     """
     with Threads(resolve_n_threads(None)) as threads:
-        program_of(covariance, X.shape[1]).gram(X, buffer, threads)
+        get_program(covariance, X.shape[1]).gram(X, buffer, threads)
         buffer.reshape(-1)[:: len(X) + 1] += noise
         failed = tiled.factor(buffer, threads)  # K + noise = L L', (N, N), L in its place
     if failed:

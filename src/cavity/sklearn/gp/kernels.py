@@ -63,7 +63,7 @@ class LinkedCovariance:
         values = np.array([numbers[i] ** scale for i, scale in zip(self.index, self.scale, strict=True)])
         if not ((values >= WIDEST_BOUNDS[0]) & (values <= WIDEST_BOUNDS[1])).all():
             raise ValueError(f"theta must be the logs of positive and finite numbers, got {theta}")
-        return replace(self, covariance=slots.with_values(self.covariance, values))
+        return replace(self, covariance=slots.replace_values(self.covariance, values))
 
     def in_theta(self, gradient, n_theta):
         """Return a gradient in the logs of our parameters as one in theta."""
@@ -148,7 +148,7 @@ def _leaf(kernel, family, names, first, power=1):
     names = {"variance": None, **names}
     fixed = tuple(name for name, theirs in names.items() if theirs not in starts)
     found = family(**values, fixed=fixed, bounds=dict.fromkeys(names, WIDEST_BOUNDS))
-    index = tuple(starts[names[slot.name]] + (slot.index or 0) for slot in slots.free_slots(found))
+    index = tuple(starts[names[slot.name]] + (slot.index or 0) for slot in slots.list_free_slots(found))
     return LinkedCovariance(found, index, (float(power),) * len(index))
 
 
@@ -207,7 +207,7 @@ def with_theta(kernel, theta):
 def _list_entries(kernel):
     """Return what every entry of theta stands for: its place in a parameter, the parameter's name, and its bounds."""
     if isinstance(kernel, covariances.Covariance):
-        return [(slot.index or 0, f"{slot.label}.{slot.name}", slot.bounds) for slot in slots.free_slots(kernel)]
+        return [(slot.index or 0, f"{slot.label}.{slot.name}", slot.bounds) for slot in slots.list_free_slots(kernel)]
     free = [each for each in kernel.hyperparameters if not each.fixed]
     return [(i, each.name, each.bounds[i]) for each in free for i in range(each.n_elements)]
 

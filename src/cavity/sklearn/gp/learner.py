@@ -15,7 +15,7 @@ from cavity.base import arrays
 from cavity.base.errors import warn
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.covariances import Covariance
-from cavity.covariances.program import Compared, program_of
+from cavity.covariances.program import ReferenceRows, get_program
 from cavity.jobs.job import Job
 from cavity.runs.executors import single_blas
 from cavity.sklearn.base import Estimator, is_verbose
@@ -36,11 +36,11 @@ def check_settings(estimator):
     is_verbose(estimator)
 
 
-class FittedRows(Compared):
+class FittedRows(ReferenceRows):
     """The rows of a fit, with which others are compared, and its kernel, also as a covariance."""
 
     def __init__(self, kernel, linked, X):
-        super().__init__(program_of(linked.covariance, X.shape[1]), X)
+        super().__init__(get_program(linked.covariance, X.shape[1]), X)
         self.kernel, self.linked = kernel, linked
 
     def __reduce__(self):

@@ -34,7 +34,7 @@ class KernelParts:
         """Return the variance of the noise in a total with `alpha`: the nearest that it may have."""
         if not self.learns_noise:
             return self.noise_variance
-        low, high = slots.bounds(self.noise)[0]
+        low, high = slots.get_bounds(self.noise)[0]
         return float(np.clip(total - self.alpha, low, high))
 
     def allow(self, total):
@@ -58,7 +58,7 @@ class KernelParts:
         """Return the kernel with the parameters of such a covariance and, if the noise is free, that variance of it."""
         whole, values = self.linked.covariance, covariance.log_parameters
         if self.learns_noise:
-            before = next(i for i, slot in enumerate(slots.free_slots(whole)) if slot.leaf == self.noise)
+            before = next(i for i, slot in enumerate(slots.list_free_slots(whole)) if slot.leaf == self.noise)
             values = np.insert(values, before, np.log(noise_variance))
         if isinstance(self.kernel, Covariance):
             return self.kernel.with_log_parameters(values)
@@ -79,7 +79,7 @@ def split_noise(kernel, n_features, alpha=0.0):
     terms = whole.parts if isinstance(whole, Sum) else (whole,)
     noise = [term for term in terms if isinstance(term, White)]
     rest = tuple(term for term in terms if not isinstance(term, White))
-    hidden = any(isinstance(leaf, White) for term in rest for leaf in slots.leaves(term))
+    hidden = any(isinstance(leaf, White) for term in rest for leaf in slots.list_leaves(term))
     if hidden or len(noise) > 1:
         raise ValueError(f"kernel must hold white noise once at most, as a term of a sum, got {kernel!r}")
     if not rest:
@@ -90,21 +90,21 @@ def split_noise(kernel, n_features, alpha=0.0):
 def _copy_bounds(linked, theta, bounds):
     """Return a translated kernel whose covariance has the bounds of theta, which are logs."""
     index, scale = list(linked.index), np.array(linked.scale)[:, None]
-    values = slots.values(linked.covariance)[:, None]
+    values = slots.get_values(linked.covariance)[:, None]
     with np.errstate(over="ignore", under="ignore"):  # a value that is its bound stays so to the last bit
         limits = values * np.exp(scale * (bounds[index] - theta[index, None]))
     rows = iter(np.clip(limits, *kernels.WIDEST_BOUNDS).tolist())
-    leaves = [_copy_leaf_bounds(leaf, rows) for leaf in slots.leaves(linked.covariance)]
-    return kernels.LinkedCovariance(slots.rebuilt(linked.covariance, iter(leaves)), linked.index, linked.scale)
+    leaves = [_copy_leaf_bounds(leaf, rows) for leaf in slots.list_leaves(linked.covariance)]
+    return kernels.LinkedCovariance(slots.rebuild(linked.covariance, iter(leaves)), linked.index, linked.scale)
 
 
 def _copy_leaf_bounds(leaf, rows):
     """Return a leaf with the bounds that come next from an iterator over its free numbers."""
     bounds = {}
-    for name in slots.free_names(leaf):
+    for name in slots.list_free_names(leaf):
         low, high = zip(*(next(rows) for _ in range(np.size(getattr(leaf, name)))), strict=True)
         if max(low) > ROUNDING_RATIO * min(low) or max(high) > ROUNDING_RATIO * min(high):
             pairs = list(zip(low, high, strict=True))
             raise ValueError(f"the bounds of a {name} must be the same for all columns, got {pairs}")
         bounds[name] = min(low), max(high)
-    return slots.with_arguments(leaf, bounds=bounds)
+    return slots.replace_arguments(leaf, bounds=bounds)

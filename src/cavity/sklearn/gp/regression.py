@@ -20,7 +20,7 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
 from cavity.base.types import ArrayLike
-from cavity.covariances.base import gram_of
+from cavity.covariances.base import compute_gram
 from cavity.runs import merge
 from cavity.runs.executors import single_blas
 from cavity.sklearn.base import Regressor
@@ -254,7 +254,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
             fitted.cross(X, cross)
             mean = cross @ self.alpha_
             known = exact.solve_cross(self.L_, cross)
-            return self._in_units(mean), self._per_target(gram_of(fitted.linked.covariance, X) - known @ known.T)
+            return self._in_units(mean), self._per_target(compute_gram(fitted.linked.covariance, X) - known @ known.T)
         mean, variances = self._means_and_variances(fitted, X, with_std)
         return self._in_units(mean), np.sqrt(self._per_target(variances)) if with_std else None
 
@@ -299,5 +299,5 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         mean = np.zeros((len(X), *shape))
         if not (with_std or with_cov):
             return mean, None
-        spread = gram_of(covariance, X) if with_cov else np.sqrt(covariance.diagonal(X))
+        spread = compute_gram(covariance, X) if with_cov else np.sqrt(covariance.diagonal(X))
         return mean, np.repeat(spread[..., None], n_targets, axis=-1) if shape else spread

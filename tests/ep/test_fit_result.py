@@ -5,13 +5,13 @@ import pytest
 
 from cavity.base.errors import ConvergenceWarning
 from cavity.base.loop import CONVERGED, MAX_ITER
-from cavity.ep.fit import Fit
+from cavity.ep.fit_result import FitResult
 from cavity.ep.options import Options
 
 
 def fit(status, changes):
     trace = {"change": np.array(changes)}
-    return Fit(belief=None, log_evidence=-1.0, residual=0.5, status=status, n_iter=len(changes), trace=trace)
+    return FitResult(belief=None, log_evidence=-1.0, residual=0.5, status=status, n_iter=len(changes), trace=trace)
 
 
 def test_what_is_not_known_is_none():
@@ -21,7 +21,7 @@ def test_what_is_not_known_is_none():
 
 
 def test_one_pass_leaves_nothing_to_do():
-    done = Fit.of_one_pass(belief=None, log_evidence=-1.0, loo=np.zeros(2))
+    done = FitResult.of_one_pass(belief=None, log_evidence=-1.0, loo=np.zeros(2))
     assert (done.converged, done.n_iter, done.residual, done.trace) == (True, 1, 0.0, {})
     assert done.loo.tolist() == [0.0, 0.0]
 

@@ -5,13 +5,13 @@ import pytest
 from support.tolerances import ROUNDING
 
 from cavity import covariances
-from cavity.covariances.named import LEAVES, named
+from cavity.covariances.strings import COVARIANCES_BY_NAME, make_covariance
 
 SPREAD, SIZE = np.array([2.0, 0.1]), 9.0
 
 
 def test_sums_of_products_share_the_variance():
-    made = named("rbf + matern32*linear + white", SPREAD, SIZE)
+    made = make_covariance("rbf + matern32*linear + white", SPREAD, SIZE)
     parts = made.parameters
     assert [parts["rbf.variance"], parts["matern32.variance"], parts["white.variance"]] == pytest.approx(
         [3.0, 3.0, 0.9]
@@ -22,18 +22,18 @@ def test_sums_of_products_share_the_variance():
 
 
 def test_numbers_in_brackets_are_first_values():
-    made = named("rbf(2, 0.5) * periodic(1, 1, 3)", SPREAD, SIZE, ard=False)
+    made = make_covariance("rbf(2, 0.5) * periodic(1, 1, 3)", SPREAD, SIZE, ard=False)
     expected = covariances.RBF(2.0, 0.5) * covariances.Periodic(1.0, 1.0, period=3.0)
     X = np.random.default_rng(0).normal(size=(5, 2))
     np.testing.assert_allclose(made.gram(X), expected.gram(X), rtol=ROUNDING)
-    assert named("rbf(2,0.5)", SPREAD, SIZE).lengthscale.tolist() == [0.5, 0.5]
+    assert make_covariance("rbf(2,0.5)", SPREAD, SIZE).lengthscale.tolist() == [0.5, 0.5]
     assert "periodic.variance" not in dict(zip(made.parameter_names, made.log_parameters, strict=True))
 
 
-@pytest.mark.parametrize("name", LEAVES)
+@pytest.mark.parametrize("name", COVARIANCES_BY_NAME)
 def test_every_name_lies_within_its_bounds_in_any_units(name):
     for unit in (1e-6, 1.0, 1e6):
-        made = named(name, unit * SPREAD, SIZE / unit)
+        made = make_covariance(name, unit * SPREAD, SIZE / unit)
         low, high = made.log_bounds.T
         assert np.all((low < made.log_parameters) & (made.log_parameters < high))
 
@@ -50,4 +50,4 @@ def test_every_name_lies_within_its_bounds_in_any_units(name):
 )
 def test_what_no_string_describes(described, message):
     with pytest.raises(ValueError, match=message):
-        named(described, SPREAD, SIZE)
+        make_covariance(described, SPREAD, SIZE)

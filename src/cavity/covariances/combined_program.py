@@ -5,10 +5,10 @@ from functools import reduce
 import numpy as np
 
 from cavity.base.triangles import full
-from cavity.covariances.program import Uncompiled, out_of_range
+from cavity.covariances.program import UncompiledProgram, make_range_error
 
 
-class Joined(Uncompiled):
+class CombinedProgram(UncompiledProgram):
     """The sum or product of programs, joined by np.add or np.multiply; it is called like a `Program`."""
 
     def __init__(self, join, programs):
@@ -17,16 +17,16 @@ class Joined(Uncompiled):
 
     def gram(self, X, out, threads):
         """Write the covariance matrix of rows X (N, D) into out (N, N)."""
-        self._write(out, lambda program, place: program.gram(X, place, threads))
+        self._write(out, lambda program, part_out: program.gram(X, part_out, threads))
 
     def cross(self, X, Z, out, threads):
         """Write the covariances of rows X (N, D) with rows Z (M, D) into out (N, M)."""
-        self._write(out, lambda program, place: program.cross(X, Z, place, threads))
+        self._write(out, lambda program, part_out: program.cross(X, Z, part_out, threads))
 
     def columns_of(self, X):
         """Return a function of indices of n rows: the covariances (n, N) of these with all rows X."""
-        each = [program.columns_of(X) for program in self._programs]
-        return lambda rows: self._finite(reduce(self._join, (columns(rows) for columns in each)))
+        functions = [program.columns_of(X) for program in self._programs]
+        return lambda rows: self._finite(reduce(self._join, (columns(rows) for columns in functions)))
 
     def contract(self, X, weights, Z, threads):
         """Return the derivatives of <weights, K> in the logs of the slots; Z=None: K is the Gram matrix."""
@@ -61,7 +61,7 @@ class Joined(Uncompiled):
 
     def _finite(self, value):
         if not np.all(np.isfinite(value)):
-            raise out_of_range()
+            raise make_range_error()
         return value
 
     @staticmethod

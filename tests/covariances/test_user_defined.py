@@ -13,7 +13,7 @@ from support.tolerances import EARLY, EXPANSION, OPTIMUM, ROOT_EPS, ROUNDING, SU
 import cavity
 from cavity import likelihoods
 from cavity.covariances import RBF, Constant, Covariance, Linear, LogNormal, Periodic, White
-from cavity.covariances.base import gram_of
+from cavity.covariances.base import compute_gram
 
 
 def squares(X, Z, lengthscale):
@@ -75,7 +75,7 @@ def test_matrices_and_gradients_are_those_of_the_twin(name):
     X, Z, rng = rows(), rows(20, 1), np.random.default_rng(2)
     W, V = rng.normal(size=(300, 300)), rng.normal(size=(300, 20))
     W = W + W.T
-    gram = gram_of(own, X)
+    gram = compute_gram(own, X)
     assert np.array_equal(gram, gram.T)
     np.testing.assert_allclose(gram, twin.gram(X), rtol=SUMS, atol=ROUNDING)
     np.testing.assert_allclose(own.cross(X, Z), twin.cross(X, Z), rtol=SUMS, atol=ROUNDING)
@@ -100,7 +100,7 @@ def swapped(gradient, covariance):
 def test_bits_do_not_depend_on_the_number_of_threads():
     own, X, W = PAIRS["nested"][0], rows(700), np.ones((700, 700))
     for call in (
-        lambda n: gram_of(own, X, n_threads=n),
+        lambda n: compute_gram(own, X, n_threads=n),
         lambda n: own.cross(X, X[:300], n_threads=n),
         lambda n: own.gradient(X, W, n_threads=n),
     ):
@@ -208,7 +208,12 @@ def own(value, **changes):
 def test_what_is_no_covariance_is_refused(covariance, error, words):
     X = 1.0 + rows(4) ** 2
     with pytest.raises(error, match=words):
-        (covariance.cross(X, X[:2]), covariance.diagonal(X), Covariance.diagonal(covariance, X), gram_of(covariance, X))
+        (
+            covariance.cross(X, X[:2]),
+            covariance.diagonal(X),
+            Covariance.diagonal(covariance, X),
+            compute_gram(covariance, X),
+        )
 
 
 def test_gradients_are_checked():

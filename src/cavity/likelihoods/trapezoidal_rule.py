@@ -6,16 +6,21 @@ passes match sites with it where log p is all that is known of a likelihood.
 
 import numpy as np
 
-SPAN = 7.6  # half-width of the rules of few nodes, in sd
-TAIL = 1e-11  # share of the mass about an end of their range up to which they hold
-UNRESOLVED = 1e-9  # share of the highest frequencies up to which they hold
-FALLEN, FALL = 1e-6, 0.2  # that share where it has fallen to this part of that at a frequency a sixth lower
-MISFIT = 10.0  # of a function between the nodes, at most, over UNRESOLVED and the share of the highest frequencies
-HIGHEST = 10.0  # log of a function over that at the nodes, beyond which more makes no difference
+RULE_HALF_WIDTH_SD = 7.6  # half-width of the rules of few nodes, in sd
+MAX_END_MASS = 1e-11  # share of the mass about an end of their range up to which they hold
+MAX_UNRESOLVED_SHARE = 1e-9  # share of the highest frequencies up to which they hold
+MAX_DECAYING_SHARE, MAX_DECAY_RATIO = (
+    1e-6,
+    0.2,
+)  # that share where it has fallen to this part of that at a frequency a sixth lower
+MAX_MISFIT_RATIO = (
+    10.0  # of a function between the nodes, at most, over UNRESOLVED and the share of the highest frequencies
+)
+MAX_LOG_RATIO = 10.0  # log of a function over that at the nodes, beyond which more makes no difference
 HALF_LOG_TAU = 0.5 * np.log(2.0 * np.pi)
 
 
-class Rule:
+class TrapezoidalRule:
     """The trapezoidal rule over SPAN sd of a Gaussian, which tells from the spectrum of the integrand if it is exact.
 
     With spacing h its error is the spectrum at frequency 2 pi/h and above; the nodes show it up to pi/h. Where that has
@@ -26,7 +31,7 @@ class Rule:
     """
 
     def __init__(self, count, fallen, between):
-        nodes, self.step = np.linspace(-SPAN, SPAN, count, retstep=True)
+        nodes, self.step = np.linspace(-RULE_HALF_WIDTH_SD, RULE_HALF_WIDTH_SD, count, retstep=True)
         self.points, self.count = np.append(nodes, between), count
         self.series = np.sinc((between - nodes[:, None]) / self.step)
         waves = np.pi / self.step * np.array([0.75, 0.9, 1.0]) * (nodes[:, None] - nodes[0])
@@ -40,20 +45,22 @@ class Rule:
         All in sd, of functions exp(log_h)/sqrt(2 pi), given at the points (n, count + between).
         """
         top = np.max(log_h[:, : self.count], axis=1)
-        h = np.exp(np.minimum(log_h - top[:, None], HIGHEST))
+        h = np.exp(np.minimum(log_h - top[:, None], MAX_LOG_RATIO))
         h, between = h[:, : self.count], h[:, self.count :]
         total, first, second, *shown = (h @ self.columns).T
         cos_low, cos_high, highest, sin_low, sin_high = np.array(shown) / total
         low, high = np.hypot(cos_low, sin_low), np.maximum(np.hypot(cos_high, sin_high), np.abs(highest))
-        good = (high <= UNRESOLVED) | ((high <= self.fallen) & (high <= FALL * low))
-        good &= np.maximum(h[:, 0], h[:, -1]) * self.bound[0] <= TAIL * total
-        good &= np.max(np.abs(between - h @ self.series), axis=1) <= MISFIT * (UNRESOLVED + high)
+        good = (high <= MAX_UNRESOLVED_SHARE) | ((high <= self.fallen) & (high <= MAX_DECAY_RATIO * low))
+        good &= np.maximum(h[:, 0], h[:, -1]) * self.bound[0] <= MAX_END_MASS * total
+        good &= np.max(np.abs(between - h @ self.series), axis=1) <= MAX_MISFIT_RATIO * (MAX_UNRESOLVED_SHARE + high)
         mean = first / total
         moments = np.log(self.step * total) + (top - HALF_LOG_TAU), mean, second / total - mean * mean
         return moments, good, h / total[:, None]
 
 
-CLOSE = np.outer([1.0, -1.0], 8.0 ** np.arange(-3, 0)).ravel()  # to the middle, where narrow maxima may hide
+NEAR_CENTRE_POINTS = np.outer(
+    [1.0, -1.0], 8.0 ** np.arange(-3, 0)
+).ravel()  # to the middle, where narrow maxima may hide
 # nodes enough where a cavity hardly changes, and where it does
-COARSE = Rule(43, 0.0, np.append(CLOSE, [-1.9, 1.9]))
-FINE = Rule(63, FALLEN, np.array([-1.33, -0.4, 0.31, 1.04]))
+COARSE_RULE = TrapezoidalRule(43, 0.0, np.append(NEAR_CENTRE_POINTS, [-1.9, 1.9]))
+FINE_RULE = TrapezoidalRule(63, MAX_DECAYING_SHARE, np.array([-1.33, -0.4, 0.31, 1.04]))

@@ -22,22 +22,24 @@ from cavity.base.names import Public
 from cavity.base.triangles import full
 from cavity.base.types import FloatArray
 from cavity.covariances import priors
-from cavity.covariances.program import Uncompiled, spans
+from cavity.covariances.program import UncompiledProgram, split_rows
 from cavity.runs import merge
 
-OPTIONS = ("fixed", "bounds", "priors")  # fields or class attributes that say how parameters are learnt
+LEARNING_OPTIONS = ("fixed", "bounds", "priors")  # fields or class attributes that say how parameters are learnt
 DIAGONAL_ROWS = 64  # rows whose matrix is found for its diagonal, if there is no other way to variances
-STEP = np.cbrt(np.finfo(np.float64).eps)  # of a log parameter: central differences are good to about its square
+LOG_DIFFERENCE_STEP = np.cbrt(
+    np.finfo(np.float64).eps
+)  # of a log parameter: central differences are good to about its square
 
 
 def is_parameter(field, value):
     """Return whether a field of a user's dataclass is a positive parameter: a number or array that is no whole one."""
-    if field.name in OPTIONS or field.type in (int, "int"):
+    if field.name in LEARNING_OPTIONS or field.type in (int, "int"):
         return False
     return isinstance(value, Real | np.ndarray | list) and not isinstance(value, bool)
 
 
-def checked_bounds(value, name):
+def check_bounds(value, name):
     """Return (low, high) as two positive floats."""
     pair = arrays.finite_array(value, name, ndim=(1,))
     if pair.shape != (2,) or not 0 < pair[0] <= pair[1]:
@@ -45,7 +47,7 @@ def checked_bounds(value, name):
     return float(pair[0]), float(pair[1])
 
 
-class Own(Public):
+class UserDefined(Public):
     """What a covariance that a user wrote says about itself; those of this library know it otherwise."""
 
     __slots__ = ()
@@ -86,7 +88,7 @@ class Own(Public):
     @property
     def _slots(self):
         """The names of the parameters, in the order of the fields."""
-        return tuple(each.name for each in self._fields if is_parameter(each, getattr(self, each.name)))
+        return tuple(field.name for field in self._fields if is_parameter(field, getattr(self, field.name)))
 
     @property
     def _roles(self):
@@ -96,29 +98,29 @@ class Own(Public):
     def _check(self):
         """Raise TypeError or ValueError unless there is a Gram matrix, and parameters are positive."""
         kind = type(self).__name__
-        if type(self).gram is Own.gram:
+        if type(self).gram is UserDefined.gram:
             self.gram(None)  # which says what is missing
         for name in self._slots:
             value = arrays.finite_array(getattr(self, name), f"{name} of {kind}", ndim=(0, 1))
             arrays.check_not_empty(value.shape, f"{name} of {kind}")
             arrays.positive_array(value, f"{name} of {kind}")
-            if value.ndim and type(self).__eq__ is not Own.__eq__:
+            if value.ndim and type(self).__eq__ is not UserDefined.__eq__:
                 raise TypeError(
                     f"{kind} holds an array, {name}, and arrays have no one answer to ==: write "
                     "@dataclass(frozen=True, eq=False), and two are compared by their parameters"
                 )
-        for option in OPTIONS:
+        for option in LEARNING_OPTIONS:
             self._check_known(option, getattr(self, option))
         for name in self.bounds:
-            checked_bounds(self.bounds[name], f"bounds[{name!r}] of {kind}")
+            check_bounds(self.bounds[name], f"bounds[{name!r}] of {kind}")
         for name in self.priors:
-            priors.check(self.priors[name], f"priors[{name!r}] of {kind}")
+            priors.check_prior(self.priors[name], f"priors[{name!r}] of {kind}")
 
     def _check_known(self, argument, names):
         for name in names:
             if name not in self._slots:
-                known = ", ".join(self._slots)
-                raise ValueError(f"{argument}: {type(self).__name__} has no parameter {name!r}, it has {known}")
+                parameters = ", ".join(self._slots)
+                raise ValueError(f"{argument}: {type(self).__name__} has no parameter {name!r}, it has {parameters}")
 
     def _check_columns(self, label, n_features):
         """Any width may do: gram sees it."""
@@ -129,14 +131,14 @@ class Own(Public):
 
     def _with(self, **changes):
         """Return the covariance with other parameters or options."""
-        names = {each.name for each in self._fields}
+        names = {field.name for field in self._fields}
         inside = {name: value for name, value in changes.items() if name in names}
         other = replace(self, **inside) if names else copy.copy(self)
-        kept = {name: changes.get(name, getattr(self, name)) for name in OPTIONS if name not in names}
-        kept = {name: value for name, value in kept.items() if value is not getattr(type(self), name)}
-        if kept and not hasattr(other, "__dict__"):
-            raise TypeError(f"{type(self).__name__} has no room for {', '.join(kept)}: write it without slots")
-        put(other, **kept)
+        options = {name: changes.get(name, getattr(self, name)) for name in LEARNING_OPTIONS if name not in names}
+        options = {name: value for name, value in options.items() if value is not getattr(type(self), name)}
+        if options and not hasattr(other, "__dict__"):
+            raise TypeError(f"{type(self).__name__} has no room for {', '.join(options)}: write it without slots")
+        put(other, **options)
         return other
 
     def _moved(self, **changes):
@@ -144,23 +146,25 @@ class Own(Public):
         return self._with(**changes)
 
     def _program(self, n_features):
-        return OwnProgram(self)
+        return UserDefinedProgram(self)
 
     def _key(self):
         """Return what covariances that are equal have in common."""
         parameters = self._slots
         values = tuple(np.asarray(getattr(self, name)).tolist() for name in parameters)
-        rest = tuple(getattr(self, each.name) for each in self._fields if each.name not in (*parameters, *OPTIONS))
-        own_priors = tuple((name, priors.key(prior)) for name, prior in self.priors.items())
+        rest = tuple(
+            getattr(self, field.name) for field in self._fields if field.name not in (*parameters, *LEARNING_OPTIONS)
+        )
+        own_priors = tuple((name, priors.make_key(prior)) for name, prior in self.priors.items())
         return type(self), values, rest, tuple(self.fixed), tuple(self.bounds.items()), own_priors
 
     def __eq__(self, other: object) -> bool:
-        return self._key() == other._key() if isinstance(other, Own) else NotImplemented
+        return self._key() == other._key() if isinstance(other, UserDefined) else NotImplemented
 
     __hash__: ClassVar[Any] = None
 
 
-class OwnProgram(Uncompiled):
+class UserDefinedProgram(UncompiledProgram):
     """A covariance of a user as what compiled ones are to those who call them: see `Program`."""
 
     def __init__(self, covariance):
@@ -180,7 +184,7 @@ class OwnProgram(Uncompiled):
         def task(start, stop):
             out[start:stop] = self._matrix(self.covariance, X[start:stop], Z)
 
-        threads.run(task, spans(*out.shape))
+        threads.run(task, split_rows(*out.shape))
 
     def columns_of(self, X):
         """Return a function of indices of n rows: the covariances (n, N) of these with all rows X."""
@@ -195,7 +199,7 @@ class OwnProgram(Uncompiled):
             slopes = self._slopes(X[start:stop], Z)
             return np.array([np.sum(weights[start:stop] * slope) for slope in slopes]).reshape(self.n_slots)
 
-        return merge.merge(threads.imap(task, spans(*weights.shape)))
+        return merge.merge(threads.imap(task, split_rows(*weights.shape)))
 
     def contract_inputs(self, X, weights, Z, threads):
         """There are no derivatives in rows."""
@@ -213,13 +217,13 @@ class OwnProgram(Uncompiled):
             if hasattr(self.covariance, "gradients"):
                 slopes = (np.diagonal(slope) for slope in self._slopes(rows, rows))
             else:
-                slopes = self._differences(lambda each, rows=rows: self._variances(each, rows))
+                slopes = self._differences(lambda covariance, rows=rows: self._variances(covariance, rows))
             total += [np.sum(weight * slope) for slope in slopes]
         return total
 
     def _variances(self, covariance, X):
         if self._own_diagonal:
-            value = self._checked(covariance.diagonal(_shown(X)), (len(X),), "diagonal(X)")
+            value = self._checked(covariance.diagonal(_make_read_only(X)), (len(X),), "diagonal(X)")
         else:
             blocks = merge.split_rows(len(X), DIAGONAL_ROWS)
             parts = [np.diagonal(self._matrix(covariance, X[a:b], X[a:b])) for a, b in blocks]
@@ -230,7 +234,7 @@ class OwnProgram(Uncompiled):
         return value
 
     def _matrix(self, covariance, X, Z):
-        return self._checked(covariance.gram(_shown(X), _shown(Z)), (len(X), len(Z)), "gram(X, Z)")
+        return self._checked(covariance.gram(_make_read_only(X), _make_read_only(Z)), (len(X), len(Z)), "gram(X, Z)")
 
     def _checked(self, value, shape, call):
         """Return what a user's method returned as finite floats of a shape."""
@@ -242,31 +246,31 @@ class OwnProgram(Uncompiled):
     def _slopes(self, X, Z):
         """Yield the derivatives (n, m) of the covariances in the log of every parameter."""
         if not hasattr(self.covariance, "gradients"):
-            yield from self._differences(lambda each: self._matrix(each, X, Z))
+            yield from self._differences(lambda covariance: self._matrix(covariance, X, Z))
             return
-        given, names = self.covariance.gradients(_shown(X), _shown(Z)), self.covariance._slots
-        if not isinstance(given, Mapping) or set(given) != set(names):
-            known = list(given) if isinstance(given, Mapping) else type(given).__name__
-            raise ValueError(f"gradients(X, Z) of {self.name} must be a dict with {', '.join(names)}, got {known}")
+        derivatives, names = self.covariance.gradients(_make_read_only(X), _make_read_only(Z)), self.covariance._slots
+        if not isinstance(derivatives, Mapping) or set(derivatives) != set(names):
+            returned = list(derivatives) if isinstance(derivatives, Mapping) else type(derivatives).__name__
+            raise ValueError(f"gradients(X, Z) of {self.name} must be a dict with {', '.join(names)}, got {returned}")
         for name in names:
             shape = (*np.shape(getattr(self.covariance, name)), len(X), len(Z))
-            value = self._checked(given[name], shape, f"gradients(X, Z)[{name!r}]")
+            value = self._checked(derivatives[name], shape, f"gradients(X, Z)[{name!r}]")
             yield from value.reshape(-1, len(X), len(Z))
 
     def _differences(self, value_of):
         """Yield central differences of value_of(covariance) in the log of every parameter."""
         for name in self.covariance._slots:
             value = np.asarray(getattr(self.covariance, name), dtype=np.float64)
-            for place in np.ndindex(value.shape):
+            for index in np.ndindex(value.shape):
                 moved = []
-                for step in (STEP, -STEP):
+                for step in (LOG_DIFFERENCE_STEP, -LOG_DIFFERENCE_STEP):
                     new = value.copy()
-                    new[place] *= np.exp(step)
+                    new[index] *= np.exp(step)
                     moved.append(value_of(self.covariance._with(**{name: new if new.ndim else float(new)})))
-                yield (moved[0] - moved[1]) / (2.0 * STEP)
+                yield (moved[0] - moved[1]) / (2.0 * LOG_DIFFERENCE_STEP)
 
 
-def _shown(rows):
+def _make_read_only(rows):
     """Return rows that a user's method may look at, but not change."""
     view = rows.view()
     view.flags.writeable = False

@@ -6,8 +6,8 @@ from scipy.special import log_ndtr
 from support.tolerances import AT_REST, SOLVES
 
 from cavity import likelihoods
+from cavity.ep.site_updates import MIN_CAVITY_SHARE, find_cavities, kernel, renew_sites, visit_sites
 from cavity.ep.sites import Sites
-from cavity.ep.visits import SMALLEST_SHARE, cavities, kernel, renewed, visit
 
 NOISE = 0.5
 
@@ -44,7 +44,7 @@ def skipped(way, tau, rho, variance):
         state = np.zeros(1), np.array([[variance]])
         arguments = sites.arguments(slice(0, 1))
         return kernel.sweep_rows(*arguments, np.ones((1, 1)), base, *state, tau, rho, 1.0, 1.0)[0]
-    return visit(sites, slice(0, 1), np.zeros(1), np.array([[variance]]), tau, rho, 1.0, 1.0)[0]
+    return visit_sites(sites, slice(0, 1), np.zeros(1), np.array([[variance]]), tau, rho, 1.0, 1.0)[0]
 
 
 @pytest.mark.parametrize("way", ["block", "rows", "python"])
@@ -52,8 +52,8 @@ def skipped(way, tau, rho, variance):
 @pytest.mark.parametrize(("share", "proper"), [(-0.1, False), (0.5, False), (2.0, True), (100.0, True), (1e12, True)])
 def test_one_limit_of_improper_cavities(way, variance, share, proper):
     """A cavity with less than SMALLEST_SHARE of the posterior precision is left alone, whoever looks at it."""
-    tau, rho = np.zeros(1), np.array([(1.0 - share * SMALLEST_SHARE) / variance])
-    assert cavities(np.zeros(1), np.array([variance]), tau, rho, np.ones(1))[2][0] == proper
+    tau, rho = np.zeros(1), np.array([(1.0 - share * MIN_CAVITY_SHARE) / variance])
+    assert find_cavities(np.zeros(1), np.array([variance]), tau, rho, np.ones(1))[2][0] == proper
     before = rho.copy()
     assert skipped(way, tau, rho, variance) == (not proper)
     assert (rho == before)[0] == (not proper)
@@ -68,7 +68,7 @@ def test_a_block_in_python_is_the_compiled_one(pair):
     for likelihood in pair:
         tau, rho, f, v = 0.1 * mean, np.full(5, 0.1), mean.copy(), joint.copy()
         sites = Sites(likelihood, y, np.array([0.5, 1.0, 2.0, 1.0, 3.0]))
-        missed, log_z = visit(sites, slice(0, 5), f, v, tau, rho, 0.8, 0.5)
+        missed, log_z = visit_sites(sites, slice(0, 5), f, v, tau, rho, 0.8, 0.5)
         assert missed == 0
         results.append((tau, rho, f, np.triu(v), np.isfinite(log_z)))
     for mine, theirs in zip(*results, strict=True):
@@ -83,7 +83,7 @@ def test_all_sites_of_a_block_are_renewed_in_python_as_compiled():
     results = []
     for likelihood in (Own(), likelihoods.Gaussian(NOISE)):
         sites = Sites(likelihood, y, np.array([0.5, 1.0, 2.0, 0.1, 0.1, 3.0]))
-        tau, rho, missed = renewed(sites, slice(0, 6), mean, variance, *old, 0.8, 0.3)
+        tau, rho, missed = renew_sites(sites, slice(0, 6), mean, variance, *old, 0.8, 0.3)
         results.append((tau, rho, missed))
     rises = results[0][1] > old[1]
     assert rises.any()

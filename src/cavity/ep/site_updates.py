@@ -8,24 +8,24 @@ from cavity import _core
 
 kernel = _core.best("ep")
 
-SMALLEST_SHARE = kernel.smallest_share  # of a posterior precision that a cavity must keep: less is rounding
+MIN_CAVITY_SHARE = kernel.smallest_share  # of a posterior precision that a cavity must keep: less is rounding
 
 
-def cavities(mean, variance, tau, rho, fraction):
+def find_cavities(mean, variance, tau, rho, fraction):
     """Moments of q_i/site_i^f, and which are proper; the others keep the moments of q_i."""
     keep = 1.0 - fraction * rho * variance
-    proper = keep > SMALLEST_SHARE
+    proper = keep > MIN_CAVITY_SHARE
     v = variance / np.where(proper, keep, 1.0)
     m = np.where(proper, mean + v * fraction * (rho * mean - tau), mean)
     return m, v, proper
 
 
-def within_float64(tau, rho):
+def is_within_float64(tau, rho):
     """Which sites have both numbers within the range of float64: contradictory data make them grow without bound."""
     return np.isfinite(tau) & np.isfinite(rho)
 
 
-def renewed(sites, part, mean, variance, tau, rho, up, down):
+def renew_sites(sites, part, mean, variance, tau, rho, up, down):
     """Renew the sites of a block from the moments of their f under one belief.
 
     Returns
@@ -41,16 +41,16 @@ def renewed(sites, part, mean, variance, tau, rho, up, down):
         if unresolved < 0:
             return new_tau, new_rho, skipped
     fraction = sites.part(sites.fraction, part)
-    m, v, proper = cavities(mean, variance, tau, rho, fraction)
+    m, v, proper = find_cavities(mean, variance, tau, rho, fraction)
     _, match_tau, match_rho = sites.match(part, m, v)  # which raises for a row whose moments no rule resolves
-    proper &= within_float64(match_tau, match_rho)
+    proper &= is_within_float64(match_tau, match_rho)
     d_rho = np.where(proper, match_rho / fraction - rho, 0.0)
     damping = np.where(d_rho >= 0, up, down)
     tau = tau + damping * np.where(proper, match_tau / fraction - tau, 0.0)
     return tau, rho + damping * d_rho, int(np.sum(~proper))
 
 
-def visit(sites, block, f, joint, tau, rho, up, down):
+def visit_sites(sites, block, f, joint, tau, rho, up, down):
     """Visit the sites of a block, compiled or, for a likelihood in plain Python, one call each (slow).
 
     `f` and `joint` are the moments of all values of the block and keep, in entry i and in row i from the diagonal on,
@@ -67,7 +67,7 @@ def visit(sites, block, f, joint, tau, rho, up, down):
     for j in range(len(tau)):
         one, here = slice(block.start + j, block.start + j + 1), slice(j, j + 1)
         fraction, variance = sites.part(sites.fraction, one), joint[j, j]
-        m, v, proper = cavities(f[here], joint[j, here], tau[here], rho[here], fraction)
+        m, v, proper = find_cavities(f[here], joint[j, here], tau[here], rho[here], fraction)
         if not (proper[0] and variance + sites.part(sites.residual, one)[0] > 0.0):
             skipped += 1
             continue

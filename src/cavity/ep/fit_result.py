@@ -8,7 +8,7 @@ from cavity.base.loop import CONVERGED, Outcome, warn_unconverged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit(Outcome):
+class FitResult(Outcome):
     """How a fit by EP ended, and where.
 
     Attributes
@@ -36,9 +36,9 @@ class Fit(Outcome):
     influence: np.ndarray | None = None
 
     @classmethod
-    def of_one_pass(cls, **known):
+    def of_one_pass(cls, **fields):
         """Return the fit of a pass that leaves nothing to do: ADF, or the exact posterior."""
-        return cls(**{"status": CONVERGED, "n_iter": 1, "residual": 0.0, "trace": {}} | known)
+        return cls(**{"status": CONVERGED, "n_iter": 1, "residual": 0.0, "trace": {}} | fields)
 
     def warn(self, options):
         """Issue a ConvergenceWarning if the stopping rule was not met."""

@@ -1,0 +1,25 @@
+"""Likelihoods by their names."""
+
+import pytest
+
+from cavity import likelihoods
+from cavity.likelihoods.names import LIKELIHOODS_BY_NAME, make_likelihood
+from cavity.likelihoods.parameters import list_open_parameters
+
+
+def test_names_leave_scales_open():
+    assert make_likelihood("probit") == likelihoods.Probit()
+    assert make_likelihood("student-t") == likelihoods.StudentT(4.0, None)
+    assert make_likelihood("gaussian") == likelihoods.Gaussian(None)
+    assert make_likelihood("negative-binomial") == likelihoods.NegativeBinomial()
+    assert make_likelihood("ordered-probit") == likelihoods.OrderedProbit()
+    assert make_likelihood("binomial") == likelihoods.Binomial("logit")
+    assert make_likelihood("binomial-probit") == likelihoods.Binomial("probit")
+    for name, kind in LIKELIHOODS_BY_NAME.items():
+        assert isinstance(make_likelihood(name), getattr(kind, "func", kind))
+        assert "degrees_of_freedom" not in list_open_parameters(make_likelihood(name))
+
+
+def test_other_names_are_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="likelihood must be one of 'probit', 'logit', .*'laplace', got 'probbit'"):
+        make_likelihood("probbit")

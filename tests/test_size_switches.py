@@ -306,7 +306,7 @@ SWITCHES = [
     Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.glm.sparse_rows.CHUNK_NUMBERS", (N * D, 7), glm(approximation="diagonal"), BITS),
     Switch("models.regression.linear.ROWS_OF_QR", (N, 7), regression, ROUNDING),
-    Switch("models.regression.linear.WIDE", (D + 1, D), regression, BITS),
+    Switch("models.regression.linear.MIN_WIDE_COLUMNS", (D + 1, D), regression, BITS),
     Switch("models.regression.posterior.PREDICT_ROWS", (N, 7), regression),
     Switch("models.regression.logistic.LEAST_ROWS models.regression.logistic.MOST_ROWS", (N, 7), logistic, ROUNDING),
     Switch(
@@ -336,7 +336,7 @@ SWITCHES = [
     ),
     Switch("sources.column_summary.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
     Switch("models.clutter.problem.MEDIAN_POINTS", (N, 7), clutter(), RULES),
-    Switch("models.clutter.power.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
+    Switch("models.clutter.power_ep.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
     Switch("likelihoods.quadrature.SITES_TOGETHER", (N, 7), own_likelihood(), ROUNDING, few=True),
     Switch("likelihoods.quadrature.PANELS_TOGETHER", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
     Switch("base.arrays.CHECK_NUMBERS", (HUGE, 7), regression),

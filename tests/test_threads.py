@@ -16,7 +16,7 @@ def tiles_at_once(monkeypatch):
     """All that has tiles takes them, shared by threads."""
     monkeypatch.setattr(tiled, "MANY", 1)
     monkeypatch.setattr(tiled, "FEW_FLOPS", 0.0)
-    monkeypatch.setattr(linear, "WIDE", 1)
+    monkeypatch.setattr(linear, "MIN_WIDE_COLUMNS", 1)
 
 
 def numbers(n, d):

@@ -13,9 +13,8 @@ from rivals import clutter as reference
 import cavity
 from cavity.ep.options import Options
 from cavity.models.clutter.cavities import evaluate
-from cavity.models.clutter.lanes import LaneSweeper
 from cavity.models.clutter.problem import DataPoints, Points
-from cavity.models.clutter.sweeps import Sweeper, Visits, assimilate
+from cavity.models.clutter.sweeps import LaneSweeper, Sweeper, Visits, assimilate_points
 from cavity.runs.executors import Threads
 
 SETTING = reference.Setting()
@@ -107,11 +106,11 @@ def test_sequential(measure, d, name):
         sweeper = Sweeper(points, Options(schedule="sequential"), Visits(), threads)
         sweep = sequential("expert" if name == "cavity" else name, x)
         for _ in range(SWEEPS):
-            sweeper.one_by_one(n)
+            sweeper.visit_one_by_one(n)
             results = sweep()
         assert_same_sites(points.units, sweeper.sites, *results)
         assert np.count_nonzero(sweeper.sites.site_rho > 1e-3) > n / 4
-        call = (lambda: sweeper.one_by_one(n)) if name == "cavity" else sweep
+        call = (lambda: sweeper.visit_one_by_one(n)) if name == "cavity" else sweep
         measure(f"sequential sweep, d={d}", name, call, n, "update")
 
 
@@ -128,7 +127,7 @@ def test_adf(measure, name):
         return (*reference.sweep_naive(x, site_tau, site_rho, SETTING, *start), site_tau, site_rho)
 
     calls = {
-        "cavity": lambda: assimilate(data, None),
+        "cavity": lambda: assimilate_points(data, None),
         "floats": lambda: reference.adf_floats(points, base, SETTING),
         "expert": lambda: reference.adf_vectors(x, base, SETTING),
         "naive": naive,
@@ -218,9 +217,9 @@ def test_parallel(measure, name):
                 tau, rho = reference.sweep_parallel_expert(points, base, *now, work)
 
         sweep()
-        assert sweeper.all_at_once() == 0
+        assert sweeper.renew_all() == 0
         assert_same_sites(units, sweeper.sites, site_tau, site_rho, tau, rho)
-        call = sweeper.all_at_once if name.startswith("cavity") else sweep
+        call = sweeper.renew_all if name.startswith("cavity") else sweep
         measure("parallel sweep, N=1e6, d=1", name, call, MANY, "update")
 
 

@@ -44,7 +44,7 @@ def begun(covariance, dim, k, threads):
 def sums(sweeps, state):
     """Return N_k, sums of r x and the sum of log densities, in the units of the data, from our kernel."""
     found, total = sweeps.sums(state)
-    mean = sweeps.data.scaling.user_rows(state.factors.mean)
+    mean = sweeps.data.scaling.to_user_rows(state.factors.mean)
     first = found.first / sweeps.data.scaling.scale + found.counts[:, None] * mean
     return found.counts, first, total + sweeps.data.log_scale
 
@@ -56,7 +56,7 @@ def numpy_arguments(sweeps, state):
     if e_step.full:
         precision = np.swapaxes(precision, 1, 2) @ precision * scale[:, None]
     precision = precision * scale if e_step.full else precision * scale**2
-    return e_step.height + np.sum(np.log(scale)), sweeps.data.scaling.user_rows(state.factors.mean), precision
+    return e_step.height + np.sum(np.log(scale)), sweeps.data.scaling.to_user_rows(state.factors.mean), precision
 
 
 @pytest.mark.parametrize(("covariance", "dim", "k"), CASES)

@@ -16,7 +16,7 @@ from scipy.stats import qmc
 import cavity
 from cavity import data
 from cavity.base.scales import robust_spread
-from cavity.models.linear.defaults import WIDER
+from cavity.models.linear.defaults import INTERCEPT_VARIANCE_RATIO
 
 REPLICATES, DRAWS = 16, 1 << 14
 INFLATED = 1.1  # root of the proposal's covariance over that of EP's
@@ -115,7 +115,7 @@ def laplace(X, y, model, start):
 def with_intercept(columns):
     """Standardized columns after a column of ones, and the prior variance of the command line."""
     X = np.column_stack([np.ones(len(columns[0])), *((c - np.mean(c)) / np.std(c) for c in columns)])
-    return X, np.append(WIDER, np.ones(X.shape[1] - 1))
+    return X, np.append(INTERCEPT_VARIANCE_RATIO, np.ones(X.shape[1] - 1))
 
 
 def cases():
@@ -138,7 +138,7 @@ def cases():
     times, _ = data.load("newcomb")
     spread = robust_spread(times)
     # in units of the spread, as STEP wants it
-    model = cavity.GLM(known.StudentT(4.0, 1.0), np.median(times) / spread, WIDER, intercept=False)
+    model = cavity.GLM(known.StudentT(4.0, 1.0), np.median(times) / spread, INTERCEPT_VARIANCE_RATIO, intercept=False)
     yield "Newcomb, Student's t", np.ones((len(times), 1)), times / spread, model, summed
     rng = np.random.default_rng(SEED)
     X = np.column_stack([np.ones(50), rng.normal(size=(50, 3))])

@@ -13,7 +13,7 @@ from support.glms import factors
 
 import cavity
 from cavity import likelihoods
-from cavity.models.mixed.terms import terms_of
+from cavity.models.mixed.terms import make_terms
 
 NAMES = (
     "Probit",
@@ -162,7 +162,7 @@ def mixed(rng):
     slopes = cavity.RandomEffects("g", 1)
     effects = [["g"], ["g", "h"], [slopes], [slopes, "h"], ["h", cavity.RandomEffects(("g", "h"))]][rng.integers(5)]
     root = np.tril(rng.normal(size=(2, 2))) + np.diag([1.0, 1.0])
-    terms = terms_of(effects, X, None, groups)
+    terms = make_terms(effects, X, None, groups)
     covariances = [root @ root.T if each is slopes else positive(rng, -1.5, 1) for each in effects]
     likelihood, y = observed(rng, X @ rng.normal(size=2) + rng.normal(size=3)[groups["h"]])
     given, exponent, fraction = options(rng, likelihood, n)

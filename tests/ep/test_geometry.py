@@ -153,10 +153,10 @@ def test_a_sweep_is_as_good_as_summing_its_sites(case, limit, monkeypatch):
     same(tau, 2.0 * y)
     same(rho, np.full(N, 2.0))
     again = geometry.belief(*geometry.gather(tau, rho))
-    settled = geometry.settled(belief)
-    for mine, theirs in zip(values(geometry, settled), values(geometry, again), strict=True):
+    converged = geometry.converged_belief(belief)
+    for mine, theirs in zip(values(geometry, converged), values(geometry, again), strict=True):
         same(mine, theirs)
-    assert again.change_from(settled) < 1e-7
+    assert again.change_from(converged) < 1e-7
     # the normalisers of one pass over Gaussian noise are the predictive densities of the rows in turn
     noisy = covariance + 0.5 * np.eye(N)
     gap = np.linalg.solve(noisy, y - mean) @ (y - mean)
@@ -166,7 +166,7 @@ def test_a_sweep_is_as_good_as_summing_its_sites(case, limit, monkeypatch):
 def test_sharpened_beliefs_keep_their_mean(case):
     geometry, _, _, tau, rho = case
     belief = geometry.belief(*geometry.gather(tau, np.abs(rho)))
-    sharper = geometry.sharpened(belief, 10.0)
+    sharper = geometry.sharpen(belief, 10.0)
     before, after = values(geometry, belief), values(geometry, sharper)
     same(after[0], before[0], 1e-6)
     assert np.all(after[1] < before[1])

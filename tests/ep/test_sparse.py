@@ -107,6 +107,6 @@ def test_a_sharpened_belief_has_the_same_mean_and_less_variance():
     with Threads(1) as threads, single_blas():
         ours, _ = geometries(X, None, threads)
         belief = ours.belief(*ours.gather(rng.normal(size=40), np.ones(40)))
-        sharp = ours.sharpened(belief, 10.0)
+        sharp = ours.sharpen(belief, 10.0)
     np.testing.assert_allclose(sharp.step, belief.step, rtol=INTEGRAL)
     np.testing.assert_allclose(10.0 * sharp.variance, belief.variance, rtol=INTEGRAL)

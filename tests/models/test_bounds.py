@@ -9,7 +9,7 @@ import cavity
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood, StudentT
 from cavity.models import search
-from cavity.models.clutter.model import LIMITS
+from cavity.models.clutter.model import OPTION_LIMITS
 from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.sweeps import Sweeper, Visits
 from cavity.models.glm import diagonal
@@ -220,7 +220,7 @@ def test_a_search_evaluates_a_bounded_number_of_places():
 def test_sites_of_points_that_are_no_numbers_end_the_fit(lost):
     x = np.random.default_rng(0).normal(size=(20, 1))
     points = Points.of(DataPoints(x), cavity.Clutter())
-    options = Options.checked(**LIMITS, schedule="parallel", damping=1.0, power=1.0, max_iter=5, tol=1e-8)
+    options = Options.checked(**OPTION_LIMITS, schedule="parallel", damping=1.0, power=1.0, max_iter=5, tol=1e-8)
     with Threads(1) as threads:
         sweeper = Sweeper(points, options, Visits(), threads)
         sweeper.sites.site_rho[3] = lost

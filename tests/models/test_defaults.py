@@ -10,11 +10,11 @@ from cavity.base.rows import Rows
 from cavity.models.defaults import (
     LOGITS_PER_PROBIT,
     PRIOR_SCALES,
-    checked_likelihood,
+    check_likelihood,
+    find_location_and_spread,
+    find_prior_scale,
     is_real,
     likelihood_for,
-    location_and_spread,
-    prior_scale,
 )
 
 GRADES = pd.Categorical(["low", "high", "mid", "low"], categories=["low", "mid", "high"], ordered=True)
@@ -50,25 +50,25 @@ def test_classes_without_an_order_have_no_likelihood():
 
 def test_likelihoods_are_given_named_or_left_open():
     own = likelihoods.Laplace(2.0)
-    assert checked_likelihood(own) is own
-    assert checked_likelihood(None) is None
-    assert checked_likelihood("logit") == likelihoods.Logit()
+    assert check_likelihood(own) is own
+    assert check_likelihood(None) is None
+    assert check_likelihood("logit") == likelihoods.Logit()
     with pytest.raises(TypeError, match="did you forget the brackets"):
-        checked_likelihood(likelihoods.Probit)
+        check_likelihood(likelihoods.Probit)
 
 
 def test_where_observations_are():
     y, offset = np.array([1.0, 2.0, 3.0, 4.0, 1e6]), np.array([1.0, 0.0, 0.0, 0.0, 0.0])
     weights = np.array([1.0, 1.0, 1.0, 1.0, 0.0])
     gaussian = likelihoods.Gaussian()
-    assert location_and_spread(gaussian, Rows(None, y)) == (3.0, pytest.approx(1.4826))
-    assert location_and_spread(gaussian, Rows(None, y, offset, weights)) == (2.5, pytest.approx(1.4826))
+    assert find_location_and_spread(gaussian, Rows(None, y)) == (3.0, pytest.approx(1.4826))
+    assert find_location_and_spread(gaussian, Rows(None, y, offset, weights)) == (2.5, pytest.approx(1.4826))
     bounds = np.array([[-np.inf, 3.0], [1.0, np.inf], [2.0, 2.0]])
-    assert location_and_spread(likelihoods.Interval(1.0), Rows(None, bounds)) == (2.0, pytest.approx(0.7413))
-    assert location_and_spread(likelihoods.Interval(1.0), Rows(None, bounds * [[np.inf]] * 3)) == (0.0, 1.0)
+    assert find_location_and_spread(likelihoods.Interval(1.0), Rows(None, bounds)) == (2.0, pytest.approx(0.7413))
+    assert find_location_and_spread(likelihoods.Interval(1.0), Rows(None, bounds * [[np.inf]] * 3)) == (0.0, 1.0)
     for likelihood in (likelihoods.Probit(), likelihoods.Poisson(), likelihoods.OrderedProbit()):
         assert not is_real(likelihood)
-        assert location_and_spread(likelihood, Rows(None, y)) == (0.0, 1.0)
+        assert find_location_and_spread(likelihood, Rows(None, y)) == (0.0, 1.0)
 
 
 def test_classes_without_order_hear_how_to_say_it():
@@ -85,8 +85,8 @@ def test_fits_without_observations_say_that_y_is_missing(model):
 def test_every_likelihood_has_an_entry_in_the_table_of_prior_scales():
     assert set(PRIOR_SCALES) == {getattr(likelihoods, name) for name in likelihoods.__all__}
     logit, probit = 2.5, 2.5 / 1.7
-    assert [prior_scale(likelihoods.Binomial(link)) for link in ("logit", "probit")] == [logit, probit]
-    assert [prior_scale(each) for each in (likelihoods.Logit(), likelihoods.Probit())] == [logit, probit]
+    assert [find_prior_scale(likelihoods.Binomial(link)) for link in ("logit", "probit")] == [logit, probit]
+    assert [find_prior_scale(each) for each in (likelihoods.Logit(), likelihoods.Probit())] == [logit, probit]
 
     class OwnProbit(likelihoods.Probit):
         pass
@@ -94,7 +94,7 @@ def test_every_likelihood_has_an_entry_in_the_table_of_prior_scales():
     class Own(likelihoods.Likelihood):
         pass
 
-    assert (prior_scale(OwnProbit()), prior_scale(Own())) == (probit, 2.5)
+    assert (find_prior_scale(OwnProbit()), find_prior_scale(Own())) == (probit, 2.5)
 
 
 def test_a_unit_of_probit_is_so_many_of_logit():

@@ -6,7 +6,7 @@ from support.tolerances import AT_REST, OPTIMUM, ROOT_EPS, SLOPES
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.models.leave_one_out import DOUBTFUL, REACTION, LeaveOneOut, record_of
+from cavity.models.leave_one_out import DOUBTFUL_NATS, DOUBTFUL_REACTION, LeaveOneOut, make_record
 
 RNG = np.random.default_rng(5)
 X = np.column_stack([np.ones(40), RNG.normal(size=(40, 2))])
@@ -68,8 +68,8 @@ def test_rows_are_doubtful_where_many_parameters_react(prior):
     shares = posterior.sites.rho * posterior.predict(LONELY)[1]  # of what is known of a row's f, its own
     influence, parameters = posterior._influences()
     assert parameters == pytest.approx(shares.sum())
-    truth = (influence > DOUBTFUL) & (influence * shares.mean() > REACTION)
-    np.testing.assert_array_equal(record_of(posterior).doubtful, truth)
+    truth = (influence > DOUBTFUL_NATS) & (influence * shares.mean() > DOUBTFUL_REACTION)
+    np.testing.assert_array_equal(make_record(posterior).doubtful, truth)
     process = cavity.GaussianProcess(covariances.RBF(), likelihoods.Probit()).fit(X[:, 1:], Y, learn=False)
     assert process._influences()[1] == pytest.approx(np.sum(process.sites.rho * process.variance))
     clutter = cavity.Clutter().fit(X)
@@ -82,7 +82,7 @@ def test_a_large_table_takes_a_wild_row():
     y = np.where(x[:, 1] + np.random.default_rng(1).normal(size=2000) > 0, 1, -1)
     x[0, 1], y[0] = 6.0, -1
     record = cavity.GLM(likelihoods.Probit(), prior_variance=4.0).fit(x, y).loo()
-    assert record.influence.max() > DOUBTFUL
+    assert record.influence.max() > DOUBTFUL_NATS
     assert not record.doubtful.any()
 
 
@@ -139,7 +139,7 @@ def test_records_of_few_rows_and_of_impossible_ones():
     impossible = LeaveOneOut(np.array([-1.0, -np.inf]), np.array([0.1, 0.6]), np.array([False, True]))
     assert (impossible.sum, impossible.standard_error) == (-np.inf, np.inf)
     assert impossible.to_frame()["doubtful"].tolist() == [False, True]
-    assert record_of(cavity.Clutter().fit([0.1, 2.3])).log_density.shape == (2,)
+    assert make_record(cavity.Clutter().fit([0.1, 2.3])).log_density.shape == (2,)
 
 
 # ------------------------------------------------------------------------------------------ sample weights
@@ -171,8 +171,8 @@ def fitted(family, name, rows=slice(None), **options):
 @pytest.mark.parametrize("name", OBSERVED)
 @pytest.mark.parametrize("family", ["glm", "power", "diagonal", "gp", "mixed"])
 def test_whole_weights_are_rows_written_out(family, name):
-    weighted = record_of(fitted(family, name, sample_weight=WEIGHTS))
-    written = record_of(fitted(family, name, COPIES))
+    weighted = make_record(fitted(family, name, sample_weight=WEIGHTS))
+    written = make_record(fitted(family, name, COPIES))
     used = WEIGHTS > 0
     assert weighted.sum == pytest.approx(written.sum, rel=ROOT_EPS)
     assert weighted.standard_error == pytest.approx(written.standard_error, rel=ROOT_EPS)
@@ -192,7 +192,7 @@ def test_one_unit_of_a_row_is_left_out_or_all_of_it(family, weight):
     weights = np.where(np.arange(40) == 3, weight, 1.0)
     fewer = np.where(np.arange(40) == 3, max(weight - 1.0, 0.0), 1.0)
     likelihood, y = OBSERVED["gaussian"]
-    record = record_of(fitted(family, "gaussian", sample_weight=weights))
+    record = make_record(fitted(family, "gaussian", sample_weight=weights))
     refit = fitted(family, "gaussian", sample_weight=fewer)
     rows = {"gp": X[3:4, 1:]}.get(family, X[3:4])
     rows = refit.rows(rows, {"g": [3]}) if family == "mixed" else rows
@@ -210,17 +210,17 @@ def test_rows_of_weight_zero_count_nothing_even_where_they_are_impossible():
 
 def test_equal_weights_change_no_bit():
     plain, ones = fitted("glm", "probit"), fitted("glm", "probit", sample_weight=np.ones(40))
-    assert record_of(ones).weights is None
-    assert record_of(ones).sum == record_of(plain).sum
+    assert make_record(ones).weights is None
+    assert make_record(ones).sum == make_record(plain).sum
 
 
 @pytest.mark.parametrize("family", ["glm", "gp", "mixed"])
 def test_weights_are_in_files(family, tmp_path):
     posterior = fitted(family, "probit", sample_weight=WEIGHTS)
     posterior.save(tmp_path / "file")
-    again = record_of(cavity.load(tmp_path / "file"))
+    again = make_record(cavity.load(tmp_path / "file"))
     np.testing.assert_array_equal(again.weights, WEIGHTS)
-    assert again.sum == record_of(posterior).sum
+    assert again.sum == make_record(posterior).sum
 
 
 def test_groups_left_out_have_the_weights_of_the_fit():

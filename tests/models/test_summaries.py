@@ -12,7 +12,7 @@ import cavity
 from cavity import covariances, likelihoods
 from cavity.base import summary
 from cavity.base.summary import estimate_interval, values_table
-from cavity.models.hyperparameters import scale_of
+from cavity.models.hyperparameters import choose_scale
 
 RNG = np.random.default_rng(2)
 X = np.concatenate([RNG.normal(size=(40, 2)), RNG.normal(size=(25, 2)) + [4.0, 0.0]])
@@ -138,10 +138,10 @@ def test_intervals_of_what_was_learnt():
     learnt = cavity.Hyperparameters(
         ("scale", "clutter_weight", "thresholds[0]", "x"), (2.0, 0.9, -0.5, 3.0), (0.5, 0.05, 0.2, None)
     )
-    scales = [scale_of(name, likelihoods.Clutter(0.2, 9.0, 1.0)) for name in learnt.names[:2]]
+    scales = [choose_scale(name, likelihoods.Clutter(0.2, 9.0, 1.0)) for name in learnt.names[:2]]
     assert scales == ["log", "logit"]
-    assert scale_of("thresholds[0]", likelihoods.OrderedProbit()) == "as it is"
-    assert scale_of("corr(a, b | g)", likelihoods.Probit()) == "Fisher z"
+    assert choose_scale("thresholds[0]", likelihoods.OrderedProbit()) == "as it is"
+    assert choose_scale("corr(a, b | g)", likelihoods.Probit()) == "Fisher z"
     table = values_table("", learnt.names, learnt.values, learnt.sd, scales=[*scales, "as it is", "log"], level=0.8)
     assert list(table.columns) == ["value", "standard error", "10%", "90%"]
     logit = stats.norm(np.log(9.0), 0.05 / 0.09).ppf([0.1, 0.9])

@@ -7,7 +7,7 @@ from scipy import special
 
 from cavity import data
 from cavity.likelihoods import Binomial, Gaussian, Logit, Poisson
-from cavity.models.mixed.terms import RandomEffects, terms_of
+from cavity.models.mixed.terms import RandomEffects, make_terms
 
 ALL = slice(None)
 
@@ -27,7 +27,7 @@ class Case:
 
     @property
     def terms(self):
-        return terms_of(self.effects, self.X, self.names, self.groups)
+        return make_terms(self.effects, self.X, self.names, self.groups)
 
 
 def cbpp():

@@ -5,4 +5,5 @@ from math import log, pi
 LOG_2 = log(2.0)
 LOG_PI = log(pi)
 LOG_2PI = log(2.0 * pi)
+HALF_LOG_2PI = 0.5 * LOG_2PI
 MAD_TO_SD = 1.4826  # standard deviation of a normal distribution over its median absolute deviation

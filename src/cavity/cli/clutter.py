@@ -7,8 +7,8 @@ import numpy as np
 from cavity.cli import input_tables
 from cavity.cli.fit_commands import collect_site_options, collect_typed, fit_command, report_end, time_call
 from cavity.cli.options import Number, Option, OptionGroup, make_site_options
+from cavity.models.clutter.defaults import DEFAULT_CLUTTER_WEIGHT
 from cavity.models.clutter.model import Clutter
-from cavity.models.clutter.settings import WEIGHT
 
 POINTS_LISTED = 20  # most clutter points listed
 CLUTTER_VARIANCE = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"
@@ -17,8 +17,8 @@ MODEL_OPTIONS = (
         "--clutter-weight",
         "between 0 and 1",
         "W",
-        f"prior probability that a point is clutter (default {WEIGHT})",
-        WEIGHT,
+        f"prior probability that a point is clutter (default {DEFAULT_CLUTTER_WEIGHT})",
+        DEFAULT_CLUTTER_WEIGHT,
     ),
     Number("--noise-variance", "positive", "V", "variance of the signal around the mean (default (1.4826 MAD)^2)"),
     Number("--clutter-variance", "positive", "V", CLUTTER_VARIANCE),

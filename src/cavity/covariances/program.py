@@ -22,11 +22,8 @@ _kernel = _core.best("covariance")
 MIN_GRAM_ROWS = 128  # rows in a block at least
 MIN_GRAM_NUMBERS = 1 << 16  # entries of the matrix in a block at least, if it has more
 MAX_SCALED_COLUMN = np.finfo(np.float64).max / 8  # of a scaled column: pi times the difference of two is finite
-CANDIDATE_REACHES = (
-    MAX_SCALED_COLUMN,
-    1e100,
-    0.0,
-)  # of scaled columns that `against` tries: products of those of Linear may overflow
+# of scaled columns that `against` tries: products of those of Linear may overflow
+CANDIDATE_REACHES = MAX_SCALED_COLUMN, 1e100, 0.0
 
 
 def split_rows(n_rows, n_columns):

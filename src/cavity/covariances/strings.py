@@ -1,4 +1,4 @@
-"""Covariances by their names, in strings and on the command line, with first values in the scale of the data.
+"""Covariances from strings, as of the command line, with first values and bounds in the scale of the data.
 
 A string is a sum of products of names, like "rbf + linear * periodic"; numbers in brackets are the first values of the
 parameters of a name, as in "rbf(2, 0.5)".
@@ -24,20 +24,15 @@ COVARIANCES_BY_NAME = {
     "white": kinds.White,
 }
 INITIAL_NOISE_SHARE = 0.1  # share of the variance of y that a search ascribes to noise at first
-MIN_LENGTHSCALE_FACTOR, MAX_LENGTHSCALE_FACTOR = (
-    1e-3,
-    1e4,
-)  # lengthscales learnt lie between these multiples of the spread of a column, or of 1
-MIN_VARIANCE_FACTOR, MAX_VARIANCE_FACTOR = 1e-6, 1e6  # variances learnt, of what they are at first
+LENGTHSCALE_FACTORS = np.array([1e-3, 1e4])  # bounds of lengthscales over the spread of a column, or over 1
+VARIANCE_FACTORS = np.array([1e-6, 1e6])  # bounds of variances over their first values
 SIGN_PATTERNS = {sign: re.compile(rf"\{sign}(?![^(]*\))") for sign in "+*"}  # signs outside of brackets
 
 
 def parse(described):
     """Return the terms of a sum, each a list of its factors, (name, numbers); ValueError for what is none."""
-    return [
-        [_parse_factor(factor) for factor in SIGN_PATTERNS["*"].split(term)]
-        for term in SIGN_PATTERNS["+"].split(described)
-    ]
+    terms = SIGN_PATTERNS["+"].split(described)
+    return [[_parse_factor(factor) for factor in SIGN_PATTERNS["*"].split(term)] for term in terms]
 
 
 def make_covariance(described, spread, size, *, ard=True, lengthscale=None, period=None):
@@ -65,9 +60,9 @@ def make_covariance(described, spread, size, *, ard=True, lengthscale=None, peri
     for first, *others in terms:
         share = INITIAL_NOISE_SHARE * size if first[0] == "white" else size / len(terms)
         product = _make_leaf(*first, share, spread, ard, lengthscale, period)
-        for name, given in others:  # the first factor has the variance
+        for name, numbers in others:  # the first factor has the variance
             fixed = () if name == "linear" else ("variance",)
-            product = product * _make_leaf(name, given, 1.0, spread, ard, lengthscale, period, fixed)
+            product = product * _make_leaf(name, numbers, 1.0, spread, ard, lengthscale, period, fixed)
         total = product if total is None else total + product
     return total
 
@@ -104,34 +99,25 @@ def _make_leaf(name, numbers, variance, spread, ard, lengthscale, period, fixed=
     settings, bounds = _choose_start(name, variance, spread, ard, lengthscale, period)
     for setting, value in zip(settings, numbers, strict=False):
         settings[setting] = value + np.zeros(np.shape(settings[setting]))
-        low, high = (
-            (MIN_VARIANCE_FACTOR, MAX_VARIANCE_FACTOR)
-            if setting == "variance"
-            else (MIN_LENGTHSCALE_FACTOR, MAX_LENGTHSCALE_FACTOR)
-        )
-        bounds[setting] = low * value, high * value
+        bounds[setting] = value * (VARIANCE_FACTORS if setting == "variance" else LENGTHSCALE_FACTORS)
     return COVARIANCES_BY_NAME[name](**settings, fixed=fixed, bounds=bounds)
 
 
 def _choose_start(name, variance, spread, ard, lengthscale, period):
     """Return first values of the parameters of a leaf, scaled to the columns, and bounds of some of them."""
-    bounds = {"variance": (MIN_VARIANCE_FACTOR * variance, MAX_VARIANCE_FACTOR * variance)}
+    bounds = {"variance": variance * VARIANCE_FACTORS}
     if name in ("constant", "white"):
         return {"variance": variance}, bounds
     if not ard:
         spread = np.exp(np.mean(np.log(spread)))
     if name == "linear":
         slope = variance / spread**2
-        return {"variance": slope}, {
-            "variance": (MIN_VARIANCE_FACTOR * np.min(slope), MAX_VARIANCE_FACTOR * np.max(slope))
-        }
+        return {"variance": slope}, {"variance": VARIANCE_FACTORS * [np.min(slope), np.max(slope)]}
     start = spread if lengthscale is None else lengthscale
-    reach = (
-        MIN_LENGTHSCALE_FACTOR * np.min([np.min(spread), np.min(start)]),
-        MAX_LENGTHSCALE_FACTOR * np.max([np.max(spread), np.max(start)]),
-    )
+    sizes = np.append(spread, start)
+    reach = LENGTHSCALE_FACTORS * [np.min(sizes), np.max(sizes)]
     if name == "periodic":
         first = {"variance": variance, "lengthscale": 1.0, "period": spread if period is None else period}
-        return first, bounds | {"period": reach, "lengthscale": (MIN_LENGTHSCALE_FACTOR, MAX_LENGTHSCALE_FACTOR)}
+        return first, bounds | {"period": reach, "lengthscale": LENGTHSCALE_FACTORS}
     further = {"shape": 1.0} if name == "rational-quadratic" else {}
     return {"variance": variance, "lengthscale": start} | further, bounds | {"lengthscale": reach}

@@ -27,9 +27,8 @@ from cavity.runs import merge
 
 LEARNING_OPTIONS = ("fixed", "bounds", "priors")  # fields or class attributes that say how parameters are learnt
 DIAGONAL_ROWS = 64  # rows whose matrix is found for its diagonal, if there is no other way to variances
-LOG_DIFFERENCE_STEP = np.cbrt(
-    np.finfo(np.float64).eps
-)  # of a log parameter: central differences are good to about its square
+# of a log parameter: central differences are good to about its square
+LOG_DIFFERENCE_STEP = np.cbrt(np.finfo(np.float64).eps)
 
 
 def is_parameter(field, value):

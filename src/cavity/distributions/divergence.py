@@ -21,9 +21,8 @@ from cavity.base.special import (
 from cavity.base.triangles import solve_lower, whiten
 from cavity.base.types import FloatOrArray
 
-MAX_SERIES_DISTANCE = (
-    0.5  # in Frobenius norm: eigenvalues of the relative difference of two matrices stay in (-1/2, 1/2)
-)
+# in Frobenius norm: eigenvalues of the relative difference of two matrices stay in (-1/2, 1/2)
+MAX_SERIES_DISTANCE = 0.5
 
 
 @quiet

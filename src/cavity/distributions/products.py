@@ -21,9 +21,8 @@ from cavity.runs.executors import THREADS_VARIABLE, Threads, resolve_n_threads, 
 _kernel = _core.best("gaussian")
 
 MIN_THREADED_SIZE = 1 << 17  # elements from which threads are worth their start
-SERIAL_BY_DEFAULT = (
-    THREADS_VARIABLE not in os.environ
-)  # asked once: a product of two numbers takes less time than the question
+# asked once: a product of two numbers takes less time than the question
+SERIAL_BY_DEFAULT = THREADS_VARIABLE not in os.environ
 
 
 def multiply(

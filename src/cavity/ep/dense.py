@@ -157,13 +157,13 @@ class Dense(Geometry):
         self.stored = kind_of(self.features) in (IN_FILES, ON_WORKERS)
         self.shifted = self.prior_mean if np.any(self.prior_mean) else NO_SHIFT
 
-    def whitened(self, h):
+    def whiten(self, h):
         """C' h C."""
         if self.root.ndim == 1:
             return self.root[:, None] * h * self.root
         return self.root.T @ h @ self.root
 
-    def pulled(self, g):
+    def whiten_vector(self, g):
         """C' g."""
         return self.root * g if self.root.ndim == 1 else self.root.T @ g
 
@@ -174,7 +174,7 @@ class Dense(Geometry):
             solution = solve(h, g, self.root, self.threads)
         else:
             with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
-                solution = solve(self.whitened(h), self.pulled(g), np.ones(self.size), self.threads)
+                solution = solve(self.whiten(h), self.whiten_vector(g), np.ones(self.size), self.threads)
         if solution is None:
             return None
         factor, u, triangle, wide = solution  # the root of the covariance of a is C L^-T
@@ -196,7 +196,7 @@ class Dense(Geometry):
         """The prior as a DenseBelief."""
         return self.belief(np.zeros((self.size, self.size)), np.zeros(self.size))
 
-    def sharpened(self, belief, factor):
+    def sharpen(self, belief, factor):
         """The belief with its covariance divided by `factor` and the same mean."""
         prior = np.diag(self.root**-2.0) if self.root.ndim == 1 else np.linalg.inv(self.root @ self.root.T)
         with np.errstate(over="ignore", invalid="ignore"):  # where that leaves the range of float64 there is none
@@ -204,7 +204,7 @@ class Dense(Geometry):
 
     def coordinates(self, belief, h, g):
         """A change of natural parameters in coordinates in which the Fisher metric of the belief is the identity."""
-        h, g = self.whitened(h), self.pulled(g)
+        h, g = self.whiten(h), self.whiten_vector(g)
         # L^-1 h L^-T/sqrt 2 (M, M) and L^-1 (g - h u): their squares sum to twice the divergence of a small change
         scaled, shift = whiten(belief.factor, h), solve_lower(belief.factor, g - h @ belief.u)
         return np.append(scaled.ravel() * np.sqrt(0.5), shift)
@@ -282,17 +282,17 @@ class Dense(Geometry):
 
     def reduce(self, task):
         """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
-        return self.whole(*merge(self.each_group(lambda blocks: self.summed(task, blocks))))
+        return self.complete_sums(*merge(self.each_group(lambda blocks: self.sum_blocks(task, blocks))))
 
-    def summed(self, task, blocks):
-        """The sums that task(part, x, h, g) makes of some blocks; see `whole`."""
+    def sum_blocks(self, task, blocks):
+        """The sums that task(part, x, h, g) makes of some blocks; see `complete_sums`."""
         h, g, total = np.zeros((self.size, self.size)), np.zeros(self.size), 0.0
         for part, x in blocks:
             h, g, extra = task(part, x, h, g)
             total += extra
         return h, g, total
 
-    def whole(self, h, g, total):
+    def complete_sums(self, h, g, total):
         """The sums of all blocks with all of h."""
         return h if self.tiled else full(h), g, total
 
@@ -308,10 +308,10 @@ class Dense(Geometry):
             normalisers of the others.
         """
         moments = belief.mean.copy(), belief.covariance()
-        *_, skipped, gained = self.visited(sites, *moments, part, tau, rho, up, down)
+        *_, skipped, gained = self.visit_from(sites, *moments, part, tau, rho, up, down)
         return self.belief(*self.gather(tau, rho)), skipped, sum_in_order(gained)
 
-    def visited(self, sites, mean, covariance, part, tau, rho, up, down):
+    def visit_from(self, sites, mean, covariance, part, tau, rho, up, down):
         """Visit them from moments of the coordinates, which change in place.
 
         Returns
@@ -326,7 +326,7 @@ class Dense(Geometry):
     def _one_by_one(self, sites, mean, covariance, part, tau, rho, up, down):
         """A rank-1 update of the covariance of the coordinates for each site."""
         skipped, log_z = 0, []
-        for block, x in self._in_turn(part, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
+        for block, x in self._read_in_turn(part, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
             arguments, own = sites.arguments(block), (tau[block], rho[block])
             missed, gained = kernel.sweep_rows(*arguments, x, self._base(block), mean, covariance, *own, up, down)
             tau[block], rho[block] = own
@@ -334,7 +334,7 @@ class Dense(Geometry):
             log_z.append(gained)
         return mean, covariance, skipped, log_z
 
-    def _in_turn(self, part, size):
+    def _read_in_turn(self, part, size):
         """Slices of so many rows each of a slice, with their rows."""
         n = part.stop - part.start
         spans = [(part.start + low, part.start + high) for low, high in split_rows(n, size)]
@@ -353,7 +353,7 @@ class Dense(Geometry):
         skipped, log_z, other = 0, [], np.empty_like(covariance)
         blocks = (
             (slice(together.start + low, together.start + high), x[low:high])
-            for together, x in self._in_turn(part, SWEEP_ROWS // size * size)
+            for together, x in self._read_in_turn(part, SWEEP_ROWS // size * size)
             for low, high in split_rows(len(x), size)
         )
         for block, x in blocks:
@@ -375,10 +375,10 @@ class Dense(Geometry):
             # (I + R V)^-1 [r, R U] (B, 1 + M): the mean moves by U' of its first column, S by -U' of the rest
             solved = np.linalg.solve(system, right)
             mean += spread.T @ solved[:, 0]
-            covariance, other = self._narrowed(covariance, spread, solved[:, 1:], other), covariance
+            covariance, other = self._subtract_update(covariance, spread, solved[:, 1:], other), covariance
         return mean, covariance, skipped, log_z
 
-    def _narrowed(self, covariance, spread, change, out):
+    def _subtract_update(self, covariance, spread, change, out):
         """The covariance less U' change, made symmetric; both matrices are overwritten, threads share their rows."""
 
         def take(part):

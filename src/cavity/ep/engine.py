@@ -1,10 +1,11 @@
 """Expectation propagation for scalar sites on jointly Gaussian values: schedules, damping, double loop, evidence.
 
-A geometry (`dense.Dense`) says where the sites act: it gives the means and variances of all f_i under a belief and
-turns sites into a belief. `sites.Sites` says what they are. This module knows neither.
+A geometry (`dense.Dense`) gives the means and variances of all f_i under a belief and turns sites into a belief;
+`sites.Sites` holds the likelihood and the observations. This module depends on neither.
 
-Every schedule has the same fixed points. Where sweeps do not settle, `double_loop` minimises EP's free energy, whose
-stationary points they are.
+A sweep renews the sites by equations (1) to (3) of `site_updates`, all at once or one after the other. All schedules
+have the same fixed points. Where sweeps do not converge, `double_loop` minimises EP's free energy, whose stationary
+points these are. The log evidence is (1) of `evidence`.
 """
 
 from functools import partial
@@ -21,15 +22,12 @@ from cavity.ep.geometry import step_towards
 from cavity.ep.site_updates import find_cavities
 from cavity.sources.scratch import ScratchVector, update_in_steps
 
-FIRST_SWEEP_ROWS = 4096  # the first sweep of the parallel schedule goes over that many rows one by one
-MAX_SWEEPS_WITHOUT_PROGRESS = 10  # sweeps without halving the change after which the double loop takes over
-MAX_RETREAT_ROWS = 1 << 16  # up to which the sites before the last step are kept, to go back to
-MAX_SHRINKINGS, SHRINKING_FACTOR = (
-    200,
-    0.7,
-)  # of sites that leave cavities improper at the end, and by how much each time
-MAX_CONVERGED_RESIDUAL = 1e-3  # of a fit that may call itself converged
-RESIDUAL_PER_TOLERANCE = 30.0  # times tol: what the residual may be if that is more, where a user wants a rough fit
+FIRST_SWEEP_ROWS = 4096  # rows that the parallel schedule visits one by one before its first sweep
+MAX_SWEEPS_WITHOUT_PROGRESS = 10  # without halving the change: then the double loop takes over
+MAX_RETREAT_ROWS = 1 << 16  # up to which the sites before the last step stay in memory, to return to
+MAX_SHRINKINGS, SHRINKING_FACTOR = 200, 0.7  # of sites that leave cavities improper at the end of a fit
+MAX_CONVERGED_RESIDUAL = 1e-3  # of a fit with the status converged, ...
+RESIDUAL_PER_TOLERANCE = 30.0  # ... or this times tol if that is more, for rough fits
 
 
 class Engine:
@@ -43,14 +41,13 @@ class Engine:
         self.belief = None if start is None else geometry.belief(*geometry.gather(*start))
         self.warm = self.belief is not None
         if self.warm:
-            self.tau, self.rho = map(self._copied, start)
+            self.tau, self.rho = map(self._copy_vector, start)
         else:
             self.tau, self.rho, self.belief = geometry.vector(), geometry.vector(), geometry.prior()
-        self.damping = Damping(
-            options.damping, PARALLEL_PATIENCE if options.schedule == "parallel" else SEQUENTIAL_PATIENCE
-        )
-        self.good = None  # the sites before the last step, while all cavities were proper
-        self.spare = None  # vectors for the next sites, which nobody needs any longer
+        patience = PARALLEL_PATIENCE if options.schedule == "parallel" else SEQUENTIAL_PATIENCE
+        self.damping = Damping(options.damping, patience)
+        self.good = None  # the sites before the last step, if all their cavities were proper
+        self.spare = None  # unused vectors that the next sites are written to
         self.improper = []
         self.sweeps = 0
 
@@ -59,14 +56,14 @@ class Engine:
         """Whether there is a double loop: not where its cavities would not fit into memory."""
         return not isinstance(self.tau, ScratchVector)
 
-    def _copied(self, values):
+    def _copy_vector(self, values):
         """Return a vector of the geometry with these values."""
         copy = self.geometry.vector()
         update_in_steps(lambda _, new: new, copy, values)
         return copy
 
     def checkpoint_state(self):
-        """Return what decides how sweeps go on, for `restore`; the parallel schedule leaves old sites as they are."""
+        """Return all that decides how sweeps continue; the parallel schedule does not change old sites in place."""
         sites = self.tau, self.rho
         if self.options.schedule != "parallel":
             sites = tuple(site.copy() for site in sites)
@@ -75,7 +72,7 @@ class Engine:
 
     def restore(self, state):
         """Continue from a `checkpoint_state`."""
-        self.tau, self.rho = map(self._copied, state["sites"])
+        self.tau, self.rho = map(self._copy_vector, state["sites"])
         self.damping.restore(state["damping"])
         self.improper, self.sweeps = state["improper"].tolist(), state["sweeps"]
         self.belief, self.good = state["belief"], state["good"]
@@ -83,41 +80,28 @@ class Engine:
     def run(self):
         """Iterate to a fixed point; return the Fit."""
         if self.geometry.parallel_only and not self.warm:
-            self._begin()
-        status, changes = self._sweep_to_rest()
+            self._start_from_geometry()
+        status, changes = self._sweep_until_converged()
         self.spare = None
         steps = []
         if status == STUCK and self.descends:
             status, steps = self._descend(changes)
         if status == CONVERGED:
-            self.belief = self.geometry.settled(self.belief)
+            self.belief = self.geometry.converged_belief(self.belief)
         if status != CONVERGED or self.belief is None:
             self._make_proper()
-        log_evidence, loo, moved, residual = self._evaluate()
-        if status == CONVERGED and not residual <= max(
-            MAX_CONVERGED_RESIDUAL, RESIDUAL_PER_TOLERANCE * self.options.tol
-        ):
+        assessment = self._evaluate()
+        most = max(MAX_CONVERGED_RESIDUAL, RESIDUAL_PER_TOLERANCE * self.options.tol)
+        if status == CONVERGED and not assessment["residual"] <= most:
             status = SITES_LOST_DIGITS
-        trace = {
-            "change": np.concatenate([changes, steps]),
-            "improper": np.array(self.improper),
-            "double_loop": np.array(len(steps)),
-        }
-        return FitResult(
-            belief=self.belief,
-            tau=self.tau,
-            rho=self.rho,
-            log_evidence=log_evidence,
-            loo=loo,
-            influence=moved,
-            status=status,
-            n_iter=len(trace["change"]),
-            residual=residual,
-            trace=trace,
-        )
+        changes = np.concatenate([changes, steps])
+        trace = {"change": changes, "improper": np.array(self.improper), "double_loop": np.array(len(steps))}
+        site_parameters = {"tau": self.tau, "rho": self.rho}
+        outcome = {"status": status, "n_iter": len(changes), "trace": trace}
+        return FitResult(belief=self.belief, **site_parameters, **assessment, **outcome)
 
-    def _sweep_to_rest(self):
-        """Sweep until the posterior rests, or does not come closer to that; return status and changes."""
+    def _sweep_until_converged(self):
+        """Sweep until the posterior has converged or makes no progress; return status and changes."""
         move, damping = self._parallel if self.options.schedule == "parallel" else self._sequential, self.damping
 
         def step(_):
@@ -126,14 +110,14 @@ class Engine:
             self.sweeps += 1
             self.improper.append(skipped)
             change = self.belief.change_from(before) / damping.step if self.belief is not before else np.inf
-            damping.after(change)
+            damping.adapt(change)
             return np.array([change]), np.array([skipped == 0])
 
         outcome = iterate(step, self.options, MAX_SWEEPS_WITHOUT_PROGRESS, n_rows=self.geometry.n_rows, holder=self)
         return outcome.status[0], outcome.changes[:, 0]
 
     def _descend(self, changes):
-        """Minimise the free energy; return status and changes. Where that fails the closer of the two ends counts."""
+        """Minimise the free energy; return status and changes. If that fails, the better of the two beliefs stays."""
         options, most = self.options, STEPS_PER_SWEEP * self.options.max_iter
         most = most if options.double_loop is None else min(most, options.double_loop)
         energy = partial(evaluate_free_energy, self.geometry, self.sites)
@@ -151,7 +135,7 @@ class Engine:
         """Renew all sites from one belief; return the number of improper cavities."""
         if self.sweeps == 0 and not (self.warm or self.geometry.parallel_only):
             self._sequential(min(FIRST_SWEEP_ROWS, self.geometry.n_rows))
-        (h, g, skipped), new = self._renewed(self.damping.step, self.damping.down)
+        (h, g, skipped), new = self._renew_all(self.damping.step, self.damping.downward_step)  # (1) and (2)
         if skipped and self.good is not None:
             self._retreat()
             return int(skipped)
@@ -159,31 +143,31 @@ class Engine:
         if belief is None:
             belief, length = step_towards(self.geometry, self.belief, h, g, 0.5)
         if length < 1.0:
-            new = self._moved(partial(interpolate, share=length), new, (self.tau, self.rho))
+            new = self._transform(partial(interpolate, share=length), new, (self.tau, self.rho))
             self.damping.shorten(length)
-        # to go back to; among very many rows a single one matters little, and memory counts
+        # the state to return to; among very many rows a single site matters little, and memory is scarce
         self.good = (self.tau, self.rho) if not skipped and self.geometry.n_rows <= MAX_RETREAT_ROWS else None
         self.spare = (self.tau, self.rho) if self.good is None else None
         (self.tau, self.rho), self.belief = new, belief
         return int(skipped)
 
-    def _renewed(self, up, down):
+    def _renew_all(self, up, down):
         """Return the sums of all sites renewed from the belief with how many were skipped, and the sites."""
         new, at = self.spare or (self.geometry.vector(), self.geometry.vector()), (self.tau, self.rho)
         return self.geometry.sums(renew_block, self.sites, at, self.belief, up, down, new=new)
 
-    def _moved(self, function, sites, *others):
+    def _transform(self, function, sites, *others):
         """Return function(tau, ...) and function(rho, ...) of sites and others, in place of the sites."""
         for vectors in zip(sites, *others, strict=True):
             update_in_steps(function, *vectors)
         return sites
 
-    def _copies(self):
-        """Return the sites as vectors that nobody else has."""
+    def _copy_sites(self):
+        """Return copies of the sites."""
         return self.tau.copy(), self.rho.copy()
 
-    def _begin(self):
-        """Leave the prior, from which all sites at once may overshoot, for the sites that a geometry knows."""
+    def _start_from_geometry(self):
+        """Start from the first sites that a geometry proposes: from the prior, all sites at once may overshoot."""
         first = self.geometry.first(self.sites, self.options)
         belief = None if first is None else self.geometry.belief(*self.geometry.gather(*first))
         if belief is not None:
@@ -191,7 +175,7 @@ class Engine:
 
     def _retreat(self):
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""
-        self.tau, self.rho = self._moved(average, self._copies(), self.good)
+        self.tau, self.rho = self._transform(average, self._copy_sites(), self.good)
         self.belief = self.geometry.belief(*self.geometry.gather(self.tau, self.rho))
         if self.belief is None:
             self._make_proper()
@@ -200,14 +184,13 @@ class Engine:
     # ------------------------------------------------------------------------------------------ sequential
 
     def _sequential(self, n=None):
-        """Renew all sites, or the first n, one after the other; return how many were skipped.
+        """Renew all sites, or the first n, one after the other by (1) to (3); return how many were skipped.
 
-        Blocks, whose joint change is made at once, are the same schedule.
+        Geometries apply the changes (3) of a block of sites to the other values at once, which is the same schedule.
         """
         part = slice(0, self.geometry.n_rows if n is None else n)
-        self.belief, skipped, _ = self.geometry.sweep(
-            self.sites, self.belief, part, self.tau, self.rho, self.damping.step, self.damping.down
-        )
+        steps = self.damping.step, self.damping.downward_step
+        self.belief, skipped, _ = self.geometry.sweep(self.sites, self.belief, part, self.tau, self.rho, *steps)
         if self.belief is None:
             self._make_proper()
         return skipped
@@ -221,31 +204,32 @@ class Engine:
             if belief is not None and self._count_improper(belief) == 0:
                 self.belief = belief
                 return
-            sites = (self.tau, self.rho) if shrinking else self._copies()
+            sites = (self.tau, self.rho) if shrinking else self._copy_sites()
             factor = SHRINKING_FACTOR if shrinking < MAX_SHRINKINGS - 1 else 0.0
-            self.tau, self.rho = self._moved(partial(np.multiply, factor), sites)
+            self.tau, self.rho = self._transform(partial(np.multiply, factor), sites)
 
     def _count_improper(self, belief):
         return sum(self.geometry.in_groups(count_improper_cavities, self.sites, (self.tau, self.rho), belief)[0])
 
     def _evaluate(self):
-        """log evidence, leave-one-out log densities, influences, how far the sites are from their fixed point.
+        """Return the log evidence, leave-one-out log densities, influences and residual by their names in a FitResult.
 
-        Where sites are in a scratch file, densities and influences are not kept: they are None.
+        Where the sites are in a scratch file, densities and influences are None.
         """
         at, in_memory = (self.tau, self.rho), not isinstance(self.tau, ScratchVector)
         results, (loo, moved) = self.geometry.in_groups(assess_group, self.sites, at, self.belief, filled=in_memory)
         totals, residuals = zip(*results, strict=True)
-        return float(np.sum(totals)) - self.belief.prior_gap(), loo, moved, max(residuals)
+        log_evidence = float(np.sum(totals)) - self.belief.prior_gap()  # (1) of `evidence`
+        return {"log_evidence": log_evidence, "loo": loo, "influence": moved, "residual": max(residuals)}
 
 
 def interpolate(new, old, share):
-    """Return the numbers that are so far on the way from old to new ones."""
+    """Return old + share (new - old)."""
     return old + share * (new - old)
 
 
 def average(now, good):
-    """Return the means of two."""
+    """Return the means of two vectors."""
     return 0.5 * (good + now)
 
 
@@ -268,7 +252,10 @@ def count_improper_cavities(group, belief):
 
 
 def assess_group(group, belief):
-    """Return the sum of the log values of the sites of a group and their residual; fill in the rest, if asked."""
+    """Return the sum of the terms (1) of the evidence of a group of sites and their residual.
+
+    Leave-one-out densities and influences are written to `group.new`, where there is one.
+    """
     total, residual, (loo, moved) = 0.0, 0.0, group.new
     for part, x in group.blocks:
         moments = group.geometry.values(belief, part, x)
@@ -280,7 +267,10 @@ def assess_group(group, belief):
 
 
 def filter_rows(geometry, sites):
-    """ADF: assimilate the rows one after the other; return the belief and the sum of log normalisers."""
+    """Assimilate the rows one after the other (ADF): one sequential sweep from the prior, without damping.
+
+    Returns the belief and the sum of log normalisers.
+    """
     tau, rho = geometry.vector(), geometry.vector()
     belief, _, log_z = geometry.sweep(sites, geometry.prior(), slice(0, geometry.n_rows), tau, rho, 1.0, 1.0)
     return belief, log_z

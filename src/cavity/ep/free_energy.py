@@ -2,14 +2,16 @@
 
     F(q) = KL(q || prior) - sum_i [log Z_i(c_i) + KL(q_i || c_i)]/f_i,                                              (1)
 
-where c_i is the cavity whose tilted distribution has the moments of q_i: a function of these moments alone. At EP's
-fixed points with proper cavities, which are its stationary points, it is minus the log evidence [HZ]_ [OW]_.
+where c_i, a function of the moments of q_i, is the cavity whose tilted distribution has these moments, and f_i the
+fraction of the site. Its stationary points with proper cavities are EP's fixed points, where it is minus the log
+evidence [HZ]_ [OW]_.
 
-In units of q_i, x = (f - mean)/sd, a cavity is proportional to exp(t x - r x^2/2), and the one sought minimises
+In units of q_i, x = (f - mean)/sd, a cavity is proportional to exp(t x - r x^2/2), and the required one minimises
 
     J(t, r) = log Z + t^2/(2 r) - log(r)/2 + r/2,     dJ/dt = E x,     dJ/dr = (1 - E x^2)/2,                       (2)
 
-a convex function; E is over the tilted distribution. The sites that a belief implies are what cavities lack,
+a convex function; E is over the tilted distribution, and log Z_i + KL(q_i || c_i) = J - 1/2 at the minimum. The sites
+that a belief implies are
 
     T_i^f = q_i/c_i:     f tau_i = (1 - r) mean/v - t/sd,     f rho_i = (1 - r)/v,     v = sd^2.                    (3)
 
@@ -25,26 +27,21 @@ from dataclasses import dataclass
 import numpy as np
 
 MAX_NEWTON_STEPS = 40  # Newton steps for the cavities of given moments; about five are typical
-MIN_CAVITY_PRECISION = 1e-9  # precision over that of the posterior in the double loop
-CONVERGED_GRADIENT, ACCEPTED_GRADIENT = (
-    1e-13,
-    1e-7,
-)  # gradients of J: of a row that is done, and at most of one that counts as solved
-SUFFICIENT_DECREASE = 1e-4  # of what its slope promises, that a step has to achieve
-ROUNDING_SLOPE = 1e-9  # slopes below which the decrease of J drowns in rounding; Newton is then in its quadratic phase
-ZERO_SLOPE = 1e-24  # at which there is nothing to gain
-MAX_STEP_SHARE = 0.9  # of the way to r = 0, where there is no cavity, that a step may go
+MIN_CAVITY_PRECISION = 1e-9  # over the precision of the posterior
+CONVERGED_GRADIENT, ACCEPTED_GRADIENT = 1e-13, 1e-7  # of J: where Newton stops, and where its result is used
+SUFFICIENT_DECREASE = 1e-4  # of the decrease that the slope predicts: Armijo's rule
+ROUNDING_SLOPE = 1e-9  # slopes below which rounding hides the decrease of J: Newton then converges quadratically
+ZERO_SLOPE = 1e-24
+MAX_STEP_SHARE = 0.9  # of the way to r = 0, where there is no cavity
 MAX_STEP_REDUCTIONS, STEP_REDUCTION_FACTOR = 20, 0.3  # of a step that does not lower J
-RELATIVE_DIFFERENCE_STEP = 1e-5  # relative steps of the second derivatives, which are then good to five digits
-MIN_RELATIVE_DETERMINANT = (
-    1e-10  # determinant over the product of the diagonal below which a matrix of them is not sound
-)
+DIFFERENCE_STEP = 1e-5  # relative, of the second derivatives, which are then good to five digits
+MIN_RELATIVE_DETERMINANT = 1e-10  # of a Hessian, over the product of its diagonal: below it is taken for singular
 
 
 def evaluate_free_energy(geometry, sites, belief, start):
-    """F at a belief (1), the sites its moments imply (3), the cavities they leave; `start` are some nearby, or None.
+    """Return F at a belief (1), the sites its moments imply (3), and their cavities; `start` are nearby ones, or None.
 
-    F is inf, and the rest of no use, where the moments of some row have no cavity.
+    F is inf, and the rest undefined, where the moments of some row have no cavity.
     """
     n, total = geometry.n_rows, 0.0
     inner = MatchedCavities.flat(n) if start is None else start.copy()
@@ -53,11 +50,11 @@ def evaluate_free_energy(geometry, sites, belief, start):
     def implied(part, x):
         mean, variance = geometry.values(belief, part, x)
         fraction = sites.part(sites.fraction, part)
-        value = inner.solve(sites, part, mean, np.sqrt(variance))
-        tau[part] = -inner.t[part] / (fraction * np.sqrt(variance))
+        value = inner.solve(sites, part, mean, np.sqrt(variance))  # the minimum of (2)
+        tau[part] = -inner.t[part] / (fraction * np.sqrt(variance))  # (3)
         rho[part] = (1.0 - inner.r[part]) / (fraction * variance)
         tau[part] += rho[part] * mean
-        return float(np.sum((value - 0.5) / fraction))
+        return float(np.sum((value - 0.5) / fraction))  # the sum of (1)
 
     for values in geometry.each_group(lambda blocks: [implied(*block) for block in blocks]):
         for value in values:
@@ -69,30 +66,30 @@ def evaluate_free_energy(geometry, sites, belief, start):
 
 @dataclass(slots=True)
 class MatchedCavities:
-    """Cavities whose tilted distributions have given means and variances, in units of these: t, r per site (2)."""
+    """Cavities whose tilted distributions have given means and variances: t and r of (2) for each site, (N,)."""
 
     t: np.ndarray
     r: np.ndarray
 
     @classmethod
     def flat(cls, n):
-        """Those of n sites that say nothing."""
+        """Return the cavities of n flat sites."""
         return cls(np.zeros(n), np.ones(n))
 
     def copy(self):
-        """A copy to start from."""
+        """Return a copy."""
         return MatchedCavities(self.t.copy(), self.r.copy())
 
     def solve(self, sites, part, mean, sd):
         """Find the cavities of a block of rows by Newton's method, all rows at once; return J, -inf where it fails.
 
-        Heavy-tailed likelihoods give no cavity to moments wider than their own: r then ends at its bound.
+        Moments wider than those of a heavy-tailed likelihood have no cavity: r then ends at its bound.
         """
         index = np.arange(len(self.t))[part]
         newton = CavityNewton(sites, index, mean, sd, self.t[part].copy(), self.r[part].copy())
         newton.run()
         self.t[part], self.r[part] = newton.t, newton.r
-        return np.where(newton.missed() < ACCEPTED_GRADIENT, newton.value, -np.inf)
+        return np.where(newton.measure_errors() < ACCEPTED_GRADIENT, newton.value, -np.inf)
 
 
 class CavityNewton:
@@ -104,40 +101,40 @@ class CavityNewton:
         self.value, self.gradient = self.evaluate(slice(None), t, r)
 
     def run(self):
-        """Go downhill until every row is done or does not come closer, or one cannot be solved."""
+        """Iterate until every row has converged or makes no progress, or one cannot be solved."""
         active = np.arange(len(self.t))
         if not np.all(np.isfinite(self.value)):
             return
         for _ in range(MAX_NEWTON_STEPS):
-            before = self.missed()
+            before = self.measure_errors()
             active = active[before[active] > CONVERGED_GRADIENT]
             if active.size == 0:
                 return
             step, slope = self.step(active)
             moved = self.line_search(active, step, slope)
-            after = self.missed()[active]
+            after = self.measure_errors()[active]
             if np.any(~moved & ~(after < ACCEPTED_GRADIENT)):
                 return
-            at_rest = (slope > -ROUNDING_SLOPE) & (after > 0.5 * before[active])  # only rounding is left
-            active = active[moved & (slope < -ZERO_SLOPE) & ~at_rest]
+            only_rounding = (slope > -ROUNDING_SLOPE) & (after > 0.5 * before[active])
+            active = active[moved & (slope < -ZERO_SLOPE) & ~only_rounding]
 
-    def held(self):
-        """Which rows are at the bound of r while J falls beyond it."""
+    def is_at_bound(self):
+        """Return which rows are at the bound of r while J falls beyond it."""
         return (self.r <= MIN_CAVITY_PRECISION) & (self.gradient[:, 1] > 0)
 
-    def missed(self):
-        """By how much the tilted moments miss those asked for, in units of sd."""
-        return np.maximum(np.abs(self.gradient[:, 0]), ~self.held() * np.abs(self.gradient[:, 1]))
+    def measure_errors(self):
+        """Return the differences of the tilted moments from the required ones, in units of sd."""
+        return np.maximum(np.abs(self.gradient[:, 0]), ~self.is_at_bound() * np.abs(self.gradient[:, 1]))
 
     def step(self, rows):
-        """Newton's step (n, 2) for some rows, and its slope (n,); r stays where it is held."""
-        hessian, pull, still = self.hessian(rows), self.gradient[rows], self.held()[rows]
-        hessian[still, 0, 1] = hessian[still, 1, 0] = pull[still, 1] = 0.0
+        """Return Newton's step (n, 2) for some rows, and its slope (n,); r does not move where it is at its bound."""
+        hessian, pull, fixed = self.hessian(rows), self.gradient[rows], self.is_at_bound()[rows]
+        hessian[fixed, 0, 1] = hessian[fixed, 1, 0] = pull[fixed, 1] = 0.0
         step = -solve_pairs(hessian, pull)
         return step, np.einsum("ni,ni->n", step, pull)
 
     def line_search(self, rows, step, slope):
-        """Go along the step as far as J falls enough; return for which rows it did."""
+        """Shorten the step until J falls enough, and go there; return for which rows this succeeds."""
         farthest = -MAX_STEP_SHARE * self.r[rows]
         length = farthest / np.minimum(step[:, 1], farthest)
         todo, moved = np.arange(rows.size), np.zeros(rows.size, dtype=bool)
@@ -146,9 +143,8 @@ class CavityNewton:
             t = self.t[at] + length[todo] * step[todo, 0]
             r = np.maximum(self.r[at] + length[todo] * step[todo, 1], MIN_CAVITY_PRECISION)
             value, gradient = self.evaluate(at, t, r)
-            good = (value <= self.value[at] + SUFFICIENT_DECREASE * length[todo] * slope[todo]) | (
-                slope[todo] > -ROUNDING_SLOPE
-            )
+            good = value <= self.value[at] + SUFFICIENT_DECREASE * length[todo] * slope[todo]
+            good |= slope[todo] > -ROUNDING_SLOPE
             good &= np.isfinite(value)
             done = at[good]
             self.t[done], self.r[done] = t[good], r[good]
@@ -161,25 +157,22 @@ class CavityNewton:
         return moved
 
     def hessian(self, rows):
-        """Second derivatives of J (n, 2, 2) by differences; a Gaussian's where they are not positive definite."""
+        """Return the Hessians of J (n, 2, 2) by differences; a Gaussian's where they are not positive definite."""
         t, r, gradient = self.t[rows], self.r[rows], self.gradient[rows]
-        hessian = np.empty((len(t), 2, 2))
-        for column, (dt, dr) in enumerate(
-            ((RELATIVE_DIFFERENCE_STEP * np.sqrt(r), 0.0 * r), (0.0 * r, RELATIVE_DIFFERENCE_STEP * r))
-        ):
+        hessian, zero = np.empty((len(t), 2, 2)), 0.0 * r
+        steps = (DIFFERENCE_STEP * np.sqrt(r), zero), (zero, DIFFERENCE_STEP * r)
+        for column, (dt, dr) in enumerate(steps):
             moved = self.evaluate(rows, t + dt, r + dr)[1]
             with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
                 hessian[:, :, column] = (moved - gradient) / (dt + dr)[:, None]
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not sound
+        with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite fail the comparisons
             hessian = 0.5 * (hessian + np.swapaxes(hessian, 1, 2))
-            determinant = hessian[:, 0, 0] * hessian[:, 1, 1] - hessian[:, 0, 1] ** 2
-            sound = (hessian[:, 0, 0] > 0) & (
-                determinant > MIN_RELATIVE_DETERMINANT * hessian[:, 0, 0] * hessian[:, 1, 1]
-            )
-        return np.where(sound[:, None, None], hessian, np.diag([1.0, 0.5]))
+            a, b, c = hessian[:, 0, 0], hessian[:, 0, 1], hessian[:, 1, 1]
+            is_definite = (a > 0) & (a * c - b**2 > MIN_RELATIVE_DETERMINANT * a * c)
+        return np.where(is_definite[:, None, None], hessian, np.diag([1.0, 0.5]))
 
     def evaluate(self, rows, t, r):
-        """J and its gradient (2) for some rows; J is nan for tilted distributions too far away."""
+        """Return J and its gradient (2) for some rows; J is nan where tilted moments cannot be integrated."""
         mean, sd = self.mean[rows], self.sd[rows]
         log_z, tau, rho = self.sites.match(self.index[rows], mean + sd * t / r, sd * sd / r, strict=False)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

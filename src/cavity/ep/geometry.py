@@ -64,11 +64,11 @@ class Geometry:
         """Return the sums (h, g) of given sites, (N,) each."""
         return self.sums(add_block, None, (tau, rho))[0][:2]
 
-    def sharpened(self, belief: Belief, factor: float) -> Belief | None:
+    def sharpen(self, belief: Belief, factor: float) -> Belief | None:
         """Return a belief of the same mean that knows more: about `factor` times the precision."""
         raise NotImplementedError
 
-    def settled(self, belief: Belief) -> Belief | None:
+    def converged_belief(self, belief: Belief) -> Belief | None:
         """Return the belief that a fit ends with: this one without rounding that sweeps carry on, if they do."""
         return belief
 
@@ -179,7 +179,7 @@ class RowwiseGeometry(Geometry):
     """Base of geometries that keep h and g of the sites of each row, and sum them up when all are known.
 
     A subclass has `n_rows`, `base`, the prior means of f (N,), `threads`, `groups`, the first and last rows of the
-    groups, `block`, how many rows are matched together, and `summed`. Its beliefs are `Marginals`.
+    groups, `block`, how many rows are matched together, and `sum_rows`. Its beliefs are `Marginals`.
     """
 
     def each_group(self, function):
@@ -205,11 +205,11 @@ class RowwiseGeometry(Geometry):
             return sum(task(part, x, h, g)[2] for part, x in blocks)
 
         total = sum(self.each_group(group))
-        return *self.summed(h, g), total
+        return *self.sum_rows(h, g), total
 
     def gather(self, tau, rho):
         """(h, g) of given sites."""
-        return self.summed(rho.copy(), tau - rho * self.base)
+        return self.sum_rows(rho.copy(), tau - rho * self.base)
 
 
 class MarginalBelief(Belief):

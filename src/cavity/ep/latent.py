@@ -55,9 +55,8 @@ class Latent(RowwiseGeometry):
         self._solver = None, None  # whose triangle the buffer holds, if any
         self._joint, self._age = None, 0  # whose covariance it holds, and for how many sweeps it has been carried on
         self._metric = None, None
-        self._work = np.empty(
-            (2, min(JOINT_SITES, self.n_rows), self.n_rows)
-        )  # fresh memory would cost more than its use
+        # fresh memory would cost more than its use
+        self._work = np.empty((2, min(JOINT_SITES, self.n_rows), self.n_rows))
 
     # ------------------------------------------------------------------------------------------ beliefs
 
@@ -82,7 +81,7 @@ class Latent(RowwiseGeometry):
         self._solver = out, solver
         return out
 
-    def settled(self, belief):
+    def converged_belief(self, belief):
         """The belief without the rounding of running sums; None if it is not proper."""
         return belief if np.isfinite(belief.log_determinant) else self.belief(belief.h, belief.g)
 
@@ -111,7 +110,7 @@ class Latent(RowwiseGeometry):
         """The solver of a belief with a triangle that is not inverted, and with its diagonal; it takes the buffer."""
         solver = self.solver(belief)
         if solver.inverted:
-            diagonal = solver.kept(self.threads)
+            diagonal = solver.find_inverse_diagonal(self.threads)
             solver = factorise(self.gram, belief.h, self.buffer, self.threads)
             solver.diagonal = diagonal
         self._solver, self._joint = (None, None), None
@@ -123,7 +122,7 @@ class Latent(RowwiseGeometry):
         self._solver = None, None
         return weights
 
-    def sharpened(self, belief, factor):
+    def sharpen(self, belief, factor):
         """A belief of the same mean with `factor` times the precision of its sites, and some for sites without."""
         h = factor * belief.h + (factor - 1.0) / self.diagonal
         return self.belief(h, belief.alpha + h * belief.mean)
@@ -143,7 +142,7 @@ class Latent(RowwiseGeometry):
         """The means and variances of f of a block."""
         return self.base[part] + belief.mean[part], belief.variance[part]
 
-    def summed(self, h, g):
+    def sum_rows(self, h, g):
         """The sums of the engine, which are (h, g) of the rows as they are."""
         return h, g
 

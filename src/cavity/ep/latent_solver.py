@@ -74,7 +74,7 @@ class Solver:
             self.inverted = True
         return self
 
-    def kept(self, threads):
+    def find_inverse_diagonal(self, threads):
         """The diagonal of B^-1, (N,): one minus rho_i times the variance that positive sites leave."""
         if self.diagonal is None:
             self.diagonal = np.empty(len(self.root))
@@ -83,7 +83,7 @@ class Solver:
             threads.run(_kernel.column_squares, [(triangle, self.diagonal, *span) for span in columns])
         return self.diagonal
 
-    def explained(self, cross):
+    def explain(self, cross):
         """What the sites tell about values with covariances `cross` (n, N) with f: rows v and z.
 
         Their covariance under the posterior is the prior's less v v' plus z z'; z is None without negative sites.
@@ -95,17 +95,17 @@ class Solver:
         # z' = C^(-1/2) T^(1/2) (K_n* - reach v'): (m, m) (m, n) of m negative sites
         return v, blas.dtrsm(1.0, self.corner, remainder.T, lower=1).T
 
-    def reduced(self, prior, cross):
+    def find_covariance(self, prior, cross):
         """Posterior covariance of values with prior covariance `prior` (n, n), which it takes."""
-        v, z = self.explained(cross)
+        v, z = self.explain(cross)
         prior -= v @ v.T
         if z is not None:
             prior += z @ z.T
         return 0.5 * (prior + prior.T)
 
-    def spread(self, prior, cross):
+    def find_variances(self, prior, cross):
         """Posterior variances of values with prior variances `prior` (n,) and covariances `cross` (n, N) with f."""
-        v, z = self.explained(cross)
+        v, z = self.explain(cross)
         out = prior - np.einsum("ij,ij->i", v, v)
         if z is not None:
             out += np.einsum("ij,ij->i", z, z)
@@ -204,7 +204,7 @@ def _solve_positive(gram, solver, h, g):
 
 def find_variances(gram, solver, h, threads):
     """Posterior variances of the function values; a solver that has not been asked for its diagonal is inverted."""
-    explained = 1.0 - solver.kept(threads)
+    explained = 1.0 - solver.find_inverse_diagonal(threads)
     well = explained > MIN_DIRECT_VARIANCE_RATIO
     out = explained / np.where(well, h, 1.0)
     rest = np.flatnonzero(~well)
@@ -231,7 +231,7 @@ def _whiten_negative(gram, solver, h):
 
 def find_covariance(gram, solver, h, threads):
     """The posterior covariance of the function values, in the lower triangle of the solver's buffer, which it takes."""
-    well = 1.0 - solver.kept(threads) > MIN_DIRECT_VARIANCE_RATIO
+    well = 1.0 - solver.find_inverse_diagonal(threads) > MIN_DIRECT_VARIANCE_RATIO
     triangle = solver.invert(threads).triangle
     rest = np.flatnonzero(~well)
     if rest.size:

@@ -34,7 +34,7 @@ class RemoteDense(Dense):
 
     vector = Geometry.vector  # in memory, or not at all
 
-    def bare(self):
+    def without_rows(self):
         """What tasks need of this."""
         geometry = copy(self)
         geometry.features = geometry.threads = geometry.base = geometry._runs = geometry._own = None
@@ -44,13 +44,13 @@ class RemoteDense(Dense):
         """Return handles of vectors (N,)."""
         return self._runs.put([tuple(vector[slice(*span)] for vector in vectors) for span in self._runs.spans])
 
-    def fetched(self, handles):
+    def fetch(self, handles):
         """Return the vectors (N,) behind handles; None where they are too many."""
         if self.n_rows > MOST_IN_MEMORY:
             return None, None
         return tuple(np.concatenate(parts) for parts in zip(*self._runs.fetch(handles), strict=True))
 
-    def changed(self, function, *handles):
+    def transform(self, function, *handles):
         """Return handles of function(tau, ...) and function(rho, ...)."""
         return self._runs.each(_transform_sites, function, *handles, rows=False)[1]
 
@@ -58,14 +58,14 @@ class RemoteDense(Dense):
         """Call function(group, *known) for all `Group`s, see `Geometry`; `at` are vectors, or handles and None."""
         results, handles = self._over(function, sites, at, arguments, False)
         results = [result for some in results for result in some]
-        return results, self.fetched(handles) if filled else (None, None)
+        return results, self.fetch(handles) if filled else (None, None)
 
     def sums(self, function, sites, at, *arguments, new=None):
         """Return the sums of function(group, part, x, h, g, *known), see `Geometry`; and handles of `Group.new`."""
         results, handles = self._over(partial(_sum_blocks, function), sites, at, arguments, True)
         size = self._runs.layout.block_rows
         counts = (-(-(stop - start) // size) for start, stop in self._runs.spans)
-        return self.whole(*merge_runs(zip(counts, results, strict=True))), (handles, None)
+        return self.complete_sums(*merge_runs(zip(counts, results, strict=True))), (handles, None)
 
     def _over(self, function, sites, at, arguments, merging):
         """What tasks find in all runs, and handles of what they leave behind; without sites with those there last."""
@@ -74,7 +74,7 @@ class RemoteDense(Dense):
             base = [None if self.base is None else self.base[span] for span in spans]
             cut = [None if sites is None else sites.of_rows(span) for span in spans]
             self._own = sites, self._runs.put(list(zip(cut, base, strict=True)))
-        task, (tau, rho) = (function, self.bare(), arguments, merging), at
+        task, (tau, rho) = (function, self.without_rows(), arguments, merging), at
         old = [] if tau is None else [tau if rho is None else self.put(tau, rho)]
         results, handles = self._runs.each(_run_groups, task, self._own[1], *old)
         if self.threads.job is not None:
@@ -89,7 +89,7 @@ class RemoteDense(Dense):
         inputs = []
         for span in runs.spans:
             rows, base = slice(*span), None if self.base is None else self.base[slice(*span)]
-            inputs.append((self.bare(), sites.of_rows(rows), base, tau[rows], rho[rows], up, down))
+            inputs.append((self.without_rows(), sites.of_rows(rows), base, tau[rows], rho[rows], up, down))
         state = belief.mean.copy(), belief.root @ belief.root.T
         results = runs.in_turn(_visit_run, state, inputs)
         skipped, log_z = 0, []
@@ -116,7 +116,7 @@ def _run_groups(run, task, own, old=(None, None)):
 
 def _sum_blocks(function, group, *arguments):
     """Return the sums over the blocks of a group."""
-    return group.geometry.summed(lambda *block: function(group, *block, *arguments), group.blocks)
+    return group.geometry.sum_blocks(lambda *block: function(group, *block, *arguments), group.blocks)
 
 
 def _transform_sites(run, function, *vectors):
@@ -131,7 +131,7 @@ def _visit_run(run, inputs, state):
     geometry.base, geometry.features = base, run.arrays[0]
     mean, covariance = (moment.copy() for moment in state)
     tau, rho = tau.copy(), rho.copy()
-    *moments, skipped, gained = geometry.visited(sites, mean, covariance, slice(0, len(tau)), tau, rho, up, down)
+    *moments, skipped, gained = geometry.visit_from(sites, mean, covariance, slice(0, len(tau)), tau, rho, up, down)
     return (tau, rho, skipped, gained), tuple(moments)
 
 
@@ -145,8 +145,8 @@ class RemoteEngine(Engine):
 
     def checkpoint_state(self):
         state = super().checkpoint_state()
-        sites = self.geometry.fetched(self.tau) if self.rho is None else state["sites"]
-        good = None if self.good is None else self.geometry.fetched(self.good[0])
+        sites = self.geometry.fetch(self.tau) if self.rho is None else state["sites"]
+        good = None if self.good is None else self.geometry.fetch(self.good[0])
         return state | {"sites": sites, "good": good}
 
     def restore(self, state):
@@ -155,27 +155,27 @@ class RemoteEngine(Engine):
             self.tau, self.rho = self.geometry.put(self.tau, self.rho), None
             self.good = None if self.good is None else (self.geometry.put(*self.good), None)
 
-    def _copied(self, values):
+    def _copy_vector(self, values):
         return np.array(values, dtype=np.float64)
 
-    def _copies(self):
-        return (self.tau, None) if self.rho is None else super()._copies()
+    def _copy_sites(self):
+        return (self.tau, None) if self.rho is None else super()._copy_sites()
 
-    def _moved(self, function, sites, *others):
+    def _transform(self, function, sites, *others):
         if sites[1] is not None:
-            return super()._moved(function, sites, *others)
-        return self.geometry.changed(function, sites[0], *(pair[0] for pair in others)), None
+            return super()._transform(function, sites, *others)
+        return self.geometry.transform(function, sites[0], *(pair[0] for pair in others)), None
 
-    def _renewed(self, up, down):
+    def _renew_all(self, up, down):
         self.spare = None, None  # new sites are where their rows are
         if self.rho is not None:
             self.tau, self.rho = self.geometry.put(self.tau, self.rho), None
         elif self.sweeps % PASSES_PER_FETCH == 0 and self.geometry.n_rows <= MOST_IN_MEMORY:
-            self.tau = self.geometry.put(*self.geometry.fetched(self.tau))
-        return super()._renewed(up, down)
+            self.tau = self.geometry.put(*self.geometry.fetch(self.tau))
+        return super()._renew_all(up, down)
 
     def _evaluate(self):
         assessment = super()._evaluate()
         if self.rho is None:
-            self.tau, self.rho = self.geometry.fetched(self.tau)
+            self.tau, self.rho = self.geometry.fetch(self.tau)
         return assessment

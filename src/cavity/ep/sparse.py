@@ -115,7 +115,7 @@ class Sparse(RowwiseGeometry):
 
     # ------------------------------------------------------------------------------------------ beliefs
 
-    def factorised(self, h):
+    def factorise(self, h):
         """L of P + h in the storage of the pattern, until the next call of a method; None if there is none."""
         entries = self.prior_entries + h
         if not np.isfinite(entries).all():
@@ -128,7 +128,7 @@ class Sparse(RowwiseGeometry):
     def belief(self, h, g):
         """The posterior whose sites sum to (h, g), or None if it is not proper."""
         pattern, cholesky = self.pattern, self.pattern.cholesky
-        factor = self.factorised(h)
+        factor = self.factorise(h)
         if factor is None or not np.isfinite(g).all():
             return None
         step, log_determinant = cholesky.solve(factor, g, self.threads), cholesky.log_determinant(factor)
@@ -150,7 +150,7 @@ class Sparse(RowwiseGeometry):
             raise OverflowError("variances of rows under the prior leave the range of float64; rescale the columns")
         return belief
 
-    def sharpened(self, belief, factor):
+    def sharpen(self, belief, factor):
         """The belief with its covariance divided by `factor` and the same mean."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.belief(factor * belief.h + (factor - 1.0) * self.prior_entries, factor * belief.g)
@@ -190,7 +190,7 @@ class Sparse(RowwiseGeometry):
         """The means and variances of f of a block."""
         return belief.mean[part], belief.variance[part]
 
-    def summed(self, h, g):
+    def sum_rows(self, h, g):
         """X' diag(h) X on the pattern, and X' g."""
         values, pairs = self._values, self.pattern.pairs
         values.fill(0.0)

@@ -61,7 +61,7 @@ class Stochastic:
                 self.geometry, before, h, g, damping.step, lambda belief: self._cavity(belief) is not None
             )
             change = self.belief.change_from(before) / length
-            damping.after(change)
+            damping.adapt(change)
             return np.array([change]), np.array([True])
 
         passes = 2 * MAX_SWEEPS_WITHOUT_PROGRESS

@@ -23,9 +23,8 @@ GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL,
 SHARED_ONE = np.ones(1)
 SHARED_ZERO = np.zeros(1)
 MIN_SPREAD_SHARE = 1e-4  # of observations about their fit, over that of the observations
-MIN_CAVITY_VARIANCE = float(
-    np.finfo(np.float64).tiny
-)  # of a cavity: its precision is within float64 and has all digits
+# of a cavity: its precision is within float64 and has all digits
+MIN_CAVITY_VARIANCE = float(np.finfo(np.float64).tiny)
 
 
 def estimate_spread(y, fitted, robust=False):

@@ -12,13 +12,12 @@ ORDERED_LIKELIHOODS = {"ordered-probit": OrderedProbit}
 COUNT_LIKELIHOODS = {"poisson": Poisson, "negative-binomial": NegativeBinomial}
 REAL_LIKELIHOODS = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Laplace}
 SHARE_LIKELIHOODS = {"binomial": Binomial, "binomial-probit": partial(Binomial, "probit")}
-LIKELIHOODS_BY_NAME = (
-    BINARY_LIKELIHOODS | SHARE_LIKELIHOODS | ORDERED_LIKELIHOODS | COUNT_LIKELIHOODS | REAL_LIKELIHOODS
-)
-OPEN_PARAMETERS = ("noise_variance", "scale", "dispersion", "thresholds")  # parameters that a name says nothing about
+_LABEL_LIKELIHOODS = BINARY_LIKELIHOODS | SHARE_LIKELIHOODS | ORDERED_LIKELIHOODS
+LIKELIHOODS_BY_NAME = _LABEL_LIKELIHOODS | COUNT_LIKELIHOODS | REAL_LIKELIHOODS
+OPEN_PARAMETERS = ("noise_variance", "scale", "dispersion", "thresholds")  # parameters that fits find
 
 
 def make_likelihood(name, argument="likelihood"):
-    """Return the likelihood of a name, its scales, dispersion and thresholds open; ValueError with the known names."""
+    """Return the likelihood with this name, its scales, dispersion and thresholds open."""
     kind = LIKELIHOODS_BY_NAME[arrays.choice(name, argument, tuple(LIKELIHOODS_BY_NAME))]
     return kind(**{parameter: None for parameter in OPEN_PARAMETERS if parameter in getattr(kind, "parameters", ())})

@@ -173,9 +173,8 @@ class StudentT(_Noisy):
         """Student's distribution function; see `Likelihood.cdf`."""
         check_closed(self)
         nu, x = self.degrees_of_freedom, (y - f) / self.scale
-        below = special.stdtr(
-            nu, -np.minimum(np.abs(x), MAX_STUDENT_T_SCALES)
-        )  # tails are powers of x there, whose square overflows
+        # tails are powers of x there, whose square overflows
+        below = special.stdtr(nu, -np.minimum(np.abs(x), MAX_STUDENT_T_SCALES))
         below = below * (np.maximum(np.abs(x), MAX_STUDENT_T_SCALES) / MAX_STUDENT_T_SCALES) ** -nu
         return np.where(x < 0, below, 1.0 - below)
 

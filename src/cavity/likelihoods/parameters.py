@@ -177,7 +177,7 @@ class FreeParameters:
             likelihood, **{name: PARAMETER_DOMAINS[domain].unpack(part, self.unit) for name, domain, part in triples}
         )
 
-    def stepped(self, likelihood, i, step):
+    def step(self, likelihood, i, step):
         """The likelihood with entry i of its vector moved by a step."""
         where = np.repeat(np.arange(len(self.names)), self.sizes)[i]
         if PARAMETER_DOMAINS[self.domains[where]] is _POSITIVE_DOMAIN:  # to the last digit whatever the value
@@ -187,7 +187,7 @@ class FreeParameters:
         vector[i] += step
         return self.unpack(vector, likelihood)
 
-    def are_scales(self):
+    def mark_scales(self):
         """Which entries are logs of scales of the observations."""
         return np.repeat([domain == "scale" for domain in self.domains], self.sizes).astype(bool)
 
@@ -226,7 +226,7 @@ def differentiate(free, likelihood, total):
 
     def slope(i):
         def at(step):
-            return total(free.stepped(likelihood, i, step))
+            return total(free.step(likelihood, i, step))
 
         near, far = at(DIFFERENCE_STEP) - at(-DIFFERENCE_STEP), at(2 * DIFFERENCE_STEP) - at(-2 * DIFFERENCE_STEP)
         return (8.0 * near - far) / (12.0 * DIFFERENCE_STEP)

@@ -45,9 +45,8 @@ def integrate(g, mean, variance):
             message = "predictions of observations cannot be integrated over f to 1e-10: the likelihood is not smooth"
             raise ArithmeticError(message) from error
         values = np.exp(log_z)
-        out[rest] = np.where(
-            values > (1.0 + PROMISED_ACCURACY) * MIN_INTEGRAND, values, 0.0
-        )  # which is the floor wherever g is below it
+        # which is the floor wherever g is below it
+        out[rest] = np.where(values > (1.0 + PROMISED_ACCURACY) * MIN_INTEGRAND, values, 0.0)
         sd = np.sqrt(v * shrink)
         ends = (m + v * d1)[:, None] + sd[:, None] * np.array([-INTEGRAND_REACH_SD, INTEGRAND_REACH_SD])
         inside = np.all(g(ends, rest) < MAX_INTEGRAND, axis=1)

@@ -25,11 +25,8 @@ SITES_PER_CHUNK = 1024  # sites at a time: bounds the memory
 PANELS_PER_CHUNK = 1024  # panels at a time: few enough for the cache
 FLOAT64_EPSILON = np.finfo(float).eps
 
-GRID_REACH_SD, CHEBYSHEV_POINTS, CHEBYSHEV_DEGREE = (
-    8.0,
-    51,
-    24,
-)  # half-width in sd, points and degree of the interpolants of l
+# half-width in sd, points and degree of the interpolants of l
+GRID_REACH_SD, CHEBYSHEV_POINTS, CHEBYSHEV_DEGREE = 8.0, 51, 24
 CHEBYSHEV_NODES = np.sort(
     np.append(np.cos(np.pi * (np.arange(CHEBYSHEV_POINTS // 2) + 0.5) / CHEBYSHEV_POINTS) * [[1.0], [-1.0]], 0.0)
 )
@@ -37,9 +34,8 @@ CHEBYSHEV_TRANSFORM = 2.0 / CHEBYSHEV_POINTS * chebyshev.chebvander(CHEBYSHEV_NO
 CHEBYSHEV_TRANSFORM[:, 0] *= 0.5
 _GRADED_NODES = np.concatenate([8.0 ** np.arange(-7, 1), [10.0, 12.0, 16.0, 20.0, 25.0, 32.0, 40.0, 50.0, 64.0]])
 GRID_NODES = np.sort(np.concatenate([GRID_REACH_SD * CHEBYSHEV_NODES, _GRADED_NODES, -_GRADED_NODES]))
-CHEBYSHEV_IN_GRID = np.searchsorted(
-    GRID_NODES, GRID_REACH_SD * CHEBYSHEV_NODES
-)  # where the Chebyshev points are in the grid
+# where the Chebyshev points are in the grid
+CHEBYSHEV_IN_GRID = np.searchsorted(GRID_NODES, GRID_REACH_SD * CHEBYSHEV_NODES)
 GRID_GROWTH, MAX_GRID_GROWTHS = 64.0, 5  # growth of the grid, and how often
 
 MAX_SMOOTH_CHANGE_NATS = 2.0  # change of l over the inner grid, in nats, up to which the Hermite rule is exact
@@ -68,12 +64,10 @@ _MOMENT_WEIGHTS = LOBATTO_WEIGHTS[:, None] * np.column_stack(
 )
 PANEL_RULES = np.column_stack([_MOMENT_WEIGHTS, _LEGENDRE_TRANSFORM[:, -5:-1]])  # moments, last coefficients
 
-PANEL_EDGES_SD = np.array(
-    [-64.0, -12.0, -7.0, -4.0, -2.0, 0.0, 2.0, 4.0, 7.0, 12.0, 64.0]
-)  # edges for every site, in sd
-PANEL_TOLERANCE = (
-    1e-11  # of the last coefficients, ten times the error of a jump or kink, and far more where p is smooth
-)
+# edges for every site, in sd
+PANEL_EDGES_SD = np.array([-64.0, -12.0, -7.0, -4.0, -2.0, 0.0, 2.0, 4.0, 7.0, 12.0, 64.0])
+# of the last coefficients, ten times the error of a jump or kink, and far more where p is smooth
+PANEL_TOLERANCE = 1e-11
 FINEST_TOLERANCE = 1e-3  # factor to the tolerance, where p is nearly flat, at which rounding errors begin
 PROMISED_ACCURACY = 1e-10  # of a site
 ROUNDING_SHARE = 1e-7  # of a panel, up to which an error that halving does not lower passes for rounding of log_p
@@ -378,15 +372,13 @@ def _integrate_with_few_nodes(sites):
     (log_z, shift, more), good, h = COARSE_RULE(seen)
     results = np.array([log_z, shift / sites.sd, more / sites.variance, 1.0 + more])
     close = seen[:, COARSE_RULE.count : COARSE_RULE.count + NEAR_CENTRE_POINTS.size]
-    hidden = (
-        np.max(close, axis=1) > np.max(seen[:, CENTRE_NODES], axis=1) + MAX_UNRESOLVED_NATS
-    )  # from the nodes, or beyond these
+    # from the nodes, or beyond these
+    hidden = np.max(close, axis=1) > np.max(seen[:, CENTRE_NODES], axis=1) + MAX_UNRESOLVED_NATS
     hidden |= (seen[:, 0] > seen[:, 1]) | (seen[:, COARSE_RULE.count - 1] > seen[:, COARSE_RULE.count - 2])
     rest = np.flatnonzero(~good & ~hidden)
     if rest.size:
-        mass = (
-            h[rest] * COARSE_RULE.bound > 0.1 * MAX_END_MASS
-        )  # from the node before the first of these to that after the last
+        # from the node before the first of these to that after the last
+        mass = h[rest] * COARSE_RULE.bound > 0.1 * MAX_END_MASS
         first, last = np.argmax(mass, axis=1), COARSE_RULE.count - 1 - np.argmax(mass[:, ::-1], axis=1)
         centre, scale = (
             0.5 * (COARSE_RULE.nodes[first] + COARSE_RULE.nodes[last]),

@@ -1,33 +1,32 @@
-"""Moments of many distributions whose densities are near those of Gaussians, at few nodes, and whether they are exact.
+"""The trapezoidal rule for moments of many densities that are nearly Gaussian, with a test of its exactness.
 
-The trapezoidal rule integrates smooth functions that fall as fast as a Gaussian to all digits at some 40 nodes. EP's
-passes match sites with it where log p is all that is known of a likelihood.
+The rule integrates smooth functions that fall as fast as a Gaussian to all digits at some 40 nodes. EP's passes match
+sites with it where a likelihood defines `log_p` only.
 """
 
 import numpy as np
 
+from cavity.base.constants import HALF_LOG_2PI
+
 RULE_HALF_WIDTH_SD = 7.6  # half-width of the rules of few nodes, in sd
-MAX_END_MASS = 1e-11  # share of the mass about an end of their range up to which they hold
-MAX_UNRESOLVED_SHARE = 1e-9  # share of the highest frequencies up to which they hold
-MAX_DECAYING_SHARE, MAX_DECAY_RATIO = (
-    1e-6,
-    0.2,
-)  # that share where it has fallen to this part of that at a frequency a sixth lower
-MAX_MISFIT_RATIO = (
-    10.0  # of a function between the nodes, at most, over UNRESOLVED and the share of the highest frequencies
-)
-MAX_LOG_RATIO = 10.0  # log of a function over that at the nodes, beyond which more makes no difference
-HALF_LOG_TAU = 0.5 * np.log(2.0 * np.pi)
+MAX_END_MASS = 1e-11  # share of the mass at an end of the range up to which a rule is exact
+MAX_UNRESOLVED_SHARE = 1e-9  # share of the highest frequencies up to which a rule is exact, ...
+# ... or MAX_DECAYING_SHARE if it is at most this part of that at a frequency a sixth lower
+MAX_DECAYING_SHARE, MAX_DECAY_RATIO = 1e-6, 0.2
+# of a function between the nodes, over MAX_UNRESOLVED_SHARE and the share of the highest frequencies
+MAX_MISFIT_RATIO = 10.0
+MAX_LOG_RATIO = 10.0  # of a function between the nodes over its maximum at the nodes: larger values are clipped
 
 
 class TrapezoidalRule:
-    """The trapezoidal rule over SPAN sd of a Gaussian, which tells from the spectrum of the integrand if it is exact.
+    """The trapezoidal rule over RULE_HALF_WIDTH_SD sd of a Gaussian, with a test of exactness.
 
-    With spacing h its error is the spectrum at frequency 2 pi/h and above; the nodes show it up to pi/h. Where that has
-    come down to UNRESOLVED, the rest is below that. Where it falls as those of smooth functions do, by factors, a share
-    of FALLEN leaves an error of about its square. Kinks and jumps fall by powers only, and show wherever they lie
-    between the nodes, as sine and cosine do not vanish together. What oscillates more than once a step shows as
-    something slower: a few points `between` tell, at which the series of sinc functions through the nodes must fit.
+    With spacing h its error is the spectrum of the integrand at frequency 2 pi/h and above; the nodes resolve it up to
+    pi/h. Where it has fallen to MAX_UNRESOLVED_SHARE there, the rest is smaller. Where it falls by factors, as those of
+    smooth functions do, a share of MAX_DECAYING_SHARE leaves an error of about its square. The spectra of kinks and
+    jumps fall by powers only; they are seen wherever these lie between the nodes, as sine and cosine do not vanish
+    together. What oscillates more than once a step is aliased to lower frequencies: it is detected at a few points
+    `between`, where the sinc series through the nodes must fit.
     """
 
     def __init__(self, count, fallen, between):
@@ -54,13 +53,12 @@ class TrapezoidalRule:
         good &= np.maximum(h[:, 0], h[:, -1]) * self.bound[0] <= MAX_END_MASS * total
         good &= np.max(np.abs(between - h @ self.series), axis=1) <= MAX_MISFIT_RATIO * (MAX_UNRESOLVED_SHARE + high)
         mean = first / total
-        moments = np.log(self.step * total) + (top - HALF_LOG_TAU), mean, second / total - mean * mean
+        moments = np.log(self.step * total) + (top - HALF_LOG_2PI), mean, second / total - mean * mean
         return moments, good, h / total[:, None]
 
 
-NEAR_CENTRE_POINTS = np.outer(
-    [1.0, -1.0], 8.0 ** np.arange(-3, 0)
-).ravel()  # to the middle, where narrow maxima may hide
+# to the middle, where narrow maxima may hide
+NEAR_CENTRE_POINTS = np.outer([1.0, -1.0], 8.0 ** np.arange(-3, 0)).ravel()
 # nodes enough where a cavity hardly changes, and where it does
 COARSE_RULE = TrapezoidalRule(43, 0.0, np.append(NEAR_CENTRE_POINTS, [-1.9, 1.9]))
 FINE_RULE = TrapezoidalRule(63, MAX_DECAYING_SHARE, np.array([-1.33, -0.4, 0.31, 1.04]))

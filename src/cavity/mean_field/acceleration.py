@@ -117,7 +117,7 @@ class SweepHistory:
         self._in_a_row = 0
         return x + 2 * length * r + length**2 * v
 
-    def stretched(self, factor):
+    def stretch(self, factor):
         """Return the point so many times as far from the last one as its image is."""
         x, _, gx, _ = self._pairs[-1]
         return x + factor * (gx - x)

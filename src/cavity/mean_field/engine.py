@@ -28,19 +28,15 @@ from cavity.base.results import VariationalPosterior
 from cavity.mean_field.acceleration import SweepHistory
 from cavity.mean_field.options import AscentOptions
 
-CONTRACTION_MEMORY_SWEEPS = (
-    10  # the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
-)
+# the slowest contraction of so many sweeps counts: extrapolation hides slow directions for a while
+CONTRACTION_MEMORY_SWEEPS = 10
 MAX_ROUNDING_FALL = 1e-9  # relative fall of the ELBO in a plain sweep that no rounding explains
 ELBO_RESOLUTION = 1e-10  # relative difference of two ELBOs that rounding has no part in
 MIN_REACH = 2.0  # sweeps' lengths of the first step in the direction of the last sweep
-MAX_FAST_CONTRACTION = (
-    0.95  # a contraction above it may belong to the neighbourhood of a saddle, where errors grow at last
-)
-CONFIRMING_SWEEPS, SLOW_CONFIRMING_SWEEPS = (
-    1,
-    8,
-)  # plain sweeps that have to agree that little is left, below FAST and above
+# a contraction above it may belong to the neighbourhood of a saddle, where errors grow at last
+MAX_FAST_CONTRACTION = 0.95
+# plain sweeps that have to agree that little is left, below FAST and above
+CONFIRMING_SWEEPS, SLOW_CONFIRMING_SWEEPS = 1, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +216,7 @@ class _Ascent:
         be a saddle of the ELBO. Where their proposals gain less than a sweep would, or are refused while errors grow,
         proposals go on in the direction of the sweep, twice as far each time, as long as this pays.
         """
-        natural = self.history.stretched(self._reach) if self._away else getattr(self.history, accelerate)()
+        natural = self.history.stretch(self._reach) if self._away else getattr(self.history, accelerate)()
         return None if natural is None else self._model.at(natural, self.image)
 
     def visit(self, state, proposed=False):

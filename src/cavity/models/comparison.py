@@ -1,4 +1,4 @@
-"""Posteriors of the same data beside each other: what the models are worth, and how well they predict."""
+"""Comparison of posteriors of the same data: log evidences, and leave-one-out predictions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,14 +9,14 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.results import Posterior, evidence_of
 from cavity.base.summary import Table
 from cavity.likelihoods import Gaussian
-from cavity.models.leave_one_out import LeavesOneOut, record_of, standard_error, warn_of
+from cavity.models.leave_one_out import LeavesOneOut, find_error_of_sum, make_record, warn_of_doubtful_rows
 
-SEVERAL = "log_evidence or bound"
-RANKS = ("rank", "loo_rank")
+SEVERAL_KINDS_COLUMN = "log_evidence or bound"
+RANK_COLUMNS = ("rank", "loo_rank")
 
 
 def compare(posteriors: Mapping[str, Any]) -> Table:
-    """Compare models by what their fits of the same rows are worth, and by how they predict each row from the others.
+    """Compare models of the same rows by log evidence, and by how well they predict each row from the others.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
     Warns
     -----
     NumericalWarning
-        If bounds are compared with log evidences: a bound is smaller than what it bounds, nobody knows by how much. If
+        If bounds are compared with log evidences: a bound is smaller by an unknown amount. If
         evidences after ADF or `update`, which depend on the order of the rows, are compared with those of all rows at
         once. If observations are the same but in another order, or with other sample weights. If leave-one-out
         densities are doubtful, see `LeaveOneOut`.
@@ -74,27 +74,27 @@ def compare(posteriors: Mapping[str, Any]) -> Table:
       robust       -122.09        0.00     1  -117.82    9.59            0.00           0.00         1
       normal       -132.94      -10.85     2  -130.18   10.95          -12.36           6.13         2
     """
-    names = _checked(posteriors)
+    names = _check_posteriors(posteriors)
     kinds, worth = zip(*(evidence_of(posterior) for posterior in posteriors.values()), strict=True)
-    orders = _checked_observations(posteriors)
+    orders = _check_observations(posteriors)
     _warn_of_updates(posteriors)
-    worth = np.array([np.nan if each is None else each for each in worth])
+    worth = np.array([np.nan if value is None else value for value in worth])
     records, notes = [], []
     for name, posterior in posteriors.items():
-        record, note = _left_out(posterior)
+        record, note = _find_leave_one_out(posterior)
         records.append(record)
         notes += [f"{name} has no leave-one-out: {note}"] if note else []
         if record is not None:
-            warn_of(record, f" of {name!r}")
-    columns = _of_worth(kinds, worth) | _of_loo(names, records, orders)
-    formats = {column: 0 if column in RANKS else 2 for column in columns}
+            warn_of_doubtful_rows(record, f" of {name!r}")
+    columns = _make_evidence_columns(kinds, worth) | _make_loo_columns(names, records, orders)
+    formats = {column: 0 if column in RANK_COLUMNS else 2 for column in columns}
     order = np.argsort(-worth, kind="stable")  # those that are not known last
     columns = {name: [values[i] for i in order] for name, values in columns.items()}
     title = f"{len(names)} models of {next(iter(posteriors.values())).n_samples:g} rows"
     return Table(title, tuple(names[i] for i in order), columns, formats, tuple(notes))
 
 
-def _checked(posteriors):
+def _check_posteriors(posteriors):
     """Return the names of checked posteriors."""
     if not isinstance(posteriors, Mapping):
         raise TypeError(f"posteriors must be a dict of posteriors by names, got {type(posteriors).__name__}")
@@ -116,12 +116,14 @@ def _checked(posteriors):
     return [str(name) for name in posteriors]
 
 
-def _checked_observations(posteriors):
+def _check_observations(posteriors):
     """Return ordered digests of the observations, None where not known, if they are the same but for the order."""
-    digests = {name: getattr(each, "observation_digest", None) for name, each in posteriors.items()}
-    known = {name: each for name, each in digests.items() if each and evidence_of(posteriors[name])[1] is not None}
-    labels = {name: tuple(map(str, getattr(posteriors[name], "classes", None) or ())) for name in known}
-    for group in ({name: each.unordered for name, each in known.items()}, {k: v for k, v in labels.items() if v}):
+    digests = {name: getattr(posterior, "observation_digest", None) for name, posterior in posteriors.items()}
+    worth = {name: evidence_of(posterior)[1] for name, posterior in posteriors.items()}
+    comparable = {name: digest for name, digest in digests.items() if digest and worth[name] is not None}
+    labels = {name: tuple(map(str, getattr(posteriors[name], "classes", None) or ())) for name in comparable}
+    unordered = {name: digest.unordered for name, digest in comparable.items()}
+    for group in (unordered, {name: value for name, value in labels.items() if value}):
         names = [name for name in group if group[name] != next(iter(group.values()))]
         if names:
             raise ValueError(
@@ -130,15 +132,15 @@ def _checked_observations(posteriors):
                 "to y, or add the log Jacobian, the sum of log|dg/dy| over the rows, to the log evidence of that of "
                 "g(y). Labels must be the same in all fits; the elbo of a mixture after update is that of the new rows"
             )
-    first = next(iter(known), None)
-    moved = [name for name in known if known[name].ordered != known[first].ordered]
+    first = next(iter(comparable), None)
+    moved = [name for name in comparable if comparable[name].ordered != comparable[first].ordered]
     if moved:
         warn(
             f"{', '.join(map(repr, moved))} has the observations of {first!r} in another order: rows do not correspond"
             ", so there is no difference_se; if y was sorted but X was not, nothing can be compared",
             NumericalWarning,
         )
-    return [known[name].ordered if name in known else None for name in posteriors]
+    return [comparable[name].ordered if name in comparable else None for name in posteriors]
 
 
 def _warn_of_updates(posteriors):
@@ -159,63 +161,64 @@ def _depends_on_order(posterior):
     return not exact and (batches or getattr(posterior, "method", "ep") == "adf")
 
 
-def _left_out(posterior):
+def _find_leave_one_out(posterior):
     """Return the leave-one-out record of a posterior, or None and why there is none."""
     if not isinstance(posterior, LeavesOneOut):
         return None, ""
     try:
-        record = record_of(posterior)
+        record = make_record(posterior)
     except ValueError as error:
         return None, str(error)
     n = len(record.log_density)
     return (record, "") if n == posterior.n_samples else (None, f"it is that of the last {n} rows only")
 
 
-def _of_worth(kinds, worth):
+def _make_evidence_columns(kinds, worth):
     """Return the columns of log evidences or bounds."""
     if len(set(kinds)) == 1:
-        return {kinds[0]: worth, "difference": worth - _best(worth), "rank": _ranks(worth)}
+        return {kinds[0]: worth, "difference": worth - _find_best(worth), "rank": _rank(worth)}
     warn(
         f"{' and '.join(sorted(set(kinds)))} are compared: a bound is smaller than the log evidence it bounds, so that "
         "a model may be better than its bound says",
         NumericalWarning,
     )
-    return {SEVERAL: worth, "kind": kinds, "difference": worth - _best(worth), "rank": _ranks(worth)}
+    return {SEVERAL_KINDS_COLUMN: worth, "kind": kinds, "difference": worth - _find_best(worth), "rank": _rank(worth)}
 
 
-def _of_loo(names, records, orders):
+def _make_loo_columns(names, records, orders):
     """Return the columns of leave-one-out sums, none if nothing is known; `orders` are of the observations."""
     if all(record is None for record in records):
         return {}
     sums = np.array([np.nan if record is None else record.sum for record in records])
     first = int(np.nanargmax(sums))
     best, reweighted = records[first], []
-    errors, apart, doubt = (np.full(len(records), np.nan) for _ in range(3))
+    errors, differences_of_sums, difference_errors = (np.full(len(records), np.nan) for _ in range(3))
     for i, record in enumerate(records):
         if record is not None:
             errors[i] = record.standard_error
-            apart[i] = record.sum - best.sum if i != first else 0.0
+            differences_of_sums[i] = record.sum - best.sum if i != first else 0.0
             if len({orders[i], orders[first]} - {None}) > 1:
                 continue
             if not np.array_equal(*(1.0 if each.weights is None else each.weights for each in (record, best))):
                 reweighted.append(names[i])
             else:
-                doubt[i] = standard_error(record.log_density - best.log_density, best.weights) if i != first else 0.0
+                differences = record.log_density - best.log_density
+                difference_errors[i] = find_error_of_sum(differences, best.weights) if i != first else 0.0
     if reweighted:
         warn(
             f"{', '.join(map(repr, reweighted))} have other sample weights than {names[first]!r}: not the same data",
             NumericalWarning,
         )
-    columns = {"loo": sums, "loo_se": errors, "loo_difference": apart, "difference_se": doubt}
-    return columns | {"loo_rank": _ranks(sums)}
+    columns = {"loo": sums, "loo_se": errors, "loo_difference": differences_of_sums}
+    return columns | {"difference_se": difference_errors, "loo_rank": _rank(sums)}
 
 
-def _best(values):
+def _find_best(values):
     """The largest of the values that are known."""
     return np.nanmax(values) if np.isfinite(values).any() else np.nan
 
 
-def _ranks(values):
+def _rank(values):
     """Ranks from 1 on, equal values the same one; nan where values are not known."""
     ranks = 1 + np.sum(values > values[:, None], axis=1)
     return np.where(np.isnan(values), np.nan, ranks) if np.isnan(values).any() else ranks

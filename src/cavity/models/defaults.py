@@ -1,4 +1,4 @@
-"""What models of latent values choose from the observations: a likelihood where none was named, and scales of f.
+"""Defaults from the observations: the likelihood, and scales of f.
 
 References
 ----------
@@ -14,27 +14,27 @@ from cavity.base.scales import robust_spread, weighted_median
 from cavity.likelihoods.names import make_likelihood
 from cavity.likelihoods.parameters import check_declared
 
-BY_TARGET = {"binary": "probit", "ordered": "ordered-probit", "numbers": "gaussian"}  # names of likelihoods
+LIKELIHOOD_BY_TARGET = {"binary": "probit", "ordered": "ordered-probit", "numbers": "gaussian"}  # names of likelihoods
 LOGITS_PER_PROBIT = 1.7  # Phi(f) is within .0095 of 1/(1 + exp(-1.7 f)) for every f, and no factor comes much closer
-OF_LOGIT = 2.5  # [GJ]_: a column changes log odds, and logs of rates, by 5 at most between one sd below and above
-OF_PROBIT = OF_LOGIT / LOGITS_PER_PROBIT
-OF_REAL = 2.5  # in spreads of y
+LOGIT_PRIOR_SCALE = 2.5  # [GJ]_: two sd of a column change log odds, and logs of rates, by 5 at most
+PROBIT_PRIOR_SCALE = LOGIT_PRIOR_SCALE / LOGITS_PER_PROBIT
+REAL_PRIOR_SCALE = 2.5  # in spreads of y
 # Prior sd of what a scale of a column does to f, where the prior is left to the data: in units of f for classes and
 # counts, in robust spreads of y for real numbers. By class, subclasses included, and by link where a class has several.
 PRIOR_SCALES = {
-    likelihoods.Logit: OF_LOGIT,
-    likelihoods.Probit: OF_PROBIT,
-    likelihoods.OrderedProbit: OF_PROBIT,
-    likelihoods.Step: OF_LOGIT,  # which knows the sign of f only: any number gives the same probabilities
-    likelihoods.Binomial: {"logit": OF_LOGIT, "probit": OF_PROBIT},
-    likelihoods.Poisson: OF_LOGIT,
-    likelihoods.NegativeBinomial: OF_LOGIT,
-    likelihoods.Gaussian: OF_REAL,
-    likelihoods.StudentT: OF_REAL,
-    likelihoods.Laplace: OF_REAL,
-    likelihoods.Clutter: OF_REAL,
-    likelihoods.Interval: OF_REAL,  # f and the bounds have one unit
-    likelihoods.Likelihood: OF_REAL,  # one of the user's own, of spreads of y or, for classes and counts, of units of f
+    likelihoods.Logit: LOGIT_PRIOR_SCALE,
+    likelihoods.Probit: PROBIT_PRIOR_SCALE,
+    likelihoods.OrderedProbit: PROBIT_PRIOR_SCALE,
+    likelihoods.Step: LOGIT_PRIOR_SCALE,  # depends on the sign of f only: any number gives the same probabilities
+    likelihoods.Binomial: {"logit": LOGIT_PRIOR_SCALE, "probit": PROBIT_PRIOR_SCALE},
+    likelihoods.Poisson: LOGIT_PRIOR_SCALE,
+    likelihoods.NegativeBinomial: LOGIT_PRIOR_SCALE,
+    likelihoods.Gaussian: REAL_PRIOR_SCALE,
+    likelihoods.StudentT: REAL_PRIOR_SCALE,
+    likelihoods.Laplace: REAL_PRIOR_SCALE,
+    likelihoods.Clutter: REAL_PRIOR_SCALE,
+    likelihoods.Interval: REAL_PRIOR_SCALE,  # f and the bounds have one unit
+    likelihoods.Likelihood: REAL_PRIOR_SCALE,  # a user's own: spreads of y; units of f for classes and counts
 }
 
 
@@ -47,8 +47,8 @@ def check_kind(value, name, kind, module):
         raise TypeError(f"{name} must be an instance of cavity.{module}.{kind.__name__}, got {value!r}{hint}")
 
 
-def checked_likelihood(likelihood):
-    """Return a likelihood for what a model was given: itself, that of a name, or None, to be chosen from y."""
+def check_likelihood(likelihood):
+    """Return the likelihood of an object or a name, or None, to be chosen from y."""
     if isinstance(likelihood, str):
         return make_likelihood(likelihood)
     if likelihood is not None:
@@ -58,7 +58,7 @@ def checked_likelihood(likelihood):
 
 
 def likelihood_for(y):
-    """Return the likelihood for observations of which nothing was said, its parameters open.
+    """Return the default likelihood for observations, its parameters open.
 
     Raises
     ------
@@ -66,17 +66,17 @@ def likelihood_for(y):
         For more than two classes without an order.
     """
     kind = "numbers" if _are_two_numbers(y) else target_kind(y)
-    if kind not in BY_TARGET:
+    if kind not in LIKELIHOOD_BY_TARGET:
         raise ValueError(
             "y must hold numbers, two classes or ordered classes, got more than two classes without an order: there "
             "is no likelihood for these; the classifiers in cavity.sklearn fit one class against the rest. If they "
             f"have an order, {HOW_TO_ORDER}"
         )
-    return make_likelihood(BY_TARGET[kind])
+    return make_likelihood(LIKELIHOOD_BY_TARGET[kind])
 
 
 def _are_two_numbers(y):
-    """Whether there are two rows only, of numbers that stand for no classes: as a first small batch may have."""
+    """Whether y has two rows, of numbers other than -1, 0 and 1, as a small first batch may have."""
     y = np.asarray(y) if hasattr(y, "__len__") and len(y) == 2 else np.zeros(0)
     return y.shape == (2,) and y.dtype.kind in "iuf" and not np.all((np.abs(y) == 1) | (y == 0))
 
@@ -86,24 +86,24 @@ def is_real(likelihood):
     return not (has_classes(likelihood) or likelihood.discrete)
 
 
-def prior_scale(likelihood):
+def find_prior_scale(likelihood):
     """Return the entry of a likelihood in `PRIOR_SCALES`."""
     scale = next(PRIOR_SCALES[kind] for kind in type(likelihood).__mro__ if kind in PRIOR_SCALES)
     return scale[likelihood.link] if isinstance(scale, dict) else scale
 
 
-def location_and_spread(likelihood, rows):
-    """Return where observations beside their offsets are and how far they spread; 0 and 1 for labels and counts.
+def find_location_and_spread(likelihood, rows):
+    """Return the median of y - offset and its robust spread; 0 and 1 for labels and counts.
 
-    The median, and the median absolute deviation: outliers do not matter. Of bounds those count that are finite.
+    Bounds count if they are finite.
     """
     if not is_real(likelihood):
         return 0.0, 1.0
     y = rows.y.reshape(rows.n, -1)
     weights = None if rows.weights is None else np.repeat(rows.weights, y.shape[1])
     values = (y if rows.offset is None else y - rows.offset[:, None]).ravel()
-    known = np.isfinite(values) if weights is None else np.isfinite(values) & (weights > 0)
-    if not known.any():
+    usable = np.isfinite(values) if weights is None else np.isfinite(values) & (weights > 0)
+    if not usable.any():
         return 0.0, 1.0
-    values, weights = values[known], None if weights is None else weights[known]
+    values, weights = values[usable], None if weights is None else weights[usable]
     return weighted_median(values, weights), robust_spread(values, weights)

@@ -16,7 +16,7 @@ class EvidencePoint:
     belief: object
     geometry: object
     fit: object  # the Fit of EP; None if exact
-    problem: object = None  # with these settings, in families that have problems
+    problem: object = None  # with these settings, for GLM and mixed models
 
     @property
     def converged(self):
@@ -25,8 +25,8 @@ class EvidencePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
-    """What a search needs of an evaluation before the process was killed."""
+class SavedEvaluation:
+    """The part of an evaluation that a checkpoint keeps."""
 
     log_evidence: float = np.nan
     converged: bool = False
@@ -35,27 +35,26 @@ class Remembered:
 
 
 class Evaluations:
-    """The evaluations of a search, in order. A search that goes on makes the same again, up to where it was killed.
+    """The evaluations of a search, in order. A restored search repeats them without work, up to the checkpoint.
 
     Parameters
     ----------
     evidence : object
-        `at(settings, **options)` returns a point: its `settings`, `log_evidence`, and whether it is `converged`. The
-        sites that the next fit starts from are `start`.
+        `at(settings, **options)` returns an `EvidencePoint`; `start` are the sites that the next fit starts from.
     vector : FreeSettings
-        What is free.
+        The free settings.
     job : Job, optional
-        Keeps the evaluations.
+        Its checkpoint keeps the evaluations.
     """
 
     def __init__(self, evidence, vector, job=SILENT_JOB):
         self.evidence, self.vector, self._job, self._next = evidence, vector, job, 0
-        state = job.restore(Remembered)
+        state = job.restore(SavedEvaluation)
         self._points, self._sites = ([], None) if state is None else (state["points"], state["sites"])
-        self._last = None  # an evaluation that is not kept yet: its gradient may follow
+        self._last = None  # the last evaluation, not yet saved: its gradient may follow
 
     def at(self, x, **options):
-        """Return the point of a vector, or what is remembered of it; `options` replace those of EP."""
+        """Return the point of a vector, or its `SavedEvaluation`; `options` replace those of EP."""
         settings = self.vector.unpack(x)
         self.keep()
         if self._next < len(self._points):
@@ -64,19 +63,19 @@ class Evaluations:
             if self._next == len(self._points):
                 self.evidence.start = self._sites
             if np.isnan(point.log_evidence):
-                raise ArithmeticError("EP has failed here before")
+                raise ArithmeticError("EP failed at this point before the checkpoint")
             return point
         try:
             point = self.evidence.at(settings, **options)
         except (ArithmeticError, np.linalg.LinAlgError):
-            self._last = Remembered()
+            self._last = SavedEvaluation()
             raise
-        self._last = Remembered(point.log_evidence, point.converged)
+        self._last = SavedEvaluation(point.log_evidence, point.converged)
         return point
 
     def gradient(self, point):
         """Return the gradient of the log evidence and the log prior at the last point, (n,)."""
-        if isinstance(point, Remembered):
+        if isinstance(point, SavedEvaluation):
             gradient = point.gradient.copy()
         else:
             gradient = self.vector.gradient(self.evidence, point)
@@ -87,7 +86,7 @@ class Evaluations:
         return gradient
 
     def keep(self):
-        """Keep the last evaluation."""
+        """Save the last evaluation in the checkpoint."""
         if self._last is not None and self._job.has_checkpoint:
             self._points = [*self._points, self._last]
             self._next, self._last = len(self._points), None

@@ -1,4 +1,4 @@
-"""Points that are too far from all that a model expects: settings of other data, in other units."""
+"""Warnings of points too far from a model: settings of other data, or in other units."""
 
 import numpy as np
 
@@ -8,20 +8,20 @@ BEYOND_SD = 5.0  # beyond the norm of most points of a spherical normal, sqrt(d)
 MOST_FAR_POINTS = 4  # that any data may have
 
 
-def far_sd(d):
+def choose_far_sd(d):
     """Return how many standard deviations from its centre a point in d dimensions is far."""
     return np.sqrt(d) + BEYOND_SD
 
 
 def are_many(far, n, share):
-    """Return whether so many of n points far away are more than a share of them, and than any data may have."""
+    """Return whether far points are more than MOST_FAR_POINTS and than a share of n."""
     return (far > MOST_FAR_POINTS) & (far > share * n)
 
 
 def warn_of_far_points(far, points, d, what, remedy):
-    """Warn that so many of the `points`, in words, are far from what the settings, in words, expect."""
+    """Warn that `far` of `points` are far from `what`, descriptions for the message."""
     warn(
-        f"{far} of {points} lie more than {far_sd(d):.3g} standard deviations from {what}: the settings are not those "
-        f"of such data; give others, {remedy}",
+        f"{far} of {points} lie more than {choose_far_sd(d):.3g} standard deviations from {what}: the settings are not "
+        f"those of such data; give others, {remedy}",
         SettingsWarning,
     )

@@ -1,4 +1,4 @@
-"""What a search by the log evidence may change, as one vector without units."""
+"""Free settings of a search by the log evidence as one vector without units."""
 
 import numpy as np
 
@@ -8,8 +8,7 @@ from cavity.likelihoods.parameters import FreeParameters
 class FreeSettings:
     """Base of free settings as one vector: `n_prior` numbers of the prior, then those of the likelihood, `free`.
 
-    A family says what its settings are, and what the numbers of the prior stand for: `unpack(x)` and `pack(settings)`,
-    `prior_bounds()`, and `describe_prior(settings, problem)`.
+    Subclasses have `unpack(x)`, `pack(settings)`, `prior_bounds()` and `describe_prior(settings, problem)`.
     """
 
     def __init__(self, n_prior, likelihood, names, unit):
@@ -26,13 +25,13 @@ class FreeSettings:
         """The likelihood of a vector."""
         return self.free.unpack(x[self.n_prior :], self.likelihood)
 
-    def bounds(self, *others):
+    def bounds(self, *other_likelihoods):
         """(low, high) of every entry; a search may also start at other vectors of the likelihood."""
         prior = np.reshape(self.prior_bounds(), (-1, 2))
-        return np.concatenate([prior, self.free.bounds(self.likelihood, *others)])
+        return np.concatenate([prior, self.free.bounds(self.likelihood, *other_likelihoods)])
 
     def log_prior(self, settings):
-        """The log prior of some settings, and its slopes in the first entries: here all are as likely."""
+        """The log prior of some settings, and its slopes in the first entries: flat."""
         return 0.0, np.zeros(0)
 
     def gradient(self, evidence, point):
@@ -42,11 +41,11 @@ class FreeSettings:
     def describe(self, settings, problem=None):
         """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
         names, values, by_prior = self.describe_prior(settings, problem)
-        jacobian = block_diagonal(by_prior, self.free.jacobian(settings.likelihood))
+        jacobian = make_block_diagonal(by_prior, self.free.jacobian(settings.likelihood))
         return [*names, *self.free.labels()], [*values, *self.free.values(settings.likelihood)], jacobian
 
 
-def block_diagonal(*blocks):
+def make_block_diagonal(*blocks):
     """Return the matrix that has square blocks on its diagonal."""
     n, first = sum(map(len, blocks)), 0
     matrix = np.zeros((n, n))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cavity.base.names import Public
@@ -42,30 +42,34 @@ class Hyperparameters(Public):
 
 
 def format_hyperparameters_table(hyperparameters, likelihood, level):
-    """Return the table of `Hyperparameters`, with intervals of probability `level`."""
+    """Return the table of `Hyperparameters`, with intervals of probability `level`; None where there are none."""
+    if hyperparameters is None:
+        return None
     names, notes = hyperparameters.names, (hyperparameters.note,) if hyperparameters.note else ()
     columns = (names, hyperparameters.values, hyperparameters.sd, notes)
-    scales = [scale_of(name, likelihood) for name in names]
+    scales = [choose_scale(name, likelihood) for name in names]
     return values_table("Hyperparameters, with standard errors", *columns, scales=scales, level=level)
 
 
-def scale_of(name, likelihood):
+def choose_scale(name, likelihood):
     """Return the scale, of `summary.NORMAL_SCALES`, on which the estimate of what has a name is about normal."""
     domain = likelihood.parameters.get(name.partition("[")[0], "positive")
     by_domain = {"share": "logit", "real": "as it is", "increasing": "as it is"}
     return "Fisher z" if name.startswith("corr(") else by_domain.get(domain, "log")
 
 
-def _errors(value):
-    return isinstance(value, list | tuple) and all(each is None or NUMBERS.test(each) for each in value)
+def _are_errors(value):
+    return isinstance(value, list | tuple) and all(error is None or NUMBERS.test(error) for error in value)
 
 
-def _made(settings):
-    known, values, errors = settings["names"], settings["values"], settings["sd"]
-    if not isinstance(values, list | tuple) or not len(known) == len(values) == len(errors):
+def _make_hyperparameters(settings):
+    labels, values, errors = settings["names"], settings["values"], settings["sd"]
+    if not isinstance(values, list | tuple) or not len(labels) == len(values) == len(errors):
         raise ValueError("names, values and sd must be as many")
-    return Hyperparameters(known, tuple(map(float, values)), tuple(errors), settings["note"])
+    return Hyperparameters(labels, tuple(map(float, values)), tuple(errors), settings["note"])
 
 
-FORM = {"names": names(), "values": NUMBERS, "sd": Setting("a list of numbers and nulls", _errors), "note": TEXT}
-HYPERPARAMETERS_SETTING = Made(_made, FORM, lambda value: {name: getattr(value, name) for name in FORM})
+ERRORS_SETTING = Setting("a list of numbers and nulls", _are_errors)
+HYPERPARAMETERS_SETTING = Made(
+    _make_hyperparameters, {"names": names(), "values": NUMBERS, "sd": ERRORS_SETTING, "note": TEXT}, asdict
+)

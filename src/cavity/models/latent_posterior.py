@@ -1,4 +1,4 @@
-"""What posteriors of latent values share: predictions of observations from the moments of f."""
+"""Base classes of posteriors of latent values f: predictions of observations from the moments of f."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from cavity.sources.chunkwise import map_chunks
 from cavity.sources.dataset import Dataset
 
 SYMMETRIC_LIKELIHOODS = likelihoods.Probit, likelihoods.Logit, likelihoods.Step  # p(-y|f) = p(y|-f)
-AUTO_SCHEDULE = "auto"  # the schedule that is left to us
+AUTO_SCHEDULE = "auto"
 
 
 def choose_schedule(options, likelihood, exponent):
-    """Return options with a schedule of the engine in place of "auto": sequential where kernels know the powers."""
+    """Return options with a schedule in place of "auto": sequential where kernels have p^exponent."""
     if options.schedule != AUTO_SCHEDULE:
         return options
     return replace(options, schedule="sequential" if has_kernel_for(likelihood, exponent) else "parallel")
@@ -77,10 +77,10 @@ def integrate_both_log_densities(likelihood, mean, variance):
     return np.stack([np.where(positive, less, more), np.where(positive, more, less)], axis=1)
 
 
-def make_class_frame(found, classes, X):
+def make_class_frame(probabilities, classes, X):
     """Return probabilities (n, K) as a data frame, under the names of classes, or 0, 1, ..., and the index of X."""
-    names = classes or range(found.shape[1])
-    return data_frame(dict(zip(names, found.T, strict=True)), X.index if hasattr(X, "iloc") else None)
+    names = classes or range(probabilities.shape[1])
+    return data_frame(dict(zip(names, probabilities.T, strict=True)), X.index if hasattr(X, "iloc") else None)
 
 
 def _make_likelihood(settings):
@@ -89,13 +89,13 @@ def _make_likelihood(settings):
     kind = getattr(likelihoods, name, None)
     if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
         raise ValueError(f"there is no likelihood {name!r}")
-    given = {f.name: TEXT if f.type in (str, "str") else NUMBERS for f in fields(kind)}
-    forms = {name: Nullable(form) if name in kind.parameters else form for name, form in given.items()}
+    settings_of_fields = {f.name: TEXT if f.type in (str, "str") else NUMBERS for f in fields(kind)}
+    forms = {name: Nullable(form) if name in kind.parameters else form for name, form in settings_of_fields.items()}
     return kind(**records.check_settings(forms, parameters))
 
 
 def _make_closed_likelihood(settings):
-    """Return one without open parameters."""
+    """Return a likelihood of a name and its parameters, none of them open."""
     likelihood = _make_likelihood(settings)
     check_closed(likelihood)
     return likelihood
@@ -157,8 +157,8 @@ class Predictions:
             In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
             ... A lazy dask array where X is a collection of dask, and y, if any, a column of it, here and below.
         """
-        found = predict_class_probabilities(self._likelihood, lambda: self._latent(X, offset, None))
-        return make_class_frame(found, self.classes, X) if arrays.flag(as_frame, "as_frame") else found
+        probabilities = predict_class_probabilities(self._likelihood, lambda: self._latent(X, offset, None))
+        return make_class_frame(probabilities, self.classes, X) if arrays.flag(as_frame, "as_frame") else probabilities
 
     @map_chunks()
     def log_density(
@@ -281,11 +281,11 @@ class Predictions:
         refuse_classes(likelihood, "quantile")
         self._check_noise_is_known("quantile")
         mean, variance = self._latent(X, offset, exposure)
-        known = self._trials(X, trials, len(mean))
+        extras = self._trials(X, trials, len(mean))
         if q.ndim:
             mean, variance = mean[:, None], variance[:, None]
-            known = {name: value[:, None] for name, value in known.items()}
-        return likelihood.quantile(q, mean, variance, **known)
+            extras = {name: value[:, None] for name, value in extras.items()}
+        return likelihood.quantile(q, mean, variance, **extras)
 
     def sample_y(
         self,
@@ -330,26 +330,26 @@ class Predictions:
         self._check_noise_is_known("sample_y")
         n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
         f = self._drawn(X, n, rng, offset, exposure)
-        known = self._trials(X, trials, f.shape[1])
+        extras = self._trials(X, trials, f.shape[1])
         with np.errstate(over="ignore"):
-            y = self._likelihood.draw(f, rng, **known)
+            y = self._likelihood.draw(f, rng, **extras)
         named = self._likelihood.n_classes is not None and self.classes is not None
         return np.asarray(self.classes)[y] if named else y
 
     def _observed(self, X, moments, noise, trials):
         """Return moments of f, or with noise those of a new observation."""
-        known = self._trials(X, trials, len(moments[0]))
+        extras = self._trials(X, trials, len(moments[0]))
         if not arrays.flag(noise, "noise"):
             return moments
         refuse_classes(self._likelihood, "noise=True")
         self._check_noise_is_known("noise=True")
         with np.errstate(over="ignore", invalid="ignore"):
-            observed = self._likelihood.moments(*moments, **known)
+            observed = self._likelihood.moments(*moments, **extras)
         check_observed(*observed)
         return observed
 
     def _trials(self, X, trials, n):
-        """Return what a likelihood must know of n new observations beside f, as keyword arguments."""
+        """Return the trials of n new observations as a keyword argument for the likelihood, if there are any."""
         if trials is None:
             return {}
         if not self._likelihood.takes_trials:
@@ -374,7 +374,7 @@ class Predictions:
         return known_part(likelihood, offset, exposure, n, broadcast=True)
 
     def _check_noise_is_known(self, what):
-        """Raise ValueError where nobody knows the noise of new observations."""
+        """Raise ValueError where the noise of new observations is not known."""
 
 
 class LatentPosterior(Predictions, Posterior):
@@ -385,9 +385,9 @@ class LatentPosterior(Predictions, Posterior):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SitesPosterior(LeavesOneOut, LatentPosterior):
-    """Base of posteriors that keep the sites of the rows of one fit, and how it ended; a subclass has `model`."""
+    """Base of posteriors with the sites of the rows of one fit and its outcome; a subclass has `model`."""
 
-    # of data that are impossible where f is known it is -inf
+    # -inf if an observation is impossible where f is known
     log_evidence: float = field(metadata=saved(records.LOG_DENSITY))
     converged: bool = field(metadata=saved(FLAG))
     n_iter: int = field(metadata=saved(integer()))

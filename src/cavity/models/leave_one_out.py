@@ -1,4 +1,4 @@
-"""How well each row is predicted from all others, how far its sum is known, and where EP cannot be trusted with it."""
+"""Leave-one-out log densities, the standard error of their sum, and rows for which EP's are doubtful."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,24 +11,24 @@ from cavity.base.results import table
 from cavity.base.summary import Table
 from cavity.base.types import BoolArray, FloatArray, FloatOrArray
 
-DOUBTFUL = 0.5  # nats of influence: in refits 99 of 100 rows below it were within 0.05, one in eight above not in 0.1
-REACTION = 0.02  # nats, influence times parameters per row, below which others hardly react: all were within 0.015
-NAMED = 8  # most rows in a message
+DOUBTFUL_NATS = 0.5  # of influence: 99 of 100 rows below were within 0.05 of refits, one in eight above not in 0.1
+DOUBTFUL_REACTION = 0.02  # nats, influence times parameters per row: all rows below were within 0.015 of refits
+MAX_ROWS_IN_MESSAGE = 8  # most rows in a message
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LeaveOneOut(Frozen):
-    """Leave-one-out log densities of the rows of a fit, and what they are worth.
+    """Leave-one-out log densities of the rows of a fit, and how reliable they are.
 
-    EP has them for free: it takes away what a row said and leaves what all others said as it is. A refit without the
-    row would move this too, the more the row has to say.
+    EP has them for free: it removes the site of a row and leaves the sites of all others as they are. A refit without
+    the row would change these, too, the more the larger the influence of the row.
 
     Parameters
     ----------
     log_density : ndarray (N,)
         log p(y_i | the other rows).
     influence : ndarray (N,) or None
-        How far the posterior moves without what a row said: KL(posterior without it || posterior with it), in nats.
+        How far the posterior moves without the site of a row: KL(posterior without it || posterior with it), in nats.
         None where it is not known: with approximation="diagonal", and from files of earlier versions.
     doubtful : ndarray of bool (N,) or None
         Rows whose influence is above 0.5 nats, in a fit in which others react to that: times the effective number of
@@ -47,7 +47,7 @@ class LeaveOneOut(Frozen):
     @property
     def sum(self) -> FloatOrArray:
         """The sum of `log_density`, each times its weight: how well the model predicts."""
-        return weighted_sum(self.log_density, self.weights)
+        return sum_weighted(self.log_density, self.weights)
 
     @property
     def standard_error(self) -> FloatOrArray:
@@ -55,7 +55,7 @@ class LeaveOneOut(Frozen):
 
         With weights the sd and N are those of the rows written out.
         """
-        return standard_error(self.log_density, self.weights)
+        return find_error_of_sum(self.log_density, self.weights)
 
     def to_frame(self) -> Any:
         """Return a pandas data frame with the rows: log density, influence, doubtful, and weight, as far as known.
@@ -65,14 +65,14 @@ class LeaveOneOut(Frozen):
         pandas.DataFrame
             Indexed by the numbers of the rows, from 0.
         """
-        known = {"log_density": self.log_density, "influence": self.influence, "doubtful": self.doubtful}
-        known["weight"] = self.weights
-        columns = {name: value for name, value in known.items() if value is not None}
+        values_by_name = {"log_density": self.log_density, "influence": self.influence, "doubtful": self.doubtful}
+        values_by_name["weight"] = self.weights
+        columns = {name: value for name, value in values_by_name.items() if value is not None}
         return Table("", range(len(self.log_density)), columns).to_frame()
 
     def __repr__(self) -> str:
         doubtful = self.doubtful
-        found = "not known" if doubtful is None else _rows(doubtful) or "none"
+        doubtful_rows = "not known" if doubtful is None else _format_rows(doubtful) or "none"
         n, width = self.log_density.shape[-1], {"precision": 2, "floatmode": "fixed", "threshold": 8}
         weights = "" if self.weights is None else f" of weight {np.sum(self.weights):g} in all"
         return table(
@@ -80,7 +80,7 @@ class LeaveOneOut(Frozen):
             [
                 ("sum", np.array2string(np.asarray(self.sum), **width)),
                 ("standard error", np.array2string(np.asarray(self.standard_error), **width)),
-                ("doubtful", found),
+                ("doubtful", doubtful_rows),
             ],
         )
 
@@ -96,7 +96,7 @@ class LeavesOneOut:
     _row_weights: Any = None  # sample weights of the rows, None where all are one
 
     def loo(self) -> LeaveOneOut:
-        """Return how well each row is predicted from all others: `loo_log_density`, its sum, and what it is worth.
+        """Return how well each row is predicted from all others: `loo_log_density`, its sum, and doubtful rows.
 
         Returns
         -------
@@ -113,13 +113,13 @@ class LeavesOneOut:
         NumericalWarning
             If rows are doubtful: the posterior rests so much on them that a refit without them may say otherwise.
         """
-        record = record_of(self)
-        warn_of(record)
+        record = make_record(self)
+        warn_of_doubtful_rows(record)
         return record
 
 
-def record_of(posterior):
-    """Return the record of a posterior that leaves rows out."""
+def make_record(posterior):
+    """Return the `LeaveOneOut` of a posterior."""
     log_density, (influence, parameters) = posterior.loo_log_density, posterior._influences()
     weights = posterior._row_weights
     if parameters is None:
@@ -128,29 +128,29 @@ def record_of(posterior):
         return LeaveOneOut(log_density, None, None, weights)
     n = log_density.shape[-1] if weights is None else np.sum(weights)
     reaction = influence * np.expand_dims(parameters, -1) / n
-    return LeaveOneOut(log_density, influence, (influence > DOUBTFUL) & (reaction > REACTION), weights)
+    return LeaveOneOut(log_density, influence, (influence > DOUBTFUL_NATS) & (reaction > DOUBTFUL_REACTION), weights)
 
 
-def warn_of(record, whose=""):
-    """Warn if rows of a record are doubtful; `whose` it is goes into the message."""
+def warn_of_doubtful_rows(record, whose=""):
+    """Warn if rows of a record are doubtful; `whose` names the posterior in the message."""
     if record.doubtful is not None and record.doubtful.any():
         count = int(record.doubtful.sum())
         warn(
             f"leave-one-out{whose} is doubtful in {count} row{'s' if count > 1 else ''} "
-            f"({_rows(record.doubtful)}; from 0): the posterior moves by more than {DOUBTFUL} nats without such a row, "
-            "so only a fit without it is sure",
+            f"({_format_rows(record.doubtful)}; from 0): the posterior moves by more than {DOUBTFUL_NATS} nats without "
+            "such a row, so only a fit without it is sure",
             NumericalWarning,
         )
 
 
-def weighted_sum(values, weights):
+def sum_weighted(values, weights):
     """Return the sum along the last axis, each value so many times; those of weight 0 may be infinite."""
     if weights is not None:
         values = weights * np.where(weights > 0, values, 0.0)
     return np.sum(values, axis=-1)[()]
 
 
-def standard_error(values, weights=None):
+def find_error_of_sum(values, weights=None):
     """Return the standard error of the sum of independent values along the last axis; infinite for a single one.
 
     With weights it is that of so many copies of each: sqrt(W sum w (value - mean)^2/(W - 1)), W their sum.
@@ -167,8 +167,8 @@ def standard_error(values, weights=None):
     return (np.sqrt(n) * np.std(values, axis=-1, ddof=1))[()]
 
 
-def _rows(chosen):
+def _format_rows(chosen):
     """The numbers of the rows that are chosen, from 0, the first of them."""
-    found = [", ".join(map(str, each)) if len(each) > 1 else str(each[0]) for each in np.argwhere(chosen).tolist()]
-    words = "; ".join(found[:NAMED]) if chosen.ndim > 1 else ", ".join(found[:NAMED])
-    return words + (", ..." if len(found) > NAMED else "")
+    labels = [", ".join(map(str, index)) if len(index) > 1 else str(index[0]) for index in np.argwhere(chosen).tolist()]
+    message = "; ".join(labels[:MAX_ROWS_IN_MESSAGE]) if chosen.ndim > 1 else ", ".join(labels[:MAX_ROWS_IN_MESSAGE])
+    return message + (", ..." if len(labels) > MAX_ROWS_IN_MESSAGE else "")

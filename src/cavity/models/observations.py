@@ -1,4 +1,4 @@
-"""What was observed in the rows of a fit, checked once: likelihood, y, offset, weights and noise."""
+"""Checked observations of the rows of a fit: likelihood, y, offset, weights and noise."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -16,24 +16,23 @@ from cavity.runs.executors import Threads
 from cavity.runs.passes import reduce_runs
 from cavity.sources.sources import Source, open_source
 
-MOST_KINDS = 16  # of labels that are told apart: two of them are what there should be
+MAX_LABEL_KINDS = 16  # different labels of a remote y that are counted; two are expected
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observations:
-    """Checked columns of the rows of a fit, without the features, and what predictions and files need of them.
+    """Checked columns of the rows of a fit, without the features.
 
     Attributes
     ----------
     likelihood : Likelihood
         That of the model, or the one chosen from y; its parameters may be open.
     y : ndarray (N,) or (N, 2), or Source
-        As the likelihood takes them; a Source where they stay in a remote collection, whose numbers are checked with
-        those of the features.
+        As the likelihood takes them; a Source for a remote collection, whose numbers are checked with the features.
     offset, weights, noise : ndarray (N,) or None
         Known part of f, with the log of exposures; sample weights; known variances of the noise.
     classes : tuple or None
-        The labels that class numbers stand for.
+        The labels of class numbers.
     names : tuple of str or None
         Those of the features.
     roles : dict or None
@@ -69,20 +68,21 @@ class Observations:
         fitted : posterior, optional
             Of the rows before, in an update: its `classes` stay.
         remote : bool, default False
-            Whether the y of a remote collection is worked on where it is; it is read if not.
+            Whether the y of a remote collection stays remote; else it is read.
 
         Raises
         ------
         ValueError, TypeError
-            Naming the argument, what was expected and what came.
+            Naming the argument, what was expected and what was given.
         """
         remote = remote and dataset.is_remote("y")
-        kept = {"y": dataset.columns["y"]} if remote else {}
-        columns = kept | {name: dataset.column(name) for name in dataset.columns if name not in kept}
+        remote_columns = {"y": dataset.columns["y"]} if remote else {}
+        local_names = [name for name in dataset.columns if name not in remote_columns]
+        columns = remote_columns | {name: dataset.column(name) for name in local_names}
         y, chosen = columns["y"], () if likelihood is not None else ("likelihood",)
         likelihood = default(y) if likelihood is None else likelihood
         if remote:
-            y, classes = code_remotely(y, likelihood)
+            y, classes = code_remote_labels(y, likelihood)
         elif fitted is None:
             y, classes = coded(y, likelihood)
         else:
@@ -94,7 +94,7 @@ class Observations:
             y if remote else observations(likelihood, y, n),
             offset,
             None if weights is None else row_weights(weights, n, some=some),
-            row_noise(likelihood, noise, n),
+            check_row_noise(likelihood, noise, n),
             classes,
             dataset.names,
             dataset.roles,
@@ -112,11 +112,11 @@ class Observations:
 
     @property
     def labels(self):
-        """What a posterior keeps of them, by the names of its fields."""
+        """Fields of a posterior, by name."""
         return {"columns": self.names, "classes": self.classes, "roles": self.roles}
 
 
-def row_noise(likelihood, value, n):
+def check_row_noise(likelihood, value, n):
     """Return n known variances of Gaussian noise, one per row of X: positive; None if there are none."""
     if value is None:
         return None
@@ -129,32 +129,32 @@ def row_noise(likelihood, value, n):
     return noise
 
 
-def code_remotely(y, likelihood):
-    """Return the y of a remote collection as the likelihood takes it, and what its numbers stand for: `labels.coded`.
+def code_remote_labels(y, likelihood):
+    """Return the y of a remote collection as the likelihood takes it, and its classes: `labels.coded`.
 
-    Numbers that are no labels are checked where they are used.
+    Numbers that are no labels are checked in the first pass.
     """
     y = open_source(y, "y")
     if not has_classes(likelihood):
         return y, None
     with Threads(1) as thread:
         y.summary(thread)
-        kinds = reduce_runs(BlockTask(_kinds_of, add=_join_kinds), None, [y], thread, add=_join_kinds)
+        kinds = reduce_runs(BlockTask(_find_kinds, add=_join_kinds), None, [y], thread, add=_join_kinds)
     codes, classes = coded(kinds, likelihood)
     numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
-    return Source([y.parts[0].map_rows(partial(_numbers_of, kinds, numbers))], "y"), classes
+    return Source([y.parts[0].changed(partial(_code_values, kinds, numbers))], "y"), classes
 
 
-def _kinds_of(y, start, _):
+def _find_kinds(y, start, _):
     """Return the different values of a block, in order; of many the first."""
-    return np.unique(y)[:MOST_KINDS]
+    return np.unique(y)[:MAX_LABEL_KINDS]
 
 
 def _join_kinds(left, right):
     """Return the different values of two."""
-    return np.union1d(left, right)[:MOST_KINDS]
+    return np.union1d(left, right)[:MAX_LABEL_KINDS]
 
 
-def _numbers_of(kinds, numbers, values):
+def _code_values(kinds, numbers, values):
     """Return the number that stands for each value, of a few kinds in order."""
     return numbers[np.searchsorted(kinds, values)]

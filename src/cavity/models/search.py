@@ -1,4 +1,4 @@
-"""Searches for settings by the log evidence: L-BFGS with exact gradients, over places where EP may fail."""
+"""Searches for hyperparameters by the log evidence: L-BFGS-B with exact gradients, robust to failures of EP."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from cavity.jobs.job import SILENT_JOB
 from cavity.models.evaluations import Evaluations
 from cavity.models.hyperparameters import Hyperparameters
 
-SEARCH_TOL = 1e-6  # of the last fits on the way: the evidence is stationary in the sites
+SEARCH_TOL = 1e-6  # of the last fits of a search: the evidence is stationary in the sites
 ROUGH_TOL = 1e-2  # of the first ones, where gradients are large
 FEW_ROWS = 10_000  # up to which these hold: errors of the gradient grow with the root of the number of rows
 TOL_A_NAT = 1e-4  # tolerance per nat of the largest slope met before
@@ -30,18 +30,18 @@ MOST_ROUNDS = 5  # of the search from one start, while each gains more than GAIN
 GAIN_OF_A_ROUND = 1e-3
 ROUGH_STEPS = 8  # of L-BFGS-B from a start of another kind: by then it is within a few nats of where it ends
 CURVATURE_STEP = 1e-2  # of a free number, in differences of the gradient
-FARTHER = float(np.log(100.0))  # free numbers that are less certain than this are not known at all
-NOT_LEARNT = "the search for hyperparameters did not come to rest"
+FAR_LOG_STEP = float(np.log(100.0))  # a standard error of a log above this counts as none
+SEARCH_NOT_CONVERGED = "the search for hyperparameters did not come to rest"
 NO_MAXIMUM = "the log evidence has no maximum: it still rises at the end of the range that is searched"
-MAX_SWEEPS_ON_PLATEAU = 50  # of EP, at places that the search has not come near: where it fails it takes them all
+MAX_SWEEPS_ON_PLATEAU = 50  # of EP, at points far from the search: a fit that fails takes them all
 PLATEAU_SLOPE = 1e-2  # of the largest entry of a gradient, or nats if that is below 1: a plateau has smaller slopes
-FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds means that the search gave up
-STARTS = "starting points"  # the stage of a search before it climbs
+FLAT_SLOPE = 1e-3  # nats per unit of a log parameter: a larger gradient inside the bounds has not converged
+STARTING_STAGE = "starting points"  # the stage of a search before it climbs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
-    """What a search ended with."""
+    """The optimum of a search, and how it ended."""
 
     optimum: object  # what has the largest evidence found: settings, or a problem or a model with them
     status: str = CONVERGED
@@ -50,20 +50,20 @@ class SearchResult:
     start: tuple | None = None  # sites for the last fit to start from
 
 
-def search_tol(slope, n_rows=FEW_ROWS):
-    """The tolerance of a fit on the way, where the last gradient had this largest entry: their errors are small to it.
+def choose_search_tol(slope, n_rows=FEW_ROWS):
+    """Return the tolerance of the next fit of a search from the largest entry of the last gradient.
 
-    Those of the gradient grow with the root of the number of rows.
+    Errors of the gradient grow with the root of the number of rows.
     """
     finer = (FEW_ROWS / max(n_rows, FEW_ROWS)) ** 0.5
     return float(np.clip(finer * TOL_A_NAT * slope, finer * SEARCH_TOL, ROUGH_TOL))
 
 
 class Objective:
-    """Minus the log evidence and log prior, and its gradient, as an optimiser wants them.
+    """Minus the log evidence and log prior, and its gradient, for an optimiser.
 
-    Line searches come back to places, most of all where steps are lost in rounding: what is known there to the
-    tolerance of now is not found again. It is kept in as many numbers a place as are free, and two more.
+    Line searches return to points, most of all where steps are lost in rounding: values and gradients are cached by
+    point with their tolerance.
 
     Parameters
     ----------
@@ -77,20 +77,20 @@ class Objective:
         self.evidence, self.vector, self.n_rows = evidence, vector, n_rows
         self.evaluations = Evaluations(evidence, vector, job)
         self.values = []  # log evidence plus log prior of every evaluation
-        self.seconds, self._since = [], perf_counter()  # at which each of them was done
+        self.seconds, self._since = [], perf_counter()  # when each of them was done
         self.slope = np.inf  # the largest entry of the last gradient
-        self._last = None, None, np.inf  # the place of the last evaluation, its point and value
-        self._known = {}  # by the bytes of a place: the tolerance, the value and the gradient
+        self._last = None, None, np.inf  # the vector of the last evaluation, its point and value
+        self._cache = {}  # by the bytes of a vector: the tolerance, the value and the gradient
         self.failures = 0
-        self.places, self.steepness = [], 0.0  # of all evaluations; see `unexplored_places`
+        self.points, self.steepness = [], 0.0  # of all evaluations; see `find_unexplored_points`
 
     def _tol(self):
-        return max(search_tol(self.slope, self.n_rows), self.evidence.options.tol)
+        return max(choose_search_tol(self.slope, self.n_rows), self.evidence.options.tol)
 
     def _point(self, x, options=None):
-        """The point of a vector and minus its value; no point, and a value worse than all others, where EP fails."""
+        """The point of a vector and minus its value; None and a value worse than all others where EP fails."""
         last, point, value = self._last
-        if point is not None and np.array_equal(last, x):  # a start, whose gradient is asked for now
+        if point is not None and np.array_equal(last, x):  # a start, whose gradient follows
             return point, value
         steps = DOUBLE_LOOP_STEPS if self.failures < MOST_FAILURES else 0
         try:
@@ -101,7 +101,7 @@ class Objective:
             self.failures += 1
             return None, WORSE_THAN_WORST - min(self.values, default=-np.inf)
         self.values.append(point.log_evidence + self.vector.log_prior(point.settings)[0])
-        self.places.append(x.copy())
+        self.points.append(x.copy())
         self.seconds.append(perf_counter() - self._since)
         self._last = x.copy(), point, -self.values[-1]
         return point, -self.values[-1]
@@ -114,7 +114,7 @@ class Objective:
 
     @property
     def trace(self):
-        """What a posterior keeps of the evaluations: their values, and the seconds since the search began."""
+        """The trace of a posterior: values of the evaluations, and the seconds since the search began."""
         return {"learning": np.array(self.values), "seconds": np.array(self.seconds)}
 
     def value(self, x, **options):
@@ -122,29 +122,29 @@ class Objective:
         return self._point(x, options)[1]
 
     def __call__(self, x):
-        place, tol = x.tobytes(), self._tol()
-        if not self._known.get(place, (np.inf,))[0] <= tol:
+        key, tol = x.tobytes(), self._tol()
+        if not self._cache.get(key, (np.inf,))[0] <= tol:
             point, value = self._point(x)
             if point is None:
                 return value, np.zeros(len(x))
             gradient = self.evaluations.gradient(point)
             if not np.isfinite(gradient).all():
                 return self._fail_at_last(), np.zeros(len(x))
-            self._known[place], self._last = (tol, value, -gradient), (None, None, np.inf)
-        _, value, slopes = self._known[place]
+            self._cache[key], self._last = (tol, value, -gradient), (None, None, np.inf)
+        _, value, slopes = self._cache[key]
         self.slope = float(np.max(np.abs(slopes)))
         self.steepness = np.maximum(self.steepness, np.abs(slopes) / max(1.0, self.slope))
         return value, slopes
 
 
-class _Stopped(Exception):
-    """The callback has asked to stop."""
+class StoppedByCallback(Exception):
+    """Raised where the callback stops the search."""
 
 
-def evaluate_starts(objective, places, job, afresh=False):
-    """Return the values at places, of all up to where the callback stops; `afresh` means that no fit is given sites."""
+def evaluate_starts(objective, points, job, afresh=False):
+    """Return the values at points, until the callback stops; with `afresh` each fit starts without sites."""
     values = []
-    for number, x in enumerate(places, 1):
+    for number, x in enumerate(points, 1):
         if afresh:
             objective.evidence.start = None
         values.append(objective.value(x))
@@ -154,28 +154,28 @@ def evaluate_starts(objective, places, job, afresh=False):
 
 
 def warn_without_start(n, job):
-    """Return the status of a search that EP failed in wherever it could have begun, and warn."""
+    """Return the status of a search whose starts all failed, and warn."""
     warn(f"the search for hyperparameters found no fixed point at its {n} start(s)", ConvergenceWarning)
-    return STOPPED if job.stopped else NOT_LEARNT
+    return STOPPED if job.stopped else SEARCH_NOT_CONVERGED
 
 
 def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bounds=True):
-    """Climb from starts and leave plateaus; warn if that does not come to rest.
+    """Climb from starts and leave plateaus; warn if the search does not converge.
 
     Parameters
     ----------
     objective : Objective
-        Whose values at the starts are known.
+        Evaluated at the starts.
     starts : list of ndarray (n,)
         Where to begin.
     bounds : ndarray (n, 2)
         Of the free numbers.
     job : Job
-        Hears of every evaluation.
+        Gets an event after every evaluation.
     n_tried : int
         Starts that were tried.
     other_starts : list of ndarray (n,), optional
-        Places, of which the first is followed for ROUGH_STEPS steps, and to the end if its value is then the best.
+        The first is followed for ROUGH_STEPS steps, and to the end if its value is then the best.
     check_bounds : bool, default True
         Whether to warn where bounds stop the search on a slope.
 
@@ -199,7 +199,7 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
 
 
 def _challenge(objective, start, bounds, best, job):
-    """Follow a start for some steps, and to the end if the value is then better than the best: what `climb` returns."""
+    """Follow a start for some steps, and to the end if its value is then better than `best`; return as `climb`."""
     objective.slope = np.inf  # the first fits are rough, as they are from any start
     run = climb(objective, start, bounds, most=ROUGH_STEPS, rounds=1, job=job)
     if not run[0] < best or job.stopped:
@@ -208,8 +208,8 @@ def _challenge(objective, start, bounds, best, job):
 
 
 def check_end(objective, value, slope, job):
-    """Return the status of a search that ended with this value and slope; warn if it did not come to rest."""
-    # a place where EP failed counts with a flat slope
+    """Return the status of a search that ended with this value and slope; warn if it has not converged."""
+    # a point where EP failed has the slope 0
     if -value in objective.values and is_flat(slope, value):
         return CONVERGED
     warn(
@@ -217,7 +217,7 @@ def check_end(objective, value, slope, job):
         f"{slope:.2g} nats after {len(objective.values) + objective.failures} evaluations",
         ConvergenceWarning,
     )
-    return STOPPED if job.stopped else NOT_LEARNT
+    return STOPPED if job.stopped else SEARCH_NOT_CONVERGED
 
 
 def check_end_at_bounds(status, objective, x, bounds):
@@ -229,45 +229,45 @@ def check_end_at_bounds(status, objective, x, bounds):
     value, slopes = objective(x) if status == CONVERGED and stopped.any() else (0.0, np.zeros(len(x)))
     if is_flat(np.max(np.abs(slopes), where=stopped, initial=0.0), value):
         return status
-    words = "as it does where noise goes to 0 because y is constant, or fitted exactly; give the scale of the noise"
-    warn(f"{NO_MAXIMUM}, {words}", ConvergenceWarning)
+    reason = "as it does where noise goes to 0 because y is constant, or fitted exactly; give the scale of the noise"
+    warn(f"{NO_MAXIMUM}, {reason}", ConvergenceWarning)
     return NO_MAXIMUM
 
 
 def is_flat(slope, value):
-    """Whether a search that ended on this slope came to rest: rounding of large values leaves larger slopes."""
+    """Whether a search that ended on this slope has converged: rounding of large values leaves larger slopes."""
     return slope <= FLAT_SLOPE * max(1.0, abs(value) ** 0.5)
 
 
 def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=MOST_ROUNDS, job=SILENT_JOB, root=None):
-    """L-BFGS-B from a start: the value and the place found, and the largest slope there that no bound stops.
+    """Minimise by L-BFGS-B: return the value, the point, and the largest slope there that no bound stops.
 
-    The objective gives the value to be made small, and its gradient; it ends when a step gains less than `gain` of it.
-    The first step is one unit of a log parameter long: the method takes the gradient itself for it, which would lead to
-    the far corners of the bounds. Where it stops on a slope, it begins anew in smaller units, `rounds` times at most.
-    With a `root` of the inverse Hessian, known roughly, the first step is Newton's, and the slope is the smaller one of
-    that in log parameters and that in units of their certainty.
-    The `job` hears of every evaluation, with the best value so far. There are at most EVALUATIONS_A_STEP for each of
-    the `most` steps of a round, and those of its last line search, of which SciPy makes 20.
+    The objective returns the value and its gradient; the search ends when a step gains less than `gain` of the value.
+    The first step is one unit of a log parameter long: L-BFGS-B's own, the gradient, would lead to the far corners of
+    the bounds. Where a round ends on a slope, the next begins in smaller units, `rounds` times at most.
+    With an approximate `root` of the inverse Hessian, the first step is Newton's, and the slope is the smaller one of
+    that in log parameters and that in units of their standard errors.
+    The `job` gets an event after every evaluation, with the best value so far. There are at most EVALUATIONS_A_STEP for
+    each of the `most` steps of a round, and those of its last line search, of which SciPy makes 20.
     """
-    place, number = np.clip(start, *bounds.T), count(1)
-    best = place, *objective(place)
+    point, number = np.clip(start, *bounds.T), count(1)
+    best = point, *objective(point)
 
-    def enough(best):
-        return job.report(next(number), objective=-best[1], change=lambda: free_slope(best, bounds))
+    def has_stopped(best):
+        return job.report(next(number), objective=-best[1], change=lambda: find_free_slope(best, bounds))
 
-    enough(best)
+    has_stopped(best)
     for first in (True, *[False] * (rounds - 1)):
         before = best[1]
         if not job.stopped:
-            best = _descend(objective, best, bounds, gain, most, enough, root if first else None)
-        slope = free_slope(best, bounds, root)
+            best = _descend(objective, best, bounds, gain, most, has_stopped, root if first else None)
+        slope = find_free_slope(best, bounds, root)
         if job.stopped or is_flat(slope, best[1]) or not best[1] < before - GAIN_OF_A_ROUND:
             break
     return best[1], best[0], slope
 
 
-def free_slope(best, bounds, root=None):
+def find_free_slope(best, bounds, root=None):
     """The largest entry of a gradient that no bound stops; see `climb` for the root."""
     (x, _, slope), (low, high) = best, bounds.T
     stopped = (slope > 0) & (x <= low) | (slope < 0) & (x >= high)
@@ -276,98 +276,99 @@ def free_slope(best, bounds, root=None):
     return largest if root is None else min(largest, float(np.max(np.abs(root.T @ slope))))
 
 
-def _descend(objective, best, bounds, gain, most, enough, root=None):
-    """One run of L-BFGS-B from (place, value, gradient): the best such triple it saw, which need not be its end."""
+def _descend(objective, best, bounds, gain, most, has_stopped, root=None):
+    """Run L-BFGS-B from (point, value, gradient); return the best such triple of all its evaluations."""
     start, first, box = best[0], best[0], bounds
     length, least = 1.0 / max(1.0, float(np.linalg.norm(best[2]))), SMALLEST_SLOPE
     if root is not None:  # in coordinates z about the start in which the Hessian is about the identity
         first, box, length, least = np.zeros(root.shape[1]), None, 1.0, LEAST_NEWTON_STEP
-    known = {first.tobytes(): best[1:]}
+    evaluated = {first.tobytes(): best[1:]}
 
     def scaled(z):
         nonlocal best
         x = z if root is None else np.clip(start + root @ z, *bounds.T)
-        before = known.pop(z.tobytes(), None)
+        before = evaluated.pop(z.tobytes(), None)
         value, slope = before or objective(x)
         if value < best[1]:
             best = x.copy(), value, slope
-        if before is None and enough(best):
-            raise _Stopped
+        if before is None and has_stopped(best):
+            raise StoppedByCallback
         return length * value, length * slope if root is None else root.T @ slope
 
     options = {"maxiter": most, "maxfun": EVALUATIONS_A_STEP * most, "ftol": gain, "gtol": least * length}
-    with suppress(_Stopped):
+    with suppress(StoppedByCallback):
         optimize.minimize(scaled, first, jac=True, method="L-BFGS-B", bounds=box, options=options)
     return best
 
 
 def leave_plateaus(objective, best, bounds, job=SILENT_JOB):
-    """Climb on from a place that may be on a plateau, where a small gradient does not make a maximum.
+    """Continue from a point that may be on a plateau, where a small gradient does not make a maximum.
 
-    The search goes on from the first of the `unexplored_places` that is better by GAIN_OF_A_ROUND, until there is none.
-    A search that has met a slope in every free number has no such places, and costs no evaluation more.
+    The search goes on from the first of the `find_unexplored_points` that is better by GAIN_OF_A_ROUND, until there is
+    none. A search with a slope in every free number has no such points and takes no further evaluation.
 
     Parameters
     ----------
     objective : Objective
         Of one or more searches.
     best : tuple
-        The value, the place and the slope that the best of these ended with, as `climb` returns them.
+        The value, the point and the slope that the best of these ended with, as `climb` returns them.
     bounds : ndarray (n, 2)
         Those of the searches.
     job : Job, optional
-        Hears of every evaluation.
+        Gets an event after every evaluation.
 
     Returns
     -------
     tuple
-        The same of the place where the search ends.
+        The same at the end of the search.
     """
     for _ in range(MOST_ROUNDS):
-        place = None if job.stopped or not is_flat(best[2], best[0]) else _better_place(objective, best, bounds, job)
-        if place is None:
+        has_converged = is_flat(best[2], best[0])
+        point = _find_better_point(objective, best, bounds, job) if has_converged and not job.stopped else None
+        if point is None:
             break
         job = job.continued_after(len(objective.values), -best[0])
-        best = min(best, climb(objective, place, bounds, job=job), key=lambda run: run[0])
+        best = min(best, climb(objective, point, bounds, job=job), key=lambda run: run[0])
     return best
 
 
-def _better_place(objective, best, bounds, job):
-    """Return the first of the `unexplored_places` that is better than the best one, or None."""
+def _find_better_point(objective, best, bounds, job):
+    """Return the first of the `find_unexplored_points` that is better than the best one, or None."""
     number = count(1)
-    for places in unexplored_places(objective, best[1], bounds):
-        for place in places:
+    for points in find_unexplored_points(objective, best[1], bounds):
+        for point in points:
             failures = objective.failures
-            value = objective.value(place, max_iter=MAX_SWEEPS_ON_PLATEAU)
+            value = objective.value(point, max_iter=MAX_SWEEPS_ON_PLATEAU)
             if job.report(next(number), objective=-min(value, best[0])) or objective.failures > failures:
-                break  # farther out EP fails all the more
+                break  # EP fails farther out, too
             if value < best[0] - GAIN_OF_A_ROUND:
-                return place
+                return point
         if job.stopped:
             break
     return None
 
 
-def unexplored_places(objective, x, bounds):
-    """Return places in the free numbers that have made no difference so far: lists of them, on either side of each.
+def find_unexplored_points(objective, x, bounds):
+    """Return lists of points along each free number without effect so far, on either side.
 
-    In these numbers every gradient of the search had an entry below PLATEAU_SLOPE. Their values are FARTHER apart, as
-    far as the bounds; those that are half as near to a value at an earlier evaluation are left out.
+    In these numbers every gradient of the search had an entry below PLATEAU_SLOPE. Their values are FAR_LOG_STEP apart,
+    as far as the bounds; values within half of that of an earlier evaluation are left out.
     """
-    explored, lists = np.array(objective.places), []
+    explored, lists = np.array(objective.points), []
     for i in np.flatnonzero((objective.steepness < PLATEAU_SLOPE) & np.all(np.isfinite(bounds), axis=1)):
-        for way, bound in zip((-FARTHER, FARTHER), bounds[i], strict=True):
+        for way, bound in zip((-FAR_LOG_STEP, FAR_LOG_STEP), bounds[i], strict=True):
             values = np.append(np.arange(x[i], bound, way)[1:], bound)
-            far = np.min(np.abs(values[:, None] - explored[:, i]), axis=1) > 0.5 * FARTHER
+            far = np.min(np.abs(values[:, None] - explored[:, i]), axis=1) > 0.5 * FAR_LOG_STEP
             lists.append([np.where(np.arange(len(x)) == i, value, x) for value in values[far]])
     return lists
 
 
 def newton_root(objective, x, bounds, job=SILENT_JOB):
-    """A root of the inverse Hessian at a place, from a difference of gradients a parameter; None where EP fails.
+    """Return a root of the inverse Hessian, from a difference of gradients per parameter; None where EP fails.
 
-    Curvatures of less than one nat count as one: they are rounding, or of a parameter of which the data say nothing.
-    None, too, where the callback stops.
+    Curvatures below one nat count as one: they are rounding, or of a parameter that the data do not determine. None,
+    too, where the callback stops.
     """
     failures, (value, slope) = objective.failures, objective(x)
     rows = np.empty((len(x), len(x)))

@@ -1,18 +1,18 @@
-"""Standard errors of what a search found, from the curvature of the log evidence."""
+"""Standard errors of hyperparameters, from the curvature of the log evidence."""
 
 import numpy as np
 
 from cavity.base.loop import STOPPED
 from cavity.jobs.job import SILENT_JOB
-from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FARTHER
+from cavity.models.search import CURVATURE_STEP, DOUBLE_LOOP_STEPS, FAR_LOG_STEP
 
-CURVATURE_TOL = 1e-5  # of the fits for these: more changes the seventh digit
-CLEAR = 1e-2  # nats per square of a free number: with less curvature a maximum may be none
+CURVATURE_TOL = 1e-5  # of fits: a larger one changes the seventh digit
+MIN_STANDARD_CURVATURE = 1e-2  # nats per square of a free number: less curvature may be no maximum
 NO_FIXED_POINT = "no standard errors: EP fails near the maximum"
 NOT_FINITE = "the gradient of the log evidence is not finite"
 
 
-def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: False, job=SILENT_JOB):
+def find_standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: False, job=SILENT_JOB):
     """Return the standard errors of values at a maximum of the log evidence.
 
     Parameters
@@ -28,10 +28,10 @@ def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: F
     jacobian : ndarray (n, n)
         Derivatives of the values in the free numbers.
     is_flat : callable, optional
-        is_flat(i) says of free numbers at a bound, or where there is little curvature, whether the evidence does
-        not fall far away; they count as known, too.
+        is_flat(i) returns whether the evidence does not fall far away from free number i, for those at a bound or with
+        little curvature; flat ones have no standard error.
     job : Job, optional
-        Hears of every number.
+        Gets an event after every free number.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: F
     if job.stopped:
         return [None] * len(x), f"no standard errors: {STOPPED}"
     if matrix is not None:
-        doubtful[free[np.diagonal(matrix) < CLEAR]] = True
+        doubtful[free[np.diagonal(matrix) < MIN_STANDARD_CURVATURE]] = True
     flat = [i for i in np.flatnonzero(doubtful) if is_flat(i)]
     if matrix is None:
         return [None] * len(x), NO_FIXED_POINT
@@ -59,10 +59,10 @@ def standard_errors(evaluations, x, bounds, names, jacobian, is_flat=lambda i: F
     size = np.max(np.abs(jacobian), axis=1, initial=np.finfo(float).tiny)  # squares may leave float64
     rows = jacobian / size[:, None]
     sd = size * np.sqrt(np.einsum("ij,jk,ik->i", rows, covariance, rows))
-    known = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FARTHER**2)
-    words = ", ".join(name for name, one in zip(names, known, strict=True) if not one)
-    note = f"no standard error of {words}: the log evidence is flat there" if words else ""
-    return [float(value) if one else None for value, one in zip(sd, known, strict=True)], note
+    has_error = np.isin(np.arange(n), free) & (np.diagonal(covariance) <= FAR_LOG_STEP**2)
+    labels = ", ".join(name for name, known in zip(names, has_error, strict=True) if not known)
+    note = f"no standard error of {labels}: the log evidence is flat there" if labels else ""
+    return [float(value) if known else None for value, known in zip(sd, has_error, strict=True)], note
 
 
 def curvature(evaluations, x, free, job=SILENT_JOB):
@@ -86,7 +86,7 @@ def curvature(evaluations, x, free, job=SILENT_JOB):
     for number, (row, i) in enumerate(zip(rows, free, strict=True), 1):
         try:
             ahead = gradient(i, CURVATURE_STEP)
-            evidence.start = _mirrored(sites, evidence.start)
+            evidence.start = _mirror_sites(sites, evidence.start)
             behind = gradient(i, -CURVATURE_STEP)
             evidence.start = sites
         except (ArithmeticError, np.linalg.LinAlgError):
@@ -97,8 +97,8 @@ def curvature(evaluations, x, free, job=SILENT_JOB):
     return 0.5 * (rows + rows.T)
 
 
-def _mirrored(sites, moved):
-    """The sites to start from on the other side of a place: as far away, up to the square of the step."""
-    if sites is None or moved is None or not all(isinstance(each, np.ndarray) for each in (*sites, *moved)):
+def _mirror_sites(sites, moved):
+    """Return sites to start from on the other side of x, mirrored: correct up to the square of the step."""
+    if sites is None or moved is None or not all(isinstance(values, np.ndarray) for values in (*sites, *moved)):
         return moved
-    return tuple(2.0 * here - there for here, there in zip(sites, moved, strict=True))
+    return tuple(2.0 * site - moved_site for site, moved_site in zip(sites, moved, strict=True))

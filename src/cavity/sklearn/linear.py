@@ -20,10 +20,10 @@ from cavity.base.errors import within_range
 from cavity.base.rows import Rows, row_weights
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
-from cavity.models.defaults import prior_scale
+from cavity.models.defaults import find_prior_scale
 from cavity.models.glm.model import GLM
 from cavity.models.latent_posterior import integrate_both_log_densities
-from cavity.models.linear.defaults import WIDER, resolve_defaults
+from cavity.models.linear.defaults import INTERCEPT_VARIANCE_RATIO, resolve_defaults
 from cavity.sklearn import checks
 from cavity.sklearn.base import (
     FLOAT_DTYPES,
@@ -244,9 +244,9 @@ class _LinearClassifier(Classifier, Estimator):
         approximation = automatic if self.approximation == "auto" else self.approximation
         given = {"prior_variance": slice(X.shape[1]), "intercept_variance": slice(X.shape[1], X.shape[1] + 1)}
         if several_batches or approximation == "diagonal" or None not in self._settings(*given).values():
-            effect = prior_scale(self._likelihood) ** 2
+            effect = find_prior_scale(self._likelihood) ** 2
             variance = np.full(X.shape[1] + 1, 1.0 if approximation == "diagonal" else effect)
-            variance[-1] = WIDER * effect
+            variance[-1] = INTERCEPT_VARIANCE_RATIO * effect
         else:
             design = open_features(Dataset.open(self._design(X, approximation), remote=True), approximation)
             weight = None if weight is None else row_weights(weight, design.shape[0])

@@ -14,9 +14,9 @@ from cavity.models.clutter.geometry import Spherical
 def test_double_loop_agrees_with_sweeps_where_they_settle():
     x = draw((60, 3), seed=8)
     swept, sweeper = Clutter().fit(x, tol=1e-12), sweeper_of(points_of(x), tol=1e-12)
-    sweeper.one_by_one(len(x))
-    status, changes = sweeper.rescue(SILENT_JOB)
-    sites, units = sweeper.finished(), sweeper.points.units
+    sweeper.visit_one_by_one(len(x))
+    status, changes = sweeper.run_double_loop(SILENT_JOB)
+    sites, units = sweeper.finish(), sweeper.points.units
     assert status == "converged"
     assert len(changes) < 30
     np.testing.assert_allclose(units.origin + sites.moments[0] / units.scale, swept.mean, rtol=AT_REST)
@@ -70,5 +70,5 @@ def test_cavities_of_the_double_loop(n, d):
     assert np.isfinite(value)
     assert belief.change_from(belief) == 0
     assert geometry.belief(-2 * geometry.rho, np.zeros(d)) is None
-    sharp = geometry.sharpened(belief, 4.0)
+    sharp = geometry.sharpen(belief, 4.0)
     np.testing.assert_allclose([*sharp.mean, sharp.variance], [*fixed, v / 4], rtol=SOLVES)

@@ -16,7 +16,7 @@ from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, OPTIMUM, ROOT_E
 
 import cavity
 from cavity import Clutter, ConvergenceWarning, _core
-from cavity.models.clutter import cavities, lanes, sweeps
+from cavity.models.clutter import cavities, sweeps
 
 GOLDEN_X = np.array([0.1, 2.3])
 
@@ -83,7 +83,7 @@ def test_single_sweeps_equal_the_naive_twin(d):
     for n_sweeps, damping, parallel in itertools.product((1, 2, 5), (1.0, 0.5, 0.3), (False, True)):
         sweeper = sweeper_of(points_of(x), damping=damping)
         for _ in range(n_sweeps):
-            sweeper.all_at_once() if parallel else sweeper.one_by_one(len(x))
+            sweeper.renew_all() if parallel else sweeper.visit_one_by_one(len(x))
         m, v, *_ = reference.ep(x, n_sweeps, damping=damping, parallel=parallel)
         mean, variance = sweeper.sites.moments
         units = sweeper.points.units
@@ -309,7 +309,7 @@ def test_variants_return_the_same_bits(variant, monkeypatch):
     adf = [bits(Clutter().fit(x, method="adf"))[:3] for x in data]
     for module in (cavities, sweeps):
         monkeypatch.setattr(module, "kernel", _core.load("clutter", variant))
-    monkeypatch.setattr(lanes, "kernel", _core.load("clutter_lanes", variant))
+    monkeypatch.setattr(sweeps, "lane_kernel", _core.load("clutter_lanes", variant))
     for x, o, expected, filtered in zip(data, options, base, adf, strict=True):
         assert_same_bits(bits(Clutter().fit(x, **o)), expected)
         assert_same_bits(bits(Clutter().fit(x, method="adf"))[:3], filtered)

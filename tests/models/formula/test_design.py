@@ -11,9 +11,9 @@ import cavity
 from cavity.models.formula.columns import FormulaColumns
 from cavity.models.formula.design import Coding, build_design
 from cavity.models.formula.notation import FormulaParts
-from cavity.models.mixed.levels import NEW
-from cavity.models.mixed.readers import FormulaReader
-from cavity.models.mixed.terms import RandomEffects, terms_of, terms_of_blocks
+from cavity.models.mixed.levels import NEW_LEVEL
+from cavity.models.mixed.row_readers import FormulaRowReader
+from cavity.models.mixed.terms import RandomEffects, make_terms, make_terms_of_blocks
 
 pytest.importorskip("formulae")
 pd = pytest.importorskip("pandas")
@@ -48,13 +48,13 @@ def design(formula, frame, **options):
 def terms_by_formula(formula, frame=FRAME):
     """The terms of random effects of a formula."""
     one = design(formula, frame)
-    return terms_of_blocks([(group, names, None, Z) for group, names, Z in one.blocks], one.groups)
+    return make_terms_of_blocks([(group, names, None, Z) for group, names, Z in one.blocks], one.groups)
 
 
 def read(one, frame, levels="known"):
     """X, offset and (codes, Z) of each term of new rows, by the design of a fit."""
-    terms = terms_of_blocks([(group, names, None, Z) for group, names, Z in one.blocks], one.groups)
-    reader = FormulaReader(tuple(terms), one.names, len(one.names), coding=one.coding)
+    terms = make_terms_of_blocks([(group, names, None, Z) for group, names, Z in one.blocks], one.groups)
+    reader = FormulaRowReader(tuple(terms), one.names, len(one.names), coding=one.coding)
     dataset, values = reader.read(frame, None, levels, {"offset": None})
     return dataset.X, dataset.column("offset"), values
 
@@ -73,7 +73,7 @@ def test_frames_of_any_kind(frame):
     b, c = dummies("b", "c")
     np.testing.assert_array_equal(one.X, np.column_stack([ONES, x, b, c, x * b, x * c]))
     assert one.offset is None
-    wanted = terms_of([RandomEffects("g", 1), "h"], one.X, one.names, COLUMNS)
+    wanted = make_terms([RandomEffects("g", 1), "h"], one.X, one.names, COLUMNS)
     terms = terms_by_formula("y ~ x * f + (1 + x | g) + (1 | h)", frame)
     assert [each.name for each in terms] == ["1 + x | g", "h"]
     for term, other in zip(terms, wanted, strict=True):
@@ -222,7 +222,7 @@ def test_new_levels_of_groups_and_unknown_categories():
     new = FRAME[:3].assign(g=["g0", "g9", "g1"])
     with pytest.raises(ValueError, match="groups must have levels of the fit, got 'g9' of 'g' in row 1; levels='new'"):
         read(one, new)
-    assert read(one, new, "new")[2][0][0].tolist() == [0, NEW, 1]
+    assert read(one, new, "new")[2][0][0].tolist() == [0, NEW_LEVEL, 1]
     words = "data must have categories of the fit, got 'd' in row 2 of 'f'; there is 'a', 'b', 'c'"
     with pytest.raises(ValueError, match=words):
         read(one, FRAME[:3].assign(f=["a", "b", "d"]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.models.mixed.levels import NEW, Levels, group_columns
+from cavity.models.mixed.levels import NEW_LEVEL, Levels, take_group_columns
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -30,7 +30,7 @@ def test_texts_are_levels_in_order(kind):
     assert (levels.labels, levels.names, len(levels)) == ((("a", "b", "c"),), ["a", "b", "c"], 3)
     assert codes.tolist() == [1, 0, 1, 2, 0]
     assert levels.codes({"g": COLUMNS[kind]}).tolist() == codes.tolist()
-    assert levels.codes({"g": ["c", "e"]}).tolist() == [2, NEW]
+    assert levels.codes({"g": ["c", "e"]}).tolist() == [2, NEW_LEVEL]
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float64, np.float32])
@@ -38,7 +38,7 @@ def test_numbers_are_levels_whatever_their_type(dtype):
     levels, codes = Levels.of(("g",), {"g": np.array([10, 9, 100, 9], dtype=dtype)})
     assert levels.labels == ((9, 10, 100),)
     assert codes.tolist() == [1, 0, 2, 0]
-    assert levels.codes({"g": [9, 100.0, 11]}).tolist() == [0, 2, NEW]
+    assert levels.codes({"g": [9, 100.0, 11]}).tolist() == [0, 2, NEW_LEVEL]
     assert levels.names == ["9", "10", "100"]
 
 
@@ -54,7 +54,12 @@ def test_combinations_are_those_that_rows_have():
     assert levels.group == "school:class"
     assert levels.names == ["x:1", "x:2", "y:1"]
     assert codes.tolist() == [0, 1, 2, 2, 0]
-    assert levels.codes({"school": ["y", "y", "z", "x"], "class": [1, 2, 1, 2]}).tolist() == [2, NEW, NEW, 1]
+    assert levels.codes({"school": ["y", "y", "z", "x"], "class": [1, 2, 1, 2]}).tolist() == [
+        2,
+        NEW_LEVEL,
+        NEW_LEVEL,
+        1,
+    ]
     assert levels.number(("x", 2)) == 1
     for level in (("y", 2), ("x",), "x:2"):
         with pytest.raises(ValueError, match="no level .* of 'school:class'; there is 'x:1', 'x:2', 'y:1'"):
@@ -98,8 +103,8 @@ def test_labels_that_are_none(column, error, words):
     [{"g": TEXT, "h": 0}, pd.DataFrame({"h": TEXT, "g": TEXT}), pl.DataFrame({"g": TEXT}), pa.table({"g": TEXT}), TEXT],
 )
 def test_columns_by_name(table):
-    assert [str(each) for each in group_columns(table, ["g", "g"], 5)["g"]] == TEXT
-    assert group_columns(None, [], 5) == {}
+    assert [str(each) for each in take_group_columns(table, ["g", "g"], 5)["g"]] == TEXT
+    assert take_group_columns(None, [], 5) == {}
 
 
 @pytest.mark.parametrize(
@@ -114,6 +119,6 @@ def test_columns_by_name(table):
 )
 def test_columns_that_do_not_fit(groups, words):
     with pytest.raises(ValueError, match=words):
-        group_columns(groups, ["g"], 5)
+        take_group_columns(groups, ["g"], 5)
     with pytest.raises(ValueError, match="groups must have columns with the names 'g', 'h', got list"):
-        group_columns(TEXT, ["g", "h"], 5)
+        take_group_columns(TEXT, ["g", "h"], 5)

@@ -10,7 +10,7 @@ from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS
 import cavity
 from cavity import likelihoods
 from cavity.models.mixed import solution
-from cavity.models.mixed.learn import FreeCovariances, MixedEvidence, Root
+from cavity.models.mixed.variance_search import FreeCovariances, MixedEvidence, Root
 
 RNG = np.random.default_rng(0)
 N = 150

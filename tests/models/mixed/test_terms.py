@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cavity.models.mixed.levels import NEW
-from cavity.models.mixed.terms import RandomEffects, new_rows, terms_of
+from cavity.models.mixed.levels import NEW_LEVEL
+from cavity.models.mixed.terms import RandomEffects, make_terms, read_new_terms
 
 X = np.array([[1.0, 0.5], [1.0, 2.0], [1.0, -1.0], [1.0, 2.0], [1.0, 4.0]])
 NAMES = ("one", "days")
@@ -13,7 +13,7 @@ GROUPS = {"g": ["a", "b", "a", "c", "b"], "h": [1, 1, 2, 2, 2]}
 
 def test_intercepts():
     for effects in ("g", ["g"], RandomEffects("g"), [RandomEffects(["g"])]):
-        (term,) = terms_of(effects, X, NAMES, GROUPS)
+        (term,) = make_terms(effects, X, NAMES, GROUPS)
         assert (term.name, term.group, term.columns, term.shape) == ("g", "g", ("intercept",), (3, 1))
         assert term.codes.tolist() == [0, 1, 0, 2, 1]
         assert term.Z.tolist() == [[1.0]] * 5
@@ -23,48 +23,48 @@ def test_intercepts():
 
 @pytest.mark.parametrize("slopes", ["days", 1, ["days"], (1,)])
 def test_slopes_by_name_or_number(slopes):
-    (both,) = terms_of(RandomEffects("g", slopes), X, NAMES, GROUPS)
+    (both,) = make_terms(RandomEffects("g", slopes), X, NAMES, GROUPS)
     assert (both.name, both.columns, both.shape) == ("1 + days | g", ("intercept", "days"), (3, 2))
     np.testing.assert_array_equal(both.Z, X)
-    apart = terms_of(RandomEffects("g", slopes, correlated=False), X, NAMES, GROUPS)
+    apart = make_terms(RandomEffects("g", slopes, correlated=False), X, NAMES, GROUPS)
     assert [each.name for each in apart] == ["g", "days | g"]
     assert apart[0].levels is apart[1].levels
-    (alone,) = terms_of(RandomEffects("g", slopes, intercept=False), X, NAMES, GROUPS)
+    (alone,) = make_terms(RandomEffects("g", slopes, intercept=False), X, NAMES, GROUPS)
     assert (alone.name, alone.Z.ravel().tolist()) == ("days | g", X[:, 1].tolist())
 
 
 def test_crossed_and_nested_groups():
-    terms = terms_of(["g", "h", RandomEffects(("g", "h"))], X, None, GROUPS)
+    terms = make_terms(["g", "h", RandomEffects(("g", "h"))], X, None, GROUPS)
     assert [each.name for each in terms] == ["g", "h", "g:h"]
     assert [len(each.levels) for each in terms] == [3, 2, 5]
-    assert terms_of(RandomEffects("g", 1), X, None, GROUPS)[0].columns == ("intercept", "x2")
-    assert terms_of([], X, NAMES, None) == []
+    assert make_terms(RandomEffects("g", 1), X, None, GROUPS)[0].columns == ("intercept", "x2")
+    assert make_terms([], X, NAMES, None) == []
 
 
 def test_one_level_and_one_row_a_level_are_allowed():
-    one, each = terms_of(["g", "h"], X, NAMES, {"g": [7] * 5, "h": range(5)})
+    one, each = make_terms(["g", "h"], X, NAMES, {"g": [7] * 5, "h": range(5)})
     assert (one.shape, each.shape) == ((1, 1), (5, 1))
 
 
 def test_new_rows():
-    terms = terms_of([RandomEffects("g", "days"), "h"], X, NAMES, GROUPS)
+    terms = make_terms([RandomEffects("g", "days"), "h"], X, NAMES, GROUPS)
     new = np.array([[1.0, 9.0], [1.0, 8.0]])
-    (codes, Z), (other, ones) = new_rows(terms, new, {"h": [2, 1], "g": ["c", "a"]})
+    (codes, Z), (other, ones) = read_new_terms(terms, new, {"h": [2, 1], "g": ["c", "a"]})
     assert (codes.tolist(), other.tolist()) == ([2, 0], [1, 0])
     assert (Z.tolist(), ones.tolist()) == (new.tolist(), [[1.0], [1.0]])
     groups = {"g": ["z", "a"], "h": [1, 9]}
     with pytest.raises(ValueError, match="groups must have levels of the fit, got 'z' of 'g' in row 0; levels='new'"):
-        new_rows(terms, new, groups)
-    (codes, _), (other, _) = new_rows(terms, new, groups, levels="new")
-    assert (codes.tolist(), other.tolist()) == ([NEW, 0], [0, NEW])
+        read_new_terms(terms, new, groups)
+    (codes, _), (other, _) = read_new_terms(terms, new, groups, levels="new")
+    assert (codes.tolist(), other.tolist()) == ([NEW_LEVEL, 0], [0, NEW_LEVEL])
     with pytest.raises(ValueError, match="levels must be one of 'known', 'new', got 'all'"):
-        new_rows(terms, new, groups, levels="all")
+        read_new_terms(terms, new, groups, levels="all")
 
 
 def test_unknown_combinations_are_named():
-    terms = terms_of(RandomEffects(("g", "h")), X, NAMES, GROUPS)
+    terms = make_terms(RandomEffects(("g", "h")), X, NAMES, GROUPS)
     with pytest.raises(ValueError, match="got 'c:1', 'd:3' of 'g:h' in row 1"):
-        new_rows(terms, X[:3], {"g": ["c", "c", "d"], "h": [2.0, 1.0, 3.0]})
+        read_new_terms(terms, X[:3], {"g": ["c", "c", "d"], "h": [2.0, 1.0, 3.0]})
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_unknown_combinations_are_named():
 )
 def test_effects_that_do_not_fit(effects, error, words):
     with pytest.raises(error, match=words):
-        terms_of(effects, X, NAMES, GROUPS)
+        make_terms(effects, X, NAMES, GROUPS)
 
 
 @pytest.mark.parametrize(

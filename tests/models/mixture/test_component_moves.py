@@ -32,7 +32,7 @@ def test_statistics_move_and_merge_as_sums_over_rows_do(covariance):
     rng, full = np.random.default_rng(0), covariance in ("full", "tied")
     z, r, mean, step = rng.normal(size=(50, 2)), rng.dirichlet(np.ones(3), 50), *rng.normal(size=(2, 3, 2))
     z = z if full else with_gaps(z)
-    assert_same(sums(z, r, mean, full).moved(step), sums(z, r, mean - step, full))
+    assert_same(sums(z, r, mean, full).shift(step), sums(z, r, mean - step, full))
     together = r.copy()
     together[:, 1] += together[:, 2]
     together[:, 2] = 0.0
@@ -40,7 +40,7 @@ def test_statistics_move_and_merge_as_sums_over_rows_do(covariance):
     expected = sums(z, together, mean, full)
     assert_same(merged, expected)
     assert_same(component_moves._empty_component(expected, 1), sums(z, together * [1, 0, 1], mean, full))
-    assert_same(sums(z, r, mean, full).taken([2, 0, 1]), sums(z, r[:, [2, 0, 1]], mean[[2, 0, 1]], full))
+    assert_same(sums(z, r, mean, full).take([2, 0, 1]), sums(z, r[:, [2, 0, 1]], mean[[2, 0, 1]], full))
 
 
 @every_covariance

@@ -110,7 +110,7 @@ def test_naturals_come_back_and_combine(kind):
     a, b, c = (random_factors(rng, kind, 3, 2) for _ in range(3))
     for x, y in zip(a.at(a.natural()).natural(), a.natural(), strict=True):
         assert x == pytest.approx(y, rel=SOLVES, abs=SOLVES)
-    mixed = type(a).combined([(0.5, a), (0.3, b), (0.2, c)])
+    mixed = type(a).combine([(0.5, a), (0.3, b), (0.2, c)])
     expected = 0.5 * a.natural() + 0.3 * b.natural() + 0.2 * c.natural()
     np.testing.assert_allclose(mixed.natural(), expected, rtol=LOSSES, atol=SOLVES)
     order = [2, 0, 1]
@@ -120,7 +120,7 @@ def test_naturals_come_back_and_combine(kind):
     assert a.at(bad) is None
     assert a.at(np.full(bad.size, np.nan)) is None
     with pytest.raises(cavity.NotPositiveDefiniteError):
-        type(a).combined([(1.0, a), (1.0, b), (-1.0, type(c)(c.mean, c.beta, c.nu, *_swollen(c)))])
+        type(a).combine([(1.0, a), (1.0, b), (-1.0, type(c)(c.mean, c.beta, c.nu, *_swollen(c)))])
 
 
 def _swollen(factors):
@@ -131,11 +131,11 @@ def _swollen(factors):
 def test_combinations_far_from_the_origin_lose_no_digits(kind):
     rng = np.random.default_rng(2)
     a, b = random_factors(rng, kind, 2, 2), random_factors(rng, kind, 2, 2)
-    near = type(a).combined([(0.5, a), (0.5, b)])
+    near = type(a).combine([(0.5, a), (0.5, b)])
     far = [
         type(f)(np.round(f.mean * 2**20) / 2**20 + 2.0**30, *[getattr(f, n) for n in f.__slots__[1:]]) for f in (a, b)
     ]
-    moved = type(a).combined([(0.5, far[0]), (0.5, far[1])])
+    moved = type(a).combine([(0.5, far[0]), (0.5, far[1])])
     np.testing.assert_allclose(moved.scatter, near.scatter, rtol=SLOPES)
 
 
@@ -146,13 +146,13 @@ def test_other_frames(kind):
     q, p = random_factors(rng, kind, 3, 2), random_factors(rng, kind, 3, 2)
     scale = np.array([4.0, 4.0] if kind == "spherical" else [4.0, 0.25])
     shift = np.array([1.0, -2.0])
-    q2, p2 = q.rescaled(shift, scale), p.rescaled(shift, scale)
+    q2, p2 = q.rescale(shift, scale), p.rescale(shift, scale)
     np.testing.assert_allclose(q2.mean, (q.mean - shift) * scale)
     assert q2.divergence(p2) == pytest.approx(q.divergence(p), rel=INTEGRAL)
     weights = random_weights(rng, False, 3)
     state = MixtureState(weights, q, np.zeros(3))
     old, new = Scaling(np.zeros(2), np.ones(2)), Scaling(shift, scale)
-    back = state.rescaled(old, new).rescaled(new, old)
+    back = state.rescale(old, new).rescale(new, old)
     np.testing.assert_allclose(back.factors.scatter, q.scatter, rtol=SUMS)
     np.testing.assert_allclose(back.factors.mean, q.mean, atol=ROUNDING)
 
@@ -165,7 +165,7 @@ def test_contrasts_find_the_same_components_in_another_order(kind):
     state, order = MixtureState(weights, q, np.arange(5.0)), np.array([3, 1, 4, 0, 2])
     other = MixtureState(WeightFactors(weights.concentration[order]), q.take(order), np.arange(5.0)[order])
     prior = MixtureState(WeightFactors(np.full(5, 0.5)), q, np.zeros(5))
-    matched = other.matched(state, prior)
+    matched = other.match(state, prior)
     np.testing.assert_array_equal(matched.factors.mean, q.mean)
     np.testing.assert_allclose(matched.weights.concentration, weights.concentration)
     np.testing.assert_array_equal(matched.counts, state.counts)
@@ -192,7 +192,7 @@ def test_weights(k):
     log_left = np.append(0.0, np.cumsum(special.digamma(b) - special.digamma(a + b)))
     np.testing.assert_allclose(sticks.expected_logs(), log_v + log_left, rtol=SOLVES, atol=ROUNDING)
     for prior in (dirichlet, sticks):
-        q = prior.renewed(prior, counts)
+        q = prior.update(prior, counts)
         if k > 1 or not prior.sticks:
             np.testing.assert_allclose(q.counts(prior), counts, rtol=INTEGRAL)
         assert prior.divergence(prior) == 0.0
@@ -200,7 +200,7 @@ def test_weights(k):
     if k > 1:
         later = [counts[j + 1 :].sum() for j in range(k - 1)]
         expected = sticks.concentration + np.column_stack([counts[:-1], later])
-        np.testing.assert_allclose(sticks.renewed(sticks, counts).concentration, expected)
+        np.testing.assert_allclose(sticks.update(sticks, counts).concentration, expected)
 
 
 @every
@@ -221,7 +221,7 @@ def test_renewed_is_the_optimum_and_conjugate(kind, seed, strength):
         second = np.einsum("nk,nkd,nke->kde", r, d, d) if full else np.einsum("nk,nkd->kd", r, d * d)
         counts = r.sum(axis=0)[:, None] * np.ones((1, dim if kind == "gaps" else 1))
         about = type(prior)(start, *[getattr(prior, name) for name in prior.__slots__[1:]])
-        found.append(about.renewed(prior, counts, first, second))
+        found.append(about.update(prior, counts, first, second))
     np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=SOLVES, atol=SUMS)
     np.testing.assert_allclose(found[0].scatter, found[1].scatter, rtol=AT_REST, atol=SOLVES)
     totals = r.T @ X

@@ -14,7 +14,7 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LOSSES, OPTI
 import cavity
 from cavity import data
 from cavity.distributions import Gamma
-from cavity.models.regression.logistic import NEAR_ZERO, curvature
+from cavity.models.regression.logistic import NEAR_ZERO, find_curvature
 
 
 def problem(seed, n=40, d=4, noise=0.5):
@@ -544,9 +544,9 @@ def test_logistic_with_surplus_columns_converges(n, d, ard):
 
 def test_curvature_of_the_bound_at_zero_and_beside_it():
     """tanh(x/2)/(2 x), by its series where that is all its digits, is one function."""
-    np.testing.assert_array_equal(curvature(np.zeros(1)), 0.25)
+    np.testing.assert_array_equal(find_curvature(np.zeros(1)), 0.25)
     x = np.array([1e-8, 0.999 * NEAR_ZERO, NEAR_ZERO, 1.0])
-    np.testing.assert_allclose(curvature(x), np.tanh(0.5 * x) / (2.0 * x), rtol=SOLVES)
+    np.testing.assert_allclose(find_curvature(x), np.tanh(0.5 * x) / (2.0 * x), rtol=SOLVES)
 
 
 @pytest.mark.parametrize("kind", [cavity.LinearRegression, cavity.LogisticRegression])

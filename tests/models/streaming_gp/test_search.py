@@ -17,7 +17,7 @@ from cavity import StreamingGP, covariances, likelihoods
 from cavity import covariances as c
 from cavity.base.errors import ConvergenceWarning, SettingsWarning
 from cavity.base.loop import CONVERGED
-from cavity.models.search import NOT_LEARNT
+from cavity.models.search import SEARCH_NOT_CONVERGED
 from cavity.models.streaming_gp import search
 from cavity.models.streaming_gp.inducing_basis import InducingBasis
 from cavity.models.streaming_gp.inducing_choice import choose_greedily
@@ -182,7 +182,7 @@ def test_what_one_batch_may_move_is_bounded_and_said():
         np.append(each.optimum.covariance.log_parameters, np.log(each.optimum.likelihood.noise_variance))
         for each in found
     )
-    assert found[-1].status == NOT_LEARNT
+    assert found[-1].status == SEARCH_NOT_CONVERGED
     assert np.max(np.abs(after - before)) == pytest.approx(np.log(10.0), rel=OPTIMUM)
 
 

@@ -2,9 +2,9 @@
 
 A cavity is the posterior without one site. Where that site holds all but a 2^-20 of the precision, as a lone signal
 under a very vague prior does, the difference has lost its digits, or all of them: prior 1e-17 and site 1 sum to 1. The
-kernels leave such sites alone. Here their cavities are summed without rounding from the prior and the other sites, one
-at a time; rounded once, they are proper if they are positive. There are few of them: the precisions of two could only
-both be that large if others were negative.
+kernels skip such sites. Here their cavities are summed without rounding from the prior and the other sites, one at a
+time; rounded once, they are proper if they are positive. They are few: two sites can only have such precisions if
+others are negative.
 """
 
 from itertools import chain
@@ -44,7 +44,7 @@ def sum_cavity(sites, units, i, power=1.0):
     def total(prior, of_sites):
         return fsum(chain((float(prior), -of_sites[i], rest * of_sites[i]), of_sites))
 
-    tau = np.array([total(*each) for each in zip(units.prior_tau, sites.site_tau.T, strict=True)])
+    tau = np.array([total(*parts) for parts in zip(units.prior_tau, sites.site_tau.T, strict=True)])
     return tau, total(units.prior_rho, sites.site_rho)
 
 
@@ -67,7 +67,7 @@ def evaluate_lost(points, sites):
     for i in find_lost(sites, points.units):
         tau, rho = sum_cavity(sites, points.units, i)
         if not rho > 0:
-            yield i, np.nan, np.nan, np.nan  # not after EP; callers refuse to show it
+            yield i, np.nan, np.nan, np.nan  # does not happen after EP; callers raise
             continue
         d, out = len(tau), np.empty((3, 1))
         _evaluate_rows(points.units, points.data.rows(slice(i, i + 1)), (np.zeros((1, d)), np.zeros(1)), tau, rho, out)
@@ -81,57 +81,60 @@ def find_cavities(sites, units):
     tau = np.expand_dims(sites.tau, -2) - sites.site_tau
     rho = np.asarray(sites.rho)[..., None] - sites.site_rho
     for b in np.ndindex(sites.site_rho.shape[:-1]):
-        one_units, one = (units.problem(b[0]), sites.problem(b[0])) if b else (units, sites)
-        for i in find_lost(one, one_units):
-            tau[(*b, i)], rho[(*b, i)] = sum_cavity(one, one_units, i)
+        one_units, problem_sites = (units.problem(b[0]), sites.problem(b[0])) if b else (units, sites)
+        for i in find_lost(problem_sites, one_units):
+            tau[(*b, i)], rho[(*b, i)] = sum_cavity(problem_sites, one_units, i)
     return tau, rho
 
 
 def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     """Return (log_z, log odds of clutter, log site values, their sums by chunk) of the points of one problem.
 
-    Fitted points are judged under their cavities, others under the posterior. With `values_only`, as always for remote
-    points, the first two are scratch of the size of a block, so that memory stays that of the sites.
+    Densities of fitted points are under their cavities, those of others under the posterior. With `values_only`, as
+    always for remote points, the first two are scratch of the size of a block, so that memory stays that of the sites.
     """
     n, source = points.shape[0], points.data.source
     log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
     if points.data.kind == ON_WORKERS:
         runs = RemoteRuns(source)
-        found, _ = runs.each(_evaluate_there, (points.units, sites.tau, sites.rho), runs.put(sites.cut(runs.spans)))
-        value, sums = (np.concatenate(each) for each in zip(*found, strict=True))
+        belief, remote_sites = (points.units, sites.tau, sites.rho), runs.put(sites.copy_spans(runs.spans))
+        results, _ = runs.each(_evaluate_remote_run, belief, remote_sites)
+        value, sums = (np.concatenate(parts) for parts in zip(*results, strict=True))
     else:
         value = np.empty(n)
-        known = points.units, sites, fitted, (log_z, odds, value)
-        sums = np.concatenate(list(map_runs(_evaluate_here, known, [source], threads, grain=points.most_blocks)))
+        broadcast = points.units, sites, fitted, (log_z, odds, value)
+        parts = map_runs(_evaluate_local_run, broadcast, [source], threads, grain=points.most_blocks)
+        sums = np.concatenate(list(parts))
     for i, *densities, value[i] in evaluate_lost(points, sites) if fitted else ():
         if not values_only:
             log_z[i], odds[i] = densities
         first = i - i % SUMMED_ROWS
-        sums[i // SUMMED_ROWS] = np.cumsum(value[first : first + SUMMED_ROWS])[-1]  # in the order of the rows, as ever
+        # summed in the order of the rows, as kernels do
+        sums[i // SUMMED_ROWS] = np.cumsum(value[first : first + SUMMED_ROWS])[-1]
     return log_z, odds, value, sums
 
 
-def _evaluate_here(run, known):
-    """A task: evaluate the points of a run into their places; return the sums of site values by chunk."""
-    units, sites, fitted, (log_z, odds, value) = known
+def _evaluate_local_run(run, broadcast):
+    """Evaluate the points of a run in place; return the sums of site values by chunk."""
+    units, sites, fitted, (log_z, odds, value) = broadcast
     part, (x,) = slice(run.start, run.stop), run.arrays
     densities = np.empty((2, len(x))) if log_z is None else (log_z[part], odds[part])
-    own = sites.part(part) if fitted else (np.zeros(x.shape), np.zeros(len(x)))
-    return _evaluate_rows(units, x, own, sites.tau, sites.rho, (*densities, value[part]))
+    run_sites = sites.part(part) if fitted else (np.zeros(x.shape), np.zeros(len(x)))
+    return _evaluate_rows(units, x, run_sites, sites.tau, sites.rho, (*densities, value[part]))
 
 
-def _evaluate_there(run, known, own):
-    """A task of dask: the log site values of a run, and their sums by chunk; nothing is left behind."""
-    (units, tau, rho), (x,) = known, run.arrays
+def _evaluate_remote_run(run, broadcast, run_sites):
+    """Return the log site values of a remote run and their sums by chunk; None, as nothing stays remote."""
+    (units, tau, rho), (x,) = broadcast, run.arrays
     values = np.empty((3, len(x)))
-    sums = _evaluate_rows(units, x, own, tau, rho, values)
+    sums = _evaluate_rows(units, x, run_sites, tau, rho, values)
     return (values[2], sums), None
 
 
-def _evaluate_rows(units, x, own, tau, rho, values):
+def _evaluate_rows(units, x, row_sites, tau, rho, values):
     """Fill in log Z, log odds and log site values of points whose cavities lack their own sites; return their sums."""
     sums = np.empty(-(-len(x) // SUMMED_ROWS))
-    kernel.evaluate(*units.arguments(x), *own, tau, rho, *values, sums)
+    kernel.evaluate(*units.arguments(x), *row_sites, tau, rho, *values, sums)
     return sums
 
 
@@ -145,5 +148,5 @@ def find_densities(points, sites, fitted):
     """Return log densities and log odds of clutter of the points of one problem, or of each of a batch."""
     problems = zip(points.problems, sites.problems, strict=True)
     with Threads(1) as threads:
-        each = [evaluate(*problem, threads, fitted=fitted)[:2] for problem in problems]
-    return each[0] if not points.is_batch else tuple(np.stack(part) for part in zip(*each, strict=True))
+        densities = [evaluate(*problem, threads, fitted=fitted)[:2] for problem in problems]
+    return densities[0] if not points.is_batch else tuple(np.stack(part) for part in zip(*densities, strict=True))

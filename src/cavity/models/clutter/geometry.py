@@ -11,7 +11,7 @@ import numpy as np
 
 from cavity import _core
 from cavity.ep.geometry import Geometry
-from cavity.models.clutter.problem import moment_change
+from cavity.models.clutter.problem import find_moment_change
 from cavity.runs.merge import split_rows
 
 kernel = _core.load("clutter_cavities", _core.BASELINE)
@@ -28,11 +28,11 @@ class SphericalBelief:
 
     def change_from(self, old):
         """Change of the moments: means in standard deviations, variances relative."""
-        return float(moment_change((old.mean, old.variance), (self.mean, self.variance)))
+        return float(find_moment_change((old.mean, old.variance), (self.mean, self.variance)))
 
 
 class Spherical(Geometry):
-    """The geometry of one problem, as far as the double loop asks for it."""
+    """The geometry of one problem, with the methods that the double loop needs."""
 
     def __init__(self, points):
         self.points, self.tau, self.rho = points, points.units.prior_tau, points.units.prior_rho
@@ -49,17 +49,17 @@ class Spherical(Geometry):
         return self.belief(0.0, np.zeros(len(self.tau)))
 
     def start(self):
-        """The prior, but no wider than the points are away: a flat one is far from all fixed points."""
+        """The prior, but no wider than the distance of the points: a flat prior is far from all fixed points."""
         units, prior = self.points.units, self.prior()
         corners = (self.points.ends - units.origin) * units.scale - prior.mean
         reach = units.noise + np.mean(np.max(np.abs(corners), axis=0) ** 2)
-        return self.sharpened(prior, max(1.0, prior.variance / reach))
+        return self.sharpen(prior, max(1.0, prior.variance / reach))
 
     def gather(self, tau, rho):
         """(h, g) of given sites."""
         return float(np.sum(rho)), np.sum(tau, axis=0)
 
-    def sharpened(self, belief, factor):
+    def sharpen(self, belief, factor):
         """The belief with its variance divided by `factor` and the same mean."""
         more = factor - 1.0
         return self.belief(factor * belief.h + more * self.rho, factor * belief.g + more * self.tau)
@@ -74,7 +74,7 @@ class Spherical(Geometry):
         (n, d), mean, v = self.points.shape, belief.mean, belief.variance
         tau, rho = (np.tile(self.tau, (n, 1)), np.full(n, self.rho)) if start is None else map(np.copy, start)
         total, failed = 0.0, 0
-        for part in (slice(*each) for each in split_rows(n)):
+        for part in (slice(*span) for span in split_rows(n)):
             conjugates, unsolved = kernel.cavities(*self.points.arguments(part), mean, v, tau[part], rho[part])
             total, failed = total + conjugates, failed + unsolved
         entropy = 0.5 * d * (n - 1) * (1.0 + np.log(2 * np.pi * v))

@@ -20,14 +20,14 @@ from cavity.base.names import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
-from cavity.models.clutter import settings
-from cavity.models.clutter.posterior import ClutterPosterior, posterior_of
+from cavity.models.clutter import defaults
+from cavity.models.clutter.posterior import ClutterPosterior, make_posterior
 from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.solution import solve, warn_of_outcome
 from cavity.models.clutter.sweeps import Visits
 from cavity.sources.dataset import IN_MEMORY
 
-LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_power=0.0)  # of the options
+OPTION_LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_power=0.0)  # of the options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +116,13 @@ class Clutter(Public):
         >>> round(posterior.mean, 2), round(posterior.variance**0.5, 2)
         (27.73, 0.59)
         """
-        data, names = DataPoints.open(x, (1, 2)), [each.name for each in fields(self)]
+        data, names = DataPoints.open(x, (1, 2)), [setting.name for setting in fields(self)]
         for name in keep:
             arrays.choice(name, "keep", names)
         points = data.rows(slice(0, data.shape[0]))
         arrays.check_finite(points, "x")
-        given = {name: getattr(self, name) for name in keep}
-        return replace(self, **settings.scale_settings(points, given))
+        fixed_settings = {name: getattr(self, name) for name in keep}
+        return replace(self, **defaults.scale_settings(points, fixed_settings))
 
     def fit(
         self,
@@ -238,7 +238,7 @@ class Clutter(Public):
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        run = Options.checked(**LIMITS, **iteration, **watched)
+        run = Options.checked(**OPTION_LIMITS, **iteration, **watched)
         visits = Visits.checked(order, rng, data.shape[-2])
         check_method(method, run, order, data.kind)
         arrays.matrix((math.prod(data.shape[:-1]), data.shape[-1] + 1), "x has so many points: their sites,")
@@ -246,8 +246,8 @@ class Clutter(Public):
         with run.open(self, {"x": data.values}, uses_blas=False, order=order, rng=visits.rng) as threads:
             sites, outcome = solve(points, method, run, visits, threads)
         warn_of_outcome(outcome, run)
-        posterior = posterior_of(self, points, sites, outcome, method)
-        settings.warn_of_strangers(points, self, posterior)
+        posterior = make_posterior(self, points, sites, outcome, method)
+        defaults.warn_of_far_data(points, self, posterior)
         return posterior
 
 
@@ -267,17 +267,17 @@ def check_method(method, run, order, kind):
     """
     arrays.choice(method, "method", ("ep", "adf"))
     if order is not None and run.schedule == "parallel":
-        words = "order has no meaning for schedule='parallel', which renews all sites at once"
-        raise about(ValueError(words), "schedule")
+        message = "order has no meaning for schedule='parallel', which renews all sites at once"
+        raise about(ValueError(message), "schedule")
     if method == "adf" and run.power != 1:
-        words = f"power must be 1 for method='adf', which has no power EP, got {run.power!r}"
-        raise about(ValueError(words), "power", "method")
+        message = f"power must be 1 for method='adf', which has no power EP, got {run.power!r}"
+        raise about(ValueError(message), "power", "method")
     if method == "adf" and (run.schedule == "parallel" or run.damping != 1):
-        words = "method='adf' sees each point once: schedule='parallel' and damping have no meaning"
-        raise about(ValueError(words), "method", "schedule")
+        message = "method='adf' sees each point once: schedule='parallel' and damping have no meaning"
+        raise about(ValueError(message), "method", "schedule")
     if order is not None and kind != IN_MEMORY:
-        words = "order needs all points in memory, as an array: those of files are visited in the order of their rows"
-        raise about(ValueError(words), "order")
+        message = "order needs all points in memory, as an array: those of files are visited in the order of their rows"
+        raise about(ValueError(message), "order")
     if run.power != 1 and kind != IN_MEMORY:
-        words = f"power must be 1 for points in files, got {run.power!r}; others need an array"
-        raise about(ValueError(words), "power")
+        message = f"power must be 1 for points in files, got {run.power!r}; others need an array"
+        raise about(ValueError(message), "power")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
 
 
-MODEL = {  # settings
+MODEL_SETTINGS = {  # settings
     "clutter_weight": records.POSITIVE,
     "clutter_variance": records.POSITIVE,
     "noise_variance": records.POSITIVE,
@@ -38,19 +38,19 @@ MODEL = {  # settings
     "prior_variance": records.POSITIVE,
     "clutter_mean": records.NUMBERS,
 }
-TRACE = {  # a batch has the axis B
+TRACE_ARRAYS = {  # a batch has the axis B
     "change?": Array("c B?", "any"),
     "improper?": Array("i B?", "nonnegative", kind="i"),
     "double_loop?": Array("B?", "nonnegative", kind="i"),
 }
-BEFORE = {
+BEFORE_ARRAYS = {
     "before_mean": Array("B? D | ()"),
     "before_variance": Array("B?", "positive"),
     "before_log_evidence": Array("B?"),
 }
 
 
-def _fits(stored, settings, sizes):
+def _find_misfit(stored, settings, sizes):
     """Whether what is known of a posterior fits together, as a rule of its record."""
     tau, mean, model = stored["state_site_tau"], stored["mean"], settings["model"]
     d, n = tau.shape[-1], tau.shape[-2]
@@ -66,16 +66,16 @@ def _fits(stored, settings, sizes):
     return None
 
 
-RECORD = Record(
-    {f"{name}?": array for name, array in BEFORE.items()},
+CLUTTER_RECORD = Record(
+    {f"{name}?": array for name, array in BEFORE_ARRAYS.items()},
     {},
-    (records.together(*BEFORE), _fits),
-    {name: f"before.{place}" for place, name in enumerate(BEFORE)},
+    (records.together(*BEFORE_ARRAYS), _find_misfit),
+    {name: f"before.{place}" for place, name in enumerate(BEFORE_ARRAYS)},
     order=("state_", "units_", "trace_", ""),
 )
 
 
-def posterior_of(model, points, sites, outcome, method, before=None):
+def make_posterior(model, points, sites, outcome, method, before=None):
     """Turn sites in working units and what became of each problem into a posterior in units of the data.
 
     `before` is the posterior that an update started from.
@@ -88,7 +88,7 @@ def posterior_of(model, points, sites, outcome, method, before=None):
     n_iter, status, trace = outcome.n_iter, outcome.status.astype(str), outcome.trace
     if not points.is_batch:
         variance, log_evidence, n_iter, status = float(variance), float(log_evidence), int(n_iter[0]), str(status[0])
-        trace = {name: np.asarray(each[..., 0]) for name, each in trace.items()}
+        trace = {name: np.asarray(values[..., 0]) for name, values in trace.items()}
     if before is not None:
         digest = join_digests(before.observation_digest, digest)
         log_evidence, n_samples = log_evidence + before.log_evidence, n_samples + before.n_samples
@@ -150,7 +150,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         earlier versions.
     """
 
-    model: Clutter = field(metadata=saved(MODEL))
+    model: Clutter = field(metadata=saved(MODEL_SETTINGS))
     mean: FloatOrArray = field(metadata=saved(Array("B? D | ()")))
     variance: FloatOrArray = field(metadata=saved(Array("B?", "positive")))
     log_evidence: FloatOrArray = field(metadata=saved(Array("B?")))
@@ -159,7 +159,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     status: Any = field(metadata=saved(Array("B?", kind="U")))
     method: str = field(metadata=saved(one_of("ep", "adf")))
     n_samples: int = field(metadata=saved(integer(1)))
-    trace: dict[str, Any] = field(metadata=saved(Part(TRACE, "trace_")))
+    trace: dict[str, Any] = field(metadata=saved(Part(TRACE_ARRAYS, "trace_")))
     before: tuple[Any, ...] | None
     _sites: ClutterSites = field(metadata=saved(Part(ClutterSites, "state_")))
     _units: WorkingUnits = field(metadata=saved(Part(WorkingUnits, "units_")))
@@ -167,7 +167,7 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
     kind: ClassVar[str] = "clutter"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = CLUTTER_RECORD
 
     @property
     def prior(self) -> Any:
@@ -225,10 +225,10 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
         """The influences of the points, and the effective number of parameters."""
         tau, rho = self._cavities("loo")
         mean, variance = self._sites.moments
-        ours = np.expand_dims(mean, -2), np.asarray(variance)[..., None, None]
-        each = measure_influence(*ours, tau / rho[..., None], 1.0 / rho[..., None])  # of each coordinate, (..., N, d)
-        used = np.sum(self._sites.site_rho, axis=-1) * variance
-        return np.sum(each, axis=-1), each.shape[-1] * used
+        moments = np.expand_dims(mean, -2), np.asarray(variance)[..., None, None]
+        influences = measure_influence(*moments, tau / rho[..., None], 1.0 / rho[..., None])  # (..., N, d)
+        determined = np.sum(self._sites.site_rho, axis=-1) * variance
+        return np.sum(influences, axis=-1), influences.shape[-1] * determined
 
     def clutter_probability(self, x: ArrayLike, *, fitted: bool = True) -> FloatArray:
         """Return the probability that each point is clutter.
@@ -280,19 +280,19 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             raise ValueError(f"{name}: EP has left some points without a proper cavity; see status")
         raise ValueError(f"{name}: after ADF some points have no proper cavity; use method='ep'")
 
-    def _points(self, x, wanted, fitted=False):
+    def _points(self, x, expectation, fitted=False):
         """Return x as Points in the units of the fit, if they are `wanted`: the fitted ones, or like them but for N."""
         shape = self._sites.site_tau.shape
         data = DataPoints.open(x, (1,) if isinstance(self.mean, float) else (len(shape),), self.columns)
         if not (data.shape == shape if fitted else data.shape[:-2] + data.shape[-1:] == shape[:-2] + shape[-1:]):
-            raise ValueError(f"x must {wanted.format(shape=shape, d=shape[-1])}, got shape {np.shape(x)}")
-        ends, digest = data.look()
+            raise ValueError(f"x must {expectation.format(shape=shape, d=shape[-1])}, got shape {np.shape(x)}")
+        ends, digest = data.summarize()
         self._units.check_distance(ends, "the fitted data")
         return Points(data, self._units, ends, digest)
 
     def _evaluate(self, x, fitted):
-        wanted = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"
-        return find_densities(self._points(x, wanted, fitted), self._sites, fitted)
+        expectation = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"
+        return find_densities(self._points(x, expectation, fitted), self._sites, fitted)
 
     def update(self, x: ArrayLike, *, n_threads: int | None = None) -> ClutterPosterior:
         """Assimilate more points by ADF, on top of what is known.
@@ -316,24 +316,24 @@ class ClutterPosterior(LeavesOneOut, Summarized, Posterior):
             sites, outcome = filter_points(points, Visits(), threads)
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))
-        return posterior_of(self.model, points, sites, outcome, "adf", before=self)
+        return make_posterior(self.model, points, sites, outcome, "adf", before=self)
 
     def _marginals(self):
         """Those of the signal's location, of a batch those of each problem in turn."""
         mean = np.atleast_1d(self.mean)
-        each = ("mean",) if isinstance(self.mean, float) else coefficient_names(self.columns, mean.shape[-1])
+        coordinates = ("mean",) if isinstance(self.mean, float) else coefficient_names(self.columns, mean.shape[-1])
         batch = range(len(mean)) if mean.ndim > 1 else ()
-        names = tuple(f"problem {b}: {name}" for b in batch for name in each) if batch else each
+        names = tuple(f"problem {b}: {name}" for b in batch for name in coordinates) if batch else coordinates
         sd = np.broadcast_to(np.expand_dims(np.sqrt(self.variance), -1), mean.shape)
         return gaussian(names, mean.ravel(), sd.ravel())
 
     def __repr__(self) -> str:
-        shape, problems, kept = self._sites.site_tau.shape, "", self.converged
+        shape, problems, converged = self._sites.site_tau.shape, "", self.converged
         if len(shape) == 3:
-            problems, kept = f"{shape[0]} problems of ", f"{np.sum(self.converged)} of {shape[0]}"
+            problems, converged = f"{shape[0]} problems of ", f"{np.sum(self.converged)} of {shape[0]}"
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
             values = {name: np.asarray(getattr(self, name)) for name in ("mean", "variance", "log_evidence")}
             rows = [(name, np.array2string(value)) for name, value in values.items()]
         title = f"ClutterPosterior: {problems}{self.n_samples} points in {shape[-1]} dimension(s)"
-        end = f"{kept} ({self.method}, {np.max(self.n_iter)} iterations)"
+        end = f"{converged} ({self.method}, {np.max(self.n_iter)} iterations)"
         return table(title, [*name_lines(self), *rows, ("converged", end)])

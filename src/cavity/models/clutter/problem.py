@@ -19,22 +19,22 @@ from cavity.sources.read_ahead import read_rows
 from cavity.sources.source_parts import ArrayRows
 from cavity.sources.sources import Source, open_source
 
-NUMBERS_AT_ONCE = 32  # of blocks of SUMMED_ROWS, d + 1 for a point: some 20 ms of work
+BLOCK_NUMBERS_PER_CHECK = 32  # blocks of SUMMED_ROWS times d + 1 between checks for interrupts: some 20 ms of work
 SUMMED_ROWS = _core.best("clutter").chunk_rows  # rows of a partial sum
 
-EXTREME_ROWS = 1 << 18  # whose extremes are found in one call
+EXTREME_ROWS = 1 << 18  # rows whose extremes are found in one call
 MEDIAN_POINTS = 64  # points whose median is the working origin: near most of the data will do
 FARTHEST_POINT = 1e100  # noise standard deviations, or ratio of two variances: squares of squares stay in range
 
 
 @dataclass(frozen=True, slots=True)
 class DataPoints:
-    """Points (N, d) of one problem, or (B, N, d) of a batch, as a user gave them.
+    """Points (N, d) of one problem, or (B, N, d) of a batch, in their own units.
 
     Attributes
     ----------
     values : ndarray or Source
-        In memory an array of any real dtype and layout; else a Source, whose numbers `look` checks.
+        In memory an array of any real dtype and layout; else a Source, whose numbers `summarize` checks.
     kind : str
         That of the `Dataset`.
     is_scalar : bool
@@ -50,7 +50,7 @@ class DataPoints:
 
     @classmethod
     def open(cls, x, ndim, columns=None, remote=False):
-        """Return points checked, in the order of columns that were named before; remote ones only with `remote`."""
+        """Check points and put them in the order of named columns; remote points need ``remote=True``."""
         dataset = Dataset.open(x, remote=remote, name="x")
         X = in_order(dataset.X, columns, "x")
         if dataset.kind == IN_MEMORY:
@@ -75,15 +75,15 @@ class DataPoints:
     def rows(self, index):
         """Return some points of one problem, or the points of some problems, as float64 in C order.
 
-        Those of points that are not in memory are a slice.
+        If points are not in memory, `index` is a slice.
         """
         return read_rows(self.values, index) if self.kind == IN_MEMORY else self.values.rows(index.start, index.stop)
 
-    def look(self):
-        """Return the largest and the least coordinates, (2, d) or (2, B, d), and the digest, None for a batch."""
+    def summarize(self):
+        """Return the largest and least coordinates, (2, d) or (2, B, d), and the digest, None for a batch."""
         if self.kind == IN_MEMORY:
             parts = [self.values[..., low:high, :] for low, high in split_rows(self.shape[-2], EXTREME_ROWS)]
-            limits = [np.stack([part.max(axis=-2), part.min(axis=-2)]) for part in parts]  # Ctrl-C comes between them
+            limits = [np.stack([part.max(axis=-2), part.min(axis=-2)]) for part in parts]  # interruptible in between
             ends = np.stack([np.max(limits, axis=0)[0], np.min(limits, axis=0)[1]]).astype(np.float64)
             return ends, ObservationDigest.of(self.values)
         with Threads(1) as thread:
@@ -135,8 +135,8 @@ class WorkingUnits:
         units.check_distance(ends, "the median of x")
         for name, distance in (("clutter_mean", centre), ("prior_mean", prior)):
             if not np.max(np.abs(distance)) < FARTHEST_POINT:
-                words = f"must be within {FARTHEST_POINT:g} noise standard deviations of the median of x"
-                raise arrays.wrong(name, words)
+                message = f"must be within {FARTHEST_POINT:g} noise standard deviations of the median of x"
+                raise arrays.wrong(name, message)
         return units
 
     def check_distance(self, ends, where):
@@ -166,7 +166,7 @@ class WorkingUnits:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Points with their working units, and what was found when they were looked through.
+    """Points with their working units, extreme coordinates and digest.
 
     Attributes
     ----------
@@ -187,8 +187,8 @@ class Points:
 
     @classmethod
     def of(cls, data, model):
-        """Look through points, and choose working units for them and a model."""
-        ends, digest = data.look()
+        """Summarize points and choose working units for them and a model."""
+        ends, digest = data.summarize()
         return cls(data, WorkingUnits.of(data, model, ends), ends, digest)
 
     @property
@@ -208,8 +208,8 @@ class Points:
 
     @property
     def most_blocks(self):
-        """How many blocks of a source are worked on between two looks at whether the fit is interrupted."""
-        return max(1, NUMBERS_AT_ONCE // (self.shape[1] + 1))
+        """Most blocks of a source between two checks for an interrupt."""
+        return max(1, BLOCK_NUMBERS_PER_CHECK // (self.shape[1] + 1))
 
     def arguments(self, part):
         """What kernels read of a slice of the points of one problem, or of those in memory in any order."""
@@ -237,24 +237,25 @@ class ClutterSites:
 
     @classmethod
     def empty(cls, points):
-        """Return sites that say nothing of the points of one problem, under the prior."""
+        """Return sites of precision 0 for the points of one problem."""
         units = points.units
         return cls(np.zeros(points.shape), np.zeros(points.shape[0]), units.prior_tau.copy(), units.prior_rho)
 
     @classmethod
-    def together(cls, points, several):
+    def stack(cls, points, sites_of_problems):
         """Return the sites of each problem of a batch with a batch axis; of one problem, these."""
         if not points.is_batch:
-            return several[0]
-        return cls(**{name: np.stack([getattr(sites, name) for sites in several]) for name in several[0].present()})
+            return sites_of_problems[0]
+        names = sites_of_problems[0].stored()
+        return cls(**{name: np.stack([getattr(sites, name) for sites in sites_of_problems]) for name in names})
 
-    def present(self):
-        """Return what there is, by name."""
+    def stored(self):
+        """Return the fields that are not None, by name."""
         return {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
 
     def problem(self, b):
         """Return the sites of problem b of a batch."""
-        return ClutterSites(**{name: value[b] for name, value in self.present().items()})
+        return ClutterSites(**{name: value[b] for name, value in self.stored().items()})
 
     @property
     def problems(self):
@@ -265,9 +266,9 @@ class ClutterSites:
         """The natural parameters of a slice of the sites of one problem."""
         return self.site_tau[rows], self.site_rho[rows]
 
-    def cut(self, spans):
+    def copy_spans(self, spans):
         """Copies of the natural parameters of the sites of one problem in each of some spans of rows."""
-        return [tuple(each.copy() for each in self.part(slice(*span))) for span in spans]
+        return [tuple(parameters.copy() for parameters in self.part(slice(*span))) for span in spans]
 
     @property
     def moments(self):
@@ -285,7 +286,7 @@ class ClutterSites:
         return total + 0.5 * (d * np.log(units.prior_rho / self.rho) - units.prior_rho * distance2)
 
 
-def moment_change(old, new):
+def find_moment_change(old, new):
     """Largest change of spherical posteriors given as (mean, variance): means in standard deviations, variances."""
     shift = np.max(np.abs(new[0] - old[0]), axis=-1) / np.sqrt(new[1])
     return np.maximum(shift, np.abs(new[1] / old[1] - 1.0))

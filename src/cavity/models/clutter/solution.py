@@ -1,10 +1,10 @@
-"""How clutter problems are fitted: sweeps, the double loop for those that do not settle, the log evidence.
+"""Fits of clutter problems: sweeps, the double loop for problems whose sweeps do not converge, the log evidence.
 
-One loop drives a sweeper of one problem (`sweeps`, `power`) or of many in SIMD lanes (`lanes`). Options, damping, the
-loop, its outcome and the double loop are those of all EP. The sweeps are not: a spherical site couples d coordinates,
-and a fused kernel renews site and posterior in one pass over the points. In one dimension, where `ep.engine` has the
-same fixed points, its sweeps take 2.4 to 4 times as long one by one, 4 to 12 times all at once; and 1024 problems of
-200 points side by side in lanes take a 37th of the time that they take one after the other.
+One loop drives a sweeper of one problem (`Sweeper`, `PowerSweeper`) or of many in SIMD lanes (`LaneSweeper`). Options,
+damping, the loop, its outcome and the double loop are those of `cavity.ep`. The sweeps are not: a spherical site
+couples d coordinates, and a fused kernel updates site and posterior in one pass over the points. In one dimension,
+where `ep.engine` has the same fixed points, its sweeps take 2.4 to 4 times as long in the sequential schedule and 4 to
+12 times in the parallel one; 1024 problems of 200 points in lanes take a 37th of the time of one after the other.
 """
 
 from dataclasses import replace
@@ -13,10 +13,9 @@ import numpy as np
 
 from cavity.base.loop import CONVERGED, STUCK, Outcome, iterate, warn_unconverged
 from cavity.jobs.job import SILENT_JOB
-from cavity.models.clutter.lanes import LaneSweeper
-from cavity.models.clutter.power import PowerSweeper
+from cavity.models.clutter.power_ep import PowerSweeper
 from cavity.models.clutter.problem import ClutterSites
-from cavity.models.clutter.sweeps import RemoteSweeper, Sweeper, Visits, assimilate
+from cavity.models.clutter.sweeps import LaneSweeper, RemoteSweeper, Sweeper, Visits, assimilate_points
 from cavity.sources.dataset import ON_WORKERS
 
 
@@ -36,34 +35,34 @@ def solve(points, method, options, visits, threads):
     kind = RemoteSweeper if points.data.kind == ON_WORKERS else kind
     problems = points.problems
     orders, n = visits.of_problems(len(problems)), len(problems)
-    owns = [replace(options, job=options.job.numbered_stage("problem", b, n)) for b in range(1, n + 1)]
+    options_of_problems = [replace(options, job=options.job.numbered_stage("problem", b, n)) for b in range(1, n + 1)]
 
-    def fit_one(one, order, own):
-        return find_posteriors(kind(one, own, order, threads))
+    def fit_one(problem, order, problem_options):
+        return find_posteriors(kind(problem, problem_options, order, threads))
 
-    sites, outcomes = zip(*threads.run(fit_one, zip(problems, orders, owns, strict=True)), strict=True)
-    return ClutterSites.together(points, sites), put_beside(outcomes)
+    sites, outcomes = zip(*threads.run(fit_one, zip(problems, orders, options_of_problems, strict=True)), strict=True)
+    return ClutterSites.stack(points, sites), put_beside(outcomes)
 
 
 def filter_points(points, visits, threads, job=SILENT_JOB):
     """ADF on one problem or each of a batch, all in the same order; returns as `solve` does."""
     order = visits.of_pass(points.shape[0])
-    sites = threads.run(lambda one: assimilate(one, order, job), zip(points.problems))
+    sites = threads.run(lambda problem: assimilate_points(problem, order, job), zip(points.problems))
     job.report(1, rows=points.shape[0])
     status, n_iter = np.full(len(sites), CONVERGED, dtype=object), np.ones(len(sites), dtype=int)
-    return ClutterSites.together(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
+    return ClutterSites.stack(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
 
 
 def find_posteriors(sweeper):
-    """Sweep until the posteriors settle, find those that do not by the double loop; return sites and Outcome."""
+    """Sweep until the posteriors converge, run the double loop for the others; return sites and Outcome."""
     options, n_problems = sweeper.options, sweeper.n_problems
     n_rows = n_problems * sweeper.points.shape[0]
     loop = iterate(sweeper.step, options, sweeper.patience, n_problems, n_rows, sweeper)
     swept = len(loop.changes)
     if options.schedule == "parallel" and loop.status[0] == STUCK and swept < options.max_iter:
-        # where it has gone is no place to continue from
-        left, job = options.max_iter - swept, options.job.continued_after(swept).substage("one by one")
-        later = replace(options, schedule="sequential", max_iter=left, job=job)
+        # sequential sweeps begin at the prior: the parallel ones may have diverged
+        sweeps_left, job = options.max_iter - swept, options.job.continued_after(swept).substage("one by one")
+        later = replace(options, schedule="sequential", max_iter=sweeps_left, job=job)
         sites, rest = find_posteriors(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
         trace = {"change": loop.changes, "improper": np.array(sweeper.improper)}
         trace = {name: np.concatenate([first, rest.trace[name]]) for name, first in trace.items()}
@@ -72,14 +71,14 @@ def find_posteriors(sweeper):
     onward = options.job.continued_after(swept)
     for b in np.flatnonzero(status == STUCK):
         single = sweeper.problem(b)
-        status[b], steps[b] = single.rescue(onward.numbered_stage("problem", b + 1, n_problems))
-        sweeper.replace(b, single.sites)
-    for b in sweeper.tight():
+        status[b], steps[b] = single.run_double_loop(onward.numbered_stage("problem", b + 1, n_problems))
+        sweeper.replace_sites(b, single.sites)
+    for b in sweeper.find_tight():
         single = sweeper.problem(b)
-        if single.settle() and status[b] == CONVERGED:
+        if single.make_proper() and status[b] == CONVERGED:
             status[b] = STUCK
-        sweeper.replace(b, single.sites)
-    return sweeper.finished(), _make_outcome(status, loop, np.array(sweeper.improper), steps)
+        sweeper.replace_sites(b, single.sites)
+    return sweeper.finish(), _make_outcome(status, loop, np.array(sweeper.improper), steps)
 
 
 def _make_outcome(status, loop, improper, steps):
@@ -103,10 +102,10 @@ def put_beside(outcomes):
     if len(outcomes) == 1:
         return outcomes[0]
     longest = max(len(outcome.trace["change"]) for outcome in outcomes)
-    trace = {name: [_pad(each.trace[name], longest) for each in outcomes] for name in outcomes[0].trace}
+    trace = {name: [_pad(outcome.trace[name], longest) for outcome in outcomes] for name in outcomes[0].trace}
     return Outcome(
-        status=np.concatenate([each.status for each in outcomes]),
-        n_iter=np.concatenate([each.n_iter for each in outcomes]),
+        status=np.concatenate([outcome.status for outcome in outcomes]),
+        n_iter=np.concatenate([outcome.n_iter for outcome in outcomes]),
         trace={name: np.concatenate(columns, axis=-1) for name, columns in trace.items()},
     )
 

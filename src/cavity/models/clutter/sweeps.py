@@ -1,6 +1,7 @@
-"""Passes over the points of one clutter problem by compiled kernels: ADF, and the sweeps of EP.
+"""Passes over the points of clutter problems by compiled kernels: ADF, and the sweeps of EP.
 
-Points that dask has stay where they are, and their sites come back after every sweep all at once.
+Remote points stay with dask, and their sites come back after every sweep all at once. `LaneSweeper` sweeps over many
+one-dimensional problems side by side, one in each SIMD lane.
 """
 
 from copy import deepcopy
@@ -8,18 +9,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cavity import _core
 from cavity.base import arrays
 from cavity.base.loop import CONVERGED, STOPPED, STUCK
-from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, Damping
+from cavity.ep.damping import PARALLEL_PATIENCE, SEQUENTIAL_PATIENCE, BatchDamping, Damping
 from cavity.ep.double_loop import STEPS_PER_SWEEP, DoubleLoop
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.clutter import cavities
 from cavity.models.clutter.cavities import kernel
 from cavity.models.clutter.geometry import Spherical
-from cavity.models.clutter.problem import SUMMED_ROWS, ClutterSites, moment_change
+from cavity.models.clutter.problem import SUMMED_ROWS, ClutterSites, find_moment_change
+from cavity.runs.executors import split_range
 from cavity.runs.merge import merge, merge_runs, split_rows
 from cavity.runs.passes import reduce_runs
 from cavity.runs.remote import RemoteRuns
+
+lane_kernel = _core.best("clutter_lanes")
 
 MOST_SHRINKINGS = 10  # of all sites of a problem, until all cavities are proper: one does, but for rounding
 
@@ -56,13 +61,13 @@ class Visits:
             self.rng.bit_generator.state = state
 
     def of_problems(self, count):
-        """Return visits of each problem, with generators of their own: whichever thread is first changes nothing."""
+        """Return the visits of each problem. Each has its own generator, so that the order of threads has no effect."""
         if count == 1 or self.rng is None:
             return [self] * count
         return [Visits(self.order, rng) for rng in self.rng.spawn(count)]
 
 
-def assimilate(points, order, job=SILENT_JOB):
+def assimilate_points(points, order, job=SILENT_JOB):
     """One ADF pass over the points of one problem; returns the sites."""
     sites = ClutterSites.empty(points)
     sites.site_value, sites.log_evidence = np.empty(len(sites.site_rho)), 0.0
@@ -84,16 +89,16 @@ def assimilate(points, order, job=SILENT_JOB):
     return sites
 
 
-def _renew_here(run, known):
-    """A task: renew the sites of a run of points in place."""
-    units, sites, damping = known
+def _renew_local_run(run, broadcast):
+    """Renew the sites of a run of points in place."""
+    units, sites, damping = broadcast
     return _renew_rows(units, *run.arrays, *sites.part(slice(run.start, run.stop)), sites.tau, sites.rho, damping)
 
 
-def _renew_there(run, known, own):
-    """A task of dask: renew the sites of a run, which stay with it."""
-    units, tau, rho, damping = known
-    site_tau, site_rho = (each.copy() for each in own)
+def _renew_remote_run(run, broadcast, run_sites):
+    """Renew the sites of a remote run, which stay remote."""
+    units, tau, rho, damping = broadcast
+    site_tau, site_rho = (parameters.copy() for parameters in run_sites)
     return _renew_rows(units, *run.arrays, site_tau, site_rho, tau, rho, damping), (site_tau, site_rho)
 
 
@@ -104,14 +109,14 @@ def _renew_rows(units, x, site_tau, site_rho, tau, rho, damping):
 
 
 class Sweeper:
-    """EP on one problem: its sweeps, and what makes a proper posterior of them."""
+    """Sweeps of EP over one problem, its double loop, and the projection to proper cavities."""
 
     n_problems = 1
     patience = 3  # sweeps without halving the change until the double loop: slower ones would outlast max_iter
 
     def __init__(self, points, options, visits, threads):
         self.points, self.options, self.visits, self.threads = points, options, visits, threads
-        self.power = options.power  # of the sites that cavities lack
+        self.power = options.power  # the fraction of a site that its cavity leaves out
         self.sites, self.improper = ClutterSites.empty(points), []
         self.damping = Damping(
             options.damping, SEQUENTIAL_PATIENCE if options.schedule == "sequential" else PARALLEL_PATIENCE
@@ -132,23 +137,23 @@ class Sweeper:
         """Do one sweep; return the change of the posterior's moments and whether no site was skipped, shapes (1,)."""
         before = [self.sites.moments]
         if self.options.schedule == "sequential":
-            skipped = self.one_by_one(self.points.shape[0])
+            skipped = self.visit_one_by_one(self.points.shape[0])
         elif self.improper:
-            skipped = self.all_at_once()
-        else:  # from the bare prior all sites would see a flat posterior: let the first rows go first
-            skipped = self.first_rows()
-            before.append(self.sites.moments)  # to and back is a change too
-            skipped += self.all_at_once()
+            skipped = self.renew_all()
+        else:  # the sites of a flat prior overshoot: visit the first rows one by one before
+            skipped = self.visit_first_rows()
+            before.append(self.sites.moments)  # both halves of the sweep count
+            skipped += self.renew_all()
         self.improper.append([skipped])  # of each problem
-        change = max(moment_change(old, self.sites.moments) for old in before) / self.damping.step
-        self.damping.after(change)
+        change = max(find_moment_change(old, self.sites.moments) for old in before) / self.damping.step
+        self.damping.adapt(change)
         return np.array([change]), np.array([skipped == 0])
 
-    def first_rows(self):
+    def visit_first_rows(self):
         """Visit the first rows one after the other; return how many were skipped."""
-        return self.one_by_one(min(SUMMED_ROWS, self.points.shape[0]))
+        return self.visit_one_by_one(min(SUMMED_ROWS, self.points.shape[0]))
 
-    def one_by_one(self, n):
+    def visit_one_by_one(self, n):
         """Visit the first n sites in order; return how many were skipped."""
         sites, total, order = self.sites, 0, self.visits.of_pass(self.points.shape[0])
         for start, stop in split_rows(n):
@@ -161,21 +166,21 @@ class Sweeper:
         self.refresh()
         return self.visit_lost(total)
 
-    def all_at_once(self):
+    def renew_all(self):
         """Renew all sites from one posterior; return how many were skipped."""
         sites, units, d = self.sites, self.points.units, self.points.shape[1]
         skipped, total = self.renew()
         sites.tau, sites.rho = units.prior_tau + total[:d], units.prior_rho + total[d]
-        left = self.visit_lost(skipped)
-        return left + self.settle() if cavities.can_lose(sites.rho, units) else left
+        still_skipped = self.visit_lost(skipped)
+        return still_skipped + self.make_proper() if cavities.can_lose(sites.rho, units) else still_skipped
 
     def renew(self):
         """Renew all sites from the posterior of now; return how many were skipped, and the sum of the sites."""
-        points, known = self.points, (self.points.units, self.sites, self.damping.step)
-        return reduce_runs(_renew_here, known, [points.data.source], self.threads, grain=points.most_blocks)
+        points, broadcast = self.points, (self.points.units, self.sites, self.damping.step)
+        return reduce_runs(_renew_local_run, broadcast, [points.data.source], self.threads, grain=points.most_blocks)
 
     def visit_lost(self, skipped):
-        """Visit the sites that kernels leave alone because their cavities are lost; return how many stay skipped."""
+        """Visit the sites that kernels skip because their cavities have lost their digits; return how many remain."""
         if not skipped:
             return 0
         moved = cavities.visit_lost(self.points, self.sites, self.damping.step)
@@ -195,7 +200,7 @@ class Sweeper:
             top = max(top, largest)
         return top
 
-    def settle(self):
+    def make_proper(self):
         """Make all cavities proper if they are not; return whether that changed anything.
 
         All sites shrink by the largest fraction f that leaves every cavity proper, less a tenth. The tightest cavity
@@ -219,20 +224,20 @@ class Sweeper:
             tightest = cavities.sum_cavity(sites, self.points.units, int(np.argmax(sites.site_rho)), self.power)[1]
         return tightest
 
-    # ------------------------------------------------------------------ problems by number, of which this has one
+    # ------------------------------------------------------------------ the interface of batches, for one problem
 
     def problem(self, _):
-        """Return this, the sweeper of the only problem."""
+        """Return the sweeper of problem b."""
         return self
 
-    def replace(self, _, sites):
-        """Take the sites of that problem: they are here."""
+    def replace_sites(self, _, sites):
+        """Store the sites of problem b: `problem` shares them."""
 
-    def tight(self):
+    def find_tight(self):
         """Return the problems whose cavities may be improper."""
         return [0]
 
-    def rescue(self, job):
+    def run_double_loop(self, job):
         """Find the fixed point by the double loop where sweeps do not; return the status and its changes.
 
         It starts from `Spherical.start`, then from where that has led.
@@ -247,34 +252,140 @@ class Sweeper:
         self.refresh()
         return status if status in (CONVERGED, STOPPED) else STUCK, loop.changes
 
-    def finished(self):
+    def finish(self):
         """Return the sites, with their values and the log evidence."""
         cavities.set_evidence(self.points, self.sites, self.threads)
         return self.sites
 
 
 class RemoteSweeper(Sweeper):
-    """A sweeper whose points are worked on by dask, and whose sites are here between sweeps, bit by bit the same.
+    """A sweeper over remote points, with the bits of a local one.
 
-    Sites go out only where something else has changed them.
+    The sites are local between sweeps; they are sent again only after a local change.
     """
 
     def __init__(self, points, options, visits, threads):
         super().__init__(points, options, visits, threads)
         self._runs = RemoteRuns(points.data.source)
-        self._held = None  # handles of the sites of each run, while they are those that are here
+        self._remote_sites = None  # handles of the remote copies of each run, None after a local change
 
     def renew(self):
-        sites, spans = self.sites, self._runs.spans
-        if self._held is None:
-            self._held = self._runs.put(sites.cut(spans))
-        known = self.points.units, sites.tau, sites.rho, self.damping.step
-        found, self._held = self._runs.each(_renew_there, known, self._held)
-        for span, new in zip(spans, self._runs.fetch(self._held), strict=True):
+        sites, run_spans = self.sites, self._runs.spans
+        if self._remote_sites is None:
+            self._remote_sites = self._runs.put(sites.copy_spans(run_spans))
+        broadcast = self.points.units, sites.tau, sites.rho, self.damping.step
+        results, self._remote_sites = self._runs.each(_renew_remote_run, broadcast, self._remote_sites)
+        for span, new in zip(run_spans, self._runs.fetch(self._remote_sites), strict=True):
             sites.site_tau[slice(*span)], sites.site_rho[slice(*span)] = new
-        counts = [-(-(stop - start) // SUMMED_ROWS) for start, stop in spans]
-        return merge_runs(zip(counts, found, strict=True))
+        counts = [-(-(stop - start) // SUMMED_ROWS) for start, stop in run_spans]
+        return merge_runs(zip(counts, results, strict=True))
 
     def refresh(self):
-        self._held = None  # whoever asks for this has changed them
+        self._remote_sites = None  # the local sites have changed
         return super().refresh()
+
+
+class LaneSweeper(Sweeper):
+    """EP on B one-dimensional problems at once, `lane_kernel.lanes` to a group; padding lanes repeat the last problem.
+
+    Sites are (groups, N, lanes), and their sums (groups, lanes).
+    """
+
+    def __init__(self, points, options, visits, threads):
+        self.points, self.options, self.visits, self.threads = points, options, visits, threads
+        self.n_problems, self.improper = points.data.shape[0], []
+        self.damping = BatchDamping(options.damping, SEQUENTIAL_PATIENCE, self.n_problems)
+        (n, _), units = points.shape, points.units
+        groups = -(-self.n_problems // lane_kernel.lanes)
+        self.index = np.minimum(np.arange(groups * lane_kernel.lanes), self.n_problems - 1).reshape(groups, -1)
+        self.x = np.empty((groups, n, lane_kernel.lanes))
+        for x, problems in zip(self.x, self.index, strict=True):
+            x[:] = (points.data.rows(problems)[:, :, 0] - units.origin[problems]).T * units.scale
+        self.prior = units.prior_tau[self.index, 0], units.prior_rho
+        self.centre = units.centre[self.index, 0]
+        shapes = 2 * [self.x.shape] + 2 * [self.index.shape]
+        self.sites = ClutterSites(*map(np.zeros, shapes))
+        lane_kernel.start_lanes(self.sites.site_tau, self.sites.site_rho, *self.prior, self.sites.tau, self.sites.rho)
+
+    def step(self, active):
+        """Do one sweep of the active problems; return each problem's change, and whether it skipped no site."""
+        old = self._moments()
+        damping, skipped = np.zeros(self.index.shape), np.zeros(self.index.shape)
+        damping.ravel()[: self.n_problems] = np.where(active, self.damping.step, 0.0)
+        groups = np.flatnonzero(damping.any(axis=1))
+        order = self.visits.of_pass(self.x.shape[1])
+
+        def task(start, stop):
+            fixed = self.points.units.model, self.x, self.centre, *self.prior, groups[start:stop], order
+            lane_kernel.sweep_lanes(*fixed, *self._state, damping, skipped)
+
+        self.threads.run(task, split_range(groups.size, self.threads.count))
+        skipped = np.where(active, self._each(skipped), 0.0).astype(int)
+        for b in np.flatnonzero((skipped > 0) & cavities.can_lose(self._each(self.sites.rho), self.points.units)):
+            single = self.problem(b)
+            skipped[b] = single.visit_lost(skipped[b])
+            self.replace_sites(b, single.sites)
+        self.improper.append(skipped)
+        change = find_moment_change(old, self._moments()) / self.damping.step
+        self.damping.after(change)
+        return change, skipped == 0
+
+    def problem(self, b):
+        """Return a `Sweeper` of problem b with its current sites and damping."""
+        single = Sweeper(self.points.problem(b), self.options, self.visits, self.threads)
+        single.damping.step = self.damping.step[b]
+        single.sites.site_tau[:, 0], single.sites.site_rho[:], *_ = self._lane(b)
+        single.refresh()
+        return single
+
+    def replace_sites(self, b, sites):
+        """Copy the sites of problem b back into its lane."""
+        for lane, value in zip(
+            self._lane(b), (sites.site_tau[:, 0], sites.site_rho, sites.tau, sites.rho), strict=True
+        ):
+            lane[...] = value
+
+    def find_tight(self):
+        """Return the problems whose cavities may be improper."""
+        rho, largest = self.sites.rho, np.maximum(self.sites.site_rho.max(axis=1), 0.0)
+        return np.flatnonzero(self._each(rho - largest <= cavities.LOST_SHARE * np.abs(rho)))
+
+    def finish(self):
+        """Return the sites of all problems, with their values and the log evidences; this frees the lanes."""
+        points, lanes, sums = self.points, self.sites, np.empty(self.index.shape)
+        lane_kernel.evaluate_lanes(points.units.model, self.centre, *self._state, self.x, sums)
+        tau, rho = self._each(lanes.tau)[:, None].copy(), self._each(lanes.rho).copy()
+        rows = [self._rows(holder, name) for holder, name in ((lanes, "site_tau"), (lanes, "site_rho"), (self, "x"))]
+        result = ClutterSites(rows[0][..., None], rows[1], tau, rho, rows[2])
+        result.log_evidence = result.combine(points.units, self._each(sums))
+        for b in np.flatnonzero(cavities.can_lose(rho, points.units)):
+            sites, problem_points = result.problem(b), points.problem(b)
+            if len(cavities.find_lost(sites, problem_points.units)):
+                cavities.set_evidence(problem_points, sites, self.threads)
+                result.site_value[b], result.log_evidence[b] = sites.site_value, sites.log_evidence
+        return result
+
+    @property
+    def _state(self):
+        """The arrays that kernels update."""
+        sites = self.sites
+        return sites.site_tau, sites.site_rho, sites.tau, sites.rho
+
+    def _moments(self):
+        rho = self._each(self.sites.rho)
+        return (self._each(self.sites.tau) / rho)[:, None], 1.0 / rho
+
+    def _lane(self, b):
+        """Views of the sites of a problem and of their sums."""
+        g, lane = divmod(b, lane_kernel.lanes)
+        return [lanes[g, ..., lane] for lanes in self._state]
+
+    def _each(self, lanes):
+        """One number for each problem."""
+        return lanes.ravel()[: self.n_problems]
+
+    def _rows(self, holder, name):
+        """Return an array of lanes with an axis of problems instead; this frees the lanes."""
+        lanes = getattr(holder, name)
+        setattr(holder, name, None)
+        return np.ascontiguousarray(lanes.transpose(0, 2, 1).reshape(-1, lanes.shape[1])[: self.n_problems])

@@ -27,7 +27,7 @@ from cavity.models.glm.sparse_rows import (
 )
 
 MOST_HALVINGS = 1000  # of the fraction of a site that its cavity lacks at the end; float64 has 1074
-PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change after which a fit is given up
+PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change, after which a fit ends
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +52,8 @@ def fit(likelihood, rows, prior, method="ep", options=None):
     prior : Prior
         Mean and variances of the weights.
     method : {"ep", "adf"}, default "ep"
-        "adf" sees each row once, in order: a row of weight w is taken floor(w) times, and then with the likelihood to
-        the power of what is left.
+        "adf" sees each row once, in order: a row of weight w counts floor(w) times, and then with the likelihood to
+        the power w - floor(w).
     options : Options, optional
         Those of EP, for which they are needed. A pass has converged if it moves every mean by at most tol posterior
         standard deviations and every variance by at most the relative amount tol (both divided by the damping), and
@@ -102,7 +102,7 @@ def fit(likelihood, rows, prior, method="ep", options=None):
         return _filter(
             ChunkedRows(likelihood, rows, SILENT_JOB if options is None else options.job), prior.mean, variance
         )
-    ep = _Expectation(likelihood, rows, prior.mean, variance, options)
+    ep = DiagonalEP(likelihood, rows, prior.mean, variance, options)
     outcome = iterate(ep.step, options, PASSES_WITHOUT_PROGRESS, n_rows=rows.n, holder=ep)
     trace = {"change": outcome.changes[:, 0], "improper": np.array(ep.skipped)}
     ended = dict(status=outcome.status[0], n_iter=int(outcome.n_iter[0]), residual=0.0, trace=trace)
@@ -130,8 +130,8 @@ def predict(X, mean, variance, offset=None):
     check_width(X)
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:
-        for chunk, found in split_chunks(X):
-            compiled = make_kernel_rows(found, None if offset is None else offset[chunk])
+        for chunk, nonzeros in split_chunks(X):
+            compiled = make_kernel_rows(nonzeros, None if offset is None else offset[chunk])
             for part in split_calls(chunk.stop - chunk.start):
                 compiled.moments(*part, state, *results[:, chunk])
     elif offset is not None:
@@ -145,38 +145,39 @@ def predict(X, mean, variance, offset=None):
 
 
 def _filter(data, prior_mean, prior_variance):
-    """Take in the rows one after the other; return the Fit."""
+    """Run ADF over the rows in order; return the Fit."""
     weights = data.weights
     state, log_z = np.column_stack([prior_mean, prior_variance]), np.zeros(data.n)
     exponent = SHARED_ONE
-    if weights is not None:  # of the last time a row is taken; 0 for never
+    if weights is not None:  # of the last copy of a row; 0 for none
         exponent = np.where(weights % 1.0 == 0, np.sign(weights), weights % 1.0)
     for chunk in data.chunks():
-        some, found = chunk.of(weights), log_z[chunk.part]
+        row_weights, row_log_z = chunk.of(weights), log_z[chunk.part]
         for start, stop, fast in chunk.runs(chunk.of(exponent)):
             if fast:
-                row = chunk.rows.filter(start, stop, some, state, found)
+                row = chunk.rows.filter(start, stop, row_weights, state, row_log_z)
                 if row >= 0:
                     chunk.refuse(row, *chunk.rows.latent(row, state)[:2])
             else:
-                _filter_row(chunk, start, 1.0 if some is None else some[start], state, found)
-        found[chunk.empty] = _times(1.0 if some is None else some[chunk.empty], chunk.log_p_empty())
+                _filter_row(chunk, start, 1.0 if row_weights is None else row_weights[start], state, row_log_z)
+        empty_weights = 1.0 if row_weights is None else row_weights[chunk.empty]
+        row_log_z[chunk.empty] = _multiply_log_p(empty_weights, chunk.log_p_empty())
     belief = IndependentWeights(*np.ascontiguousarray(state.T))
     return FitResult.of_one_pass(belief=belief, log_evidence=float(log_z.sum()), loo=log_z)
 
 
-def _filter_row(chunk, row, left, state, log_z):
-    while left > 0:
+def _filter_row(chunk, row, weight_left, state, log_z):
+    while weight_left > 0:
         mean, variance, usable = chunk.rows.latent(row, state)
         if not usable:
             chunk.refuse(row, mean, variance)
-        log_zi, *site = chunk.tilted(row, min(left, 1.0), mean, variance)
+        log_zi, *site = chunk.tilted(row, min(weight_left, 1.0), mean, variance)
         chunk.rows.absorb(row, variance, *site, state)
         log_z[row] += log_zi
-        left -= 1.0
+        weight_left -= 1.0
 
 
-def _times(weight, log_p):
+def _multiply_log_p(weight, log_p):
     """Weight times log p, 0 for weight 0 even if p is 0."""
     return np.where(weight > 0, weight, 1.0) * np.where(weight > 0, log_p, 0.0)
 
@@ -184,8 +185,8 @@ def _times(weight, log_p):
 # ---------------------------------------------------------------------------------------------- EP
 
 
-class _Expectation:
-    """EP in the natural parameters of the weights' distances from their prior means."""
+class DiagonalEP:
+    """EP over independent weights, in the natural parameters of their differences from the prior means."""
 
     def __init__(self, likelihood, rows, prior_mean, prior_variance, options):
         if prior_mean.any():
@@ -202,12 +203,12 @@ class _Expectation:
         self.damping = Damping(options.damping, SEQUENTIAL_PATIENCE)
 
     def _prior(self):
-        state = np.zeros((self.data.d, 4))  # tau, rho, and what rounding leaves of them
+        state = np.zeros((self.data.d, 4))  # tau, rho, and their rounding errors
         state[:, 1] = self.prior_rho
         return state
 
     def checkpoint_state(self):
-        """Return what decides how passes go on, for `restore`."""
+        """Return the state of the passes, for `restore`."""
         state = {"state": self.state.copy(), "sites": self.sites.copy(), "damping": self.damping.checkpoint_state()}
         return state | {"skipped": np.array(self.skipped, dtype=np.intp)}
 
@@ -225,15 +226,16 @@ class _Expectation:
             fraction, exponent, sites = chunk.of(self.fraction), chunk.of(self.exponent), self.sites[chunk.sites]
             for start, stop, fast in chunk.runs(exponent):
                 if fast:
-                    some, row = chunk.rows.sweep(start, stop, fraction, exponent, self.damping.step, self.state, sites)
-                    skipped += some
+                    options = fraction, exponent, self.damping.step
+                    n_skipped, row = chunk.rows.sweep(start, stop, *options, self.state, sites)
+                    skipped += n_skipped
                     if row >= 0:
                         self._refuse(chunk, row, fraction)
                 else:
                     skipped += not self._renew(chunk, start, fraction, exponent)
         change = kernel.largest_change(self.before, self.state) / self.damping.step
         self.skipped.append(skipped)
-        self.damping.after(change)
+        self.damping.adapt(change)
         return np.array([change]), np.array([skipped == 0])
 
     def _at(self, values, row):
@@ -281,8 +283,8 @@ class _Expectation:
     def _evaluate_chunk(self, chunk, fraction, exponent, log_z, excess, some):
         runs, sites = chunk.runs(exponent), self.sites[chunk.sites]
         if some is not None:
-            known = self.data.compiled and self.data.likelihood.any_power
-            runs = [(row, row + 1, known) for row in np.flatnonzero(some).tolist()]
+            is_compiled = self.data.compiled and self.data.likelihood.any_power
+            runs = [(row, row + 1, is_compiled) for row in np.flatnonzero(some).tolist()]
         for start, stop, fast in runs:
             if fast:
                 row = chunk.rows.evaluate(start, stop, fraction, exponent, self.state, sites, log_z, excess)
@@ -320,7 +322,7 @@ class _Expectation:
         for chunk in data.chunks():
             if chunk.empty.any():
                 log_p, rows = chunk.log_p_empty(), chunk.start + np.flatnonzero(chunk.empty)
-                terms[rows], loo[rows] = _times(weight[rows], log_p), log_p
+                terms[rows], loo[rows] = _multiply_log_p(weight[rows], log_p), log_p
         posterior = np.log1p((rho - self.prior_rho) / self.prior_rho) + self.prior_rho * shift * shift
         log_evidence = float(terms.sum() - 0.5 * posterior.sum())
         return dict(belief=IndependentWeights(self.prior_mean + shift, variance), log_evidence=log_evidence, loo=loo)

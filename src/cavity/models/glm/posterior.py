@@ -28,7 +28,7 @@ from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
 from cavity.models.hyperparameters import format_hyperparameters_table
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrate_log_density
-from cavity.models.linear.evidence import PRIOR, weight_gradient
+from cavity.models.linear.evidence import PRIOR_VARIANCE, find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
 from cavity.sources.chunkwise import map_chunks
@@ -44,7 +44,7 @@ FITS_WITHOUT_SITES = f"not ADF, not stochastic, not of more than {MOST_IN_MEMORY
 
 
 def make_posterior(solution, method, before=None, **labels):
-    """Return the posterior of a solution, which goes on from that before, if there was one."""
+    """Return the posterior of a solution; `before` is the posterior that an update started from."""
     problem, fit, weights = solution.problem, solution.fit, solution.weights
     rows, likelihood = problem.rows, problem.model.likelihood
     known, total = rows.log_p_known(likelihood)
@@ -89,9 +89,8 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     Attributes
     ----------
     model : GLM
-        The settings in numbers, those that were learnt or left to the data included, with which a fit of the same rows
-        gives the same posterior. Where an intercept was added they are of the weights, that of the intercept first, and
-        rows are those that the weights apply to.
+        The settings in numbers, with which a fit of the same rows gives the same posterior. Where an intercept was
+        added they are of the weights, that of the intercept first, and rows are those that the weights apply to.
     mean : ndarray (D,)
         Posterior mean of the weights.
     variance : ndarray (D,)
@@ -112,15 +111,13 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     method : {"ep", "adf"}
         How the last rows were taken in.
     trace : dict of ndarray
-        "change" and "improper" for every sweep, "double_loop" the number of its steps; of a search for what is learnt
-        "learning", the log evidence of every fixed point on the way, and "seconds", when it was known, since the search
-        began. Files do not keep these two.
+        "change" and "improper" for every sweep, "double_loop" the number of its steps; of a search "learning", the log
+        evidence of every fixed point, and "seconds" since its begin, both not kept in files.
     columns : tuple of str or None
         Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
         array data frames are taken by position.
     classes : tuple or None
-        The values that labels stand for, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, truth values, or
-        the numbers of classes.
+        The values of labels, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, bool, or numbers of classes.
     roles : dict or None
         The names of the columns that were y, offset, ..., by these words, where they were given by name.
     centre, spread : ndarray or None
@@ -135,13 +132,11 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     hyperparameters : Hyperparameters or None
         What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
     observation_digest : ObservationDigest or None
-        By which `compare` tells that posteriors are of the same y; None where it is not known, as in files of
-        earlier versions.
+        By which `compare` tells that posteriors are of the same y; None in files of earlier versions.
 
     Notes
     -----
-    `centre`, `spread` and `intercept` describe what was done to X before it was fitted: `predict`, `update` and all
-    else that takes rows want columns like those of X, and do the same to them.
+    `predict`, `update` and all other methods with rows take columns like those of X and scale them as the fit did.
     """
 
     model: GLM = field(metadata=saved(Part(MODEL)))
@@ -176,7 +171,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         )
 
     def _settings(self):
-        """Return the lines of the repr about what was chosen from the data."""
+        """Yield the lines of the repr about settings."""
         likelihood, mean, variance = short(self.model.likelihood), self.model.prior_mean, self.model.prior_variance
         variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, self.mean.shape)
         chosen = self.chosen or ()
@@ -185,8 +180,9 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         if "()" not in likelihood or "likelihood" in chosen:
             yield "likelihood", likelihood
         columns = variances[self.intercept :]
-        learnt = self.hyperparameters is not None and any(name.startswith(PRIOR) for name in self.hyperparameters.names)
-        if (learnt or PRIOR in chosen) and columns.size:
+        names = self.hyperparameters.names if self.hyperparameters else ()
+        learnt = any(name.startswith(PRIOR_VARIANCE) for name in names)
+        if (learnt or PRIOR_VARIANCE in chosen) and columns.size:
             ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
             yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
         if self.intercept:
@@ -196,8 +192,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
 
     def _below(self, level):
-        values = self.hyperparameters
-        return None if values is None else format_hyperparameters_table(values, self.model.likelihood, level)
+        return format_hyperparameters_table(self.hyperparameters, self.model.likelihood, level)
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -226,7 +221,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         return self._proper_loo()
 
     def _influences(self):
-        """The influences of the rows, and the effective number of parameters unless leaving a site away is a refit."""
+        """The influences of the rows, and the effective number of parameters, None if the likelihood is Gaussian."""
         if self._covariance is None:
             return None, len(self.mean)
         if isinstance(self.model.likelihood, likelihoods.Gaussian):
@@ -234,8 +229,8 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
         if prior.variance.ndim < 2:
             return self._influence, len(self.mean) - float(np.sum(self.variance / prior.variance))
-        kept = linalg.solve_triangular(prior.root, self._covariance.full_root(), lower=True)
-        return self._influence, len(self.mean) - float(np.sum(kept**2))
+        root = linalg.solve_triangular(prior.root, self._covariance.full_root(), lower=True)
+        return self._influence, len(self.mean) - float(np.sum(root**2))
 
     @property
     def sites(self) -> Any:
@@ -252,7 +247,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         prior = Prior.of(self.model.prior_mean, self.model.prior_variance, len(self.mean))
         apart = self.mean - prior.mean
         if prior.variance.ndim < 2:
-            slopes = weight_gradient(prior.variance, apart, self.variance)
+            slopes = find_weight_gradient(prior.variance, apart, self.variance)
             return slopes if prior.variance.ndim else float(np.sum(slopes))
         # (|C^-1 B|^2 + |C^-1 (mean - prior mean)|^2 - D)/2, C and B the roots of prior and posterior
         spread = linalg.solve_triangular(prior.root, self._covariance.full_root(), lower=True)
@@ -313,7 +308,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         X = self._features(dataset)
         known = self._known_offset(dataset)
         known = np.zeros(X.shape[0]) if known is None else known
-        return self._weights.predict(X, known, self._prepared if self._prepares else None)
+        return self._weights.predict(X, known, self._scale if self._scales_rows else None)
 
     def _drawn(self, X, n, rng, offset, exposure):
         dataset = self._open(X, offset, exposure)
@@ -321,7 +316,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         known = self._known_offset(dataset)
         weights = self.sample(n, rng)
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = [((self._prepared(x) if self._prepares else x) @ weights.T).T for _, x in iterate_large_blocks(X)]
+            parts = [((self._scale(x) if self._scales_rows else x) @ weights.T).T for _, x in iterate_large_blocks(X)]
             f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
             return within_range(f if known is None else f + known, "sample_y: the draws of f")
 
@@ -331,17 +326,17 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         return Weights(self.mean, self.variance, self._covariance)
 
     @property
-    def _prepares(self):
+    def _scales_rows(self):
         """Whether new rows are scaled, or get a column of ones."""
         return self.intercept or self.centre is not None
 
     def _features(self, dataset):
-        """Return the features of new rows checked, not yet prepared."""
+        """Return the checked features of new rows, not yet scaled."""
         X = open_features(dataset, self.model.approximation)
         check_n_features(X.shape[1], self.n_features)
         return X
 
-    def _prepared(self, x):
+    def _scale(self, x):
         """Return rows as the weights take them."""
         return prepare_rows(x, self.centre, self.spread, self.intercept)
 
@@ -359,24 +354,24 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             mean, variance = mean[self.intercept :] / self.spread, variance[self.intercept :] / self.spread**2
         if not self.intercept:
             return names, mean, variance
-        at_zero = self._prepared(np.zeros((1, self.n_features)))
+        at_zero = self._scale(np.zeros((1, self.n_features)))
         first = self._weights.predict(at_zero, np.zeros(1))
-        moments = (np.append(one, rest) for one, rest in zip(first, (mean, variance), strict=True))
-        return names, *(within_range(each, "summary: coefficients") for each in moments)
+        moments = np.append(first[0], mean), np.append(first[1], variance)
+        return names, *(within_range(values, "summary: coefficients") for values in moments)
 
     def _covariance_per_column(self):
         """Return the covariance of these coefficients."""
-        return self.covariance if self.centre is None else self._back @ self.covariance @ self._back.T
+        return self.covariance if self.centre is None else self._unscaling @ self.covariance @ self._unscaling.T
 
     def _drawn_per_column(self, weights):
         """Return draws of these coefficients, of draws of the weights."""
-        return weights if self.centre is None else weights @ self._back.T
+        return weights if self.centre is None else weights @ self._unscaling.T
 
     @property
-    def _back(self):
+    def _unscaling(self):
         """The matrix that turns weights of scaled columns into these coefficients."""
         slopes = np.pad(np.diag(1.0 / self.spread), ((0, 0), (self.intercept, 0)))
-        return np.vstack([self._prepared(np.zeros((1, self.n_features))), slopes]) if self.intercept else slopes
+        return np.vstack([self._scale(np.zeros((1, self.n_features))), slopes]) if self.intercept else slopes
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw weights from the posterior.
@@ -407,20 +402,20 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> GLMPosterior:
-        """Take in new rows by ADF, on top of what is known.
+        """Update the posterior with new rows by ADF.
 
         Parameters
         ----------
         X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
             New rows, as `predict` takes them.
         y : array_like (n,) or str
-            Their observations. What the fit took from columns of X is found there by its name, unless it is given.
+            Their observations. Columns that the fit took from X by name are found there, unless they are given.
         offset : array_like (n,) or str, optional
             Known part of f.
         exposure : array_like (n,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (n,) or str, optional
-            Weights; a row of weight 2 is taken in twice.
+            Weights; a row of weight 2 counts twice.
 
         Returns
         -------
@@ -438,9 +433,9 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         observations = Observations.of(self.model.likelihood, dataset, fitted=self)
         X = self._features(dataset)
         scan(X, None)
-        if self._prepares:
+        if self._scales_rows:
             with np.errstate(over="ignore", invalid="ignore"):
-                X = self._prepared(X)
+                X = self._scale(X)
             if self.centre is not None:
                 within_range(column_limits(X), "X: columns divided by spread")
         rows = observations.rows(X)

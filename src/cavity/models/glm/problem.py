@@ -1,4 +1,4 @@
-"""What a fit of a GLM is given, checked once: rows, which of them tell something about the weights, and the prior."""
+"""The problem of a GLM: rows, those that inform the weights, and the prior."""
 
 from dataclasses import dataclass, replace
 
@@ -23,8 +23,8 @@ class GLMProblem:
     """Rows and prior of a fit."""
 
     model: object  # the GLM
-    rows: Rows  # all that were given
-    used: Rows  # those that get a site
+    rows: Rows  # all
+    used: Rows  # those with sites
     prior: Prior
 
     @classmethod
@@ -48,7 +48,7 @@ class GLMProblem:
 
 
 def _find_silent_rows(X, scale):
-    """Return which rows of X are zero, or so small that the variance of f underflows: they say nothing about w."""
+    """Return which rows of X are zero, or so small that the variance of f underflows: they do not inform w."""
     silent = np.zeros(len(X), dtype=bool)
     least, largest = reach_of(X)
     if scale * least >= SMALLEST_REACH and scale * largest < LARGEST_REACH:

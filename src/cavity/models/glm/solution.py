@@ -1,4 +1,4 @@
-"""From a problem to the moments of its weights: the one place that knows which engine does what."""
+"""The solution of a GLM: the choice of engine, and the moments of the weights."""
 
 from dataclasses import replace
 
@@ -12,11 +12,11 @@ from cavity.ep.sites import Sites
 from cavity.ep.weights import WeightRoot, make_weights
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.glm.weights import Weights
-from cavity.models.linear.learn import learn_settings
+from cavity.models.linear.evidence_search import learn_settings
 from cavity.models.linear.solution import Solution
 from cavity.models.search import SearchResult
 
-MAX_ROW_COPIES = 1e7  # of rows beside themselves, all together, in ADF: some seconds
+MAX_ROW_COPIES = 1e7  # copies of rows in ADF beyond one each: some seconds
 
 
 def solve(problem, method, run, threads, names=(), groups=None, before=None):
@@ -37,7 +37,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
     groups : ndarray or None
         The groups of prior variances that are learnt, see `checked_groups`.
     before : WeightRoot, optional
-        That of the prior, if it is a posterior.
+        Of the posterior that is the prior of an update.
 
     Returns
     -------
@@ -52,28 +52,28 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         fit = diagonal.fit(problem.model.likelihood, rows, prior, method, run)
         return Solution(problem, fit, Weights(fit.belief.mean, fit.belief.variance, None))
     if rows.n == 0:
-        _refuse_open(problem.model.likelihood)
+        _check_no_open_parameters(problem.model.likelihood)
         covariance = WeightRoot(prior.root) if before is None else before
         return Solution(problem, _make_empty_fit(method), Weights.of(prior.mean, covariance))
     if run.schedule == "stochastic" and (run.power != 1 or np.any(rows.weight() < 1)):
-        words = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
-        raise about(ValueError(words), "schedule", "power")
+        message = "schedule='stochastic' averages whole sites: power must be 1 and weights at least 1"
+        raise about(ValueError(message), "schedule", "power")
     if method == "adf":
-        found, (geometry, fit) = SearchResult(problem), _filter_rows(problem, threads)
+        search, (geometry, fit) = SearchResult(problem), _filter_rows(problem, threads)
     else:
-        found = learn_settings(problem, names, groups, threads, run) if names else SearchResult(problem)
-        problem = found.optimum
+        search = learn_settings(problem, names, groups, threads, run) if names else SearchResult(problem)
+        problem = search.optimum
         sites = Sites(problem.model.likelihood, rows.y, rows.weights, run.power)
         geometry = problem.geometry(threads, run.job)
         last = run.job.final_job().substage("last")
-        fit = make_engine(geometry, sites, replace(run, job=last), found.start).run()
+        fit = make_engine(geometry, sites, replace(run, job=last), search.start).run()
     weights = Weights.of(*make_weights(problem.prior.moments, geometry, fit.belief))
-    fit = replace(fit, trace=fit.trace | found.trace)
-    return Solution(problem, fit, weights, found.hyperparameters, found.status)
+    fit = replace(fit, trace=fit.trace | search.trace)
+    return Solution(problem, fit, weights, search.hyperparameters, search.status)
 
 
-def _refuse_open(likelihood):
-    """Raise ValueError if a likelihood has open parameters, of which no rows say anything."""
+def _check_no_open_parameters(likelihood):
+    """Raise ValueError if a likelihood has open parameters but there are no rows to find them from."""
     for name in list_open_parameters(likelihood):
         raise ValueError(
             f"{name} of {type(likelihood).__name__} cannot be found: every row of X is 0 or has weight 0; give a number"
@@ -88,7 +88,7 @@ def _make_empty_fit(method):
 
 
 def _filter_rows(problem, threads):
-    """Take in the rows by ADF, one after the other; rows of weight above one as many times."""
+    """Run ADF over the rows in order; a row of weight w > 1 is repeated."""
     rows = _repeat_rows(problem.used)
     geometry = replace(problem, used=rows).geometry(threads)
     belief, log_z = filter_rows(geometry, Sites(problem.model.likelihood, rows.y, rows.weights))
@@ -98,7 +98,7 @@ def _filter_rows(problem, threads):
 
 
 def _count_copies(weights):
-    """Return how often ADF takes in rows of these weights, None for once; ValueError for too many copies."""
+    """Return how often ADF repeats rows of these weights, None for once; ValueError for too many copies."""
     if weights is None:
         return None
     times = np.ceil(weights)

@@ -1,6 +1,6 @@
-"""Rows of any kind as the kernel for independent weights has them: sparse ones as they are, others made sparse in turn.
+"""Rows in the sparse format of the kernel for independent weights.
 
-Arrays and files are made sparse some rows at a time, in every pass, so that no copy of all of them is ever there.
+Rows of arrays and files become sparse in chunks, in every pass, so that there is never a copy of all of them.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from cavity.sources.read_ahead import iterate_blocks
 
 kernel = _core.load("diagonal", _core.BASELINE)
 
-KERNEL_ROWS = 1 << 16  # rows per kernel call, between which Ctrl-C is heard
+KERNEL_ROWS = 1 << 16  # rows per kernel call, between which there are checks for interrupts
 CHUNK_NUMBERS = 1 << 20  # most numbers of rows that are not sparse turned into CSR at a time
 
 
@@ -46,30 +46,30 @@ def to_canonical_csr(X):
 
 
 def split_chunks(X):
-    """Yield (slice of rows, their Nonzeros) in order: of CSR all at once, of others some, each time they are needed."""
+    """Yield (slice of rows, their Nonzeros) in order: CSR at once, other rows in chunks."""
     if sparse.issparse(X):
         yield slice(0, X.shape[0]), Nonzeros(X.indptr, X.indices, X.data)
         return
     size, width = max(1, min(KERNEL_ROWS, CHUNK_NUMBERS // max(X.shape[1], 1))), X.shape[1]
     indices = np.tile(np.arange(width, dtype=np.int32), min(size, X.shape[0]))  # of rows without zeros
     for part, x in iterate_blocks(X, size):
-        kept = x != 0
-        indptr = np.append(0, np.cumsum(np.count_nonzero(kept, axis=1)))
+        mask = x != 0
+        indptr = np.append(0, np.cumsum(np.count_nonzero(mask, axis=1)))
         if indptr[-1] == x.size:
             yield part, Nonzeros(indptr, indices[: x.size], x.reshape(-1))
         else:
-            yield part, Nonzeros(indptr, indices[: x.size][kept.reshape(-1)], x[kept])
+            yield part, Nonzeros(indptr, indices[: x.size][mask.reshape(-1)], x[mask])
 
 
-def make_kernel_rows(found, offset, *likelihood):
-    """Return rows as the kernel has them, with what it reads of a likelihood and its observations."""
-    indptr = found.indptr.astype(np.int64, copy=False)
+def make_kernel_rows(nonzeros, offset, *likelihood):
+    """Return the `Rows` of the kernel, with the settings of a likelihood and its observations."""
+    indptr = nonzeros.indptr.astype(np.int64, copy=False)
     widest = int(np.diff(indptr).max()) if len(indptr) > 1 else 0
-    indices = found.indices.astype(np.int32, copy=False)
+    indices = nonzeros.indices.astype(np.int32, copy=False)
     work = np.zeros((2, max(widest, 1), 2))
     offset = None if offset is None or offset.size == 0 else offset
     return kernel.Rows(
-        indptr, np.ascontiguousarray(indices), np.ascontiguousarray(found.data), offset, work, *likelihood
+        indptr, np.ascontiguousarray(indices), np.ascontiguousarray(nonzeros.data), offset, work, *likelihood
     )
 
 
@@ -85,15 +85,14 @@ def check_width(X):
 
 
 def is_small(X):
-    """Whether what is no sparse matrix is made one for good: it has few numbers, or many of them are zeros.
-
-    Then its nonzeros and their sites, 28 bytes each, take no more than twice the memory of the array.
+    """Whether an array is kept as sparse rows: it has few numbers, or its nonzeros and their sites, 28 bytes each, take
+    at most twice its memory.
     """
     return kind_of(X) == IN_MEMORY and (X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size)
 
 
 class ChunkedRows:
-    """Rows with their likelihood: the kernel where it knows p^e, Python one row at a time where it does not."""
+    """Rows with their likelihood: compiled where the kernel has p^e, else in Python, one row at a time."""
 
     def __init__(self, likelihood, rows, job=SILENT_JOB):
         self.job = job
@@ -102,18 +101,18 @@ class ChunkedRows:
         self.compiled = has_kernel(likelihood)
         self.settings = kernel_settings(likelihood) if self.compiled else (0,)
         self.read = encode_observations(likelihood, rows.y) if self.compiled else ()
-        self._kept = list(self._made()) if sparse.issparse(self.X) or is_small(self.X) else None
+        self._cached_chunks = list(self._make_chunks()) if sparse.issparse(self.X) or is_small(self.X) else None
 
     def chunks(self):
         """Yield the `Chunk`s of rows, in order."""
-        for chunk in self._made() if self._kept is None else self._kept:
+        for chunk in self._make_chunks() if self._cached_chunks is None else self._cached_chunks:
             yield chunk
             self.job.report_share(chunk.part.stop, self.n, self.n)
 
-    def _made(self):
+    def _make_chunks(self):
         first = 0
-        for part, found in split_chunks(self.X):
-            chunk = Chunk(self, part, found, first)
+        for part, nonzeros in split_chunks(self.X):
+            chunk = Chunk(self, part, nonzeros, first)
             first += chunk.nnz
             yield chunk
 
@@ -123,22 +122,22 @@ class ChunkedRows:
 
 
 class Chunk:
-    """Some rows that follow each other; they are counted from the first of them."""
+    """Consecutive rows, counted from the first of them."""
 
-    def __init__(self, data, part, found, first):
+    def __init__(self, data, part, nonzeros, first):
         self.data, self.start, self.part = data, part.start, part
-        self.n, self.nnz = part.stop - part.start, int(found.indptr[-1])
+        self.n, self.nnz = part.stop - part.start, int(nonzeros.indptr[-1])
         self.sites = slice(first, first + self.nnz)  # of the nonzeros of all chunks
-        self.empty = np.diff(found.indptr) == 0
-        read = (data.part(each, part) for each in data.read)
-        self.rows = make_kernel_rows(found, data.part(data.offset, part), *data.settings, *read)
+        self.empty = np.diff(nonzeros.indptr) == 0
+        read = (data.part(column, part) for column in data.read)
+        self.rows = make_kernel_rows(nonzeros, data.part(data.offset, part), *data.settings, *read)
 
     def of(self, values):
         """Return the rows of the chunk of values (N,) or (1,), or None."""
         return self.data.part(values, self.part)
 
     def runs(self, exponent):
-        """Return (start, stop, whether the kernel knows them) of runs of rows in order; empty rows are left out.
+        """Return (start, stop, is_compiled) of runs of rows in order; empty rows are left out.
 
         exponent : ndarray (n,) or (1,), exponents of the likelihood.
         """
@@ -172,7 +171,7 @@ class Chunk:
         return log_z, d1, d2, -d2 / shrink
 
     def refuse(self, row, mean, variance):
-        """Raise for a row whose latent value, or whose site, is out of range."""
+        """Raise OverflowError for a row whose latent value, or whose site, is out of range."""
         raise OverflowError(
             f"X: the latent value of row {self.start + row} has mean {mean:g} and variance {variance:g} before the row "
             f"is seen, which leads out of the range of float64; rescale the columns of X or the prior"

@@ -1,4 +1,4 @@
-"""The Gaussian posterior of the weights, and what it says about the latent values of rows."""
+"""The Gaussian posterior of the weights, and predictions of the latent values of rows."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class Weights:
     def predict(self, X, offset, prepared=None):
         """Return means and variances of f = x'w + offset at checked rows X; OverflowError where they are not finite.
 
-        `prepared` turns rows of X into those that the weights belong to, if it is given.
+        `prepared`, if given, scales rows of X as the weights expect them.
         """
         if self.covariance is None and (prepared is None or kind_of(X) == SPARSE_KIND):
             from cavity.models.glm import diagonal  # scipy.sparse takes a while to load

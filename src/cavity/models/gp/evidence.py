@@ -210,7 +210,7 @@ def compute_leave_one_out(rows, likelihood, gram, solver, h, mean, alpha, thread
     Without digits lost where the noise is small: one minus rho_i times the variance is an entry of B^-1. It takes the
     triangle of the solver.
     """
-    variance, left = latent_solver.find_variances(gram, solver, h, threads), solver.kept(threads)
+    variance, left = latent_solver.find_variances(gram, solver, h, threads), solver.find_inverse_diagonal(threads)
     share = np.minimum(1.0, 1.0 / rows.weight())
     v = variance / (1.0 - share + share * left)
     return variance, compute_gaussian_log_density(rows.y, mean - v * share * alpha, v + rows.noise_variance(likelihood))

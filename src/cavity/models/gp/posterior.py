@@ -256,7 +256,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             if keep.all():
                 found = full(latent_solver.find_covariance(gram, self._own_solver(), self._rho, threads))
             else:
-                found = self._solver.reduced(gram, gram[:, keep])
+                found = self._solver.find_covariance(gram, gram[:, keep])
             return arrays.read_only(within_range(found, "covariance: its entries"))
 
     def _own_solver(self):
@@ -320,12 +320,12 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             kept.cross = np.empty((len(X), len(self._alpha)))
         cross, prior = kept.cross[: len(X)], self._compared.program.diagonal(X)
         self._compared.cross(X, cross)
-        return cross @ self._alpha, self._solver.spread(prior, cross)  # (n, U) (U,)
+        return cross @ self._alpha, self._solver.find_variances(prior, cross)  # (n, U) (U,)
 
     def _joint(self, X, gram, threads):
         cross = np.empty((len(X), len(self._alpha)))
         self._compared.cross(X, cross)
-        return cross @ self._alpha, self._solver.reduced(gram, cross)  # (n, U) (U,)
+        return cross @ self._alpha, self._solver.find_covariance(gram, cross)  # (n, U) (U,)
 
     def _check_noise_is_known(self, what):
         if self._rows.noise is not None:

@@ -13,8 +13,8 @@ from cavity.likelihoods.parameters import find_unit
 from cavity.models.evaluations import Evaluations
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import NOISE_SCALE_KINDS, choose_starts
-from cavity.models.search import STARTS, Objective, SearchResult, evaluate_starts, maximise
-from cavity.models.standard_errors import standard_errors
+from cavity.models.search import STARTING_STAGE, Objective, SearchResult, evaluate_starts, maximise
+from cavity.models.standard_errors import find_standard_errors
 
 MAX_LINE_DEPARTURE_SD = 0.1  # of a standard deviation, by which f may depart from what is called a line
 
@@ -32,12 +32,12 @@ def learn(settings, evidence, covariance, names, n_starts, job):
         return SearchResult(settings, trace={"learning": np.zeros(0)})
     objective = Objective(evidence, vector, job=job.substage("search"))
     bounds, places, n_long = choose_starts(settings, evidence.rows, vector)
-    tried = evaluate_starts(objective, places, job.stage(STARTS))
+    tried = evaluate_starts(objective, places, job.stage(STARTING_STAGE))
     ranked = [i for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]
     begun = ranked[:n_starts]
     others = [places[i] for i in ranked if all((i < n_long) != (j < n_long) for j in begun)]
     # elsewhere noise is at its bound where functions without noise are interpolated
-    is_constant = bool(vector.free.are_scales().any()) and np.ptp(evidence.rows.y - evidence.rows.offset) == 0
+    is_constant = bool(vector.free.mark_scales().any()) and np.ptp(evidence.rows.y - evidence.rows.offset) == 0
     _, x, status = maximise(objective, [places[i] for i in begun], bounds, job, len(places), others, is_constant)
     objective.evaluations.keep()
     if x is None:
@@ -84,5 +84,5 @@ def add_standard_errors(learnt, model, evidence):
     vector = FreeHyperparameters(settings, covariance_is_free, own, find_unit(evidence.rows.y))
     _, _, jacobian = vector.describe(settings)
     evaluations = Evaluations(evidence, vector)
-    sd, note = standard_errors(evaluations, vector.pack(settings), vector.bounds(), learnt.names, jacobian)
+    sd, note = find_standard_errors(evaluations, vector.pack(settings), vector.bounds(), learnt.names, jacobian)
     return replace(learnt, sd=tuple(sd), note=note)

@@ -19,13 +19,13 @@ from cavity.likelihoods.parameters import PARAMETER_RANGE, differentiate
 from cavity.models.evaluations import EvidencePoint
 from cavity.models.free_settings import FreeSettings
 
-PRIOR = "prior_variance"
-SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))  # log factors to start from
+PRIOR_VARIANCE = "prior_variance"
+LOG_FACTORS_TO_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))
 
 
 @dataclass(frozen=True, slots=True)
 class FactorSettings:
-    """What is searched."""
+    """Settings of a search."""
 
     prior: object  # logs of factors on prior variances, (n,); of mixed models the covariances of all terms, a tuple
     likelihood: object
@@ -34,13 +34,16 @@ class FactorSettings:
 class FreeFactors(FreeSettings):
     """Logs of factors on prior variances, then free numbers of the likelihood."""
 
-    scan = SCAN
+    scan = LOG_FACTORS_TO_SCAN
 
     def __init__(self, names, groups, likelihood, unit):
         self.groups = groups
-        self.labels = () if PRIOR not in names else (None,) if groups is None else np.unique(groups[groups >= 0])
-        self.warns_of_flat = len(self.labels) == 1  # that one of several vanishes is what is asked for
-        super().__init__(len(self.labels), likelihood, [name for name in names if name != PRIOR], unit)
+        if PRIOR_VARIANCE not in names:
+            self.labels = ()
+        else:
+            self.labels = (None,) if groups is None else np.unique(groups[groups >= 0])
+        self.warns_of_flat = len(self.labels) == 1  # ARD: that one of several vanishes is no surprise
+        super().__init__(len(self.labels), likelihood, [name for name in names if name != PRIOR_VARIANCE], unit)
 
     def start(self, log_factor, likelihood):
         """The vector of a common factor and a likelihood."""
@@ -67,11 +70,11 @@ class FreeFactors(FreeSettings):
         """Names and values of prior variances, or of factors on them, and their derivatives in the logs."""
         variance, names, units = problem.prior.variance, [], []
         for label in self.labels:
-            own = np.unique(variance if label is None else variance[self.groups == label])
-            same = own.size == 1 and variance.ndim < 2
-            name = PRIOR if same else f"{PRIOR} factor"
+            variances = np.unique(variance if label is None else variance[self.groups == label])
+            same = variances.size == 1 and variance.ndim < 2
+            name = PRIOR_VARIANCE if same else f"{PRIOR_VARIANCE} factor"
             names.append(name if self.n_prior == 1 else f"{name}[{label}]")
-            units.append(float(own[0]) if same else 1.0)
+            units.append(float(variances[0]) if same else 1.0)
         values = np.exp(settings.prior) * np.array(units)
         return names, values.tolist(), np.diag(values)
 
@@ -81,9 +84,9 @@ class FreeFactors(FreeSettings):
 
 
 class LinearEvidence:
-    """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last.
+    """The log evidence of a problem at given settings by EP; each fit starts from the sites of the last one.
 
-    Where that leads nowhere, as from settings that are far away, it starts without sites.
+    If that fails, as from settings far away, the fit is repeated without first sites.
     """
 
     def __init__(self, problem, vector, threads, options):
@@ -124,7 +127,7 @@ class LinearEvidence:
         return EvidencePoint(settings, value, fit.belief, geometry, fit, problem)
 
     def _fit(self, geometry, likelihood, options, name):
-        """Run the engine, which keeps what it keeps by that name; None where arithmetic fails."""
+        """Run the engine with a checkpoint of that name; None where arithmetic fails."""
         options = replace(options, job=self.job.substage(name).without_listeners())
         try:
             return make_engine(geometry, self.sites(likelihood), options, self.start).run()
@@ -146,7 +149,7 @@ class LinearEvidence:
             return np.array([point.fit.belief.prior_slope()])
         prior = point.problem.prior
         mean, covariance = make_weights(prior.moments, point.geometry, point.fit.belief)
-        slopes_of = weight_gradient(prior.variance, mean - prior.mean, covariance.variances())
+        slopes_of = find_weight_gradient(prior.variance, mean - prior.mean, covariance.variances())
         return np.array([np.sum(slopes_of[vector.groups == label]) for label in vector.labels])
 
     def likelihood_gradient(self, point, free):
@@ -175,6 +178,6 @@ class LinearEvidence:
         return differentiate(free, likelihood, total)
 
 
-def weight_gradient(prior_variance, apart, variances):
+def find_weight_gradient(prior_variance, apart, variances):
     """The derivatives for each weight, from its posterior mean less that of the prior and its posterior variance."""
     return 0.5 * ((apart**2 + variances) / prior_variance - 1.0)

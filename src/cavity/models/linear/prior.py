@@ -9,7 +9,7 @@ from cavity.base import arrays
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """N(mean, root root') of the weights, or what takes its place in an update."""
+    """N(mean, root root') of the weights: the prior, or in an update the posterior before."""
 
     mean: np.ndarray  # (D,)
     variance: np.ndarray  # (), (D,) or (D, D), as it was given

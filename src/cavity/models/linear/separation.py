@@ -28,9 +28,9 @@ def warn_of_separation(model, rows, names, added):
     Parameters
     ----------
     model : GLM
-        The settings before `resolved`, with a likelihood.
+        The settings before `resolve_defaults`, with a likelihood.
     rows : Rows
-        The rows before `resolved`. Sparse X, and X on the workers of dask, is not searched.
+        The rows before `resolve_defaults`. Sparse X, and X on the workers of dask, is not searched.
     names : tuple of str or None
         Names of the columns of X.
     added : bool
@@ -79,11 +79,11 @@ def separating_columns(likelihood, rows, has_intercept):
     if not isinstance(likelihood, SEARCHED_LIKELIHOODS):
         return np.arange(0)
     thresholds_are_open = is_ordered(likelihood) and likelihood.n_classes is None
-    kinds_of, below, above = _classes(rows.y) if thresholds_are_open else _sides(likelihood)
+    kinds_of, below, above = _separate_classes(rows.y) if thresholds_are_open else _separate_sides(likelihood)
     columns, counted = np.arange(rows.X.shape[1]), ~rows.left_out
     reach = np.full((2, below.shape[1], len(columns)), -np.inf)  # largest values of each kind, of x and of -x
     if not (has_intercept or thresholds_are_open):
-        reach[:, WITH_MAXIMUM] = 0.0  # as a row of zeros would hold the cut in its place
+        reach[:, WITH_MAXIMUM] = 0.0  # as a row of zeros fixes the cut
     for part, x in iterate_blocks(rows.X, ROWS_PER_BLOCK):
         x, kinds = x[counted[part]][:, columns], kinds_of(rows.y[part][counted[part]])
         for kind, mask in enumerate(kinds == np.arange(below.shape[1])[:, None]):
@@ -102,7 +102,7 @@ def separating_columns(likelihood, rows, has_intercept):
     return columns[varies & np.all(on_both_sides, axis=0)]
 
 
-def _classes(y):
+def _separate_classes(y):
     """Return a function of y that numbers the kinds of rows, and for each cut which kinds are below it, and above it.
 
     Here kinds are classes, and cuts the open thresholds; masks (cuts, kinds).
@@ -112,10 +112,10 @@ def _classes(y):
     return (lambda y: y.astype(np.intp)), below, ~below
 
 
-def _sides(likelihood):
+def _separate_sides(likelihood):
     """Return the same for one cut, at f = 0: rows likely for any f (0), for high f (1), for low f (2), with a maximum.
 
-    The last are both below and above the cut: they have to stay where they are.
+    The last are both below and above the cut.
     """
 
     def kinds_of(y):

@@ -11,8 +11,8 @@ from cavity.base import arrays
 from cavity.base.frozen import Frozen, put
 from cavity.base.types import FloatOrArray
 from cavity.likelihoods import Likelihood
-from cavity.models.defaults import checked_likelihood
-from cavity.models.linear.defaults import checked_intercept
+from cavity.models.defaults import check_likelihood
+from cavity.models.linear.defaults import check_intercept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,8 +30,8 @@ class LinearSettings(Frozen):
     def __post_init__(self) -> None:
         put(
             self,
-            likelihood=checked_likelihood(self.likelihood),
-            intercept=checked_intercept(self.intercept),
+            likelihood=check_likelihood(self.likelihood),
+            intercept=check_intercept(self.intercept),
             standardize=arrays.flag(self.standardize, "standardize"),
         )
         if self.centre is not None:

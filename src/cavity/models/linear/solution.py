@@ -1,4 +1,4 @@
-"""How a fit of weights ended."""
+"""The solution of a fit of weights."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from cavity.models.hyperparameters import Hyperparameters
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """How a fit ended, and what it knows of the weights, or of all effects of a mixed model."""
+    """The outcome of a fit, and the posterior of the weights, or of all effects of a mixed model."""
 
-    problem: object  # GLMProblem or MixedProblem, with what was learnt, if anything was
+    problem: object  # GLMProblem or MixedProblem at the learnt hyperparameters
     fit: FitResult
     weights: object  # Weights or Effects
     hyperparameters: Hyperparameters | None = None
-    searched: str = CONVERGED  # how the search for what was learnt ended
+    searched: str = CONVERGED  # status of the search for hyperparameters

@@ -1,4 +1,4 @@
-"""Where effects stand: the fixed ones, those of all rows, first, then for each term those of its levels in order."""
+"""The order of all effects: the fixed effects first, then for each term those of its levels in order."""
 
 from dataclasses import dataclass
 
@@ -51,9 +51,9 @@ class EffectLayout:
             blocks.append(np.where(codes[:, None] < 0, 0.0, Z))
             indices.append(start + np.maximum(codes, 0)[:, None] * k + np.arange(k))
         data, indices = np.concatenate(blocks, axis=1), np.concatenate(indices, axis=1)
-        there = data != 0.0
-        ends = np.concatenate([[0], np.cumsum(there.sum(axis=1))])
-        return sparse.csr_array((data[there], indices[there], ends), (len(X), self.size))
+        nonzero = data != 0.0
+        ends = np.concatenate([[0], np.cumsum(nonzero.sum(axis=1))])
+        return sparse.csr_array((data[nonzero], indices[nonzero], ends), (len(X), self.size))
 
     def entries(self):
         """Rows and columns of the lower triangle of the prior's precision: a block of fixed effects, one a level."""
@@ -82,15 +82,15 @@ class EffectLayout:
 
     def second_moments(self, entries):
         """The sums over levels of second moments (k, k) of each term, from those of the entries of the prior."""
-        found, first = [], self.n_fixed * (self.n_fixed + 1) // 2
+        moments, first = [], self.n_fixed * (self.n_fixed + 1) // 2
         for levels, k in self.shapes:
             size = k * (k + 1) // 2
             sums = np.sum(entries[first : first + levels * size].reshape(levels, size), axis=0)
             triangle = np.zeros((k, k))
             triangle[np.tril_indices(k)] = sums
-            found.append(full(triangle))
+            moments.append(full(triangle))
             first += levels * size
-        return found
+        return moments
 
 
 def invert_covariance(covariance):

@@ -1,4 +1,4 @@
-"""Effects of a mixed model by their names: tables, joint moments, contrasts, components of variance."""
+"""Effects of a mixed model by name: tables, joint moments, contrasts, variance components."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.frames import coefficient_names, some
-from cavity.base.types import FloatArray
+from cavity.base.types import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
-from cavity.models.hyperparameters import scale_of
+from cavity.models.hyperparameters import choose_scale
 from cavity.models.mixed.effect_layout import EffectLayout
-from cavity.models.mixed.learn import component_names
+from cavity.models.mixed.variance_search import component_names
 
 NOISE_PARAMETER = "noise_variance"
 
@@ -22,8 +22,7 @@ NOISE_PARAMETER = "noise_variance"
 class NamedEffects(Coefficients):
     """Base of posteriors of fixed and random effects.
 
-    It reads `mean`, `hyperparameters`, the covariances of the `model`, ``_effects``, the `Effects`, and ``_reader``,
-    which has the terms.
+    Subclasses have `mean`, `hyperparameters`, `model`, ``_effects``, the `Effects`, and ``_reader`` with the terms.
     """
 
     __slots__ = ()
@@ -55,10 +54,10 @@ class NamedEffects(Coefficients):
 
     @property
     def _layout(self):
-        """Where effects stand."""
+        """The order of all effects."""
         return EffectLayout(len(self.mean), tuple(term.shape for term in self._reader.terms))
 
-    def _number(self, term):
+    def _find_term(self, term):
         """The number of a term by its name."""
         return self.terms.index(arrays.choice(term, "term", self.terms))
 
@@ -82,7 +81,7 @@ class NamedEffects(Coefficients):
         ValueError
             For a term that is not there, naming those that are.
         """
-        part = self._layout.part(self._number(term))
+        part = self._layout.part(self._find_term(term))
         columns, levels = self.effect_names(term)
         ends = columns if len(columns) > 1 else ("",)
         names = tuple(f"{level} {end}".rstrip() for level in levels for end in ends)
@@ -90,7 +89,7 @@ class NamedEffects(Coefficients):
         return summary.summarized(f"Effects of {term}", summary.gaussian(names, mean, sd), level)
 
     def effect_names(self, term: str) -> tuple[tuple[str, ...], list[str]]:
-        """Return what the effects of a term are called.
+        """Return the names of the effects of a term.
 
         Parameters
         ----------
@@ -100,12 +99,12 @@ class NamedEffects(Coefficients):
         Returns
         -------
         columns : tuple of str
-            What the k effects of a level are coefficients of; "intercept" of the constant.
+            The columns whose coefficients the k effects of a level are; "intercept" for the constant.
         levels : list of str
             The levels, those of several columns joined by ":".
         """
-        found = self._reader.terms[self._number(term)]
-        return found.columns, found.levels.names
+        named_term = self._reader.terms[self._find_term(term)]
+        return named_term.columns, named_term.levels.names
 
     def effect_moments(self, term: str) -> tuple[FloatArray, FloatArray]:
         """Return the posterior means and variances of the effects of a term.
@@ -120,18 +119,18 @@ class NamedEffects(Coefficients):
         mean, variance : ndarray (levels, k)
             Of the levels in the order of `effects`, and of the k columns of the term.
         """
-        number = self._number(term)
+        number = self._find_term(term)
         part, shape = self._layout.part(number), self._layout.shapes[number]
         return self._effects.mean[part].reshape(shape), self._effects.variance[part].reshape(shape)
 
-    def _place(self, key):
-        """The place of an effect: the name of a fixed one, or (term, level) or (term, level, column)."""
+    def _find_index(self, key):
+        """The index of an effect: the name of a fixed one, or (term, level) or (term, level, column)."""
         if isinstance(key, str):
             return self.coefficient_names.index(arrays.choice(key, "effect", self.coefficient_names))
         if not (isinstance(key, tuple) and len(key) in (2, 3)):
-            words = f"must be the name of a fixed effect, (term, level) or (term, level, column), got {key!r}"
-            raise arrays.wrong("effect", words, TypeError)
-        number = self._number(key[0])
+            message = f"must be the name of a fixed effect, (term, level) or (term, level, column), got {key!r}"
+            raise arrays.wrong("effect", message, TypeError)
+        number = self._find_term(key[0])
         term, k = self._reader.terms[number], 0
         if len(key) == 3:
             k = term.columns.index(arrays.choice(key[2], "column", term.columns))
@@ -159,7 +158,7 @@ class NamedEffects(Coefficients):
         ValueError, TypeError
             For an effect that is not there.
         """
-        index = np.array([self._place(each) for each in effects], dtype=np.intp)
+        index = np.array([self._find_index(effect) for effect in effects], dtype=np.intp)
         return self._effects.mean[index], self._effects.covariance(index)
 
     def contrast(self, weights: Mapping[Any, float]) -> Gaussian:
@@ -188,7 +187,7 @@ class NamedEffects(Coefficients):
         if not isinstance(weights, Mapping) or not weights:
             raise arrays.wrong("weights", f"must be a dict of weights by effects, got {weights!r}", TypeError)
         mean, covariance = self.joint(weights)
-        values = np.array([arrays.number(each, "weights") for each in weights.values()])
+        values = np.array([arrays.number(weight, "weights") for weight in weights.values()])
         return Gaussian(mean=float(values @ mean), variance=float(values @ covariance @ values))
 
     def variance_components(self, level: float = 0.95) -> summary.Table:
@@ -210,7 +209,7 @@ class NamedEffects(Coefficients):
         learnt = self.hyperparameters
         by_name, estimates = {}, {}
         if learnt is not None:
-            by_name = {name: each for name, *each in zip(learnt.names, learnt.values, learnt.sd, strict=True)}
+            by_name = {name: estimate for name, *estimate in zip(learnt.names, learnt.values, learnt.sd, strict=True)}
         for term in self._reader.terms:
             covariance = self.model.effect_covariances[term.name]
             sd = np.sqrt(np.diagonal(covariance))
@@ -221,10 +220,29 @@ class NamedEffects(Coefficients):
             error, sd = by_name.pop(NOISE_PARAMETER, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)
             estimates["sd(residual)"] = sd, None if error is None else error / (2.0 * sd)
         estimates |= by_name
-        values, errors = ([each[k] for each in estimates.values()] for k in (0, 1))
-        scales = [scale_of(name, self.model.likelihood) for name in estimates]
+        values, errors = zip(*estimates.values(), strict=True)
+        scales = [choose_scale(name, self.model.likelihood) for name in estimates]
         notes = (learnt.note,) if learnt is not None and learnt.note else ()
         return summary.values_table("Variance components", estimates, values, errors, notes, scales=scales, level=level)
 
     def _below(self, level):
         return self.variance_components(level)
+
+    def sample(self, n: int, rng: Seed) -> FloatArray:
+        """Draw fixed effects from the posterior.
+
+        Parameters
+        ----------
+        n : int
+            Number of draws.
+        rng : seed or numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        ndarray (n, D)
+            The draws.
+        """
+        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
+        factor = arrays.cholesky(np.asarray(self.covariance), "covariance")
+        return self.mean + rng.standard_normal((n, len(self.mean))) @ factor.T

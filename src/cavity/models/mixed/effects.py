@@ -1,4 +1,4 @@
-"""The joint Gaussian posterior of all effects, and what it says about rows."""
+"""The joint Gaussian posterior of all effects, and predictions of rows."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +11,7 @@ from cavity.base.rows import check_moments
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import Threads, single_blas
 
-MAX_DENSE_NUMBERS = 1 << 20  # numbers of the dense rows that are solved for at a time
+MAX_DENSE_NUMBERS = 1 << 20  # of the dense rows in one solve
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,9 @@ class Effects:
         """Return the effects of a belief of `ep.sparse`."""
         pattern = geometry.pattern
         mean, entries = geometry.prior_mean + belief.step, geometry.prior_entries + belief.h
-        found = cls(mean, pattern.indptr, pattern.rows, entries, pattern.order.astype(np.intp))
-        vars(found).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # known already
-        return found
+        result = cls(mean, pattern.indptr, pattern.rows, entries, pattern.order.astype(np.intp))
+        vars(result).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # cached properties
+        return result
 
     @cached_property
     def cholesky(self):
@@ -73,8 +73,8 @@ class Effects:
 
     def trace_with(self, rows, columns, entries):
         """The trace of Q^-1 times a symmetric matrix, of which the lower triangle, on the pattern of Q, is given."""
-        places = np.searchsorted(self.keys, columns * len(self.mean) + rows)
-        return float(np.sum(np.where(rows == columns, 1.0, 2.0) * entries * self.inverse[places]))
+        positions = np.searchsorted(self.keys, columns * len(self.mean) + rows)
+        return float(np.sum(np.where(rows == columns, 1.0, 2.0) * entries * self.inverse[positions]))
 
     def covariance(self, index):
         """The joint covariance of some effects, (m, m)."""
@@ -89,25 +89,25 @@ class Effects:
     def predict(self, rows, offset=None):
         """Means and variances of rows (N, n), a CSR array, with an offset (N,) if there is one.
 
-        Where all pairs of effects of a row are on the pattern the covariances are at hand; other rows take a solve.
+        Covariances of pairs of effects on the pattern are entries of the inverse; rows with other pairs take a solve.
         """
         mean, variance = rows @ self.mean, np.zeros(rows.shape[0])
         if offset is not None:
             mean += offset
-        known = np.ones(rows.shape[0], dtype=bool)
+        on_pattern = np.ones(rows.shape[0], dtype=bool)
         keys = self.keys
         counts = np.diff(rows.indptr)
         for count in np.unique(counts[counts > 0]):
             here = np.flatnonzero(counts == count)
-            places = rows.indptr[here][:, None] + np.arange(count)
-            index, values = rows.indices[places], rows.data[places]
+            positions = rows.indptr[here][:, None] + np.arange(count)
+            index, values = rows.indices[positions], rows.data[positions]
             for i, j in zip(*np.tril_indices(count), strict=True):
                 low, high = np.minimum(index[:, i], index[:, j]), np.maximum(index[:, i], index[:, j])
-                wanted = low.astype(np.int64) * len(self.mean) + high
-                found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-                known[here] &= keys[found] == wanted
-                variance[here] += (1.0 if i == j else 2.0) * values[:, i] * values[:, j] * self.inverse[found]
-        rest = np.flatnonzero(~known)
+                pair_keys = low.astype(np.int64) * len(self.mean) + high
+                entries = np.minimum(np.searchsorted(keys, pair_keys), len(keys) - 1)
+                on_pattern[here] &= keys[entries] == pair_keys
+                variance[here] += (1.0 if i == j else 2.0) * values[:, i] * values[:, j] * self.inverse[entries]
+        rest = np.flatnonzero(~on_pattern)
         step = max(1, MAX_DENSE_NUMBERS // len(self.mean))
         for low in range(0, len(rest), step):
             part = rest[low : low + step]

@@ -1,8 +1,8 @@
-"""Where a fit of a mixed model begins: at sites that know the fixed effects, whose prior may be far too wide a cavity.
+"""First sites of a mixed model, from a dense fit of the fixed effects alone.
 
-Sites that are all renewed from one belief overshoot where that is far wider than what one row says, as a prior is of
-the coefficients of all rows. So the fixed effects come first, by dense EP, for which random effects are independent
-noise of f in each row: f = x'w + N(0, r), r = sum over terms of z'V z. What then matches each row is its site.
+Sites that are all renewed from one belief overshoot where it is far wider than the likelihood of a row, as the prior of
+the fixed effects may be. So the fixed effects are fitted first, by dense EP, in which random effects are independent
+noise of f in each row: f = x'w + N(0, r), r = sum over terms of z'V z. The first sites match moments under that fit.
 """
 
 from dataclasses import replace
@@ -15,11 +15,7 @@ from cavity.ep.site_updates import find_cavities, is_within_float64
 from cavity.ep.sites import Sites
 from cavity.jobs.job import SILENT_JOB
 
-FIRST_FIT_OPTIONS = {
-    "max_iter": 10,
-    "tol": 0.1,
-    "double_loop": 0,
-}  # of the dense fit: its sites change anyway
+FIRST_FIT_OPTIONS = {"max_iter": 10, "tol": 0.1, "double_loop": 0}  # of the dense fit: its sites change anyway
 
 
 def match_first_sites(problem, threads, sites, options):
@@ -38,7 +34,7 @@ def match_first_sites(problem, threads, sites, options):
 
 
 def _match_group(group, belief, sites):
-    """Fill in the sites of f with random effects that match the rows of a group, whose own sites are of x'w."""
+    """Fill in the sites of f with random effects that match the rows of a group, from the sites of x'w."""
     for part, x in group.blocks:
         fraction, spread = sites.part(sites.fraction, part), group.sites.residual[part]
         m, v, _ = find_cavities(*group.geometry.values(belief, part, x), group.tau[part], group.rho[part], fraction)

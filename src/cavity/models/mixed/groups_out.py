@@ -1,8 +1,14 @@
-"""Groups left out: the evidence of the rows of one level under the posterior without their sites."""
+"""Leave-one-group-out: the evidence of the rows of one level under the posterior without their sites."""
+
+from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.loop import CONVERGED
+from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.ep.engine import Engine
 from cavity.ep.latent import Latent
 from cavity.ep.options import Options
@@ -10,30 +16,78 @@ from cavity.ep.sites import Sites
 from cavity.runs.executors import Threads, single_blas
 
 
+class LeavesGroupsOut:
+    """Base of posteriors of mixed models that leave out all rows of a level at once."""
+
+    __slots__ = ()
+
+    def leave_group_out(
+        self,
+        group: str,
+        X: Data,
+        y: ArrayLike | None = None,
+        *,
+        groups: Any = None,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> FloatArray:
+        """Return log p(the rows of a level | all other rows) for each level of a group.
+
+        The sites of the rows of a level are removed, those of all others stay as they are, and EP over the rows of the
+        level alone finds their evidence under the remaining posterior: `loo_log_density` for many rows together. The
+        covariances stay.
+
+        Parameters
+        ----------
+        group : str
+            Name of a group, as "herd"; that of `terms` without effects.
+        X : data frame or array_like (N, D)
+            The rows of the fit once more.
+        y : array_like (N,) or str, optional
+            Observations; a formula says what they are.
+        groups : dict of columns (N,), data frame, or one column, optional
+            Labels of the groups; by default columns of X.
+        offset : array_like (N,) or str, optional
+            Known part of f.
+        exposure : array_like (N,) or str, optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        sample_weight : array_like (N,) or str, optional
+            A row of weight w counts as w copies; 0 leaves it out. By default the weights of the fit.
+
+        Returns
+        -------
+        ndarray (levels,)
+            Of the levels in the order of `effects`; 0 of a level all of whose rows have weight 0.
+
+        Raises
+        ------
+        ValueError
+            For a group that is not there, or rows that are not as many as those of the fit; after `update`. If the
+            posterior without the sites of a level is improper, as it may be where sites of outliers under StudentT have
+            negative precisions, or if EP over its rows fails, naming the level and the reason.
+        """
+        names = [term.group for term in self._reader.terms]
+        number = names.index(arrays.choice(group, "group", tuple(dict.fromkeys(names))))
+        if self._tau is None:
+            raise ValueError("leaving groups out needs the sites of the rows of one fit: an update has none")
+        weights = self._row_weights if sample_weight is None else sample_weight
+        rows, values = self._observed_rows(X, y, groups, offset, exposure, weights)
+        if rows.n != self.n_samples:
+            raise ValueError(f"X must hold the {self.n_samples} rows of the fit, got {rows.n}")
+        matrix = self._layout.rows(rows.X, values)
+        sites = self._tau, self._rho
+        levels = self._reader.terms[number].levels
+        return group_log_densities(
+            self.model.likelihood, self._effects, *sites, rows, matrix, values[number][0], levels
+        )
+
+
 def group_log_densities(likelihood, effects, tau, rho, rows, matrix, codes, levels):
     """Return log p(rows of a level | all other rows) of each level, 0 where none of its rows is in use.
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Of the observations.
-    effects : Effects
-        The posterior of all effects.
-    tau, rho : ndarray (N,)
-        The sites of all rows.
-    rows : Rows
-        All rows.
-    matrix : CSR array (N, n)
-        Their effects.
-    codes : ndarray (N,)
-        The numbers of their levels.
-    levels : Levels
-        Of the group.
-
-    Raises
-    ------
-    ValueError
-        If the posterior without the sites of a level is improper, or EP over its rows fails, naming the level.
+    `tau` and `rho` (N,) are the sites of all rows, `matrix` (N, n) their effects, `codes` (N,) the numbers of their
+    levels. ValueError names a level without which the posterior is improper, or for which EP fails.
     """
     densities, order = np.zeros(len(levels)), np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes[order], np.arange(len(levels) + 1))
@@ -47,8 +101,10 @@ def group_log_densities(likelihood, effects, tau, rho, rows, matrix, codes, leve
             try:
                 densities[level] = _log_evidence(likelihood, effects, *sites, rows.part(here), matrix[here], threads)
             except ArithmeticError as error:
-                words = f"level {name!r} of {levels.group!r} has no log density given all other rows: {error}; the rows"
-                raise ValueError(f"{words} of the other levels have to be fitted alone for that") from error
+                raise ValueError(
+                    f"level {name!r} of {levels.group!r} has no log density given all other rows: {error}; the rows of "
+                    "the other levels have to be fitted alone for that"
+                ) from error
     return densities
 
 

@@ -12,8 +12,8 @@ from cavity.likelihoods import Binomial
 from cavity.models.defaults import likelihood_for
 from cavity.models.formula.table import FormulaTable
 from cavity.models.linear.defaults import learns_level
-from cavity.models.mixed.readers import GROUPS, FormulaReader, Reader
-from cavity.models.mixed.terms import INTERCEPT, terms_of, terms_of_blocks
+from cavity.models.mixed.row_readers import GROUP_ARGUMENT, FormulaRowReader, RowReader
+from cavity.models.mixed.terms import INTERCEPT_NAME, make_terms, make_terms_of_blocks
 from cavity.models.observations import Observations
 from cavity.sources.dataset import Dataset, open_table
 from cavity.sources.features import open_features
@@ -40,7 +40,7 @@ class Inputs:
     observations: Observations
     X: np.ndarray
     terms: tuple
-    reader: Reader
+    reader: RowReader
     dropped: DroppedRows | None = None
 
     @classmethod
@@ -65,18 +65,18 @@ class Inputs:
         table = FormulaTable.open(model.effects, frame, others, missing)
         design = table.design()
         dataset = table.with_features(design)
-        observations = Observations.of(model.likelihood, dataset, default=_likelihood_for)
-        intercept_left_out = leaves_intercept_out(model, observations.likelihood)
+        observations = Observations.of(model.likelihood, dataset, default=_choose_likelihood)
+        intercept_left_out = is_intercept_left_out(model, observations.likelihood)
         if intercept_left_out:
             design = table.design(thresholds_for_intercept=True)
         if not (design.names or (intercept_left_out and design.blocks)):
             raise arrays.wrong("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
-        if model.intercept is False and INTERCEPT in design.names:
+        if model.intercept is False and INTERCEPT_NAME in design.names:
             raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
-        terms = terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
+        terms = make_terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
         bare = tuple(term.without_rows() for term in terms)
         known = {"coding": design.coding, "base_levels": design.base_levels}
-        reader = FormulaReader(bare, design.names, len(design.names), observations.roles, **known)
+        reader = FormulaRowReader(bare, design.names, len(design.names), observations.roles, **known)
         return cls(observations, design.X, tuple(terms), reader, table.dropped)
 
     @classmethod
@@ -86,16 +86,16 @@ class Inputs:
         if groups is None and names_of(X) is None:
             words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
             raise arrays.wrong("groups", words, TypeError)
-        columns = {GROUPS.format(name): name for name in wanted} if groups is None else {}
+        columns = {GROUP_ARGUMENT.format(name): name for name in wanted} if groups is None else {}
         dataset = Dataset.open(X, {"y": y} | others | columns)
         if groups is None:
             groups = {name: dataset.column(argument) for argument, name in columns.items()}
         names, X = dataset.names, open_features(dataset.in_memory(), "full")
-        terms = tuple(terms_of(model.effects, X, names, groups))
+        terms = tuple(make_terms(model.effects, X, names, groups))
         observed = replace(dataset, X=X, columns={name: dataset.columns[name] for name in ("y", *others)})
         observations = Observations.of(model.likelihood, observed)
         bare = tuple(term.without_rows() for term in terms)
-        return cls(observations, X, terms, Reader(bare, names, X.shape[1], observations.roles))
+        return cls(observations, X, terms, RowReader(bare, names, X.shape[1], observations.roles))
 
     def named(self, rows):
         """Return what decides the bits of a fit by the words of messages; `rows` are prepared."""
@@ -103,11 +103,11 @@ class Inputs:
         return rows.named() | levels | {f"columns of {term.name}": term.Z for term in self.terms}
 
 
-def leaves_intercept_out(model, likelihood):
+def is_intercept_left_out(model, likelihood):
     """Whether the intercept of a formula is left out, because thresholds stand for it."""
     return model.formula and is_ordered(likelihood) and (model.intercept is False or learns_level(likelihood))
 
 
-def _likelihood_for(y):
+def _choose_likelihood(y):
     """Return the likelihood for the y of a formula, whose counts are pairs of successes and trials."""
     return Binomial() if np.ndim(y) == 2 else likelihood_for(y)

@@ -12,7 +12,7 @@ from cavity.base.frames import some
 from cavity.base.types import IntArray
 from cavity.models.formula.columns import column_names, get_column, plain_label, read_labels
 
-NEW = -1  # the number of a level that no row of the fit has
+NEW_LEVEL = -1  # the number of a level without rows in the fit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +36,7 @@ class Levels:
     @classmethod
     def of(cls, columns, table):
         """Return the levels of the rows of some columns of a table of groups, and the number of each row's, (N,)."""
-        coded = [_coded(table[each], each) for each in columns]
+        coded = [_code_labels(table[column], column) for column in columns]
         sizes = tuple(len(labels) for labels, _ in coded)
         joint, codes = np.unique(np.ravel_multi_index([codes for _, codes in coded], sizes), return_inverse=True)
         combinations = np.stack(np.unravel_index(joint, sizes), axis=1)
@@ -59,60 +59,60 @@ class Levels:
         return [":".join(parts) for parts in zip(*columns, strict=True)]
 
     def codes(self, table):
-        """Return the number of the level of each row of a table of groups, NEW where the fit had none of it."""
+        """Return the number of the level of each row of a table of groups, NEW_LEVEL if it is new."""
         sizes = tuple(map(len, self.labels))
         parts = [
-            _looked_up(read_labels(table[each], f"groups[{each!r}]"), labels)
-            for each, labels in zip(self.columns, self.labels, strict=True)
+            _look_up_labels(read_labels(table[column], f"groups[{column!r}]"), labels)
+            for column, labels in zip(self.columns, self.labels, strict=True)
         ]
-        known = np.all([part != NEW for part in parts], axis=0)
-        joint = np.ravel_multi_index([np.where(known, part, 0) for part in parts], sizes)
-        there = np.ravel_multi_index(tuple(self.combinations.T), sizes)
-        place = np.minimum(np.searchsorted(there, joint), len(there) - 1)
-        return np.where(known & (there[place] == joint), place, NEW)
+        has_level = np.all([part != NEW_LEVEL for part in parts], axis=0)
+        joint = np.ravel_multi_index([np.where(has_level, part, 0) for part in parts], sizes)
+        levels = np.ravel_multi_index(tuple(self.combinations.T), sizes)
+        position = np.minimum(np.searchsorted(levels, joint), len(levels) - 1)
+        return np.where(has_level & (levels[position] == joint), position, NEW_LEVEL)
 
     def number(self, level):
         """Return the number of a level by its label, or a tuple of them; ValueError if there is none."""
         labels = level if isinstance(level, tuple) else (level,)
         if len(labels) == len(self.columns):
-            code = int(self.codes({name: [each] for name, each in zip(self.columns, labels, strict=True)})[0])
-            if code != NEW:
+            code = int(self.codes({name: [label] for name, label in zip(self.columns, labels, strict=True)})[0])
+            if code != NEW_LEVEL:
                 return code
         raise ValueError(f"no level {level!r} of {self.group!r}; there is {some(self.names)}")
 
 
-def _coded(values, name):
+def _code_labels(values, name):
     """The labels of a column in order, and the number of each row's."""
     column = read_labels(values, f"groups[{name!r}]")
     if column.kinds is None:
         labels, codes = np.unique(column.values, return_inverse=True)
         return tuple(map(plain_label, labels.tolist())), codes
-    return tuple(column.kinds), _looked_up(column, column.kinds)
+    return tuple(column.kinds), _look_up_labels(column, column.kinds)
 
 
-def _looked_up(column, labels):
-    """The number of each row's label among given ones, NEW if it is none of them."""
+def _look_up_labels(column, labels):
+    """The number of each row's label in `labels`, NEW_LEVEL if it is none of them."""
     values = column.values if isinstance(column.values, list) else column.values.tolist()
-    number = {each: k for k, each in enumerate(labels)}
-    return np.fromiter((number.get(each, NEW) for each in values), dtype=np.intp, count=len(values))
+    number = {label: k for k, label in enumerate(labels)}
+    return np.fromiter((number.get(label, NEW_LEVEL) for label in values), dtype=np.intp, count=len(values))
 
 
-def group_columns(groups, wanted, n):
+def take_group_columns(groups, names, n):
     """Return the columns of groups by their names, each of n rows."""
-    wanted = list(dict.fromkeys(wanted))
-    if not wanted:
+    names = list(dict.fromkeys(names))
+    if not names:
         return {}
-    there = column_names(groups)
-    if there is None:  # one column
-        if len(wanted) != 1:
-            raise wrong("groups", f"must have columns with the names {some(wanted)}, got {type(groups).__name__}")
-        table = {wanted[0]: groups}
+    available = column_names(groups)
+    if available is None:  # one column
+        if len(names) != 1:
+            raise wrong("groups", f"must have columns with the names {some(names)}, got {type(groups).__name__}")
+        table = {names[0]: groups}
     else:
-        missing = [each for each in wanted if each not in there]
+        missing = [name for name in names if name not in available]
         if missing:
-            words = f"must have the columns of the random effects: {some(missing)} missing; there is {some(there)}"
-            raise wrong("groups", words)
-        table = {name: get_column(groups, name) for name in wanted}
+            message = f"must have the columns of the random effects: {some(missing)} missing"
+            raise wrong("groups", f"{message}; there is {some(available)}")
+        table = {name: get_column(groups, name) for name in names}
     for name, column in table.items():
         is_column = hasattr(column, "__len__") and not isinstance(column, str) and getattr(column, "ndim", 1)
         if not is_column or len(column) != n:
@@ -121,7 +121,7 @@ def group_columns(groups, wanted, n):
     return table
 
 
-def new_codes(terms, table, levels="known"):
+def find_new_codes(terms, table, levels="known"):
     """Return the numbers of the levels of new rows for each term; see `new_rows`."""
     arrays.choice(levels, "levels", ("known", "new"))
     found = {}
@@ -135,7 +135,7 @@ def new_codes(terms, table, levels="known"):
 
 def _check_known(levels, codes, table):
     """Raise ValueError naming the first levels that are new."""
-    rows = np.flatnonzero(codes == NEW)
+    rows = np.flatnonzero(codes == NEW_LEVEL)
     if not rows.size:
         return
     columns = [read_labels(table[each], each).values for each in levels.columns]

@@ -23,16 +23,16 @@ from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.parameters import list_open_parameters
-from cavity.models.defaults import checked_likelihood
+from cavity.models.defaults import check_likelihood
 from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
-from cavity.models.mixed.inputs import Inputs, leaves_intercept_out
-from cavity.models.mixed.learn import AVOID_ZERO_PRIOR, FLAT_PRIOR
+from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
 from cavity.models.mixed.posterior import make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
-from cavity.models.mixed.terms import RandomEffects, effects_of
+from cavity.models.mixed.terms import RandomEffects, check_effects
+from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 
 if TYPE_CHECKING:
     from cavity.models.mixed.posterior import MixedGLMPosterior
@@ -106,8 +106,8 @@ class MixedGLM(Frozen):
 
     def __post_init__(self) -> None:
         if not self.formula:
-            put(self, effects=effects_of(self.effects))
-        put(self, likelihood=checked_likelihood(self.likelihood))
+            put(self, effects=check_effects(self.effects))
+        put(self, likelihood=check_likelihood(self.likelihood))
         fixed = self._fixed_effects()
         put(self, **{name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")})
         if self.formula and self.intercept not in (None, False):
@@ -248,7 +248,7 @@ class MixedGLM(Frozen):
     def _with_numbers(self, likelihood, fixed):
         """Return the model of the posterior, with the settings of its fixed effects."""
         numbers = {name: getattr(fixed, name) for name in ("prior_mean", "prior_variance", "centre")}
-        intercept = None if self.formula and not leaves_intercept_out(self, likelihood) else False
+        intercept = None if self.formula and not is_intercept_left_out(self, likelihood) else False
         return unchecked(self, likelihood=likelihood, intercept=intercept, **numbers)
 
 

@@ -15,14 +15,14 @@ from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join
 from cavity.base.records import FLAG, NUMBER, Array, Part, names, saved
 from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import observations
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
+from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.models.latent_posterior import ROW_WEIGHTS, LatentPosterior, SitesPosterior, integrate_log_density
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.groups_out import group_log_densities
-from cavity.models.mixed.readers import Reader
+from cavity.models.mixed.groups_out import LeavesGroupsOut
+from cavity.models.mixed.row_readers import RowReader
 from cavity.models.mixed.saved import MODEL, RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
@@ -71,7 +71,7 @@ def collect_moments(effects, d):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MixedGLMPosterior(NamedEffects, SitesPosterior):
+class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
     """The approximate posterior of all effects of a `MixedGLM`.
 
     Attributes
@@ -118,7 +118,7 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
     covariance: FloatArray = field(metadata=saved(Array("d d", "symmetric")))
     effective_parameters: float = field(metadata=saved(NUMBER))
     _effects: Effects = field(metadata=saved(Part(Effects, "effects_")))
-    _reader: Reader
+    _reader: RowReader
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
@@ -336,83 +336,6 @@ class MixedGLMPosterior(NamedEffects, SitesPosterior):
         y = recoded(dataset.column("y"), self.model.likelihood, self.classes)
         y = observations(self.model.likelihood, y, len(mean))
         return integrate_log_density(self.model.likelihood, y, mean, variance)
-
-    def sample(self, n: int, rng: Seed) -> FloatArray:
-        """Draw fixed effects from the posterior.
-
-        Parameters
-        ----------
-        n : int
-            Number of draws.
-        rng : seed or numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        ndarray (n, D)
-            The draws.
-        """
-        n, rng = arrays.integer(n, "n", low=0), arrays.generator(rng)
-        factor = arrays.cholesky(np.asarray(self.covariance), "covariance")
-        return self.mean + rng.standard_normal((n, len(self.mean))) @ factor.T
-
-    def leave_group_out(
-        self,
-        group: str,
-        X: Data,
-        y: ArrayLike | None = None,
-        *,
-        groups: Any = None,
-        offset: ArrayLike | None = None,
-        exposure: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> FloatArray:
-        """Return log p(the rows of a level | all other rows) for each level of a group.
-
-        The sites of the rows of a level are taken away, those of all others stay as they are, and EP over the rows of
-        the level alone finds their evidence under what is left: `loo_log_density` for many rows together. The
-        covariances stay.
-
-        Parameters
-        ----------
-        group : str
-            Name of a group, as "herd"; that of `terms` without effects.
-        X : data frame or array_like (N, D)
-            The rows of the fit once more.
-        y : array_like (N,) or str, optional
-            Observations; a formula says what they are.
-        groups : dict of columns (N,), data frame, or one column, optional
-            Labels of the groups; by default columns of X.
-        offset : array_like (N,) or str, optional
-            Known part of f.
-        exposure : array_like (N,) or str, optional
-            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        sample_weight : array_like (N,) or str, optional
-            A row of weight w counts as w copies; 0 leaves it out. By default the weights of the fit.
-
-        Returns
-        -------
-        ndarray (levels,)
-            Of the levels in the order of `effects`; 0 of a level all of whose rows have weight 0.
-
-        Raises
-        ------
-        ValueError
-            For a group that is not there, or rows that are not as many as those of the fit; after `update`. If the
-            posterior without the sites of a level is improper, as it may be where sites of outliers under StudentT have
-            negative precisions, or if EP over its rows fails, naming the level and the reason.
-        """
-        names = [term.group for term in self._reader.terms]
-        number = names.index(arrays.choice(group, "group", tuple(dict.fromkeys(names))))
-        if self._tau is None:
-            raise ValueError("leaving groups out needs the sites of the rows of one fit: an update has none")
-        weights = self._row_weights if sample_weight is None else sample_weight
-        rows, values = self._observed_rows(X, y, groups, offset, exposure, weights)
-        if rows.n != self.n_samples:
-            raise ValueError(f"X must hold the {self.n_samples} rows of the fit, got {rows.n}")
-        matrix = self._layout.rows(rows.X, values)
-        known = self.model.likelihood, self._effects, self._tau, self._rho
-        return group_log_densities(*known, rows, matrix, values[number][0], self._reader.terms[number].levels)
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight):
         """Checked rows with observations, and (codes, Z) of each term."""

@@ -1,4 +1,4 @@
-"""What a fit of a mixed model is given, checked once: rows, terms, and the prior of all effects."""
+"""The problem of a mixed model: rows, terms, and the prior of all effects."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ class MixedProblem:
     """Rows, terms and prior of a fit."""
 
     model: object  # the MixedGLM
-    rows: Rows  # all that were given; X are the columns of the fixed effects
+    rows: Rows  # all; X are the columns of the fixed effects
     used: Rows  # those of positive weight
     terms: tuple  # of all rows
     layout: EffectLayout

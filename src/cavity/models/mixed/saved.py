@@ -8,10 +8,10 @@ from cavity.base.kept import ROLES
 from cavity.models.formula.design import Coding
 from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.learn import AVOID_ZERO_PRIOR, FLAT_PRIOR
 from cavity.models.mixed.levels import Levels
-from cavity.models.mixed.readers import FormulaReader, Reader
-from cavity.models.mixed.terms import CONSTANT, RandomEffects, Term, term_name
+from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
+from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
+from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 
 LABEL = str | int | float
 LABELS = records.Setting(
@@ -59,13 +59,13 @@ def _reader(terms, n_features, coding=None, **parts):
         found.append(Term(levels, term["columns"], term["index"], codes, Z))
     known = {"terms": tuple(found), "n_features": n_features} | {name: parts.pop(name, None) for name in OF_READER}
     if coding is None:
-        return Reader(**known)
+        return RowReader(**known)
     columns = {name: np.asarray(parts.pop(f"coded_{i}")) for i, name in enumerate(coding["columns"])}
     labels = {name: tuple(each) for name, each in coding["labels"].items()}
     numbers = {name: column for name, column in columns.items() if name not in labels}
     codes = {name: column.astype(np.intp) for name, column in columns.items() if name in labels}
     made = Coding(coding["formula"], numbers, codes, labels)
-    return FormulaReader(**known, coding=made)
+    return FormulaRowReader(**known, coding=made)
 
 
 def _terms_apart(terms):
@@ -116,7 +116,7 @@ def _arrays_of(settings):
 def _fits(arrays, settings, sizes):
     """Whether effects and terms are as many as there should be, as a rule of the record."""
     terms = settings["reader_terms"]
-    shapes = {term_name(":".join(term["group"]), term["columns"]): 2 * (len(term["columns"]),) for term in terms}
+    shapes = {format_term_name(":".join(term["group"]), term["columns"]): 2 * (len(term["columns"]),) for term in terms}
     if {name: each.shape for name, each in settings["covariances"].items()} != shapes:
         return f"setting 'covariances' must have matrices of the terms {', '.join(shapes)}"
     for name, each in settings["covariances"].items():
@@ -150,7 +150,7 @@ def _pattern(arrays, settings, sizes):
         if (index is None) != ("reader_coding" in settings):
             return "setting 'reader_terms' must number columns of X where there is no formula, and only there"
         if index is not None and (
-            len(index) != len(term["columns"]) or any(not CONSTANT <= j < n_columns for j in index)
+            len(index) != len(term["columns"]) or any(not CONSTANT_COLUMN <= j < n_columns for j in index)
         ):
             return "setting 'reader_terms' must number columns of X"
         sizes_of = np.array([len(each) for each in term["labels"]])

@@ -7,22 +7,22 @@ from cavity.ep.sites import Sites
 from cavity.ep.sparse import Pattern, Precision, Sparse
 from cavity.models.linear.solution import Solution
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.learn import learn_settings
+from cavity.models.mixed.variance_search import learn_settings
 from cavity.models.search import SearchResult
 from cavity.runs.executors import Threads, single_blas
 
 
 def solve(problem, names, options, threads):
     """Solve a problem by EP; `names` are those of the open parameters of the likelihood."""
-    is_open = bool(names) or any(each is None for each in problem.covariances)
-    found = learn_settings(problem, names, threads, options) if is_open else SearchResult(problem)
-    problem, rows = found.optimum, found.optimum.used
+    is_open = bool(names) or any(covariance is None for covariance in problem.covariances)
+    search = learn_settings(problem, names, threads, options) if is_open else SearchResult(problem)
+    problem, rows = search.optimum, search.optimum.used
     sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
     geometry = problem.geometry(threads)
     last = options.job.final_job().substage("last")
-    fit = Engine(geometry, sites, replace(options, job=last), found.start).run()
-    fit = replace(fit, trace=fit.trace | found.trace)
-    return Solution(problem, fit, Effects.of(geometry, fit.belief), found.hyperparameters, found.status)
+    fit = Engine(geometry, sites, replace(options, job=last), search.start).run()
+    fit = replace(fit, trace=fit.trace | search.trace)
+    return Solution(problem, fit, Effects.of(geometry, fit.belief), search.hyperparameters, search.status)
 
 
 def update_effects(likelihood, rows, matrix, effects, options):

@@ -1,8 +1,8 @@
-"""Random effects: what a user asks for, and what of it a fit works with: levels as numbers, values of columns by row.
+"""Random effects, as settings of a model and as terms of a fit: levels as numbers, values of columns by row.
 
-Some words: a *group* is a column of labels (herds), or the combinations of several; its *levels* are the different ones
-(herd 1, herd 2); a *term* is a block of effects of a group, one for each of its columns and each level, in which the
-effects of a level have one small covariance matrix.
+A *group* is a column of labels (herds), or the combinations of several; its *levels* are the different ones (herd 1,
+herd 2); a *term* is a block of effects of a group, one for each of its columns and each level, in which the effects of
+a level have one small covariance matrix.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from cavity.base.arrays import wrong
 from cavity.base.frames import repeated, some
 from cavity.base.frozen import Frozen, put
 from cavity.base.types import FloatArray, IntArray
-from cavity.models.mixed.levels import Levels, group_columns, new_codes
+from cavity.models.mixed.levels import Levels, find_new_codes, take_group_columns
 
-INTERCEPT = "intercept"
-CONSTANT = -1  # in place of the number of a column of X
+INTERCEPT_NAME = "intercept"
+CONSTANT_COLUMN = -1  # in place of the number of a column of X
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,7 @@ class RandomEffects(Frozen):
     """Effects that differ by group: an intercept, slopes of columns, or both.
 
     The effects of a level of the group are drawn from a Gaussian of mean zero, whose covariance matrix is the same for
-    all levels: what the rows of one level say about it they say about the others, too.
+    all levels, so that the rows of each level inform the others.
 
     Parameters
     ----------
@@ -72,37 +72,37 @@ class RandomEffects(Frozen):
     correlated: bool = True
 
     def __post_init__(self) -> None:
-        put(self, group=_names(self.group, "group", str), slopes=_names(self.slopes, "slopes", str | int))
+        put(self, group=_check_names(self.group, "group", str), slopes=_check_names(self.slopes, "slopes", str | int))
         put(self, **{name: arrays.flag(getattr(self, name), name) for name in ("intercept", "correlated")})
         if not self.group:
             raise wrong("group", "must name a column of groups, got none")
-        if any(isinstance(each, int) and each < 0 for each in self.slopes):
+        if any(isinstance(slope, int) and slope < 0 for slope in self.slopes):
             raise wrong("slopes", f"must count columns from 0, got {self.slopes!r}")
         if not (self.slopes or self.intercept):
             raise wrong("slopes", f"must name a column where intercept=False, got {self.slopes!r}")
 
     @property
     def blocks(self) -> list[tuple[str | int, ...]]:
-        """The columns of each of its terms, `CONSTANT` for that of ones."""
-        columns = ((CONSTANT,) if self.intercept else ()) + tuple(self.slopes)
-        return [columns] if self.correlated else [(each,) for each in columns]
+        """The columns of each of its terms, `CONSTANT_COLUMN` for that of ones."""
+        columns = ((CONSTANT_COLUMN,) if self.intercept else ()) + tuple(self.slopes)
+        return [columns] if self.correlated else [(column,) for column in columns]
 
 
-def _names(value, name, kinds):
+def _check_names(value, name, kinds):
     """Names or numbers of columns as a tuple."""
     values = (value,) if isinstance(value, str | int) else tuple(value) if isinstance(value, Sequence) else None
-    if values is None or any(not isinstance(each, kinds) or isinstance(each, bool) for each in values):
+    if values is None or any(not isinstance(entry, kinds) or isinstance(entry, bool) for entry in values):
         raise wrong(name, f"must be the name of a column or several, got {value!r}", TypeError)
     if repeated(values) is not None:
         raise wrong(name, f"must name each column once, got {repeated(values)!r} twice")
     return values
 
 
-def term_name(group, columns):
+def format_term_name(group, columns):
     """The name of a term, as formulas have it: "herd" of an intercept alone, "1 + days | subject" of more."""
-    if tuple(columns) == (INTERCEPT,):
+    if tuple(columns) == (INTERCEPT_NAME,):
         return group
-    return f"{' + '.join('1' if each == INTERCEPT else each for each in columns)} | {group}"
+    return f"{' + '.join('1' if column == INTERCEPT_NAME else column for column in columns)} | {group}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,9 +114,9 @@ class Term:
     levels : Levels
         Of the group.
     columns : tuple of str, k of them
-        What the effects are coefficients of, `INTERCEPT` for the constant.
+        What the effects are coefficients of, `INTERCEPT_NAME` for the constant.
     index : tuple of int, or None
-        Numbers of these columns in X, `CONSTANT` for the ones; None where a formula makes the columns.
+        Numbers of these columns in X, `CONSTANT_COLUMN` for the ones; None where a formula makes the columns.
     codes : ndarray (N,)
         The number of the level of each row.
     Z : ndarray (N, k)
@@ -137,7 +137,7 @@ class Term:
     @property
     def name(self):
         """The name of the term, as formulas have it: "herd" of an intercept alone, "1 + days | subject" of more."""
-        return term_name(self.group, self.columns)
+        return format_term_name(self.group, self.columns)
 
     @property
     def shape(self):
@@ -145,11 +145,11 @@ class Term:
         return len(self.levels), len(self.columns)
 
     def without_rows(self):
-        """The same with no rows, as a posterior keeps it."""
+        """Return the term without rows, for a posterior."""
         return replace(self, codes=self.codes[:0], Z=self.Z[:0])
 
 
-def terms_of(effects, X, names, groups):
+def make_terms(effects, X, names, groups):
     """Return the terms of the rows of a fit.
 
     Parameters
@@ -174,69 +174,71 @@ def terms_of(effects, X, names, groups):
         For columns that are not there, a group without a label, slopes of a constant, and an effect that is there
         twice.
     """
-    effects = effects_of(effects)
-    table = group_columns(groups, [each for one in effects for each in one.group], len(X))
+    effects = check_effects(effects)
+    table = take_group_columns(groups, [each for effect in effects for each in effect.group], len(X))
     blocks = []
-    for one in effects:
-        for block in one.blocks:
-            index = tuple(CONSTANT if each == CONSTANT else _column_of(each, X, names) for each in block)
-            columns = tuple(_column_name(j, names) for j in index)
-            blocks.append((one.group, columns, index, values_of(X, index)))
-    return terms_of_blocks(blocks, table)
+    for effect in effects:
+        for block in effect.blocks:
+            index = tuple(
+                CONSTANT_COLUMN if each == CONSTANT_COLUMN else _find_column(each, X, names) for each in block
+            )
+            columns = tuple(_name_column(j, names) for j in index)
+            blocks.append((effect.group, columns, index, take_columns(X, index)))
+    return make_terms_of_blocks(blocks, table)
 
 
-def terms_of_blocks(blocks, table):
+def make_terms_of_blocks(blocks, table):
     """Return terms (group, columns, index, Z) of a table of groups as `Term`s, checked."""
     coded = {group: Levels.of(group, table) for group in dict.fromkeys(group for group, *_ in blocks)}
-    return checked_terms([Term(coded[group][0], *own, coded[group][1], Z) for group, *own, Z in blocks])
+    return check_terms([Term(coded[group][0], *block, coded[group][1], Z) for group, *block, Z in blocks])
 
 
-def effects_of(effects):
+def check_effects(effects):
     """Return random effects as a tuple of RandomEffects."""
-    several = (effects,) if isinstance(effects, str | RandomEffects) else effects
-    if not isinstance(several, Sequence) or not all(isinstance(each, str | RandomEffects) for each in several):
-        words = f"must be RandomEffects, the name of a column of groups, or several of these, got {effects!r}"
-        raise wrong("effects", words, TypeError)
-    return tuple(RandomEffects(each) if isinstance(each, str) else each for each in several)
+    entries = (effects,) if isinstance(effects, str | RandomEffects) else effects
+    if not isinstance(entries, Sequence) or not all(isinstance(entry, str | RandomEffects) for entry in entries):
+        message = f"must be RandomEffects, the name of a column of groups, or several of these, got {effects!r}"
+        raise wrong("effects", message, TypeError)
+    return tuple(RandomEffects(entry) if isinstance(entry, str) else entry for entry in entries)
 
 
-def _column_of(column, X, names):
+def _find_column(column, X, names):
     """The number of a column of X by its name or number."""
     if isinstance(column, str) and column in (names or ()):
         return names.index(column)
     if isinstance(column, int) and 0 <= column < X.shape[1]:
         return column
-    there = some(names) if names else f"{X.shape[1]} without names, counted from 0"
-    raise wrong("slopes", f"must be columns of X, got {column!r}; there is {there}")
+    available = some(names) if names else f"{X.shape[1]} without names, counted from 0"
+    raise wrong("slopes", f"must be columns of X, got {column!r}; there is {available}")
 
 
-def _column_name(j, names):
+def _name_column(j, names):
     """What a column of X is called."""
-    return INTERCEPT if j == CONSTANT else names[j] if names else f"x{j + 1}"
+    return INTERCEPT_NAME if j == CONSTANT_COLUMN else names[j] if names else f"x{j + 1}"
 
 
-def values_of(X, index):
-    """Return the values of some columns of X, ones for `CONSTANT`, (N, k)."""
-    return np.column_stack([np.ones(len(X)) if j == CONSTANT else X[:, j] for j in index])
+def take_columns(X, index):
+    """Return the values of some columns of X, ones for `CONSTANT_COLUMN`, (N, k)."""
+    return np.column_stack([np.ones(len(X)) if j == CONSTANT_COLUMN else X[:, j] for j in index])
 
 
-def checked_terms(terms):
+def check_terms(terms):
     """Return terms, unless one has a constant column, or two have the same."""
     seen = set()
     for term in terms:
         for k, column in enumerate(term.columns):
-            if column != INTERCEPT and np.all(term.Z[:, k] == term.Z[0, k]):
+            if column != INTERCEPT_NAME and np.all(term.Z[:, k] == term.Z[0, k]):
                 constant = f"{term.Z[0, k]:g} in every row: its effects are those of an intercept of {term.group!r}"
                 raise wrong("slopes", f"must differ between rows, got {column!r}, which is {constant}")
             if (term.group, column) in seen:
-                what = "an intercept" if column == INTERCEPT else f"a slope of {column!r}"
+                what = "an intercept" if column == INTERCEPT_NAME else f"a slope of {column!r}"
                 raise wrong("effects", f"must have each effect once, got {what} of {term.group!r} twice")
             seen.add((term.group, column))
     return terms
 
 
-def new_rows(terms, X, groups, levels="known"):
-    """Return what terms are for new rows.
+def read_new_terms(terms, X, groups, levels="known"):
+    """Return levels and columns of terms for new rows.
 
     Parameters
     ----------
@@ -247,19 +249,20 @@ def new_rows(terms, X, groups, levels="known"):
     groups : dict of columns (M,), data frame, or one column
         As in the fit.
     levels : {"known", "new"}
-        Whether all levels must be those of the fit, or may be others, whose effects nothing is known about.
+        Whether all levels must be those of the fit, or may be others, whose effects have their prior.
 
     Returns
     -------
     list of (codes (M,), Z (M, k))
-        For each term the numbers of the levels, NEW for new ones, and the values of the columns.
+        For each term the numbers of the levels, NEW_LEVEL for new ones, and the values of the columns.
 
     Raises
     ------
     ValueError, TypeError
         For levels that are new and must not be, naming them, and as in `terms_of`.
     """
-    table = group_columns(groups, [each for term in terms for each in term.levels.columns], len(X))
+    table = take_group_columns(groups, [column for term in terms for column in term.levels.columns], len(X))
     return [
-        (codes, values_of(X, term.index)) for term, codes in zip(terms, new_codes(terms, table, levels), strict=True)
+        (codes, take_columns(X, term.index))
+        for term, codes in zip(terms, find_new_codes(terms, table, levels), strict=True)
     ]

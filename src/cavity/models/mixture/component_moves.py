@@ -111,14 +111,14 @@ def _propose_moves(sweeps, state):
     counts = sums.counts
     by_size = np.argsort(-counts, kind="stable")
     if state.weights.sticks and np.any(np.diff(by_size) < 0):
-        yield replace(state, factors=state.factors.take(by_size)).renewed(sweeps.prior, sums.taken(by_size))
+        yield replace(state, factors=state.factors.take(by_size)).update(sweeps.prior, sums.take(by_size))
     occupied = np.flatnonzero(counts > OCCUPIED_ROWS)
     if len(occupied) < 2:
         return
     for large, small in _find_closest_pairs(state, counts, occupied):
-        yield state.renewed(sweeps.prior, _merge_components(sums, state.factors.mean, large, small))
+        yield state.update(sweeps.prior, _merge_components(sums, state.factors.mean, large, small))
     for k in occupied[np.argsort(counts[occupied], kind="stable")][:MAX_TRIALS_PER_KIND]:
-        yield state.renewed(sweeps.prior, _empty_component(sums, k))
+        yield state.update(sweeps.prior, _empty_component(sums, k))
 
 
 def _find_closest_pairs(state, counts, occupied):
@@ -133,7 +133,7 @@ def _merge_components(sums, mean, large, small):
     """Return the sums with the rows of component `small` given to `large`."""
     step = np.zeros_like(mean)
     step[small] = mean[small] - mean[large]
-    moved = sums.moved(step)
+    moved = sums.shift(step)
     parts = [part.copy() for part in moved.parts()]
     for part in parts:
         part[large] += part[small]

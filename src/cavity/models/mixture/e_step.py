@@ -1,7 +1,14 @@
-"""The E-step of a Gaussian mixture: the door to the kernels that visit rows.
+"""The E-step of a Gaussian mixture: responsibilities r_nk and their sums over rows, by compiled kernels.
 
-q(z_n) is never stored: given the other factors it is the softmax of E log pi_k + E log N(z_n; mu_k, 1/L_k), and what is
-needed of it are sums over rows, see `RowSums`.
+r_nk is the softmax over k [B]_ (10.49) of ::
+
+    log rho_nk = E log pi_k + E log|L_k|/2 - D log(2 pi)/2 - E (x_n - mu_k)'L_k (x_n - mu_k)/2     (10.46)
+
+It is never stored: the M-step needs sums over rows, see `RowSums`.
+
+References
+----------
+.. [B] Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.2.
 """
 
 from dataclasses import dataclass
@@ -14,13 +21,11 @@ from cavity.models.mixture.scaling import Scaling
 
 _kernel = _core.best("gaussian_mixture")
 
-NO_WEIGHT, NO_GAIN = np.empty(0), np.empty((0, 0))  # what kernels take for None
+NO_WEIGHT, NO_GAIN = np.empty(0), np.empty((0, 0))  # None, for kernels
 
 MAX_BLOCK_ROWS, MIN_BLOCK_ROWS = 1 << 15, 1 << 10  # of a block
-BLOCK_WORK = 1 << 20  # products of responsibilities and features per block, about half a millisecond
-MAX_CALL_WORK = (
-    1 << 27
-)  # most of them in a call, unless a block has more: some ten milliseconds, fifty without wide registers
+BLOCK_WORK = 1 << 20  # products of responsibilities and features in a block, about half a millisecond
+MAX_CALL_WORK = 1 << 27  # of a call with several blocks: some ten milliseconds, fifty without wide registers
 
 
 def choose_block_rows(n_components, n_features, full):
@@ -33,24 +38,24 @@ def choose_block_rows(n_components, n_features, full):
 
 
 class UnreachableRow(Exception):
-    """A row has no weight in any component; its number is what the kernel or the task knows of it."""
+    """A row has no weight in any component. The argument is its index in the array or run of rows."""
 
-    def told(self, where):
-        """Return the error for users; where(row) is the words for the row."""
+    def to_error(self, where):
+        """Return the error for users; where(index) describes the row."""
         return make_unreachable_error(where(*self.args))
 
 
-def make_unreachable_error(words):
-    """Return the error of a row without weight in any component, given words for it."""
-    return OverflowError(f"{words} is so far from every component that its density leaves float64; rescale it")
+def make_unreachable_error(row):
+    """Return the error of a row, described by a string, without weight in any component."""
+    return OverflowError(f"{row} is so far from every component that its density leaves float64; rescale it")
 
 
 @dataclass(frozen=True, slots=True)
 class EStep:
-    """What the kernels need of a state to visit rows: log weights are height - |precision (z - mean)|^2/2.
+    """A state as the kernels use it: log rho_nk = height_k - |precision_k (z_n - mean_k)|^2/2 [B]_ (10.46).
 
-    `precision` holds triangular factors (K, D, D), or precisions (K, D); with missing values `gain` (K, D) is what
-    each value that was seen adds to the log weight.
+    `precision` holds triangular factors (K, D, D), or precisions (K, D); with missing values each observed value adds
+    its `gain` (K, D) to log rho_nk.
     """
 
     scaling: Scaling
@@ -62,10 +67,10 @@ class EStep:
     @classmethod
     def of(cls, state, scaling, *, missing=False):
         """Return the E-step of a state in the coordinates of a scaling."""
-        factors, height = state.factors, state.weights.expected_logs()
+        factors, height = state.factors, state.weights.expected_logs()  # E log pi_k (10.66)
         mean = np.ascontiguousarray(factors.mean)
         if isinstance(factors, WishartFactors):
-            constants, precision = factors.constants()
+            constants, precision = factors.constants()  # (10.64), (10.65)
             return cls(scaling, mean, precision, height + constants)
         gain, precision = factors.constants()
         if missing:
@@ -95,30 +100,30 @@ class EStep:
         """Return how many blocks of `size` rows may go through the kernels in one call."""
         return max(1, MAX_CALL_WORK // (size * self.shape[0] * (self.shape[1] + 4)))
 
-    def raw_sums(self, rows, weight=None, size=0):
-        """Return the sums (K, numbers) and the sum of the log densities (1,) of rows, in blocks of `size` or in one."""
+    def compute_sums(self, rows, weight=None, size=0):
+        """Return sums (K, numbers) (10.51) to (10.53) and the log densities' sum (1,) of rows, in blocks of `size`."""
         out, totals = np.empty(self.shape), np.zeros(1)
         weight = NO_WEIGHT if weight is None else weight
-        place = rows, weight, self.scaling.origin, self.scaling.scale, self.mean, self.precision, self.height
+        arguments = rows, weight, self.scaling.origin, self.scaling.scale, self.mean, self.precision, self.height
         if self.full:
-            bad = _kernel.full(*place, out, totals, size)
+            bad_row = _kernel.full(*arguments, out, totals, size)
         else:
-            bad = _kernel.diagonal(*place, NO_GAIN if self.gain is None else self.gain, out, totals, size)
-        if bad >= 0:
-            raise UnreachableRow(bad)
+            bad_row = _kernel.diagonal(*arguments, NO_GAIN if self.gain is None else self.gain, out, totals, size)
+        if bad_row >= 0:
+            raise UnreachableRow(bad_row)
         return out, totals
 
-    def log_weights(self, rows):
-        """Return E log pi_k + E log N(x_n; mu_k, 1/L_k) (n, K) of rows in the units of the data."""
-        out = self.distances(rows)
+    def compute_log_weights(self, rows):
+        """Return log rho_nk (n, K) (10.46) of rows in the units of the data."""
+        out = self.compute_distances(rows)
         np.multiply(out, -0.5, out=out)
         out += self.height
         if self.gain is not None:
             out += (~np.isnan(rows)).astype(float) @ self.gain.T
         return out
 
-    def distances(self, rows):
-        """Return the expected squared distances (n, K), without what the uncertainty of the means adds."""
+    def compute_distances(self, rows):
+        """Return nu_k (x_n - m_k)'W_k (x_n - m_k) (n, K), the second term of (10.64)."""
         out = np.empty((len(rows), len(self.mean)))
         call = _kernel.distances if self.full else _kernel.distances_diagonal
         call(rows, self.scaling.origin, self.scaling.scale, self.mean, self.precision, out)

@@ -1,7 +1,18 @@
-"""Divergences of the factors of a mixture, cheap enough for every sweep over a few hundred rows.
+"""The evidence lower bound (ELBO) of a Gaussian mixture, in nats, with all constants [B]_ (10.70).
 
-In their textbook form they cancel: rounding is the larger the more observations a factor is worth. Up to DIRECT of them
-it stays below 1e-9 nats, which no ELBO shows; beyond, the sums of terms that are never negative take over.
+With q(z_n) optimal for the other factors, the terms (10.71) + (10.72) - (10.75) are the first line of ::
+
+    ELBO = sum_n w_n log sum_k exp(E log pi_k + E log N(x_n; mu_k, 1/L_k))
+           - KL(q(pi) || p(pi)) - KL(q(mu, L) || p(mu, L))
+
+which the E-step computes with the statistics; the divergences are (10.76) - (10.73) and (10.77) - (10.74), cheap enough
+for every sweep over a few hundred rows. The textbook's forms cancel: rounding grows with the number of observations of
+a factor. Up to MAX_SHAPE_OF_TEXTBOOK_FORM it stays below 1e-9 nats; above, sums of terms that are never
+negative are used.
+
+References
+----------
+.. [B] Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.2.2.
 """
 
 import numpy as np
@@ -12,6 +23,11 @@ from cavity.distributions import Dirichlet, Gamma
 from cavity.distributions.divergence import kl
 
 MAX_SHAPE_OF_TEXTBOOK_FORM = 1e6
+
+
+def compute_elbo(log_density_sum, state, prior):
+    """Return the ELBO of a state, given the sum over rows of log sum_k exp(E log pi_k + E log N)."""
+    return log_density_sum - state.divergence(prior)
 
 
 def _is_textbook_form_exact(*shapes):
@@ -46,9 +62,9 @@ def compute_wishart_kls(nu, factor, root, nu0, factor0):
     """KL of Wishart(nu, V) from Wishart(nu0, V0), (T,): lower Cholesky factors of V and V0, and the inverse of V's."""
     dim = factor.shape[-1]
     ratio = np.sqrt(nu / nu0)[:, None]
-    # the eigenvalues of M M' are those of one mean in units of the other
+    # the eigenvalues of M M' are those of one mean relative to the other
     M = ratio[:, :, None] * (root @ factor0)
-    diagonal = np.einsum("kii->ki", M)  # M is triangular, and its diagonal is taken care of: a view
+    diagonal = np.einsum("kii->ki", M)  # a view of the diagonal of M, which is triangular
     if _is_textbook_form_exact(nu, nu0):
         means = (diagonal**2 - 1.0 - 2.0 * np.log(diagonal)).sum(axis=1)
         diagonal[:] = 0.0

@@ -7,11 +7,11 @@ differences of means, so that no digits are lost where data lie far from the ori
 
 A factor offers
 
-- ``renewed(prior, ...)``: the optimum given statistics of the responsibilities;
+- ``update(prior, ...)``: the optimum given statistics of the responsibilities;
 - ``divergence(prior)``: KL(q || prior), in nats, summed over the components;
 - ``natural()``, ``statistics()``: natural parameters and expected statistics, flat arrays in one order;
 - ``at(natural)``: the factor with these natural parameters, or None where they are outside the domain;
-- ``combined(terms)``: the affine combination of [(share, factor), ...] whose shares add up to 1;
+- ``combine(terms)``: the affine combination of [(share, factor), ...] whose shares add up to 1;
 - ``take(order)``: the components in another order, or some of them.
 
 References
@@ -54,7 +54,8 @@ def _update_mean(mean, prior, counts, first):
     Steps are not differences of means, which would lose the digits of a small one; the mean is a short step away from
     one of the two.
     """
-    beta = prior.beta + counts
+    beta = prior.beta + counts  # beta_k = beta_0 + N_k, [B]_ (10.60)
+    # m_k = (beta_0 m_0 + N_k xbar_k)/beta_k (10.61), as a step from `mean` and from m_0
     step = (prior.beta * (prior.mean - mean) + first) / beta
     away = (first + counts * (mean - prior.mean)) / beta
     return beta, np.where(prior.beta > counts, prior.mean + away, mean + step), step, away
@@ -102,7 +103,7 @@ class WeightFactors:
         left = np.concatenate([[1.0], np.cumprod(squares[:, 1])])
         return np.maximum(left * np.append(squares[:, 0], 1.0) - self.mean() ** 2, 0.0)
 
-    def renewed(self, prior, counts):
+    def update(self, prior, counts):
         """Return the optimum given N_k [B]_ (10.58)."""
         if not prior.sticks:
             return WeightFactors(prior.concentration + counts)
@@ -131,7 +132,7 @@ class WeightFactors:
         return WeightFactors(natural.reshape(self.concentration.shape)) if inside else None
 
     @staticmethod
-    def combined(terms):
+    def combine(terms):
         return WeightFactors(sum(share * f.concentration for share, f in terms))
 
 
@@ -171,20 +172,20 @@ class GaussianFactors:
             return None
 
     @classmethod
-    def combined(cls, terms):
+    def combine(cls, terms):
         beta, first = sum(share * f.beta for share, f in terms), terms[0][1].mean
         mean = first + sum(share * f.beta * (f.mean - first) for share, f in terms) / beta
         nu = sum(share * f.nu for share, f in terms)
         scatter = sum(share * (f.scatter + f.squares(f.beta, f.mean - mean)) for share, f in terms)
         return cls.of(mean, beta, nu, scatter)
 
-    def by_columns(self):
+    def widen(self):
         """Return these factors with a beta for each column, for data of which values may be missing."""
         return replace(self, beta=np.array(np.broadcast_to(self.beta, self.mean.shape)))
 
-    def as_wide_as(self, other):
+    def widen_like(self, other):
         """Return these factors, with a beta for each column if `other` has that."""
-        return self.by_columns() if other.beta.shape[1] > self.beta.shape[1] else self
+        return self.widen() if other.beta.shape[1] > self.beta.shape[1] else self
 
     def take(self, order):
         own = {name: part[order] for name in self.__slots__ if len(part := getattr(self, name)) == len(self.mean)}
@@ -244,13 +245,14 @@ class WishartFactors(GaussianFactors):
     def _precision_factor(self):
         return np.sqrt(self.nu)[:, None, None] * self.root
 
-    def renewed(self, prior, counts, first, second):
+    def update(self, prior, counts, first, second):
         """Return the optimum given N_k (K, 1), s_k (K, D) and S_k (K, D, D) about the own means, [B]_ (10.60-63)."""
         beta, mean, step, away = _update_mean(self.mean, prior, counts, first)
         cross = first[:, :, None] * step[:, None, :]
+        # N_k S_k + beta_0 N_k/beta_k (xbar_k - m_0)(xbar_k - m_0)' of (10.62), about the new means
         about = second - (cross + cross.swapaxes(1, 2)) + counts[:, :, None] * _compute_outer(step)
         about += prior.beta[:, :, None] * _compute_outer(away)
-        if len(prior.scatter) == len(mean):
+        if len(prior.scatter) == len(mean):  # nu_k = nu_0 + N_k (10.63)
             return WishartFactors.of(mean, beta, prior.nu + counts[:, 0], prior.scatter + about)
         total = prior.scatter + np.sum(about, axis=0, keepdims=True)
         return WishartFactors.of(mean, beta, prior.nu + np.sum(counts), total)
@@ -284,7 +286,7 @@ class WishartFactors(GaussianFactors):
         sides = np.swapaxes(factor, 1, 2) @ factor, self.scatter / self.nu[:, None, None]
         return [np.broadcast_to(side, (k, dim, dim)).reshape(k, -1) for side in sides]
 
-    def rescaled(self, shift, scale):
+    def rescale(self, shift, scale):
         """Return these factors in coordinates (z - shift) scale."""
         scatter = self.scatter * _compute_outer(scale)
         return WishartFactors.of((self.mean - shift) * scale, self.beta, self.nu, scatter)
@@ -330,7 +332,7 @@ class GammaFactors(GaussianFactors):
     def squares(self, weight, step):
         return self._sum(weight * step**2)
 
-    def renewed(self, prior, counts, first, second):
+    def update(self, prior, counts, first, second):
         """Return the optimum given N (K, 1) or (K, D), s and S (K, D) about the means of `self`."""
         beta, mean, step, away = _update_mean(self.mean, prior, counts, first)
         about = second + step * (counts * step - 2.0 * first) + prior.beta * away**2
@@ -353,7 +355,7 @@ class GammaFactors(GaussianFactors):
     def sides(self):
         return [np.broadcast_to(side, self.mean.shape) for side in (self.nu / self.scatter, self.scatter / self.nu)]
 
-    def rescaled(self, shift, scale):
+    def rescale(self, shift, scale):
         """Return these factors in coordinates (z - shift) scale; it is one scale where columns share a precision."""
         square = scale**2 if self.nu.shape[1] == len(scale) else scale[:1] ** 2
         return GammaFactors((self.mean - shift) * scale, self.beta, self.nu, self.scatter * square)

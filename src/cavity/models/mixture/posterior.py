@@ -105,7 +105,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     def mean(self) -> FloatArray:
         """Expected component means, (K, D), in the units of the data."""
         with np.errstate(over="ignore"):
-            return within_range(self._scaling.user_rows(self._state.factors.mean), "mean: its entries")
+            return within_range(self._scaling.to_user_rows(self._state.factors.mean), "mean: its entries")
 
     @property
     def mean_precision(self) -> FloatArray:
@@ -164,7 +164,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     def _squares(self, scatter, name):
         """Squares in the units of the data, in the shape that they have there."""
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            squares = self._scaling.user_squares(scatter)
+            squares = self._scaling.to_user_squares(scatter)
         return self._plain(within_range(squares, f"{name}: its entries"))
 
     def _plain(self, values):
@@ -327,7 +327,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         data = dataset.sources()
         with run.open(self.model, data) as threads:
             rows = open_rows(*data.values(), threads, len(self.counts), self.model.covariance, scaling=self._scaling)
-            prior = replace(self._state, factors=self._state.factors.by_columns()) if rows.missing else self._state
+            prior = replace(self._state, factors=self._state.factors.widen()) if rows.missing else self._state
             done = engine.ascend(MixtureSweeps(prior, rows, threads), prior, run)
         state = replace(done.state, counts=prior.counts + done.image.counts)
         outcome = engine.report_outcome(done, rows.n_samples, run) | {"observation_digest": rows.digest}
@@ -367,7 +367,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
         if a != b:
             raise ValueError(f"other must be of data with {a} columns, got {b}")
         columns = check_alike(self.columns, other.columns)
-        others = (state.rescaled(other._scaling, self._scaling) for state in (other._state, other._prior))
+        others = (state.rescale(other._scaling, self._scaling) for state in (other._state, other._prior))
         state = merge_states(self._state, self._prior, *others)
         digest = join_digests(self.observation_digest, other.observation_digest)
         known = {"columns": columns, "roles": self.roles or other.roles, "observation_digest": digest}
@@ -389,7 +389,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
             Natural parameters factor times the old plus 1 - factor times the prior; `elbo` is None.
         """
         factor = arrays.number(factor, "factor", low=0, high=1, closed_high=True)
-        state = MixtureState.combined([(factor, self._state), (1.0 - factor, self._prior)])
+        state = MixtureState.combine([(factor, self._state), (1.0 - factor, self._prior)])
         return self._changed(state, factor * self.n_samples, status="forgotten in part", trace={}, **UNKNOWN_OUTCOME)
 
     def _changed(self, state, n_samples, **changes):

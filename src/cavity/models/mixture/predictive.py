@@ -42,7 +42,7 @@ def evaluate_by_blocks(X, state, scaling, logs_of, finish, shape, dtype):
 
 def compute_log_weights(state, scaling, rows):
     """Return the logs (n, K) of which the softmax are the responsibilities."""
-    return EStep.of(state, scaling, missing=bool(np.isnan(rows).any())).log_weights(rows)
+    return EStep.of(state, scaling, missing=bool(np.isnan(rows).any())).compute_log_weights(rows)
 
 
 def compute_log_density(state, scaling, rows):
@@ -90,7 +90,7 @@ def _compute_wishart_terms(state, scaling, rows):
     logs = 2.0 * np.sum(np.log(np.diagonal(factors.factor, axis1=1, axis2=2)), axis=1)
     constant = log_gamma_ratio(0.5 * (nu + 1 - dim), 0.5 * dim)
     constant = constant - 0.5 * (dim * (LOG_PI + np.log1p(1.0 / beta)) + logs)
-    terms = EStep.of(state, scaling).distances(rows)
+    terms = EStep.of(state, scaling).compute_distances(rows)
     terms *= beta / (beta + 1.0) / nu
     np.log1p(terms, out=terms)
     terms *= -0.5 * (nu + 1)
@@ -134,5 +134,5 @@ def sample(state, scaling, n, rng):
         normal = normal * np.sqrt(factors.scatter[component])
         spread = np.sqrt(rng.chisquare(factors.nu[component]))
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        draws = scaling.user_rows(factors.mean[component] + widening * normal / spread)
+        draws = scaling.to_user_rows(factors.mean[component] + widening * normal / spread)
     return within_range(draws, "sample: with so few degrees of freedom the draws"), component

@@ -47,7 +47,7 @@ def build_prior_state(model, data):
     full = is_full(model.covariance)
     factors = (_build_wishart_factors if full else _build_gamma_factors)(model, mean, beta, data.scaling)
     if data.missing:
-        factors = factors.by_columns()
+        factors = factors.widen()
     return MixtureState(_build_weight_factors(model), factors, np.zeros(k))
 
 

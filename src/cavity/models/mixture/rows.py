@@ -37,7 +37,7 @@ class MixtureRows:
         try:
             out, totals = passes.reduce_runs(sum_run, e_step, given, threads, grain=grain)
         except UnreachableRow as error:
-            raise error.told(self.source.where) from None
+            raise error.to_error(self.source.where) from None
         return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])
 
     def sample(self):
@@ -59,7 +59,7 @@ class MixtureRows:
 def sum_run(run, e_step):
     """A task: the sums of the rows of a run, and the sum of their log densities."""
     try:
-        return e_step.raw_sums(*run.arrays, run.block_rows)
+        return e_step.compute_sums(*run.arrays, run.block_rows)
     except UnreachableRow as error:
         raise UnreachableRow(run.start + error.args[0]) from None
 
@@ -181,4 +181,4 @@ def compute_moments(data, threads, full):
         square = (second[0] - seen[0] * (np.outer(mean, mean) if full else mean**2)) / (seen[0] - 1.0)
     if not np.all(seen > 1.0):
         square = np.full_like(square, np.nan)  # there is none
-    return data.scaling.user_rows(mean), data.scaling.user_squares(square[None])[0]
+    return data.scaling.to_user_rows(mean), data.scaling.to_user_squares(square[None])[0]

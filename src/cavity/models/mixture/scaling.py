@@ -29,7 +29,7 @@ class Scaling:
         """Return a scatter matrix (..., D, D), variances (..., D) or one for all columns (..., 1) in coordinates."""
         return scatter * self._units(scatter)
 
-    def user_squares(self, scatter):
+    def to_user_squares(self, scatter):
         """Return what `squares` took in."""
         return scatter / self._units(scatter)
 
@@ -39,6 +39,6 @@ class Scaling:
             return self.scale[:, None] * self.scale
         return self.scale[: scatter.shape[-1]] ** 2
 
-    def user_rows(self, z):
+    def to_user_rows(self, z):
         """Return points (n, D) in the units of the data."""
         return self.origin + z / self.scale

@@ -332,8 +332,8 @@ def build_state_from_labels(prior, points, weight, labels):
     counts = np.sum(member, axis=1)
     per_column = prior.factors.beta.shape[1] > 1
     about = replace(prior.factors, mean=mean)
-    factors = about.renewed(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
-    return MixtureState(prior.weights.renewed(prior.weights, counts), factors, counts)
+    factors = about.update(prior.factors, known if per_column else counts[:, None], np.zeros((k, dim)), second)
+    return MixtureState(prior.weights.update(prior.weights, counts), factors, counts)
 
 
 def _compute_spread(points, weight):

@@ -41,61 +41,61 @@ class MixtureState:
         weights, factors = self.weights.at(natural[:size]), self.factors.at(natural[size:])
         return None if weights is None or factors is None else replace(self, weights=weights, factors=factors)
 
-    def as_wide_as(self, other):
+    def widen_like(self, other):
         """Return this state, with a beta for each column if `other` has that, as data with missing values ask for."""
-        return replace(self, factors=self.factors.as_wide_as(other.factors))
+        return replace(self, factors=self.factors.widen_like(other.factors))
 
     @staticmethod
-    def combined(terms):
+    def combine(terms):
         """Return the affine combination of [(share, state), ...], whose shares add up to 1."""
         return MixtureState(
-            WeightFactors.combined([(share, s.weights) for share, s in terms]),
-            type(terms[0][1].factors).combined([(share, s.factors) for share, s in terms]),
+            WeightFactors.combine([(share, s.weights) for share, s in terms]),
+            type(terms[0][1].factors).combine([(share, s.factors) for share, s in terms]),
             sum(share * s.counts for share, s in terms),
         )
 
-    def rescaled(self, old, new):
+    def rescale(self, old, new):
         """Return this state, which is in coordinates of the scaling `old`, in those of `new`."""
         if np.array_equal(old.origin, new.origin) and np.array_equal(old.scale, new.scale):
             return self
         shift = (new.origin - old.origin) * old.scale
-        return replace(self, factors=self.factors.rescaled(shift, new.scale / old.scale))
+        return replace(self, factors=self.factors.rescale(shift, new.scale / old.scale))
 
-    def exchangeable(self):
+    def is_exchangeable(self):
         """Whether all components have the same factors, as a prior may have."""
         factors = self.factors
         parts = factors.mean, factors.beta, factors.nu, factors.scatter, self.weights.concentration
         return all(np.array_equal(np.broadcast_to(part[:1], part.shape), part) for part in parts)
 
-    def matched(self, target, prior):
+    def match(self, target, prior):
         """Return the state with its components in the order in which they resemble those of `target` most."""
         from scipy.optimize import linear_sum_assignment  # loads much, and few need it
 
         _, order = linear_sum_assignment(target.factors.contrasts(self.factors))
-        weights = prior.weights.renewed(prior.weights, self.weights.counts(prior.weights)[order])
+        weights = prior.weights.update(prior.weights, self.weights.counts(prior.weights)[order])
         return MixtureState(weights, self.factors.take(order), self.counts[order])
 
-    def renewed(self, prior, sums):
+    def update(self, prior, sums):
         """Return the optimal state given `RowSums` about the means of `self`."""
         counts, first, second, seen = sums.parts()
         return MixtureState(
-            self.weights.renewed(prior.weights, counts),
-            self.factors.renewed(prior.factors, seen, first, second),
+            self.weights.update(prior.weights, counts),
+            self.factors.update(prior.factors, seen, first, second),
             counts,
         )
 
 
 def merge_states(state, prior, other, other_prior):
     """Return the state of the data of two, fitted from one prior each, in the coordinates of all four."""
-    prior, other_prior = prior.as_wide_as(other_prior), other_prior.as_wide_as(prior)
+    prior, other_prior = prior.widen_like(other_prior), other_prior.widen_like(prior)
     a, b = prior.natural(), other_prior.natural()
     if not (a.shape == b.shape and np.allclose(a, b, rtol=PRIOR_TOLERANCE, atol=PRIOR_TOLERANCE * np.max(np.abs(a)))):
         raise ValueError(
             "other must have the same priors; those that are None come from the data: use the model that settle returns"
         )
-    if prior.exchangeable():
-        other = other.matched(state, prior)
-    return MixtureState.combined([(1.0, state), (1.0, other), (-1.0, prior)])
+    if prior.is_exchangeable():
+        other = other.match(state, prior)
+    return MixtureState.combine([(1.0, state), (1.0, other), (-1.0, prior)])
 
 
 @lru_cache(maxsize=8)
@@ -130,15 +130,15 @@ class RowSums:
         """Return the four arrays."""
         return self.counts, self.first, self.second, self.seen
 
-    def scaled(self, factor):
+    def scale(self, factor):
         """Return the sums with every row counted `factor` times."""
         return RowSums(*(factor * part for part in self.parts()))
 
-    def taken(self, order):
+    def take(self, order):
         """Return the sums with the components in another order."""
         return RowSums(*(part[order] for part in self.parts()))
 
-    def moved(self, step):
+    def shift(self, step):
         """Return the sums about m - step, step (K, D), in place of m."""
         if self.second.ndim == 3:
             cross = self.first[:, :, None] * step[:, None, :]

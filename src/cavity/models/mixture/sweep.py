@@ -1,22 +1,27 @@
-"""The Gaussian mixture as the mean-field engine sees it: one pass over the blocks of the data per sweep.
+"""Sweeps of a Gaussian mixture for the mean-field engine: an E-step over the blocks of the data, then an M-step.
 
-All is in coordinates z = (x - origin) scale, see `Scaling`. Of q(z_n) a sweep needs N_k and the first and second
-moments of the data about the component means.
-ELBO = sum_n w_n log sum_k exp(E log pi_k + E log N(z_n; mu_k, 1/L_k)) - KL(q(pi) || p(pi)) - KL(q(mu, L) || p(mu, L)).
+States are in the coordinates z = (x - origin) scale of `Scaling`.
+
+References
+----------
+.. [B] Christopher Bishop, "Pattern Recognition and Machine Learning", Springer, 2006, section 10.2.
+.. [H] Matthew Hoffman, David Blei, Chong Wang and John Paisley, "Stochastic variational inference", Journal of Machine
+   Learning Research 14, 2013.
 """
 
 import numpy as np
 
 from cavity.models.mixture.e_step import EStep, UnreachableRow
+from cavity.models.mixture.elbo import compute_elbo
 from cavity.models.mixture.state import MixtureState, RowSums
 
 
 class MixtureSweeps:
-    """What the engine needs: whole sweeps over the data, and steps on minibatches."""
+    """The model of `mean_field.engine`: whole sweeps over the data, and steps on minibatches."""
 
     def __init__(self, prior, data, threads, n_samples=None):
         self.prior, self.data, self._threads = prior, data, threads
-        self.n_samples = data.n_samples if n_samples is None else n_samples  # those of a stream are not all in `data`
+        self.n_samples = data.n_samples if n_samples is None else n_samples  # of a stream, more than in `data`
 
     @property
     def n_rows(self):
@@ -24,29 +29,29 @@ class MixtureSweeps:
         return self.data.source.n_rows
 
     def sweep(self, state):
-        """Return the state after one sweep, and the ELBO of the given one."""
-        sums, total = self.sums(state)
-        elbo = total + self.data.log_scale - state.divergence(self.prior)
-        return state.renewed(self.prior, sums), elbo
+        """Return the state after one sweep, and the ELBO of the state before it."""
+        sums, log_density_sum = self.sums(state)  # E-step [B]_ (10.46) to (10.53)
+        elbo = compute_elbo(log_density_sum + self.data.log_scale, state, self.prior)  # (10.70)
+        return state.update(self.prior, sums), elbo  # M-step (10.58), (10.60) to (10.63)
 
     def sums(self, state):
-        """Return the sums that a state leads to and the sum of log densities."""
+        """Return the RowSums under q(z) of a state, and the sum of log densities."""
         return self.data.sums(EStep.of(state, self.data.scaling, missing=self.data.missing), self._threads)
 
     def estimate(self, state, rows):
-        """Return the state that all data would lead to if they were like `rows`."""
+        """Return the optimal state if all data were like `rows`, each counted n_samples/len(rows) times [H]_."""
         e_step = EStep.of(state, self.data.scaling, missing=bool(np.isnan(rows).any()))
         try:
-            found, _ = e_step.raw_sums(rows)
+            statistics, _ = e_step.compute_sums(rows)
         except UnreachableRow as error:
-            raise error.told("row {} of the minibatch".format) from None
-        sums = RowSums.of(found, rows.shape[1], state.full)
-        return state.renewed(self.prior, sums.scaled(self.n_samples / len(rows)))
+            raise error.to_error("row {} of the minibatch".format) from None
+        sums = RowSums.of(statistics, rows.shape[1], state.full)
+        return state.update(self.prior, sums.scale(self.n_samples / len(rows)))
 
     @staticmethod
     def blend(state, estimate, step):
-        """Return the state part of the way to an estimate."""
-        return MixtureState.combined([(1.0 - step, state), (step, estimate)])
+        """Return the state with natural parameters (1 - step) old + step estimated [H]_."""
+        return MixtureState.combine([(1.0 - step, state), (step, estimate)])
 
     @staticmethod
     def coordinates(state):

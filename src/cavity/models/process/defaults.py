@@ -9,7 +9,7 @@ from cavity.base.rows import row_vector
 from cavity.base.scales import column_scales, robust_spread, weighted_median
 from cavity.covariances.base import Covariance
 from cavity.covariances.strings import make_covariance
-from cavity.models.defaults import is_real, location_and_spread
+from cavity.models.defaults import find_location_and_spread, is_real
 from cavity.models.process.periods import find_strongest_periods
 from cavity.models.process.settings import Settings
 
@@ -76,7 +76,7 @@ def resolve_defaults(model, observations, X, offset, *, constant="constant"):
         return replace(model, likelihood=likelihood, mean=0.0 if mean is None else mean)
     rows = observations.rows(X)
     rows = replace(rows, offset=None if offset is None else row_vector(offset, "offset", rows.n))
-    location, size = location_and_spread(likelihood, rows)
+    location, size = find_location_and_spread(likelihood, rows)
     if mean is None:
         mean = 0.0 if has_classes(likelihood) else constant or location
     spread = column_scales(X, rows.weights if len(X) == rows.n else None)[1]

@@ -16,7 +16,7 @@ from cavity.covariances.strings import parse
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.base import guess_latent_values
 from cavity.likelihoods.parameters import choose_parameters, list_open_parameters, list_scales
-from cavity.models.defaults import check_kind, checked_likelihood
+from cavity.models.defaults import check_kind, check_likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,7 @@ class LatentProcess(Frozen):
     mean: FloatOrArray = None
 
     def __post_init__(self) -> None:
-        put(self, likelihood=checked_likelihood(self.likelihood))
+        put(self, likelihood=check_likelihood(self.likelihood))
         if isinstance(self.covariance, str):
             parse(self.covariance)
         elif self.covariance is not None:

@@ -15,7 +15,7 @@ from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.covariances import slots
 from cavity.covariances.program import get_program
 from cavity.ep.latent import find_root
-from cavity.models.hyperparameters import scale_of
+from cavity.models.hyperparameters import choose_scale
 from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.model import compute_prior_means
 from cavity.runs.block_runs import BlockTask
@@ -191,7 +191,7 @@ class ProcessPosterior(LatentPosterior):
         found, learnt = collect_hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
         by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
         errors = [by_name.get(name) for name in found]
-        scales = [scale_of(name, self.model.likelihood) for name in found]
+        scales = [choose_scale(name, self.model.likelihood) for name in found]
         shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.list_free_slots(self.model.covariance)}
         names = [shown.get(name, name) for name in found]
         notes = notes_of(self)

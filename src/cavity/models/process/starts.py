@@ -52,7 +52,7 @@ def choose_starts(settings, rows, vector):
             start[:n] = scale_parameters(settings.covariance, rows.X.shape[1], lengths, variance)
         if variance is not None:
             size = (1.0 if vector.exact else 0.5) * np.log(share * variance)
-            start[noise] = np.where(vector.free.are_scales(), size, start[noise])
+            start[noise] = np.where(vector.free.mark_scales(), size, start[noise])
         return start
 
     spread = column_scales(rows.X)[1]

@@ -28,16 +28,16 @@ from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.jobs.job import Event
 from cavity.likelihoods import Gaussian
 from cavity.linalg import tiled
-from cavity.models.defaults import OF_REAL, location_and_spread
-from cavity.models.regression.fit import fit_weights
-from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior
-from cavity.models.regression.rows import with_ones
+from cavity.models.defaults import REAL_PRIOR_SCALE, find_location_and_spread
+from cavity.models.regression.ascent import fit_weights
+from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
+from cavity.models.regression.rows import add_ones
 from cavity.runs.executors import Threads
 from cavity.runs.passes import map_runs
 
 ROWS_OF_QR = 4096  # of a block
-UNIT_NOISE = Gaussian(1.0)  # a likelihood of real numbers, whatever their noise
-WIDE = 512  # columns from which threads share the tiles of a block instead of blocks
+UNIT_NOISE = Gaussian(1.0)  # for the checks and defaults of real y
+MIN_WIDE_COLUMNS = 512  # columns from which threads share tiles of a block instead of blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,43 +185,43 @@ class LinearRegression(Public):
         """
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        found = fit_weights(self, X, y, LinearSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
-        return LinearRegressionPosterior(**found)
+        fields = fit_weights(self, X, y, LinearSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        return LinearRegressionPosterior(**fields)
 
 
-def triangle_of(X, y, start, _):
+def factor_block(X, y, start, _):
     """Return the triangle L of a block of [X y], L L' = [X y]'[X y]."""
     out = np.zeros((X.shape[1] + 1, X.shape[1] + 1))
-    tiled.stack(out, _columns(X, y), tiled.ONE_THREAD)
+    tiled.stack(out, _transpose_columns(X, y), tiled.ONE_THREAD)
     return out
 
 
-def stacked(triangle, other):
-    """Return the triangle of rows of which it is known for those above and those below."""
+def stack_triangles(triangle, other):
+    """Return the triangle of two sets of rows from the triangles of each."""
     out = triangle.copy()
     tiled.stack(out, other.copy(), tiled.ONE_THREAD, triangular=True)
     return out
 
 
-def _columns(X, y):
+def _transpose_columns(X, y):
     """Return the columns of [X y], (D + 1, n)."""
     out = np.empty((X.shape[1] + 1, len(X)))
     out[:-1], out[-1] = X.T, y
     return out
 
 
-def _triangle(rows, threads):
+def _factor_rows(rows, threads):
     """Return the triangle of all rows.
 
     Threads take blocks of a few columns, and share tiles of the blocks of many, one block after the other.
     """
-    if rows.X.n_features < WIDE:
-        return rows.total(triangle_of, None, threads, add=stacked)
-    out, prepared = np.zeros((rows.width + 1, rows.width + 1)), with_ones if rows.intercept else np.asarray
+    if rows.X.n_features < MIN_WIDE_COLUMNS:
+        return rows.total(factor_block, None, threads, add=stack_triangles)
+    out, prepared = np.zeros((rows.width + 1, rows.width + 1)), add_ones if rows.intercept else np.asarray
 
     def stack_run(run, _):
         X, y = run.arrays
-        tiled.stack(out, _columns(prepared(X), y), threads)
+        tiled.stack(out, _transpose_columns(prepared(X), y), threads)
 
     with Threads(1, threads.job) as inline:
         for _ in map_runs(stack_run, None, (rows.X, rows.y), inline, grain=1):
@@ -231,24 +231,25 @@ def _triangle(rows, threads):
 
 
 class LinearSweeps:
-    """The engine's view: states are (q(alpha), q(tau)), None for one that is known; q(w) follows from them."""
+    """Sweeps for the engine: states are (q(alpha), q(tau)), None for a known one; q(w) follows from them."""
 
     likelihood = UNIT_NOISE
-    n_rows = None  # sweeps see their sums only
+    n_rows = None  # sweeps use their sums only
 
     def __init__(self, model, rows, threads, job):
         self._model, self._threads = model, threads
         self.n_samples, size = rows.n, rows.width
         triangle = job.restore()  # R, R'R = [X y]'[X y]
         if triangle is None:
-            triangle = np.ascontiguousarray(_triangle(rows, threads).T)
+            triangle = np.ascontiguousarray(_factor_rows(rows, threads).T)
             job.store(lambda: triangle)
         self._factor, self._target, prior = triangle[:, :size], triangle[:, size], None
-        if rows.intercept:  # the first row is that of means, up to a factor; its weight is measured from its prior mean
+        if rows.intercept:  # row 0 has the column means, up to a factor; its weight is relative to its prior mean
             mean, sd = triangle[0] / triangle[0, 0], np.linalg.norm(triangle[1:], axis=0) / np.sqrt(rows.n)
-            location, spread = location_and_spread(UNIT_NOISE, Rows(None, rows.y.rows()))
+            location, spread = find_location_and_spread(UNIT_NOISE, Rows(None, rows.y.rows()))
             least = np.finfo(float).eps * np.sqrt(rows.n)  # of a QR
-            prior = WeightPrior.of_intercept(model, location, OF_REAL * spread, mean[1:size], sd[1:size], least)
+            size_of_effect = REAL_PRIOR_SCALE * spread
+            prior = WeightPrior.of_intercept(model, location, size_of_effect, mean[1:size], sd[1:size], least)
             self._target = self._target - prior[0] * triangle[:, 0]
         self.prior = WeightPrior.of(model, rows.X.n_features, prior)
 
@@ -258,7 +259,7 @@ class LinearSweeps:
         return ROWS_OF_QR
 
     def start(self):
-        """Return where every column alone would explain y, and the noise as well."""
+        """Return q(alpha) as if each column alone explained y, and q(tau) as if all of y were noise."""
         columns = np.einsum("ij,ij->j", self._factor, self._factor)
         power = float(self._target @ self._target) or float(self.n_samples)
         used = np.where(columns > 0, columns, 1.0)
@@ -323,16 +324,16 @@ class LinearSweeps:
         return step_towards(state, natural)
 
 
-def _one_noise(arrays, settings, sizes):
+def _find_noise_misfit(arrays, settings, sizes):
     """Whether the noise is either known or learnt, as a rule of the record."""
     if (settings["model"]["noise_variance"] is None) != ("noise_precision" in settings):
         return "setting 'noise_precision' must be there where 'model.noise_variance' is null, and only there"
     return None
 
 
-MODEL = PRIOR | {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE}
-NOISE = Made(lambda given: Gamma(*given), [POSITIVE, POSITIVE], lambda noise: [noise.shape, noise.rate])
-OF_WEIGHTS = WeightsPosterior.record
+NOISE_SETTINGS = {"noise_variance": Nullable(POSITIVE), "noise_shape": POSITIVE, "noise_rate": POSITIVE}
+NOISE_SETTING = Made(lambda values: Gamma(*values), [POSITIVE, POSITIVE], lambda noise: [noise.shape, noise.rate])
+WEIGHTS_RECORD = WeightsPosterior.record
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -381,12 +382,14 @@ class LinearRegressionPosterior(WeightsPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     """
 
-    model: LinearRegression = field(metadata=saved(MODEL))
+    model: LinearRegression = field(metadata=saved(PRIOR_SETTINGS | NOISE_SETTINGS))
     noise_precision: Gamma | Any
 
     kind: ClassVar[str] = "linear_regression"
     record: ClassVar[Any] = replace(
-        OF_WEIGHTS, settings=OF_WEIGHTS.settings | {"noise_precision?": NOISE}, rules=(*OF_WEIGHTS.rules, _one_noise)
+        WEIGHTS_RECORD,
+        settings=WEIGHTS_RECORD.settings | {"noise_precision?": NOISE_SETTING},
+        rules=(*WEIGHTS_RECORD.rules, _find_noise_misfit),
     )
 
     def _below(self, level):

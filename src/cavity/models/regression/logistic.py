@@ -25,13 +25,13 @@ from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.distributions.multivariate import covariance_root
 from cavity.jobs.job import Event
 from cavity.likelihoods import Logit
-from cavity.models.defaults import OF_LOGIT
-from cavity.models.regression.fit import fit_weights
-from cavity.models.regression.posterior import PRIOR, WeightPrior, WeightsPosterior, check_prior
+from cavity.models.defaults import LOGIT_PRIOR_SCALE
+from cavity.models.regression.ascent import fit_weights
+from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between
-MOST_NUMBERS = 1 << 20  # of the least rows: with thousands of columns these would take too long to be interrupted
+MOST_NUMBERS = 1 << 20  # of the least rows: limits the time until an interrupt with thousands of columns
 NEAR_ZERO = 1e-3  # below it tanh(x/2)/(2 x) is 1/4 - x^2/48 to double precision
 
 
@@ -163,15 +163,15 @@ class LogisticRegression(Public):
         """
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        found = fit_weights(self, X, y, LogisticSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
-        return LogisticRegressionPosterior(**found)
+        fields = fit_weights(self, X, y, LogisticSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        return LogisticRegressionPosterior(**fields)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogisticState:
     """sum_n 2 lambda(xi_n) x_n x_n' and q(alpha), None if that is known; q(w), `weights`, follows from the two.
 
-    So what is extrapolated for the xi_n and for alpha always goes with one q(w).
+    Extrapolated sums and q(alpha) are thus consistent with one q(w).
     """
 
     data: FloatOrArray
@@ -179,22 +179,22 @@ class LogisticState:
     weights: MultivariateGaussian
 
 
-def first_sums(X, y, start, _):
+def sum_products(X, y, start, _):
     """Return X'X, and X'y/2 of labels -1 and 1, of a block."""
     return X.T @ X, 0.5 * y @ X
 
 
-def bound_sums(X, y, start, weights):
+def sum_bounds(X, y, start, weights):
     """Return the bound of a block at its best xi, and the sum of 2 lambda(xi_n) x_n x_n'; weights are (mean, root)."""
     mean, root = weights
     f, spread = X @ mean, X @ root
     xi = np.sqrt(f * f + np.einsum("ij,ij->i", spread, spread))
     bound = np.sum(0.5 * (y * f - xi) - np.log1p(np.exp(-xi)))
-    return bound, (X * curvature(xi)[:, None]).T @ X
+    return bound, (X * find_curvature(xi)[:, None]).T @ X
 
 
 class LogisticSweeps:
-    """The engine's view, over `LogisticState`s."""
+    """Sweeps for the engine, over `LogisticState`s."""
 
     likelihood = Logit()
 
@@ -202,12 +202,12 @@ class LogisticSweeps:
         self._rows, self._threads = rows, threads
         self.n_samples, self.n_rows, prior = rows.n, rows.n, None
         with np.errstate(over="ignore", invalid="ignore"):
-            self._products, self._tau = rows.total(first_sums, None, threads)
+            self._products, self._tau = rows.total(sum_products, None, threads)
         within_range(self._products, "X: squares of the columns")
         if rows.intercept:
             mean, square = self._products[0, 1:] / rows.n, np.diag(self._products)[1:] / rows.n
             sd = np.sqrt(np.maximum(square - mean**2, 0.0))
-            prior = WeightPrior.of_intercept(model, 0.0, OF_LOGIT, mean, sd, least=1e-7)  # of a sum of squares
+            prior = WeightPrior.of_intercept(model, 0.0, LOGIT_PRIOR_SCALE, mean, sd, least=1e-7)  # of a sum of squares
         self.prior = WeightPrior.of(model, rows.X.n_features, prior)
 
     @staticmethod
@@ -227,8 +227,8 @@ class LogisticSweeps:
 
     def sweep(self, state):
         weights = state.weights
-        known = weights.mean, covariance_root(weights)
-        bound, data = self._rows.total(bound_sums, known, self._threads)
+        moments = weights.mean, covariance_root(weights)
+        bound, data = self._rows.total(sum_bounds, moments, self._threads)
         second = weights.mean**2 + np.diag(weights.covariance)
         elbo = float(bound) + self.prior.elbo(state.alpha, second) + weights.entropy()
         return self._state(0.5 * (data + data.T), self.prior.update(second)), elbo
@@ -249,16 +249,16 @@ class LogisticSweeps:
 
     def at(self, natural, state):
         size = state.data.size
-        found = step_towards([state.alpha], natural[size + len(state.data) :])
-        if found is None:
+        factors = step_towards([state.alpha], natural[size + len(state.data) :])
+        if factors is None:
             return None
         try:
-            return self._state(natural[:size].reshape(state.data.shape), found[0])
+            return self._state(natural[:size].reshape(state.data.shape), factors[0])
         except (ValueError, OverflowError):  # beyond the domain
             return None
 
 
-def curvature(xi):
+def find_curvature(xi):
     """Return 2 lambda(xi) = tanh(xi/2)/(2 xi), the expectation of a Polya-Gamma PG(1, xi) variable; 1/4 at 0."""
     near = xi < NEAR_ZERO
     safe = np.where(near, 1.0, xi)
@@ -311,7 +311,7 @@ class LogisticRegressionPosterior(WeightsPosterior):
         Whether the first weight is that of a column of ones, which is put before those of new rows.
     """
 
-    model: LogisticRegression = field(metadata=saved(PRIOR))
+    model: LogisticRegression = field(metadata=saved(PRIOR_SETTINGS))
 
     kind: ClassVar[str] = "logistic_regression"
 

@@ -1,4 +1,4 @@
-"""What Bayesian regressions by mean field share: the precisions of the weights, and predictions from q(w)."""
+"""Base classes of Bayesian regressions by mean field: the precisions of the weights, and predictions from q(w)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.latent_posterior import Predictions
-from cavity.models.linear.defaults import Columns, checked_intercept, with_intercept
+from cavity.models.linear.defaults import ColumnScales, add_intercept, check_intercept
 from cavity.models.linear.prior import Prior
-from cavity.models.regression.rows import open_rows, with_ones
+from cavity.models.regression.rows import add_ones, open_rows
 from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
 from cavity.runs.passes import map_runs
@@ -47,11 +47,11 @@ class WeightPrior:
 
     @classmethod
     def of(cls, model, size, intercept=None):
-        """Return the prior that the settings of a model ask for, for `size` columns and an added intercept, if any."""
-        known = None
+        """Return the prior of a model for `size` columns and an added intercept, if any."""
+        precisions = None
         if model.prior_variance is not None:
-            known = 1.0 / arrays.vector(model.prior_variance, "prior_variance", size)
-        return cls(known, model.ard, model.prior_shape, model.prior_rate, size, intercept)
+            precisions = 1.0 / arrays.vector(model.prior_variance, "prior_variance", size)
+        return cls(precisions, model.ard, model.prior_shape, model.prior_rate, size, intercept)
 
     @staticmethod
     def of_intercept(model, location, size, mean, sd, least):
@@ -60,7 +60,7 @@ class WeightPrior:
         Parameters
         ----------
         model : LinearRegression or LogisticRegression
-            The settings. What a learnt prior variance of a column counts for is the default of a GLM.
+            The settings. A learnt prior variance of a column counts as the default of a GLM.
         location, size : float
             Median of y, 0 for labels, and the default prior sd of the weight of a column of unit variance.
         mean, sd : ndarray (D,)
@@ -76,12 +76,12 @@ class WeightPrior:
         variance = model.prior_variance
         if variance is None:
             variance = (size / np.where(sd > least * np.abs(mean), sd, np.inf)) ** 2
-        wide, columns = None if model.intercept is True else model.intercept, Columns(mean, sd)
-        prior = with_intercept(Prior.of(0.0, variance, len(mean)), columns, location, size, wide)
+        wide, columns = None if model.intercept is True else model.intercept, ColumnScales(mean, sd)
+        prior = add_intercept(Prior.of(0.0, variance, len(mean)), columns, location, size, wide)
         return tuple(float(moments[0]) for moments in prior)
 
     @property
-    def learnt(self):
+    def is_learnt(self):
         """Whether q has a factor for alpha."""
         return self.known is None
 
@@ -91,8 +91,8 @@ class WeightPrior:
         return np.array([] if self.intercept is None else [1.0 / self.intercept[1]])
 
     def around(self, precisions):
-        """Return q(alpha) with these means of all weights, as sure as one observation; None if alpha is known."""
-        if not self.learnt:
+        """Return q(alpha) with these means of all weights and shape 1; None if alpha is known."""
+        if not self.is_learnt:
             return None
         precisions = precisions[self.added.size :]
         mean = precisions if self.ard else float(np.exp(np.mean(np.log(precisions))))
@@ -100,7 +100,7 @@ class WeightPrior:
 
     def update(self, second):
         """Return the best q(alpha) given E[w_i^2]."""
-        if not self.learnt:
+        if not self.is_learnt:
             return None
         second = second[self.added.size :]
         if self.ard:
@@ -109,12 +109,12 @@ class WeightPrior:
 
     def mean(self, q):
         """Return E[alpha] of all weights."""
-        return np.append(self.added, np.broadcast_to(q.mean, self.size) if self.learnt else self.known)
+        return np.append(self.added, np.broadcast_to(q.mean, self.size) if self.is_learnt else self.known)
 
     def elbo(self, q, second):
         """Return E[log p(w | alpha)] - KL(q(alpha) || p(alpha)), given E[w_i^2]."""
         alpha = self.mean(q)
-        if self.learnt:
+        if self.is_learnt:
             statistics = q.statistics
             logs = np.append(np.log(self.added), np.broadcast_to(statistics[: statistics.size // 2], self.size))
             apart = float(np.sum(kl(q, Gamma(self.shape, self.rate))))
@@ -124,41 +124,38 @@ class WeightPrior:
 
 
 def check_prior(model):
-    """Check the settings of a model that `WeightPrior` is made of, while it is put together."""
+    """Check and store the settings of a model that `WeightPrior` uses."""
     if model.prior_variance is not None:
-        given = arrays.positive_array(model.prior_variance, "prior_variance")
-        arrays.check_ndim(given, "prior_variance", (0, 1))
-        put(model, prior_variance=arrays.as_tuple(given))
+        variance = arrays.positive_array(model.prior_variance, "prior_variance")
+        arrays.check_ndim(variance, "prior_variance", (0, 1))
+        put(model, prior_variance=arrays.as_tuple(variance))
         if model.ard:
             raise ValueError("ard=True learns the prior variances: leave prior_variance None")
-    put(model, ard=arrays.flag(model.ard, "ard"), intercept=checked_intercept(model.intercept))
+    put(model, ard=arrays.flag(model.ard, "ard"), intercept=check_intercept(model.intercept))
     check_positive(model, "prior_shape", "prior_rate")
 
 
-PRIOR = {
-    "prior_variance": Nullable(NUMBERS),
-    "ard": FLAG,
-    "prior_shape": POSITIVE,
-    "prior_rate": POSITIVE,
-}
-INTERCEPT = records.Setting("true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value))
+PRIOR_SETTINGS = {"prior_variance": Nullable(NUMBERS), "ard": FLAG, "prior_shape": POSITIVE, "prior_rate": POSITIVE}
+INTERCEPT_SETTING = records.Setting(
+    "true, false or a number above 0", lambda value: FLAG.test(value) or POSITIVE.test(value)
+)
 
 
-def _arrays_of(settings):
+def _list_arrays(settings):
     alpha = Array("C" if settings["model"]["ard"] else "()", "positive")
     return {} if settings["model"]["prior_variance"] is not None else {"alpha_shape": alpha, "alpha_rate": alpha}
 
 
-def moments_of(X, start, known):
+def find_block_moments(X, start, broadcast):
     """Return means and variances of f at the rows of a block."""
-    source, mean, root = known
+    source, mean, root = broadcast
     source.check_finite(X, start)
-    X = X if X.shape[1] == len(mean) else with_ones(X)
+    X = X if X.shape[1] == len(mean) else add_ones(X)
     spread = X @ root
     return X @ mean, np.einsum("ij,ij->i", spread, spread)
 
 
-def _fits(arrays, settings, sizes):
+def _find_misfit(arrays, settings, sizes):
     """Whether there is a prior for each weight, and a name for each column, as a rule of the record."""
     prior, columns = settings["model"]["prior_variance"], sizes["D"] - ("intercept_prior" in settings)
     if sizes.get("C", columns) != columns:
@@ -183,9 +180,9 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     intercept_prior: tuple[float, float] | None = None
 
     record: ClassVar[Any] = records.Record(
-        _arrays_of,
-        {"intercept?": INTERCEPT, "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list)},
-        (_fits,),
+        _list_arrays,
+        {"intercept?": INTERCEPT_SETTING, "intercept_prior?": Made(tuple, [NUMBER, POSITIVE], list)},
+        (_find_misfit,),
         {"alpha_": "alpha.", "intercept": "model.intercept", "intercept_prior": "intercept_prior"},
     )
 
@@ -275,20 +272,20 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         return X, self._known_offset(dataset)
 
     def _drawn(self, X, n, rng, offset, exposure):
-        X, known = self._rows_of(X, offset, exposure)
+        X, offsets = self._rows_of(X, offset, exposure)
         with np.errstate(over="ignore", invalid="ignore"):
             new = X.rows()
             X.check_finite(new, 0)
-            new = with_ones(new) if self.intercept else new
+            new = add_ones(new) if self.intercept else new
             f = self.sample(n, rng) @ new.T
-            return within_range(f if known is None else f + known, "sample_y: the draws of f")
+            return within_range(f if offsets is None else f + offsets, "sample_y: the draws of f")
 
     def _latent(self, X, offset, exposure):
-        X, known = self._rows_of(X, offset, exposure)
+        X, offsets = self._rows_of(X, offset, exposure)
         with Threads(1) as thread, np.errstate(over="ignore", invalid="ignore"):
-            parts = map_runs(BlockTask(moments_of), (X, self.mean, self._root), [X], thread, grain=1)
-            mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
-            mean = mean if known is None else mean + known
+            parts = map_runs(BlockTask(find_block_moments), (X, self.mean, self._root), [X], thread, grain=1)
+            mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+            mean = mean if offsets is None else mean + offsets
         check_moments(mean, variance)
         return mean, variance
 

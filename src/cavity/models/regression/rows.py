@@ -1,4 +1,4 @@
-"""The rows of regressions whose passes add up statistics of blocks."""
+"""Rows of regressions, with sums of statistics over blocks."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -6,22 +6,22 @@ from functools import partial
 import numpy as np
 
 from cavity.base import arrays, scales
-from cavity.models.linear.defaults import adds_intercept, warn_of_intercepts
+from cavity.models.linear.defaults import has_added_intercept, warn_of_intercepts
 from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
 from cavity.runs.passes import MAX_RUN_BLOCKS, reduce_runs
 from cavity.sources.features import SPARSE_KIND, kind_of
 from cavity.sources.sources import Source, open_source
 
-PRODUCTS = 1 << 28  # of two numbers that a thread adds up between two looks at whether the fit is interrupted
+PRODUCTS_PER_CHECK = 1 << 28  # products that a thread sums between two checks for an interrupt
 
 
 def open_rows(dataset, block_rows=None):
     """Return the features of a dataset as a Source (N, D); those of a sparse matrix are filled in block by block."""
     source = dataset.blocks(block_rows)
-    size, words = source.n_features, "the covariance of the weights"
-    words += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE_KIND)
-    arrays.matrix((size, size), words, "; GLM(approximation='diagonal') takes many columns")
+    size, what = source.n_features, "the covariance of the weights"
+    what += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE_KIND)
+    arrays.matrix((size, size), what, "; GLM(approximation='diagonal') takes many columns")
     return source
 
 
@@ -29,7 +29,7 @@ def open_rows(dataset, block_rows=None):
 class RegressionRows:
     """Rows X (N, D), whose numbers are checked in the first pass, and as many observations.
 
-    These are checked and in memory, or with X in a collection of dask.
+    Observations are checked and in memory, or remote with X.
     """
 
     X: Source
@@ -43,8 +43,8 @@ class RegressionRows:
         if y.n_rows != X.n_rows:
             raise ValueError(f"y must have one entry per row of X, that is {X.n_rows}, got {y.n_rows}")
         if intercept is not False:
-            warn_of_intercepts(intercept, constant_columns(X))
-        return cls(X, y, adds_intercept(intercept))
+            warn_of_intercepts(intercept, find_constant_columns(X))
+        return cls(X, y, has_added_intercept(intercept))
 
     @property
     def n(self):
@@ -57,29 +57,29 @@ class RegressionRows:
         return self.X.n_features + self.intercept
 
     def total(self, function, broadcast, threads, add=None):
-        """Return the sum of what function(X, y, start, broadcast) finds in blocks, arrays; ValueError naming the first
-        number of X that is not finite.
+        """Return the sum of the arrays function(X, y, start, broadcast) over blocks; ValueError naming the first number
+        of X that is not finite.
         """
-        task = BlockTask(partial(of_ones, function) if self.intercept else function, add=add)
-        grain = min(MAX_RUN_BLOCKS, max(1, PRODUCTS // (self.X.block_rows * self.X.n_features**2)))
+        task = BlockTask(partial(apply_with_ones, function) if self.intercept else function, add=add)
+        grain = min(MAX_RUN_BLOCKS, max(1, PRODUCTS_PER_CHECK // (self.X.block_rows * self.X.n_features**2)))
         out = reduce_runs(task, broadcast, (self.X, self.y), threads, grain=grain, add=add)
-        if not all(np.isfinite(each).all() for each in (out if isinstance(out, tuple) else (out,))):
+        if not all(np.isfinite(sums).all() for sums in (out if isinstance(out, tuple) else (out,))):
             self.X.summary(threads)
             self.y.summary(threads)
         return out
 
 
-def with_ones(X):
+def add_ones(X):
     """Return the rows of a block with a column of ones before the others."""
     return np.column_stack((np.ones(len(X)), X))
 
 
-def of_ones(function, X, y, start, broadcast):
-    """Return what a function finds in a block with a column of ones before the others."""
-    return function(with_ones(X), y, start, broadcast)
+def apply_with_ones(function, X, y, start, broadcast):
+    """Return a function of a block with a column of ones before the others."""
+    return function(add_ones(X), y, start, broadcast)
 
 
-def constant_columns(X):
+def find_constant_columns(X):
     """Return which columns of a Source have one value other than 0, a mask (D,).
 
     Rows beyond the first block are read only if a column is constant there.

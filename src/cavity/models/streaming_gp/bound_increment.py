@@ -1,13 +1,12 @@
-"""What a batch adds to the log bound of a streaming sparse Gaussian process, and its gradient in the settings.
+"""The increment F of the log bound by a batch, and its gradient in the settings, at given inducing points.
 
-The inducing variables of the new state are given, and so is what the old state says, see `old_data_factor`. With
-B = I + A, mu = B^-1 r, E = B^-1 + mu mu' and q_n the derivative in the variance left to row
-n by the inducing variables, q_n = fraction/2 ((tau_n - rho_n m_n)^2 + rho_n^2 v_n) - rho_n/2, the gradients are
+The old factor comes from `old_data_factor`. With B = I + A, mu = B^-1 r, E = B^-1 + mu mu' and q_n = dF/d residual_n
+= fraction/2 ((tau_n - rho_n m_n)^2 + rho_n^2 v_n) - rho_n/2, the gradients are ::
 
     dF/dk(x_n, x_n) = q_n,    dF/dW_n = -rho_n B^-1 W_n + (tau_n - rho_n m_n) mu - 2 q_n W_n,
     dF/dK_bb = -L^-T (E - I + R) L^-1/2,    R = -2 sum_n q_n W_n W_n' and the same of old variables,
 
-the last because nothing depends on which root of K_bb is taken. Rows come in blocks of a fixed size, whose statistics
+the last because F does not depend on which root of K_bb is taken. Rows come in blocks of a fixed size, whose statistics
 are added up in their order.
 
 References
@@ -44,7 +43,7 @@ from cavity.models.streaming_gp.rows import MAX_KEPT_NUMBERS, compute_fractions,
 
 @dataclass(slots=True, eq=False)
 class IncrementPoint:
-    """The posterior of w at some settings, and what led there."""
+    """The posterior of w at some settings, and the factors that it is made of."""
 
     settings: Settings
     basis: InducingBasis
@@ -53,7 +52,7 @@ class IncrementPoint:
     mapped: MappedFactor | None
     log_evidence: float  # the increment
     fit: object = None  # of EP
-    by_rows: np.ndarray | None = None  # (M, M), lower triangle: what the rows add to A
+    by_rows: np.ndarray | None = None  # (M, M), lower triangle: the part of A that comes from the rows
     mean: np.ndarray | None = None  # mu
     inverse: np.ndarray | None = None  # B^-1
 
@@ -84,7 +83,7 @@ class BoundIncrement:
     model : StreamingGP
         Of which mean, alpha and jitter count here.
     threads : Threads
-        Who takes blocks.
+        Threads for blocks of rows.
     options : Options, optional
         Those of EP, for other likelihoods than Gaussian.
     pooled : bool, default False

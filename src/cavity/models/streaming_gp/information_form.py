@@ -1,4 +1,16 @@
-"""What rows say of the whitened inducing variables: a Gaussian factor in information form."""
+"""The factor of all rows so far on the whitened inducing variables, a Gaussian in information form, and q_opt.
+
+With b = L w, K_bb = L L', p(w) = N(0, I), the factor exp(E_1(b) + E_2(b)) is exp(constant - w'A w/2 + r'w), and ::
+
+    q_opt(b) = p(b) exp(E_1(b) + E_2(b))/C        [J]_ (q_opt)
+
+is N(B^-1 r, B^-1) in w, B = I + A = factor factor', c = factor^-1 r, with the log bound
+log C = constant + c'c/2 - sum log diag factor.
+
+References
+----------
+.. [J] Kalvik Jakkala, "Tutorial on streaming sparse Gaussian processes": E_1, E_2 and q_opt.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -10,16 +22,14 @@ from cavity.base.errors import NotPositiveDefiniteError, within_range
 
 kernel = _core.best("sparse_gp")
 
-SUMS = ("constant", "n", "squares", "gap")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Information:
-    """The factor of all rows so far, and what follows from it: B = I + A = factor factor', c = factor^-1 r."""
+    """The factor of all rows so far, and the Cholesky factor of B = I + A, the precision of q_opt(w)."""
 
     A: np.ndarray  # (M, M), lower triangle
     r: np.ndarray  # (M,)
-    sums: np.ndarray  # (5,): SUMS, and whether the first of them is the log bound in place of the constant
+    sums: np.ndarray  # (5,): constant, n, squares, gap, and 1 where the first is the log bound and not the constant
     factor: np.ndarray | None = None  # (M, M), lower triangle
     c: np.ndarray | None = None  # (M,)
 
@@ -30,7 +40,7 @@ class Information:
 
     @classmethod
     def empty(cls, m, *sums):
-        """Return what is known of m inducing variables without data, factorised; sums that are not given are 0."""
+        """Return the factor 1 on m inducing variables, factorised; sums that are not given are 0."""
         out = cls.of(np.zeros((m, m), order="F"), np.zeros(m), *sums)
         return replace(out, factor=np.eye(m, order="F"), c=np.zeros(m))
 
@@ -51,7 +61,7 @@ class Information:
 
     @property
     def gap(self):
-        """Sum of weight residual/noise variance, and twice what the factor lost since."""
+        """Sum of weight residual/noise variance, plus twice the nats that the factor lost since."""
         return self.sums.item(3)
 
     @property
@@ -60,7 +70,7 @@ class Information:
         return np.array([self.constant, self.n, self.squares, self.gap, 0.0])
 
     def copy(self, room=None):
-        """Return a copy that shares nothing, in the arrays of another one if that is given."""
+        """Return a copy that shares no memory, in the arrays of `room` if that is given."""
         names = ("A", "r", "sums", "factor", "c")
         if room is None:
             return Information(*(getattr(self, name).copy(order="F") for name in names))
@@ -74,7 +84,7 @@ class Information:
         B[np.diag_indices_from(B)] += 1.0
         if len(B) == 0:
             return replace(self, factor=B, c=self.r.copy())
-        within_range(np.diagonal(B), "what the rows say about the inducing variables")
+        within_range(np.diagonal(B), "the precisions of the inducing variables given the rows")
         factor, failed = lapack.dpotrf(B, lower=1, overwrite_a=1, clean=1)  # B = factor factor', (M, M)
         if failed:
             raise NotPositiveDefiniteError(
@@ -84,12 +94,12 @@ class Information:
 
     @property
     def log_z(self):
-        """log of the integral of N(w; 0, I) exp(-w'A w/2 + r'w)."""
+        """log of the integral of N(w; 0, I) exp(-w'A w/2 + r'w): c'c/2 - sum log diag factor."""
         return 0.5 * float(self.c @ self.c) - float(np.sum(np.log(np.diagonal(self.factor))))
 
     @property
     def log_bound(self):
-        """log of the integral of the prior times the factor."""
+        """log C, the log of the integral of the prior times the factor: constant + log_z."""
         log_z = self.log_z
         return self.sums.item(0) - (log_z if self.sums.item(4) else 0.0) + log_z
 
@@ -105,7 +115,7 @@ class Information:
         return mean, variance
 
     def extend(self, n):
-        """Return the factor for n inducing variables: first its own, then others of which nothing is known."""
+        """Return the factor for n inducing variables: its own, then others on which it does not depend."""
         m, out = len(self.r), Information.empty(n, *self.numbers[:4])
         out.A[:m, :m], out.factor[:m, :m] = self.A, self.factor
         out.r[:m], out.c[:m] = self.r, self.c

@@ -31,7 +31,8 @@ from cavity.models.process.model import LatentProcess
 from cavity.models.process.rows import observe
 from cavity.models.streaming_gp.inducing_basis import has_white
 from cavity.models.streaming_gp.rows import is_exact, open_rows
-from cavity.models.streaming_gp.state import start_state, take_rows_in
+from cavity.models.streaming_gp.state import start_state
+from cavity.models.streaming_gp.update import take_rows_in
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import sample_dense
 

@@ -1,4 +1,18 @@
-"""Rows taken in: by sums over blocks, or by EP on sites that see f through independent noise."""
+"""The factor of new rows, exp(E_2(b)): sums over blocks for Gaussian noise, EP for other likelihoods.
+
+With W = K_fb L^-T, residual_n = k_nn - |W_n|^2 (the diagonal of Q_f) and b = L w, ::
+
+    E_2(b) = log N(y; W w, noise) - tr(noise^-1 Q_f)/2        [J]_ (E_2)
+
+adds W' diag(1/noise) W to A and W'(y/noise) to r, see `Information`. Sites (tau, rho) of other likelihoods stand in for
+(y/noise, 1/noise).
+
+References
+----------
+.. [J] Kalvik Jakkala, "Tutorial on streaming sparse Gaussian processes": E_1, E_2 and q_opt.
+.. [BYT] T. D. Bui, J. Yan and R. E. Turner, "A unifying framework for Gaussian process pseudo-point approximations
+   using power expectation propagation", JMLR 18, 2017.
+"""
 
 from collections import deque
 from dataclasses import dataclass
@@ -27,18 +41,19 @@ MIN_EXPLAINED_SHARE = 1e-20  # of the variance of f, explained by inducing varia
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSites:
-    """Sites on the f of rows; those of a Gaussian likelihood know what was seen."""
+    """Sites on the f of rows; those of Gaussian noise have the observations y."""
 
     tau: np.ndarray  # (N,)
     rho: np.ndarray  # (N,)
     fraction: np.ndarray  # (N,) or (1,)
     y: np.ndarray | None = None  # (N,): tau/rho
-    constant: float = 0.0  # what they add to the log bound whatever the covariance
+    constant: float = 0.0  # of the log bound, whatever the covariance
 
     @classmethod
     def gaussian(cls, weight, noise, target, alpha):
         """Return the sites of Gaussian noise of variances `noise`: a row of weight w is w rows."""
         rho = np.broadcast_to(within_range(weight / noise, "precisions of the noise"), target.shape)
+        # -sum_n weight_n log(2 pi noise_n)/2
         constant = -0.5 * float(np.sum(np.broadcast_to(weight * (LOG_2PI + np.log(noise)), target.shape)))
         return cls(rho * target, rho, compute_fractions(weight, alpha), target, constant)
 
@@ -48,18 +63,19 @@ class RowSites:
         return RowSites(self.tau[block], self.rho[block], fraction, None if self.y is None else self.y[block])
 
     def on_features(self, residual):
-        """tau and rho of the sites on g, where f is g and noise of variance `residual`, and what they add otherwise.
+        """Return tau and rho of the sites on g, f = g + noise of variance `residual`, and their constant.
 
-        Sites T with integral N(f; g, residual) T^fraction, to the power 1/fraction, [BYT]_ (section 3.4).
+        Each is the integral of N(f; g, residual) site(f)^fraction, to the power 1/fraction [BYT]_ (section 3.4).
         """
         extra = self.fraction * self.rho * residual
         if not np.all(extra > -1.0):
-            raise NotPositiveDefiniteError("sites of negative precision take away more than the prior knows of the row")
-        tau, rho = self.tau / (1.0 + extra), self.rho / (1.0 + extra)
+            raise NotPositiveDefiniteError("sites of negative precision exceed the prior precision of the row")
+        tau, rho = self.tau / (1.0 + extra), self.rho / (1.0 + extra)  # (tau, rho)/(1 + fraction rho residual)
         none = self.fraction == 0.0
+        # rho residual for fraction 0, the trace term of E_2; else log(1 + fraction rho residual)/fraction
         spread = np.where(none, self.rho * residual, np.log1p(extra) / np.where(none, 1.0, self.fraction))
-        known = rho * self.y**2 if self.y is not None else -self.fraction * tau * self.tau * residual
-        return tau, rho, -0.5 * (float(np.sum(spread)) + float(np.sum(known)))
+        squares = rho * self.y**2 if self.y is not None else -self.fraction * tau * self.tau * residual
+        return tau, rho, -0.5 * (float(np.sum(spread)) + float(np.sum(squares)))
 
 
 def add_squares(W, weights, out, scratch, threads=CALLING_THREAD):
@@ -80,7 +96,7 @@ def add_squares(W, weights, out, scratch, threads=CALLING_THREAD):
 def _compute_gram(W, threads):
     """The lower triangle of W'W, in Fortran order, in tiles of columns that threads share.
 
-    By NumPy's products, which other threads need not wait for, unlike those of SciPy.
+    NumPy's products release the GIL; those of SciPy do not.
     """
     parts = [slice(*ends) for ends in split_range(W.shape[1], -(-W.shape[1] // COLUMNS_PER_TILE))]
     out = np.zeros((W.shape[1], W.shape[1]))
@@ -92,12 +108,15 @@ def _compute_gram(W, threads):
     return np.triu(out).T
 
 
-def add_gaussian_rows(basis, information, rows, model, alpha, threads, known=None):
-    """The factor with rows of Gaussian noise added, factorised; O(N M^2), in memory that does not grow with N."""
+def add_gaussian_rows(basis, information, rows, model, alpha, threads, features=None):
+    """Return the factor with rows of Gaussian noise added, factorised: q_opt(b) = p(b) exp(E_1(b) + E_2(b))/C [J]_.
+
+    It takes O(N M^2) operations, in memory that does not grow with N. `features` are W and residuals of the blocks.
+    """
 
     def statistics(X, start):
         part = slice(start, start + len(X))
-        W, residual = basis.features(X, threads) if known is None else known[start // ROWS_PER_BLOCK]
+        W, residual = basis.features(X, threads) if features is None else features[start // ROWS_PER_BLOCK]
         weight = np.broadcast_to(rows.weight(part), residual.shape)
         target = rows.y[part] - rows.base(model, X, part)
         sites = RowSites.gaussian(weight, rows.noise_variance(model.likelihood, part), target, alpha)
@@ -105,11 +124,12 @@ def add_gaussian_rows(basis, information, rows, model, alpha, threads, known=Non
         squares, gap = np.sum(sites.rho * target * target), np.sum(sites.rho * residual)
         return A, r, np.array([constant + sites.constant, np.sum(weight), squares, gap, 0.0])
 
-    return information.plus(Information(*rows.sum_blocks(statistics, threads))).factorise()
+    new = Information(*rows.sum_blocks(statistics, threads))  # exp(E_2(b))
+    return information.plus(new).factorise()  # (A, r) of E_1 and E_2 add up; B = I + A is the precision of q_opt(w)
 
 
 def compute_block_sums(W, residual, sites, scratch, threads=CALLING_THREAD):
-    """Return A (M, M), r (M,) and the constant that sites on f add, for a block W (n, M); `scratch` is like W."""
+    """Return A = W' diag(rho) W (M, M), r = W'tau (M,) and the constant of sites on f, for a block W (n, M)."""
     tau, rho, constant = sites.on_features(residual)
     m = W.shape[1]
     return add_squares(W, rho, np.zeros((m, m), order="F"), scratch, threads), W.T @ tau, constant
@@ -117,7 +137,7 @@ def compute_block_sums(W, residual, sites, scratch, threads=CALLING_THREAD):
 
 @dataclass(slots=True, eq=False)
 class EPBatch:
-    """A batch taken in by EP."""
+    """The factor after a batch, and the sites that EP found for it."""
 
     information: Information
     tau: np.ndarray  # (N,): sites on f, less the prior mean of f
@@ -127,13 +147,13 @@ class EPBatch:
     changes: np.ndarray  # of every sweep
 
 
-def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, known=None, start=None):
-    """Take in rows of any likelihood by (power) EP on top of what is known.
+def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, features=None, start=None):
+    """Add rows of any likelihood by (power) EP; return the EPBatch.
 
-    In coordinates in which the posterior so far is N(0, I) the rows are those of a generalised linear model.
+    In coordinates in which the posterior before them is N(0, I) the rows are those of a generalised linear model.
     `start` are sites on f, tau less the prior mean, to start from.
     """
-    W, residual = _collect_features(basis, rows, model.likelihood, threads, known)
+    W, residual = _collect_features(basis, rows, model.likelihood, threads, features)
     mean = rows.compute_prior_means(model, threads)
     tau, rho, total, fit = np.zeros(rows.n), np.zeros(rows.n), 0.0, None
     explained = np.einsum("ij,ij->i", W, W)
@@ -166,21 +186,21 @@ def add_rows_by_ep(basis, information, rows, model, alpha, options, threads, kno
     return EPBatch(out, tau, rho, fit.status, fit.n_iter, fit.trace["change"])
 
 
-def _collect_features(basis, rows, likelihood, threads, known):
-    """Return W (N, M) and residuals (N,) of all rows; `known` are those of the blocks, if they are kept."""
-    words = f"the likelihood {type(likelihood).__name__}, whose rows are taken in together: two matrices, each"
+def _collect_features(basis, rows, likelihood, threads, blocks):
+    """Return W (N, M) and residuals (N,) of all rows; `blocks` are those of the blocks, or None."""
+    purpose = f"the likelihood {type(likelihood).__name__}, whose rows are taken in together: two matrices, each"
     way_out = "; give the rows in batches, one after the other, as from Source.batches"
-    W, _ = arrays.matrices(2, (rows.n, basis.n), words, way_out)  # the second for the rows as EP sees them
+    W, _ = arrays.matrices(2, (rows.n, basis.n), purpose, way_out)  # W, and T of `add_rows_by_ep`
     residual = np.empty(rows.n)
 
-    def features(X, start):
+    def fill(X, start):
         part = slice(start, start + len(X))
-        if known is None:
+        if blocks is None:
             residual[part] = basis.features(X, CALLING_THREAD, out=W[part])[1]
         else:
-            W[part], residual[part] = known[start // ROWS_PER_BLOCK]
+            W[part], residual[part] = blocks[start // ROWS_PER_BLOCK]
 
-    deque(rows.map_blocks(features, threads), maxlen=0)
+    deque(rows.map_blocks(fill, threads), maxlen=0)
     return W, residual
 
 
@@ -191,7 +211,7 @@ def _convert_to_g(tau, rho, mean, residual, fraction):
 
 
 def _convert_to_f(fit, geometry, alone, mean, residual):
-    """The inverse of `_on_g` for what a fit found; where that has no digits left, sites by moments of f itself."""
+    """The inverse of `_convert_to_g` for the sites of a fit; where it loses all digits, sites by moments of f."""
     shrink = 1.0 - alone.fraction * fit.rho * residual
     clear = shrink > MIN_SHRINKAGE
     shrink = np.where(clear, shrink, 1.0)
@@ -206,7 +226,7 @@ def _convert_to_f(fit, geometry, alone, mean, residual):
 
 
 def _match_unexplained(rows, likelihood, mean, residual, alpha):
-    """Sites, and log normalisers, of rows whose f the inducing variables say nothing about."""
+    """Return sites, and the sum of log normalisers, of rows whose f is independent of the inducing variables."""
     known = residual < MIN_VARIANCE
     tau, rho, total = np.zeros(rows.n), np.zeros(rows.n), 0.0
     if known.any():

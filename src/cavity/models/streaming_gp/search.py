@@ -21,13 +21,13 @@ from cavity.jobs.job import SILENT_JOB
 from cavity.models.process.settings import FreeHyperparameters, Settings
 from cavity.models.process.starts import choose_starts
 from cavity.models.search import (
-    STARTS,
+    STARTING_STAGE,
     Objective,
     SearchResult,
     check_end,
     climb,
     evaluate_starts,
-    free_slope,
+    find_free_slope,
     newton_root,
     warn_without_start,
 )
@@ -128,7 +128,7 @@ class _Search:
         # a stream goes on beyond its first rows: short lengthscales would need inducing points without end
         found = places[:n_long]
         objectives = [self.make_objective(None, self.choose_inducing(x, Z, few), few) for x in found]
-        tried, job = [], self.job.stage(STARTS)
+        tried, job = [], self.job.stage(STARTING_STAGE)
         for objective, x in zip(objectives, found, strict=True):
             tried += evaluate_starts(objective, [x], job.continued_after(len(tried), -min(tried, default=np.inf)))
             if job.stopped:
@@ -167,13 +167,13 @@ class _Search:
         """From the settings as they are; and the tension between old rows and new ones at what was found."""
         bounds, objective = self.vector.bounds(), self.make_objective(old, Z, rows)
         start = np.clip(self.vector.pack(settings), *bounds.T)
-        evaluate_starts(objective, [start], self.job.stage(STARTS))
+        evaluate_starts(objective, [start], self.job.stage(STARTING_STAGE))
         if not objective.values:
             return BatchResult(self.model, warn_without_start(1, self.job), Z=Z)
         near = self.restrict_bounds(start, bounds)
         value, x, slope, objective = self.climb_rounds(old, objective, start, near, rows)
         if np.any((x == near[:, 0]) | (x == near[:, 1])):
-            slope = free_slope((x, *objective(x)), bounds)
+            slope = find_free_slope((x, *objective(x)), bounds)
         tension = 0.0 if self.job.stopped else self.compute_tension(x, objective.evidence.Z, rows, bounds)
         if tension > compute_largest_tension(self.vector.size):
             warn(

@@ -1,4 +1,4 @@
-"""What a streaming sparse Gaussian process knows: it takes in rows, merges, forgets, predicts, and is saved."""
+"""The state of a streaming sparse Gaussian process: updates, merges, forgetting, predictions."""
 
 from __future__ import annotations
 
@@ -11,34 +11,33 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import check_alike
-from cavity.base.loop import CONVERGED, warn_unconverged
+from cavity.base.loop import CONVERGED
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import name_lines, short, table
 from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.jobs.job import SILENT_JOB, Event, Job
-from cavity.likelihoods.parameters import list_scales
 from cavity.models.observations import Observations
-from cavity.models.process.model import check_columns, choose_learnt, fill_open_parameters
+from cavity.models.process.model import check_columns
 from cavity.models.streaming_gp.posterior import SparsePosterior
 from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck, warn_of_surprise
 from cavity.models.streaming_gp.record import RECORD
-from cavity.models.streaming_gp.rows import BatchRows, is_exact, open_rows
+from cavity.models.streaming_gp.rows import is_exact, open_rows
 from cavity.models.streaming_gp.single_rows import SingleRows
 from cavity.models.streaming_gp.snapshot import StreamSnapshot
-from cavity.models.streaming_gp.update import Update, collect_names, forget, merge, relearn_scales
+from cavity.models.streaming_gp.update import forget, merge, relearn_scales, take_rows_in
 from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.model import StreamingGP
 
 
-def _describe_field(name: str, words: str) -> Any:
-    """Return a property of a state that is a field of its snapshot, and needs no more than a line to describe it."""
-    return property(attrgetter(f"_now.{name}"), doc=words)
+def _show_field(name: str, description: str) -> Any:
+    """Return a property for a field of the snapshot, with one line of description."""
+    return property(attrgetter(f"_now.{name}"), doc=description)
 
 
 class StreamingGPState(SparsePosterior):
-    """What a `StreamingGP` knows after the rows so far. The one result that changes: `update` works in place.
+    """The posterior of a `StreamingGP` given the rows so far. It is mutable: `update` works in place.
 
     Attributes
     ----------
@@ -67,22 +66,22 @@ class StreamingGPState(SparsePosterior):
     kind: ClassVar[str] = "streaming_gp"
     record: ClassVar[Any] = RECORD
 
-    model: StreamingGP = _describe_field("model", "The `StreamingGP`: the settings, with what was learnt in them.")
-    n_samples: int = _describe_field("n_samples", "Rows taken in, those of weight zero not counted.")
-    inducing_ids: IntArray = _describe_field(
+    model: StreamingGP = _show_field("model", "The `StreamingGP`: the settings, with what was learnt in them.")
+    n_samples: int = _show_field("n_samples", "Rows taken in, those of weight zero not counted.")
+    inducing_ids: IntArray = _show_field(
         "inducing_ids", "A number for every inducing point, (M,), which it keeps while it is one."
     )
-    last_increment: float = _describe_field("last_increment", "What the last update added to log_bound, in nats.")
-    last_information_lost: float = _describe_field(
+    last_increment: float = _show_field("last_increment", "What the last update added to log_bound, in nats.")
+    last_information_lost: float = _show_field(
         "last_information_lost", "Nats of `information_lost` that the last update lost."
     )
-    n_updates: int = _describe_field("n_updates", "Calls so far that took in rows, the fit and merges among them.")
-    status: str = _describe_field("status", "Why the iteration of the last update ended.")
-    n_iter: int = _describe_field("n_iter", "EP's sweeps of the last update; 1 with Gaussian noise.")
-    roles: dict[str, str] | None = _describe_field(
+    n_updates: int = _show_field("n_updates", "Calls so far that took in rows, the fit and merges among them.")
+    status: str = _show_field("status", "Why the iteration of the last update ended.")
+    n_iter: int = _show_field("n_iter", "EP's sweeps of the last update; 1 with Gaussian noise.")
+    roles: dict[str, str] | None = _show_field(
         "roles", "The names of the columns that were y, offset, ..., by these words, where given by name."
     )
-    has_offset: bool = _describe_field("has_offset", "Whether rows came with offsets: predictions then need theirs.")
+    has_offset: bool = _show_field("has_offset", "Whether rows came with offsets: predictions then need theirs.")
 
     @property
     def information_lost(self) -> float:
@@ -217,23 +216,22 @@ class StreamingGPState(SparsePosterior):
         return digest if digest is not None and digest.n_rows == self.n_samples else None
 
     def _get_single_rows(self):
-        """What takes in single rows at this basis, in these settings."""
+        """Return the SingleRows of the current basis and settings."""
         now, singles = self._now, self._singles
         if singles is None or singles.basis is not now.basis or singles.model is not now.model:
             singles = self._singles = SingleRows(now.model, now.basis)
         return singles
 
     def _finish_single_row(self, new):
-        """Become the snapshot with one more row; compare rows with what was announced for them if they are enough."""
+        """Replace the snapshot by one with the row added; test predictions when enough rows have come."""
         self._now = new
-        if new.information.n - new.predictive_check.n < MIN_CHECKED_ROWS:
+        check, information = new.predictive_check, new.information
+        if information.n - check.n < MIN_CHECKED_ROWS:
             return self
         exact = is_exact(new.model.likelihood) and new.model.alpha == 0.0
-        surprise, watch = (
-            new.predictive_check.compare(new.information) if exact else (None, PredictiveCheck.of(new.information))
-        )
-        self._now = replace(new, predictive_check=watch)
-        warn_of_surprise(surprise)
+        message, check = check.compare(information) if exact else (None, PredictiveCheck.of(information))
+        self._now = replace(new, predictive_check=check)
+        warn_of_surprise(message)
         return self
 
     def copy(self) -> StreamingGPState:
@@ -245,10 +243,10 @@ class StreamingGPState(SparsePosterior):
             What happens to one does not change the other.
         """
         out = wrap_snapshot(self._now, self._options)
-        self._singles = None  # no row is added in place to what both know
+        self._singles = None  # no row is added in place to a snapshot that both share
         return out
 
-    __copy__ = copy  # a shallow one would change with this one
+    __copy__ = copy  # a shallow one would share the snapshot
 
     def merge(self, other: StreamingGPState) -> StreamingGPState:
         """Take in all rows of another state.
@@ -409,7 +407,7 @@ class StreamingGPState(SparsePosterior):
 
 
 def wrap_snapshot(snapshot, options):
-    """Return the state that knows a snapshot, and takes in batches by EP with some options."""
+    """Return the state of a snapshot; updates have these options of EP."""
     out = StreamingGPState()
     out._now, out._options, out._singles = snapshot, options, None
     out.n_features = snapshot.waiting.X.shape[1]
@@ -427,36 +425,6 @@ def start_state(model, dataset, options):
     columns = dataset.names or model.inducing_columns
     prior = StreamSnapshot.prior(model, shape[1], columns, dataset.roles)
     return wrap_snapshot(prior, replace(options, job=SILENT_JOB))
-
-
-def take_rows_in(state, X, observations, learn, run):
-    """Take in rows, None if there are none; return the state."""
-    now = state._now
-    learn, scales = choose_learnt(now.model, learn, observations.noise is not None, list_scales(now.model.likelihood))
-    rows = None if X is None else observations.rows(X, BatchRows)
-    if rows is None or rows.left_out.all():
-        return state
-    rows = rows.used()
-    now = replace(now, model=fill_open_parameters(now.model, rows))
-    kept = observations.labels | {"columns": now.columns or observations.names}
-    with np.errstate(over="ignore", invalid="ignore"):
-        if rows.n == 1 and not learn and not scales:
-            changes = collect_names(now, rows, kept)
-            if rows.noise is not None:
-                changes |= {"uniform": False, "history": now.history.with_rows(rows)}
-            new = state._get_single_rows().from_rows(now, rows, changes)
-            if new is not None:
-                return state._finish_single_row(new)
-        with run.open(now.model, rows.named()) as threads:
-            update = Update(now, rows, run, threads)
-            new, surprise = update.run(learn, scales, kept)
-    digest = join_digests(now.digest, ObservationDigest.of(rows.y, new.model.likelihood))
-    state._now = replace(new, digest=digest)
-    warn_of_surprise(surprise)
-    if new.status not in (CONVERGED, update.search_status):  # the search has warned
-        change = np.append(np.inf, new.trace["change"])[-1]
-        warn_unconverged(new.status, change, run.tol, run.max_iter)
-    return state
 
 
 def rename_columns(state, columns, classes, roles=None):

@@ -1,20 +1,36 @@
-"""Updates of a streaming state: an old snapshot, and what comes to it, make a new one."""
+"""Updates of a streaming state: batches, merges, forgetting; each makes a new snapshot of an old one.
+
+For a batch at inducing variables b (a before it), the posterior is the optimum [J]_ (q_opt) ::
+
+    q_opt(b) = p(b) exp(E_1(b) + E_2(b))/C,
+    E_1(b) = E[log q(a) - log p'(a) | b]: `old_data_factor`,    E_2(b) = E[log p(y | f) | b]: `new_data_factor`,
+
+and log C, the increment of the log bound. `information_form` adds the factors and holds q_opt; `online_bound` has the
+formulas as the literature writes them.
+
+References
+----------
+.. [J] Kalvik Jakkala, "Tutorial on streaming sparse Gaussian processes": E_1, E_2 and q_opt.
+"""
 
 from dataclasses import replace
 
 import numpy as np
 
 from cavity.base.arrays import read_only
-from cavity.base.loop import CONVERGED
+from cavity.base.loop import CONVERGED, warn_unconverged
+from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.likelihoods.parameters import list_scales
 from cavity.models.latent_posterior import choose_schedule
+from cavity.models.process.model import choose_learnt, fill_open_parameters
 from cavity.models.streaming_gp.inducing_basis import InducingBasis, match_equal_rows
 from cavity.models.streaming_gp.inducing_choice import WaitingRows, choose, choose_greedily, reduce_to_budget
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows, add_rows_by_ep
 from cavity.models.streaming_gp.old_data_factor import map_old_factor
-from cavity.models.streaming_gp.predictive_checks import PredictiveCheck, find_surprise
+from cavity.models.streaming_gp.predictive_checks import PredictiveCheck, find_surprise, warn_of_surprise
 from cavity.models.streaming_gp.rescaling import learn_scales, multiply_covariance, rescale_information
-from cavity.models.streaming_gp.rows import compute_features, compute_loss_rates, is_exact
+from cavity.models.streaming_gp.rows import BatchRows, compute_features, compute_loss_rates, is_exact
 from cavity.models.streaming_gp.search import learn_batch
 from cavity.models.streaming_gp.snapshot import EMPTY_TRACE
 from cavity.runs.executors import Threads, single_blas
@@ -23,56 +39,56 @@ MAX_CANDIDATE_ROWS = 1 << 16  # rows of a batch among which inducing points are 
 
 
 class Update:
-    """A batch on its way into a snapshot: inducing points for its rows, settings, and the rows themselves.
+    """The update of a snapshot by a batch: choose inducing points, learn settings, add the factor of the rows.
 
     Parameters
     ----------
     now : StreamSnapshot
-        What is known before.
+        The snapshot before.
     rows : BatchRows
         The batch.
     options : Options
         Those of EP.
     threads : Threads
-        Who takes blocks.
+        Threads for blocks of rows.
     """
 
     def __init__(self, now, rows, options, threads):
         self.now, self.rows, self.threads = now, rows, threads
         self.model, self.basis, self.information, self.waiting = now.model, now.basis, now.information, now.waiting
         self.uniform, self.history = now.uniform, now.history
-        self.known = None  # W and residuals of the blocks of rows at the basis, if they are kept
-        self.search_status = CONVERGED  # the status of the search for settings, if there is one
-        self.lost = 0.0  # nats that the rows before lose by giving up inducing points
+        self.features = None  # W and residuals of the blocks of rows, where they fit into memory
+        self.search_status = CONVERGED  # of the search for settings, if there is one
+        self.lost = 0.0  # nats that the old factor loses by removal of inducing points
         self.learning = {}
         model = now.model
         exact = is_exact(model.likelihood)
         self.options = options if exact else choose_schedule(options, model.likelihood, model.alpha)
 
-    def run(self, learn, scales, kept):
-        """Return the snapshot with the rows, and words about those that speak against the settings, or None.
+    def run(self, learn, scales, names):
+        """Return the snapshot with the rows, and a warning that they contradict the settings, or None.
 
-        `learn` says whether the covariance is learnt, `scales` which of the likelihood's; `kept` are columns, classes
+        `learn` says whether the covariance is learnt, `scales` which of the likelihood's; `names` are columns, classes
         and roles.
         """
         now, rows = self.now, self.rows
         self._choose_inducing()
         if learn or scales:
             self.search_status = self._learn_settings(learn, scales)
-        if self.known is None:
-            self.known = compute_features(self.basis, rows, self.threads)
+        if self.features is None:
+            self.features = compute_features(self.basis, rows, self.threads)
         before, model, job = self.information, self.model, self.options.job.final_job()
         arguments = self.basis, before, rows, model, model.alpha
         if is_exact(model.likelihood):
-            self.information = add_gaussian_rows(*arguments, self.threads, self.known)
+            self.information = add_gaussian_rows(*arguments, self.threads, self.features)
             job.report(1, rows=rows.n)
             status, n_iter, changes = CONVERGED, 1, EMPTY_TRACE["change"]
         else:
-            done = add_rows_by_ep(*arguments, replace(self.options, job=job), self.threads, self.known)
+            done = add_rows_by_ep(*arguments, replace(self.options, job=job), self.threads, self.features)
             self.information, status, n_iter = done.information, done.status, done.n_iter
             changes = read_only(done.changes)
         status = self.search_status if status == CONVERGED else status
-        surprise, watch = self._check_predictions(before, learn or scales)
+        message, check = self._check_predictions(before, learn or scales)
         change = 0.0 if status == self.search_status != CONVERGED else float(np.append(np.inf, changes)[-1])
         number, n = now.n_updates + 1, now.n_samples + rows.n
         new = now.after(
@@ -88,13 +104,13 @@ class Update:
             waiting=self.waiting,
             uniform=self.uniform and rows.noise is None,
             history=self.history.with_rows(rows).with_end(number, n, status, change),
-            predictive_check=watch,
-            **collect_names(now, rows, kept),
+            predictive_check=check,
+            **collect_names(now, rows, names),
         )
-        return new, surprise
+        return new, message
 
     def _check_predictions(self, before, learnt):
-        """Compare the rows with what was announced for them, unless settings were learnt from them: words, a Watch."""
+        """Compare the rows with their predictions, unless settings were learnt from them: a message, the next check."""
         now, model = self.now, self.model
         if learnt or now.information.n == 0.0:
             return None, PredictiveCheck.of(self.information)
@@ -104,19 +120,19 @@ class Update:
         return find_surprise(self.rows, model, self.basis.program, increment), now.predictive_check
 
     def _sample_candidates(self, model, rows):
-        """Rows that may become inducing points, nats that a unit of their residual costs, their share, indices."""
+        """Return candidate rows for inducing points, their loss rates in nats, their share, and their indices."""
         X, index = rows.sample_rows(MAX_CANDIDATE_ROWS)
         share = rows.n / len(index)
         return X, share * compute_loss_rates(model, X, rows, index), share, index
 
     def _choose_inducing(self):
-        """Choose inducing points for the rows, as the settings are."""
+        """Choose inducing points for the rows at the current settings."""
         model = self.model
-        self.known = compute_features(self.basis, self.rows, self.threads)
+        self.features = compute_features(self.basis, self.rows, self.threads)
         if model.inducing is not None:
             return
         X, weight, share, index = self._sample_candidates(model, self.rows)
-        whole = self.known is not None and len(index) == self.rows.n
+        whole = self.features is not None and len(index) == self.rows.n
         choice = choose(
             self.basis,
             self.information,
@@ -127,14 +143,14 @@ class Update:
             model.alpha,
             self.threads,
             waiting=self.waiting,
-            residual=np.concatenate([part[1] for part in self.known]) if whole else None,
+            residual=np.concatenate([part[1] for part in self.features]) if whole else None,
         )
         self.waiting, self.lost = choice.waiting, self.lost + choice.loss
         if choice.basis is not self.basis:
-            self.basis, self.information, self.known = choice.basis, choice.information, None
+            self.basis, self.information, self.features = choice.basis, choice.information, None
 
     def _learn_settings(self, covariance, scales):
-        """Learn settings from the rows and what is known of those before; return the status of the search."""
+        """Learn settings from the rows and the old factor; return the status of the search."""
         rows, model, basis = self.rows, self.model, self.basis
         fresh = self.information.n == 0.0
         choose_again = self._choose_first_points if fresh and model.inducing is None else None
@@ -160,27 +176,60 @@ class Update:
             mapped, loss = map_old_factor(self.information, basis, self.basis, model.alpha, self.threads, log_t)
             self.information, self.lost = mapped.factorise(), self.lost + loss
         self.waiting = WaitingRows.none(self.basis.Z.shape[1])
-        self._choose_inducing()  # shorter lengthscales want more points
+        self._choose_inducing()  # shorter lengthscales need more points
         return learnt.status
 
     def _choose_first_points(self, model, rows):
-        """Inducing points for the first rows, or some of them."""
+        """Return inducing points for the first rows, or for a part of them."""
         X, weight, share, _ = self._sample_candidates(model, rows)
         basis = InducingBasis.of(model.covariance, X[:0], model.jitter, self.threads)
         chosen, _ = choose_greedily(basis, X, weight, model.n_inducing, share * model.tolerance, self.threads)
         return X[chosen] + 0.0
 
 
-def collect_names(now, rows, kept):
-    """Return what rows change in a snapshot beside numbers: columns, classes, roles, whether there are offsets."""
-    changes = {name: value for name, value in kept.items() if value != getattr(now, name)}
+def take_rows_in(state, X, observations, learn, run):
+    """Update a StreamingGPState by rows, None if there are none; return it."""
+    now = state._now
+    learn, scales = choose_learnt(now.model, learn, observations.noise is not None, list_scales(now.model.likelihood))
+    rows = None if X is None else observations.rows(X, BatchRows)
+    if rows is None or rows.left_out.all():
+        return state
+    rows = rows.used()
+    now = replace(now, model=fill_open_parameters(now.model, rows))
+    names = observations.labels | {"columns": now.columns or observations.names}
+    with np.errstate(over="ignore", invalid="ignore"):
+        if rows.n == 1 and not learn and not scales:
+            changes = collect_names(now, rows, names)
+            if rows.noise is not None:
+                changes |= {"uniform": False, "history": now.history.with_rows(rows)}
+            new = state._get_single_rows().from_rows(now, rows, changes)
+            if new is not None:
+                return state._finish_single_row(new)
+        with run.open(now.model, rows.named()) as threads:
+            update = Update(now, rows, run, threads)
+            new, message = update.run(learn, scales, names)
+    digest = join_digests(now.digest, ObservationDigest.of(rows.y, new.model.likelihood))
+    state._now = replace(new, digest=digest)
+    warn_of_surprise(message)
+    if new.status not in (CONVERGED, update.search_status):  # the search has given its own warning
+        change = np.append(np.inf, new.trace["change"])[-1]
+        warn_unconverged(new.status, change, run.tol, run.max_iter)
+    return state
+
+
+def collect_names(now, rows, names):
+    """Return the changes of a snapshot by rows other than numbers: columns, classes, roles, has_offset."""
+    changes = {name: value for name, value in names.items() if value != getattr(now, name)}
     if rows.has_offset and not now.has_offset:
         changes["has_offset"] = True
     return changes
 
 
 def merge(now, other, names):
-    """Return the snapshot with all rows of another one of equal settings; `names` are fields of both."""
+    """Return the snapshot with all rows of another one of equal settings: their factors are multiplied.
+
+    `names` are columns, classes and roles of both.
+    """
     model, Z = now.model, other.basis.Z
     new = np.setdiff1d(np.arange(len(Z)), match_equal_rows(Z, now.basis.Z)[0])
     with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
@@ -205,7 +254,7 @@ def merge(now, other, names):
 
 
 def forget(now, factor):
-    """Return the snapshot with all rows so far to the power of a factor."""
+    """Return the snapshot with the likelihood of all rows so far to the power of a factor."""
     with single_blas():
         information = now.information.raise_to(factor)
     return now.after(
@@ -218,7 +267,7 @@ def forget(now, factor):
 
 
 def relearn_scales(now, noise, amplitude):
-    """Return the snapshot at the noise variance and the amplitude, if they are asked for, that suit all rows best."""
+    """Return the snapshot at the noise variance and the amplitude, if chosen, with the largest bound of all rows."""
     model = now.model
     with Threads(1) as threads, single_blas():
         log_s, log_t, _ = learn_scales(now.information, model.covariance, noise, amplitude)

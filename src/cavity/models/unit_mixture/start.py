@@ -6,7 +6,7 @@ from cavity.base import arrays
 from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.mean_field.options import TRIAL_PASSES
-from cavity.models.far_point_warnings import are_many, far_sd, warn_of_far_points
+from cavity.models.far_point_warnings import are_many, choose_far_sd, warn_of_far_points
 from cavity.models.unit_mixture.sweep import DataExtent, UnitMixtureState, UnitMixtureSweeps
 from cavity.runs.executors import Threads
 from cavity.sources import sources
@@ -61,7 +61,7 @@ def check_reach(model, low, high, given):
 
 def warn_of_units(sample, posterior):
     """Warn if most points of a sample are far from every component: the noise variance is that of other units."""
-    reach = far_sd(1) * np.sqrt(posterior.noise_variance + posterior.variance)
+    reach = choose_far_sd(1) * np.sqrt(posterior.noise_variance + posterior.variance)
     far = np.count_nonzero(np.all(np.abs(sample[:, None] - posterior.mean) > reach, axis=1))
     if are_many(far, len(sample), FAR_POINT_SHARE):
         what = f"every component (noise_variance {posterior.noise_variance:g})"

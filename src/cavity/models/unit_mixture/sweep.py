@@ -1,11 +1,16 @@
-"""The unit mixture as the mean-field engine sees it: one fused pass over the blocks of the data per sweep.
+"""Sweeps of a unit mixture for the mean-field engine: one fused pass over the blocks of the data each.
 
-q(theta_k) = N(m_k, 1/rho_k); q(z_n) is never stored: given q(theta) it is the softmax of
+q(theta_k) = N(m_k, 1/rho_k); q(z_n) is the softmax over k [B]_ (26) of ::
 
-    log w_k - log(2 pi s)/2 - ((y_n - m_k)^2 + 1/rho_k)/(2 s),      s the noise variance,
+    log w_k - log(2 pi s)/2 - ((y_n - m_k)^2 + 1/rho_k)/(2 s),      s the noise variance.
 
-and what a sweep needs of it are N_k = sum_n r_nk, D_k = sum_n r_nk (y_n - m_k) and, to learn s,
+It is never stored: a sweep needs N_k = sum_n r_nk, D_k = sum_n r_nk (y_n - m_k) and, to learn s,
 Q = sum_nk r_nk (y_n - m_k)^2. Differences to m_k keep all digits wherever the data lie.
+
+References
+----------
+.. [B] David Blei, Alp Kucukelbir and Jon McAuliffe, "Variational inference: a review for statisticians", Journal of the
+   American Statistical Association 112, 2017, section 3.
 """
 
 from dataclasses import dataclass, replace
@@ -79,7 +84,7 @@ class DataExtent:
 
 
 class UnitMixtureSweeps:
-    """What the engine needs: whole sweeps over a source of blocks, and steps on minibatches."""
+    """The model of `mean_field.engine`: whole sweeps over a source of blocks, and steps on minibatches."""
 
     def __init__(self, n_samples, learn, source=None, threads=None, extent=DataExtent()):
         self.n_samples, self.n_rows, self._learn = n_samples, n_samples, learn
@@ -88,42 +93,44 @@ class UnitMixtureSweeps:
         self._finest = extent.finest()
 
     def sweep(self, state):
-        """Return the state after one sweep, and the ELBO of the given one."""
-        given = (state.mean, *state.constants(), "noise_variance" in self._learn)
+        """Return the state after one sweep, and the ELBO of the state before it."""
+        arguments = (state.mean, *state.constants(), "noise_variance" in self._learn)
         grain = max(1, MAX_CALL_WORK // (self._source.block_rows * len(state.mean)))
-        found = reduce_runs(sum_run, given, [self._source], self._threads, grain=grain)
-        return self.renewed(state, found), float(found[-2]) - state.divergence()
+        sums = reduce_runs(sum_run, arguments, [self._source], self._threads, grain=grain)
+        # ELBO = sum_n log sum_k exp(log weight of n under k) - sum_k KL(q(theta_k) || p(theta_k))
+        return self.update(state, sums), float(sums[-2]) - state.divergence()
 
-    def renewed(self, state, found):
+    def update(self, state, sums):
         """Return the state that maximises the ELBO given statistics of the responsibilities."""
-        new, moved = self._means(state, found[: 2 * len(state.mean)])
-        changes = self._settings(new, new.mean - state.mean, moved, found[-1])
+        new, deviations = self._update_means(state, sums[: 2 * len(state.mean)])
+        changes = self._update_settings(new, new.mean - state.mean, deviations, sums[-1])
         if "noise_variance" in changes:
             self._check_noise(changes["noise_variance"])
         return replace(new, **changes)
 
-    def _means(self, state, found):
+    def _update_means(self, state, sums):
         """Return the state with the best q(theta) given N_k and D_k, and these D_k."""
-        counts, moved = np.split(found, 2)
-        precision = 1.0 / state.prior_variance + counts / state.noise_variance
-        pull = (state.prior_mean - state.mean) / state.prior_variance + moved / state.noise_variance
-        shift = pull / precision
-        # the new mean as a step from the prior's where that is the surer one: the step is then the shorter
-        step = (moved + counts * (state.mean - state.prior_mean)) / state.noise_variance / precision
+        counts, deviations = np.split(sums, 2)
+        precision = 1.0 / state.prior_variance + counts / state.noise_variance  # rho_k = 1/s2 + N_k/s, [B]_ (34)
+        pull = (state.prior_mean - state.mean) / state.prior_variance + deviations / state.noise_variance
+        shift = pull / precision  # m_k = (m_0/s2 + sum_n r_nk y_n/s)/rho_k (34), as a step from the old m_k
+        # as a step from the prior mean where that has the larger precision: the step is then the shorter
+        step = (deviations + counts * (state.mean - state.prior_mean)) / state.noise_variance / precision
         from_prior = 1.0 / state.prior_variance > counts / state.noise_variance
         mean = np.where(from_prior, state.prior_mean + step, state.mean + shift)
-        return replace(state, mean=mean, precision=precision, counts=counts), moved
+        return replace(state, mean=mean, precision=precision, counts=counts), deviations
 
-    def _settings(self, state, shift, moved, squares):
+    def _update_settings(self, state, shift, deviations, squares):
         """Return the settings to learn that are best given q(theta), `shift` away from where D_k and Q are measured."""
         changes, counts = {}, state.counts
         if "prior_variance" in self._learn:
-            spread = np.mean((state.mean - state.prior_mean) ** 2 + 1.0 / state.precision)
+            spread = np.mean((state.mean - state.prior_mean) ** 2 + 1.0 / state.precision)  # mean_k E (theta_k - m_0)^2
             changes["prior_variance"] = np.full(len(counts), spread)
         if "weights" in self._learn:
-            changes["weights"] = counts / np.sum(counts)
+            changes["weights"] = counts / np.sum(counts)  # N_k/N
         if "noise_variance" in self._learn:
-            squares = squares + np.sum(shift * (counts * shift - 2 * moved) + counts / state.precision)
+            # the mean of r_nk E (y_n - theta_k)^2, with Q about the old means
+            squares = squares + np.sum(shift * (counts * shift - 2 * deviations) + counts / state.precision)
             changes["noise_variance"] = float(squares / np.sum(counts))
         return changes
 
@@ -136,14 +143,14 @@ class UnitMixtureSweeps:
             )
 
     def estimate(self, state, y):
-        """Return the state that all data would lead to if they were like the batch `y`.
+        """Return the optimal state if all data were like the batch `y`.
 
-        Its settings go with q(theta) as it was: the means that a few rows ask for are too close to these rows.
+        Its settings are optimal for the old q(theta): the new means, of few rows, are too close to these rows.
         """
         c, h = state.constants()
-        found = self.n_samples / len(y) * compute_row_sums(y, state.mean, c, h, "noise_variance" in self._learn)
-        new, moved = self._means(state, found[: 2 * len(state.mean)])
-        return replace(new, **self._settings(replace(state, counts=new.counts), 0.0, moved, found[-1]))
+        sums = self.n_samples / len(y) * compute_row_sums(y, state.mean, c, h, "noise_variance" in self._learn)
+        new, deviations = self._update_means(state, sums[: 2 * len(state.mean)])
+        return replace(new, **self._update_settings(replace(state, counts=new.counts), 0.0, deviations, sums[-1]))
 
     def blend(self, state, estimate, step):
         """Return the state part of the way to an estimate: averages of statistics, so that they stay unbiased."""
@@ -193,9 +200,9 @@ class UnitMixtureSweeps:
         return replace(state, mean=self._origin + tau / precision, precision=precision, **changes)
 
 
-def sum_run(run, given):
-    """A task: `row_sums` of a run, given what it needs of a state."""
-    return compute_row_sums(*run.arrays, *given, run.block_rows)
+def sum_run(run, arguments):
+    """A task: `compute_row_sums` of a run of blocks."""
+    return compute_row_sums(*run.arrays, *arguments, run.block_rows)
 
 
 def compute_row_sums(y, mean, c, h, squares, block_rows=0):

@@ -15,7 +15,7 @@ from cavity.models.gp.posterior import build_posterior, compute_latent_means
 from cavity.models.latent_posterior import AUTO_SCHEDULE
 from cavity.models.process.rows import add_prior_means
 from cavity.models.process.settings import Settings
-from cavity.models.search import SEARCH_TOL, climb, is_flat, search_tol
+from cavity.models.search import SEARCH_TOL, choose_search_tol, climb, is_flat
 from cavity.runs.executors import Threads, single_blas
 from cavity.sklearn.base import Classifier
 from cavity.sklearn.checks import UnfinishedWarning, compute_log_probabilities
@@ -78,7 +78,7 @@ class BinaryClassifier(Classifier, Learner):
     def _evidence(self, covariance, eval_gradient):
         """Return the log evidence and, if wanted, its gradient; -inf where there is none."""
         if hasattr(self, "_work"):  # while it is fitted
-            tol = SEARCH_TOL if callable(self.optimizer) else search_tol(self._slope)
+            tol = SEARCH_TOL if callable(self.optimizer) else choose_search_tol(self._slope)
             value, gradient = self._evaluated(self._work, covariance, eval_gradient, tol)
             if eval_gradient:
                 self._slope = np.max(np.abs(gradient))

@@ -237,7 +237,7 @@ class BayesianGaussianMixture(MixtureEstimator):
             data = open_rows(X, weight, threads, self.n_components, self.covariance_type, scaling=data.scaling)
         given = initialise_responsibilities(self.init_params, X, self.n_components, weight, random_state)
         mean, found = sum_rows(data, given, is_full(self.covariance_type))
-        return replace(prior, factors=replace(prior.factors, mean=mean)).renewed(prior, found)
+        return replace(prior, factors=replace(prior.factors, mean=mean)).update(prior, found)
 
     def _climb(self, sweeps, start, report):
         """Return how coordinate ascent ended; report(n_iter, bound) hears of every pass."""

@@ -203,7 +203,7 @@ class GaussianMixture(MixtureEstimator):
         scaling = Scaling(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
         e_step = self._estimates(scaling.origin).e_step(scaling)
         parts = [
-            ROW_FUNCTIONS[what](e_step.log_weights(read_rows(X, slice(*span))))
+            ROW_FUNCTIONS[what](e_step.compute_log_weights(read_rows(X, slice(*span))))
             for span in merge.split_rows(len(X), BLOCK_ROWS)
         ]
         return np.concatenate(parts)

@@ -76,7 +76,7 @@ def sum_unclaimed(data, given):
         return 0.0
 
     def squares(z, held):
-        x = data.scaling.user_rows(z[~held.any(axis=1)])
+        x = data.scaling.to_user_rows(z[~held.any(axis=1)])
         return x.T @ x
 
     with single_blas():

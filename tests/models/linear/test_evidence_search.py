@@ -18,7 +18,7 @@ from cavity import likelihoods
 from cavity.ep.options import Options
 from cavity.likelihoods import Likelihood
 from cavity.models import standard_errors
-from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
+from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
 from cavity.runs.executors import Threads
 
 MADE = {
@@ -79,7 +79,7 @@ def test_gradient_is_that_of_whole_fits(name, power):
     weights = np.array([1.0, 2.0, 0.0, 1.0, 0.5, 3.0])
     problem = problem_of(GLM(likelihood, 0.2, np.array([2.0, 0.5])), X, y, 0.1 * X[:, 1], weights)
     assert problem.rows.f_known.sum() == 1
-    vector = FreeFactors((PRIOR, *likelihood.parameters), np.arange(2), likelihood, 1.3)
+    vector = FreeFactors((PRIOR_VARIANCE, *likelihood.parameters), np.arange(2), likelihood, 1.3)
     evidence = LinearEvidence(problem, vector, Threads(1), Options(tol=1e-9, power=power))
     x = vector.start(0.1, likelihood)
     gradient = vector.gradient(evidence, evidence.at(vector.unpack(x)))
@@ -112,7 +112,7 @@ def test_gaussian_noise_is_learnt_as_by_the_closed_form():
         ]
         for b in steps
     ]
-    posterior = GLM(likelihoods.Gaussian(None), prior_variance=1.0).fit(X, y, learn=PRIOR)
+    posterior = GLM(likelihoods.Gaussian(None), prior_variance=1.0).fit(X, y, learn=PRIOR_VARIANCE)
     learnt = posterior.hyperparameters
     assert posterior.converged
     assert learnt.names == ("prior_variance", "noise_variance")
@@ -275,7 +275,7 @@ def test_open_dispersion_of_poisson_counts_comes_to_poisson():
 def test_prior_groups_share_a_factor_and_negative_ones_stay():
     X, y = observed(likelihoods.Gaussian(), 40, 5)
     likelihood, variance = likelihoods.Gaussian(0.3), np.array([7.0, 1.0, 2.0, 1.0, 3.0])
-    posterior = GLM(likelihood, prior_variance=variance).fit(X, y, learn=PRIOR, prior_groups=[-1, 3, 3, 0, -2])
+    posterior = GLM(likelihood, prior_variance=variance).fit(X, y, learn=PRIOR_VARIANCE, prior_groups=[-1, 3, 3, 0, -2])
     found = posterior.model.prior_variance
 
     def loss(x):
@@ -289,14 +289,14 @@ def test_prior_groups_share_a_factor_and_negative_ones_stay():
     assert np.allclose(found[1:4], np.exp(x[[1, 1, 0]]) * variance[1:4], rtol=PRINTED)
     assert posterior.hyperparameters.names == ("prior_variance[0]", "prior_variance factor[3]")
     assert np.allclose(posterior.hyperparameters.values, np.exp(x), rtol=PRINTED)
-    one = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR)
-    same = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR, prior_groups=np.zeros(5, dtype=int))
+    one = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR_VARIANCE)
+    same = GLM(likelihood, prior_variance=2.0).fit(X, y, learn=PRIOR_VARIANCE, prior_groups=np.zeros(5, dtype=int))
     assert same.log_evidence == pytest.approx(one.log_evidence, abs=AT_REST)
     assert same.model.prior_variance.shape == (5,)
-    added = cavity.GLM(likelihood, prior_variance=2.0, intercept=50.0).fit(X[:, 1:], y, learn=PRIOR)
+    added = cavity.GLM(likelihood, prior_variance=2.0, intercept=50.0).fit(X[:, 1:], y, learn=PRIOR_VARIANCE)
     assert added.model.prior_variance[0] == 50.0
     assert len(set(added.model.prior_variance[1:])) == 1
-    left = cavity.GLM(likelihood).fit(X, y, learn=PRIOR)
+    left = cavity.GLM(likelihood).fit(X, y, learn=PRIOR_VARIANCE)
     assert left.hyperparameters.names == ("prior_variance factor",)
     assert left.model.prior_variance[0] == cavity.GLM(likelihood).fit(X, y).model.prior_variance[0]
 
@@ -306,7 +306,7 @@ def test_names_choose_what_is_learnt():
     model = GLM(likelihoods.StudentT(5.0, 0.4))
     assert model.fit(X, y).hyperparameters is None
     assert model.fit(X, y, learn="scale").hyperparameters.names == ("scale",)
-    assert model.fit(X, y, learn=("scale", PRIOR)).hyperparameters.names == ("prior_variance", "scale")
+    assert model.fit(X, y, learn=("scale", PRIOR_VARIANCE)).hyperparameters.names == ("prior_variance", "scale")
     everything = model.fit(X, y, learn=True)
     assert everything.hyperparameters.names == ("prior_variance", "degrees_of_freedom", "scale")
     half_open = GLM(likelihoods.StudentT(None, 0.4)).fit(X, y)
@@ -319,17 +319,18 @@ def test_names_choose_what_is_learnt():
 
 def test_refusals():
     X, y = observed(MADE["Laplace"], 20)
+    laplace = likelihoods.Laplace()
     counts = np.arange(20.0) % 4
     for fit, words in (
         (lambda: GLM(likelihoods.Laplace()).fit(X, y, learn="noise"), "learn must be one of"),
         (lambda: GLM(likelihoods.Laplace()).fit(X, y, prior_groups=[0, 0]), "prior_groups needs learn"),
         (
-            lambda: GLM(likelihoods.Laplace()).fit(X, y, learn=PRIOR, prior_groups=[0]),
+            lambda: GLM(likelihoods.Laplace()).fit(X, y, learn=PRIOR_VARIANCE, prior_groups=[0]),
             "prior_groups must be 2 integers",
         ),
-        (lambda: GLM(likelihoods.Laplace()).fit(X, y, learn=PRIOR, prior_groups=[-1, -1]), "some column in a group"),
+        (lambda: GLM(laplace).fit(X, y, learn=PRIOR_VARIANCE, prior_groups=[-1, -1]), "some column in a group"),
         (
-            lambda: GLM(likelihoods.Laplace(), prior_variance=np.eye(2)).fit(X, y, learn=PRIOR, prior_groups=[0, 1]),
+            lambda: GLM(laplace, prior_variance=np.eye(2)).fit(X, y, learn=PRIOR_VARIANCE, prior_groups=[0, 1]),
             "a number or a vector, got a matrix",
         ),
         (
@@ -395,7 +396,7 @@ def test_a_search_leaves_a_plateau():
     model = cavity.GLM("negative-binomial", intercept=True)
     flat = "no maximum in the dispersion: it does not fall beyond 1e-08"
     with pytest.warns(cavity.NumericalWarning, match=flat), pytest.warns(match="no maximum in the prior variance"):
-        posterior = model.fit(X, np.zeros(50), learn=PRIOR)
+        posterior = model.fit(X, np.zeros(50), learn=PRIOR_VARIANCE)
     assert posterior.converged
     assert -1e-3 < posterior.log_evidence <= 1e-9
 

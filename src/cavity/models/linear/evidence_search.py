@@ -1,4 +1,4 @@
-"""What a GLM learns by the log evidence: factors on prior variances, and parameters of the likelihood."""
+"""Search for factors on prior variances and parameters of the likelihood of a GLM by the log evidence."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,59 +10,67 @@ from cavity.base.loop import CONVERGED, STOPPED
 from cavity.likelihoods.base import estimate_spread, guess_latent_values
 from cavity.likelihoods.parameters import choose_parameters, find_unit, list_open_parameters
 from cavity.models.hyperparameters import Hyperparameters
-from cavity.models.linear.evidence import PRIOR, FreeFactors, LinearEvidence
-from cavity.models.search import FARTHER, SEARCH_TOL, STARTS, Objective, SearchResult, evaluate_starts, maximise
-from cavity.models.standard_errors import standard_errors
+from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
+from cavity.models.search import (
+    FAR_LOG_STEP,
+    SEARCH_TOL,
+    STARTING_STAGE,
+    Objective,
+    SearchResult,
+    evaluate_starts,
+    maximise,
+)
+from cavity.models.standard_errors import find_standard_errors
 from cavity.sources.features import find_constant_columns
 from cavity.sources.read_ahead import iterate_blocks
 
-START_ROWS = 1 << 12  # most rows of the regression that says where to start
+START_ROWS = 1 << 12  # most rows of the regression for first values
 BLOCK_ROWS = 1 << 13
-OUTLIERS_SPREAD = 3.0  # a regression leaves a smaller spread than a constant does, unless it follows outliers
-FLAT = 1e-3  # nats that it must fall: less makes no difference between models
-MOST_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
-LIMITS = {  # what likelihoods are at the far end of a parameter
+OUTLIERS_SPREAD = 3.0  # residuals of a regression this many times as wide as those of a constant follow outliers
+MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
+MAX_STANDARD_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
+LIMIT_DESCRIPTIONS = {  # the limits of likelihoods in a parameter
     ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
     ("StudentT", "degrees_of_freedom"): "; as far as these data tell the noise is Gaussian",
 }
 
 
-def names_to_learn(likelihood, learn):
-    """Return the names of what is learnt: those asked for, and open parameters of the likelihood."""
-    known = (PRIOR, *likelihood.parameters)
+def choose_names_to_learn(likelihood, learn):
+    """Return the names of hyperparameters to learn: the requested ones, and open parameters of the likelihood."""
+    allowed = (PRIOR_VARIANCE, *likelihood.parameters)
     if learn is None:
         learn = False
-    asked = choose_parameters(learn, known, known)
+    requested = choose_parameters(learn, allowed, allowed)
     needed = list_open_parameters(likelihood)
-    return tuple(name for name in known if name in asked or name in needed)
+    return tuple(name for name in allowed if name in requested or name in needed)
 
 
 def check_can_learn(model, names, method, schedule):
-    """Raise ValueError where parameters of a likelihood cannot be found, by their names."""
-    own = [name for name in names if name != PRIOR]
+    """Raise ValueError if parameters of the likelihood among `names` cannot be learnt by this method."""
+    parameters = [name for name in names if name != PRIOR_VARIANCE]
     choices = {"method": method, "schedule": schedule, "approximation": model.approximation}
     unable = [f"{name}={value!r}" for name, value in choices.items() if value in ("adf", "stochastic", "diagonal")]
-    if own and unable:
+    if parameters and unable:
         kind = type(model.likelihood).__name__
         raise ValueError(
-            f"{unable[0]} cannot find {own[0]} of {kind}: give a number, or use EP with approximation='full'"
+            f"{unable[0]} cannot find {parameters[0]} of {kind}: give a number, or use EP with approximation='full'"
         )
 
 
-def checked_groups(value, given, problem, names, added):
-    """Return the group of each weight, of those whose prior variances share a factor; None for one factor of all.
+def check_groups(value, prior_variance, problem, names, added):
+    """Return the groups of weights whose prior variances share a factor; None for one factor of all.
 
     Parameters
     ----------
     value : array_like (D,) of int or None
-        Groups of the columns that a user asked for; weights of negative groups keep their prior variances.
-    given : float, ndarray or None
-        The prior variance as a user gave it. A vector has as many factors as columns; otherwise there is one factor,
-        which leaves constant columns alone where the variances were left to us.
+        Groups of the columns; weights of negative groups keep their prior variances.
+    prior_variance : float, ndarray or None
+        The setting. A vector has as many factors as columns; otherwise there is one factor, by default not on constant
+        columns.
     problem : GLMProblem
         The prior in numbers.
     names : tuple of str
-        What is learnt.
+        The hyperparameters to learn.
     added : bool
         Whether an intercept was put before the columns; its prior variance stays.
 
@@ -73,13 +81,13 @@ def checked_groups(value, given, problem, names, added):
     """
     variance, n = problem.prior.variance, len(problem.prior.mean) - added
     if value is None:
-        if variance.ndim != 1 or PRIOR not in names:
+        if variance.ndim != 1 or PRIOR_VARIANCE not in names:
             return None
-        groups = np.zeros(n, dtype=np.intp) if np.ndim(given) == 0 else np.arange(n)
-        if given is None:
+        groups = np.zeros(n, dtype=np.intp) if np.ndim(prior_variance) == 0 else np.arange(n)
+        if prior_variance is None:
             groups[find_constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
         return np.append(np.full(int(added), -1), groups)
-    if PRIOR not in names:
+    if PRIOR_VARIANCE not in names:
         raise ValueError("prior_groups needs learn='prior_variance': nothing else belongs to groups")
     if variance.ndim == 2:
         raise ValueError("prior_groups needs prior_variance as a number or a vector, got a matrix")
@@ -92,7 +100,7 @@ def checked_groups(value, given, problem, names, added):
 
 
 def learn_settings(problem, names, groups, threads, options):
-    """Maximise the log evidence over what is named; return a `SearchResult`."""
+    """Maximise the log evidence over the named hyperparameters; return a `SearchResult`."""
     starts = choose_likelihoods(problem, names)
     if groups is not None and problem.prior.variance.ndim == 0:
         problem = problem.with_prior(problem.prior.mean, np.full(len(groups), problem.prior.variance))
@@ -107,16 +115,16 @@ def maximise_evidence(evidence, starts, job):
         return SearchResult(problem)
     objective = Objective(evidence, vector, problem.used.n, evidence.job)
     bounds = vector.bounds(*map(vector.free.pack, starts))
-    start = _choose_start(objective, starts, bounds, job.stage(STARTS))
+    start = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
     value, x, status = maximise(objective, [start], bounds, job, len(starts))
     settings, sites = vector.unpack(start if x is None else x), evidence.start
     names, values, jacobian = vector.describe(settings, problem)
     sd, note = [None] * len(start), f"no standard errors: {status}"
-    if status == CONVERGED and len(x) > MOST_ERRORS:
-        note = f"no standard errors of more than {MOST_ERRORS} numbers"
+    if status == CONVERGED and len(x) > MAX_STANDARD_ERRORS:
+        note = f"no standard errors of more than {MAX_STANDARD_ERRORS} numbers"
     elif status == CONVERGED:
         is_flat, stage = partial(_is_flat, objective.evaluations, x, bounds, value), job.stage("standard errors")
-        sd, note = standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
+        sd, note = find_standard_errors(objective.evaluations, x, bounds, names, jacobian, is_flat, stage)
     objective.evaluations.keep()
     learnt = Hyperparameters(tuple(names), tuple(values), tuple(sd), note)
     status = STOPPED if job.stopped else status
@@ -127,29 +135,28 @@ def maximise_evidence(evidence, starts, job):
 
 
 def choose_likelihoods(problem, names):
-    """Return the likelihoods to start from: open parameters as the data suggest, and then all that are learnt."""
+    """Return likelihoods to start from: first values from the data for open parameters, and for all learnt ones."""
     likelihood, rows = problem.model.likelihood, problem.used
-    wanted = [name for name in names if name != PRIOR]
-    if not wanted:
+    parameters = [name for name in names if name != PRIOR_VARIANCE]
+    if not parameters:
         return [likelihood]
-    for name in wanted:
+    for name in parameters:
         if likelihood.parameters[name] in ("scale", "positive") and getattr(likelihood, name) == 0:
             raise ValueError(f"{name} of {type(likelihood).__name__} is 0, from where no search leads on; give None")
     starts = []
     for fitted in _fit_roughly(problem):
         suggested = likelihood.starting_values(rows.y, fitted)
-        given = replace(likelihood, **{name: suggested[name] for name in list_open_parameters(likelihood)})
-        other = {name: suggested[name] for name in wanted if np.size(suggested[name]) == np.size(getattr(given, name))}
-        same = all(getattr(given, name) == value for name, value in other.items())
-        starts += [given] if same else [given, replace(given, **other)]
+        filled = replace(likelihood, **{name: suggested[name] for name in list_open_parameters(likelihood)})
+        fits = [name for name in parameters if np.size(suggested[name]) == np.size(getattr(filled, name))]
+        other = {name: suggested[name] for name in fits}
+        same = all(getattr(filled, name) == value for name, value in other.items())
+        starts += [filled] if same else [filled, replace(filled, **other)]
     return starts
 
 
 def _fit_roughly(problem):
-    """Return rough values of f, a list: of the least-squares regression, or of a constant where there are few rows.
-
-    Both where the regression has followed outliers: then the rows are OUTLIERS_SPREAD times as far from it as from
-    their median.
+    """Return a list of rough values of f: of least squares, or of a constant if there are few rows; both if the
+    regression has followed outliers, which it has if residuals are OUTLIERS_SPREAD times those of the median.
     """
     rows, likelihood = problem.used, problem.model.likelihood
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
@@ -173,38 +180,38 @@ def _fit_roughly(problem):
 
 
 def _choose_start(objective, likelihoods, bounds, job):
-    """Return where to begin: the likelihood, and then the common factor, of the largest evidence.
+    """Return the start of largest evidence: first the likelihood, then the common factor.
 
-    Far from the maximum the evidence is flat.
+    A scan is needed as the evidence is flat far from the maximum.
     """
     vector = objective.vector
 
-    def best_of(places, job):
-        return int(np.argmin(evaluate_starts(objective, places, job, afresh=True)))
+    def best_of(points, job):
+        return int(np.argmin(evaluate_starts(objective, points, job, afresh=True)))
 
     tried = [np.clip(vector.start(0.0, likelihood), *bounds.T) for likelihood in likelihoods]
-    several = len(tried) > 1 or not vector.n_prior
-    best = best_of(tried, job) if several else 0
+    has_to_choose = len(tried) > 1 or not vector.n_prior
+    best = best_of(tried, job) if has_to_choose else 0
     if job.stopped or not vector.n_prior:
         return tried[best]
     scan = [np.clip(vector.start(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
-    return scan[best_of(scan, job.continued_after(several * len(tried)))]
+    return scan[best_of(scan, job.continued_after(has_to_choose * len(tried)))]
 
 
 # ------------------------------------------------------------------------------------------ the end of a search
 
 
 def _is_flat(evaluations, x, bounds, value, i):
-    """Whether the evidence does not fall far out in a free number; a warning says so, if the vector wants one."""
+    """Whether the evidence does not fall far out in a free number; warn, unless `vector.warns_of_flat` is false."""
     vector = evaluations.vector
     for way in (-1.0, 1.0) if np.isfinite(bounds[i, 0]) else ():
         further = x.copy()
-        further[i] = np.clip(x[i] + way * FARTHER, *bounds[i])
+        further[i] = np.clip(x[i] + way * FAR_LOG_STEP, *bounds[i])
         try:
             point = evaluations.at(further, tol=SEARCH_TOL, double_loop=0)
         except (ArithmeticError, np.linalg.LinAlgError):
             continue
-        if point.converged and -point.log_evidence <= value + FLAT:
+        if point.converged and -point.log_evidence <= value + MIN_FALL_NATS:
             if i >= vector.n_prior or vector.warns_of_flat:
                 _warn_flat(vector, x, i, way)
             return True
@@ -213,10 +220,10 @@ def _is_flat(evaluations, x, bounds, value, i):
 
 def _warn_flat(vector, x, i, way):
     if i < vector.n_prior:
-        name, place, limit = vector.flat(x, i, way)
+        name, end, limit = vector.flat(x, i, way)
     else:
         likelihood, i = vector.unpack(x).likelihood, i - vector.n_prior
-        name, place = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
-        limit = LIMITS.get((type(likelihood).__name__, name), "") if way > 0 else ""
-    words = f"the log evidence has no maximum in the {name}: it does not fall beyond {place}; the search ended there"
-    warn(words + limit, NumericalWarning)
+        name, end = vector.free.labels()[i], f"{vector.free.values(likelihood)[i]:.2g}"
+        limit = LIMIT_DESCRIPTIONS.get((type(likelihood).__name__, name), "") if way > 0 else ""
+    message = f"the log evidence has no maximum in the {name}: it does not fall beyond {end}; the search ended there"
+    warn(message + limit, NumericalWarning)

@@ -1,4 +1,4 @@
-"""How regressions are fitted: coordinate ascent by sweeps over the rows, or over sums that stand for them."""
+"""Fits of regressions by coordinate ascent: sweeps over the rows, or over their sufficient statistics."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def fit_weights(model, X, y, sweeps_of, **options):
     model : LinearRegression or LogisticRegression
         The settings.
     X, y : Data and array_like
-        As a user gave them.
+        The arguments of `fit`.
     sweeps_of : type
         `LinearSweeps` or `LogisticSweeps`: a view of the engine with a `likelihood` of y, `block_rows`, which returns
         the number of rows of a block, and `describe`, which returns the fields of a posterior that a state stands for.
@@ -38,7 +38,7 @@ def fit_weights(model, X, y, sweeps_of, **options):
     with run.open(model, {"X": rows.X, "y": rows.y}) as threads:
         sweeps = sweeps_of(model, rows, threads, run.job.substage("rows"))
         done = engine.ascend(sweeps, sweeps.start(), replace(run, job=run.job.substage("passes")))
-        found = sweeps.describe(done.state)
-    found |= {"model": model, "n_samples": rows.n, "intercept_prior": sweeps.prior.intercept}
-    found |= {"observation_digest": observations.digest, **observations.labels}
-    return found | engine.report_outcome(done, rows.n, run)
+        fields = sweeps.describe(done.state)
+    fields |= {"model": model, "n_samples": rows.n, "intercept_prior": sweeps.prior.intercept}
+    fields |= {"observation_digest": observations.digest, **observations.labels}
+    return fields | engine.report_outcome(done, rows.n, run)

@@ -13,7 +13,7 @@ from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, OPTIMUM, ROOT_E
 
 import cavity
 from cavity import Clutter, ConvergenceWarning
-from cavity.models.clutter import power as power_ep
+from cavity.models.clutter import power_ep as power_ep
 from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.solution import find_posteriors
 
@@ -25,13 +25,13 @@ def moments(log_z, pull, rho_f, x, m, v):
 
 
 def match(x, m, v, alpha, w=0.5, c=10.0, s=1.0, centre=0.0):
-    """`power.match` for one point and a cavity."""
+    """`power_ep.match_sites` for one point and a cavity."""
     x, m = np.atleast_1d(x), np.atleast_1d(m)
     model = Points.of(DataPoints(np.zeros((1, 1))), Clutter(clutter_weight=w, clutter_variance=c)).units.model
     d = x.size
     base = model[4] - d * model[2] - np.sum((x - centre) ** 2) * model[1]
     delta = np.sqrt(np.sum((x - m) ** 2))
-    return [a[0] for a in power_ep.match(model, alpha, d, np.array([base]), np.array([1 / v]), np.array([delta]))]
+    return [a[0] for a in power_ep.match_sites(model, alpha, d, np.array([base]), np.array([1 / v]), np.array([delta]))]
 
 
 # ---------------------------------------------------------------------------------------------- integrals
@@ -41,7 +41,7 @@ def test_bessel_functions():
     z = np.array([0.0, 1e-9, 0.1, 2.0, 17.0, 29.9, 30.1, 400.0, 1e6, 1e13])
     for d in (2, 3, 9, 60, 61, 62, 63, 300, 1000):
         nu = 0.5 * d - 1
-        log_scaled, ratio, rest = power_ep._bessel(nu, z)
+        log_scaled, ratio, rest = power_ep._evaluate_bessel(nu, z)
         assert ratio[0] == pytest.approx(1 / d, rel=ROUNDING)
         assert rest[0] == 1
         with mpmath.workdps(40):
@@ -80,7 +80,7 @@ def test_moments_in_many_dimensions(alpha, d):
         model = np.zeros(5)
         model[0] = 1.0
         log_z, pull, rho = (
-            a[0] for a in power_ep.match(model, alpha, d, np.array([-gap]), np.array([1 / v]), np.array([delta]))
+            a[0] for a in power_ep.match_sites(model, alpha, d, np.array([-gap]), np.array([1 / v]), np.array([delta]))
         )
         expected = reference.tilted_radially(d, delta, v, alpha, log_a, log_a - gap)
         _, mean, variance = moments(log_z, pull, rho, 0.0, delta, v)
@@ -106,7 +106,7 @@ def test_power_one_by_quadrature_is_the_ordinary_site(d):
     v = 10 ** rng.uniform(-3, 3, n)
     delta = np.sqrt(d * (v + 1)) * np.where(rng.random(n) < 0.1, 0.0, 10 ** rng.uniform(-3, 0.3, n))
     base = rng.normal(0, 4, n) - 0.5 * (delta**2 / (v + 1) + d * np.log(v + 1))
-    log_z, pull, rho = power_ep.match(model, 1.0, d, base, 1 / v, delta)
+    log_z, pull, rho = power_ep.match_sites(model, 1.0, d, base, 1 / v, delta)
     expected = closed_form(d, base, v, delta)
     np.testing.assert_allclose(log_z, expected[0], rtol=SOLVES, atol=LOSSES)
     np.testing.assert_allclose(pull, expected[1], rtol=INTEGRAL)
@@ -120,13 +120,13 @@ def test_every_scale(d):
     v, sd, odds = (a.ravel() for a in grid)
     delta, model = sd * np.sqrt(v + 1), np.array([1.0, 0.0, 0.0, 0.0, 0.0])
     for base in (odds, odds - 0.5 * (sd**2 + d * np.log(v + 1))):
-        log_z, pull, rho = power_ep.match(model, 1.0, d, base, 1 / v, delta)
+        log_z, pull, rho = power_ep.match_sites(model, 1.0, d, base, 1 / v, delta)
         expected = closed_form(d, base, v, delta)
         np.testing.assert_allclose(log_z, expected[0], rtol=LOSSES, atol=LOSSES)
         np.testing.assert_allclose(pull * v / (1 + rho * v), expected[1] * v / (1 + expected[2] * v), atol=AT_REST)
         np.testing.assert_allclose(1 + rho * v, 1 + expected[2] * v, rtol=AT_REST, atol=LOSSES)
         for alpha in (0.5, 1e-3):
-            log_z, pull, rho = power_ep.match(model, alpha, d, base, 1 / v, delta)
+            log_z, pull, rho = power_ep.match_sites(model, alpha, d, base, 1 / v, delta)
             assert np.isfinite([log_z, pull, rho]).all()
             assert (pull >= 0).all()
             assert (rho <= alpha * (1 + 1e-7)).all()  # no more precise than the signal alone
@@ -137,10 +137,11 @@ def test_weak_sites_keep_their_digits():
     """Sites of 1e-12 of the cavity's precision, computed without differences of precisions."""
     v, delta = np.array([1e-4, 1.0, 50.0]), np.array([1.0, 5.0, 3.0])
     base = 27.0 - 0.5 * (delta**2 / (v + 1) + np.log(v + 1))
-    for log_z, pull, rho in zip(*power_ep.match(np.array([1.0, 0, 0, 0, 0]), 1.0, 1, base, 1 / v, delta), strict=True):
+    found = power_ep.match_sites(np.array([1.0, 0, 0, 0, 0]), 1.0, 1, base, 1 / v, delta)
+    for log_z, pull, rho in zip(*found, strict=True):
         assert 0 < abs(rho) < 1e-10
         assert np.isfinite(log_z + pull)
-    _, pull, rho = power_ep.match(np.array([1.0, 0, 0, 0, 0]), 1.0, 1, base, 1 / v, delta)
+    _, pull, rho = power_ep.match_sites(np.array([1.0, 0, 0, 0, 0]), 1.0, 1, base, 1 / v, delta)
     expected = closed_form(1, base, v, delta)
     np.testing.assert_allclose(pull, expected[1], rtol=AT_REST)
     np.testing.assert_allclose(rho, expected[2], rtol=AT_REST)

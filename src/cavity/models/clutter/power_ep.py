@@ -38,21 +38,21 @@ from cavity.runs.merge import split_rows
 SITES_AT_ONCE = 128  # enough to outweigh the overhead of calls, few enough for the cache
 NEGLIGIBLE_NATS = 50.0  # nats below the larger piece at which nothing is left to add: exp(-50) = 2e-22
 PANEL_EDGES = np.linspace(-10.0, 10.0, 6)  # panel edges around a piece, in its sd; 10 sd are NEGLIGIBLE_NATS nats
-NEXT = 3.0  # growth of the panels away from the kink of t^alpha: their ends see its poles at the same angle
-KINK = 0.75 * NEXT ** np.arange(14)  # and their edges in units of its distance from the real line
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(20)  # exact to 1e-15 for a normal density over 6 sd
-NODES, WEIGHTS = 0.5 + 0.5 * NODES, 0.5 * WEIGHTS  # on (0, 1)
+PANEL_GROWTH = 3.0  # growth of the panels away from the kink of t^alpha: their ends see its poles at the same angle
+KINK_PANEL_EDGES = 0.75 * PANEL_GROWTH ** np.arange(14)  # and their edges in units of its distance from the real line
+GAUSS_NODES, GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(20)  # exact to 1e-15 for a normal density over 6 sd
+GAUSS_NODES, GAUSS_WEIGHTS = 0.5 + 0.5 * GAUSS_NODES, 0.5 * GAUSS_WEIGHTS  # on (0, 1)
 LARGE_ORDER = 30.0  # sqrt(nu^2 + z^2) from which on the expansion for large orders or arguments holds to 1e-15 ...
-TERMS = 12  # ... with this many terms
+DEBYE_TERMS = 12  # ... with this many terms
 
 
 # ---------------------------------------------------------------------------------------------- Bessel functions
 
 
-def _debye_coefficients():
+def _make_debye_coefficients():
     """Coefficients c[k][j] of U = sum_k t^k sum_j c[k][j] (nu t)^(2 j), DLMF 10.41.9."""
     table = [np.ones(1)]
-    for k in range(TERMS):
+    for k in range(DEBYE_TERMS):
         power = k + 2.0 * np.arange(k + 1)
         following = np.zeros(k + 2)
         following[:-1] += table[k] * (0.5 * power + 0.125 / (power + 1.0))
@@ -61,11 +61,13 @@ def _debye_coefficients():
     return table
 
 
-DEBYE = _debye_coefficients()
-DEBYE_SLOPE = [c * (0.5 + k + 2.0 * np.arange(k + 1)) for k, c in enumerate(DEBYE)]  # of U - V, DLMF 10.41.11
+DEBYE_COEFFICIENTS = _make_debye_coefficients()
+DEBYE_SLOPES = [
+    c * (0.5 + k + 2.0 * np.arange(k + 1)) for k, c in enumerate(DEBYE_COEFFICIENTS)
+]  # U - V, DLMF 10.41.11
 
 
-def _horner(table, t, q):
+def _sum_series(table, t, q):
     """Return sum_k t^k sum_j table[k][j] q^j."""
     total = np.zeros_like(t)
     for row in reversed(table):
@@ -78,20 +80,20 @@ def _horner(table, t, q):
     return total
 
 
-def _bessel_large(nu, z):
+def _evaluate_large_bessel(nu, z):
     """As `_bessel`, for nu^2 + z^2 >= LARGE_ORDER^2, by Debye's expansion; nothing cancels at either end of z."""
     root = np.hypot(nu, z)
     t = 1.0 / root
     q = (nu * t) ** 2
-    u = _horner(DEBYE, t, q)
-    slope = t * t * _horner(DEBYE_SLOPE, t, q) / u
+    u = _sum_series(DEBYE_COEFFICIENTS, t, q)
+    slope = t * t * _sum_series(DEBYE_SLOPES, t, q) / u
     log_scaled = nu * nu / (root + z) - 0.5 * np.log(2 * pi * root) + np.log(u)
     if nu:
         log_scaled -= nu * np.log(0.5 * (nu + root))
     return log_scaled, 1.0 / (root + nu) - slope, 2.0 * nu / (z + nu + root) + z * slope
 
 
-def _bessel_small(nu, z):
+def _evaluate_small_bessel(nu, z):
     """As `_bessel`, by the power series, whose terms are all positive."""
     y, largest = 0.25 * z * z, float(z.max())
     quarter = 0.5 * (np.hypot(nu, 2.0 * largest) - nu)  # from this term on each is less than a quarter of the last
@@ -108,17 +110,17 @@ def _bessel_small(nu, z):
     return np.log(total) - z - lgamma(nu + 1.0), ratio, 1.0 - z * ratio
 
 
-def _bessel(nu, z):
+def _evaluate_bessel(nu, z):
     """Return log(exp(-z) (2/z)^nu I_nu(z)), a/z and 1 - a for a = I_{nu+1}/I_nu; nu >= 0, z an array >= 0."""
     if nu >= LARGE_ORDER:
-        return _bessel_large(nu, z)
+        return _evaluate_large_bessel(nu, z)
     large = z * z >= LARGE_ORDER * LARGE_ORDER - nu * nu
     if large.all():
-        return _bessel_large(nu, z)
+        return _evaluate_large_bessel(nu, z)
     if not large.any():
-        return _bessel_small(nu, z)
+        return _evaluate_small_bessel(nu, z)
     results = tuple(np.empty_like(z) for _ in range(3))
-    for part, function in ((large, _bessel_large), (~large, _bessel_small)):
+    for part, function in ((large, _evaluate_large_bessel), (~large, _evaluate_small_bessel)):
         for result, values in zip(results, function(nu, z[part]), strict=True):
             result[part] = values
     return results
@@ -127,7 +129,7 @@ def _bessel(nu, z):
 # ---------------------------------------------------------------------------------------------- integrals over r
 
 
-class _Cavities(NamedTuple):
+class RadialCavities(NamedTuple):
     """What the integrals need, one entry a site. Offsets are r - anchor; the anchor is where most digits count."""
 
     v: np.ndarray  # variance of the cavity
@@ -142,10 +144,10 @@ class _Cavities(NamedTuple):
 
     def take(self, index):
         """Return columns for the sites `index`."""
-        return _Cavities(*(each[index, None] for each in self))
+        return RadialCavities(*(column[index, None] for column in self))
 
 
-def _cavities(s, power, gap, rho, delta):
+def _make_radial_cavities(s, power, gap, rho, delta):
     """Return the cavities, and the log of the larger part of t at their anchors less log B."""
     v = 1.0 / rho
     k = power * v / s
@@ -153,15 +155,15 @@ def _cavities(s, power, gap, rho, delta):
     anchor = np.where(near, delta, 0.0)
     odds = gap - 0.5 * anchor * anchor / s
     parts = np.minimum(odds, 0.0), -np.maximum(odds, 0.0)
-    return _Cavities(v, delta, k, gap, near, anchor, anchor - delta, *parts), np.maximum(odds, 0.0)
+    return RadialCavities(v, delta, k, gap, near, anchor, anchor - delta, *parts), np.maximum(odds, 0.0)
 
 
-def _beyond(delta, square):
+def _subtract_root(delta, square):
     """Return sqrt(delta^2 + square) - delta."""
     return square / np.maximum(delta + np.sqrt(delta * delta + square), np.finfo(float).tiny)
 
 
-def _panels(cavities, d, s, power):
+def _cut_panels(cavities, d, s, power):
     """Cut the range of r into panels for Gauss-Legendre rules: (site, left end as an offset, width), in order of sites.
 
     t^alpha is B^alpha or A^alpha exp(-alpha r^2/(2 s)), whichever is larger, within a factor 2^alpha. With the cavity
@@ -170,11 +172,11 @@ def _panels(cavities, d, s, power):
     """
     c, narrow = cavities, 1.0 + cavities.k
     variances = c.v, c.v / narrow
-    clutter = _beyond(c.delta, (d - 1) * c.v) - c.from_delta
-    signal = _beyond(c.delta / narrow, (d - 1) * variances[1])
+    clutter = _subtract_root(c.delta, (d - 1) * c.v) - c.from_delta
+    signal = _subtract_root(c.delta / narrow, (d - 1) * variances[1])
     signal += np.where(c.near, -c.delta * (c.k / narrow), c.delta / narrow)
     kink = np.sqrt(2.0 * s * (c.gap + 1j * pi))
-    step = kink.imag[:, None] * KINK
+    step = kink.imag[:, None] * KINK_PANEL_EDGES
     step = np.where(step < (PANEL_EDGES[1] - PANEL_EDGES[0]) * np.sqrt(variances[1])[:, None], step, np.inf)
     at = (kink.real - c.anchor)[:, None]
     edges = [m[:, None] + np.sqrt(v)[:, None] * PANEL_EDGES for m, v in zip((clutter, signal), variances, strict=True)]
@@ -191,7 +193,7 @@ def _panels(cavities, d, s, power):
     return site, left[site, panel], (right - left)[site, panel]
 
 
-def _radial(r, offset, c, d):
+def _evaluate_radial(r, offset, c, d):
     """Return log p(r), r a/delta and 1 - a."""
     z = r * c.delta / c.v
     from_delta = offset + c.from_delta
@@ -201,7 +203,7 @@ def _radial(r, offset, c, d):
         ratio = np.divide(-np.expm1(-2.0 * z), z * (1.0 + tail), out=np.ones_like(z), where=z > 0)
         return exponent - 0.5 * np.log(2 * pi * c.v) + np.log1p(tail), r * r * ratio / c.v, 2.0 * tail / (1.0 + tail)
     nu = 0.5 * d - 1.0
-    log_scaled, ratio, rest = _bessel(nu, z)
+    log_scaled, ratio, rest = _evaluate_bessel(nu, z)
     chi = r * r / c.v
     log_p = np.log(r / c.v) + nu * np.log(0.5 * chi) + log_scaled + exponent
     return log_p, chi * ratio, rest
@@ -209,16 +211,16 @@ def _radial(r, offset, c, d):
 
 def _integrate(c, d, s, power):
     """Return log Z less the factor at the anchors, E[pi r a]/delta, P and D, as in the head of this file."""
-    site, left, width = _panels(c, d, s, power)
+    site, left, width = _cut_panels(c, d, s, power)
     at, first = c.take(site), np.searchsorted(site, np.arange(len(c.v)))
-    offset = left[:, None] + width[:, None] * NODES
+    offset = left[:, None] + width[:, None] * GAUSS_NODES
     r = offset + at.anchor
-    log_h, pulled, rest = _radial(r, offset, at, d)
+    log_h, pulled, rest = _evaluate_radial(r, offset, at, d)
     log_inlier = at.inlier - offset * (r + at.anchor) / (2.0 * s)
     log_t = np.logaddexp(log_inlier, at.clutter)
     log_h += power * log_t
     top = np.maximum.reduceat(log_h.max(axis=1), first)
-    h = np.exp(log_h - top[site, None]) * (width[:, None] * WEIGHTS)
+    h = np.exp(log_h - top[site, None]) * (width[:, None] * GAUSS_WEIGHTS)
     norm = np.add.reduceat(h.sum(axis=1), first)
     signal, clutter = h * np.exp(log_inlier - log_t), h * np.exp(at.clutter - log_t)
 
@@ -232,7 +234,7 @@ def _integrate(c, d, s, power):
     return top + np.log(norm), inward, mean(signal * to_mean), (1.0 + c.k * mean(clutter * to_mean)) / wide
 
 
-def match(model, power, d, base, rho, delta):
+def match_sites(model, power, d, base, rho, delta):
     """The power of the sites that matches moments, for arrays of sites in working units.
 
     Parameters
@@ -254,7 +256,7 @@ def match(model, power, d, base, rho, delta):
         F has precision rho and tau = pull (x - m) + rho m; the site is F^(1/alpha).
     """
     s = model[0]
-    cavities, log_larger = _cavities(s, power, -base - 0.5 * d * log(s), rho, delta)
+    cavities, log_larger = _make_radial_cavities(s, power, -base - 0.5 * d * log(s), rho, delta)
     log_norm, inward, precision, shrink = _integrate(cavities, d, s, power)
     log_b = model[3] - 0.5 * d * LOG_2PI + base
     scale = power / (s * shrink)
@@ -269,11 +271,11 @@ class PowerSweeper(Sweeper):
 
     def __init__(self, points, options, *arguments):
         super().__init__(points, options, *arguments)
-        # where ordinary EP has a double loop to turn to, these sweeps are all there is, but for parallel ones
+        # there is no double loop for power EP, so that sweeps go on for longer
         self.patience = 20 if options.schedule == "sequential" else 8
 
     def match(self, part):
-        """Return what the rows of a slice say: (points, cavity means, cavity precisions, proper, match of them)."""
+        """Return points, means and precisions of cavities, whether these are proper, and `match_sites`, of a slice."""
         model, data, origin, scale, centre = self.points.arguments(part)
         sites, (site_tau, site_rho) = self.sites, self.sites.part(part)
         x = (data - origin) * scale
@@ -284,7 +286,7 @@ class PowerSweeper(Sweeper):
         d, from_centre, miss = x.shape[1], x - centre, x - mean
         base = model[4] - d * model[2] - np.sum(from_centre * from_centre, axis=1) * model[1]
         distance = np.sqrt(np.sum(miss * miss, axis=1))
-        return x, mean, cavity_rho, proper, match(model, self.power, d, base, cavity_rho, distance)
+        return x, mean, cavity_rho, proper, match_sites(model, self.power, d, base, cavity_rho, distance)
 
     def changes(self, part):
         """Return the undamped changes of the sites of a slice, zero where a cavity is improper, and how many are."""
@@ -293,7 +295,7 @@ class PowerSweeper(Sweeper):
         tau = (pull[:, None] * (x - mean) + rho[:, None] * mean) / self.power - site_tau
         return np.where(proper[:, None], tau, 0.0), np.where(proper, rho / self.power - site_rho, 0.0), np.sum(~proper)
 
-    def one_by_one(self, n):
+    def visit_one_by_one(self, n):
         """Visit the first n sites in order; return how many were skipped."""
         sites, damping, total = self.sites, self.damping.step, 0
         order = self.visits.of_pass(self.points.shape[0])
@@ -312,11 +314,11 @@ class PowerSweeper(Sweeper):
         self.refresh()
         return total
 
-    def first_rows(self):
-        """Go over the first rows by ordinary EP, which is compiled; it may leave cavities of this power improper."""
-        return super().one_by_one(min(SUMMED_ROWS, self.points.shape[0])) + self.settle()
+    def visit_first_rows(self):
+        """Visit the first rows by ordinary EP, which is compiled; cavities of this power may become improper."""
+        return super().visit_one_by_one(min(SUMMED_ROWS, self.points.shape[0])) + self.make_proper()
 
-    def all_at_once(self):
+    def renew_all(self):
         """Renew all sites from one posterior; return how many were skipped."""
 
         def renew(start, stop):
@@ -326,20 +328,20 @@ class PowerSweeper(Sweeper):
             site_rho += self.damping.step * rho
             return skipped
 
-        return sum(self.threads.run(renew, split_rows(self.points.shape[0], SITES_AT_ONCE))) + self.settle()
+        return sum(self.threads.run(renew, split_rows(self.points.shape[0], SITES_AT_ONCE))) + self.make_proper()
 
-    def rescue(self, _):
-        """Power EP has no double loop: what is stuck stays so."""
+    def run_double_loop(self, _):
+        """Return the status STUCK: power EP has no double loop."""
         return STUCK, []
 
-    def finished(self):
+    def finish(self):
         """Set the site values, the log evidence, and the log densities under the cavities of ordinary EP."""
         sites, units = self.sites, self.points.units
         sites.loo = evaluate(self.points, sites, self.threads)[0]
         sites.loo[find_cavities(sites, units)[1] <= 0] = np.nan
         sites.site_value = np.empty(len(sites.site_rho))
         mean, d = sites.tau / sites.rho, len(sites.tau)
-        for part in (slice(*each) for each in split_rows(len(sites.site_rho), SITES_AT_ONCE)):
+        for part in (slice(*span) for span in split_rows(len(sites.site_rho), SITES_AT_ONCE)):
             _, cavity_mean, cavity_rho, _, (log_z, _, _) = self.match(part)
             distance2 = np.sum((mean - cavity_mean) ** 2, axis=1)
             scaled = log_z + 0.5 * (d * np.log(sites.rho / cavity_rho) + cavity_rho * distance2)

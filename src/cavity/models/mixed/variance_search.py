@@ -10,10 +10,10 @@ import numpy as np
 
 from cavity.base.errors import within_range
 from cavity.likelihoods.parameters import PARAMETER_RANGE, find_unit
-from cavity.models.defaults import location_and_spread
-from cavity.models.free_settings import FreeSettings, block_diagonal
+from cavity.models.defaults import find_location_and_spread
+from cavity.models.free_settings import FreeSettings, make_block_diagonal
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
-from cavity.models.linear.learn import choose_likelihoods, maximise_evidence
+from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
 from cavity.models.mixed.effect_layout import invert_covariance
 
 FIRST_SHARE = 0.5  # sd of a random effect in spreads of y, where the search begins
@@ -75,12 +75,13 @@ class FreeCovariances(FreeSettings):
     scan = (0.0,)
     warns_of_flat = True
 
-    def __init__(self, terms, given, names, likelihood, rows, prior):
+    def __init__(self, terms, covariances, names, likelihood, rows, prior):
         """`given` are the covariances, None where they are open; `names` those of open parameters."""
-        unit = location_and_spread(likelihood, rows)[1]
-        self.given, self.prior = given, prior
+        unit = find_location_and_spread(likelihood, rows)[1]
+        self.given, self.prior = covariances, prior
         self.roots = [
-            Root(_units(term, unit)) if each is None else None for term, each in zip(terms, given, strict=True)
+            Root(_units(term, unit)) if covariance is None else None
+            for term, covariance in zip(terms, covariances, strict=True)
         ]
         self.open = [(term, root) for term, root in zip(terms, self.roots, strict=True) if root is not None]
         super().__init__(sum(root.size for _, root in self.open), likelihood, names, find_unit(rows.y))
@@ -118,7 +119,7 @@ class FreeCovariances(FreeSettings):
             names += component_names(term)
             values += components
             blocks.append(jacobian)
-        return names, values, block_diagonal(*blocks)
+        return names, values, make_block_diagonal(*blocks)
 
     def opened(self, settings):
         """Roots and values of the open covariances."""
@@ -143,8 +144,8 @@ class FreeCovariances(FreeSettings):
         firsts = np.cumsum([0, *(root.size for _, root in self.open)])
         which = int(np.searchsorted(firsts, i, side="right")) - 1
         first, root = firsts[which], self.open[which][1]
-        place = i - first
-        if place < root.k and root.factor(x[first : first + root.size])[1][place, place] < MIN_OWN_SHARE * values[i]:
+        effect = i - first
+        if effect < root.k and root.factor(x[first : first + root.size])[1][effect, effect] < MIN_OWN_SHARE * values[i]:
             meaning = "; as far as these data tell the effects of a level determine each other"
             return f"part of {names[i]} that is not explained by the effects before it", "0", meaning
         meaning = "nothing limits these effects" if way > 0 else "there is no such effect"
@@ -170,7 +171,7 @@ def component_names(term):
     """Names of the standard deviations and correlations of the effects of a term."""
     group, columns = term.group, term.columns
     below = zip(*np.tril_indices(len(columns), -1), strict=True)
-    return [f"sd({each} | {group})" for each in columns] + [
+    return [f"sd({column} | {group})" for column in columns] + [
         f"corr({columns[j]}, {columns[i]} | {group})" for i, j in below
     ]
 
@@ -196,20 +197,20 @@ class MixedEvidence(LinearEvidence):
         layout, belief, pattern = point.problem.layout, point.fit.belief, point.geometry.pattern
         rows, columns = pattern.rows[pattern.prior], pattern.columns[pattern.prior]
         moments = layout.second_moments(belief.inverse[pattern.prior] + belief.step[rows] * belief.step[columns])
-        parts, found = iter(vector.parts(vector.pack(point.settings))), []
+        parts, gradients = iter(vector.parts(vector.pack(point.settings))), []
         for root, covariance, sums, (levels, _) in zip(
             vector.roots, point.settings.prior, moments, layout.shapes, strict=True
         ):
             if root is not None:
                 precision = invert_covariance(covariance)
                 slopes_of = 0.5 * (precision @ sums @ precision - levels * precision)
-                found.append(root.slopes(next(parts), slopes_of))
-        return np.concatenate(found)
+                gradients.append(root.slopes(next(parts), slopes_of))
+        return np.concatenate(gradients)
 
 
 def learn_settings(problem, names, threads, options):
     """Maximise the log evidence over open covariances and what is named of the likelihood; return a `SearchResult`."""
     starts = choose_likelihoods(problem, names)
-    given, prior = problem.covariances, problem.model.effects_prior
-    vector = FreeCovariances(problem.terms, given, names, starts[0], problem.used, prior)
+    covariances, prior = problem.covariances, problem.model.effects_prior
+    vector = FreeCovariances(problem.terms, covariances, names, starts[0], problem.used, prior)
     return maximise_evidence(MixedEvidence(problem, vector, threads, options), starts, options.job)

@@ -92,7 +92,7 @@ LIKELIHOODS = {
 
 
 def glm(likelihood, y, **options):
-    return cavity.GLM(likelihood, 1.0, intercept=True).fit(X, y, **PASSES | options)
+    return cavity.GLM(likelihood, prior_mean=1.0, intercept=True).fit(X, y, **PASSES | options)
 
 
 def process(likelihood, y, learn=False):
@@ -211,7 +211,7 @@ def read(name):
     np.save(FILE / "rows.npy", X)
     lines = [f"{a!r},{b!r},{y:g}" for (a, b), y in zip(X.tolist(), LABELS, strict=True)]
     (FILE / "rows.csv").write_text("\n".join(["a,b,y", *lines, ""]))
-    return lambda: cavity.GLM("probit", 1.0).fit(
+    return lambda: cavity.GLM("probit", prior_mean=1.0).fit(
         FILE / name, "y" if name.endswith(".csv") else LABELS, n_threads=2, **PASSES
     )
 
@@ -245,7 +245,9 @@ CASES = {  # functions that return what is called again and again
     "GLM, sequential": lambda: lambda: glm("probit", LABELS, schedule="sequential"),
     "GLM, stochastic": lambda: lambda: glm("probit", LABELS, schedule="stochastic"),
     "GLM, adf": lambda: lambda: glm("probit", LABELS, method="adf"),
-    "GLM, diagonal": lambda: lambda: cavity.GLM("probit", 1.0, approximation="diagonal").fit(X, LABELS, **PASSES),
+    "GLM, diagonal": lambda: (
+        lambda: cavity.GLM("probit", prior_mean=1.0, approximation="diagonal").fit(X, LABELS, **PASSES)
+    ),
     "GLM, learnt": lambda: lambda: glm(likelihoods.Gaussian(None), F, learn=True),
     "GLM, predictions": lambda: told(glm("probit", LABELS)),
     "GLM, save and load": lambda: saved(glm("probit", LABELS)),

@@ -2,8 +2,8 @@
 
 Matrices are C-contiguous; only their lower triangles are read and written. BLAS sees their transposes as upper ones.
 The threads that call a function at the same time take the number of the next task from state[0], which starts at zero.
-Who finds none left says so in state[1]; until then a call returns after `most` operations, and its thread calls again.
-A task is the same calls of BLAS on one thread whoever makes them, so results do not depend on the number of threads.
+A thread that finds none left sets state[1]; until then calls return after `most` operations, to be called again.
+A task is the same calls of BLAS on any thread, so results do not depend on the number of threads.
 """
 
 from scipy.linalg.cython_blas cimport dgemm, dsyrk, dtrmm, dtrsm

@@ -111,18 +111,18 @@ cdef inline template improve_anchor(int kind, Tile *t, Py_ssize_t i) noexcept no
     cdef Density p
     cdef Slopes at
     cdef double f = t.next[i], v = t.v[i], low = t.low[i], high = t.high[i], slope, bend, step, next
-    cdef bint settled
+    cdef bint converged
     density(t, i, &p)
     slopes(kind, &p, f, &at)
     slope, bend = at.l1 - (f - t.m[i]) / v, 1.0 / v - at.l2
     low, high = f if slope > 0.0 else low, high if slope > 0.0 else f
     step = slope / bend
-    settled = (slope * step < MIN_NEWTON_GAIN) | (high <= low)
+    converged = (slope * step < MIN_NEWTON_GAIN) | (high <= low)
     next = f + step
     next = next if (next > low) & (next < high) else 0.5 * (low + high)
     t.f0[i], t.l[i], t.l1[i], t.l2[i] = f, at.value, at.l1, at.l2
-    t.low[i], t.high[i], t.next[i] = low, high, f if settled else next
-    t.moving[i] = 0.0 if settled else 1.0
+    t.low[i], t.high[i], t.next[i] = low, high, f if converged else next
+    t.moving[i] = 0.0 if converged else 1.0
 
 
 cdef inline template student_anchor(Tile *t, Py_ssize_t i) noexcept nogil:

@@ -7,7 +7,7 @@ from right to left: Takahashi, Fagan and Chen, Formation of a sparse bus impedan
 circuit study (1973).
 
 Functions with a `counter` are one round: threads that call them at the same time take the next task from it until none
-is left or `most` are done. A task is the same whoever does it.
+is left or `most` are done. A task is the same on any thread.
 """
 
 from libc.math cimport sqrt

@@ -138,7 +138,8 @@ def cases():
     times, _ = data.load("newcomb")
     spread = robust_spread(times)
     # in units of the spread, as STEP wants it
-    model = cavity.GLM(known.StudentT(4.0, 1.0), np.median(times) / spread, INTERCEPT_VARIANCE_RATIO, intercept=False)
+    prior = {"prior_mean": np.median(times) / spread, "prior_variance": INTERCEPT_VARIANCE_RATIO}
+    model = cavity.GLM(known.StudentT(4.0, 1.0), intercept=False, **prior)
     yield "Newcomb, Student's t", np.ones((len(times), 1)), times / spread, model, summed
     rng = np.random.default_rng(SEED)
     X = np.column_stack([np.ones(50), rng.normal(size=(50, 3))])

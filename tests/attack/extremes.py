@@ -65,7 +65,7 @@ def generalised_linear_units(rng):
             return likelihood
 
     def fit(a, b):
-        return cavity.GLM(made(b), 0.0, variance * (b / a) ** 2, intercept=False).fit(a * X, b * y)
+        return cavity.GLM(made(b), prior_variance=variance * (b / a) ** 2, intercept=False).fit(a * X, b * y)
 
     def described(p, a, b):
         return p.mean * (a / b), np.sqrt(p.variance) * (a / b), p.log_evidence + constant * np.log(b)

@@ -96,7 +96,7 @@ def generalised_linear(rng):
     given, exponent, fraction = options(rng, likelihood, n)
     prior_mean, variance = rng.normal(size=d) / 3, 10 ** rng.uniform(-2, 2, d)
     schedule = str(rng.choice(["parallel", "sequential"]))
-    model = cavity.GLM(likelihood, prior_mean, variance, intercept=False)
+    model = cavity.GLM(likelihood, prior_mean=prior_mean, prior_variance=variance, intercept=False)
     posterior = sure(model.fit, X, y, offset=offset, schedule=schedule, **given)
     found = check(posterior, (X * variance) @ X.T, X @ prior_mean, likelihood, y, exponent, fraction, offset)
     if found is not None:
@@ -136,7 +136,13 @@ def hard_generalised_linear(rng):
     likelihood, y = observed(rng, rng.choice([0.0, 1.0, 5.0]) * np.clip(X @ rng.normal(size=d), -1, 1))
     variance = 10 ** rng.uniform(-4, 8, d)
     schedule = str(rng.choice(["parallel", "sequential"]))
-    posterior = sure(cavity.GLM(likelihood, 0.0, variance, intercept=False).fit, X, y, schedule=schedule, tol=TOL)
+    posterior = sure(
+        cavity.GLM(likelihood, prior_variance=variance, intercept=False).fit,
+        X,
+        y,
+        schedule=schedule,
+        tol=TOL,
+    )
     finite("log_evidence", posterior.log_evidence)
     finite("mean", posterior.mean)
     finite("variance", posterior.variance)

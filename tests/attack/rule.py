@@ -14,7 +14,7 @@ class Wrong(AssertionError):
 
 
 def sure(call, *arguments, **options):
-    """What a call returns that has no reason to refuse; a warning of NumPy's is wrong, as nobody could act upon it."""
+    """The result of a call that has no reason to refuse; warnings of NumPy are errors: users cannot act upon them."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         result = call(*arguments, **options)

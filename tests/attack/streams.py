@@ -55,7 +55,7 @@ def sparse_rows(rng):
     y, offset = rng.choice([-1.0, 1.0], n), rng.normal(size=n)
     weights, power = rng.choice([1.0, 2.0, 0.5], n), float(rng.choice([1.0, 0.6]))
     mean, variance = rng.normal(size=d), 10 ** rng.uniform(-1, 1, d)
-    model = cavity.GLM("probit", mean, variance, "diagonal", intercept=False)
+    model = cavity.GLM("probit", prior_mean=mean, prior_variance=variance, approximation="diagonal", intercept=False)
     given = {"offset": offset, "sample_weight": weights, "power": power, "schedule": "sequential", "tol": 1e-10}
     one = sure(model.fit, sparse.csr_array(X), y, **given)
     other = sure(model.fit, X, y, **given)

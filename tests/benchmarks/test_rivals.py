@@ -36,7 +36,8 @@ def test_a_small_run_ends_in_a_table_and_a_file(tmp_path):
     command = [sys.executable, FOLDER / "run.py", "binary_regression", "--cases", "logit", "--libraries", "cavity"]
     target = tmp_path / "found.json"
     printed = subprocess.check_output([*command, "--threads", "1", "--small", "--json", target], text=True)
-    title, _, heads, rule, row, *_ = printed.splitlines()
+    version, _, title, _, heads, rule, row, *_ = printed.splitlines()
+    assert version.startswith("Measured with cavity ")
     assert title == "Logistic regression, N = 1e5, D = 20"
     assert heads.count("|") == rule.count("|") == row.count("|") == 8
     assert row.startswith("| cavity | ")

@@ -47,7 +47,7 @@ def problems():
     probit = likelihoods.Probit()
 
     def glm(likelihood, y, rows=slice(None), prior=2.0, approximation="full", **options):
-        return lambda: cavity.GLM(likelihood, 0.0, prior, approximation, intercept=False).fit(
+        return lambda: cavity.GLM(likelihood, prior_variance=prior, approximation=approximation, intercept=False).fit(
             X[rows], y[rows], **options
         )
 

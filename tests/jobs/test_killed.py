@@ -139,8 +139,8 @@ EVERY = {  # of fits; those that stand first are tested by default
     "diag with gaps": lambda **k: cavity.GaussianMixture(3, "diag").fit(GAPS, sample_weight=COPIES, max_iter=40, **k),
     "clutter": lambda **k: cavity.Clutter().fit(X[:60, 0], order="random", rng=3, damping=0.5, **k),
     "probit": lambda **k: cavity.GLM("probit").fit(X, Y, schedule="sequential", **k),
-    "double loop": lambda **k: cavity.GLM(FAR, 1.0).fit(X[:40], 10.0 * X[:40, 1], max_iter=15, **k),
-    "diagonal": lambda **k: cavity.GLM("probit", 1.0, approximation="diagonal").fit(X, Y, **k),
+    "double loop": lambda **k: cavity.GLM(FAR, prior_mean=1.0).fit(X[:40], 10.0 * X[:40, 1], max_iter=15, **k),
+    "diagonal": lambda **k: cavity.GLM("probit", prior_mean=1.0, approximation="diagonal").fit(X, Y, **k),
     "logistic": lambda **k: cavity.LogisticRegression(intercept=False, prior_variance=None, ard=True).fit(X, Y, **k),
     "minibatches": lambda **k: cavity.UnitMixture(3).fit_stochastic(X[:, 0], batch_size=70, n_epochs=2, **k),
     "selection": lambda **k: cavity.select_components(cavity.GaussianMixture(1), X, (1, 3), max_iter=9, **k).best,
@@ -153,8 +153,8 @@ EVERY = {  # of fits; those that stand first are tested by default
     "clutter batch": lambda **k: cavity.Clutter().fit(BATCH, schedule="parallel", **k),
     "clutter power": lambda **k: cavity.Clutter().fit(X[:20, 0], power=0.5, **k),
     "parallel": lambda **k: cavity.GLM("probit").fit(X, Y, **k),
-    "dual": lambda **k: cavity.GLM("probit", 1.0).fit(X[:2].T, [0, 1], **k),
-    "averaged": lambda **k: cavity.GLM("probit", 1.0).fit(X, Y, schedule="stochastic", **k),
+    "dual": lambda **k: cavity.GLM("probit", prior_mean=1.0).fit(X[:2].T, [0, 1], **k),
+    "averaged": lambda **k: cavity.GLM("probit", prior_mean=1.0).fit(X, Y, schedule="stochastic", **k),
     "learnt": lambda **k: cavity.GLM(OPEN).fit(X[:80], X[:80, 1] ** 3, learn=True, **k),
     "linear": lambda **k: cavity.LinearRegression(intercept=False, prior_variance=None, ard=True).fit(
         X, X[:, 0] + Y, **k

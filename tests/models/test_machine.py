@@ -192,9 +192,16 @@ def mixed_rows(rows):
 GAUSSIAN = likelihoods.Gaussian(NOISE)
 MIXED = cavity.MixedGLM("g", GAUSSIAN, prior_variance=4.0, effect_covariances={"g": 0.7}, intercept=False)
 FAMILIES = {
-    "linear regression": Family(cavity.GLM(GAUSSIAN, 0.3, [2.0, 0.5], intercept=False), with_weights, of_weights, {}),
-    "probit": Family(cavity.GLM("probit", 0.0, 1.0, intercept=False), labelled, of_labels, {}),
-    "diagonal": Family(cavity.GLM("probit", 0.0, 1.0, "diagonal", intercept=False), labelled, of_labels, {}),
+    "linear regression": Family(
+        cavity.GLM(GAUSSIAN, prior_mean=0.3, prior_variance=[2.0, 0.5], intercept=False), with_weights, of_weights, {}
+    ),
+    "probit": Family(cavity.GLM("probit", prior_variance=1.0, intercept=False), labelled, of_labels, {}),
+    "diagonal": Family(
+        cavity.GLM("probit", prior_variance=1.0, approximation="diagonal", intercept=False),
+        labelled,
+        of_labels,
+        {},
+    ),
     "process": Family(cavity.GaussianProcess(RBF(1.5, 0.8), GAUSSIAN), with_weights, of_processes, {"learn": False}),
     "process of own noise": Family(
         cavity.GaussianProcess(RBF(1.5, 0.8), likelihoods.Gaussian(9.0)), own_noise, of_processes, {"learn": False}

@@ -53,8 +53,10 @@ def test_zeros_of_either_sign_are_equal_and_hash_alike():
 
 
 def test_shapes_make_a_difference():
-    assert cavity.GLM(likelihoods.Probit(), np.zeros(2)) != cavity.GLM(likelihoods.Probit(), np.zeros(3))
-    assert cavity.GLM(likelihoods.Probit(), np.zeros(2)) != cavity.GLM(likelihoods.Probit(), 0.0)
+    assert cavity.GLM(likelihoods.Probit(), prior_mean=np.zeros(2)) != cavity.GLM(
+        likelihoods.Probit(), prior_mean=np.zeros(3)
+    )
+    assert cavity.GLM(likelihoods.Probit(), prior_mean=np.zeros(2)) != cavity.GLM(likelihoods.Probit(), prior_mean=0.0)
 
 
 def test_posteriors_and_distributions_are_themselves_only():

@@ -10,7 +10,8 @@ from cavity.models.glm.problem import GLMProblem
 
 def GLM(likelihood, prior_mean=0.0, prior_variance=1.0, approximation="full"):
     """The model of the columns as they are: nothing is left to the data."""
-    return cavity.GLM(likelihood, prior_mean, prior_variance, approximation, intercept=False)
+    settings = {"prior_mean": prior_mean, "prior_variance": prior_variance, "approximation": approximation}
+    return cavity.GLM(likelihood, intercept=False, **settings)
 
 
 def problem_of(model, X, y, offset=None, sample_weight=None):

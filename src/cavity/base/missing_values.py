@@ -7,6 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.arrays import wrong
 from cavity.base.frames import some
+from cavity.base.records import TABLE, Made, integer
 
 MISSING_CHOICES = ("raise", "drop")  # what fits do about rows without a value
 
@@ -29,6 +30,13 @@ class DroppedRows:
     def __str__(self):
         columns = ", ".join(f"{name} {count}" for name, count in self.columns.items())
         return f"{self.n_rows} rows with missing values left out ({columns})"
+
+
+DROPPED_ROWS_SETTING = Made(
+    lambda settings: DroppedRows(settings["n_rows"], settings["columns"]),
+    {"n_rows": integer(1), "columns": TABLE},
+    lambda dropped: {"n_rows": dropped.n_rows, "columns": dropped.columns},
+)
 
 
 def missing_mask(column):

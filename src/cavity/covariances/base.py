@@ -10,19 +10,11 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.covariances import slots
-from cavity.covariances.program import get_program
+from cavity.covariances.program import check_rows, get_program
 from cavity.covariances.user_defined import UserDefined
 from cavity.runs.executors import Threads, resolve_n_threads
 
 COVARIANCE_KINDS = {}  # the covariances of this library by their class names, filled when the classes are defined
-
-
-def _check_rows(value, name, like=None):
-    """Return rows (N, D) as float64, as wide as others if given."""
-    rows = arrays.data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
-    if like is not None and rows.shape[1] != like.shape[1]:
-        raise ValueError(f"{name} must have {like.shape[1]} column(s) like X, got shape {rows.shape}")
-    return rows
 
 
 def wrap_number(value):
@@ -41,8 +33,8 @@ def _compose(kind, left, right):
 
 
 def compute_gram(covariance, X, out=None, n_threads=None):
-    """Return the covariance matrix of rows with themselves, see `Built.gram`, also of what a user wrote."""
-    X = _check_rows(X, "X")
+    """Return the covariance matrix of rows with themselves, see `BuiltIn.gram`, also for user-defined ones."""
+    X = check_rows(X, "X")
     shape = (len(X), len(X))
     program, threads = get_program(covariance, X.shape[1]), Threads(resolve_n_threads(n_threads))
     out = arrays.matrix(shape, "the covariance matrix") if out is None else arrays.output(out, "out", shape)
@@ -132,8 +124,8 @@ class Covariance(UserDefined):
         ValueError, TypeError, OverflowError, MemoryError
             As for `gram`.
         """
-        X = _check_rows(X, "X")
-        Z = _check_rows(Z, "Z", like=X)
+        X = check_rows(X, "X")
+        Z = check_rows(Z, "Z", like=X)
         program, threads = get_program(self, X.shape[1]), Threads(resolve_n_threads(n_threads))
         out = arrays.matrix((len(X), len(Z)), "the matrix of covariances")
         with threads:
@@ -153,7 +145,7 @@ class Covariance(UserDefined):
         ndarray, shape (N,)
             k(x, x), `White` included.
         """
-        X = _check_rows(X, "X")
+        X = check_rows(X, "X")
         return get_program(self, X.shape[1]).diagonal(X)
 
     def gradient(
@@ -204,7 +196,7 @@ class Covariance(UserDefined):
         ndarray, shape (n_free,)
             In the order of `parameter_names`.
         """
-        X = _check_rows(X, "X")
+        X = check_rows(X, "X")
         weights = arrays.shaped(weights, "weights", (len(X),))
         return slots.gather_free_gradient(self, get_program(self, X.shape[1]).diagonal_contract(X, weights), X.shape[1])
 
@@ -388,22 +380,21 @@ class Covariance(UserDefined):
 
     def _checked_program(self, n_features):
         """Return the program for rows of a width, which is checked."""
-        layout = slots.get_layout(self)
-        known = layout.programs.get(n_features)
-        if known is not None:
-            return known.of(slots.list_leaves(self))
+        programs = slots.get_layout(self).programs
+        if n_features in programs:
+            return programs[n_features].of(slots.list_leaves(self))
         self.check_columns(n_features)
-        found = layout.programs[n_features] = self._program(n_features)
-        return found
+        programs[n_features] = self._program(n_features)
+        return programs[n_features]
 
     def _contraction(self, X, weights, Z, n_threads):
         """Return the checked arguments of a contraction."""
-        X = _check_rows(X, "X")
+        X = check_rows(X, "X")
         self.check_columns(X.shape[1])
         if Z is None:
             weights = arrays.symmetric(weights, "weights", len(X), copy=False)
         else:
-            Z = _check_rows(Z, "Z", like=X)
+            Z = check_rows(Z, "Z", like=X)
             weights = arrays.shaped(weights, "weights", (len(X), len(Z)))
         return X, Z, weights, Threads(resolve_n_threads(n_threads))
 

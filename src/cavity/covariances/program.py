@@ -10,6 +10,7 @@ from math import isfinite
 import numpy as np
 
 from cavity import _core
+from cavity.base import arrays
 from cavity.base.frames import column_words
 from cavity.runs import merge
 from cavity.runs.executors import Threads
@@ -24,6 +25,14 @@ MIN_GRAM_NUMBERS = 1 << 16  # entries of the matrix in a block at least, if it h
 MAX_SCALED_COLUMN = np.finfo(np.float64).max / 8  # of a scaled column: pi times the difference of two is finite
 # of scaled columns that `against` tries: products of those of Linear may overflow
 CANDIDATE_REACHES = MAX_SCALED_COLUMN, 1e100, 0.0
+
+
+def check_rows(value, name, like=None):
+    """Return rows (N, D) as float64, as wide as others if given."""
+    rows = arrays.data_array(value, name, ndim=(2,)).astype(np.float64, copy=False)
+    if like is not None and rows.shape[1] != like.shape[1]:
+        raise ValueError(f"{name} must have {like.shape[1]} column(s) like X, got shape {rows.shape}")
+    return rows
 
 
 def split_rows(n_rows, n_columns):

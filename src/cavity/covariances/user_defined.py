@@ -1,4 +1,4 @@
-"""Covariances that users write in Python: what they say about themselves, and their matrices, checked at the door.
+"""User-defined covariances in Python: their parameters and their matrices, which are checked.
 
 Such a covariance is a dataclass that derives from `Covariance` and has ``gram(X, Z)``. Blocks of rows are those of
 compiled covariances, so the number of threads does not change a bit here either.
@@ -47,7 +47,7 @@ def check_bounds(value, name):
 
 
 class UserDefined(Public):
-    """What a covariance that a user wrote says about itself; those of this library know it otherwise."""
+    """Parameters and options of a user-defined covariance; those of this library override them."""
 
     __slots__ = ()
 
@@ -164,7 +164,7 @@ class UserDefined(Public):
 
 
 class UserDefinedProgram(UncompiledProgram):
-    """A covariance of a user as what compiled ones are to those who call them: see `Program`."""
+    """A user-defined covariance with the interface of `Program`."""
 
     def __init__(self, covariance):
         self.covariance = covariance

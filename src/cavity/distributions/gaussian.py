@@ -19,14 +19,8 @@ from cavity.base import arrays
 from cavity.base.errors import raise_status
 from cavity.base.lazy import special, stats
 from cavity.base.types import ArrayLike
-from cavity.distributions.algebra import (
-    ScaledGaussianAlgebra,
-    broadcast,
-    check_slots,
-    check_variance,
-    resolve_slots,
-    to_scalar,
-)
+from cavity.distributions import algebra
+from cavity.distributions.algebra import ScaledGaussianAlgebra, check_slots, check_variance, resolve_slots
 from cavity.distributions.products import divide, multiply
 
 _kernel = _core.best("gaussian")
@@ -110,7 +104,7 @@ class Gaussian(ScaledGaussianAlgebra, scalar.GaussianBase):
 
     @staticmethod
     def _points(vectors):
-        return to_scalar(vectors[..., 0])
+        return algebra.to_scalar(vectors[..., 0])
 
     @staticmethod
     def _vectors(points, name):
@@ -230,7 +224,7 @@ class SphericalGaussian(ScaledGaussianAlgebra):
         self._set(tau.copy(), rho.copy(), gamma.copy())
 
     def _set(self, tau, rho, gamma):
-        for name, slot in zip(("tau", "rho", "log_scale"), broadcast(tau, rho, gamma), strict=True):
+        for name, slot in zip(("tau", "rho", "log_scale"), algebra.broadcast(tau, rho, gamma), strict=True):
             slot = arrays.read_only(np.ascontiguousarray(slot).reshape(slot.shape))
             object.__setattr__(self, name, slot if slot.ndim else float(slot))
 

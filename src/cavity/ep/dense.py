@@ -91,7 +91,7 @@ class DenseBelief:
         return 2.0 * float(np.sum(np.log(np.diag(self.factor))))
 
     def covariance(self):
-        """The covariance of a, (M, M); of many columns in tiles, between which Ctrl-C is heard."""
+        """The covariance of a, (M, M); of many columns in tiles, between which Ctrl-C interrupts."""
         if self.triangle is None or len(self.u) < tiled.MANY:
             return self.root @ self.root.T
         triangle = self.triangle.copy()
@@ -326,7 +326,7 @@ class Dense(Geometry):
     def _one_by_one(self, sites, mean, covariance, part, tau, rho, up, down):
         """A rank-1 update of the covariance of the coordinates for each site."""
         skipped, log_z = 0, []
-        for block, x in self._read_in_turn(part, SWEEP_ROWS):  # Ctrl-C is heard between kernel calls
+        for block, x in self._read_in_turn(part, SWEEP_ROWS):  # Ctrl-C interrupts between kernel calls
             arguments, own = sites.arguments(block), (tau[block], rho[block])
             missed, gained = kernel.sweep_rows(*arguments, x, self._base(block), mean, covariance, *own, up, down)
             tau[block], rho[block] = own

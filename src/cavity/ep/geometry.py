@@ -1,4 +1,4 @@
-"""What the engine of EP asks of a geometry: where sites act, and how they make up a posterior.
+"""Geometries: the interface between the engine of EP and the values that sites act on.
 
 A geometry holds N values f_i that are jointly Gaussian under the prior, and turns N sites (tau_i, rho_i) on them into a
 belief about all of them. Beliefs carry the sums (h, g) of the natural parameters of their sites, in coordinates that
@@ -39,7 +39,7 @@ class Belief:
 
 
 class Geometry:
-    """Where sites act, see the head of the file: base of all geometries.
+    """Base of all geometries; see the module docstring.
 
     Attributes
     ----------
@@ -65,11 +65,11 @@ class Geometry:
         return self.sums(add_block, None, (tau, rho))[0][:2]
 
     def sharpen(self, belief: Belief, factor: float) -> Belief | None:
-        """Return a belief of the same mean that knows more: about `factor` times the precision."""
+        """Return a belief of the same mean with about `factor` times the precision."""
         raise NotImplementedError
 
     def converged_belief(self, belief: Belief) -> Belief | None:
-        """Return the belief that a fit ends with: this one without rounding that sweeps carry on, if they do."""
+        """Return the final belief of a fit: this one without the accumulated rounding of sweeps."""
         return belief
 
     def coordinates(self, belief: Belief, h: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -88,22 +88,22 @@ class Geometry:
     def each_group(self, function):
         """Yield function(blocks) for groups of blocks, in order; threads take groups.
 
-        The blocks are pairs (part, x) in order: a slice of rows, and what the geometry knows of them, for `values` and
-        `add`; x is valid until the next one is asked for.
+        The blocks are pairs (part, x) in order: a slice of rows, and the geometry's data of these rows, for `values`
+        and `add`; x is valid until the next pair is taken.
         """
         raise NotImplementedError
 
     def in_groups(self, function, sites, at, *arguments, filled=False):
-        """Call function(group, *known) for all groups of blocks, each a `Group`.
+        """Call function(group, *known) for all groups of blocks, each a `BlockGroup`.
 
-        `at` are tau and rho of the sites, or None twice where none are kept. The functions, and those for `sums`, do
-        their work where the rows are, so that they stand in modules, not in other functions.
+        `at` are tau and rho of the sites, or None twice where none are kept. The functions, and those for `sums`, may
+        run in other processes, where the rows are: they are defined at the top level of modules.
 
         Returns
         -------
         found, new
-            What the function found in each group, in order, and the two vectors (N,) that it has filled in as
-            `Group.new` if they are `filled`; else, and where they do not fit into memory, None twice.
+            The result of each group, in order, and the two vectors (N,) that the function has written to
+            `BlockGroup.new` if `filled`; else, and where they do not fit into memory, None twice.
         """
         new = (np.empty(self.n_rows), np.empty(self.n_rows)) if filled else (None, None)
         return list(self.each_group(lambda blocks: function(BlockGroup(self, sites, blocks, at, new), *arguments))), new
@@ -114,7 +114,7 @@ class Geometry:
         Returns
         -------
         sums, new
-            h, g and the number; and the vectors that the function has filled in as `Group.new`.
+            h, g and the number; and the vectors that the function has written to `BlockGroup.new`.
         """
         group = BlockGroup(self, sites, None, at, new)
         return self.reduce(lambda *block: function(group, *block, *arguments)), new
@@ -126,7 +126,7 @@ class Geometry:
     def add(self, part: slice, x, tau: np.ndarray, rho: np.ndarray, h: np.ndarray, g: np.ndarray):
         """Return (h, g) with the sites (n,) of a block added, linear in these.
 
-        h and g may be changed in place, and only `reduce` knows how to read them.
+        h and g may be changed in place, in a representation that `reduce` completes.
         """
         raise NotImplementedError
 
@@ -138,7 +138,7 @@ class Geometry:
         Returns
         -------
         tau, rho, skipped, h, g
-            The new sites, the number of those left alone, and the sums.
+            The new sites, the number of those with improper cavities, which do not change, and the sums.
         """
         new_tau, new_rho, skipped = renew_sites(sites, part, *self.values(belief, part, x), tau, rho, up, down)
         return new_tau, new_rho, skipped, *self.add(part, x, new_tau, new_rho, h, g)
@@ -153,21 +153,21 @@ class Geometry:
         Returns
         -------
         belief, skipped, log_z
-            The belief of all sites (None if it is not proper), the number of sites left alone, and the sum of log
-            normalisers of the others.
+            The belief of all sites (None if it is not proper), the number of sites with improper cavities, and
+            the sum of log normalisers of the others.
         """
         raise NotImplementedError
 
 
 class BlockGroup:
-    """A group of blocks as functions for `Geometry.in_groups` see it; the slices are of its vectors."""
+    """A group of blocks, the argument of functions for `Geometry.in_groups`; slices refer to its vectors."""
 
     __slots__ = ("blocks", "geometry", "new", "rho", "sites", "tau")
 
     def __init__(self, geometry, sites, blocks, at, new):
         self.geometry, self.sites, self.blocks = geometry, sites, blocks
         self.tau, self.rho = at
-        self.new = new  # two vectors that may be filled in
+        self.new = new  # two vectors (N,) that results are written to, or None
 
 
 def add_block(group, part, x, h, g):
@@ -176,10 +176,10 @@ def add_block(group, part, x, h, g):
 
 
 class RowwiseGeometry(Geometry):
-    """Base of geometries that keep h and g of the sites of each row, and sum them up when all are known.
+    """Base of geometries that collect h and g of the sites of each row and sum them at the end.
 
     A subclass has `n_rows`, `base`, the prior means of f (N,), `threads`, `groups`, the first and last rows of the
-    groups, `block`, how many rows are matched together, and `sum_rows`. Its beliefs are `Marginals`.
+    groups, `block`, how many rows are matched together, and `sum_rows`. Its beliefs are `MarginalBelief`s.
     """
 
     def each_group(self, function):

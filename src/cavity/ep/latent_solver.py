@@ -84,7 +84,7 @@ class Solver:
         return self.diagonal
 
     def explain(self, cross):
-        """What the sites tell about values with covariances `cross` (n, N) with f: rows v and z.
+        """Return rows v and z for values with covariances `cross` (n, N) with f.
 
         Their covariance under the posterior is the prior's less v v' plus z z'; z is None without negative sites.
         """
@@ -109,7 +109,7 @@ class Solver:
         out = prior - np.einsum("ij,ij->i", v, v)
         if z is not None:
             out += np.einsum("ij,ij->i", z, z)
-        # below that the difference is rounding
+        # smaller differences are rounding
         return np.maximum(out, np.finfo(float).eps * prior)
 
 
@@ -164,7 +164,7 @@ def extend_solver(solver, cross, own, h, buffer):
 
 
 def is_prior_weaker(diagonal, h):
-    """Whether all sites know their values better than a prior of these variances does: `solve` then asks no more."""
+    """Return whether every site is more precise than a prior of these variances: `solve` then needs no gram."""
     return bool(np.all(h * diagonal > 1.0))
 
 
@@ -185,7 +185,7 @@ def solve(gram, solver, h, g):
 
 
 def _solve_positive(gram, solver, h, g):
-    """`solve` for h >= 0: sites that know their value better than the prior does by S^-1 g, the others by K g."""
+    """`solve` for h >= 0: by S^-1 g for sites more precise than the prior, by K g for the others."""
     root = solver.root
     if gram is None or is_prior_weaker(np.diagonal(gram), h):
         alpha = root * solver.backward(solver.forward((g / root)[None]))[0]
@@ -211,7 +211,7 @@ def find_variances(gram, solver, h, threads):
     for low in range(0, rest.size, COLUMNS_PER_TASK):
         index = rest[low : low + COLUMNS_PER_TASK]
         prior, v = np.diagonal(gram)[index], solver.forward(gram[index] * solver.root, threads)
-        # below that the difference is rounding
+        # smaller differences are rounding
         out[index] = np.maximum(prior - np.einsum("ij,ij->i", v, v), np.finfo(float).eps * prior)
     if solver.negative is not None:
         z = _whiten_negative(gram, solver, h)

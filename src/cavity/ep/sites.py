@@ -1,16 +1,20 @@
-"""What the sites of a fit have to know: likelihood, observations and powers, row by row.
+"""The sites of a fit: likelihood, observations and powers, row by row.
 
 Sample weights are site powers. A row of weight w counts as w copies of itself, each with its own site t: the posterior
-is prior x prod t_i^{w_i}. In terms of the whole factor p^w with site T = t^w, EP (or power EP with exponent a) then
-matches p^e against T^f with
+is prior x prod t_i^{w_i}. In terms of the whole factor p^w with site T = t^w, EP (or power EP with exponent a [P]_)
+then matches p^e against T^f with
 
-    e = a min(1, w),   f = e/w:
+    e = a min(1, w),     f = e/w:                                                                                   (1)
 
-copies (w >= 1) leave one by one, a fraction of a row (w < 1) leaves whole, as power EP [P]_ does with its exponents.
+of w >= 1 copies one is taken out at a time, of a fraction w < 1 of a row all of it. With log Z the log normaliser of
+p^e times a cavity N(m, v), and d1, d2 its derivatives in m, the matching factor is
 
-A site need not act on f itself. Where f = g + N(0, residual) given g, as in a sparse Gaussian process [BYT]_, what is
-matched is the integral of p^e over f, a function of g: its moments are those of p^e at the cavity of g with the
-residual added to its variance, and what (tau, rho) says of f, (tau, rho)/(1 + rho residual) says of g.
+    rho = -d2/(1 + v d2),     tau = (d1 - m d2)/(1 + v d2).                                                         (2)
+
+Where f = g + N(0, residual) given g and the site acts on g, as in a sparse Gaussian process [BYT]_, the integral of p^e
+over f is matched: (2) at the cavity of g with the residual added to its variance, and then
+
+    (tau, rho) of g = (tau, rho) of f/(1 + rho residual).                                                           (3)
 
 References
 ----------
@@ -24,26 +28,18 @@ from copy import copy
 import numpy as np
 
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.base import (
-    SHARED_ONE,
-    SHARED_ZERO,
-    encode_observations,
-    evaluate_tilted,
-    has_kernel,
-    has_kernel_for,
-    kernel_settings,
-    site_kernel,
-)
+from cavity.likelihoods import base as likelihood_base
+from cavity.likelihoods.base import SHARED_ONE, SHARED_ZERO, has_kernel, site_kernel
 
 
 def find_tilted_moments(likelihood, y, exponent, mean, variance):
-    """log_z, d1, d2 and 1 + variance d2 of p^exponent for checked vectors, outside the sweeps' kernels.
+    """Return log_z, d1, d2 and 1 + variance d2 of p^exponent for checked vectors, outside the sweeps' kernels.
 
-    By the user's own log_tilted if there is one, by the kernel if it knows the exponent, else by quadrature, to 1e-9.
+    By the user's log_tilted if there is one, by the kernel if it supports the exponent, else by quadrature to 1e-9.
     """
     has_moments = has_kernel(likelihood) or type(likelihood).log_tilted is not Likelihood.log_tilted
     if has_moments and np.all(exponent == 1.0):
-        moments = evaluate_tilted(likelihood, y, mean, variance)
+        moments = likelihood_base.evaluate_tilted(likelihood, y, mean, variance)
         log_z, d1, d2 = (np.asarray(a, dtype=np.float64) for a in moments)
         if not log_z.shape == d1.shape == d2.shape == mean.shape:
             raise ValueError(
@@ -71,12 +67,12 @@ class Sites:
         self.likelihood, self.y = likelihood, y
         self.residual = SHARED_ZERO if residual is None else residual
         self.weights = SHARED_ONE if weights is None else weights
-        self.exponent = power * np.minimum(1.0, self.weights)
+        self.exponent = power * np.minimum(1.0, self.weights)  # (1)
         self.fraction = self.exponent / self.weights
-        self.compiled = has_kernel_for(likelihood, self.exponent)
+        self.compiled = likelihood_base.has_kernel_for(likelihood, self.exponent)
         if self.compiled:
-            self.kind, self.parameters = kernel_settings(likelihood)
-            self.numbers, self.extra = encode_observations(likelihood, y)
+            self.kind, self.parameters = likelihood_base.kernel_settings(likelihood)
+            self.numbers, self.extra = likelihood_base.encode_observations(likelihood, y)
         self.one = np.minimum(1.0, 1.0 / self.weights)  # what of a site is one observation, and
         # whether the cavity of one left-out observation is the one EP uses
         self.leaves_one = bool(np.all(self.exponent == 1.0))
@@ -100,13 +96,13 @@ class Sites:
         return values[rows] if len(values) > 1 else values
 
     def arguments(self, rows):
-        """What the sequential kernels read of a block of rows."""
+        """Return the arguments of the sequential kernels for a block of rows."""
         powers = self.part(self.exponent, rows), self.part(self.fraction, rows)
         residual, extra = self.part(self.residual, rows), self.part(self.extra, rows)
         return self.kind, self.parameters, *powers, residual, self.numbers[rows], extra
 
     def match(self, rows, mean, variance, exponent=None, strict=True):
-        """The factors that match the moments of p^e times cavities N(mean, variance): log_z, tau, rho.
+        """Return log_z and the factors tau, rho (2) that match p^e times cavities N(mean, variance).
 
         Their product with the cavities has the moments of the tilted distributions; they are the sites T^f. Moments
         that no quadrature rule resolves raise ArithmeticError, or are nan if not `strict`.
@@ -116,11 +112,11 @@ class Sites:
             return self._match(rows, mean, variance, exponent, strict)
         residual = self.part(self.residual, rows)
         log_z, tau, rho = self._match(rows, mean, variance + residual, exponent, strict)
-        spread = 1.0 + rho * residual
-        return log_z, tau / spread, rho / spread
+        scale = 1.0 + rho * residual  # (3)
+        return log_z, tau / scale, rho / scale
 
     def _match(self, rows, mean, variance, exponent, strict):
-        """The same for sites that act on f."""
+        """Return the same for sites that act on f."""
         out = tuple(np.empty(mean.size) for _ in range(3))
         if self.compiled:
             numbers, extra = self.numbers[rows], self.part(self.extra, rows)
@@ -136,7 +132,7 @@ class Sites:
             return out
         log_z, d1, d2, shrink = find_tilted_moments(self.likelihood, self.y[rows], exponent, mean, variance)
         self._check(rows, log_z, d1, shrink)
-        rho = -d2 / shrink
+        rho = -d2 / shrink  # (2)
         return log_z, d1 / shrink + mean * rho, rho
 
     def _check(self, rows, log_z, d1, shrink):
@@ -151,12 +147,12 @@ class Sites:
             )
 
     def total(self, mean, variance, rows=slice(None)):
-        """The sum over rows of log normalisers of p^e at all cavities, each over its f: a part of the log evidence.
+        """Return the sum over rows of log normalisers of p^e at all cavities, each over its f of (1).
 
-        At EP's fixed point the evidence depends on parameters of the likelihood through it alone.
+        At EP's fixed point the log evidence depends on parameters of the likelihood through it only.
         """
         return float(np.sum(self.match(rows, mean, variance)[0] / self.part(self.fraction, rows)))
 
     def log_z(self, rows, mean, variance):
-        """log of the integral of p(y|f) N(f; mean, variance), whatever the powers."""
+        """Return log of the integral of p(y|f) N(f; mean, variance), whatever the powers."""
         return self.match(rows, mean, variance, SHARED_ONE)[0]

@@ -24,7 +24,7 @@ from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import split_range
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
-DIFFERENCE_LENGTH = 1e-3  # length, in the metric of `coordinates`, of the step whose effect on the moments is looked at
+DIFFERENCE_LENGTH = 1e-3  # of the step of `slope`, in the metric of `coordinates`
 
 
 class Pattern:
@@ -66,7 +66,7 @@ class Pattern:
 class Precision:
     """P of a prior, or of what takes its place in an update."""
 
-    entries: np.ndarray  # (e,), those of the lower triangle as `Pattern` was told
+    entries: np.ndarray  # (e,), of the lower triangle, in the order of the arguments of `Pattern`
     log_determinant: float
 
 
@@ -96,7 +96,7 @@ class SparseBelief(MarginalBelief):
 class Sparse(RowwiseGeometry):
     """Rows on a `Pattern`, a prior and offsets; see the head of the file.
 
-    `first(sites, options)` may know sites to begin with, tau and rho (N,), or None.
+    `first(sites, options)` returns the sites to start from, tau and rho (N,), or None.
     """
 
     parallel_only = True
@@ -135,7 +135,7 @@ class Sparse(RowwiseGeometry):
         cholesky.invert(factor, self.threads)  # in its place
         inverse = factor[pattern.places]
         f_mean, f_variance = self.base + pattern.pairs.matvec(step), pattern.pairs.variances(factor, self.threads)
-        with np.errstate(over="ignore", invalid="ignore"):  # what leaves the range of float64 is no belief
+        with np.errstate(over="ignore", invalid="ignore"):  # the belief is None if a number leaves the range of float64
             square = float(step @ pattern.product(self.prior_entries, step))
             trace = float(np.sum(pattern.times * h * inverse))
         if not (np.isfinite([square, trace]).all() and np.isfinite(f_mean).all() and np.all(f_variance > 0)):
@@ -144,7 +144,7 @@ class Sparse(RowwiseGeometry):
         return SparseBelief(h, g, step, inverse, f_mean, f_variance, square, log_ratio, trace)
 
     def prior(self):
-        """The prior as a SparseBelief; OverflowError where float64 has no such."""
+        """Return the prior as a SparseBelief; OverflowError if its moments leave the range of float64."""
         belief = self.belief(np.zeros(len(self.prior_entries)), np.zeros(self.pattern.n))
         if belief is None:
             raise OverflowError("variances of rows under the prior leave the range of float64; rescale the columns")

@@ -1,4 +1,4 @@
-"""What every likelihood is: p(y|f), its checks, and its tilted distributions; built in ones and the user's own."""
+"""The base class of likelihoods: p(y|f), its checks and its tilted distributions, built-in or user-defined."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def estimate_spread(y, fitted, robust=False):
 class Likelihood(Public):
     """Base of all likelihoods; derive from it to use your own in every model.
 
-    A subclass needs `log_p`. It may override `log_tilted` where it knows a faster way than adaptive quadrature, and
+    A subclass needs `log_p`. It may override `log_tilted` by a faster method than adaptive quadrature, and
     `check` to accept its own kind of data.
 
     `log_p` is called with many observations at a time, y (n, 1) and f (n, k), by `log_tilted` and by passes of the
@@ -345,7 +345,7 @@ class _Compiled(Likelihood):
 
     __slots__ = ()
     _kind = None
-    any_power = True  # whether the kernel knows p(y|f)^e for e other than 1
+    any_power = True  # whether the kernel supports p(y|f)^e for e other than 1
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -384,7 +384,7 @@ class _Noisy(_Compiled):
         return self.conditional_mean(mean), variance + self.conditional_variance(mean)
 
 
-# What the engines ask of likelihoods beside the contract that users see.
+# The interface between likelihoods and engines, beside the public methods.
 
 
 def refuse_classes(likelihood, what):
@@ -396,17 +396,17 @@ def refuse_classes(likelihood, what):
 
 
 def has_kernel(likelihood):
-    """Whether compiled sweeps know p(y|f) to the power one."""
+    """Return whether compiled sweeps support p(y|f)."""
     return isinstance(likelihood, _Compiled)
 
 
 def has_kernel_for(likelihood, exponent):
-    """Whether compiled sweeps know p(y|f) to these powers."""
+    """Return whether compiled sweeps support these powers of p(y|f)."""
     return has_kernel(likelihood) and (likelihood.any_power or bool(np.all(exponent == 1.0)))
 
 
 def kernel_settings(likelihood):
-    """Return what the kernels know a likelihood by: its kind, and six parameters."""
+    """Return the kernels' description of a likelihood: its kind, and six parameters."""
     check_closed(likelihood)
     values, parameters = likelihood._parameters(), np.zeros(6)
     parameters[: len(values)] = values
@@ -425,5 +425,5 @@ def evaluate_tilted(likelihood, y, mean, variance):
 
 
 def guess_latent_values(likelihood, y):
-    """Return rough values of f for checked observations, or None where they say too little."""
+    """Return rough values of f for checked observations, or None where these do not determine any."""
     return likelihood._guess(y)

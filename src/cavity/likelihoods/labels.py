@@ -12,16 +12,8 @@ from cavity.base import arrays
 from cavity.base.frozen import put
 from cavity.base.lazy import special
 from cavity.base.types import FloatArray, FloatOrArray
-from cavity.likelihoods.base import (
-    INTERVAL,
-    LOGIT,
-    PROBIT,
-    SHARED_ONE,
-    _Compiled,
-    estimate_spread,
-    kernel_settings,
-    site_kernel,
-)
+from cavity.likelihoods import base
+from cavity.likelihoods.base import INTERVAL, LOGIT, PROBIT, _Compiled, estimate_spread
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.noise import _NormalNoise
 from cavity.likelihoods.parameters import check_closed
@@ -285,5 +277,5 @@ def _log_interval(likelihood, lower, upper, f):
         return np.empty(f.shape)
     columns = (np.ascontiguousarray(a).reshape(-1) for a in (lower, upper, f, np.zeros(f.shape)))
     out = [np.empty(f.size) for _ in range(3)]
-    site_kernel.evaluate(*kernel_settings(likelihood), SHARED_ONE, *columns, False, *out)
+    base.site_kernel.evaluate(*base.kernel_settings(likelihood), base.SHARED_ONE, *columns, False, *out)
     return out[0].reshape(f.shape)[()]

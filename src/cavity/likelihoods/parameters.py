@@ -78,7 +78,7 @@ def list_open_parameters(likelihood):
 
 
 def choose_parameters(learn, names, by_default):
-    """Return the names of known parameters that the argument `learn` asks for; True asks for those `by_default`."""
+    """Return the parameters among `names` that the argument `learn` selects; True selects those `by_default`."""
     if isinstance(learn, bool | np.bool_):
         return by_default if learn else ()
     if isinstance(learn, str):

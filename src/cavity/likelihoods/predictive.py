@@ -1,7 +1,7 @@
 """Predictions of observations: what a likelihood says of y given f, integrated over f ~ N(mean, variance).
 
-Every integral is one of a function g >= 0, which the adaptive quadrature of sites knows as the likelihood g(f) and
-gives to 1e-10 of itself, whatever the scales. A conditional mean of either sign is measured from its value at the mean
+Every integral is one of a function g >= 0, which the adaptive quadrature of sites integrates as a likelihood g(f)
+to 1e-10 of itself, whatever the scales. A conditional mean of either sign is measured from its value at the mean
 of f, and its two signs apart; the variance is E [Var[y|f] + (E[y|f] - E y)^2], where nothing cancels. Quantiles are
 looked for with a rule of few nodes, and found with that quadrature.
 """
@@ -93,10 +93,8 @@ def predict_mean(likelihood, mean, variance):
 def predict_moments(likelihood, mean, variance):
     """Return E y and Var y, (n,) each."""
     total = likelihood.expected(mean, variance)
-    means, variances = (
-        _check_results_of(likelihood, "conditional_mean"),
-        _check_results_of(likelihood, "conditional_variance"),
-    )
+    means = _check_results_of(likelihood, "conditional_mean")
+    variances = _check_results_of(likelihood, "conditional_variance")
     return total, integrate(lambda f, i: variances(f) + (means(f) - total[i, None]) ** 2, mean, variance)
 
 

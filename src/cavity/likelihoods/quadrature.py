@@ -166,9 +166,8 @@ def _run_in_chunks(results_of, log_p, mean, variance):
 def _integrate(sites):
     """Return the results (4, n) of some sites."""
     (f, log_p, scale), results = _evaluate_grid(sites), np.empty((4, sites.index.size))
-    smooth = np.flatnonzero(
-        (np.ptp(log_p[:, CHEBYSHEV_IN_GRID], axis=1) <= MAX_SMOOTH_CHANGE_NATS) & (scale == sites.sd)
-    )
+    change = np.ptp(log_p[:, CHEBYSHEV_IN_GRID], axis=1)
+    smooth = np.flatnonzero((change <= MAX_SMOOTH_CHANGE_NATS) & (scale == sites.sd))
     if smooth.size:
         results[:, smooth], good = _integrate_smooth(sites.take(smooth), log_p[smooth][:, CHEBYSHEV_IN_GRID])
         smooth = smooth[good]
@@ -225,9 +224,8 @@ def _integrate_smooth(sites, log_p):
         size, coefficients = np.abs(change).max(axis=1), change @ CHEBYSHEV_TRANSFORM
         tail = np.abs(coefficients[:, CHEBYSHEV_DEGREE + 1 :]).max(axis=1)
         rounding = FLOAT64_EPSILON * np.abs(log_p).max(axis=1) + size * np.spacing(np.abs(sites.mean[todo])) / width
-        wrong = (
-            np.where((size <= MAX_INTERVAL_CHANGE_NATS) & (tail <= rounding), tail + 0.1 * rounding, np.inf) / wider**2
-        )
+        resolved = (size <= MAX_INTERVAL_CHANGE_NATS) & (tail <= rounding)
+        wrong = np.where(resolved, tail + 0.1 * rounding, np.inf) / wider**2
         better = wrong < error[todo]
         todo, centre, coefficients = todo[better], centre[better], coefficients[better, : CHEBYSHEV_DEGREE + 1]
         error[todo] = wrong[better]
@@ -380,13 +378,10 @@ def _integrate_with_few_nodes(sites):
         # from the node before the first of these to that after the last
         mass = h[rest] * COARSE_RULE.bound > 0.1 * MAX_END_MASS
         first, last = np.argmax(mass, axis=1), COARSE_RULE.count - 1 - np.argmax(mass[:, ::-1], axis=1)
-        centre, scale = (
-            0.5 * (COARSE_RULE.nodes[first] + COARSE_RULE.nodes[last]),
-            (last - first + 2) / (COARSE_RULE.count - 1),
-        )
-        (log_z, shift, more), good[rest], _ = FINE_RULE(
-            log_h(rest, centre[:, None] + scale[:, None] * FINE_RULE.points)
-        )
+        centre = 0.5 * (COARSE_RULE.nodes[first] + COARSE_RULE.nodes[last])
+        scale = (last - first + 2) / (COARSE_RULE.count - 1)
+        points = centre[:, None] + scale[:, None] * FINE_RULE.points
+        (log_z, shift, more), good[rest], _ = FINE_RULE(log_h(rest, points))
         shift, shrink = centre + scale * shift, scale * scale * (1.0 + more)
         sd, variance = sites.sd[rest], sites.variance[rest]
         results[:, rest] = log_z + np.log(scale), shift / sd, (shrink - 1.0) / variance, shrink

@@ -1,4 +1,4 @@
-"""Acceleration of fixed-point iterations x -> M(x) on natural parameters, and what their history tells about them.
+"""Acceleration of fixed-point iterations x -> M(x) on natural parameters, and their rate of convergence.
 
 Lengths are measured in nats: a change d of the natural parameters that changes the expected statistics by s has the
 squared length <d, s>, twice the Kullback-Leibler divergence between near distributions (the Fisher metric).
@@ -27,10 +27,10 @@ class SweepHistory:
     def __init__(self):
         self._pairs = []  # arrays (4, P): x, statistics of x, M(x), statistics of M(x)
         self._in_a_row = 0  # how many of the last points were the image of the one before
-        self._apart = self._noise = None  # differences of the points and `noise`, once somebody has asked for them
+        self._apart = self._noise = None  # differences of the points and `noise`, computed on demand
 
     def checkpoint_state(self):
-        """Return all that the history is, for `restore`."""
+        """Return the points of the history."""
         return {"pairs": list(self._pairs), "in_a_row": self._in_a_row}
 
     def restore(self, state):
@@ -39,13 +39,13 @@ class SweepHistory:
         self._apart = self._noise = None
 
     def add(self, point, image, in_a_row):
-        """Take in a point and its image, (natural, statistics) each, and whether the point is the last image."""
+        """Add a point and its image, (natural, statistics) each, and whether the point is the last image."""
         self._pairs = [*self._pairs[-MAX_DIFFERENCES:], np.array([*point, *image])]
         self._in_a_row = self._in_a_row + 1 if in_a_row else 1
         self._apart = self._noise = None
 
     def restart(self):
-        """Forget all but the last point: what was extrapolated from the others was no good."""
+        """Drop all but the last point, after an extrapolation that was not accepted."""
         self._pairs, self._apart = self._pairs[-1:], None
 
     def change(self):

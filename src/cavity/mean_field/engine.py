@@ -47,7 +47,7 @@ class MeanFieldFit(Outcome):
     image: object
     elbo: float
     contraction: float | None = None
-    predicted_gap: float = math.inf  # of steps, which no ascent follows
+    predicted_gap: float = math.inf  # inf after stochastic steps
 
     def outcome(self):
         """Return the fields of a `VariationalPosterior` that are known here, by their names."""
@@ -167,7 +167,7 @@ class _Ascent:
         self._onward = None  # coordinates of the image, where plain sweeps go next
 
     def checkpoint_state(self):
-        """Return all that the climb is, for `restore`."""
+        """Return all that decides how the ascent continues."""
         state = {"trace": self.trace(), "history": self.history.checkpoint_state()}
         state |= {"away": self._away, "reach": self._reach, "onward": self._onward}
         return state | {"state": self.state, "image": self.image, "elbo": self.elbo}

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cavity.base.lazy import linalg
 from cavity.likelihoods.parameters import FreeParameters
 
 
@@ -41,15 +42,5 @@ class FreeSettings:
     def describe(self, settings, problem=None):
         """Names and values of the free settings, and their derivatives in the free numbers, (n, n)."""
         names, values, by_prior = self.describe_prior(settings, problem)
-        jacobian = make_block_diagonal(by_prior, self.free.jacobian(settings.likelihood))
+        jacobian = linalg.block_diag(by_prior, self.free.jacobian(settings.likelihood))
         return [*names, *self.free.labels()], [*values, *self.free.values(settings.likelihood)], jacobian
-
-
-def make_block_diagonal(*blocks):
-    """Return the matrix that has square blocks on its diagonal."""
-    n, first = sum(map(len, blocks)), 0
-    matrix = np.zeros((n, n))
-    for block in blocks:
-        matrix[first : first + len(block), first : first + len(block)] = block
-        first += len(block)
-    return matrix

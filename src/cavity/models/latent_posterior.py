@@ -162,7 +162,7 @@ class Predictions:
 
     @map_chunks()
     def log_density(
-        self, X: Data, y: ArrayLike, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+        self, X: Data, y: ArrayLike | None = None, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
     ) -> FloatArray:
         """Log predictive density of new observations, integrated over the posterior.
 
@@ -170,8 +170,9 @@ class Predictions:
         ----------
         X : array_like (n, D)
             Rows, as `predict` takes them.
-        y : array_like (n,) or str
-            Observations, labels as in the fit; or the name of their column in X.
+        y : array_like (n,) or str, optional
+            Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
+            what the formula says.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -189,9 +190,8 @@ class Predictions:
         """
         self._check_noise_is_known("log_density")
         arguments = {"y": y, "offset": offset, "exposure": exposure}
-        dataset = Dataset.open(X, arguments, self.columns, self.roles)
-        moments = self._latent(dataset.X, dataset.column("offset"), dataset.column("exposure"))
-        (mean, variance), likelihood = moments, self._likelihood
+        dataset = self._open_arguments(X, arguments)
+        (mean, variance), likelihood = self._latent_of(dataset), self._likelihood
         y = observations(likelihood, recoded(dataset.column("y"), likelihood, self.classes), len(mean))
         return integrate_log_density(likelihood, y, mean, variance)
 
@@ -359,7 +359,15 @@ class Predictions:
 
     def _open(self, X, offset, exposure):
         """Return the `Dataset` of new rows, with the columns of their offsets and exposures."""
-        return Dataset.open(X, {"offset": offset, "exposure": exposure}, self.columns, self.roles)
+        return self._open_arguments(X, {"offset": offset, "exposure": exposure})
+
+    def _latent_of(self, dataset):
+        """Return the means and variances of f at the rows of a dataset."""
+        return self._latent(dataset.X, dataset.column("offset"), dataset.column("exposure"))
+
+    def _open_arguments(self, X, arguments, **options):
+        """Return the `Dataset` of new rows, with the columns of arguments."""
+        return Dataset.open(X, arguments, self.columns, self.roles, **options)
 
     def _known_offset(self, dataset):
         """Return the known part of f of the rows of a dataset, see `_known_part`."""

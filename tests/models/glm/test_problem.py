@@ -41,7 +41,7 @@ def test_a_fit_factorises_its_prior_once(options, monkeypatch):
 
 def test_what_is_refused():
     with pytest.raises(ValueError, match=r"prior_variance must be a number or have shape \(2,\) or \(2, 2\)"):
-        problem_of(GLM(likelihoods.Probit(), 0.0, np.ones(3)), X, Y)
+        problem_of(GLM(likelihoods.Probit(), prior_variance=np.ones(3)), X, Y)
     with pytest.raises(OverflowError, match="row 2 leaves"):
         problem_of(GLM(likelihoods.Probit()), X * [[1], [1], [1e200], [1]], Y)
 

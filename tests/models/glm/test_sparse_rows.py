@@ -39,7 +39,7 @@ def test_any_rows_give_the_bits_of_sparse_ones(likelihood, options, tmp_path, mo
         del options["max_iter"]
     monkeypatch.setattr(sparse_rows, "CHUNK_NUMBERS", 30)
     np.save(tmp_path / "x.npy", x)
-    model = cavity.GLM(likelihood, 0.3, 2.0, "diagonal", intercept=False)
+    model = cavity.GLM(likelihood, prior_mean=0.3, prior_variance=2.0, approximation="diagonal", intercept=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cavity.ConvergenceWarning)
         one, *others = (model.fit(rows, y, **options) for rows in (sparse.csr_array(x), x, tmp_path / "x.npy"))

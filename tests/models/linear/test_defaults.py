@@ -39,7 +39,7 @@ def test_an_intercept_is_a_column_of_ones_put_first():
         later = posterior.update(new, y[:3]), written.update(np.hstack([ONES[:3], new]), y[:3])
         assert_same(*later)
     matrix = np.array([[2.0, 0.3], [0.3, 1.0]])
-    posterior = GLM(likelihoods.Probit(), [0.1, 0.2], matrix, intercept=9.0).fit(X, LABELS)
+    posterior = GLM(likelihoods.Probit(), prior_mean=[0.1, 0.2], prior_variance=matrix, intercept=9.0).fit(X, LABELS)
     whole = np.block([[np.array([[9.0]]), np.zeros((1, 2))], [np.zeros((2, 1)), matrix]])
     assert_same(posterior, plain(likelihoods.Probit(), [0.0, 0.1, 0.2], whole).fit(np.hstack([ONES, X]), LABELS))
 
@@ -147,7 +147,7 @@ def test_sparse_rows_have_an_intercept_and_stay_sparse():
     assert_same(posterior, dense)
     np.testing.assert_allclose(posterior.predict(S), dense.predict(S.toarray()), rtol=AT_REST)
     assert_same(posterior.update(S[:3], LABELS[:3]), dense.update(S[:3].toarray(), LABELS[:3]))
-    assert sparse.issparse(posterior._prepared(S))
+    assert sparse.issparse(posterior._scale(S))
     assert (
         GLM("probit", approximation="diagonal", intercept=True).fit(S, LABELS).model.prior_variance[0]
         == 100 * PROBIT**2
@@ -170,7 +170,7 @@ def test_what_was_chosen_is_said_and_saved(tmp_path):
     back = cavity.load(tmp_path / "p.npz")
     assert (back.chosen, repr(back)) == (posterior.chosen, repr(posterior))
     assert (back.model.intercept, back.model.standardize) == (False, False)
-    again = posterior.model.fit(posterior._prepared(X), LABELS)  # the model of a posterior is that of prepared rows
+    again = posterior.model.fit(posterior._scale(X), LABELS)  # the model of a posterior is that of prepared rows
     assert_same(again, posterior)
     spelt = GLM(likelihoods.Probit(), prior_variance=1.0, intercept=False).fit(X, LABELS)
     assert spelt.chosen is None

@@ -172,7 +172,7 @@ def test_settings_at_which_the_sites_leave_nothing_are_refused():
     X, y, _ = rows_of(6)
     increment = BoundIncrement(None, X[:3], rows_in(X, y), model_of(1.0), THREADS)
     sites = RowSites(np.zeros(6), np.full(6, -1e3), np.ones(1))
-    with pytest.raises(NotPositiveDefiniteError, match="take away more"):
+    with pytest.raises(NotPositiveDefiniteError, match="exceed the prior precision"):
         increment.at(settings_of(covariances.RBF(1.0, lengthscale=0.5)), sites=sites)
 
 

@@ -381,7 +381,7 @@ def test_single_rows_do_not_try_again_and_again():
 
 def test_after_a_failure_rows_have_to_lose_twice_as_much():
     X, weight = np.arange(12.0)[:, None], np.ones(12)
-    waiting = inducing_choice.WaitingRows.none(1).after(X, weight, np.full(12, 0.5)).record_failure()
+    waiting = inducing_choice.WaitingRows.none(1).add_rows(X, weight, np.full(12, 0.5)).record_failure()
     assert (waiting.count, waiting.debt, waiting.patience) == (0, 6.0, 12.0)
     assert waiting.add_unless_needed(X, weight, np.full(12, 0.5), 0.1, 12, 12).count == 12
     assert waiting.add_unless_needed(X, weight, np.full(12, 0.6), 0.1, 12, 12) is None

@@ -20,7 +20,7 @@ from cavity.base import trees
 from cavity.base.records import Record, check_settings
 from cavity.covariances import RBF
 from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck
-from cavity.models.streaming_gp.record import SETTINGS
+from cavity.models.streaming_gp.record import STATE_SETTINGS
 from cavity.models.streaming_gp.update_history import History, Unconverged
 from cavity.runs.executors import Threads
 
@@ -163,10 +163,10 @@ def test_files_keep_the_history_and_those_without_it_load(tmp_path, own_noise):
 
 def test_a_history_that_is_not_finite_survives_json():
     history = History(True, 1.0, np.nan, Unconverged(2, 10, "max_iter reached", np.inf))
-    record = Record(settings={"history": SETTINGS["history?"]})
+    record = Record(settings={"history": STATE_SETTINGS["history?"]})
     _, stored = trees.taken_apart(record, SimpleNamespace(history=history))
     stored = json.loads(json.dumps(stored["history"], allow_nan=False))
-    back = History.from_settings(check_settings(SETTINGS["history?"], stored))
+    back = History.from_settings(check_settings(STATE_SETTINGS["history?"], stored))
     assert np.isnan(back.own_log_noise)
     assert (back.changed, back.own_weight, back.worst) == (True, 1.0, history.worst)
 

@@ -327,7 +327,7 @@ class LaneSweeper(Sweeper):
             self.replace_sites(b, single.sites)
         self.improper.append(skipped)
         change = find_moment_change(old, self._moments()) / self.damping.step
-        self.damping.after(change)
+        self.damping.adapt(change)
         return change, skipped == 0
 
     def problem(self, b):

@@ -49,8 +49,8 @@ class Design:
         The columns of the groups.
     coding : Coding
         How to make the same of other rows.
-    base_levels : dict of str to str
-        For each column of categories the level that the others are compared with.
+    has_intercept : bool
+        Whether the formula has an intercept, be it left out of the columns.
     """
 
     y: Any
@@ -60,7 +60,7 @@ class Design:
     blocks: list[Any]
     groups: dict[str, Any]
     coding: Coding
-    base_levels: dict[str, str] = field(default_factory=dict)
+    has_intercept: bool
 
 
 def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=False):
@@ -102,8 +102,8 @@ def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=Fal
         if random.offset is not None or not random.names:
             raise refuse(f"({text} | {':'.join(group)})", "random effects are an intercept, or coefficients of columns")
         blocks.append((group, random.names, random.values))
-    coding = Coding.of(parts.to_text(), table, matrices.values())
-    return Design(y, fixed.values, fixed.names, fixed.offset, blocks, groups, coding, fixed.base_levels)
+    coding = Coding.of(parts.to_text(), table, matrices.values(), fixed.base_levels)
+    return Design(y, fixed.values, fixed.names, fixed.offset, blocks, groups, coding, fixed.has_intercept)
 
 
 def with_all_others(parts, names, reserved=()):
@@ -138,15 +138,18 @@ class Coding:
         Columns of categories, as their numbers.
     labels : dict of str to tuple
         Their categories.
+    base_levels : dict of str to str
+        For each column of categories the level that the others are compared with.
     """
 
     formula: str
     numbers: dict[str, FloatArray]
     codes: dict[str, Any]
     labels: dict[str, tuple[object, ...]]
+    base_levels: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, formula, table, matrices):
+    def of(cls, formula, table, matrices, base_levels):
         """Return the coding of the matrices that formulae has made of a table."""
         if not has_memory(formula):
             coded = {name for name in table if table[name].dtype == "category"}
@@ -159,6 +162,7 @@ class Coding:
             {name: table[name].to_numpy(copy=True) for name in table if name not in coded},
             {name: table[name].cat.codes.to_numpy().astype(np.intp) for name in coded},
             {name: tuple(table[name].cat.categories) for name in coded},
+            base_levels,
         )
 
     @cached_property
@@ -184,7 +188,7 @@ class Coding:
 
     def __getstate__(self):
         """Leave out what can be made again, and cannot be pickled."""
-        return {name: getattr(self, name) for name in ("formula", "numbers", "codes", "labels")}
+        return {name: getattr(self, name) for name in ("formula", "numbers", "codes", "labels", "base_levels")}
 
     def fixed_columns(self, columns, intercept=True):
         """Return the `Evaluated` fixed effects of new rows, and their pandas table.

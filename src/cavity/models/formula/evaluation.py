@@ -117,12 +117,15 @@ class Evaluated:
         The sum of the offsets.
     base_levels : dict of str to str
         For each column of categories the level that the others are compared with.
+    has_intercept : bool
+        Whether there is an intercept, be it left out of the columns.
     """
 
     values: FloatArray
     names: tuple[str, ...]
     offset: FloatArray | None
     base_levels: dict[str, str]
+    has_intercept: bool = False
 
 
 def evaluate_columns(matrix, table, intercept=True):
@@ -146,7 +149,9 @@ def evaluate_columns(matrix, table, intercept=True):
     arrays.check_finite(values, "X", tuple(names))
     chosen = tuple(name for name, is_wanted in zip(names, wanted, strict=True) if is_wanted)
     offset = values[:, offsets].sum(axis=1) if offsets.any() else None
-    return Evaluated(np.ascontiguousarray(values[:, wanted]), chosen, offset, base_levels)
+    return Evaluated(
+        np.ascontiguousarray(values[:, wanted]), chosen, offset, base_levels, bool(np.any(kinds == "intercept"))
+    )
 
 
 def term_labels(term):

@@ -95,7 +95,8 @@ def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=
         fixed, frame = coding.fixed_columns(columns, False)
     made = {"offset": add_offsets(fixed.offset, dataset.column("offset"))}
     if "y" in arguments:
-        made["y"] = coding.observations(columns) if arguments["y"] is None else arguments["y"]
+        y = arguments["y"]
+        made["y"] = coding.observations(columns) if y is None else columns[y] if isinstance(y, str) else y
     return replace(dataset, X=fixed.values, columns=dataset.columns | made, name="X"), frame, columns
 
 

@@ -24,19 +24,22 @@ from cavity.base.frozen import unchecked
 from cavity.base.types import ArrayLike, Data
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
+from cavity.models.formula.notation import has_random_effects
 from cavity.models.glm.posterior import make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
+from cavity.models.glm.random_effects import fit_mixed
 from cavity.models.glm.solution import solve
 from cavity.models.linear.defaults import make_scaling_settings, resolve_defaults
 from cavity.models.linear.evidence_search import check_can_learn, check_groups, choose_names_to_learn
+from cavity.models.linear.inputs import LinearInputs
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
-from cavity.models.observations import Observations
-from cavity.sources.dataset import ON_WORKERS, Dataset
+from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import open_features, scan
 
 if TYPE_CHECKING:
     from cavity.models.glm.posterior import GLMPosterior
+    from cavity.models.mixed.posterior import MixedGLMPosterior
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +51,11 @@ class GLM(LinearSettings):
 
     Parameters
     ----------
+    formula : str, optional
+        Observations and effects in the notation of R, ``"claims ~ C(district) + age * sex + offset(log(holders))"``,
+        which `fit` reads from a table; needs the formula extra. ``y ~ .`` takes all other columns. Random effects like
+        ``(1 + days | subject)`` make it a mixed model, see `MixedGLM`. Without a formula the first argument may be the
+        likelihood.
     likelihood : cavity.likelihoods.Likelihood or str, optional
         For example ``cavity.likelihoods.Probit()``, or one of your own; or a name, "probit", "logit", "binomial",
         "binomial-probit", "ordered-probit", "poisson", "negative-binomial", "gaussian", "student-t" or "laplace", which
@@ -67,7 +75,8 @@ class GLM(LinearSettings):
         Whether to put a column of ones before X, for data whose columns have none; its weight is the first one. Its
         prior has the median of y for its mean (0 for labels and counts), and this variance; True stands for a wide one,
         (10 c)^2 and what the means of the columns add. By default there is no intercept, and a warning if X has no
-        constant column; False is for none. `OrderedProbit` has its thresholds instead.
+        constant column; False is for none. `OrderedProbit` has its thresholds instead. A formula says whether there is
+        one, so that this may only be its prior variance.
     standardize : bool, default False
         Whether to divide columns by their standard deviations, after subtracting their means if `intercept` is given;
         constant columns stay as they are. `prior_mean` and `prior_variance` are those of the scaled columns then, as
@@ -91,6 +100,13 @@ class GLM(LinearSettings):
     >>> posterior.model.likelihood, posterior.mean.round(1).tolist()
     (Probit(), [-0.4, 1.8, -0.9])
 
+    By formula, from a data frame:
+
+    >>> table, about = cavity.data.table("sleepstudy", as_frame=True)
+    >>> posterior = cavity.GLM("Reaction ~ Days").fit(table)
+    >>> posterior.coefficient_names, posterior.mean.round(1).tolist()
+    (('intercept', 'Days'), [251.4, 10.5])
+
     All settings given, as for any reference to a result:
 
     >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1]])
@@ -102,11 +118,12 @@ class GLM(LinearSettings):
     def fit(
         self,
         X: Data,
-        y: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        missing: Literal["raise", "drop"] = "raise",
         method: Literal["ep", "adf"] = "ep",
         schedule: Literal["parallel", "sequential", "stochastic"] = "parallel",
         damping: float = 1.0,
@@ -120,7 +137,7 @@ class GLM(LinearSettings):
         progress: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: float = 60.0,
-    ) -> GLMPosterior:
+    ) -> GLMPosterior | MixedGLMPosterior:
         """Approximate the posterior of the weights.
 
         Parameters
@@ -128,17 +145,21 @@ class GLM(LinearSettings):
         X : array_like (N, D), data frame, path, list of paths, Source, or scipy.sparse for approximation="diagonal"
             Design matrix; float64 is not copied, other types are converted block by block. Files are read in every
             sweep, block by block; dask collections are worked on where they are. The posterior keeps the names of the
-            columns of a table.
-        y : array_like (N,) or str
+            columns of a table. With a formula a table with all its columns: a data frame, a dictionary of columns, or
+            a file with names of columns, of which those that the formula names are read.
+        y : array_like (N,) or str, optional
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
-            X, which is then no feature.
+            X, which is then no feature. A formula says what they are.
         offset : array_like (N,) or str, optional
             Known part of f.
         exposure : array_like (N,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out. They are site powers, see the notes.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
+            leave them out; `GLMPosterior.dropped` then counts them.
         method : {"ep", "adf"}, default "ep"
             "adf" sees each row once, in order, on which the result depends, much so where coefficients drift, see
             `GLMPosterior.update`; schedule, damping, power, learn, max_iter, tol and callback are EP's.
@@ -179,8 +200,8 @@ class GLM(LinearSettings):
 
         Returns
         -------
-        GLMPosterior
-            The frozen posterior.
+        GLMPosterior or MixedGLMPosterior
+            The frozen posterior; the second where a formula has random effects, as of a fit by `MixedGLM`.
 
         Raises
         ------
@@ -241,17 +262,18 @@ class GLM(LinearSettings):
         (True, [0.51, 0.32, -0.29])
         """
         columns = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        dataset = Dataset.open(X, columns, remote=True)
-        observations = Observations.of(self.likelihood, dataset)
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        if self.formula is not None and has_random_effects(self.formula):
+            return fit_mixed(self, X, columns, missing, iteration | watched, method, learn, prior_groups)
         run = Options.checked(schedules=(*EP_SCHEDULES, "stochastic"), **iteration, **watched)
+        inputs = LinearInputs.of(self, X, columns, missing)
+        dataset, observations = inputs.dataset, inputs.observations
         names = choose_names_to_learn(observations.likelihood, learn)
-        check_method(self, method, run, names, dataset.kind)
-        check_memory(dataset, self.approximation, observations.weights)
+        check_method(self, method, run, names, inputs)
         rows = observations.rows(open_features(dataset, self.approximation))
-        model = unchecked(self, likelihood=observations.likelihood)
+        model = unchecked(self, formula=None, likelihood=observations.likelihood, intercept=inputs.intercept)
         with run.open(model, rows.named(), method=method, learn=names, prior_groups=prior_groups) as threads:
             scan(rows.X, rows.weights, run.job)
             resolved = resolve_defaults(model, rows)
@@ -263,11 +285,13 @@ class GLM(LinearSettings):
         if method == "ep":
             solution.fit.warn(run)
             warn_of_separation(model, rows, observations.names, resolved.kept["intercept"])
-        return make_posterior(solution, method, **resolved.described(observations))
+        return make_posterior(solution, method, **resolved.described(observations), **inputs.labels())
 
 
-def check_method(model, method, run, names, kind):
+def check_method(model, method, run, names, inputs):
     """Raise ValueError or TypeError for methods, schedules and learning that cannot be had together.
+
+    Raise MemoryError where there is no room for what they need.
 
     Parameters
     ----------
@@ -279,9 +303,10 @@ def check_method(model, method, run, names, kind):
         With the schedule, the damping and the power.
     names : tuple of str
         What is learnt.
-    kind : str
-        That of the dataset.
+    inputs : LinearInputs
+        The rows.
     """
+    kind = inputs.dataset.kind
     arrays.choice(method, "method", ("ep", "adf"))
     check_can_learn(model, names, method, run.schedule)
     if method == "adf" and (run.damping != 1 or run.power != 1 or names or run.schedule != "parallel"):
@@ -297,6 +322,7 @@ def check_method(model, method, run, names, kind):
         )
     if kind == ON_WORKERS and model.approximation == "diagonal":
         raise ValueError("X is a collection of dask: approximation='diagonal' needs the rows in one process")
+    check_memory(inputs.dataset, model.approximation, inputs.observations.weights)
 
 
 def model_from_settings(centre=None, spread=None, intercept=False, **settings):

@@ -13,6 +13,7 @@ from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.kept import ROLES
 from cavity.base.lazy import linalg
+from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
 from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
 from cavity.base.records import FLAG, Array, Nullable, Part, names, one_of, saved
 from cavity.base.results import name_lines, short, table
@@ -22,6 +23,10 @@ from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.ep.weights import WeightRoot
 from cavity.models.coefficients import ColumnCoefficients
+from cavity.models.formula.design import Coding
+from cavity.models.formula.evaluation import INTERCEPT_NAME
+from cavity.models.formula.saved import CODING_SETTING
+from cavity.models.formula.table import read_new_rows
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL, RECORD
 from cavity.models.glm.solution import solve
@@ -32,7 +37,6 @@ from cavity.models.linear.evidence import PRIOR_VARIANCE, find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
 from cavity.sources.chunkwise import map_chunks
-from cavity.sources.dataset import Dataset
 from cavity.sources.features import column_limits, iterate_large_blocks, open_features, prepare_rows, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
 
@@ -129,6 +133,10 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         Whether rows came with offsets, which predictions then want as well.
     chosen : tuple of str or None
         The settings that were left to the data, if any: some of "likelihood", "prior_variance" and "intercept".
+    coding : Coding or None
+        The formula, if there was one, and the categories of its columns: how columns of new rows are made.
+    dropped : DroppedRows or None
+        How many rows of the fit were left out because of missing values, and for which columns.
     hyperparameters : Hyperparameters or None
         What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
     observation_digest : ObservationDigest or None
@@ -151,6 +159,8 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     intercept: bool = field(default=False, metadata=saved(FLAG))
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
+    coding: Coding | None = field(default=None, metadata=saved(Nullable(CODING_SETTING)))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(Nullable(DROPPED_ROWS_SETTING)))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
@@ -304,7 +314,9 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         return self._observed(X, self._latent(X, offset, exposure), noise, trials)
 
     def _latent(self, X, offset, exposure):
-        dataset = self._open(X, offset, exposure)
+        return self._latent_of(self._open(X, offset, exposure))
+
+    def _latent_of(self, dataset):
         X = self._features(dataset)
         known = self._known_offset(dataset)
         known = np.zeros(X.shape[0]) if known is None else known
@@ -319,6 +331,12 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             parts = [((self._scale(x) if self._scales_rows else x) @ weights.T).T for _, x in iterate_large_blocks(X)]
             f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
             return within_range(f if known is None else f + known, "sample_y: the draws of f")
+
+    def _open_arguments(self, X, arguments, **options):
+        if self.coding is None:
+            return super()._open_arguments(X, arguments, **options)
+        ones = {"intercept": INTERCEPT_NAME in self.columns, "n_features": self.n_features}
+        return read_new_rows(self.coding, X, arguments, self.roles, **ones)[0]
 
     @property
     def _weights(self):
@@ -396,7 +414,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
     def update(
         self,
         X: Data,
-        y: ArrayLike,
+        y: ArrayLike | None = None,
         *,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
@@ -408,8 +426,9 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         ----------
         X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
             New rows, as `predict` takes them.
-        y : array_like (n,) or str
-            Their observations. Columns that the fit took from X by name are found there, unless they are given.
+        y : array_like (n,) or str, optional
+            Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
+            unless it is given.
         offset : array_like (n,) or str, optional
             Known part of f.
         exposure : array_like (n,) or str, optional
@@ -429,7 +448,7 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
         coefficients drift or rows are sorted. Then shuffle the rows, or fit them all at once.
         """
         arguments = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        dataset = Dataset.open(X, arguments, self.columns, self.roles, remote=True)
+        dataset = self._open_arguments(X, arguments, remote=True)
         observations = Observations.of(self.model.likelihood, dataset, fitted=self)
         X = self._features(dataset)
         scan(X, None)

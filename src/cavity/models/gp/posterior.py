@@ -51,12 +51,12 @@ LAZY_FIELDS = {  # fields that an exact fit leaves open until they are asked for
 PRIOR_MEAN_ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
-def build_posterior(model, evidence, point, found=None, hyperparameters=None, **kept):
-    """Return the posterior of the rows given at a point of their evidence, which a search `found` if there was one."""
+def build_posterior(model, evidence, point, search=None, hyperparameters=None, **names):
+    """Return the posterior of the rows at a point of their evidence, the end of a `search` for settings if any."""
     belief, rows, known_mean = point.belief, evidence.given, point.settings.basis is None
     fit = make_fit(evidence.rows, point)
     model = point.settings.put_in(model)
-    status, trace = (CONVERGED, {"learning": np.zeros(0)}) if found is None else (found.status, found.trace)
+    status, trace = (CONVERGED, {"learning": np.zeros(0)}) if search is None else (search.status, search.trace)
     solver = point.geometry.final_solver(belief)
     solver.clear()
     rows = rows if known_mean else replace(rows, offset=rows.offset + model.prior_mean(rows.X))
@@ -69,7 +69,7 @@ def build_posterior(model, evidence, point, found=None, hyperparameters=None, **
         n_samples=rows.n,
         trace=fit.trace | trace,
         **fit.outcome(status),
-        **kept,
+        **names,
         _loo=None if fit.loo is None else rows.scattered(fit.loo, 0.0),
         _influence=None if fit.influence is None else rows.scattered(fit.influence, 0.0),
         _tau=rows.scattered(fit.tau, 0.0),
@@ -78,7 +78,7 @@ def build_posterior(model, evidence, point, found=None, hyperparameters=None, **
         _rows=rows,
         _solver=solver,
         _options=evidence.options,
-        hyperparameters=hyperparameters if found is None else found.hyperparameters,
+        hyperparameters=hyperparameters if search is None else search.hyperparameters,
     )
     return out if rows.in_use.all() else out._completed()
 
@@ -315,10 +315,10 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             evidence = Evidence(self.model.likelihood, self._rows, threads, self._options, start)
             return add_standard_errors(self.hyperparameters, self.model, evidence)
 
-    def _moments(self, X, threads, kept):
-        if len(getattr(kept, "cross", ())) < len(X):  # new memory would have to be cleared for every block
-            kept.cross = np.empty((len(X), len(self._alpha)))
-        cross, prior = kept.cross[: len(X)], self._compared.program.diagonal(X)
+    def _moments(self, X, threads, cache):
+        if len(getattr(cache, "cross", ())) < len(X):  # new memory would have to be cleared for every block
+            cache.cross = np.empty((len(X), len(self._alpha)))
+        cross, prior = cache.cross[: len(X)], self._compared.program.diagonal(X)
         self._compared.cross(X, cross)
         return cross @ self._alpha, self._solver.find_variances(prior, cross)  # (n, U) (U,)
 

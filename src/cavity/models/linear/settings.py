@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from cavity.base.frozen import Frozen, put
 from cavity.base.types import FloatOrArray
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import check_likelihood
+from cavity.models.formula.notation import is_formula
 from cavity.models.linear.defaults import check_intercept
 
 
@@ -19,7 +20,9 @@ from cavity.models.linear.defaults import check_intercept
 class LinearSettings(Frozen):
     """Base of models of f = x'w + offset, w ~ N(prior_mean, prior_variance); `cavity.GLM` explains the settings."""
 
+    formula: str | Any = None
     likelihood: Likelihood | Any = None
+    _: KW_ONLY
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None
     approximation: str = "full"
@@ -28,6 +31,11 @@ class LinearSettings(Frozen):
     centre: FloatOrArray = None
 
     def __post_init__(self) -> None:
+        if self.formula is not None and not is_formula(self.formula):  # the first positional argument
+            if self.likelihood is not None:
+                message = f"must be a formula like 'y ~ x' before a likelihood, got {self.formula!r}"
+                raise arrays.wrong("formula", message, ValueError if isinstance(self.formula, str) else TypeError)
+            put(self, formula=None, likelihood=self.formula)
         put(
             self,
             likelihood=check_likelihood(self.likelihood),

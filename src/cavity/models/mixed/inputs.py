@@ -8,15 +8,16 @@ from cavity.base import arrays
 from cavity.base.frames import names_of
 from cavity.base.labels import is_ordered
 from cavity.base.missing_values import DroppedRows
-from cavity.likelihoods import Binomial
-from cavity.models.defaults import likelihood_for
 from cavity.models.formula.table import FormulaTable
 from cavity.models.linear.defaults import learns_level
+from cavity.models.linear.inputs import likelihood_for_formula, refuse_where_formula
+from cavity.models.mixed.levels import take_group_columns
 from cavity.models.mixed.row_readers import GROUP_ARGUMENT, FormulaRowReader, RowReader
 from cavity.models.mixed.terms import INTERCEPT_NAME, make_terms, make_terms_of_blocks
 from cavity.models.observations import Observations
 from cavity.sources.dataset import Dataset, open_table
 from cavity.sources.features import open_features
+from cavity.sources.missing_rows import drop_missing_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +32,7 @@ class Inputs:
         Columns of the fixed effects.
     terms : tuple of Term
         The random effects.
-    reader : Reader
+    reader : RowReader
         For rows to come.
     dropped : DroppedRows or None
         Rows left out because of missing values.
@@ -54,18 +55,16 @@ class Inputs:
         """
         if model.formula:
             return cls._by_formula(model, X, y, groups, others, missing)
-        return cls._by_columns(model, X, y, groups, others)
+        return cls._by_columns(model, X, y, groups, others, missing)
 
     @classmethod
     def _by_formula(cls, model, frame, y, groups, others, missing):
-        for name, value in (("y", y), ("groups", groups)):
-            if value is not None:
-                words = f"must be None where there is a formula, which says it; got {type(value).__name__}"
-                raise arrays.wrong(name, words)
+        refuse_where_formula("y", y)
+        refuse_where_formula("groups", groups)
         table = FormulaTable.open(model.effects, frame, others, missing)
         design = table.design()
         dataset = table.with_features(design)
-        observations = Observations.of(model.likelihood, dataset, default=_choose_likelihood)
+        observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
         intercept_left_out = is_intercept_left_out(model, observations.likelihood)
         if intercept_left_out:
             design = table.design(thresholds_for_intercept=True)
@@ -75,12 +74,11 @@ class Inputs:
             raise arrays.wrong("intercept", "must be None where there is a formula: write '0 +' in it; got False")
         terms = make_terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
         bare = tuple(term.without_rows() for term in terms)
-        known = {"coding": design.coding, "base_levels": design.base_levels}
-        reader = FormulaRowReader(bare, design.names, len(design.names), observations.roles, **known)
+        reader = FormulaRowReader(bare, design.names, len(design.names), observations.roles, coding=design.coding)
         return cls(observations, design.X, tuple(terms), reader, table.dropped)
 
     @classmethod
-    def _by_columns(cls, model, X, y, groups, others):
+    def _by_columns(cls, model, X, y, groups, others, missing):
         X = open_table(X, "X")
         wanted = dict.fromkeys(each for one in model.effects for each in one.group)
         if groups is None and names_of(X) is None:
@@ -88,14 +86,18 @@ class Inputs:
             raise arrays.wrong("groups", words, TypeError)
         columns = {GROUP_ARGUMENT.format(name): name for name in wanted} if groups is None else {}
         dataset = Dataset.open(X, {"y": y} | others | columns)
-        if groups is None:
-            groups = {name: dataset.column(argument) for argument, name in columns.items()}
+        if groups is not None:
+            table = take_group_columns(groups, wanted, dataset.n_rows)
+            columns = {GROUP_ARGUMENT.format(name): column for name, column in table.items()}
+            dataset = replace(dataset, columns=dataset.columns | columns)
+        dataset, dropped = drop_missing_rows(dataset, missing)
+        groups = {name: dataset.column(GROUP_ARGUMENT.format(name)) for name in wanted}
         names, X = dataset.names, open_features(dataset.in_memory(), "full")
         terms = tuple(make_terms(model.effects, X, names, groups))
         observed = replace(dataset, X=X, columns={name: dataset.columns[name] for name in ("y", *others)})
         observations = Observations.of(model.likelihood, observed)
         bare = tuple(term.without_rows() for term in terms)
-        return cls(observations, X, terms, RowReader(bare, names, X.shape[1], observations.roles))
+        return cls(observations, X, terms, RowReader(bare, names, X.shape[1], observations.roles), dropped)
 
     def named(self, rows):
         """Return what decides the bits of a fit by the words of messages; `rows` are prepared."""
@@ -106,8 +108,3 @@ class Inputs:
 def is_intercept_left_out(model, likelihood):
     """Whether the intercept of a formula is left out, because thresholds stand for it."""
     return model.formula and is_ordered(likelihood) and (model.intercept is False or learns_level(likelihood))
-
-
-def _choose_likelihood(y):
-    """Return the likelihood for the y of a formula, whose counts are pairs of successes and trials."""
-    return Binomial() if np.ndim(y) == 2 else likelihood_for(y)

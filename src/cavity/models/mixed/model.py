@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cavity.base import arrays
 from cavity.base.frozen import Frozen, put, unchecked
@@ -135,6 +135,7 @@ class MixedGLM(Frozen):
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        missing: Literal["raise", "drop"] = "raise",
         damping: float = 1.0,
         power: float = 1.0,
         max_iter: int = 200,
@@ -162,6 +163,9 @@ class MixedGLM(Frozen):
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
+            leave them out; `MixedGLMPosterior.dropped` then counts them.
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
         power : float in [1e-6, 1], default 1.0
@@ -222,7 +226,7 @@ class MixedGLM(Frozen):
         Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before.
         """
         others = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        inputs = Inputs.of(self, X, y, groups, others)
+        inputs = Inputs.of(self, X, y, groups, others, missing)
         observations, reader = inputs.observations, inputs.reader
         iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
@@ -238,12 +242,15 @@ class MixedGLM(Frozen):
         solution.fit.warn(run)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
         chosen = resolved.kept["chosen"] + observations.chosen
-        return make_posterior(solution, reader, classes=observations.classes, chosen=chosen or None)
+        return make_posterior(
+            solution, reader, classes=observations.classes, chosen=chosen or None, dropped=inputs.dropped
+        )
 
     def _fixed_effects(self, likelihood=None):
         """Return the settings of the fixed effects, checked."""
         intercept = False if self.formula else self.intercept
-        return LinearSettings(likelihood, self.prior_mean, self.prior_variance, intercept=intercept, centre=self.centre)
+        prior = {name: getattr(self, name) for name in ("prior_mean", "prior_variance", "centre")}
+        return LinearSettings(likelihood=likelihood, intercept=intercept, **prior)
 
     def _with_numbers(self, likelihood, fixed):
         """Return the model of the posterior, with the settings of its fixed effects."""

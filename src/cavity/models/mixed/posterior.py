@@ -11,8 +11,9 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import within_range
 from cavity.base.labels import recoded
+from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
 from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
-from cavity.base.records import FLAG, NUMBER, Array, Part, names, saved
+from cavity.base.records import FLAG, NUMBER, Array, Nullable, Part, names, saved
 from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatArray
@@ -108,7 +109,7 @@ class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
     hyperparameters : Hyperparameters or None
         Standard deviations, correlations and parameters of the likelihood that maximise the log evidence, with standard
         errors from its curvature; see `variance_components`.
-    classes, has_offset, chosen, observation_digest
+    classes, has_offset, chosen, dropped, observation_digest
         As of `GLMPosterior`.
     """
 
@@ -121,6 +122,7 @@ class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
     _reader: RowReader
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(Nullable(DROPPED_ROWS_SETTING)))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 

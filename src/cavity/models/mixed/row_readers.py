@@ -52,7 +52,6 @@ class FormulaRowReader(RowReader):
     """Reader of new rows of a fit to a formula and a data frame."""
 
     coding: Any = None
-    base_levels: Any = None  # of columns of categories, that the others are compared with
 
     def read(self, X, groups, levels, others):
         """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""

@@ -25,7 +25,7 @@ LABELS = records.Setting(
 INDEX = records.Setting(records.NUMBERS.words, records.NUMBERS.test, convert=lambda value: tuple(map(int, value)))
 LIST = records.Setting("a list", lambda value: isinstance(value, list | tuple))
 TERM = {"group": records.names(), "columns": records.names(), "index": records.Nullable(INDEX), "labels": LABELS}
-CODING = {"formula": records.TEXT, "columns": records.names(), "labels": records.TABLE}
+CODING = {"formula": records.TEXT, "columns": records.names(), "labels": records.TABLE, "base_levels?": records.TABLE}
 OF_READER = ("columns", "roles", "intercept", "centre", "spread")  # its fields that are saved as they are
 EFFECTS = {"group": records.names(), "slopes": LIST, "intercept": records.FLAG, "correlated": records.FLAG}
 
@@ -34,7 +34,7 @@ EFFECTS = {"group": records.names(), "slopes": LIST, "intercept": records.FLAG, 
 
 
 def _taken_apart(reader):
-    """The parts of a Reader by the names that files have for them."""
+    """The parts of a RowReader by the names that files have for them."""
     coding = getattr(reader, "coding", None)
     parts = {name: getattr(reader, name) for name in ("n_features", *OF_READER)}
     parts["terms"] = reader.terms
@@ -51,7 +51,7 @@ def _coded(coding):
 
 
 def _reader(terms, n_features, coding=None, **parts):
-    """The Reader of these parts."""
+    """The RowReader of these parts."""
     found = []
     for i, term in enumerate(terms):
         levels = Levels(term["group"], term["labels"], np.asarray(parts.pop(f"levels_{i}")))
@@ -64,7 +64,7 @@ def _reader(terms, n_features, coding=None, **parts):
     labels = {name: tuple(each) for name, each in coding["labels"].items()}
     numbers = {name: column for name, column in columns.items() if name not in labels}
     codes = {name: column.astype(np.intp) for name, column in columns.items() if name in labels}
-    made = Coding(coding["formula"], numbers, codes, labels)
+    made = Coding(coding["formula"], numbers, codes, labels, coding.get("base_levels") or {})
     return FormulaRowReader(**known, coding=made)
 
 
@@ -87,7 +87,12 @@ def _plain(label):
 
 def _coding_apart(coding):
     labels = {name: list(map(_plain, each)) for name, each in coding.labels.items()}
-    return {"formula": coding.formula, "columns": list(_coded(coding)), "labels": labels}
+    return {
+        "formula": coding.formula,
+        "columns": list(_coded(coding)),
+        "labels": labels,
+        "base_levels": coding.base_levels,
+    }
 
 
 # ------------------------------------------------------------------------------------------ the settings of the model

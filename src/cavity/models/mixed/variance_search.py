@@ -1,4 +1,4 @@
-"""What a mixed model learns by the log evidence: covariances of its random effects, and parameters of the likelihood.
+"""Search for covariances of random effects and parameters of the likelihood of a mixed model by the log evidence.
 
 A covariance matrix is V = C C' with C = U diag(exp(l)) B: U the units of the effects, B unit lower triangular. Its free
 numbers are l and the entries of B below the diagonal: whatever they are V is proper, and its scale is in l alone.
@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from cavity.base.errors import within_range
+from cavity.base.lazy import linalg
 from cavity.likelihoods.parameters import PARAMETER_RANGE, find_unit
 from cavity.models.defaults import find_location_and_spread
-from cavity.models.free_settings import FreeSettings, make_block_diagonal
+from cavity.models.free_settings import FreeSettings
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
 from cavity.models.mixed.effect_layout import invert_covariance
@@ -22,7 +23,7 @@ FLAT_PRIOR, AVOID_ZERO_PRIOR = "flat", "avoid-zero"
 
 
 class Root:
-    """The free numbers of one covariance matrix (k, k), and what it is for them."""
+    """The map from free numbers to one covariance matrix V (k, k)."""
 
     def __init__(self, units):
         self.units, self.k = units, len(units)
@@ -76,9 +77,9 @@ class FreeCovariances(FreeSettings):
     warns_of_flat = True
 
     def __init__(self, terms, covariances, names, likelihood, rows, prior):
-        """`given` are the covariances, None where they are open; `names` those of open parameters."""
+        """`covariances` are None where they are open; `names` are those of open parameters."""
         unit = find_location_and_spread(likelihood, rows)[1]
-        self.given, self.prior = covariances, prior
+        self.fixed, self.prior = covariances, prior
         self.roots = [
             Root(_units(term, unit)) if covariance is None else None
             for term, covariance in zip(terms, covariances, strict=True)
@@ -100,8 +101,8 @@ class FreeCovariances(FreeSettings):
     def unpack(self, x):
         """The settings of a vector."""
         parts = iter(self.parts(x))
-        both = zip(self.roots, self.given, strict=True)
-        covariances = tuple(given if root is None else root.covariance(next(parts)) for root, given in both)
+        both = zip(self.roots, self.fixed, strict=True)
+        covariances = tuple(fixed if root is None else root.covariance(next(parts)) for root, fixed in both)
         return FactorSettings(covariances, self.likelihood_at(x))
 
     def prior_bounds(self):
@@ -113,13 +114,13 @@ class FreeCovariances(FreeSettings):
 
     def describe_prior(self, settings, _):
         """Standard deviations and correlations of open covariances, and their derivatives in the free numbers."""
-        names, values, blocks = [], [], []
+        names, values, blocks = [], [], [np.zeros((0, 0))]
         for (term, root), part in zip(self.open, self.parts(self.pack(settings)), strict=True):
             components, jacobian = root.describe(part)
             names += component_names(term)
             values += components
             blocks.append(jacobian)
-        return names, values, make_block_diagonal(*blocks)
+        return names, values, linalg.block_diag(*blocks)
 
     def opened(self, settings):
         """Roots and values of the open covariances."""

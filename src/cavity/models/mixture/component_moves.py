@@ -64,8 +64,12 @@ def improve_by_moves(sweeps, climb, options, like=()):
     like : object
         What the state is like that the fit begins with.
     """
-    kept = options.job.restore(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
-    fit, accepted, before = kept["fit"], kept["accepted"], kept["tried"]  # trials of this round; None: it is to begin
+    saved = options.job.restore(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
+    fit, accepted, before = (
+        saved["fit"],
+        saved["accepted"],
+        saved["tried"],
+    )  # None before a round
     while fit.n_iter < options.max_iter and fit.status != STOPPED:
         if before is None:
             fit, before = _repeat_last_pass(fit), 0  # for the sums that candidates are made of

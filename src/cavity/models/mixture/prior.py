@@ -53,10 +53,10 @@ def build_prior_state(model, data):
 
 def _build_weight_factors(model):
     k = model.n_components
-    given = 1.0 / k if model.weight_concentration_prior is None else model.weight_concentration_prior
+    concentration = 1.0 / k if model.weight_concentration_prior is None else model.weight_concentration_prior
     if model.weights == "dirichlet":
-        return WeightFactors(np.array(np.broadcast_to(given, k), dtype=float))
-    sticks = (1.0, given) if np.ndim(given) == 0 else np.reshape(given, (k - 1, 2))
+        return WeightFactors(np.array(np.broadcast_to(concentration, k), dtype=float))
+    sticks = (1.0, concentration) if np.ndim(concentration) == 0 else np.reshape(concentration, (k - 1, 2))
     return WeightFactors(np.array(np.broadcast_to(sticks, (k - 1, 2)), dtype=float))
 
 

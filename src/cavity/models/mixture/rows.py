@@ -33,11 +33,11 @@ class MixtureRows:
 
     def sums(self, e_step, threads):
         """Return the `RowSums` of all rows and the sum of their log densities."""
-        given, grain = (self.source, self.weights), e_step.most_blocks(self.source.block_rows)
+        sources_of_run, grain = (self.source, self.weights), e_step.most_blocks(self.source.block_rows)
         try:
-            out, totals = passes.reduce_runs(sum_run, e_step, given, threads, grain=grain)
+            out, totals = passes.reduce_runs(sum_run, e_step, sources_of_run, threads, grain=grain)
         except UnreachableRow as error:
-            raise error.to_error(self.source.where) from None
+            raise error.to_error(self.source.describe_row) from None
         return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])
 
     def sample(self):
@@ -98,8 +98,8 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     data = MixtureRows(source, weights, scaling, gaps, one_unit, total, 0.0, digest)
     per_column = total
     if gaps:
-        found, _ = data.sums(EStep.flat(scaling, False, True), threads)
-        per_column = found.seen[0]
+        statistics, _ = data.sums(EStep.flat(scaling, False, True), threads)
+        per_column = statistics.seen[0]
     return replace(data, log_scale=float(np.sum(per_column * np.log(scaling.scale))))
 
 
@@ -170,8 +170,8 @@ def _check_range(low, high, names):
 
 def compute_moments(data, threads, full):
     """Return the mean of all rows (D,) and their covariance (D, D), or variances (D,), in the units of the data."""
-    found, _ = data.sums(EStep.flat(data.scaling, full, data.missing), threads)
-    _, first, second, seen = found.parts()
+    statistics, _ = data.sums(EStep.flat(data.scaling, full, data.missing), threads)
+    _, first, second, seen = statistics.parts()
     if not np.all(seen > 0.0):
         column = frames.column_words(int(np.argmin(seen[0])), data.source.names)
         instead = "or give mean_prior and covariance_prior"

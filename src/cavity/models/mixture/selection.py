@@ -145,25 +145,23 @@ def select_components(
         raise failures[0]
     return Selection(
         n_components=np.array(candidates[: len(posteriors)]),
-        elbo=np.array([np.nan if each is None else each.elbo for each in posteriors]),
-        occupied=np.array(
-            [0 if each is None else np.count_nonzero(each.counts > OCCUPIED_ROWS) for each in posteriors]
-        ),
+        elbo=np.array([np.nan if posterior is None else posterior.elbo for posterior in posteriors]),
+        occupied=np.array([0 if fit is None else np.count_nonzero(fit.counts > OCCUPIED_ROWS) for fit in posteriors]),
         posteriors=tuple(posteriors),
         seconds=np.array(seconds),
-        failures=tuple("" if each is None else str(each) for each in failures),
+        failures=tuple("" if error is None else str(error) for error in failures),
     )
 
 
 def _check_candidates(n_components):
     """Return the numbers of components to try, as a list."""
     try:
-        given = list(n_components)
+        candidates = list(n_components)
     except TypeError:
         raise TypeError(
             f"n_components must be several numbers, for example range(1, 11), got {n_components!r}"
         ) from None
-    candidates = [arrays.integer(k, "n_components", low=1) for k in given]
+    candidates = [arrays.integer(k, "n_components", low=1) for k in candidates]
     if not candidates or len(set(candidates)) < len(candidates):
         raise ValueError(f"n_components must hold at least one number, and each once, got {candidates}")
     return candidates

@@ -271,7 +271,7 @@ def generate_states(sweeps, means=None, init="auto", options=TRIAL_OPTIONS):
         labels = propose_labels(standard, weight, k, missing=missing)
     else:
         labels = [choose_labels(standard, weight, k, init, missing=missing)]
-    states = [build_state_from_labels(prior, points, weight, each) for each in labels]
+    states = [build_state_from_labels(prior, points, weight, partition) for partition in labels]
     passes = min(TRIAL_PASSES, options.max_iter - 1) if sample is data else TRIAL_PASSES
     state, trial = _choose_best_state(sample, prior, states, passes, options.job)
     yield state, trial if sample is data else None

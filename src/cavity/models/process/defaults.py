@@ -13,17 +13,16 @@ from cavity.models.defaults import find_location_and_spread, is_real
 from cavity.models.process.periods import find_strongest_periods
 from cavity.models.process.settings import Settings
 
-DEFAULT = "rbf"  # the covariance of which nothing was said
 MAX_SPREADS_FROM_MEDIAN = 5.0  # spreads from the median beyond which y does not say where the search for a mean begins
 
 
-def choose_first_settings(model, rows, given):
+def choose_first_settings(model, rows, fixed_covariance):
     """Return the `Settings` where a search begins.
 
     Unless the covariance was given, coefficients of a mean fit y by least squares there, else they are 0.
     """
     settings = Settings.of(model, rows)
-    f = None if given or settings.basis is None else _estimate_latent_values(settings.likelihood, rows)
+    f = None if fixed_covariance or settings.basis is None else _estimate_latent_values(settings.likelihood, rows)
     if f is None:
         return settings
     location, spread = weighted_median(f, rows.weights), robust_spread(f, rows.weights)
@@ -81,7 +80,7 @@ def resolve_defaults(model, observations, X, offset, *, constant="constant"):
         mean = 0.0 if has_classes(likelihood) else constant or location
     spread = column_scales(X, rows.weights if len(X) == rows.n else None)[1]
     spread = np.where(spread > 0, spread, 1.0)
-    described = model.covariance or DEFAULT
+    described = model.covariance or "rbf"
     period = _choose_first_periods(likelihood, X, rows, spread) if "periodic" in described else None
     covariance = make_covariance(described, spread, size**2, period=period)
     return replace(model, covariance=covariance, likelihood=likelihood, mean=mean)

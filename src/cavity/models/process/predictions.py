@@ -41,9 +41,9 @@ def collect_hyperparameters(model, columns):
 class ProcessPosterior(LatentPosterior):
     """Base of posteriors of a latent process.
 
-    It reads model, columns and n_features, and calls ``_moments(X, threads, kept)`` for a few rows and
+    It reads model, columns and n_features, and calls ``_moments(X, threads, cache)`` for a few rows and
     ``_joint(X, gram, threads)``: what the posterior adds to prior means of f, and variances or, in place of prior
-    covariances, covariances of f. What is `kept` is there for further rows on the same thread.
+    covariances, covariances of f. `cache` is a namespace of the thread, for arrays of further rows.
     """
 
     __slots__ = ()
@@ -93,18 +93,18 @@ class ProcessPosterior(LatentPosterior):
     def _latent(self, X, offset, exposure, n_threads=None):
         dataset = self._open(X, offset, exposure)
         X = in_blocks(open_dense(dataset, ROWS_PER_TASK, self.n_features), ROWS_PER_TASK)
-        known, n_threads, kept = self._known_offset(dataset), resolve_n_threads(n_threads), local()
+        known, n_threads, cache = self._known_offset(dataset), resolve_n_threads(n_threads), local()
 
         def moments(x, start, _):
             X.check_finite(x, start)
             base = compute_prior_means(self.model, x)
             base = base if known is None else base + known[start : start + len(x)]
-            shift, variance = self._moments(x, threads, kept)
+            shift, variance = self._moments(x, threads, cache)
             return base + shift, variance
 
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
             parts = map_runs(BlockTask(moments), None, [X], threads, grain=1)
-            mean, variance = (np.concatenate(each) for each in zip(*parts, strict=True))
+            mean, variance = (np.concatenate(values) for values in zip(*parts, strict=True))
         check_moments(mean, variance)
         return mean, variance
 

@@ -43,11 +43,11 @@ def choose_starts(settings, rows, vector):
         How many of them come before those with short lengthscales.
     """
     variance = _compute_variance(settings, rows) if isinstance(settings.likelihood, NOISE_SCALE_KINDS) else None
-    given, n = vector.pack(settings), vector.n_covariance
-    noise = slice(len(given) - vector.free.size, None)
+    first, n = vector.pack(settings), vector.n_covariance
+    noise = slice(len(first) - vector.free.size, None)
 
     def scaled(lengths, share=INITIAL_NOISE_SHARE):
-        start = given.copy()
+        start = first.copy()
         if n:
             start[:n] = scale_parameters(settings.covariance, rows.X.shape[1], lengths, variance)
         if variance is not None:
@@ -58,19 +58,19 @@ def choose_starts(settings, rows, vector):
     spread = column_scales(rows.X)[1]
     spread = np.where(spread > 0, spread, 1.0)
     distances = cache(lambda index: compute_neighbour_distances(rows.X[:, index]))
-    places = [given, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
+    points = [first, *(scaled(lambda index, f=f: f * spread[list(index)]) for f in LENGTHSCALES_TRIED)]
     shares = () if has_classes(settings.likelihood) else NOISE_SHARES_TRIED[: 1 + vector.exact]
     short = [scaled(distances, share) for share in shares]
-    long, places = places, places + (short if short and np.any(short[0][:n] < places[-1][:n]) else [])
+    long, points = points, points + (short if short and np.any(short[0][:n] < points[-1][:n]) else [])
     bounds = vector.bounds(long[-1][noise])
     if n:
         open_ends = [slot.name not in slot.leaf.bounds for slot in list_free_slots(settings.covariance)]
-        low, high = np.min(places, axis=0)[:n, None], np.max(places, axis=0)[:n, None]
+        low, high = np.min(points, axis=0)[:n, None], np.max(points, axis=0)[:n, None]
         reach = np.clip(bounds[:n], low - np.log(SEARCHED_FACTOR), high + np.log(SEARCHED_FACTOR))
         bounds[:n][open_ends] = reach[open_ends]
-    places = [np.clip(place, *bounds.T) for place in places]
-    first = sorted({place.tobytes(): i for i, place in reversed([*enumerate(places)])}.values())
-    return bounds, [places[i] for i in first], sum(i < len(long) for i in first)
+    points = [np.clip(point, *bounds.T) for point in points]
+    chosen = sorted({point.tobytes(): i for i, point in reversed([*enumerate(points)])}.values())
+    return bounds, [points[i] for i in chosen], sum(i < len(long) for i in chosen)
 
 
 def compute_neighbour_distances(X):

@@ -102,7 +102,7 @@ class BoundIncrement:
         self.base = rows.compute_prior_means(model, threads)
         # pages of fresh memory cost as much as the products: W of the first blocks, for the last settings asked for
         room = min(len(blocks), MAX_KEPT_NUMBERS // max(1, len(self.Z) * ROWS_PER_BLOCK))
-        self.kept = [np.empty((stop - start, len(self.Z))) for start, stop in blocks[:room]]
+        self.kept_features = [np.empty((stop - start, len(self.Z))) for start, stop in blocks[:room]]
         self.residuals, self.latest = [None] * room, None
         self.local = threading.local()
         self.start = None
@@ -187,8 +187,8 @@ class BoundIncrement:
         weights = -0.5 * solved(basis.factor, solved(basis.factor, S, 1).T.copy(), 1)
         if across is not None:
             across = solved(basis.factor, np.ascontiguousarray(across), 1)
-            weights[self.old_map.own] += across[self.old_map.kept]
-            total = total + self._old_gradient(covariance, across[self.old_map.rest], by_residual)
+            weights[self.old_map.new_index] += across[self.old_map.kept_index]
+            total = total + self._old_gradient(covariance, across[self.old_map.lost_index], by_residual)
             slope += self.old_map.differentiate_by_noise(solution.mapped, solution) if self.pooled else 0.0
         total = total + self._among(covariance, self.Z, 0.5 * (weights + weights.T))
         return total, np.zeros(0), self._likelihood_gradient(solution, free, slope)
@@ -202,17 +202,17 @@ class BoundIncrement:
     def _compute_features(self, basis, X, start):
         """W and residuals of a block X under a basis; W belongs to this object."""
         index = start // ROWS_PER_BLOCK
-        W = self.kept[index] if index < len(self.kept) else self._get_scratch(0, len(X))
+        W = self.kept_features[index] if index < len(self.kept_features) else self._get_scratch(0, len(X))
         W, residual = basis.features(X, self.threads, out=W)
-        if index < len(self.kept):
+        if index < len(self.kept_features):
             self.residuals[index] = residual
         return W, residual
 
     def _read_block(self, solution, known, X, start):
         """Return W and residuals of a block X for a solution, and its sites on g; `known` says whether W was kept."""
         index, block = start // ROWS_PER_BLOCK, slice(start, start + len(X))
-        if known and index < len(self.kept):
-            W, residual = self.kept[index], self.residuals[index]
+        if known and index < len(self.kept_features):
+            W, residual = self.kept_features[index], self.residuals[index]
         else:
             W, residual = self._compute_features(solution.basis, X, start)
         sites = solution.sites.part(block)

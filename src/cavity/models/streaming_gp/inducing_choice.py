@@ -240,23 +240,23 @@ def _exchange(basis, information, larger, rows, X, weight, budget, alpha, thread
     scaled = W * np.sqrt(2.0 * weight)[:, None]
     # (M, M): what all rows say of the variables of both
     precision = full(information.extend(union.n).A) + scaled.T @ scaled
-    kept, lost = prune(*compute_precisions(union, precision), union.n - budget)
-    if kept[-1] < larger.n or not lost + weight @ residual < weight @ compute_residuals(larger, X, threads):
+    remaining, lost = prune(*compute_precisions(union, precision), union.n - budget)
+    if remaining[-1] < larger.n or not lost + weight @ residual < weight @ compute_residuals(larger, X, threads):
         return None
-    return Choice(*_reduce(union, kept, basis, information, alpha, threads), WaitingRows.none(X.shape[1]))
+    return Choice(*_reduce(union, remaining, basis, information, alpha, threads), WaitingRows.none(X.shape[1]))
 
 
 def reduce_to_budget(basis, information, budget, alpha, threads):
     """Give up the cheapest inducing variables beyond a budget: basis, factor and nats lost."""
     if basis.n <= budget:
         return basis, information, 0.0
-    kept, _ = prune(*compute_precisions(basis, full(information.A)), basis.n - budget)
-    return _reduce(basis, kept, basis, information, alpha, threads)
+    remaining, _ = prune(*compute_precisions(basis, full(information.A)), basis.n - budget)
+    return _reduce(basis, remaining, basis, information, alpha, threads)
 
 
-def _reduce(basis, kept, old, information, alpha, threads):
+def _reduce(basis, remaining, old, information, alpha, threads):
     """Return some points of a basis, the factor of an old basis on them, and the nats it loses."""
-    new = InducingBasis.of(basis.covariance, basis.Z[kept], basis.jitter, threads)
+    new = InducingBasis.of(basis.covariance, basis.Z[remaining], basis.jitter, threads)
     mapped, loss = map_old_factor(information, old, new, alpha, threads)
     return new, mapped.factorise(), loss
 
@@ -272,23 +272,23 @@ def prune(T, Q, count):
 
     Returns
     -------
-    kept : ndarray of int
+    remaining : ndarray of int
         Those that are left, in their order.
     lost : float
         Nats lost.
     """
-    kept, lost = np.arange(len(T)), 0.0
+    remaining, lost = np.arange(len(T)), 0.0
     for _ in range(count):
-        cost = 0.5 * T[kept, kept] / Q[kept, kept]
-        place = int(np.argmin(cost))
-        i, lost = kept[place], lost + float(cost[place])
+        cost = 0.5 * T[remaining, remaining] / Q[remaining, remaining]
+        cheapest = int(np.argmin(cost))
+        i, lost = remaining[cheapest], lost + float(cost[cheapest])
         q = Q[:, i] / Q[i, i]
         t = T[:, i] - 0.5 * T[i, i] * q
         # T -= q t' + t q', Q -= Q_i Q_i'/Q_ii: rank-1 terms (M, M) of vectors (M,)
         T = blas.dger(-1.0, q, t, a=blas.dger(-1.0, t, q, a=T, overwrite_a=1), overwrite_a=1)
         Q = blas.dger(-1.0, Q[:, i].copy(), q, a=Q, overwrite_a=1)
-        kept = np.delete(kept, place)
-    return kept, lost
+        remaining = np.delete(remaining, cheapest)
+    return remaining, lost
 
 
 def compute_residuals(basis, X, threads):

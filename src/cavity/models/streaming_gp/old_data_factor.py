@@ -39,11 +39,11 @@ class OldFactorMap:
         basis, information = old
         self.basis, self.alpha, self.A, self.r = basis, alpha, full(information.A), information.r
         self.information = information
-        self.own, self.kept = match_equal_rows(Z, basis.Z)
-        self.rest = np.setdiff1d(np.arange(basis.n), self.kept)
-        self.rows = np.ascontiguousarray(basis.Z[self.rest])
-        columns = np.zeros((basis.n, len(self.rest)), order="F")
-        columns[self.rest, np.arange(len(self.rest))] = 1.0
+        self.new_index, self.kept_index = match_equal_rows(Z, basis.Z)
+        self.lost_index = np.setdiff1d(np.arange(basis.n), self.kept_index)
+        self.rows = np.ascontiguousarray(basis.Z[self.lost_index])
+        columns = np.zeros((basis.n, len(self.lost_index)), order="F")
+        columns[self.lost_index, np.arange(len(self.lost_index))] = 1.0
         self.columns = _solve_triangle(basis.factor, columns)  # Y
 
     def at(self, basis, threads, log_t=0.0):
@@ -52,11 +52,11 @@ class OldFactorMap:
         old, shrink = self.basis, float(np.exp(-log_t))
         constant = self.information.constant - compute_scaling_cost(self.information, 0.0, log_t)
         T = np.empty((old.n, basis.n), order="F")
-        T[self.kept] = basis.factor[self.own]
-        T[self.rest] = across = solved(basis.factor, basis.cross(self.rows, threads))  # K_ab L^-T
+        T[self.kept_index] = basis.factor[self.new_index]
+        T[self.lost_index] = across = solved(basis.factor, basis.cross(self.rows, threads))  # K_ab L^-T
         V = _solve_triangle(old.factor, T)  # L_a^-1 T
         out = MappedFactor(T, across, V, self.A * shrink, self.r * shrink, constant, shrink)
-        if len(self.rest):
+        if len(self.lost_index):
             self._subtract_loss(out, self._compute_root(basis, across, threads))
         return out
 
@@ -103,7 +103,7 @@ class OldFactorMap:
         if self.alpha > 0.0:
             spread, apart = seen.T @ mapped.V, self.columns.T @ apart
             by_residual += 0.5 * self.alpha * (spread @ inverse @ spread.T + np.outer(apart, apart))
-        across[self.rest] -= 2.0 * by_residual @ mapped.across  # Q_a depends on K_ab as well
+        across[self.lost_index] -= 2.0 * by_residual @ mapped.across  # Q_a depends on K_ab as well
         return across, by_residual
 
     def differentiate_by_noise(self, mapped, solution):

@@ -266,7 +266,7 @@ def optimal(
     optimum = OptimalQ.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
     half = solve_lower(optimum.factor, optimum.coordinates.factor.T)
     moments = optimum.coordinates.factor @ optimum.w, half.T @ half
-    return tuple(within_range(each, "optimal: the moments of q(b)") for each in moments)
+    return tuple(within_range(moment, "optimal: the moments of q(b)") for moment in moments)
 
 
 @quiet

@@ -48,7 +48,7 @@ class SparsePosterior(ProcessPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return within_range(half @ half.T, "covariance: its entries")
 
-    def _moments(self, X, threads, kept):
+    def _moments(self, X, threads, cache):
         """Return means of f at a few rows, less the prior's, and variances."""
         W, residual = self._now.basis.features(X, threads)
         shift, spread = self._now.information.marginals(W)

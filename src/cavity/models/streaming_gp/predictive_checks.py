@@ -31,7 +31,7 @@ SURPRISE_PROBABILITY = 1e-4  # of rows whose evidence under the prior is so much
 
 @dataclass(frozen=True, slots=True)
 class PredictiveCheck:
-    """The sums of a factor when its last rows began to be judged."""
+    """The sums of a factor at the last row that has been checked."""
 
     distance: float  # squares - c'c
     n: float
@@ -39,11 +39,11 @@ class PredictiveCheck:
 
     @classmethod
     def of(cls, information):
-        """Return the watch that begins now."""
+        """Return the check of rows that come from now on."""
         return cls(information.squares - float(information.c @ information.c), information.n, information.gap)
 
     def carry_over(self, before, after):
-        """Return the watch for a factor that became another one without further rows."""
+        """Return the check for a factor that was changed without further rows."""
         if before is after:
             return self
         old, new = self.of(before), self.of(after)
@@ -51,7 +51,7 @@ class PredictiveCheck:
         return PredictiveCheck(self.distance + change[0], self.n + change[1], self.gap + change[2])
 
     def compare(self, information):
-        """Words about the rows since then, or None, and the next Watch; rows that are few are left for later."""
+        """Return a message about the rows since then, or None, and the next check; few rows are left for later."""
         now = self.of(information)
         n, distance, gap = now.n - self.n, now.distance - self.distance, now.gap - self.gap
         if n < MIN_CHECKED_ROWS:
@@ -63,14 +63,14 @@ class PredictiveCheck:
 
 
 def find_surprise(rows, model, program, increment):
-    """Words about rows of any noise that brought `increment` nats, or None if that is no less than chance allows."""
+    """Return a message if the increment of rows is below their evidence under the prior by more than chance."""
     if model.alpha < 1.0:  # what a batch brings is then no log density
         return None
     sites = None if is_exact(model.likelihood) else Sites(model.likelihood, rows.y, rows.weights)
     if sites is not None and not sites.compiled:  # a likelihood of the user's own: integrals would cost too much
         return None
 
-    def nats(X, start):
+    def sum_log_evidence(X, start):
         part = slice(start, start + len(X))
         mean = np.ascontiguousarray(np.broadcast_to(rows.base(model, X, part), len(X)))
         variance = np.maximum(program.diagonal(X), MIN_VARIANCE)
@@ -82,16 +82,15 @@ def find_surprise(rows, model, program, increment):
             log_z = sites.match(part, mean, variance, SHARED_ONE, strict=False)[0]
         return float(np.sum(rows.weight(part) * log_z))
 
-    alone = sum(rows.map_blocks(nats, CALLING_THREAD), 0.0)
-    if not alone - increment > -np.log(SURPRISE_PROBABILITY):
+    prior_evidence = sum(rows.map_blocks(sum_log_evidence, CALLING_THREAD), 0.0)
+    if not prior_evidence - increment > -np.log(SURPRISE_PROBABILITY):
         return None
-    return (
-        f"the {rows.n} new rows bring {increment:.6g} nats, but would be worth {alone:.6g} if nothing were known of f"
-    )
+    values = f"{increment:.6g} nats, but would be worth {prior_evidence:.6g}"
+    return f"the {rows.n} new rows bring {values} if nothing were known of f"
 
 
-def warn_of_surprise(surprise):
-    """Warn of a surprise, if there is one."""
-    if surprise is not None:
+def warn_of_surprise(message):
+    """Warn with the message of a check, if there is one."""
+    if message is not None:
         way_out = "update(X, y, learn=True) learns them again, forget(factor) makes older rows count less"
-        warn(f"{surprise}: the settings do not fit them; {way_out}", SettingsWarning)
+        warn(f"{message}: the settings do not fit them; {way_out}", SettingsWarning)

@@ -10,8 +10,8 @@ from cavity.models.process.model import check_columns
 from cavity.models.process.saved import COVARIANCE, OPTIONS
 from cavity.models.streaming_gp.snapshot import EMPTY_TRACE
 
-FACTOR = ("A", "r", "factor", "c")  # the arrays of an Information
-ARRAYS = {  # m and w may be 0
+INFORMATION_ARRAYS = ("A", "r", "factor", "c")  # the arrays of an Information
+STATE_ARRAYS = {  # m and w may be 0
     "prior_mean": Array("() | P"),
     "Z": Array("m D"),
     "nugget": Array("m", "nonnegative"),
@@ -25,7 +25,7 @@ ARRAYS = {  # m and w may be 0
     "waiting_weight": Array("w", "nonnegative"),
     **{f"trace_{name}": Array(f"{name[0]}", "any") for name in EMPTY_TRACE},
 }
-PARTS = {  # of a snapshot, with the underscores that some have in files
+SNAPSHOT_PARTS = {  # of a snapshot, with the underscores that some have in files
     "_next_id": integer(),
     "n_samples": integer(),
     "_log_bound": NUMBER,
@@ -38,8 +38,8 @@ PARTS = {  # of a snapshot, with the underscores that some have in files
     "_uniform": FLAG,
     "has_offset": FLAG,
 }
-WAITING = {"patience": NUMBER, "debt": NUMBER, "count": integer()}
-SETTINGS = {
+WAITING_SETTINGS = {"patience": NUMBER, "debt": NUMBER, "count": integer()}
+STATE_SETTINGS = {
     "information": {"constant": NUMBER, "n": NONNEGATIVE, "squares": NONNEGATIVE, "gap": NUMBER},
     "history?": {
         "changed": FLAG,
@@ -49,8 +49,12 @@ SETTINGS = {
             {"update": integer(), "n_samples": integer(), "status": TEXT, "change": Nullable(NONNEGATIVE, np.inf)}
         ),
     },
-    "parts": Made(dict, PARTS, lambda now: {name.strip("?"): getattr(now, name.strip("_?")) for name in PARTS}),
-    "waiting": Made(dict, WAITING, lambda now: {name: getattr(now, name) for name in reversed(WAITING)}),
+    "parts": Made(
+        dict, SNAPSHOT_PARTS, lambda now: {name.strip("?"): getattr(now, name.strip("_?")) for name in SNAPSHOT_PARTS}
+    ),
+    "waiting": Made(
+        dict, WAITING_SETTINGS, lambda now: {name: getattr(now, name) for name in reversed(WAITING_SETTINGS)}
+    ),
     **kept("D"),
     "covariance": COVARIANCE,
     "likelihood": OPEN_LIKELIHOOD_SETTING,
@@ -64,11 +68,11 @@ SETTINGS = {
         lambda options: options.record("schedule", *OPTIONS),
     ),
 }
-PLACES = {
+FIELD_PATHS = {
     "": "_now.",
     **{name: f"_now.model.{name}" for name in ("covariance", "likelihood")},
     **{name: f"_now.basis.{name}" for name in ("Z", "nugget")},
-    **{name: f"_now.information.{name}" for name in FACTOR},
+    **{name: f"_now.information.{name}" for name in INFORMATION_ARRAYS},
     **{name: name for name in ("n_features", "observation_digest")},
     "prior_mean": "_now.model.mean",
     "triangle": "_now.basis.factor",
@@ -91,4 +95,4 @@ def _fits(stored, settings, sizes):
     return None
 
 
-RECORD = Record(ARRAYS, SETTINGS, (_fits,), PLACES)
+STATE_RECORD = Record(STATE_ARRAYS, STATE_SETTINGS, (_fits,), FIELD_PATHS)

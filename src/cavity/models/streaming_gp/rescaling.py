@@ -42,18 +42,18 @@ class ScaleObjective:
         fit = 0.5 * s / t**2 * self.squared / (1.0 + s / t * self.values)
         lin = float(np.sum(fit - 0.5 * np.log1p(s / t * self.values)))
         value = known.constant - compute_scaling_cost(known, log_s, log_t) + lin
-        kept = float(np.sum(fit * (1.0 - share)))
-        lost = 0.5 * float(np.sum(share))
-        by_s = kept - lost - 0.5 * known.gap * s / t
-        by_t = lost - kept - float(np.sum(fit)) - 0.5 * known.n + 0.5 * (known.squares + known.gap * s) / t
+        kept_nats = float(np.sum(fit * (1.0 - share)))
+        lost_nats = 0.5 * float(np.sum(share))
+        by_s = kept_nats - lost_nats - 0.5 * known.gap * s / t
+        by_t = lost_nats - kept_nats - float(np.sum(fit)) - 0.5 * known.n + 0.5 * (known.squares + known.gap * s) / t
         return value, np.array([by_s, by_t])
 
     def __call__(self, x):
-        place = np.zeros(2)
-        place[self.free] = x
-        value, slope = self.log_bound(*place)
+        point = np.zeros(2)
+        point[self.free] = x
+        value, slope = self.log_bound(*point)
         if self.free[0]:
-            prior, by_prior = multiply_covariance(self.covariance, place[0]).log_prior()
+            prior, by_prior = multiply_covariance(self.covariance, point[0]).log_prior()
             value, slope[0] = value + prior, slope[0] + float(np.sum(by_prior[self.scaled]))
         return -value, -slope[self.free]
 
@@ -111,11 +111,11 @@ def learn_scales(information, covariance, noise=True, amplitude=True):
         Logs of the factors of covariance and noise, and the log bound there.
     """
     objective = ScaleObjective(information, covariance, noise, amplitude)
-    place = np.zeros(2)
+    point = np.zeros(2)
     if objective.free.any():
         bounds = objective.bounds()
-        place[objective.free] = climb(objective, np.zeros(len(bounds)), bounds)[1]
-    return float(place[0]), float(place[1]), objective.log_bound(*place)[0]
+        point[objective.free] = climb(objective, np.zeros(len(bounds)), bounds)[1]
+    return float(point[0]), float(point[1]), objective.log_bound(*point)[0]
 
 
 def rescale_information(information, log_s, log_t):

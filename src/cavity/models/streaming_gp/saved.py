@@ -13,7 +13,7 @@ from cavity.models.streaming_gp.inducing_choice import WaitingRows
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.model import StreamingGP
 from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
-from cavity.models.streaming_gp.record import FACTOR
+from cavity.models.streaming_gp.record import INFORMATION_ARRAYS
 from cavity.models.streaming_gp.snapshot import EMPTY_TRACE, TOTAL_NAMES, StreamSnapshot
 from cavity.models.streaming_gp.state import wrap_snapshot
 from cavity.models.streaming_gp.update_history import History
@@ -31,7 +31,7 @@ def rebuilt(stored, settings):
     )
     program, jitter = get_program(covariance, Z.shape[1]), model.jitter
     basis = InducingBasis(covariance, Z, jitter, stored["nugget"], np.asfortranarray(stored["triangle"]), program)
-    A, r, factor, c = (np.asfortranarray(stored[name]) for name in FACTOR)
+    A, r, factor, c = (np.asfortranarray(stored[name]) for name in INFORMATION_ARRAYS)
     information = replace(Information.of(A, r, **settings["information"]), factor=factor, c=c)
     waiting = WaitingRows(**settings["waiting"], X=stored["waiting_X"], weight=stored["waiting_weight"])
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
@@ -39,8 +39,8 @@ def rebuilt(stored, settings):
     totals = np.array([float(parts.pop(name)) for name in TOTAL_NAMES])
     parts |= {name: settings.get(name) for name in ("columns", "classes", "roles")}
     parts["trace"] = {name: arrays.read_only(stored[f"trace_{name}"]) for name in EMPTY_TRACE}
-    ids, watch = arrays.read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
-    now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=watch, **parts)
+    ids, check = arrays.read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
+    now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=check, **parts)
     history = settings.get("history")
     history = make_unknown_history(now) if history is None else History.from_settings(history)
     digest = settings.get("observation_digest") if now.n_samples else ObservationDigest()

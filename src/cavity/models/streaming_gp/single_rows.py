@@ -16,7 +16,7 @@ from cavity.models.streaming_gp.information_form import kernel
 from cavity.models.streaming_gp.new_data_factor import MIN_EXPLAINED_SHARE
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_loss_rates, is_exact
 
-FLOAT64 = np.dtype(np.float64)
+FLOAT64_DTYPE = np.dtype(np.float64)
 LARGEST_RATIO = 1e300  # of (y - mean)^2/noise variance, and of residual/noise variance, which are summed
 
 
@@ -49,7 +49,9 @@ class SingleRows:
 
     def from_arrays(self, now, X, y):
         """Take in a row in arrays as the kernels want them, which check it; None for anything else."""
-        if not (self.ready and type(X) is type(y) is np.ndarray and X.dtype is y.dtype is FLOAT64 and y.shape == (1,)):
+        if not (
+            self.ready and type(X) is type(y) is np.ndarray and X.dtype is y.dtype is FLOAT64_DTYPE and y.shape == (1,)
+        ):
             return None
         basis, W = self.basis, self.W
         if X.shape != (1, basis.Z.shape[1]) or not (X.flags.c_contiguous and X.flags.aligned):
@@ -122,8 +124,8 @@ class SingleRows:
             return None
         mean, variance = now.information.marginals(W)
         sites = Sites(self.model.likelihood, rows.y, residual=residual)
-        found = sites.match(slice(None), base + mean, variance)
-        (log_z,), (tau,), (rho,) = (each.tolist() for each in found)
+        match = sites.match(slice(None), base + mean, variance)
+        (log_z,), (tau,), (rho,) = (values.tolist() for values in match)
         numbers = now.information.log_bound + log_z, 1.0, 0.0, 0.0, log_z, True
         return self._add_site(now, W, tau - rho * base.item(), rho, numbers, changes)
 

@@ -20,7 +20,7 @@ from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns
 from cavity.models.streaming_gp.posterior import SparsePosterior
 from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck, warn_of_surprise
-from cavity.models.streaming_gp.record import RECORD
+from cavity.models.streaming_gp.record import STATE_RECORD
 from cavity.models.streaming_gp.rows import is_exact, open_rows
 from cavity.models.streaming_gp.single_rows import SingleRows
 from cavity.models.streaming_gp.snapshot import StreamSnapshot
@@ -64,7 +64,7 @@ class StreamingGPState(SparsePosterior):
 
     __slots__ = ("_now", "_options", "_singles", "n_features")
     kind: ClassVar[str] = "streaming_gp"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = STATE_RECORD
 
     model: StreamingGP = _show_field("model", "The `StreamingGP`: the settings, with what was learnt in them.")
     n_samples: int = _show_field("n_samples", "Rows taken in, those of weight zero not counted.")
@@ -266,7 +266,7 @@ class StreamingGPState(SparsePosterior):
         TypeError, ValueError
             If `other` is no such state, or its settings differ.
         NotPositiveDefiniteError
-            If sites of negative precision, as outliers of StudentT have, together take away more than the prior knows;
+            If sites of negative precision, as outliers of StudentT have, together exceed the prior precision;
             the state is then what it was before.
 
         Notes

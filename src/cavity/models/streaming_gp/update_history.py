@@ -78,7 +78,7 @@ class History:
         return self if status == CONVERGED else self._with(Unconverged(update, n_samples, status, change))
 
     def _with(self, other):
-        worst = max((self.worst, other), key=lambda each: -1.0 if each is None else each.change)
+        worst = max((self.worst, other), key=lambda update: -1.0 if update is None else update.change)
         return replace(self, worst=worst)
 
     def plus(self, other, update, n_samples):

@@ -101,10 +101,10 @@ class UnitMixture(Public):
         k = arrays.integer(self.n_components, "n_components", low=1)
         check_room(k, 1)
         for name in ("prior_mean", "prior_variance"):
-            given = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
-            if given.ndim == 1 and given.shape != (k,):
-                raise ValueError(f"{name} must be a number or one for each of the {k} components, got {given.shape}")
-            put(self, **{name: arrays.as_tuple(given)})
+            values = arrays.finite_array(getattr(self, name), name, ndim=(0, 1))
+            if values.ndim == 1 and values.shape != (k,):
+                raise ValueError(f"{name} must be a number or one for each of the {k} components, got {values.shape}")
+            put(self, **{name: arrays.as_tuple(values)})
         if np.any(np.asarray(self.prior_variance) <= LEAST_TO_INVERT):
             what = f"must be positive, above {LEAST_TO_INVERT:g}, got {self.prior_variance}"
             raise arrays.wrong("prior_variance", what)
@@ -311,7 +311,7 @@ class UnitMixture(Public):
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
         run = StochasticOptions.checked(**steps, **watched)
         means = start.check_means(initial_means, self)
-        check = partial(start.check_minibatch, model=self, given=means)
+        check = partial(start.check_minibatch, model=self, means=means)
         batches = StochasticRows.open(y, "y", n_samples, run, check)
         source = batches.dataset.blocks(ndim=(1,))
         with run.open(self, {"y": source}, n_samples=n_samples, initial_means=means) as threads:

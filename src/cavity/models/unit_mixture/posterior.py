@@ -210,9 +210,9 @@ class UnitMixturePosterior(Summarized, VariationalPosterior):
         weights = np.maximum(self.weights, MIN_WEIGHT)  # learnt ones fall to zero
         known = {"prior_mean": self.mean, "prior_variance": self.variance, "noise_variance": self.noise_variance}
         model = replace(self.model, weights=weights, learn=(), **known)
-        found = model.fit(in_order(y, self.columns, "y"), **{"initial_means": self.mean, **options})
-        n_samples, counts = self.n_samples + found.n_samples, self.counts + found.counts
-        return replace(found, n_samples=n_samples, counts=counts, columns=self.columns or found.columns)
+        new = model.fit(in_order(y, self.columns, "y"), **{"initial_means": self.mean, **options})
+        n_samples, counts = self.n_samples + new.n_samples, self.counts + new.counts
+        return replace(new, n_samples=n_samples, counts=counts, columns=self.columns or new.columns)
 
     def _marginals(self):
         """Those of the means of the components."""

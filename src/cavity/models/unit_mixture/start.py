@@ -20,33 +20,33 @@ def check_means(means, model):
     """Return initial means, equal ones set apart, or None."""
     if means is None:
         return None
-    given = np.atleast_1d(arrays.finite_array(means, "initial_means", ndim=(0, 1)))
-    if given.shape != (model.n_components,):
+    values = np.atleast_1d(arrays.finite_array(means, "initial_means", ndim=(0, 1)))
+    if values.shape != (model.n_components,):
         wanted = f"{model.n_components} number(s), one for each component"
-        raise ValueError(f"initial_means must be {wanted}, got shape {given.shape}")
-    return separate_equal_means(given, model.noise_variance)
+        raise ValueError(f"initial_means must be {wanted}, got shape {values.shape}")
+    return separate_equal_means(values, model.noise_variance)
 
 
-def check_extent(model, source, threads, given):
+def check_extent(model, source, threads, means):
     """Read the data once, and refuse what is not finite or too far away; return where they lie."""
     extent = DataExtent(*source.summary(threads, digested=True))
-    check_reach(model, extent.low, extent.high, given)
+    check_reach(model, extent.low, extent.high, means)
     if "noise_variance" in model.learn and 0 < extent.high - extent.low < LEAST_TO_SQUARE:
         found = f"values from {extent.low:g} to {extent.high:g}; rescale the data"
         raise ValueError(f"y must have a range above {LEAST_TO_SQUARE:g} to learn noise_variance from, got {found}")
     return extent
 
 
-def check_minibatch(batch, name, model, given):
+def check_minibatch(batch, name, model, means):
     """Return a minibatch of a stream as float64, checked."""
     array = arrays.data_array(batch, name, ndim=(1,)).astype(np.float64)
-    check_reach(model, np.min(array), np.max(array), given)
+    check_reach(model, np.min(array), np.max(array), means)
     return array
 
 
-def check_reach(model, low, high, given):
+def check_reach(model, low, high, initial_means):
     """Raise ValueError if a squared distance to a mean, in units of a variance, may leave float64."""
-    means = np.append(model.prior_mean, [] if given is None else given)
+    means = np.append(model.prior_mean, [] if initial_means is None else initial_means)
     if max(-low, high, np.max(np.abs(means))) > LARGEST_TO_SQUARE:
         found = f"y from {low:g} to {high:g} and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
         raise ValueError(f"y, prior_mean and initial_means must be within {LARGEST_TO_SQUARE:g} of zero, got {found}")

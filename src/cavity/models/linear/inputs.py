@@ -1,0 +1,89 @@
+"""The rows of a fit of a linear model, from a formula and a table, or from X and y."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cavity.base import arrays
+from cavity.base.labels import is_ordered
+from cavity.base.missing_values import DroppedRows
+from cavity.likelihoods import Binomial
+from cavity.models.defaults import likelihood_for
+from cavity.models.formula.table import FormulaTable
+from cavity.models.linear.defaults import learns_level
+from cavity.models.observations import Observations
+from cavity.sources.dataset import Dataset
+from cavity.sources.missing_rows import drop_missing_rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearInputs:
+    """Checked rows of a fit of a `GLM`.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        The features, without a column of ones where a formula has one, and the columns of arguments.
+    observations : Observations
+        What was observed.
+    intercept : bool, float or None
+        The setting of the model, or what the formula says.
+    coding : Coding or None
+        How the formula makes columns of rows to come.
+    dropped : DroppedRows or None
+        Rows left out because of missing values.
+    """
+
+    dataset: Dataset
+    observations: Observations
+    intercept: Any
+    coding: Any = None
+    dropped: DroppedRows | None = None
+
+    @classmethod
+    def of(cls, model, X, columns, missing):
+        """Return the rows of a fit; `columns` are the arguments y, offset, exposure and sample_weight.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For what is not there, or is no column; for settings that a formula says.
+        """
+        if model.formula is None:
+            dataset, dropped = drop_missing_rows(Dataset.open(X, columns, remote=True), missing)
+            observations = Observations.of(model.likelihood, dataset)
+            return cls(dataset, observations, model.intercept, None, dropped)
+        refuse_where_formula("y", columns["y"])
+        table = FormulaTable.open(model.formula, X, {k: v for k, v in columns.items() if k != "y"}, missing)
+        design = table.design(intercept=False)
+        dataset = table.with_features(design)
+        observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
+        has_intercept = design.has_intercept
+        if is_ordered(observations.likelihood) and learns_level(observations.likelihood):
+            design, has_intercept = table.design(thresholds_for_intercept=True), False
+            dataset = replace(dataset, X=design.X)
+        elif not design.names and has_intercept:  # the ones are the only column
+            design, has_intercept = table.design(), False
+            dataset = replace(dataset, X=design.X)
+        if not design.names:
+            raise arrays.wrong("formula", f"must have effects, if only an intercept, got {model.formula!r}")
+        intercept = model.intercept if has_intercept and model.intercept is not None else has_intercept
+        observations = replace(observations, names=design.names)
+        return cls(dataset, observations, intercept, design.coding, table.dropped)
+
+    def labels(self):
+        """Return what a posterior keeps of them beside the observations, by the names of its fields."""
+        return {"coding": self.coding, "dropped": self.dropped}
+
+
+def refuse_where_formula(name, value):
+    """Raise ValueError for an argument that a formula says."""
+    if value is not None:
+        message = f"must be None where there is a formula, which says it; got {type(value).__name__}"
+        raise arrays.wrong(name, message)
+
+
+def likelihood_for_formula(y):
+    """Return the likelihood for the y of a formula, whose counts are pairs of successes and trials."""
+    return Binomial() if getattr(y, "ndim", 1) == 2 else likelihood_for(y)

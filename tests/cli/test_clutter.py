@@ -296,7 +296,7 @@ def test_sigterm_leaves_no_half_written_file(tmp_path):
 def test_sigterm_saves_a_stream(tmp_path):
     options = ["--learn", "never", "--batch", "50", "--output", "state.npz"]
     said = terminated(tmp_path, "fit", "streaming-gp", "banana", *options)
-    words = "cavity: what was absorbed before is in state.npz: --resume state.npz --skip 50 goes on"
+    words = "cavity: the state before is saved in state.npz; resume with --resume state.npz --skip 50"
     assert said.splitlines() == [words, "cavity: terminated"]
     assert cavity.load(tmp_path / "state.npz").n_samples == 50
     assert os.listdir(tmp_path) == ["state.npz"]

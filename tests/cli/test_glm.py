@@ -248,7 +248,7 @@ def test_constant_and_unnamed_columns(run, tmp_path):
     assert list(table_of(out)) == ["intercept", "a"]
     status, _, err = run(path, "--target", "label", "--features", "a,one")
     assert status == 2
-    assert "column 'one' is constant and says no more than the intercept; leave it out of --features, or say" in err
+    assert "column 'one' is constant, like the intercept; leave it out of --features, or say" in err
     status, out, _ = run(path, "--target", "label", "--features", "a,one", "--no-intercept")
     assert status == 0
     assert "per unit of the column" in out
@@ -291,7 +291,7 @@ BAD_TABLES = {
     "no such feature": ("a,y\n1,0\n2,1\n", ["--features", "a,c"], "no column 'c'; there is a, y"),
     "no feature": ("a,y\n1,0\n2,1\n", ["--features", ""], "no column ''; there is a, y"),
     "target as feature": ("a,y\n1,0\n2,1\n", ["--features", "a,y"], "column 'y' is already the target"),
-    "twice": ("a,y\n1,0\n2,1\n", ["--features", "a,1"], "--features: column 'a' is there twice"),
+    "twice": ("a,y\n1,0\n2,1\n", ["--features", "a,1"], "--features: column 'a' is listed twice"),
     "one value": ("a,y\n1,0\n2,0\n", [], "column 'y' has one value only (0)"),
     "one class": ("a,y\n1,0\n2,0\n", ["--likelihood", "logit"], "column 'y' has 1 (0); for counts and real numbers"),
     "three classes": ("a,y\n1,x\n2,y\n3,z\n", [], "column 'y' has 3 classes (x, y, z); if they have an order, say"),
@@ -484,7 +484,7 @@ def test_predict_wants_offsets_and_columns(run, tmp_path):
     assert told.column_names == ["mean", "variance", "expected"]
     np.testing.assert_allclose(told["mean"].to_numpy(), moments[0], rtol=SOLVES)
     replace(posterior, roles=None).save(saved)
-    assert "say --offset, the column that holds them" in predict(run, saved, path, "--output", tmp_path / "o.csv")[2]
+    assert "give their column with --offset" in predict(run, saved, path, "--output", tmp_path / "o.csv")[2]
     write(path, {"one": np.ones(9), "y": np.arange(9.0)})
     assert run(path, "--target", "y", "--likelihood", "poisson", "--output", saved)[0] == 0
     assert "an intercept only" in predict(run, saved, path, "--output", tmp_path / "o.csv")[2]
@@ -516,7 +516,7 @@ def test_text_columns_become_columns_of_0_and_1(run, tmp_path):
     options = "--target", "real", "--features", "a,colour", "--categorical", "colour", "--output", saved
     status, printed, _ = run(path, *options)
     assert status == 0
-    assert "left out         colour blue (what its other values are compared with)" in printed
+    assert "left out         colour blue (reference category)" in printed
     X = np.column_stack([columns["a"], colours == "green", colours == "red"])
     posterior = cavity.GLM("gaussian", intercept=True).fit(X, columns["real"])
     loaded = cavity.load(saved)

@@ -299,7 +299,7 @@ def test_large_tables_want_a_decision(run, tmp_path):
     status, _, errors = run(tmp_path / "x.npy", "--target", 2)
     assert status == 2
     assert "2001 rows need 0.0641 GB" in errors
-    assert "cavity fit streaming-gp takes tables of any length" in errors
+    assert "use cavity fit streaming-gp for tables of any length" in errors
     status, printed, _ = run(tmp_path / "x.npy", "--target", 2, "--rows", 50, "--no-learn")
     assert status == 0
     assert "1951 rows that were not fitted" in printed

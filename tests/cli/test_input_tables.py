@@ -15,7 +15,7 @@ def test_batches_of_an_array(tmp_path):
     values = np.arange(60.0).reshape(20, 3)
     np.save(tmp_path / "x.npy", values.astype("f4"))
     batches = input_tables.read_batches(SimpleNamespace(data=str(tmp_path / "x.npy")), 7, skip=2, first=5)
-    read = [(t.matrix(list("123")), t.place(0)) for t, _ in batches]
+    read = [(t.matrix(list("123")), t.describe_row(0)) for t, _ in batches]
     np.testing.assert_array_equal(np.concatenate([rows for rows, _ in read]), values[2:])
     assert [len(rows) for rows, _ in read] == [5, 7, 6]
     assert [place for _, place in read] == ["row 3", "row 8", "row 15"]

@@ -415,7 +415,7 @@ def test_columns_of_parquet_that_hold_no_numbers(run, tmp_path):
     parquet.write_table(arrow.table(columns | {"two": kinds == "u"}), tmp_path / "x.parquet")
     status, printed, _ = run("fit", "glm", tmp_path / "x.parquet", "--target", "two", "--categorical", "kind")
     assert status == 0
-    assert "left out         day (text), kind u (what its other values are compared with)" in printed
+    assert "left out         day (text), kind u (reference category)" in printed
     assert "class 1          1, 10 rows" in printed
     assert "holds text (u, v, w)" in run("fit", "glm", tmp_path / "x.parquet", "--target", "x", "--features", "kind")[2]
     shown = run("fit", "gp", tmp_path / "x.parquet", "--target", "kind", "--features", "x", "--no-learn")[2]

@@ -213,7 +213,7 @@ class Commands(RuleBasedStateMachine):
         if status == 2:
             assert out == "", what
             self.check_sentence(err, what)
-            absorbed = {path for path in writes if f"what was absorbed before is in {path}:" in err}
+            absorbed = {path for path in writes if f"the state before is saved in {path};" in err}
             assert changed <= {checkpoint, *absorbed}, what
             return status
         assert changed <= {checkpoint, *writes}, what

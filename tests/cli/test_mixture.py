@@ -190,7 +190,7 @@ def test_missing_values(run, tmp_path, faithful):
     [
         (["nothing.npy"], "nothing.npy: no such file"),
         (["faithful", "--columns", "duration"], "no column 'duration'; there is eruptions, waiting"),
-        (["faithful", "--columns", "1,1"], "--columns: column 'eruptions' is there twice"),
+        (["faithful", "--columns", "1,1"], "--columns: column 'eruptions' is listed twice"),
         (
             ["faithful", "--mean-prior", "1,2,3"],
             "--mean-prior takes one number, or one for each of the 2 columns, got 3",
@@ -337,7 +337,7 @@ def test_what_cannot_be_predicted(run, tmp_path, faithful):
     np.save(tmp_path / "bad.npy", bad)
     output.write_bytes(b"as it was")
     cases = [
-        ([other, "faithful"], "holds a FactorizedGaussianPosterior, which says nothing about new rows"),
+        ([other, "faithful"], "holds a FactorizedGaussianPosterior, which does not predict new rows"),
         ([target, "galaxies"], "the posterior has 2 columns, got 1 (velocity)"),
         ([target, "pima"], "got 7 (npreg, glu, bp, skin, bmi, ...); choose with --columns"),
         ([target, tmp_path / "bad.npy"], "missing values in column '2' in row 201"),

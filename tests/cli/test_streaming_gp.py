@@ -80,7 +80,7 @@ def test_co2_is_keelings():
 def together(parts):
     """Cells and places of batches, one after the other."""
     cells = {name: [cell for part in parts for cell in cells_of(part, name)] for name in parts[0].names}
-    return cells, [part.place(row) for part in parts for row in range(len(part))]
+    return cells, [part.describe_row(row) for part in parts for row in range(len(part))]
 
 
 def cells_of(part, name):
@@ -249,7 +249,7 @@ def test_scores_of_many_batches(n_batches):
     assert means[1] == pytest.approx(np.average(stats.norm.logpdf(y), weights=weights), rel=SOLVES)
     reach = special.ndtri(0.5 + np.array(prequential.INTERVAL_LEVELS) / 2)
     assert means[2:] == pytest.approx([np.average(np.abs(y) <= r, weights=weights) for r in reach], rel=SOLVES)
-    *stretches, whole = [line.split() for line in scores.lines()][1:]
+    *stretches, whole = [line.split() for line in scores.report()][1:]
     assert len(stretches) <= prequential.MAX_STRETCHES_SHOWN
     edges = [[int(edge) for edge in line[0].split("-")] for line in stretches]
     if stretches:
@@ -268,12 +268,12 @@ def test_surprises_are_told(run, tmp_path):
     for noise, told in ((0.01, True), (30.0, False)):
         printed = run(path, *arguments, "--noise-variance", noise)[1]
         assert (scores_of(printed)["all"]["in_95"] < 85) == told
-        assert ("more surprises than were announced: the settings do not fit; --learn always" in printed) == told
+        assert ("more errors than predicted: the settings do not fit; --learn always" in printed) == told
     scores = prequential.Scores(likelihoods.Probit())
     scores.add(1, np.ones(40), (np.full(40, -3.0), np.ones(40)), None, 1)
-    assert not scores.surprised()  # 40 rows are too few to say so
+    assert not scores.is_surprised()  # 40 rows are too few to say so
     scores.add(41, np.ones(40), (np.full(40, -3.0), np.ones(40)), None, 1)
-    assert scores.surprised()
+    assert scores.is_surprised()
 
 
 def test_classes_are_scored(run, tmp_path):
@@ -318,7 +318,7 @@ def test_classes_that_come_late(run, tmp_path):
     arguments = "--x", "a,b", "--y", "two", "--batch", 10, "--learn", "never"
     status, _, errors = run(path, *arguments, "--likelihood", "probit")
     assert status == 2
-    assert "has one class only in the first batch, no; say what there is, like --classes=no,yes" in errors
+    assert "has one class only in the first batch, no; list the classes, as in --classes=no,yes" in errors
     status, printed, _ = run(path, *arguments, "--classes", "no,yes")
     assert status == 0
     assert f"class 0          no, {np.sum(columns['two'] == 'no')} rows" in printed
@@ -402,7 +402,7 @@ def test_batches_that_speak_against_the_settings_are_counted(run, tmp_path, monk
     monkeypatch.setattr(cavity.StreamingGPState, "update", warned)
     status, printed, errors = run(path, "--x", "a", "--y", "real", "--batch", 20, "--learn", "never")
     assert (status, errors, len(seen)) == (0, "", 4)
-    assert "settings         3 batches spoke against what older rows hold them to" in printed
+    assert "settings         3 batches contradicted the settings that older rows fix" in printed
 
 
 @pytest.mark.filterwarnings("ignore:the last:cavity.SettingsWarning")  # settings that are not those of the rows
@@ -474,7 +474,7 @@ def test_an_error_loses_one_batch(run, tmp_path):
     status, printed, errors = run(spoilt, *arguments, target)
     assert (status, printed) == (2, "")
     assert "spoilt.csv, line 56: column 'b' is 'broken', not a finite number" in errors
-    assert f"--resume {target} --skip 40 goes on" in errors
+    assert f"--resume {target} --skip 40" in errors
     assert cavity.load(target).n_samples == 40
     before = target.read_bytes()
     again = "--x", "a,b", "--y", "real", "--batch", 20, "--resume", target, "--save", target, "--skip", 40
@@ -507,7 +507,7 @@ def test_states_are_saved_on_the_way(run, tmp_path, monkeypatch, late):
     monkeypatch.setattr(cavity.StreamingGPState, "update", interrupted)
     status, printed, errors = run(path, "--x", "a", "--y", "real", "--batch", 20, "--learn", "never", "--save", target)
     assert (status, printed, seen) == (130, "", [20, 40, 60])
-    assert f"--resume {target} --skip 60 goes on" in errors
+    assert f"--resume {target} --skip 60" in errors
     assert cavity.load(target).n_samples == 60
 
 
@@ -547,8 +547,8 @@ def test_resuming_wants_what_was_saved(run, tmp_path):
     command = "fit", "gp"
     assert run(path, "--x", "a", "--y", "real", "--no-learn", "--save", posterior, command=command)[0] == 0
     for more, message in (
-        (["--resume", posterior], "holds a GaussianProcessPosterior, not what cavity fit streaming-gp saved"),
-        (["--resume", state, "--variance", 2], "goes on with the model that was saved; leave out --variance"),
+        (["--resume", posterior], "holds a GaussianProcessPosterior, not a state of cavity fit streaming-gp"),
+        (["--resume", state, "--variance", 2], "continues the saved model; leave out --variance"),
         (["--resume", state, "--x", "a,b"], "is of 1 column, got 2 (a, b); choose with --features"),
     ):
         status, _, errors = run(path, "--y", "real", *more)
@@ -579,7 +579,7 @@ def test_resuming_knows_columns_and_classes(run, tmp_path):
     status, _, errors = run(tmp_path / "b.csv", *more, *options, "--classes", "no,yes")
     assert status == 2
     assert "--classes: " in errors
-    assert "knows yes, no, in this order, got no, yes" in errors
+    assert "has yes, no, in this order, got no, yes" in errors
 
 
 BAD = {

@@ -80,7 +80,7 @@ def test_one_group_is_one_component(capsys, tmp_path, n):
     np.save(tmp_path / "y.npy", np.arange(10) if n == 10 else np.random.default_rng(0).normal(size=n))
     assert main(["fit", "unit-mixture", str(tmp_path / "y.npy")]) == 0
     printed = capsys.readouterr().out
-    assert "(all components at one place)" in printed
+    assert "(all components coincide)" in printed
     assert next(line for line in printed.splitlines() if "<-" in line).split()[0] == "1"
 
 

@@ -1,6 +1,6 @@
-"""The command line: `cavity fit MODEL DATA`, `cavity predict POSTERIOR DATA`, and what is said of files and machines.
+"""The command line: `cavity fit MODEL DATA`, `cavity predict POSTERIOR DATA`, and commands about files and machines.
 
-The file of a command is loaded, and its options are built, when it is the one that was typed.
+Only the module of the typed command is imported, and only its options are built.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from cavity import __version__
 from cavity.cli import standard_output
 from cavity.cli.options import OptionError, name_arguments_as_typed
 
-COMMAND_TABLE = (  # its words, the file and the name of its Command there, and one line of help
+COMMAND_TABLE = (  # name of the command, module and name of its Command there, and one line of help
     ("fit clutter", "clutter.fit", "the mean of a signal when some points are background clutter"),
     ("fit glm", "glm.fit", "regression and classification: coefficients with their uncertainty"),
     ("fit gp", "gp.fit", "regression and classification by smooth functions of the columns"),
@@ -26,29 +26,30 @@ COMMAND_TABLE = (  # its words, the file and the name of its Command there, and 
     ("fit logistic-regression", "regression.logistic", "logistic regression whose prior is learnt, by mean field"),
     ("fit mixed", "mixed.fit", "regression and classification with effects that differ by group"),
     ("fit mixture", "mixture.fit", "a mixture of Gaussians with means and covariances of their own"),
-    ("fit streaming-gp", "streaming_gp.fit", "the same as gp for tables of any length, in the order of their rows"),
+    ("fit streaming-gp", "streaming_gp.fit", "the same as gp for tables of any length, batch by batch"),
     ("fit unit-mixture", "unit_mixture.fit", "a mixture of Gaussians of one common variance in one dimension"),
-    ("predict", "predict.run", "write what a saved posterior says of the rows of a table"),
-    ("info", "info.show", "say what is in a saved file"),
+    ("predict", "predict.run", "predict the rows of a table from a saved posterior"),
+    ("info", "info.show", "show the contents of a saved file"),
     ("data", "info.show_data", "the data sets that come with the package"),
     ("doctor", "doctor.examine", "what this installation uses, and whether it works"),
 )
 EXIT_STATUS_HELP = """exit status:
   0    all went well
   1    a fit did not converge; its posterior is printed and saved all the same
-  2    bad input, told in one sentence; nothing was written, except
-       a posterior that then could not be printed or drawn, and the work before
-       the error that a checkpoint or a stream keeps
-  130  ended by Ctrl-C, 143 by SIGTERM: no half-written file is left
-Results that standard output does not take as it is closed, before the start or
-by its reader, are no error; characters that its encoding lacks are escaped.
+  2    bad input, with a message of one line; nothing was written, except
+       a posterior that could not be printed or plotted afterwards, and the state
+       saved by a checkpoint or a stream before the error
+  130  ended by Ctrl-C, 143 by SIGTERM: no partial file remains
+A closed standard output is no error; characters that its encoding lacks are
+escaped.
 """
 
 
 def build_parser(arguments=None):
-    """Return the argument parser of the `cavity` command, with the options of the command that the arguments name.
+    """Return the argument parser of the `cavity` command, with the options of the typed command only.
 
-    Without arguments it has those of all commands. `commands` are the parsers that have theirs, by their words.
+    Without arguments it has the options of all commands. The attribute `commands` holds the parsers that have options,
+    by the words of the command.
     """
     top = argparse.ArgumentParser(
         prog="cavity",
@@ -73,13 +74,13 @@ def build_parser(arguments=None):
 
 
 class SigtermInterrupt(KeyboardInterrupt):
-    """SIGTERM: everything is left as it is on Ctrl-C."""
+    """SIGTERM was received; handled like Ctrl-C."""
 
 
 def main(arguments=None):
-    """Run the command; 0 if all went well, 1 if a fit did not converge, 2 with one sentence for bad input.
+    """Run the command; 0 on success, 1 if a fit did not converge, 2 with a message of one line for bad input.
 
-    130 after Ctrl-C, 143 after SIGTERM: no half-written file is left, and a stream has saved what it has absorbed.
+    130 after Ctrl-C, 143 after SIGTERM: no partial file remains, and a stream has saved its state.
     """
     standard_output.prepare_streams()
     options = argparse.Namespace()
@@ -105,7 +106,7 @@ def main(arguments=None):
 
 
 def run(arguments, options):
-    """Run the command that was typed, whose options go where they are told to; return the exit status."""
+    """Run the typed command, with its options stored in the namespace `options`; return the exit status."""
     top = build_parser(arguments)
     if any(len(word) > 3 and "--config".startswith(word.partition("=")[0]) for word in arguments):
         from cavity.cli.config import with_config
@@ -117,19 +118,20 @@ def run(arguments, options):
         top.print_help()
         return 0
     with raise_on_sigterm(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what they say is part of the printed result
+        warnings.simplefilter("ignore")  # the printed result contains their content
         warnings.filterwarnings("always", message="checkpoint ")
         warnings.showwarning = lambda message, *_: standard_output.print_error(message)
         return options.run(options)
 
 
 def refuse_unknown_options(unknown, commands, options):
-    """Raise OptionError for what was typed and is no option of the command, with the nearest one."""
+    """Raise OptionError for options that the command does not have, with the most similar one."""
     if not unknown:
         return
     words = tuple(word for word in (options.command, getattr(options, "model", None)) if word is not None)
-    known = [name for action in commands[words]._actions for name in action.option_strings] if words in commands else []
-    near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+    actions = commands[words]._actions if words in commands else ()
+    option_names = [name for action in actions for name in action.option_strings]
+    near = difflib.get_close_matches(unknown[0].partition("=")[0], option_names, n=1)
     hint = f"; is it {near[0]}?" if near else f"; see cavity {' '.join(words)} --help"
     raise OptionError(f"{' '.join(words)} has no option {unknown[0]}{hint}")
 
@@ -138,7 +140,7 @@ def refuse_unknown_options(unknown, commands, options):
 def raise_on_sigterm():
     """Raise Terminated when SIGTERM comes, once: those that follow must not disturb what is done about the first."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield  # somebody else decides
+        yield  # another handler is installed
         return
 
     def end(*_):
@@ -153,17 +155,17 @@ def raise_on_sigterm():
 
 
 def format_error(error, options):
-    """Return an error in one line, which names the file of the data unless it is about an option or another file."""
-    words = " ".join(name_arguments_as_typed(error, options).split())
+    """Return an error as one line, with the path of the data unless it names an option or another file."""
+    message = " ".join(name_arguments_as_typed(error, options).split())
     if isinstance(error, MemoryError):
-        words = words or "there is not enough memory"
-    if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # Python's own, of a power
-        words = "squares of the numbers leave the range of float64; rescale the columns"
+        message = message or "there is not enough memory"
+    if isinstance(error, OverflowError) and error.args[:1] == (errno.ERANGE,):  # raised by Python's power
+        message = "squares of the numbers leave the range of float64; rescale the columns"
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
-        words = f"{os.fsdecode(error.filename)}: {os.strerror(error.errno)}"
+        message = f"{os.fsdecode(error.filename)}: {os.strerror(error.errno)}"
     data = getattr(options, "data", None)
     files = [getattr(options, name, None) for name in ("data", "posterior", "resume", "output", "plot")]
-    named = getattr(error, "filename", None) is not None or any(file is not None and file in words for file in files)
-    if named or str(error).startswith("--") or isinstance(error, ImportError) or not os.path.exists(data or ""):
-        return words
-    return f"{words} (data: {data})"
+    is_named = getattr(error, "filename", None) is not None or any(file and file in message for file in files)
+    if is_named or str(error).startswith("--") or isinstance(error, ImportError) or not os.path.exists(data or ""):
+        return message
+    return f"{message} (data: {data})"

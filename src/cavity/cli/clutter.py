@@ -4,22 +4,17 @@ from pathlib import Path
 
 import numpy as np
 
-from cavity.cli import input_tables
-from cavity.cli.fit_commands import collect_site_options, collect_typed, fit_command, report_end, time_call
+from cavity.cli import fit_commands, input_tables
+from cavity.cli.fit_commands import collect_site_options, collect_typed, fit_command, format_numbers
 from cavity.cli.options import Number, Option, OptionGroup, make_site_options
 from cavity.models.clutter.defaults import DEFAULT_CLUTTER_WEIGHT
 from cavity.models.clutter.model import Clutter
 
-POINTS_LISTED = 20  # most clutter points listed
+MAX_POINTS_LISTED = 20
+WEIGHT_HELP = f"prior probability that a point is clutter (default {DEFAULT_CLUTTER_WEIGHT})"
 CLUTTER_VARIANCE = "variance of the clutter (default 100 noise, or the farthest point's squared distance)"
 MODEL_OPTIONS = (
-    Number(
-        "--clutter-weight",
-        "between 0 and 1",
-        "W",
-        f"prior probability that a point is clutter (default {DEFAULT_CLUTTER_WEIGHT})",
-        DEFAULT_CLUTTER_WEIGHT,
-    ),
+    Number("--clutter-weight", "between 0 and 1", "W", WEIGHT_HELP, DEFAULT_CLUTTER_WEIGHT),
     Number("--noise-variance", "positive", "V", "variance of the signal around the mean (default (1.4826 MAD)^2)"),
     Number("--clutter-variance", "positive", "V", CLUTTER_VARIANCE),
     Number("--clutter-mean", "finite", "M", "centre of the clutter (default the median)"),
@@ -30,19 +25,11 @@ COLUMN_HELP = "column name or number; repeat for points in several dimensions"
 COLUMN_OPTION = Option("--column", "NAME", COLUMN_HELP, action="append")
 VISIT_ORDER = Number("--random-order", "a whole number from 0", "SEED", "visit the points in random order")
 SITE_OPTIONS = (*make_site_options("(0, 1]", "sequential", "parallel"), VISIT_ORDER)
+DATA_OPTIONS = (COLUMN_OPTION, *input_tables.READING_OPTIONS, OptionGroup("model", *MODEL_OPTIONS))
 PLOT_CONTENT = "data, posterior and clutter probabilities"
 
 
-@fit_command(
-    "newcomb",
-    PLOT_CONTENT,
-    COLUMN_OPTION,
-    *input_tables.READING_OPTIONS,
-    OptionGroup("model", *MODEL_OPTIONS),
-    max_iter=100,
-    tol=1e-10,
-    fit=SITE_OPTIONS,
-)
+@fit_command("newcomb", PLOT_CONTENT, *DATA_OPTIONS, max_iter=100, tol=1e-10, fit=SITE_OPTIONS)
 def fit(options):
     """Fit a mean to data of which some are clutter, by expectation propagation.
 
@@ -53,11 +40,11 @@ def fit(options):
     typed = collect_typed(options, MODEL_OPTIONS)
     model = Clutter(**typed).settle(x, keep=typed)  # the rest is scaled to the data
     order = {} if options.random_order is None else {"order": "random", "rng": options.random_order}
-    posterior, seconds = time_call(model.fit, x, **collect_site_options(options), **order)
+    posterior, seconds = fit_commands.time_call(model.fit, x, **collect_site_options(options), **order)
     probability = posterior.clutter_probability(x, fitted=options.method == "ep")
     labels = [f"{name} [{about['unit']}]" if about["unit"] else name for name in names]
-    drawn = {"X": x, "names": labels, "title": Path(options.data).name}
-    return posterior, report(values, names, about, model, posterior, probability, seconds), drawn
+    plot_arguments = {"X": x, "names": labels, "title": Path(options.data).name}
+    return posterior, report(values, names, about, model, posterior, probability, seconds), plot_arguments
 
 
 def report(values, names, about, model, posterior, probability, seconds):
@@ -67,7 +54,7 @@ def report(values, names, about, model, posterior, probability, seconds):
     yield f"{about['title']}: {len(values)} points, columns {', '.join(names)}"
     yield "model"
     for number in MODEL_OPTIONS:
-        yield f"  {number.name:<16} {_format_numbers(getattr(model, number.name))}"
+        yield f"  {number.name:<16} {format_numbers(getattr(model, number.name))}"
     yield "posterior"
     digits = max(0, 2 - int(np.floor(np.log10(sd))))  # decimals to the third figure of the sd
     yield f"  mean             {', '.join(f'{m:.{digits}f}' for m in mean)} {unit}".rstrip()
@@ -83,12 +70,8 @@ def report(values, names, about, model, posterior, probability, seconds):
     suspects = np.flatnonzero(probability > 0.5)
     suspects = suspects[np.argsort(-probability[suspects], kind="stable")]
     yield f"clutter: {len(suspects)} points are clutter with probability above 1/2"
-    for i in suspects[:POINTS_LISTED]:
-        yield f"  row {i + 1:<6} {_format_numbers(values[i], 12):>14}   probability {probability[i]:.6f}"
-    if len(suspects) > POINTS_LISTED:
-        yield f"  ... and {len(suspects) - POINTS_LISTED} more"
-    yield from report_end(posterior.method.upper(), posterior, seconds)
-
-
-def _format_numbers(value, digits=6):
-    return ", ".join(f"{each:.{digits}g}" for each in np.atleast_1d(value))
+    for i in suspects[:MAX_POINTS_LISTED]:
+        yield f"  row {i + 1:<6} {format_numbers(values[i], 12):>14}   probability {probability[i]:.6f}"
+    if len(suspects) > MAX_POINTS_LISTED:
+        yield f"  ... and {len(suspects) - MAX_POINTS_LISTED} more"
+    yield from fit_commands.report_end(posterior.method.upper(), posterior, seconds)

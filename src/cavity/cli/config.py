@@ -5,8 +5,6 @@ import tomllib
 
 from cavity.base.errors import naming
 
-KINDS = str | int | float | bool
-
 
 def with_config(arguments, commands):
     """Return what was typed, with the options of the file of --config before it: what is typed wins.
@@ -64,8 +62,8 @@ def _as_arguments(path, key, value, options):
     if isinstance(value, bool):
         return [f"--{key}"] if value else [f"--no-{key}"] if f"no-{key}" in options else []
     several = value if isinstance(value, list) else [value]
-    if not several or not all(isinstance(each, KINDS) and not isinstance(each, bool) for each in several):
+    if not several or not all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in several):
         raise ValueError(f"{path}: {key} must be a number, a text, true or false, or a list of these, got {value!r}")
     if key == "column":  # which is typed once for each
-        return [f"--{key}={each}" for each in several]
+        return [f"--{key}={item}" for item in several]
     return [f"--{key}={','.join(map(str, several))}"]

@@ -1,4 +1,4 @@
-"""A table as the commands see it: columns by name, missing values, columns of 0 and 1 for categories."""
+"""The table of a command: columns by name, missing values, and indicator columns of categories."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,24 +11,24 @@ from cavity.sources.sources import Source
 from cavity.sources.text_reader import TextColumn
 from cavity.sources.text_rows import RowBuffer, TextRows
 
-MOST_ROWS_LISTED = 5  # rows named in a message
-MOST_COLUMNS_LISTED = 40  # names of columns in a message
-REFERENCE_SEPARATOR = " vs "  # between a value of text and the one that is left out, in the name of a column of 0 and 1
+MOST_ROWS_LISTED = 5  # in a message
+MOST_COLUMNS_LISTED = 40  # in a message
+REFERENCE_SEPARATOR = " vs "  # between category and reference category in the name of an indicator column
 INTERCEPT_NAME = "intercept"  # the name of a column of ones
-BEFORE_ALL_ROWS = (-1, 0, "")  # the place from which a column holds numbers, or text
+BEFORE_ALL_ROWS = (-1, 0, "")  # marks a column that holds numbers, or text, from its first row on
 
 
 @dataclass(frozen=True, eq=False)
 class DataTable:
-    """The columns of a source, or of some of its rows, for models that treat columns differently."""
+    """The columns of a source, or of a range of its rows, for models that use columns in different roles."""
 
     source: str  # as it was typed
-    rows: Source  # those of text are columns too
+    rows: Source  # including columns of text
     about: dict = field(default_factory=dict)
     start: int = 0
     stop: int | None = None
-    made: dict = field(default_factory=dict)  # columns of 0 and 1 to be made: (column of text, value) by their names
-    _opened: dict = field(default_factory=dict)  # of some columns, which know where they were reading
+    made: dict = field(default_factory=dict)  # indicator columns to be made: (column of text, category) by name
+    _opened: dict = field(default_factory=dict)  # Sources of columns, reused as they keep their position in the file
 
     def __len__(self):
         return (self.rows.n_rows if self.stop is None else self.stop) - self.start
@@ -47,39 +47,39 @@ class DataTable:
         """Return the table of some of the rows."""
         return replace(self, start=self.start + start, stop=self.start + stop)
 
-    def place(self, row):
-        """Return words for a row, for messages: rows count from 1, as lines do."""
-        words = self.rows.describe_row(self.start + row)
-        return words.partition(" of ")[0] if words.startswith("line ") else f"row {self.start + row + 1}"
+    def describe_row(self, row):
+        """Describe a row for messages by its line in the file, or its number from 1."""
+        line = self.rows.describe_row(self.start + row)
+        return line.partition(" of ")[0] if line.startswith("line ") else f"row {self.start + row + 1}"
 
     # ------------------------------------------------------------------------------------------ choices
 
-    def select(self, wanted):
-        """Return the names of columns given by names or by numbers from 1; of one column it needs no choice."""
-        if not wanted and len(self.names) > 1:
-            raise ValueError(f"{self.source}: choose one or more columns with --column; there is {self.listed}")
-        return [self._found(column) for column in wanted] if wanted else self.names
+    def select(self, columns):
+        """Return the names of columns given by names or by numbers from 1; by default the only column."""
+        if not columns and len(self.names) > 1:
+            raise ValueError(f"{self.source}: choose one or more columns with --column; there is {self.shown_names}")
+        return [self._find_name(column) for column in columns] if columns else self.names
 
-    def _found(self, column):
+    def _find_name(self, column):
         if column in self.names or column in self.made:
             return column
         if column.isdigit() and 1 <= int(column) <= len(self.names):
             return self.names[int(column) - 1]
-        raise ValueError(f"{self.source}: no column {column!r}; there is {self.listed}")
+        raise ValueError(f"{self.source}: no column {column!r}; there is {self.shown_names}")
 
     @property
-    def listed(self):
+    def shown_names(self):
         """The names, of many the first, for messages."""
         return list_first([repr(name)[1:-1] for name in self.names], MOST_COLUMNS_LISTED)
 
-    def chosen(self, wanted, option, taken=()):
+    def choose(self, typed, option, taken=()):
         """Return the names of the columns in a comma-separated list, or of all numeric ones, and notes on others.
 
-        `option` is the one of the command line that holds the list, `taken` the columns that have another part.
+        `option` is the name of the option with the list, `taken` are columns with another role.
         """
-        if wanted is not None:
-            names = [each for name in self.select(split_names(wanted)) for each in self.made_of(name) or [name]]
-            names = [*(each for each in self.made_of(None) if each not in names), *names]
+        if typed is not None:
+            names = [column for name in self.select(split_names(typed)) for column in self.made_of(name) or [name]]
+            names = [*(column for column in self.made_of(None) if column not in names), *names]
             for name in names:
                 self._check_chosen(name, names, option, taken)
             return names, []
@@ -98,15 +98,15 @@ class DataTable:
         return names, notes
 
     def made_of(self, name):
-        """Return the names of the columns of 0 and 1 to be made of one."""
-        return [each for each, (origin, _) in self.made.items() if origin == name]
+        """Return the names of the indicator columns to be made of a column."""
+        return [column for column, (origin, _) in self.made.items() if origin == name]
 
     def _check_chosen(self, name, names, option, taken):
-        """Raise ValueError for a column that has another part, was chosen before, or holds text."""
+        """Raise ValueError for a column that has another role, is chosen twice, or holds text."""
         if name in taken:
             raise ValueError(f"{option}: column {name!r} is already the target, the offset or the weights")
         if names.count(name) > 1:
-            raise ValueError(f"{option}: column {name!r} is there twice")
+            raise ValueError(f"{option}: column {name!r} is listed twice")
         if name not in self.made and self.is_text(name):
             kinds = sorted({*self.text(name)} - {""})
             raise ValueError(
@@ -117,35 +117,36 @@ class DataTable:
     # ------------------------------------------------------------------------------------------ contents
 
     def of(self, names):
-        """Return some columns as a Source (N, d), all rows of the table; whether they hold numbers is not yet known."""
+        """Return some columns as a Source (N, d) with all rows of the table; values are not checked."""
         key = tuple(names)
         if key not in self._opened:
             self._opened[key] = self.rows.columns([self.names.index(name) for name in names])
         return self._opened[key]
 
     def is_text(self, column):
-        """Whether the column holds text, or anything but numbers."""
+        """Whether the column holds anything but numbers."""
         try:
             self.of([column]).check_numbers(column)
         except TypeError:
             return True
-        except ValueError:  # numbers, and a cell that is none
+        except ValueError:  # numbers with an invalid cell
             return False
         return False
 
     def text(self, column):
-        """Return a column as an array of strings, numbers in six figures, "" for what is missing."""
+        """Return a column as an array of strings, numbers with six digits, "" for missing values."""
         key = column, "text"
         if key not in self._opened:
             values = np.asarray(self.rows.values(self.names.index(column)))
             if values.dtype.kind != "U":
-                words = "{:g}".format if not self.is_text(column) else str
-                values = np.array(["" if each is None or each != each else words(each) for each in values.tolist()])
+                format_value = "{:g}".format if not self.is_text(column) else str
+                cells = values.tolist()
+                values = np.array(["" if cell is None or cell != cell else format_value(cell) for cell in cells])
             self._opened[key] = values
         return self._opened[key][self.start : self.stop]
 
     def matrix(self, columns):
-        """Return columns of numbers as an array (n, d); nan for what is missing."""
+        """Return columns of numbers as an array (n, d); nan for missing values."""
         for column in columns:
             self._check_numbers(column)
         return self.of(columns).rows(self.start, self.start + len(self)) if columns else np.empty((len(self), 0))
@@ -155,15 +156,15 @@ class DataTable:
         if self.is_text(column):
             text = self.text(column)
             row = int(np.argmax(text != ""))
-            where = f"{self.source}, {self.place(row)}"
+            where = f"{self.source}, {self.describe_row(row)}"
             raise ValueError(f"{where}: column {column!r} is {str(text[row])!r}, not a finite number")
         self.of([column]).check_numbers(column)
 
     def check_complete(self, columns, way_out="; --missing drop leaves these rows out"):
-        """Raise ValueError naming the rows in which one of the columns has no value; `way_out` says what else helps."""
+        """Raise ValueError naming rows without a value in one of the columns; `way_out` is appended to the message."""
         gaps = []
         for column, (rows, count) in self._gaps(columns).items():
-            shown = ", ".join(self.place(row) for row in rows)
+            shown = ", ".join(self.describe_row(row) for row in rows)
             gaps.append(f"{column!r} in {shown}" + (f" and {count - len(rows)} more" if count > len(rows) else ""))
         if gaps:
             raise ValueError(
@@ -172,18 +173,18 @@ class DataTable:
             )
 
     def _gaps(self, columns):
-        """Return the first rows without a value and how many there are, of those columns that have any."""
-        found = {column: ([], 0) for column in columns}
-        numbers = [column for column in found if not self.is_text(column)]
-        for column in found.keys() - numbers:
+        """Return the first rows without a value and their number, for each column that has such rows."""
+        gaps = {column: ([], 0) for column in columns}
+        numbers = [column for column in gaps if not self.is_text(column)]
+        for column in gaps.keys() - numbers:
             rows = np.flatnonzero(self.text(column) == "")
-            found[column] = rows[:MOST_ROWS_LISTED].tolist(), len(rows)
+            gaps[column] = rows[:MOST_ROWS_LISTED].tolist(), len(rows)
         for start, block in self.blocks(numbers):
             for column, missing in zip(numbers, np.isnan(block).T, strict=True):
-                rows, count = found[column]
+                rows, count = gaps[column]
                 new = start + np.flatnonzero(missing) if missing.any() else ()
-                found[column] = [*rows, *new[: MOST_ROWS_LISTED - len(rows)]], count + len(new)
-        return {column: known for column, known in found.items() if known[1]}
+                gaps[column] = [*rows, *new[: MOST_ROWS_LISTED - len(rows)]], count + len(new)
+        return {column: gap for column, gap in gaps.items() if gap[1]}
 
     def blocks(self, columns):
         """Yield (first row, values (n, d)) of columns of numbers, block by block."""
@@ -210,14 +211,14 @@ class DataTable:
         bad = ~np.isfinite(values)
         if bad.any():
             row, j = np.argwhere(bad)[0].tolist()
-            value, where = values[row, j], f"{self.source}, {self.place(first + row)}: column {columns[j]!r}"
+            value, where = values[row, j], f"{self.source}, {self.describe_row(first + row)}: column {columns[j]!r}"
             if np.isnan(value):
                 raise ValueError(f"{where} has no value; fill it in, or leave such rows out with --missing drop")
             raise ValueError(f"{where} is {value:g}, not a finite number")
 
 
 def encode_text(text):
-    """Return the different values of an array of strings, sorted, and for each entry the index of its own.
+    """Return the distinct values of an array of strings, sorted, and the index of each entry among them.
 
     Block by block: sorting all entries would take several times their memory.
     """
@@ -234,19 +235,19 @@ def split_names(text):
 
 
 def reorder_as_fit(fitted, names):
-    """Return the columns of a fit if these are the same ones, in any order; else the names as they are."""
+    """Return the columns in the order of the fit if the names are the same; else the names unchanged."""
     return list(fitted) if fitted is not None and sorted(names) == sorted(fitted) else names
 
 
-def list_first(words, most=MOST_ROWS_LISTED):
-    """Return the first of some words, separated by commas, and whether there are more."""
-    return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
+def list_first(items, count=MOST_ROWS_LISTED):
+    """Join the first items by commas, with ", ..." if there are more."""
+    return ", ".join(items[:count]) + (", ..." if len(items) > count else "")
 
 
 def format_digits(value, sd):
     """Return a number with as many digits as its uncertainty leaves, at least 6."""
-    known = np.log10(max(abs(value) / sd, 1.0)) if value else 0.0
-    return f"{value:.{int(np.clip(np.ceil(known) + 2, 6, 17))}g}"
+    figures = np.log10(max(abs(value) / sd, 1.0)) if value else 0.0
+    return f"{value:.{int(np.clip(np.ceil(figures) + 2, 6, 17))}g}"
 
 
 # ------------------------------------------------------------------------------------------ tables made of others
@@ -254,7 +255,7 @@ def format_digits(value, sd):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Origin:
-    """Where the rows of a table come from, as the reader of a text file knows it."""
+    """The origin of the rows of a derived table, with the interface of a reader of text files."""
 
     path: str
     columns: list
@@ -262,14 +263,14 @@ class _Origin:
     rows: np.ndarray | None
 
     def describe_row(self, row):
-        """Return words for a row, for messages."""
+        """Describe a row for messages."""
         return self.table.rows.describe_row(self.table.start + (row if self.rows is None else int(self.rows[row])))
 
 
 def drop_incomplete(table, columns, options):
-    """Return the table of some columns, all values there, and notes on the rows that --missing drop has left out.
+    """Return the table of some columns without missing values, and notes on the rows dropped by --missing drop.
 
-    Columns of 0 and 1 that are to be made are made.
+    Indicator columns are made.
 
     Raises
     ------
@@ -282,24 +283,24 @@ def drop_incomplete(table, columns, options):
         table.check_complete(origins)
         rows = None
     else:
-        good = np.ones(len(table), dtype=bool)
+        complete = np.ones(len(table), dtype=bool)
         text = [name for name in origins if table.is_text(name)]
         for name in text:
-            good &= table.text(name) != ""
+            complete &= table.text(name) != ""
         numbers = [name for name in origins if name not in text]
         for low, block in table.blocks(numbers) if numbers else ():
-            good[low : low + len(block)] &= ~np.isnan(block).any(axis=1)
-        rows = None if good.all() else np.flatnonzero(good)
+            complete[low : low + len(block)] &= ~np.isnan(block).any(axis=1)
+        rows = None if complete.all() else np.flatnonzero(complete)
         if rows is not None and not len(rows):
             raise ValueError(f"{table.source}: every row has a missing value in one of {', '.join(origins)}")
     if rows is None:
         return (_write_part(table, columns) if table.made else table), []
-    left = counted(len(table) - len(rows), "row")
-    return _write_part(table, columns, rows), [f"{left} with missing values"]
+    dropped = counted(len(table) - len(rows), "row")
+    return _write_part(table, columns, rows), [f"{dropped} with missing values"]
 
 
 def _write_part(table, columns, rows=None):
-    """Return the table of some columns, of some rows if these are given."""
+    """Return the table of some columns and rows (default all)."""
     columns = [*dict.fromkeys(columns)]
     text = {name: encode_text(table.text(name)) for name in columns if name not in table.made and table.is_text(name)}
     codes = {name: code for name, (_, code) in text.items()}
@@ -307,46 +308,46 @@ def _write_part(table, columns, rows=None):
         if name in columns:
             codes[name] = np.ones(len(table)) if origin is None else table.text(origin) == value
     plain = [name for name in columns if name not in codes]
-    kept = RowBuffer(len(columns))
+    writer = RowBuffer(len(columns))
     for low, high in merge.split_rows(len(table), table.rows.block_rows):
         numbers = dict(zip(plain, table.part(low, high).matrix(plain).T, strict=True))
         values = [codes[name][low:high] if name in codes else numbers[name] for name in columns]
         block = np.stack(values, axis=1, dtype=np.float64)
-        kept.add(block if rows is None else block[rows[(rows >= low) & (rows < high)] - low])
-    kept.done()
-    known = [TextColumn(name, number=BEFORE_ALL_ROWS) for name in columns]
-    for column in (each for each in known if each.name in text):
+        writer.add(block if rows is None else block[rows[(rows >= low) & (rows < high)] - low])
+    writer.done()
+    written = [TextColumn(name, number=BEFORE_ALL_ROWS) for name in columns]
+    for column in (column for column in written if column.name in text):
         values = {value: float(k) for k, value in enumerate(text[column.name][0].tolist())}
         column.number, column.text, column.values = None, BEFORE_ALL_ROWS, values
-    part = TextRows(_Origin(table.source, known, table, rows), kept)
+    part = TextRows(_Origin(table.source, written, table, rows), writer)
     return DataTable(table.source, Source([part], "the data"), table.about)
 
 
 def add_categories(table, names, fitted=()):
-    """Return the table with columns of 0 and 1 to be made of others, and notes on the values that are left out.
+    """Return the table with indicator columns to be made of columns of text, and notes on the reference categories.
 
-    `names` are a list or are separated by commas; `fitted` are the columns of a fit, if there was one: its values are
-    taken then, and others refused.
+    `names` are a list or separated by commas; if the columns `fitted` of a fit are given, its categories are used and
+    others are refused.
     """
     made, notes = {}, []
     for name in [table.select([name])[0] for name in split_names(names or [])]:
         text = table.text(name)
-        levels = levels_of(name, fitted) or [each for each in encode_text(text)[0].tolist() if each]
+        levels = levels_of(name, fitted) or [value for value in encode_text(text)[0].tolist() if value]
         unknown = np.flatnonzero(~np.isin(text, ["", *levels]))
         if len(unknown):
             raise ValueError(
-                f"{table.source}, {table.place(unknown[0])}: column {name!r} is {str(text[unknown[0]])!r}, which the "
-                f"fit did not have; it had {', '.join(levels)}"
+                f"{table.source}, {table.describe_row(unknown[0])}: column {name!r} is {str(text[unknown[0]])!r}, "
+                f"which the fit did not have; it had {', '.join(levels)}"
             )
         if len(levels) < 2:
             raise ValueError(f"{table.source}: --categorical: column {name!r} has one value only")
         made |= {f"{name}: {level}{REFERENCE_SEPARATOR}{levels[0]}": (name, level) for level in levels[1:]}
-        notes.append(f"{name} {levels[0]} (what its other values are compared with)")
+        notes.append(f"{name} {levels[0]} (reference category)")
     return replace(table, made=table.made | made), notes
 
 
 def add_columns_of_fit(table, fitted):
-    """Return the table with the columns to be made that the columns of a fit were made of: categories, and of ones."""
+    """Return the table with the columns that the fit made: indicators of categories, and a column of ones."""
     table, _ = add_categories(table, categories_of(fitted), fitted)
     if INTERCEPT_NAME in (fitted or ()) and INTERCEPT_NAME not in table.names:
         return replace(table, made={INTERCEPT_NAME: (None, None)} | table.made)
@@ -354,20 +355,16 @@ def add_columns_of_fit(table, fitted):
 
 
 def levels_of(name, fitted):
-    """Return the values of a column of text by the columns of a fit, the one that was left out first; or None."""
-    pairs = [
-        each.removeprefix(f"{name}: ").split(REFERENCE_SEPARATOR)
-        for each in fitted or ()
-        if each.startswith(f"{name}: ")
-    ]
+    """Return the categories of a column of text in a fit, the reference category first; or None."""
+    prefix = f"{name}: "
+    own = [column.removeprefix(prefix) for column in fitted or () if column.startswith(prefix)]
+    pairs = [text.split(REFERENCE_SEPARATOR) for text in own]
     if not pairs or any(len(pair) != 2 or pair[1] != pairs[0][1] for pair in pairs):
         return None
     return [pairs[0][1], *(level for level, _ in pairs)]
 
 
 def categories_of(fitted):
-    """Return the columns of text that columns of a fit were made of."""
-    found = dict.fromkeys(
-        each.partition(": ")[0] for each in fitted or () if REFERENCE_SEPARATOR in each and ": " in each
-    )
-    return [name for name in found if levels_of(name, fitted)]
+    """Return the columns of text from which columns of a fit were made."""
+    names = dict.fromkeys(column.partition(": ")[0] for column in fitted or () if ": " in column)
+    return [name for name in names if levels_of(name, fitted)]

@@ -1,4 +1,4 @@
-"""What the commands with Gaussian processes share: the model that options describe, scaled to data, and its words."""
+"""Shared parts of the commands of Gaussian processes: options, the model scaled to the data, and its report."""
 
 from argparse import BooleanOptionalAction
 from dataclasses import replace
@@ -32,7 +32,7 @@ START_OPTIONS = (  # of the search for hyperparameters
 
 
 def make_model_options(default, without=()):
-    """Return the options of likelihood and covariance; `default` says what likelihood it is by default."""
+    """Return the options of likelihood and covariance; `default` describes the default likelihood."""
     leaves = ", ".join(name for name in COVARIANCES_BY_NAME if name not in without)
     covariance = f"sums and products, like rbf+linear*periodic, of {leaves}; numbers in brackets are the first "
     covariance += "variance, lengthscale and period or shape, as in rbf(2,0.5) (default rbf)"
@@ -45,40 +45,33 @@ def make_model_options(default, without=()):
 
 
 def add_scales(problem, first=slice(None)):
-    """Return the problem with how much columns and target vary in the slice `first` of its rows."""
+    """Return the problem with the spread of columns and target in the slice `first` of its rows."""
     spread = problem.X[first].std(axis=0)
     size = robust_spread(problem.y[first]) ** 2 if problem.likelihood in REAL_LIKELIHOODS else 1.0
     return replace(problem, spread=np.where(spread > 0, spread, 1.0), size=size)
 
 
 def check_plot(options):
-    """Raise ValueError if a picture was asked for that cannot be drawn."""
+    """Raise ValueError for --plot together with --offset."""
     if options.plot is not None and options.offset is not None:
         raise ValueError("--plot draws expectations of rows without offset; leave out --plot or --offset")
 
 
 def likelihood_of(problem, options, **defaults):
-    """Return the likelihood, and whether its scale was given; `defaults` are settings that are not left to the fit."""
+    """Return the likelihood, and whether its scale is fixed by options; `defaults` are settings that are not learnt."""
     kind = type(named_likelihood(problem.likelihood))
-    regression_data.likelihood_of(
-        options, problem.likelihood, LIKELIHOOD_OPTIONS
-    )  # which knows all settings that were given
-    known, scales = kind.parameters, list_scales(kind)
-    settings = {name: value for name, value in defaults.items() if name in known} | collect_typed(
-        options, LIKELIHOOD_OPTIONS
-    )
+    regression_data.likelihood_of(options, problem.likelihood, LIKELIHOOD_OPTIONS)  # checks the typed settings
+    parameters, scales = kind.parameters, list_scales(kind)
+    settings = {name: value for name, value in defaults.items() if name in parameters}
+    settings |= collect_typed(options, LIKELIHOOD_OPTIONS)
     fixed = any(name in settings for name in scales)
-    if "thresholds" in known and "thresholds" not in settings:
+    if "thresholds" in parameters and "thresholds" not in settings:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
-        settings["thresholds"] = np.sqrt(2.0) * ndtri(
-            below
-        )  # f of variance 1 and noise of variance 1 give these shares
+        # with f and noise both of variance 1 these thresholds give the shares of the classes
+        settings["thresholds"] = np.sqrt(2.0) * ndtri(below)
     for name in () if fixed else scales:
-        settings[name] = (
-            INITIAL_NOISE_SHARE * problem.size
-            if name == "noise_variance"
-            else np.sqrt(INITIAL_NOISE_SHARE * problem.size)
-        )
+        variance = INITIAL_NOISE_SHARE * problem.size
+        settings[name] = variance if name == "noise_variance" else np.sqrt(variance)
     return kind(**settings), fixed
 
 
@@ -94,17 +87,17 @@ def covariance_of(problem, options):
 
 
 def resolve_lengthscales(options, problem):
-    """Return the lengthscales that were given: one, or with ARD one for each column."""
-    scales, wanted = options.lengthscale, len(problem.names) if options.ard else 1
-    if len(scales) not in (1, wanted):
-        raise ValueError(f"--lengthscale takes one number{f' or {wanted}' if wanted > 1 else ''}, got {len(scales)}")
-    return np.full(wanted, scales[0]) if len(scales) < wanted else np.array(scales) if options.ard else scales[0]
+    """Return the typed lengthscales: one, or with ARD one for each column."""
+    scales, count = options.lengthscale, len(problem.names) if options.ard else 1
+    if len(scales) not in (1, count):
+        raise ValueError(f"--lengthscale takes one number{f' or {count}' if count > 1 else ''}, got {len(scales)}")
+    return np.full(count, scales[0]) if len(scales) < count else np.array(scales) if options.ard else scales[0]
 
 
 def report_model(problem, model, mean, learn):
-    """Yield the lines about columns and model: likelihood, mean function, covariance by the names of its parameters.
+    """Yield the lines of columns and model: likelihood, mean function, covariance by the names of its parameters.
 
-    `mean` is in words; `learn` says what was learnt, as in `fit`.
+    `mean` is a description; `learn` is that of `fit`.
     """
     yield f"  columns          {list_first(problem.names, 12)}"
     yield "model"

@@ -4,16 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from cavity.cli import input_tables
+from cavity.cli import fit_commands, input_tables
 from cavity.cli import regression_data as regression
-from cavity.cli.fit_commands import (
-    collect_site_options,
-    fit_command,
-    format_numbers,
-    report_end,
-    report_summary,
-    time_call,
-)
+from cavity.cli.fit_commands import fit_command, format_numbers
 from cavity.cli.options import Number, Option, OptionGroup, make_flag, make_site_options
 from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
@@ -28,17 +21,14 @@ MODEL_OPTIONS = OptionGroup(
     make_flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
     make_flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )
-COLUMN_OPTIONS = regression.make_column_options(
-    *regression.ROW_OPTIONS, others=(TRIALS_OPTION, regression.NO_INTERCEPT_OPTION)
-)
+COLUMN_OPTIONS = regression.make_column_options(others=(TRIALS_OPTION, regression.NO_INTERCEPT_OPTION))
 APPROXIMATION_OPTION = Option("--approximation", ("full", "diagonal"), default="full")
 SITE_OPTIONS = (*make_site_options("[1e-6, 1]", "parallel", "sequential", "stochastic"), APPROXIMATION_OPTION)
-DATA_OPTIONS = (COLUMN_OPTIONS, *input_tables.READING_OPTIONS)
+DATA_OPTIONS = (COLUMN_OPTIONS, *input_tables.READING_OPTIONS, MODEL_OPTIONS)
+PLOT_CONTENT = "coefficients and predictions"
 
 
-@fit_command(
-    "pima", "coefficients and predictions", *DATA_OPTIONS, MODEL_OPTIONS, max_iter=200, tol=1e-8, fit=SITE_OPTIONS
-)
+@fit_command("pima", PLOT_CONTENT, *DATA_OPTIONS, max_iter=200, tol=1e-8, fit=SITE_OPTIONS)
 def fit(options):
     """Fit a generalised linear model by expectation propagation.
 
@@ -56,12 +46,13 @@ def fit(options):
     settings = dict(prior_variance=options.prior_variance, approximation=options.approximation)
     model = GLM(likelihood, intercept=intercept and bool(problem.names), standardize=options.standardize, **settings)
     learn = "prior_variance" if options.learn_prior_variance else None
-    posterior, seconds = time_call(model.fit, **data, **collect_site_options(options), learn=learn)
+    arguments = data | fit_commands.collect_site_options(options) | {"learn": learn}
+    posterior, seconds = fit_commands.time_call(model.fit, **arguments)
     posterior = replace(problem.label(posterior), intercept=intercept)
-    drawn = {"title": problem.title}
+    plot_arguments = {"title": problem.title}
     if options.plot is not None and problem.names and problem.y.ndim == 1:
-        drawn |= {"X": problem.matrix(), "y": problem.y, "offset": problem.offset, "target": problem.target}
-    return posterior, report(problem, posterior, seconds), drawn
+        plot_arguments |= {"X": problem.matrix(), "y": problem.y, "offset": problem.offset, "target": problem.target}
+    return posterior, report(problem, posterior, seconds), plot_arguments
 
 
 def problem_of(table, options):
@@ -83,17 +74,17 @@ def report(problem, posterior, seconds):
     yield "model"
     likelihood, hyperparameters = posterior.model.likelihood, posterior.hyperparameters
     learnt = hyperparameters.names if hyperparameters else ()
-    known = {name: format_numbers(getattr(likelihood, name)) for name in likelihood.parameters}
-    settings = (f"{name} {value}{' (learnt)' if name in learnt else ''}" for name, value in known.items())
-    yield f"  likelihood    {', '.join((problem.likelihood, *settings))}"
+    parts = {name: format_numbers(getattr(likelihood, name)) for name in likelihood.parameters}
+    parts = (f"{name} {value}{' (learnt)' if name in learnt else ''}" for name, value in parts.items())
+    yield f"  likelihood    {', '.join((problem.likelihood, *parts))}"
     yield from report_priors(posterior)
-    yield from report_summary(posterior)
+    yield from fit_commands.report_summary(posterior)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     instead = "not available: it needs --method ep and another schedule than stochastic"
     if problem.y.ndim == 1:
         yield from regression.report_leave_one_out(posterior, problem, instead)
-    yield from report_end(posterior.method.upper(), posterior, seconds)
+    yield from fit_commands.report_end(posterior.method.upper(), posterior, seconds)
 
 
 def report_priors(posterior):

@@ -5,7 +5,7 @@ from cavity.cli import gaussian_processes, input_tables, regression_data
 from cavity.cli.fit_commands import collect_fit_options, fit_command, format_numbers, report_end, time_call
 from cavity.cli.options import Number, Option, OptionGroup, make_flag
 
-MAX_ROWS_UNASKED = 2000  # most rows fitted without being asked to
+MAX_ROWS_UNASKED = 2000  # more rows are fitted only with --rows
 ROWS_OPTION = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
 MODEL_OPTIONS = OptionGroup(
     "model",
@@ -14,10 +14,8 @@ MODEL_OPTIONS = OptionGroup(
     make_flag("--no-learn", "keep all hyperparameters at their first values"),
     *gaussian_processes.START_OPTIONS,
 )
-STARTS_OPTION = Number(
-    "--starts", "at least 1", "S", "starts of the search that are followed to the end (default 1)", 1
-)
-COLUMN_OPTIONS = regression_data.make_column_options(*regression_data.ROW_OPTIONS, others=(ROWS_OPTION,))
+STARTS_OPTION = Number("--starts", "at least 1", "S", "complete searches from different starts (default 1)", 1)
+COLUMN_OPTIONS = regression_data.make_column_options(others=(ROWS_OPTION,))
 FIT_OPTIONS = (COLUMN_OPTIONS, *input_tables.TABLE_OPTIONS, MODEL_OPTIONS)
 PLOT_CONTENT = "the function, of more than two columns along each of them"
 

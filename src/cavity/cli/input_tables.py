@@ -1,4 +1,4 @@
-"""How the commands read tables: shipped data, standard input, every file that the library opens; columns of numbers."""
+"""Input tables of the commands: shipped data, standard input, and every file that the library opens."""
 
 import io
 import os
@@ -26,7 +26,7 @@ from cavity.sources import formats, sources, text_rows
 from cavity.sources.text_reader import TextReader
 
 STANDARD_INPUT = "-"
-MIN_BYTES_FOR_PROGRESS = 1 << 26  # bytes of a file whose reading is shown
+MIN_BYTES_FOR_PROGRESS = 1 << 26  # smaller files are read without a progress bar
 NAMED_SEPARATORS = {"\\t": "\t", "tab": "\t", "space": " ", "comma": ",", "semicolon": ";"}
 TEXT_FILE_OPTIONS = OptionGroup(
     "text files",
@@ -47,7 +47,7 @@ MISSING_VALUES_HINT = (
 
 
 def collect_text_settings(options):
-    """Return what the options say of a text file, as the library calls it."""
+    """Return the typed settings of text files as arguments of the library."""
     separator = getattr(options, "sep", None)
     return {
         "separator": NAMED_SEPARATORS.get(separator, separator),
@@ -57,16 +57,13 @@ def collect_text_settings(options):
 
 
 def open_table(options):
-    """Return the table that a command was given."""
+    """Return the table of the argument `data`."""
     source = options.data
     file, about = find_text(source)
     if file is None:
-        given = any(value is not None for value in collect_text_settings(options).values())
-        rows = (
-            sources.source(source, **collect_text_settings(options))
-            if given
-            else sources.open_unchecked(source, "the data")
-        )
+        settings = collect_text_settings(options)
+        is_typed = any(value is not None for value in settings.values())
+        rows = sources.source(source, **settings) if is_typed else sources.open_unchecked(source, "the data")
         arrays.check_ndim(rows, f"the data ({source})", (1, 2))
         return DataTable(source, rows)
     large = file == source and os.path.getsize(file) > MIN_BYTES_FOR_PROGRESS
@@ -77,7 +74,7 @@ def open_table(options):
 
 
 def read_batches(options, rows, skip=0, first=None):
-    """Yield a table in batches of rows, each with the share of the table that has been read.
+    """Yield a table in batches of rows, each with the share of the table read so far.
 
     Parameters
     ----------
@@ -105,7 +102,7 @@ def read_batches(options, rows, skip=0, first=None):
 
 
 def find_text(source):
-    """Return what holds the text of a table (a path, a file), None for another kind, and what is known of the data."""
+    """Return the path or file of a table of text, or None, and the description of a shipped data set."""
     if source == STANDARD_INPUT and sys.stdin is None:
         raise ValueError("standard input is closed; give a file, or what is to be read with < or |")
     if source == STANDARD_INPUT:
@@ -120,16 +117,16 @@ def find_text(source):
         file = io.BytesIO((files(data) / f"{source}.csv").read_bytes())
         file.name = source
         return file, data.table(source)[1]
-    if any(each in source for each in "*?[") or path.is_symlink():  # whose target is not there
+    if any(character in source for character in "*?[") or path.is_symlink():  # a link without a target
         return None, {}
     shipped = ", ".join(data.names())
     raise ValueError(f"{source}: no such file, and no such data set (there is {shipped})")
 
 
 def read_points(options):
-    """Return the columns --column (names or numbers from 1), all numbers: values (N, d), names, what is known of them.
+    """Return the columns --column (names or numbers from 1) of numbers: values (N, d), names, and a description.
 
-    Of what is known there are a title and a unit, if nothing better the name of the file and nothing.
+    The description has a title (by default the name of the file) and a unit (by default "").
     """
     table = open_table(options)
     if options.column and len(table.names) == 1 and table.about:
@@ -143,21 +140,21 @@ def read_points(options):
 
 
 def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, also=()):
-    """Return the columns of a table, for a model that treats all the same, with their names and what is known of them.
+    """Return the columns of a table for a model that treats all alike, with names, description and notes.
 
     Parameters
     ----------
     options : namespace
         With `data`, `columns` (names or numbers from 1, separated by commas; all numeric columns if None), `missing`.
     gaps : bool
-        Whether values may be missing: they are nan then.
+        Whether missing values are allowed, as nan.
     way_out : str
-        What else to do about missing values, for messages.
+        Appended to messages about missing values.
     fitted : tuple of str or None
-        Those of a fit, which are taken where `columns` is None, and whose order wins where it has the same ones.
-        Columns without names, of a .npy file, are taken by position, if they are as many.
+        Columns of a fit: the default of `columns`, and the order of the same columns. Columns of a .npy file, which
+        have no names, are taken by position if their number agrees.
     also : sequence of str
-        Further columns, by names or numbers, which have another part.
+        Further columns, by names or numbers, with another role.
 
     Returns
     -------
@@ -166,9 +163,9 @@ def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, als
     names : list of str
         Of the d columns.
     about : dict
-        What is known of a shipped data set.
+        Description of a shipped data set.
     notes : list of str
-        What was left out, and why.
+        What was left out, with the reason.
     """
     table = open_table(options)
     also = [table.select([name])[0] for name in also]
@@ -176,7 +173,7 @@ def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, als
     columns, there = options.columns, [*table.names, *table.made]
     if columns is None and fitted is not None and (table.rows.names is not None or len(there) != len(fitted)):
         columns = _match_fit_columns(options.data, there, fitted)
-    names, notes = table.chosen(columns, "--columns", also)
+    names, notes = table.choose(columns, "--columns", also)
     names = reorder_as_fit(fitted, names)
     if not names:
         raise ValueError(f"{options.data}: there is no column of numbers")
@@ -191,13 +188,13 @@ def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, als
 
 
 def _are_column_numbers(names):
-    """Whether these are numbers from 1 without many gaps, as of columns without names; years, say, are names."""
+    """Whether names are numbers from 1 with few gaps, as those of columns without names (unlike years)."""
     others = 3  # a target, an offset and weights, which may have stood among them
     return all(name.isdecimal() and 1 <= int(name) <= len(names) + others for name in names)
 
 
 def _match_fit_columns(source, there, fitted):
-    """Return the columns of a fit, all of which must be there; None where they had no names, only numbers."""
+    """Return the columns of a fit, which must all exist; None if they had numbers in place of names."""
     missing = [name for name in fitted if name not in there]
     if missing and _are_column_numbers(fitted):
         return None

@@ -16,12 +16,11 @@ MODEL_OPTIONS = OptionGroup(
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
 )
+DATA_OPTIONS = (MODEL_OPTIONS, input_tables.TEXT_FILE_OPTIONS, CHECKPOINT_OPTIONS)
 PLOT_CONTENT = "fixed effects, and those of the groups"
 
 
-@fit_command(
-    "cbpp", PLOT_CONTENT, MODEL_OPTIONS, input_tables.TEXT_FILE_OPTIONS, CHECKPOINT_OPTIONS, max_iter=200, tol=1e-8
-)
+@fit_command("cbpp", PLOT_CONTENT, *DATA_OPTIONS, max_iter=200, tol=1e-8)
 def fit(options):
     """Fit a mixed model by expectation propagation over a sparse posterior.
 
@@ -38,10 +37,10 @@ def fit(options):
 
 
 def _read_column(table, name):
-    """A column of numbers or of text, as numbers that are labels are; what is missing is nan or None."""
+    """Return a column of numbers, or of text (also for numbers that are labels); nan or None for missing values."""
     if not (table.is_text(name) or name in table.about.get("categories", ())):
         return table.matrix([name])[:, 0]
-    return [each or None for each in table.text(name).tolist()]
+    return [value or None for value in table.text(name).tolist()]
 
 
 def report(table, posterior, seconds):

@@ -18,7 +18,7 @@ from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
 
 MAX_RANGE_LENGTH = 1000  # numbers of components in a range
-MAX_COLUMNS_LISTED = 12  # most columns with their correlations printed, and most components
+MAX_COLUMNS_LISTED = 12  # columns printed with their correlations, and components
 SCALE_HELP = "inverse scale, its diagonal: one number, or one for each column (default the data's covariance)"
 PRIOR_OPTIONS = (
     Number("--weight-concentration-prior", "positive", "A", "of the weights (default 1/K)"),
@@ -33,19 +33,19 @@ def parse_components(text):
     """Return the numbers of components in "3" or "2-8"."""
     low, dash, high = text.partition("-")
     try:
-        found = range(int(low), int(high if dash else low) + 1)
+        counts = range(int(low), int(high if dash else low) + 1)
     except ValueError:
-        found = range(0)
-    if not found or found[0] < 1:
+        counts = range(0)
+    if not counts or counts[0] < 1:
         raise argparse.ArgumentTypeError(f"expected a number from 1 or a range like 2-8, got {text!r}")
-    if found[-1] - found[0] >= MAX_RANGE_LENGTH:
+    if counts[-1] - counts[0] >= MAX_RANGE_LENGTH:
         raise argparse.ArgumentTypeError(f"expected a range of at most {MAX_RANGE_LENGTH} numbers, got {text!r}")
-    return tuple(found)
+    return tuple(counts)
 
 
 @dataclass(frozen=True, slots=True)
 class PointTable:
-    """What is fitted: the data as `fit` takes them, and words about them."""
+    """The data as `fit` takes them, with names, title, unit and notes."""
 
     X: object
     names: list
@@ -54,7 +54,7 @@ class PointTable:
     notes: list
 
     def labels(self):
-        """Return words for the columns, with their unit."""
+        """Return labels of the columns, with their unit."""
         names = [f"column {name}" if name.isdigit() else name for name in self.names]
         return [f"{name} [{self.unit}]" if self.unit else name for name in names]
 
@@ -93,30 +93,30 @@ def fit(options):
     model = model_of(options, len(problem.names))
     selection, seconds = time_call(select_components, model, problem.X, options.components, **settings)
     posterior = replace(selection.best, columns=tuple(problem.names))
-    drawn = {"X": problem.X, "names": problem.labels(), "title": problem.title, "trace": True}
-    return posterior, report(problem, selection, seconds), drawn
+    plot_arguments = {"X": problem.X, "names": problem.labels(), "title": problem.title, "trace": True}
+    return posterior, report(problem, selection, seconds), plot_arguments
 
 
 def read(options):
-    """Return the data; those of a .npy file are left there."""
+    """Return the data; those of a .npy file are not read into memory."""
     gaps = not is_full(options.covariance)
     if options.missing == "keep" and not gaps:
         raise ValueError(f"--missing keep needs --covariance diag or spherical, got {options.covariance}")
     X, names, about, notes = input_tables.read_columns(options, gaps and options.missing != "error")
     rows = sources.open_source(X, "the data", ndim=(2,))
     with Threads(resolve_n_threads(options.threads)) as threads:
-        low, high, *_ = rows.summary(threads, missing=True)  # fit refuses gaps in better words
-    varied = np.flatnonzero(low < high)  # of columns without a value both are nan
+        low, high, *_ = rows.summary(threads, missing=True)  # `fit` reports missing values
+    varied = np.flatnonzero(low < high)  # both are nan for columns without a value
     if len(varied) < len(names):
-        alike = [name for d, name in enumerate(names) if d not in varied]
+        constant = [name for d, name in enumerate(names) if d not in varied]
         if options.columns is not None and options.covariance_prior is None and options.covariance != "spherical":
             raise ValueError(
-                f"{options.data}: column {alike[0]!r} has one value only; leave it out of --columns, or give "
+                f"{options.data}: column {constant[0]!r} has one value only; leave it out of --columns, or give "
                 "--covariance-prior"
             )
         if options.columns is None and len(varied):
             X, names = rows.columns(varied), [names[d] for d in varied]
-            notes = notes + [f"{name} (one value)" for name in alike]
+            notes = notes + [f"{name} (one value)" for name in constant]
     return PointTable(X, names, about.get("title", Path(options.data).name), about.get("unit", ""), notes)
 
 
@@ -126,8 +126,8 @@ def model_of(options, n_features):
     for name in ("mean_prior", "covariance_prior"):
         values = priors.get(name, [0.0])
         if len(values) not in (1, n_features):
-            wanted = f"one number, or one for each of the {n_features} columns"
-            raise ValueError(f"{format_option(name)} takes {wanted}, got {len(values)}")
+            expected = f"one number, or one for each of the {n_features} columns"
+            raise ValueError(f"{format_option(name)} takes {expected}, got {len(values)}")
         if name in priors:
             priors[name] = np.broadcast_to(values, n_features)
     if "covariance_prior" in priors:
@@ -153,7 +153,7 @@ def report(problem, selection, seconds):
 
 
 def report_model(model):
-    """Yield the lines about the model."""
+    """Yield the lines of the model."""
     concentration = model.weight_concentration_prior
     shown = list_first([f"{mean:.6g}" for mean in model.mean_prior], MAX_COLUMNS_LISTED)
     yield "model"
@@ -163,12 +163,12 @@ def report_model(model):
 
 
 def format_points(count):
-    """Return words for a number of points."""
+    """Format a number of points."""
     return f"{count:g} point{'s' if count != 1 else ''}"
 
 
 def report_components(problem, posterior):
-    """Yield the lines about the components that have points, those of the largest weight first."""
+    """Yield the lines of the components with points, by decreasing weight."""
     occupied = np.flatnonzero(posterior.counts > OCCUPIED_ROWS)
     occupied = occupied[np.argsort(-posterior.weights[occupied], kind="stable")]
     width = max(10, *(len(name) for name in problem.names[:MAX_COLUMNS_LISTED]))

@@ -1,4 +1,4 @@
-"""Options of the commands: what may be typed, and how it is shown in the help."""
+"""Options of the commands, with their checks and their help."""
 
 import argparse
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from functools import partial
 from cavity.base import arrays
 from cavity.runs.executors import THREADS_VARIABLE, resolve_n_threads
 
-KEYWORD_OF_OPTION = {  # options that the library knows by other names
+KEYWORD_OF_OPTION = {  # options whose argument in the library has another name
     "components": "n_components",
     "inducing": "n_inducing",
     "seed": "rng",
@@ -24,7 +24,7 @@ INTERNAL_ATTRIBUTES = ("command", "data", "model", "posterior", "run")
 
 
 class OptionError(Exception):
-    """A number outside of the domain of its option; argparse lets it pass."""
+    """A number outside of the domain of its option; not caught by argparse."""
 
 
 NUMBER_DOMAINS = {  # what a number must be, as messages say it: its type, and the library's own check
@@ -55,11 +55,11 @@ class Number:
 
     @property
     def name(self):
-        """What argparse calls it."""
+        """The name of the attribute in the namespace of argparse."""
         return self.option[2:].replace("-", "_")
 
     def __call__(self, text):
-        """Return what was typed; OptionError, before any work, for a number outside of the domain."""
+        """Return the value of a typed text; raise OptionError for a number outside of the domain."""
         if text in self.words:
             return text
         number_type, check = NUMBER_DOMAINS[self.domain]
@@ -83,9 +83,9 @@ class Number:
 
 
 class Option:
-    """An option that is no number, or an argument without dashes.
+    """An option whose value is no number, or a positional argument.
 
-    `values` are the words that may follow, or what stands for them in the help; `settings` are of argparse.
+    `values` are the allowed values, or a string that stands for them in the help; `settings` are those of argparse.
     """
 
     def __init__(self, name, values=None, help=None, default=None, *, alias=(), **settings):
@@ -98,12 +98,12 @@ class Option:
 
 
 def make_flag(name, help):
-    """Return an Option that stands alone."""
+    """Return an Option without a value."""
     return Option(name, help=help, default=False, action="store_true")
 
 
 class OptionGroup:
-    """Options below a title of their own in the help."""
+    """Options with a heading of their own in the help."""
 
     def __init__(self, title, *options, description=None):
         self.title, self.options, self.description = title, options, description
@@ -130,49 +130,48 @@ class Command:
 
 
 def command(description, *options):
-    """Return what makes a Command of the function that runs it."""
+    """Return a decorator that makes a Command of the function that runs it."""
     return lambda run: Command(run, description, *options)
 
 
 def format_option(name):
-    """Return an option as it is typed."""
+    """Return the option of an attribute as it is typed."""
     return f"--{name.replace('_', '-')}"
 
 
 def name_arguments_as_typed(error, options):
-    """Return the words of an error, the arguments it is about called as the options of the command are."""
-    words = str(error)
+    """Return the message of an error with the names of arguments replaced by those of typed options."""
+    message = str(error)
     for name in getattr(error, "arguments", ()):
         option = OPTION_OF_KEYWORD.get(name, name)
         if option in INTERNAL_ATTRIBUTES or getattr(options, option, None) is None:
             continue  # it was not typed
-        before, said, after = words.partition(name)
+        before, mentioned, after = message.partition(name)
         if after.startswith("="):  # as it is written in Python
             after = f" {after[1:]}" if after[1] != "'" else f" {after[2:].replace(chr(39), '', 1)}"
-        words = f"{before}{format_option(option)}{after}" if said else words
-    for name in getattr(error, "advised", ()):  # what the library calls otherwise
-        words = words.replace(f"{name}=", f"{format_option(OPTION_OF_KEYWORD.get(name, name))} ")
-    return words
+        message = f"{before}{format_option(option)}{after}" if mentioned else message
+    for name in getattr(error, "advised", ()):  # advice with names of the library
+        message = message.replace(f"{name}=", f"{format_option(OPTION_OF_KEYWORD.get(name, name))} ")
+    return message
 
 
 # ------------------------------------------------------------------------------------------ options of a fit
 
 THREADS_HELP = f"-1 for all cores; same result for any number (default ${THREADS_VARIABLE}, or 1)"
 THREADS_OPTION = Number("--threads", "at least 1, or -1 for all cores", help=THREADS_HELP)
-CHECKPOINT_HELP = "keep in this file how far the fit is; the same command goes on there, and ends in the same bits"
+CHECKPOINT_HELP = "save the state of the fit in this file; the same command resumes from it, with the same final bits"
 INTERVAL_HELP = "seconds from one writing of the checkpoint to the next (default 60)"
 CHECKPOINT_OPTION = Option("--checkpoint", "FILE", CHECKPOINT_HELP)
-CHECKPOINT_OPTIONS = OptionGroup(
-    "killed and resumed", CHECKPOINT_OPTION, Number("--checkpoint-every", "at least 0", "S", INTERVAL_HELP)
-)
+INTERVAL_OPTION = Number("--checkpoint-every", "at least 0", "S", INTERVAL_HELP)
+CHECKPOINT_OPTIONS = OptionGroup("checkpoint", CHECKPOINT_OPTION, INTERVAL_OPTION)
 ASCENT_OPTIONS = (  # options of coordinate ascent
     Number("--starts", "at least 1", "S", "starts for each K; more need --seed", 1),
     Number("--seed", "a whole number from 0", help="seed of the random starts"),
 )
-COMMON_OPTIONS = (  # options of every command that works on a table
+COMMON_OPTIONS = (
     make_flag("--json", "print one JSON object in place of text"),
     Option("--config", "FILE", "a TOML file with options, like components = 3; those that are typed win"),
-    make_flag("--quiet", "do not show on a terminal how far the work is"),
+    make_flag("--quiet", "show no progress on a terminal"),
 )
 DATA_HELP = "a shipped data set ({}), or a table: .csv, .tsv, .txt (also .gz), .parquet, .npy; - is standard input"
 

@@ -1,4 +1,4 @@
-"""`cavity predict`: what a saved posterior says of the rows of a table."""
+"""`cavity predict`: predictions of a saved posterior for the rows of a table."""
 
 import csv
 import io
@@ -57,44 +57,45 @@ def run(options):
     suffix = Path(options.output).suffix
     if suffix not in OUTPUT_ENDINGS:
         raise ValueError(f"--output: {options.output} must be a {' or '.join(OUTPUT_ENDINGS)} file")
-    told = predictor_of(load(options.posterior), options.posterior)
-    names, total = told.names, 0.0
+    predictor = predictor_of(load(options.posterior), options.posterior)
+    names, total = predictor.names, 0.0
     with Threads(resolve_n_threads(options.threads)) as threads:
-        rows, dropped = open_rows(told, options, threads)
+        rows, dropped = open_rows(predictor, options, threads)
         with whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
-            for found in map_runs(predict_run, told, [rows], threads, grain=1):
-                write(found)
-                total += float(np.sum(found[:, -1]))
+            for values in map_runs(predict_run, predictor, [rows], threads, grain=1):
+                write(values)
+                total += float(np.sum(values[:, -1]))
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
     lines = [f"{options.output}: {counted(rows.n_rows, 'row')}, columns {', '.join(shown)}"]
-    lines += [f"  left out         {each}" for each in dropped]
-    known = {"command": "predict", "output": options.output, "rows": rows.n_rows, "columns": names, "left_out": dropped}
+    lines += [f"  left out         {note}" for note in dropped]
+    summary = {"command": "predict", "output": options.output, "rows": rows.n_rows, "columns": names}
+    summary["left_out"] = dropped
     if names[-1] == LOG_DENSITY:
-        known["mean_log_density"] = total / rows.n_rows
+        summary["mean_log_density"] = total / rows.n_rows
         lines.append(f"  log density      {total / rows.n_rows:.6f} nats per row")
-    return print_result(options, lines, lambda: known)
+    return print_result(options, lines, lambda: summary)
 
 
-def predict_run(run, told):
-    """A task: what a posterior tells of the rows of a run."""
-    return told.of(*run.arrays)
+def predict_run(run, predictor):
+    """Return the predictions of the rows of a run; a task of `map_runs`."""
+    return predictor.of(*run.arrays)
 
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """What a posterior tells of rows of some width: names of columns, and a function of rows that returns them."""
+    """The predictions of a posterior: names of the output columns, and the function of rows that computes them."""
 
     names: list
     width: int
     of: object
     gaps: bool = False
-    way_out: str = ""  # what else to do about missing values
-    columns: tuple | None = None  # of the fit, if it kept their names
-    offset: str | bool = False  # whether rows have one behind their columns; its name in the fit, if that is known
+    way_out: str = ""  # advice on missing values
+    columns: tuple | None = None  # of the fit, if they have names
+    offset: str | bool = False  # whether rows have one as last column, or its name in the fit
 
 
 def predictor_of(posterior, source):
-    """Return what a posterior tells; ValueError for one that does not predict."""
+    """Return the Predictor of a posterior; ValueError for one that does not predict."""
     if hasattr(posterior, "responsibilities"):
         return mixture_predictor(posterior)
     if isinstance(posterior, MixedGLMPosterior):
@@ -103,14 +104,13 @@ def predictor_of(posterior, source):
         return latent_predictor(posterior)
     if isinstance(posterior, ClutterPosterior):
         width = np.size(posterior.mean)
-        return Predictor(
-            ["p:clutter"], width, lambda x: posterior.clutter_probability(x if width > 1 else x[:, 0])[:, None]
-        )
-    raise ValueError(f"{source} holds a {type(posterior).__name__}, which says nothing about new rows")
+        probability = posterior.clutter_probability
+        return Predictor(["p:clutter"], width, lambda x: probability(x if width > 1 else x[:, 0])[:, None])
+    raise ValueError(f"{source} holds a {type(posterior).__name__}, which does not predict new rows")
 
 
 def mixture_predictor(posterior):
-    """Return what a mixture tells."""
+    """Return the Predictor of a mixture: responsibilities and log densities."""
     width = posterior.mean.shape[1] if posterior.mean.ndim > 1 else 1
     names = [*(f"r{k + 1}" for k in range(len(posterior.weights))), LOG_DENSITY]
     gaps = getattr(posterior.model, "covariance", None) in ("diag", "spherical")
@@ -123,34 +123,34 @@ def mixture_predictor(posterior):
 
 
 def latent_predictor(posterior):
-    """Return what a posterior of a function of the columns tells: its moments, and of the target what follows."""
+    """Return the Predictor of a latent function: its moments, and the class probabilities or the expected target."""
     likelihood = getattr(posterior.model, "likelihood", None)
     width = posterior.n_features
     if width == 0:
-        raise ValueError("the posterior has an intercept only: it says the same of every row")
+        raise ValueError("the posterior has an intercept only: its prediction is the same for every row")
     logistic = isinstance(posterior, LogisticRegressionPosterior)
     classes = logistic if likelihood is None else bool(likelihood.n_classes)
     offset = (posterior.roles or {}).get("offset", True) if posterior.has_offset else False
     further = list_target_columns(posterior, likelihood, classes)
 
     def of(rows):
-        X, known = rows[:, :width], {"offset": rows[:, width]} if rows.shape[1] > width else {}
-        moments = posterior.predict(X, **known)
+        X, offset_arguments = rows[:, :width], {"offset": rows[:, width]} if rows.shape[1] > width else {}
+        moments = posterior.predict(X, **offset_arguments)
         if classes and likelihood is None:
             return np.column_stack([*moments, posterior.predict_proba(X)])
         if classes:
             return np.column_stack([*moments, predict_class_probabilities(likelihood, lambda: moments)])
-        return np.column_stack([*moments, posterior.expected(X, **known)] if further else moments)
+        return np.column_stack([*moments, posterior.expected(X, **offset_arguments)] if further else moments)
 
     return Predictor(["mean", "variance", *further], width, of, columns=posterior.columns, offset=offset)
 
 
 def list_target_columns(posterior, likelihood, classes):
-    """Return the names of the columns beside the moments: of the classes, or of the target where it has a mean."""
+    """Return the names of the output columns after the moments: classes, or the expected target if it exists."""
     if classes:
-        known = posterior.classes
+        classes = posterior.classes
         count = 2 if likelihood is None else likelihood.n_classes
-        return [f"p{k}" for k in range(count)] if known is None else [f"p:{name}" for name in known]
+        return [f"p{k}" for k in range(count)] if classes is None else [f"p:{name}" for name in classes]
     if likelihood is None:
         return ["expected"]
     try:
@@ -160,24 +160,25 @@ def list_target_columns(posterior, likelihood, classes):
     return ["expected"]
 
 
-def open_rows(told, options, threads):
-    """Return the rows, all numbers checked, in blocks that suit what is written about them; and which were dropped."""
-    offset = options.offset or (told.offset if isinstance(told.offset, str) else None)
-    if told.offset and offset is None:
-        raise ValueError(f"{options.posterior} was fitted with offsets: say --offset, the column that holds them")
-    if offset is not None and not told.offset:
+def open_rows(predictor, options, threads):
+    """Return the checked rows, in blocks of the size of the output, and notes on dropped rows."""
+    offset = options.offset or (predictor.offset if isinstance(predictor.offset, str) else None)
+    if predictor.offset and offset is None:
+        raise ValueError(f"{options.posterior} was fitted with offsets: give their column with --offset")
+    if offset is not None and not predictor.offset:
         raise ValueError(f"--offset: {options.posterior} was fitted without")
     also = [] if offset is None else [offset]
-    if options.missing == "keep" and not told.gaps:
+    if options.missing == "keep" and not predictor.gaps:
         raise ValueError("--missing keep is for mixtures of diag or spherical covariances")
-    gaps = told.gaps and options.missing != "error"
-    X, names, _, notes = input_tables.read_columns(options, gaps, told.way_out, fitted=told.columns, also=also)
-    if len(names) != told.width:
+    gaps = predictor.gaps and options.missing != "error"
+    choice = dict(fitted=predictor.columns, also=also)
+    X, names, _, notes = input_tables.read_columns(options, gaps, predictor.way_out, **choice)
+    if len(names) != predictor.width:
         raise ValueError(
-            f"{options.data}: the posterior has {counted(told.width, 'column')}, got {len(names)} "
+            f"{options.data}: the posterior has {counted(predictor.width, 'column')}, got {len(names)} "
             f"({list_first(names)}); choose with --columns"
         )
-    size = sources.rows_per_block(max(X.n_features, len(told.names)))
+    size = sources.rows_per_block(max(X.n_features, len(predictor.names)))
     rows = sources.open_source(X, options.data, ndim=(2,), block_rows=size)
     rows.summary(threads, missing=gaps)
     return rows, [note for note in notes if "missing values" in note]
@@ -185,30 +186,30 @@ def open_rows(told, options, threads):
 
 @contextmanager
 def write_npy(file, n_rows, names):
-    """Give what appends rows to a .npy file."""
+    """Yield a function that appends rows to a .npy file."""
     npy.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (n_rows, len(names))})
-    yield lambda found: file.write(np.ascontiguousarray(found, dtype="<f8"))
+    yield lambda values: file.write(np.ascontiguousarray(values, dtype="<f8"))
 
 
 @contextmanager
 def write_csv(file, n_rows, names):
-    """Give what appends rows to a .csv file, names in quotes where they need them, numbers with all their digits."""
+    """Yield a function that appends rows to a .csv file, numbers with all their digits."""
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(names)
     file.write(line.getvalue().encode())
-    yield lambda found: file.writelines(f"{','.join(map(repr, row))}\n".encode() for row in found.tolist())
+    yield lambda values: file.writelines(f"{','.join(map(repr, row))}\n".encode() for row in values.tolist())
 
 
 @contextmanager
 def write_parquet(file, n_rows, names):
-    """Give what appends rows to a .parquet file."""
+    """Yield a function that appends rows to a .parquet file."""
     try:
         from pyarrow import Table, parquet, schema
     except ImportError as error:
         raise missing_extra("pyarrow", "arrow") from error
     form = schema([(name, "float64") for name in names])
     with parquet.ParquetWriter(file, form) as writer:
-        yield lambda found: writer.write_table(Table.from_arrays(list(np.ascontiguousarray(found.T)), schema=form))
+        yield lambda values: writer.write_table(Table.from_arrays(list(np.ascontiguousarray(values.T)), schema=form))
 
 
 OUTPUT_WRITERS = dict(zip(OUTPUT_ENDINGS, (write_npy, write_csv, write_parquet), strict=True))

@@ -1,4 +1,4 @@
-"""How well the batches of a stream are predicted, each before it is absorbed."""
+"""Prequential scores of a stream: each batch is predicted before it is absorbed."""
 
 import numpy as np
 from scipy import special
@@ -7,7 +7,7 @@ from cavity import likelihoods
 from cavity.base.rows import observations
 from cavity.models.latent_posterior import integrate_log_density, predict_class_probabilities
 
-MAX_STRETCHES_HELD = 256  # sums that are held; then neighbours are added up
+MAX_STRETCHES_HELD = 256  # sums in memory; more are merged in pairs of neighbours
 MIN_WEIGHT_TO_JUDGE = 50  # rows to judge by
 MAX_STRETCHES_SHOWN = 6  # stretches of the stream in the table
 INTERVAL_LEVELS = (0.5, 0.9, 0.95)
@@ -47,8 +47,8 @@ class Scores:
         weight = np.ones(len(y)) if weights is None else weights
         used = weight > 0
         y = observations(self.likelihood, y, len(y))[used]
-        found = _compute_scores(self.likelihood, y, *(m[used] for m in moments))
-        new = [first, first + len(weight) - 1, weight.sum(), weight[used] @ found, n_inducing]
+        scores = _compute_scores(self.likelihood, y, *(m[used] for m in moments))
+        new = [first, first + len(weight) - 1, weight.sum(), weight[used] @ scores, n_inducing]
         if self._left:
             new = _add_stretches(self._stretches.pop(), new)
             self._left -= 1
@@ -64,22 +64,22 @@ class Scores:
         total = _add_stretches(*self._stretches) if self._stretches else [0, 0, 0.0]
         return total[3] / total[2] if total[2] > 0 else None
 
-    def surprised(self):
-        """Whether far more went wrong than was announced: too few targets inside 95 %, or too many wrong classes."""
+    def is_surprised(self):
+        """Whether predictions are miscalibrated: too few targets in 95 % intervals, or too many wrong classes."""
         means = self.means()
         if means is None or sum(s[2] for s in self._stretches) < MIN_WEIGHT_TO_JUDGE:
             return False
         return bool(means[0] > 1.25 * means[1] + 0.02 if self.likelihood.n_classes else means[-1] < 0.85)
 
-    def words(self):
-        """Return the first two columns in words, for the way."""
+    def describe(self):
+        """Return the means of the first two columns as text, for the progress display."""
         means = self.means()
         if means is None:
             return ""
         return ", ".join(f"{name} {show(m)}" for (name, show), m in zip(self.columns[:2], means, strict=False))
 
-    def lines(self):
-        """Yield the lines of the table: some stretches of the stream, then all of it."""
+    def report(self):
+        """Yield the lines of the table: some stretches of the stream, then the whole stream."""
         stretches = self._stretches
         if self.means() is None:
             yield "  none: there was one batch; --batch makes them smaller"
@@ -96,19 +96,19 @@ class Scores:
 
 
 def _add_stretches(*stretches):
-    """The sum of neighbouring stretches."""
+    """Return the sum of neighbouring stretches."""
     weight, sums = sum(s[2] for s in stretches), sum(s[3] for s in stretches)
     return [stretches[0][0], stretches[-1][1], weight, sums, stretches[-1][4]]
 
 
 def _compute_scores(likelihood, y, mean, variance):
-    """The scores (n, columns) of observations, given the moments of f."""
+    """Return the scores (n, columns) of observations, given the moments of f."""
     density = integrate_log_density(likelihood, y, mean, variance)
     if likelihood.n_classes:
-        found = predict_class_probabilities(likelihood, lambda: (mean, variance))
+        class_probabilities = predict_class_probabilities(likelihood, lambda: (mean, variance))
         label = y.astype(int) if likelihood.n_classes > 2 else (y > 0).astype(int)
-        best = found.argmax(axis=1)
-        return np.column_stack([best != label, 1.0 - found.max(axis=1), density])
+        best = class_probabilities.argmax(axis=1)
+        return np.column_stack([best != label, 1.0 - class_probabilities.max(axis=1), density])
     try:
         expected = likelihood.expected(mean, variance)
     except (NotImplementedError, ValueError):  # there is no mean of an observation
@@ -132,9 +132,8 @@ def compute_pit(likelihood, y, mean, variance):
     if isinstance(likelihood, likelihoods.StudentT):
         noise = likelihood.scale * special.stdtrit(likelihood.degrees_of_freedom, NODE_PROBABILITIES)
     else:
-        noise = (
-            -likelihood.scale * np.sign(NODE_PROBABILITIES - 0.5) * np.log1p(-2.0 * np.abs(NODE_PROBABILITIES - 0.5))
-        )
+        centred = NODE_PROBABILITIES - 0.5
+        noise = -likelihood.scale * np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
     apart = (y - mean)[:, None] - noise
-    with np.errstate(over="ignore"):  # f may be known
+    with np.errstate(over="ignore"):  # the variance of f may be 0
         return np.mean(special.ndtr(apart / np.maximum(sd, np.finfo(float).tiny)), axis=1)

@@ -1,4 +1,4 @@
-"""What commands that predict a column fit: target, features, offset and weights; the likelihood; scores."""
+"""Data of the regression commands: target, features, offset and weights; the likelihood; scores."""
 
 from dataclasses import dataclass, replace
 
@@ -30,14 +30,14 @@ CATEGORICAL_OPTION = Option("--categorical", "A,B", CATEGORICAL_HELP)
 NO_INTERCEPT_OPTION = make_flag("--no-intercept", "add no column of ones")
 
 
-def make_column_options(*of_rows, others=()):
-    """Return the group of options that say what the columns are."""
-    options = (TARGET_OPTION, FEATURES_OPTION, *of_rows, CATEGORICAL_OPTION, *others)
+def make_column_options(rows=ROW_OPTIONS, others=()):
+    """Return the group of options that name the columns."""
+    options = (TARGET_OPTION, FEATURES_OPTION, *rows, CATEGORICAL_OPTION, *others)
     return OptionGroup("columns", *options, description="by name, or by number from 1")
 
 
 def make_likelihood_options(dispersion):
-    """Return the settings of the likelihoods; the help of the dispersion says what its default is."""
+    """Return the settings of the likelihoods; `dispersion` describes the default of --dispersion."""
     return (
         Number("--noise-variance", "positive", "V", "of gaussian (default learnt)"),
         Number("--scale", "positive", "S", "of student-t and laplace (default learnt)"),
@@ -48,7 +48,7 @@ def make_likelihood_options(dispersion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionTable:
-    """What is fitted: the columns that the options choose."""
+    """The columns chosen by the options, as `fit` takes them."""
 
     table: DataTable
     explicit: bool  # whether the features were named
@@ -56,11 +56,11 @@ class RegressionTable:
     names: list
     y: np.ndarray
     target: str
-    classes: tuple  # of a target with classes what stands for 0, 1, ..., else ()
+    classes: tuple  # labels of the classes 0, 1, ..., else ()
     offset: np.ndarray | None
     weights: np.ndarray | None
-    notes: list  # what was left out, and why
-    roles: dict  # columns by what they are taken for, as posteriors keep them
+    notes: list  # what was left out, with the reason
+    roles: dict  # columns by their role, as posteriors store them
     likelihood: str
     varied: np.ndarray  # which columns have more than one value
     spread: np.ndarray | None = None  # standard deviation of each column
@@ -68,7 +68,7 @@ class RegressionTable:
 
     @property
     def title(self):
-        """What the table is called."""
+        """Title of the table."""
         return self.table.about.get("title", self.table.source)
 
     def without_constants(self, way_out=""):
@@ -78,7 +78,7 @@ class RegressionTable:
             return self
         if self.explicit:
             raise ValueError(
-                f"{self.table.source}: column {constant[0]!r} is constant and says no more than the intercept; leave "
+                f"{self.table.source}: column {constant[0]!r} is constant, like the intercept; leave "
                 f"it out of --features{way_out}"
             )
         names = [name for name in self.names if name not in constant]
@@ -93,12 +93,12 @@ class RegressionTable:
         return self
 
     def label(self, posterior):
-        """Return the posterior with the names of columns, of classes and of what columns are taken for."""
+        """Return the posterior with the names of columns and classes, and the roles of columns."""
         classes = {"classes": self.classes} if self.classes else {}
         return replace(posterior, columns=tuple(self.names), roles=self.roles, **classes)
 
     def labels(self):
-        """Return the names of the columns and that of the target, with their units, and the title, for a picture."""
+        """Return the labels of columns and target, with their units, and the title, as arguments of a plot."""
         units = self.table.about.get("units", {})
         *names, target = (f"{name} [{units[name]}]" if name in units else name for name in (*self.names, self.target))
         return {"names": names, "target": target, "title": self.title}
@@ -118,24 +118,24 @@ class RegressionTable:
 
 
 def likelihood_of(options, likelihood, numbers):
-    """Return the likelihood of a name with the settings that were given; ValueError if it does not know one of them."""
-    found, kind = collect_typed(options, numbers), make_likelihood(likelihood)
-    for name in found:
+    """Return the likelihood of a name with the typed settings; ValueError for a setting that it does not have."""
+    settings, kind = collect_typed(options, numbers), make_likelihood(likelihood)
+    for name in settings:
         if name not in kind.parameters:
             raise ValueError(f"{format_option(name)} has no meaning for --likelihood {likelihood}")
-    return replace(kind, **found)
+    return replace(kind, **settings)
 
 
 def choose_likelihood(table, options, classes=None):
-    """Return probit for a target of two values (or classes, if they are known), else gaussian.
+    """Return probit for a target of two values or classes, else gaussian.
 
-    Two rows of numbers, as a small first batch of a stream may have, are no classes.
+    Two rows of different numbers are not taken for classes.
     """
     if classes is not None:
         return "probit" if len(classes) == 2 else ORDERED_PROBIT
     target = target_of(table, options)
     if table.is_text(target):
-        kinds = [each for each in encode_text(table.text(target))[0].tolist() if each]
+        kinds = [value for value in encode_text(table.text(target))[0].tolist() if value]
     else:
         values = table.matrix([target])[:, 0]
         kinds = np.unique(values[~np.isnan(values)]).tolist()
@@ -148,12 +148,12 @@ def choose_likelihood(table, options, classes=None):
 
 
 def choose_columns(table, options, likelihood, classes=None, fitted=None, *, stored=False):
-    """Return the columns that the options choose; the target as the likelihood wants it.
+    """Return the columns chosen by the options, with the target in the form of the likelihood.
 
-    `classes` are those of the target, if they are known; else they are its values in sorted order. `fitted` are the
-    columns of a fit that goes on. With `stored`, rows of X of more than one block stay where they are.
+    `classes` are those of the target, by default its values in sorted order. `fitted` are the columns of a resumed fit.
+    With `stored`, X of more than one block is not read into memory.
     """
-    table, left = add_categories(table, options.categorical, fitted)
+    table, references = add_categories(table, options.categorical, fitted)
     target = target_of(table, options)
     typed_names = {role: getattr(options, role, None) for role in ("offset", "weights", "trials")}
     names = {role: table.select([name])[0] for role, name in typed_names.items() if name is not None}
@@ -162,7 +162,7 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
         raise ValueError(
             f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
         )
-    features, notes = table.chosen(options.features, "--features", {*others})
+    features, notes = table.choose(options.features, "--features", {*others})
     table, dropped = drop_incomplete(table, [target, *features, *names.values()], options)
     if likelihood in (*BINARY_LIKELIHOODS, ORDERED_PROBIT):
         y, classes = classes_of(table, target, likelihood in BINARY_LIKELIHOODS, classes)
@@ -174,9 +174,8 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
         if "trials" not in names:
             raise ValueError(f"--likelihood {likelihood} needs --trials, the column of the numbers of trials")
         y = np.column_stack([y, table.numbers(names["trials"])])
-        check_column(
-            table, target, (y[:, 0] >= 0) & (y[:, 0] <= y[:, 1]), "successes are from 0 to the number of trials"
-        )
+        possible = (y[:, 0] >= 0) & (y[:, 0] <= y[:, 1])
+        check_column(table, target, possible, "successes are from 0 to the number of trials")
     elif "trials" in names:
         raise ValueError(f"--trials has no meaning for --likelihood {likelihood}")
     offset, weights = (table.numbers(names[role]) if role in names else None for role in ("offset", "weights"))
@@ -194,7 +193,7 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
         classes=classes,
         offset=offset,
         weights=weights,
-        notes=[*notes, *left, *dropped],
+        notes=[*notes, *references, *dropped],
         roles={"y": target}
         | {KEYWORD_OF_OPTION.get(role, role): name for role, name in names.items() if role != "trials"},
         likelihood=likelihood,
@@ -210,11 +209,11 @@ def target_of(table, options):
         return table.about["target"]
     if len(table.names) == 1:
         return table.names[0]
-    raise ValueError(f"{table.source}: choose the column to predict with --target; there is {table.listed}")
+    raise ValueError(f"{table.source}: choose the column to predict with --target; there is {table.shown_names}")
 
 
 def list_classes(table, target):
-    """Return the different values of a target, numbers or text, in sorted order, and for each row the index of its."""
+    """Return the distinct values of a target, numbers or text, sorted, and the index of each row's value."""
     if table.is_text(target):
         kinds, y = encode_text(table.text(target))
         return kinds.tolist(), y
@@ -222,15 +221,16 @@ def list_classes(table, target):
     return [f"{kind:g}" for kind in kinds], y
 
 
-def classes_of(table, target, binary, known=None):
-    """Return a target of two values (or several) as 0, 1, ... in sorted (or the known) order, and what these are."""
+def classes_of(table, target, binary, stream_classes=None):
+    """Return a target as 0, 1, ... in sorted order (or that of `stream_classes`), and the labels of the classes."""
     kinds, y = list_classes(table, target)
-    if known is not None:
+    if stream_classes is not None:
         for k, kind in enumerate(kinds):
-            if kind not in known:
-                place = table.place(int(np.argmax(y == k)))
-                raise ValueError(f"{table.source}, {place}: column {target!r} is {kind}, not one of {', '.join(known)}")
-        return np.array([known.index(kind) for kind in kinds], dtype=np.float64)[y], tuple(known)
+            if kind not in stream_classes:
+                line = table.describe_row(int(np.argmax(y == k)))
+                expected = ", ".join(stream_classes)
+                raise ValueError(f"{table.source}, {line}: column {target!r} is {kind}, not one of {expected}")
+        return np.array([stream_classes.index(kind) for kind in kinds], dtype=np.float64)[y], tuple(stream_classes)
     if binary and len(kinds) != 2:
         raise ValueError(
             f"{table.source}: --likelihood probit and logit need a target of two different values, column {target!r} "
@@ -239,29 +239,30 @@ def classes_of(table, target, binary, known=None):
     return y.astype(np.float64), tuple(kinds)
 
 
-def check_column(table, column, good, wanted):
-    """Raise ValueError at the first row of the column that is not good."""
-    if not good.all():
-        row = int(np.argmin(good))
+def check_column(table, column, valid, requirement):
+    """Raise ValueError at the first row of the column that is not valid."""
+    if not valid.all():
+        row = int(np.argmin(valid))
         value = table.numbers(column)[row]
-        raise ValueError(f"{table.source}, {table.place(row)}: column {column!r} is {value:g}, but {wanted}")
+        where = f"{table.source}, {table.describe_row(row)}"
+        raise ValueError(f"{where}: column {column!r} is {value:g}, but {requirement}")
 
 
 def report_heading(problem, rows=None, counts=None):
-    """Yield the first lines of a printed result: the rows and their classes, counted here if that was not done."""
+    """Yield the first lines of a report: the number of rows, by classes (default: counted here), and the roles."""
     yield f"{problem.title}: {rows or f'{len(problem.y)} rows'}, target {problem.target}"
     counts = [int(np.sum(problem.y == label)) for label in range(len(problem.classes))] if counts is None else counts
     for label, what in enumerate(problem.classes):
         yield f"  class {label}          {what}, {counts[label]} rows"
-    for role, words in (("offset", "offset"), ("sample_weight", "weights")):
+    for role, role_label in (("offset", "offset"), ("sample_weight", "weights")):
         if role in (problem.roles or {}):
-            yield f"  {words:<16} {problem.roles[role]}"
+            yield f"  {role_label:<16} {problem.roles[role]}"
     if problem.notes:
         yield f"  left out         {', '.join(problem.notes)}"
 
 
 def report_leave_one_out(posterior, problem, instead=None):
-    """Yield how well each row is predicted from the others; where nobody knows, `instead` or why."""
+    """Yield the leave-one-out scores; where there are none, `instead` or the reason."""
     try:
         loo = posterior.loo_log_density
     except ValueError as error:  # a cavity without a row is improper, for example
@@ -270,14 +271,14 @@ def report_leave_one_out(posterior, problem, instead=None):
         yield from report_scores("leave-one-out", loo, problem)
 
 
-def report_scores(words, density, problem):
-    """Yield how well rows are predicted that were not seen: from the log density of each (N,)."""
+def report_scores(heading, density, problem):
+    """Yield the scores of predictions with log densities (N,)."""
     y, classes, weights = problem.y, problem.classes, problem.weights
     weight = np.ones(len(y)) if weights is None else weights
-    used = weight > 0  # others do not count
+    used = weight > 0
     density, weight, y = density[used], weight[used], y[used]
     score = np.average(density, weights=weight)
-    yield f"  {words:<16} log score {score:.6f} nats per row"
+    yield f"  {heading:<16} log score {score:.6f} nats per row"
     if not classes:
         return
     share = np.bincount(y.astype(int), weights=weight, minlength=len(classes)) / weight.sum()

@@ -1,4 +1,4 @@
-"""Standard output and error of the commands: results as text or JSON, messages, and how far the work is."""
+"""Standard output and error of the commands: results as text or JSON, messages, and progress."""
 
 import json
 import os
@@ -11,35 +11,27 @@ import numpy as np
 
 from cavity.base.errors import naming
 
-STDOUT_NAME = "standard output"  # where results go, for messages
-REPORTED_ATTRIBUTES = (
-    "converged",
-    "status",
-    "n_iter",
-    "log_evidence",
-    "elbo",
-    "log_bound",
-    "n_samples",
-    "n_inducing",
-    "columns",
+STDOUT_NAME = "standard output"  # its name in messages
+REPORTED_ATTRIBUTES = (  # attributes of a posterior in JSON
+    *("converged", "status", "n_iter", "log_evidence", "elbo", "log_bound", "n_samples", "n_inducing", "columns"),
+    *("classes", "roles", "weights", "counts", "mean", "variance", "noise_variance", "prior_variance"),
 )
-REPORTED_ATTRIBUTES += ("classes", "roles", "weights", "counts", "mean", "variance", "noise_variance", "prior_variance")
 
 
 def prepare_streams():
-    """Replace output streams that the caller closed by the null device; escape what an encoding does not have."""
+    """Replace closed output streams by the null device; escape characters that an encoding lacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  for as long as the process
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  open until the process ends
         elif getattr(stream, "errors", None) in ("strict", "surrogateescape") and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
 
 def write_output(text=""):
-    """Write text, and what was printed before, to standard output; OSError where it cannot, with its name as the file.
+    """Write text and buffered output to standard output; an OSError has its name as the file.
 
-    Where its reader has closed it, as `head` does when it has seen enough, the text is thrown away.
+    If the reader has closed the pipe, as `head` does, the text is discarded.
     """
     try:
         with naming(STDOUT_NAME):
@@ -48,35 +40,35 @@ def write_output(text=""):
         discard_output(sys.stdout)
 
 
-def print_error(words):
-    """Print a line to standard error; that it cannot be printed changes nothing about how a command ends."""
+def print_error(message):
+    """Print a line to standard error; failures are ignored."""
     try:
-        print(f"cavity: {words}", file=sys.stderr, flush=True)
+        print(f"cavity: {message}", file=sys.stderr, flush=True)
     except OSError:
         discard_output(sys.stderr)
 
 
 def discard_output(stream):
-    """Throw away what a stream did not take, which Python would try to write once more at the end."""
+    """Discard the buffered output of a stream, which Python would try to write again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def print_result(options, lines, known):
-    """Print lines, or with --json the object that known() returns; return the exit status of what went well."""
-    write_output(f"{json.dumps(known(), allow_nan=False)}\n" if options.json else "\n".join([*lines, ""]))
+def print_result(options, lines, make_object):
+    """Print lines, or with --json the object that make_object() returns; return the exit status 0."""
+    write_output(f"{json.dumps(make_object(), allow_nan=False)}\n" if options.json else "\n".join([*lines, ""]))
     return 0
 
 
 def is_progress_shown(options):
-    """Whether to show how far the work is: on a terminal, unless told otherwise."""
+    """Whether to show progress: on a terminal, without --quiet."""
     return sys.stderr.isatty() and not options.quiet
 
 
 @contextmanager
 def show_progress(options):
-    """Give a function show(fraction, words) that tells how far the work is, if somebody looks at standard error."""
+    """Yield a function show(fraction, message) that displays progress if standard error is a terminal."""
     if not is_progress_shown(options):
-        yield lambda fraction, words: None
+        yield lambda fraction, message: None
         return
     try:
         from tqdm import tqdm
@@ -86,47 +78,44 @@ def show_progress(options):
         return
     with tqdm(total=1.0, bar_format="{percentage:3.0f}%|{bar}| {elapsed}<{remaining} {postfix}") as bar:
 
-        def show(fraction, words):
+        def show(fraction, message):
             bar.n = fraction
-            bar.set_postfix_str(words)
+            bar.set_postfix_str(message)
 
         yield show
 
 
-def overwrite_line(fraction, words):
-    """Write over the last line."""
+def overwrite_line(fraction, message):
+    """Overwrite the last line."""
     width = shutil.get_terminal_size().columns - 1
-    print(f"\r{f'{100 * fraction:3.0f} % {words}':<{width}.{width}}", end="", file=sys.stderr, flush=True)
+    print(f"\r{f'{100 * fraction:3.0f} % {message}':<{width}.{width}}", end="", file=sys.stderr, flush=True)
 
 
 def describe(posterior):
-    """Return what a posterior says of itself, as JSON has it; numbers that are not finite are null."""
+    """Return the content of a posterior for JSON; numbers that are not finite become null."""
     model = getattr(posterior, "model", None)
     settings = {field.name: getattr(model, field.name) for field in fields(model)} if is_dataclass(model) else {}
-    found = {"posterior": type(posterior).__name__, "settings": as_json(settings)}
-    found |= {
-        name: as_json(getattr(posterior, name))
-        for name in REPORTED_ATTRIBUTES
-        if getattr(posterior, name, None) is not None
-    }
+    description = {"posterior": type(posterior).__name__, "settings": as_json(settings)}
+    values = {name: getattr(posterior, name, None) for name in REPORTED_ATTRIBUTES}
+    description |= {name: as_json(value) for name, value in values.items() if value is not None}
     if hasattr(posterior, "summary"):
-        found["summary"] = table_as_json(posterior.summary())
-    return found
+        description["summary"] = table_as_json(posterior.summary())
+    return description
 
 
 def table_as_json(table):
-    """Return a Table as JSON has it, and the one below it."""
+    """Return a Table, and the one below it, for JSON."""
     columns = {name: as_json(values) for name, values in table.columns.items()}
-    known = {"title": table.title, "rows": list(table.names), "columns": columns, "notes": list(table.notes)}
-    return known if table.below is None else known | {"below": table_as_json(table.below)}
+    description = {"title": table.title, "rows": list(table.names), "columns": columns, "notes": list(table.notes)}
+    return description if table.below is None else description | {"below": table_as_json(table.below)}
 
 
 def as_json(value):
-    """Return a value as JSON has it: what is nothing JSON knows by its repr."""
+    """Return a value for JSON; types that JSON does not have become their repr."""
     if isinstance(value, dict):
-        return {str(name): as_json(each) for name, each in value.items()}
+        return {str(name): as_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(each) for each in value]
+        return [as_json(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
         return as_json(value.tolist())
     if isinstance(value, float):

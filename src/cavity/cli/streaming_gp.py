@@ -1,4 +1,4 @@
-"""`cavity fit streaming-gp`: a Gaussian process that takes a table in batches, and predicts each before it takes it."""
+"""`cavity fit streaming-gp`: a Gaussian process that absorbs a table in batches, predicting each beforehand."""
 
 import time
 import warnings
@@ -20,8 +20,8 @@ from cavity.likelihoods.names import REAL_LIKELIHOODS, make_likelihood
 
 DEFAULT_BATCH_ROWS = 1000
 MIN_ROWS_TO_LEARN = 10  # rows in a first batch to learn from
-SECONDS_BETWEEN_SAVES = 60.0  # seconds
-MAX_ROWS_DRAWN = 4000  # most rows in the picture
+SECONDS_BETWEEN_SAVES = 60.0
+MAX_ROWS_DRAWN = 4000
 MEAN_HELP = (
     "zero, constant or linear (fitted to the first batch), or a number, or one and a slope for each column "
     "as in --mean=-3,0.2 (default constant, for classes zero)"
@@ -32,107 +32,94 @@ SPARSITY_OPTIONS = (
     Number("--jitter", "at least 0 and below 1", "J", "relative nugget of inducing points (default 1e-8)"),
     Number("--alpha", "from 0 to 1", "A", "0 is VFE, 1 is FITC (default by the likelihood)"),
 )
-MODEL_OPTIONS = (
-    Number("--mean", "finite", "M", MEAN_HELP, several=True, words=MEAN_FUNCTIONS),
-    *START_OPTIONS,
-    *SPARSITY_OPTIONS,
-)
+MEAN_OPTION = Number("--mean", "finite", "M", MEAN_HELP, several=True, words=MEAN_FUNCTIONS)
+MODEL_OPTIONS = (MEAN_OPTION, *START_OPTIONS, *SPARSITY_OPTIONS)
 STREAM_OPTIONS = (
     Number("--batch", "at least 1", "N", f"rows in a batch (default {DEFAULT_BATCH_ROWS})", DEFAULT_BATCH_ROWS),
     Number("--first", "at least 1", "N", "rows in the first one, which settings are learnt from (default --batch)"),
     Number("--skip", "a whole number from 0", "N", "rows at the beginning to leave out", 0),
-    Number("--forget", "between 0 and 1", "F", "multiply what is known by F in (0, 1) before each further batch"),
+    Number("--forget", "between 0 and 1", "F", "multiply past information by F in (0, 1) before each further batch"),
 )
-FIXED_BY_STATE = (
-    "likelihood",
-    "covariance",
-    *(number.name for number in MODEL_OPTIONS),
-    "first",
-)  # what a saved state has already
+FIXED_BY_STATE = ("likelihood", "covariance", "first", *(number.name for number in MODEL_OPTIONS))
 CLASSES_HELP = "values of a target with classes, in their order (default those of the first batch, sorted)"
 CLASSES_OPTION = Option("--classes", "A,B", CLASSES_HELP)
 LIKELIHOOD_HELP = "default probit for a first batch with two values of the target, else gaussian"
 RESUME_OPTION = Option("--resume", "STATE", "go on with a state that --output saved; it may be replaced")
 LEARN_HELP = "the covariance and the noise from the first batch, from every one, or not at all (default first)"
 LEARN_OPTION = Option("--learn", ("first", "always", "never"), LEARN_HELP, "first")
-COLUMN_OPTIONS = regression_data.make_column_options(*regression_data.ROW_OPTIONS, others=(CLASSES_OPTION,))
-GP_OPTIONS = OptionGroup(
-    "model", *gaussian_processes.make_model_options(LIKELIHOOD_HELP, without=("white",)), *MODEL_OPTIONS
-)
+COLUMN_OPTIONS = regression_data.make_column_options(others=(CLASSES_OPTION,))
+COVARIANCE_OPTIONS = gaussian_processes.make_model_options(LIKELIHOOD_HELP, without=("white",))
+GP_OPTIONS = OptionGroup("model", *COVARIANCE_OPTIONS, *MODEL_OPTIONS)
 PLOT_CONTENT = "the function with its inducing points, of more than two columns along each of them"
-FIT_OPTIONS = (
-    COLUMN_OPTIONS,
-    GP_OPTIONS,
-    *input_tables.TABLE_OPTIONS,
-    OptionGroup("stream", *STREAM_OPTIONS, RESUME_OPTION),
-)
+STREAM_GROUP = OptionGroup("stream", *STREAM_OPTIONS, RESUME_OPTION)
+FIT_OPTIONS = (COLUMN_OPTIONS, GP_OPTIONS, *input_tables.TABLE_OPTIONS, STREAM_GROUP)
 
 
 @fit_command("co2, banana", PLOT_CONTENT, *FIT_OPTIONS, max_iter=200, tol=1e-8, fit=[LEARN_OPTION])
 def fit(options):
     """Fit a sparse Gaussian process to a table in batches, in the order of its rows and in constant memory.
 
-    Each batch is predicted before it is absorbed; how well that went is printed. The covariance and the noise are
+    Each batch is predicted before it is absorbed, and the scores are printed. The covariance and the noise are
     learnt from starts scaled to the first batch.
     """
     gaussian_processes.check_plot(options)
-    settled = next((name for name in FIXED_BY_STATE if getattr(options, name) is not None), None)
-    if options.resume is not None and settled is not None:
-        raise ValueError(f"--resume goes on with the model that was saved; leave out --{settled.replace('_', '-')}")
+    fixed = next((name for name in FIXED_BY_STATE if getattr(options, name) is not None), None)
+    if options.resume is not None and fixed is not None:
+        raise ValueError(f"--resume continues the saved model; leave out --{fixed.replace('_', '-')}")
     stream = Stream(options)
     started = time.perf_counter()
     try:
         with show_progress(options) as show:
             for table, share in input_tables.read_batches(options, options.batch, options.skip, options.first):
-                stream.take(table)
+                stream.absorb(table)
                 stream.save_sometimes()
-                show(share, stream.words())
+                show(share, stream.describe())
     except BaseException as error:  # what was absorbed before is saved
         stream.rescue(error)
         raise
     if stream.state is None or not stream.n_batches:
         raise ValueError(f"{options.data}: there are no rows after the first {options.skip}")
-    drawn = {} if options.plot is None else stream.picture()
-    return stream.state, report(stream, time.perf_counter() - started), drawn
+    plot_arguments = {} if options.plot is None else stream.plot_arguments()
+    return stream.state, report(stream, time.perf_counter() - started), plot_arguments
 
 
 class Stream:
-    """A table that is absorbed: the state so far, how its batches were predicted, and some rows for the picture."""
+    """The fit of a stream: the state so far, the scores of its batches, and some rows for the plot."""
 
     def __init__(self, options):
         self.options = options
         self.state = None if options.resume is None else load_state(options.resume)
         self.kind = options.likelihood if self.state is None else name_of(self.state.model.likelihood)
         self.classes = classes_of(options, self.state)
-        self.learn = True  # what `fit` and `update` learn, if anything
+        self.learn = True  # the argument `learn` of `fit` and `update`
         self.scores = None if self.state is None else Scores(self.state.model.likelihood)
         self.problem = None  # of the last batch
-        self.mean = "as it was saved"
+        self.mean = "as saved"
         self.counts = 0
-        self.learnt = False  # what was, as in `fit`
+        self.learnt = False  # as the argument `learn` of `fit`
         self.n_rows = self.n_batches = self.unconverged = 0
-        self.against = 0  # batches that spoke against the settings
+        self.n_contradicted = 0  # batches that contradicted the settings
         self.drawn, self._stride = [], 1
         self._saved = time.monotonic()
 
-    def take(self, table):
-        """Predict and absorb a batch; if it fails, the state is what it was before."""
+    def absorb(self, table):
+        """Predict and absorb a batch; after an error the state is unchanged."""
         self.problem = gaussian_processes.add_scales(self._rows(table))
         state = self._begin() if self.state is None else self._next(self.state.copy())
-        self._keep()
+        self._record()
         counts = self.n_rows + len(self.problem.y), self.n_batches + 1, self.unconverged + (state.status != CONVERGED)
-        # together, with no call between: Ctrl-C finds a state and the number of its rows
+        # assigned together without a call between, so that Ctrl-C cannot separate the state from its counts
         self.state, (self.n_rows, self.n_batches, self.unconverged) = state, counts
 
     def _rows(self, table):
-        """The columns that the options choose; the first batch decides what they are."""
+        """Return the columns chosen by the options, which the first batch fixes."""
         options, fitted = self.options, None if self.state is None else self.state.columns
         options.categorical = options.categorical or ",".join(categories_of(fitted))
         if self.problem is None:
             options.target = regression_data.target_of(table, options)
             if fitted is not None:
-                known, _ = add_categories(table, options.categorical, fitted)
-                names = fitted if options.features is None else known.chosen(options.features, "--features")[0]
+                with_made, _ = add_categories(table, options.categorical, fitted)
+                names = fitted if options.features is None else with_made.choose(options.features, "--features")[0]
                 options.features = reorder_as_fit(fitted, names)
             self.kind = self.kind or regression_data.choose_likelihood(table, options, self.classes)
         if self.classes is None and self.kind in (*regression_data.BINARY_LIKELIHOODS, regression_data.ORDERED_PROBIT):
@@ -142,7 +129,7 @@ class Stream:
             if len(kinds) < 2:
                 raise ValueError(
                     f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
-                    "say what there is, like --classes=no,yes"
+                    "list the classes, as in --classes=no,yes"
                 )
         rows = regression_data.choose_columns(table, options, self.kind, self.classes, fitted).with_columns()
         if self.state is not None and len(rows.names) != self.state.n_features:
@@ -154,7 +141,7 @@ class Stream:
         return rows
 
     def _begin(self):
-        """The state after the first batch."""
+        """Return the state after the first batch."""
         from cavity.models.streaming_gp.model import StreamingGP
         from cavity.models.streaming_gp.state import rename_columns
 
@@ -176,7 +163,7 @@ class Stream:
         return state
 
     def _next(self, state):
-        """The state after a further batch, which is scored first."""
+        """Return the state after a further batch, which is scored first."""
         options, problem = self.options, self.problem
         if options.forget is not None:
             state.forget(options.forget)
@@ -185,89 +172,88 @@ class Stream:
         self.scores.add(options.skip + self.n_rows + 1, problem.y, moments, problem.weights, state.n_inducing)
         learn = options.learn == "always" and self.learn
         self.learnt = learn or self.learnt
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as recorded:
             warnings.simplefilter("always", SettingsWarning)
             state.update(**problem.data(), learn=learn, n_threads=options.threads)
-        self.against += any(issubclass(each.category, SettingsWarning) for each in told)
+        self.n_contradicted += any(issubclass(warning.category, SettingsWarning) for warning in recorded)
         return state
 
-    def _keep(self):
-        """Count the classes, and keep some of the rows for the picture."""
+    def _record(self):
+        """Count the classes, and store some of the rows for the plot."""
         y = self.problem.y
         if self.classes is not None:
             self.counts = self.counts + np.bincount(y.astype(int), minlength=len(self.classes))
         if self.options.plot is None:
             return
-        mine = (self.n_rows + np.arange(len(y))) % self._stride == 0
-        self.drawn.append(np.column_stack([self.problem.X[mine], y[mine]]))
+        is_drawn = (self.n_rows + np.arange(len(y))) % self._stride == 0
+        self.drawn.append(np.column_stack([self.problem.X[is_drawn], y[is_drawn]]))
         while sum(map(len, self.drawn)) > MAX_ROWS_DRAWN:
             self.drawn = [np.concatenate(self.drawn)[::2]]
             self._stride *= 2
 
-    def words(self):
-        """What to say on the way."""
-        return f"{self.n_rows} rows, {self.state.n_inducing} inducing points, {self.scores.words()}".rstrip(", ")
+    def describe(self):
+        """Return the progress message."""
+        return f"{self.n_rows} rows, {self.state.n_inducing} inducing points, {self.scores.describe()}".rstrip(", ")
 
     def save_sometimes(self):
-        """Save the state if that was long ago."""
+        """Save the state if the last time was SECONDS_BETWEEN_SAVES ago."""
         if self.options.output is not None and time.monotonic() - self._saved >= SECONDS_BETWEEN_SAVES:
             self.state.save(self.options.output)
             self._saved = time.monotonic()
 
     def rescue(self, error):
-        """Save what was absorbed before an error or Ctrl-C, and say how to go on."""
+        """Save the state before an error or Ctrl-C, and add to the message how to resume."""
         output = self.options.output
         if output is None or not self.n_batches:
             return
         self.state.save(output)
         skip = self.options.skip + self.n_rows
-        words = f"what was absorbed before is in {output}: --resume {output} --skip {skip} goes on"
+        hint = f"the state before is saved in {output}; resume with --resume {output} --skip {skip}"
         if error.args and isinstance(error.args[0], str):
-            error.args = (f"{error}; {words}",)
+            error.args = (f"{error}; {hint}",)
         else:
-            print_error(words)
+            print_error(hint)
 
-    def picture(self):
-        """What is drawn."""
+    def plot_arguments(self):
+        """Return the arguments of the plot."""
         *columns, y = np.concatenate(self.drawn).T
         return self.problem.labels() | {"X": np.column_stack(columns), "y": y, "classes": self.classes}
 
 
 def classes_of(options, state):
-    """The classes of the target in their order, as far as they were said, now or when the state was saved."""
-    given = None if options.classes is None else tuple(c.strip() for c in options.classes.split(","))
-    known = None if state is None else state.classes
-    if given is not None and known is not None and given != known:
-        raise ValueError(f"--classes: {options.resume} knows {', '.join(known)}, in this order, got {', '.join(given)}")
-    return given if known is None else known
+    """Return the classes of the target in their order, from --classes or the saved state, or None."""
+    typed = None if options.classes is None else tuple(c.strip() for c in options.classes.split(","))
+    saved = None if state is None else state.classes
+    if typed is not None and saved is not None and typed != saved:
+        raise ValueError(f"--classes: {options.resume} has {', '.join(saved)}, in this order, got {', '.join(typed)}")
+    return typed if saved is None else saved
 
 
 def load_state(path):
-    """The state in a file."""
+    """Return the state saved in a file."""
     from cavity.models.saved import load
     from cavity.models.streaming_gp.state import StreamingGPState, rename_columns
 
     state = load(path)
     if not isinstance(state, StreamingGPState):
-        raise ValueError(f"--resume: {path} holds a {type(state).__name__}, not what cavity fit streaming-gp saved")
-    if state.classes is not None:  # numbers as the cells of a table are called
-        classes = (each if isinstance(each, str) else f"{each:g}" for each in state.classes)
+        raise ValueError(f"--resume: {path} holds a {type(state).__name__}, not a state of cavity fit streaming-gp")
+    if state.classes is not None:  # numbers in the format of cells of a table
+        classes = (label if isinstance(label, str) else f"{label:g}" for label in state.classes)
         rename_columns(state, state.columns, tuple(classes))
     return state
 
 
 def name_of(likelihood):
-    """The name of a likelihood on the command line."""
-    name = next(
-        (name for name in regression_data.LIKELIHOOD_NAMES if type(likelihood) is type(make_likelihood(name))), None
-    )
+    """Return the name of a likelihood on the command line."""
+    names = (name for name in regression_data.LIKELIHOOD_NAMES if type(make_likelihood(name)) is type(likelihood))
+    name = next(names, None)
     if name is None:
-        raise ValueError(f"--resume: the command line does not know the likelihood {type(likelihood).__name__}")
+        raise ValueError(f"--resume: the command line has no likelihood {type(likelihood).__name__}")
     return name
 
 
 def mean_of(problem, options):
-    """Return the mean of f that was asked for, and words about it."""
+    """Return the mean of f and its description."""
     mean = options.mean or ("zero" if problem.classes else "constant")
     if not isinstance(mean, str):
         return (mean[0] if len(mean) == 1 else mean), format_numbers(mean)
@@ -279,17 +265,17 @@ def mean_of(problem, options):
     weights = np.ones(len(y)) if problem.weights is None else problem.weights
     if problem.likelihood in regression_data.COUNT_LIKELIHOODS and mean == "constant":
         exposure = np.ones(len(y)) if problem.offset is None else np.exp(problem.offset)
-        found = float(np.log(max(weights @ y, 0.5) / (weights @ exposure)))
+        coefficients = float(np.log(max(weights @ y, 0.5) / (weights @ exposure)))
     elif problem.likelihood not in REAL_LIKELIHOODS:
         raise ValueError(f"--mean {mean} has no meaning for --likelihood {problem.likelihood}; give numbers")
     elif mean == "constant":
-        found = float(np.average(y, weights=weights))
+        coefficients = float(np.average(y, weights=weights))
     else:
         half, middle = np.sqrt(weights), np.average(problem.X, axis=0, weights=weights)
         columns = np.column_stack([np.ones(len(y)), problem.X - middle])
-        found = np.linalg.lstsq(columns * half[:, None], y * half)[0]
-        found[0] -= found[1:] @ middle
-    return found, f"{mean} {format_numbers(found)} (of the first batch)"
+        coefficients = np.linalg.lstsq(columns * half[:, None], y * half)[0]
+        coefficients[0] -= coefficients[1:] @ middle
+    return coefficients, f"{mean} {format_numbers(coefficients)} (of the first batch)"
 
 
 def report(stream, seconds):
@@ -308,14 +294,14 @@ def report(stream, seconds):
     yield f"  information lost {state.information_lost:.3g} nats{changed}"
     if not (state.converged or stream.unconverged):
         yield f"  before           NOT CONVERGED: {state.worst_update}"
-    if stream.against:
-        against = counted(stream.against, "batch")
-        yield f"  settings         {against} spoke against what older rows hold them to; see --forget"
-    yield "each batch as it was predicted before it was absorbed"
-    yield from stream.scores.lines()
-    if stream.scores.surprised():
+    if stream.n_contradicted:
+        against = counted(stream.n_contradicted, "batch")
+        yield f"  settings         {against} contradicted the settings that older rows fix; see --forget"
+    yield "predictions of each batch before it was absorbed"
+    yield from stream.scores.report()
+    if stream.scores.is_surprised():
         way_out = "" if options.learn == "always" else "; --learn always, or another covariance, may help"
-        yield f"  more surprises than were announced: the settings do not fit{way_out}"
+        yield f"  more errors than predicted: the settings do not fit{way_out}"
     yield "fit"
     done = "converged" if not stream.unconverged else f"NOT CONVERGED in {counted(stream.unconverged, 'batch')}"
     exact = isinstance(state.model.likelihood, likelihoods.Gaussian)

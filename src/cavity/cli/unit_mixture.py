@@ -18,26 +18,18 @@ VARIANCE_OPTIONS = (
     Number("--noise-variance", "positive", "V", "around the component means (default learnt)"),
     Number("--prior-variance", "positive", "V", "of the component means (default learnt)"),
 )
-MAX_COMPONENTS_TRIED = 10  # components tried if their number is not given
-ELBO_TIE_NATS = 1e-3  # nats: ELBOs closer than that are those of the same components, the rest empty
-MAX_SEARCH_PASSES = 200  # most passes while several numbers are compared: empty components take thousands to vanish
+MAX_COMPONENTS_TRIED = 10  # if their number is not given
+ELBO_TIE_NATS = 1e-3  # closer ELBOs belong to the same components, the others being empty
+MAX_SEARCH_PASSES = 200  # of fits that are compared: empty components take thousands to vanish
 COMPONENTS_OPTION = Number("--components", "at least 1", "K", "number of components (default: chosen by ELBO)")
 EQUAL_WEIGHTS_OPTION = make_flag("--equal-weights", "all components equally probable (default learnt)")
 COLUMN_OPTION = Option("--column", "NAME", "column name or number", action="append")
 MODEL_OPTIONS = OptionGroup("model", COMPONENTS_OPTION, *VARIANCE_OPTIONS, EQUAL_WEIGHTS_OPTION)
+DATA_OPTIONS = (COLUMN_OPTION, *input_tables.READING_OPTIONS, MODEL_OPTIONS)
 PLOT_CONTENT = "histogram, components, responsibilities and ELBO"
 
 
-@fit_command(
-    "galaxies",
-    PLOT_CONTENT,
-    COLUMN_OPTION,
-    *input_tables.READING_OPTIONS,
-    MODEL_OPTIONS,
-    max_iter=2000,
-    tol=1e-10,
-    fit=ASCENT_OPTIONS,
-)
+@fit_command("galaxies", PLOT_CONTENT, *DATA_OPTIONS, max_iter=2000, tol=1e-10, fit=ASCENT_OPTIONS)
 def fit(options):
     """Fit a mixture of Gaussians of equal variance by mean field.
 
@@ -45,19 +37,20 @@ def fit(options):
     ELBO wins.
     """
     y, title, label, unit = read(options)
-    collect_ascent_options(options)  # checked before the data are read through
+    collect_ascent_options(options)  # checked before the data are read
     source = sources.open_source(y, "the data")
     with Threads(resolve_n_threads(options.threads)) as threads:
-        mean = source.summary(threads)[2]  # and a check of all numbers
+        mean = source.summary(threads)[2]  # also checks all numbers
     sample = source.sample()
     (best, tried), seconds = time_call(search, y, mean, sample, options)
     name = f"{label or 'value'} [{unit}]" if unit else label or "value"
-    drawn = {"X": sample, "names": [name], "title": title, "trace": True}
-    return replace(best, columns=None if label is None else (label,)), report(title, tried, best, unit, seconds), drawn
+    plot_arguments = {"X": sample, "names": [name], "title": title, "trace": True}
+    posterior = replace(best, columns=None if label is None else (label,))
+    return posterior, report(title, tried, best, unit, seconds), plot_arguments
 
 
 def read(options):
-    """Return the column as a Source (N,), and words about the data: title, name of the column or None, unit."""
+    """Return the column as a Source (N,), title, name of the column or None, and unit."""
     table = input_tables.open_table(options)
     names = table.select(options.column)
     if len(names) > 1:
@@ -80,12 +73,11 @@ def search(y, mean, sample, options):
     if options.components is not None:
         best = fitted(options.components, options.max_iter, None)
         return best, {options.components: best}
-    watched = {name: settings.pop(name) for name in ("progress", "checkpoint", "checkpoint_every") if name in settings}
+    names = settings.keys() & {"progress", "checkpoint", "checkpoint_every"}
+    job_arguments = {name: settings.pop(name) for name in names}
     model = model_of(MAX_COMPONENTS_TRIED, mean, sample, options)
-    with (
-        Job.checked(**watched) as job,
-        job.open_checkpoint(model, {"y": y}, options=settings, weights=options.equal_weights),
-    ):
+    settings_of_job = dict(options=settings, weights=options.equal_weights)
+    with Job.checked(**job_arguments) as job, job.open_checkpoint(model, {"y": y}, **settings_of_job):
         return choose_best(fitted, options.max_iter, job)
 
 
@@ -108,21 +100,21 @@ def choose_best(fitted, max_iter, job):
 
 
 def is_merged(posterior):
-    """Whether a learnt prior variance has fallen so far that all components are one, better fitted as one."""
+    """Whether a learnt prior variance is so small that all components coincide."""
     learnt = "prior_variance" in posterior.model.learn
     return learnt and posterior.prior_variance < posterior.noise_variance / posterior.n_samples
 
 
 def model_of(k, mean, sample, options):
-    """Return the model: settings as given, the others learnt from starts scaled to a sample of the data."""
+    """Return the model: typed settings, the others learnt from starts scaled to a sample of the data."""
     variance = float(np.var(sample)) or 1.0
     typed = collect_typed(options, VARIANCE_OPTIONS)
-    known = {*typed, *(["weights"] if options.equal_weights else [])}
+    fixed = {*typed, *(["weights"] if options.equal_weights else [])}
     if k == 1:
-        known.add("prior_variance")  # one mean cannot tell it
+        fixed.add("prior_variance")  # not identified by one mean
     settings = {"prior_variance": variance, "noise_variance": variance / k**2} | typed
     return UnitMixture(
-        k, prior_mean=mean, learn=tuple(name for name in LEARNABLE_SETTINGS if name not in known), **settings
+        k, prior_mean=mean, learn=tuple(name for name in LEARNABLE_SETTINGS if name not in fixed), **settings
     )
 
 
@@ -146,11 +138,11 @@ def report(title, tried, best, unit, seconds):
 
 
 def describe_result(posterior, best):
-    """Return what came of a number of components."""
+    """Describe the fit with a number of components."""
     if posterior is None:
         return "the noise variance falls to zero: as many components as different values"
     state = "" if posterior.converged else f"  ({posterior.status})"
     mark = "  <- chosen" if posterior is best else ""
     if len(posterior.mean) > 1 and is_merged(posterior):
-        mark += "  (all components at one place)"
+        mark += "  (all components coincide)"
     return f"ELBO {posterior.elbo:.4f}{state}{mark}"

@@ -9,6 +9,13 @@ from cavity.base.errors import missing_extra
 from cavity.base.frames import coefficient_names
 from cavity.base.results import Summarized
 from cavity.base.types import FloatArray, Seed
+from cavity.models.contrasts import (
+    describe_unknown,
+    level_pairs,
+    list_combinations,
+    name_combination,
+    parse_combination,
+)
 
 
 class Coefficients(Summarized):
@@ -112,6 +119,76 @@ class Coefficients(Summarized):
         title = f"Posterior {'correlations' if correlation else 'covariances'} of {len(names)} coefficients"
         columns = dict(zip(names, matrix.T, strict=True))
         return summary.Table(title, names, columns, dict.fromkeys(columns, form))
+
+    def contrasts(self, combinations: Any = None, *, pairs: str | None = None, level: float = 0.95) -> summary.Table:
+        """Return the posterior of linear combinations of coefficients, as differences of levels.
+
+        Parameters
+        ----------
+        combinations : str, dict or sequence of these, optional
+            Expressions of the names of coefficients, like "10 * Days" or "sex[M] - sex[F]", names that are no words in
+            backticks; or weights by names. Coefficients are those of `summary`.
+        pairs : str, optional
+            A column of categories: the differences of all pairs of its levels.
+        level : float in (0, 1), default 0.95
+            Probability of the intervals.
+
+        Returns
+        -------
+        Table
+            Mean, sd, interval and P(>0) of each.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For names that are no coefficients, expressions that are not linear, and if nothing is asked for.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> table, about = cavity.data.table("sleepstudy", as_frame=True)
+        >>> posterior = cavity.GLM("Reaction ~ Days").fit(table)
+        >>> print(posterior.contrasts(["10 * Days", "intercept + 9 * Days"]))
+        Linear combinations of coefficients
+                                 mean    sd    2.5%   97.5%   P(>0)
+          10 * Days             104.6  12.4    80.4   128.9  >0.999
+          intercept + 9 * Days  345.6   6.6   332.6   358.6  >0.999
+        """
+        names = self._per_column()[0]
+        if (combinations is None) == (pairs is None):
+            raise arrays.wrong("combinations", "must be given, or pairs, one of the two")
+        if pairs is not None:
+            rows, weights = level_pairs(pairs, names, getattr(self._coding, "base_levels", {}))
+            mean, variance = self._combined(names, weights)
+        else:
+            several = list_combinations(combinations)
+            moments = [self._combination(combination, names) for combination in several]
+            rows = tuple(map(name_combination, several))
+            mean, variance = np.array(moments).T
+        marginals = summary.gaussian(rows, mean, np.sqrt(variance))
+        return summary.summarized("Linear combinations of coefficients", marginals, level)
+
+    _coding = None  # of a formula
+
+    def _combination(self, combination, names):
+        """Return the mean and the variance of an expression or of a dictionary of weights."""
+        if isinstance(combination, str):
+            weights = parse_combination(combination, names)
+        else:
+            unknown = next((name for name in combination if name not in names), None)
+            if unknown is not None:
+                raise arrays.wrong("combinations", describe_unknown(unknown, names))
+            values = {name: arrays.number(value, "combinations") for name, value in combination.items()}
+            weights = np.array([values.get(name, 0.0) for name in names])
+        mean, variance = self._combined(names, weights[None])
+        return mean[0], variance[0]
+
+    def _combined(self, names, weights):
+        """Return the means and variances of combinations of coefficients, weights (m, D)."""
+        _, mean, variance = self._per_column()
+        if self._independent:
+            return weights @ mean, weights**2 @ variance
+        return weights @ mean, np.sum(weights @ self._covariance_per_column() * weights, axis=1)
 
     def _per_column(self):
         """Return names, means and variances of the coefficients of the columns as they were given."""

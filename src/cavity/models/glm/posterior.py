@@ -22,6 +22,7 @@ from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.ep.weights import WeightRoot
+from cavity.models.average_effects import AverageEffects
 from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.formula.design import Coding
 from cavity.models.formula.evaluation import INTERCEPT_NAME
@@ -36,6 +37,7 @@ from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrat
 from cavity.models.linear.evidence import PRIOR_VARIANCE, find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
+from cavity.models.term_bayes_factors import TermBayesFactors
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.features import column_limits, iterate_large_blocks, open_features, prepare_rows, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
@@ -87,7 +89,7 @@ def make_posterior(solution, method, before=None, **labels):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GLMPosterior(ColumnCoefficients, SitesPosterior):
+class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
     Attributes
@@ -337,6 +339,22 @@ class GLMPosterior(ColumnCoefficients, SitesPosterior):
             return super()._open_arguments(X, arguments, **options)
         ones = {"intercept": INTERCEPT_NAME in self.columns, "n_features": self.n_features}
         return read_new_rows(self.coding, X, arguments, self.roles, **ones)[0]
+
+    @property
+    def _coding(self):
+        return self.coding
+
+    def _linear_rows(self, X):
+        dataset = self._open(X, None, None).in_memory()
+        features = self._features(dataset)
+        return self._scale(features) if self._scales_rows else features, self._known_offset(dataset)
+
+    def _effect_draws(self, n, rng):
+        return self.sample(n, rng)
+
+    def _average_moments(self, row):
+        mean, variance = self._weights.predict(row[None], np.zeros(1))
+        return float(mean[0]), float(variance[0])
 
     @property
     def _weights(self):

@@ -19,6 +19,7 @@ from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
+from cavity.models.average_effects import AverageEffects
 from cavity.models.latent_posterior import ROW_WEIGHTS, LatentPosterior, SitesPosterior, integrate_log_density
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
@@ -27,6 +28,7 @@ from cavity.models.mixed.row_readers import RowReader
 from cavity.models.mixed.saved import MODEL, RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
+from cavity.models.term_bayes_factors import TermBayesFactors
 
 if TYPE_CHECKING:
     from cavity.models.mixed.model import MixedGLM
@@ -72,7 +74,7 @@ def collect_moments(effects, d):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
+class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, NamedEffects, SitesPosterior):
     """The approximate posterior of all effects of a `MixedGLM`.
 
     Attributes
@@ -293,6 +295,26 @@ class MixedGLMPosterior(LeavesGroupsOut, NamedEffects, SitesPosterior):
             new = codes < 0
             extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.effect_covariances[term.name], Z[new])
         return self._layout.rows(dataset.X, values), self._known_offset(dataset), extra, dataset
+
+    @property
+    def _coding(self):
+        return getattr(self._reader, "coding", None)
+
+    @property
+    def _terms(self):
+        return self._reader.terms
+
+    def _linear_rows(self, X):
+        return self._read(X, offset=None, exposure=None)[:2]
+
+    def _effect_draws(self, n, rng):
+        return self._effects.sample(n, rng)
+
+    def _average_moments(self, row):
+        from scipy.sparse import csr_array  # takes a while to load
+
+        mean, variance = self._effects.predict(csr_array(row[None]))
+        return float(mean[0]), float(variance[0])
 
     def _latent(self, X, offset, exposure):
         return self._moments(*self._read(X, offset=offset, exposure=exposure)[:3])

@@ -22,15 +22,13 @@ from cavity.sklearn.base import Estimator, is_verbose
 from cavity.sklearn.checks import UnfinishedWarning
 from cavity.sklearn.gp import kernels as own_kernels
 
-OPTIMIZERS = ("fmin_l_bfgs_b",)
-
 
 def check_settings(estimator):
     """Raise ValueError or TypeError for a setting outside its domain."""
     if estimator.kernel is not None:
         own_kernels.check_kernel(estimator.kernel)
     if estimator.optimizer is not None and not callable(estimator.optimizer):
-        arrays.choice(estimator.optimizer, "optimizer", OPTIMIZERS)
+        arrays.choice(estimator.optimizer, "optimizer", ("fmin_l_bfgs_b",))
     arrays.integer(estimator.n_restarts_optimizer, "n_restarts_optimizer", low=0)
     arrays.flag(estimator.copy_X_train, "copy_X_train")
     is_verbose(estimator)

@@ -216,7 +216,7 @@ class BayesianGaussianMixture(MixtureEstimator):
 
         def climb(report):
             if started:  # after the last sweep of the last fit, whose rows had another scaling
-                start = self._next[0].rescaled(self._next[1], data.scaling)
+                start = self._next[0].rescale(self._next[1], data.scaling)
             else:
                 start = self._first(prior, data, X, weight, random_state, threads)
             done = self._climb(sweeps, start, report)

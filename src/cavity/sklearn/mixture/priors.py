@@ -8,12 +8,10 @@ from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.rows import compute_moments
 from cavity.sklearn import checks
 
-NUMBERS = ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior")
-
 
 def check_numbers(settings):
     """Raise ValueError or TypeError for a number outside its domain, whatever the rows."""
-    for name in NUMBERS:
+    for name in ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior"):
         if getattr(settings, name) is not None:
             arrays.number(getattr(settings, name), name, low=0)
 

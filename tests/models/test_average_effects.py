@@ -1,0 +1,192 @@
+"""Averages over rows, contrasts and Bayes factors of terms: exact, by brute force, and beside another library."""
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import cavity
+
+pytest.importorskip("formulae")
+pd = pytest.importorskip("pandas")
+
+RNG = np.random.default_rng(0)
+N = 200
+FRAME = pd.DataFrame(
+    {"x": RNG.normal(size=N), "z": RNG.normal(size=N), "f": RNG.choice(["a", "b", "c"], N), "b": RNG.integers(0, 2, N)}
+)
+EFFECTS = 0.7 * FRAME["x"] - 0.4 * FRAME["b"] + FRAME["f"].map({"a": 0.0, "b": 0.5, "c": -1.0})
+FRAME["real"] = EFFECTS + RNG.normal(size=N)
+FRAME["label"] = RNG.random(N) < special.expit(EFFECTS)
+FRAME["count"] = RNG.poisson(np.exp(0.5 * EFFECTS))
+LINEAR = cavity.GLM("real ~ x * f + b", cavity.likelihoods.Gaussian(1.0)).fit(FRAME)
+LOGIT = cavity.GLM("label ~ x * f + b", "logit").fit(FRAME)
+COUNTS = cavity.GLM("count ~ x + f", "poisson").fit(FRAME)
+
+
+def predict_mean(posterior, frame, n=20_000):
+    """Draws (n,) of the average of the mean of observations, by draws of the coefficients and the slow way."""
+    weights = posterior.sample(n, 1)
+    mean = {"Logit": special.expit, "Poisson": np.exp, "Gaussian": lambda f: f}[
+        type(posterior.model.likelihood).__name__
+    ]
+    X = np.column_stack([np.ones(len(frame)), *make_columns(posterior, frame)])
+    return mean(X @ weights.T).mean(axis=0)
+
+
+def make_columns(posterior, frame):
+    for name in posterior.columns:
+        column = np.ones(len(frame))
+        for part in name.split(":"):
+            variable, _, level = part.rstrip("]").partition("[")
+            column = column * (frame[variable] == level if level else frame[variable])
+        yield column
+
+
+@pytest.mark.parametrize("posterior", [LINEAR, LOGIT, COUNTS], ids=["linear", "logit", "counts"])
+def test_average_predictions_are_those_of_draws(posterior):
+    table = posterior.average_predictions(FRAME)
+    draws = predict_mean(posterior, FRAME)
+    sd = draws.std()
+    assert abs(table.columns["mean"][0] - draws.mean()) < 4 * sd / np.sqrt(len(draws))
+    assert table.columns["sd"][0] == pytest.approx(sd, rel=0.08)
+    assert "P(>0)" not in table.columns
+    by = posterior.average_predictions(FRAME, by=["f", "b"])
+    assert by.names == ("a, 0", "a, 1", "b, 0", "b, 1", "c, 0", "c, 1")
+    part = FRAME[(FRAME["f"] == "b") & (FRAME["b"] == 1)]
+    draws = predict_mean(posterior, part)
+    assert abs(by.columns["mean"][3] - draws.mean()) < 4 * draws.std() / np.sqrt(len(draws))
+
+
+@pytest.mark.parametrize("posterior", [LINEAR, LOGIT], ids=["linear", "logit"])
+def test_comparisons_are_differences_of_predictions(posterior):
+    table = posterior.average_comparisons(FRAME)
+    assert table.names == ("b: 1 - 0", "f: b - a", "f: c - a", "x: +1")
+    changes = [({"b": 1}, {"b": 0}), ({"f": "b"}, {"f": "a"}), ({"f": "c"}, {"f": "a"}), ({"x": FRAME["x"] + 1}, {})]
+    for k, (high, low) in enumerate(changes):
+        draws = predict_mean(posterior, FRAME.assign(**high)) - predict_mean(posterior, FRAME.assign(**low))
+        assert abs(table.columns["mean"][k] - draws.mean()) < 4 * draws.std() / np.sqrt(len(draws))
+        assert table.columns["sd"][k] == pytest.approx(draws.std(), rel=0.08)
+    pairs = posterior.average_comparisons(FRAME, {"x": (-1, 1)})
+    assert pairs.names == ("x: 1 - -1",)
+    step = posterior.average_comparisons(FRAME, {"x": 0.5}, by="f")
+    assert step.names == ("x: +0.5 | a", "x: +0.5 | b", "x: +0.5 | c")
+
+
+def test_slopes_are_derivatives():
+    table = LOGIT.average_slopes(FRAME, "x")
+    p = LOGIT.predict_proba(FRAME)[:, 1]
+    step = 1e-4
+    ends = [LOGIT.predict_proba(FRAME.assign(x=FRAME["x"] + sign * step))[:, 1] for sign in (1, -1)]
+    assert table.columns["mean"][0] == pytest.approx(np.mean(ends[0] - ends[1]) / (2 * step), rel=1e-5)
+    assert 0 < np.mean(p * (1 - p)) < 1
+    slopes = LINEAR.average_slopes(FRAME, by="f")
+    index = [slopes.names.index(f"x | {level}") for level in "abc"]
+    expected = LINEAR.contrasts(["x", "x + x:f[b]", "x + x:f[c]"])
+    for name in ("mean", "sd", "2.5%", "97.5%", "P(>0)"):
+        np.testing.assert_allclose(slopes.columns[name][index], expected.columns[name], rtol=1e-9)
+
+
+def test_probabilities_of_ordered_classes_add_up():
+    frame = FRAME.assign(grade=pd.cut(FRAME["real"], [-9, -1, 1, 9], labels=["low", "mid", "high"], ordered=True))
+    posterior = cavity.GLM("grade ~ x + f").fit(frame)
+    table = posterior.average_predictions(frame)
+    assert table.names == ("low", "mid", "high")
+    assert table.columns["mean"].sum() == pytest.approx(1.0)
+    assert posterior.average_comparisons(frame, "x").columns["mean"].sum() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_mixed_models_average_over_their_groups():
+    frame, shift = FRAME.assign(g=np.arange(N) % 10), np.linspace(-1, 1, 10)[np.arange(N) % 10]
+    frame = frame.assign(real=frame["real"] + shift * (2 + frame["x"]), label=frame["label"] ^ (shift > 0.5))
+    posterior = cavity.GLM("real ~ x + f + (x | g)", "gaussian").fit(frame)
+    table = posterior.average_slopes(frame, "x")
+    effects = {"x": 1.0} | {("1 + x | g", level, "x"): 0.1 for level in range(10)}
+    contrast = posterior.contrast(effects)
+    assert table.columns["mean"][0] == pytest.approx(float(contrast.mean))
+    assert table.columns["sd"][0] == pytest.approx(float(np.sqrt(contrast.variance)))
+    assert posterior.average_predictions(frame, by="g").names == tuple(map(str, range(10)))
+    labels = cavity.GLM("label ~ x + (1 | g)", "logit").fit(frame)
+    mean = labels.average_predictions(frame).columns["mean"][0]
+    assert mean == pytest.approx(labels.predict_proba(frame)[:, 1].mean(), rel=1e-12)
+
+
+def test_arrays_and_frames_without_a_formula():
+    X = FRAME[["x", "z"]]
+    by_frame = cavity.GLM("logit", intercept=True).fit(X, FRAME["label"])
+    by_array = cavity.GLM("logit", intercept=True).fit(X.to_numpy(), FRAME["label"])
+    tables = by_frame.average_slopes(X), by_array.average_slopes(X.to_numpy())
+    assert [table.names for table in tables] == [("x", "z"), ("x1", "x2")]
+    np.testing.assert_array_equal(*(table.columns["mean"] for table in tables))
+
+
+def test_contrasts():
+    names = LINEAR.coefficient_names
+    table = LINEAR.contrasts(["2 * x - `x:f[b]` / 4", {"f[b]": 1, "f[c]": -1}, "-(b + x) * 3"])
+    assert table.names == ("2 * x - `x:f[b]` / 4", "f[b] - f[c]", "-(b + x) * 3")
+    weights = np.zeros((3, len(names)))
+    for row, parts in enumerate(({"x": 2.0, "x:f[b]": -0.25}, {"f[b]": 1, "f[c]": -1}, {"b": -3, "x": -3})):
+        for name, value in parts.items():
+            weights[row, names.index(name)] = value
+    np.testing.assert_allclose(table.columns["mean"], weights @ LINEAR.mean)
+    np.testing.assert_allclose(table.columns["sd"], np.sqrt(np.diag(weights @ LINEAR.covariance @ weights.T)))
+    pairs = LINEAR.contrasts(pairs="f", level=0.9)
+    assert pairs.names == ("f: b - a", "f: c - a", "f: c - b")
+    expected = LINEAR.contrasts(["f[b]", "f[c]", "f[c] - f[b]"], level=0.9)
+    for name, column in expected.columns.items():
+        np.testing.assert_allclose(pairs.columns[name], column)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"combinations": "x * b"}, ValueError, "must be linear in the coefficients, got 'x \\* b'"),
+        ({"combinations": "x + 1"}, ValueError, "must have no constant that is added, got 1 in 'x \\+ 1'"),
+        ({"combinations": "age"}, ValueError, "there is no 'age', but 'intercept', 'x'"),
+        ({"combinations": {"f[d]": 1}}, ValueError, "there is no 'f\\[d\\]', .*did you mean 'f\\["),
+        ({"combinations": "x +"}, ValueError, "must be a sum of coefficients"),
+        ({"combinations": [3]}, TypeError, "must be expressions like 'a - b', or dicts"),
+        ({"pairs": "x"}, ValueError, "must be a column of categories, got 'x'; there is 'f'"),
+        ({}, ValueError, "must be given, or pairs"),
+    ],
+)
+def test_contrasts_that_are_none(arguments, error, message):
+    with pytest.raises(error, match=message):
+        LINEAR.contrasts(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: LOGIT.average_slopes(FRAME, "f"), "variables must be of numbers, got 'f', which has categories"),
+        (lambda: LOGIT.average_slopes(FRAME, "z"), "variables must be of the model, got 'z'; there is 'b', 'f', 'x'"),
+        (lambda: LOGIT.average_predictions(FRAME, by="g"), "'g' missing"),
+        (lambda: LOGIT.average_predictions(FRAME.drop(columns="x")), "'x' missing"),
+        (lambda: LOGIT.average_predictions(FRAME[:0]), "must have rows, got none"),
+        (lambda: LOGIT.bayes_factors("z"), "terms must be of the model, got 'z'"),
+    ],
+)
+def test_averages_that_are_none(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_bayes_factors_are_differences_of_evidences():
+    """With Gaussian noise exactly, where the prior of the other coefficients is the same."""
+    prior = np.full(7, 2.0)
+    full = cavity.GLM("real ~ 0 + x * f + b", cavity.likelihoods.Gaussian(1.0), prior_variance=prior).fit(FRAME)
+    smaller = [(["x:f"], "x + f + b", 5), (["b"], "x * f", 6)]
+    for (term,), formula, size in smaller:
+        part = cavity.GLM(f"real ~ 0 + {formula}", cavity.likelihoods.Gaussian(1.0), prior_variance=prior[:size])
+        factor = full.bayes_factors(term).columns["log Bayes factor"][0]
+        assert factor == pytest.approx(full.log_evidence - part.fit(FRAME).log_evidence, abs=1e-8)
+    table = full.bayes_factors()
+    assert table.names == ("x", "f", "x:f", "b")
+    assert list(table.columns["coefficients"]) == [1, 3, 2, 1]
+
+
+def test_a_term_by_hand():
+    posterior = cavity.GLM("real ~ x", cavity.likelihoods.Gaussian(1.0), prior_variance=3.0).fit(FRAME)
+    k = posterior.coefficient_names.index("x")
+    after = stats.norm.logpdf(0.0, posterior.mean[k], np.sqrt(posterior.variance[k]))
+    before = stats.norm.logpdf(0.0, 0.0, np.sqrt(3.0))
+    assert posterior.bayes_factors("x").columns["log Bayes factor"][0] == pytest.approx(before - after)

@@ -172,7 +172,7 @@ def test_bytes_that_are_no_text(tmp_path):
 
 
 def test_text_of_too_many_values(tmp_path, monkeypatch, parser):
-    monkeypatch.setattr(text_reader, "MOST_VALUES", 100)
+    monkeypatch.setattr(text_reader, "MAX_TEXT_VALUES", 100)
     (tmp_path / "x.csv").write_text("id,x\n" + "".join(f"r{i},{i}\n" for i in range(300)))
     part = open_text(tmp_path / "x.csv")
     assert values(part, 1).tolist() == list(range(300))
@@ -251,3 +251,14 @@ def test_a_forked_process_reads_the_same_scratch_file(tmp_path, monkeypatch):
             os._exit(status)
     here = wrong()
     assert (here, os.waitpid(child, 0)[1]) == (0, 0)
+
+
+def test_columns_that_show_their_kind_late(tmp_path, parser):
+    """Gaps in the whole first piece, and a number among text far below it."""
+    n = 40_000
+    (tmp_path / "x.csv").write_text("a,gaps,kind\n" + "1,,x\n" * n + "2,5,x\n3,,7\n")
+    part = open_text(tmp_path / "x.csv")
+    assert values(part, 1)[-3:].tolist() == pytest.approx([np.nan, 5.0, np.nan], nan_ok=True)
+    assert [line(part, i) for i in (0, n, n + 1)] == [2, n + 2, n + 3]
+    with pytest.raises(ValueError, match="line 2: column 'kind' is 'x', not a finite number"):
+        part.check_numbers("X")

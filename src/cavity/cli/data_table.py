@@ -318,7 +318,7 @@ def _write_part(table, columns, rows=None):
     written = [TextColumn(name, number=BEFORE_ALL_ROWS) for name in columns]
     for column in (column for column in written if column.name in text):
         values = {value: float(k) for k, value in enumerate(text[column.name][0].tolist())}
-        column.number, column.text, column.values = None, BEFORE_ALL_ROWS, values
+        column.number, column.text, column.codes = None, BEFORE_ALL_ROWS, values
     part = TextRows(_Origin(table.source, written, table, rows), writer)
     return DataTable(table.source, Source([part], "the data"), table.about)
 

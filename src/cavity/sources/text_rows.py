@@ -12,7 +12,7 @@ from cavity.sources.dialects import suggest_arguments
 from cavity.sources.files import FileState
 from cavity.sources.scratch import ScratchFile
 from cavity.sources.source_parts import SourcePart
-from cavity.sources.text_reader import MOST_VALUES, TextReader
+from cavity.sources.text_reader import MAX_TEXT_VALUES, TextReader
 
 MAX_BYTES_IN_MEMORY = 1 << 26  # bytes of a table that stay in memory
 
@@ -124,9 +124,9 @@ class TextRows(SourcePart):
             return None
         if number:
             raise self._mixed(column)
-        if column.values is None:
-            raise ValueError(f"{self.path}: column {column.name!r} holds more than {MOST_VALUES} different texts")
-        names = np.array([*column.values])
+        if column.codes is None:
+            raise ValueError(f"{self.path}: column {column.name!r} holds more than {MAX_TEXT_VALUES} different texts")
+        names = np.array([*column.codes])
         codes = np.concatenate([self._kept.read(*span)[:, self._index[index]] for span in split_rows(self.shape[0])])
         missing = np.isnan(codes)
         values = names[np.where(missing, 0, codes).astype(int)]

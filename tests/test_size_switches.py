@@ -241,7 +241,7 @@ CANDIDATES = "models.streaming_gp.update.MAX_CANDIDATE_ROWS"
 WAITING_ROWS = "models.streaming_gp.inducing_choice.MAX_WAITING_ROWS"
 BLOCKS = "models.mixture.e_step.MAX_BLOCK_ROWS models.mixture.e_step.MIN_BLOCK_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
-BLOCKS_OF_FILES = "sources.sources.BLOCK_NUMBERS sources.sources.LEAST_BLOCK_ROWS"
+BLOCKS_OF_FILES = "sources.blocks.BLOCK_NUMBERS sources.blocks.LEAST_BLOCK_ROWS"
 BLOCKS_OF_GRAM = "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS"
 SPARSE_FILES = ("inducing_basis", "rows", "new_data_factor", "bound_increment")
 SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.ROWS_PER_BLOCK" for name in SPARSE_FILES)
@@ -280,11 +280,11 @@ SWITCHES = [
     Switch("ep.latent.JOINT_SITES", (N, 7), process(probit, schedule="sequential"), RULES),
     Switch("ep.latent.JOINT_SITES", (N, 7), process(student), RULES, "-student"),
     Switch("ep.latent.SWEEPS_PER_REBUILD", (HUGE, 1), process(probit, schedule="sequential"), RULES),
-    Switch("linalg.tiled.MANY", (N + 1, N), process(student), ROUNDING),
-    Switch("linalg.tiled.MANY", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),
+    Switch("linalg.tiled.MIN_TILED_ROWS", (N + 1, N), process(student), ROUNDING),
+    Switch("linalg.tiled.MIN_TILED_ROWS", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),
     Switch("linalg.tiled.FEW_FLOPS", (np.inf, 0.0), process(student), BITS),
     Switch("linalg.tiled.MOST_FLOPS", (np.inf, 1.0), process(student), BITS),
-    Switch("linalg.tiled.ENTRIES", (N * N + 1, 100), process(student), BITS),
+    Switch("linalg.tiled.ENTRIES_PER_TASK", (N * N + 1, 100), process(student), BITS),
     Switch("ep.latent_solver.COLUMNS_PER_TASK", (N, 7), process(student), RULES),
     Switch(
         "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING
@@ -328,7 +328,7 @@ SWITCHES = [
     Switch("sources.sources.SAMPLE_ROWS", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
     Switch("runs.merge.ROWS_PER_CALL", (N, 7), unit_mixture, RULES),
     Switch(
-        "sources.sources.BLOCK_NUMBERS sources.sources.LEAST_BLOCK_ROWS",
+        "sources.blocks.BLOCK_NUMBERS sources.blocks.LEAST_BLOCK_ROWS",
         ((HUGE, 8), (D * 8, 8)),
         mixture(),
         RULES,

@@ -19,7 +19,7 @@ from cavity.runs.executors import Threads, single_blas
 SIZES = (1000, 2000, 4000, 8000)
 THREADS = (2, 4, 8, 16)
 MEASURED = 4000  # rows up to which times are measured
-T = tiled.TILE
+T = tiled.TILE_ROWS
 
 
 def fastest(function, start=None, repeats=5):
@@ -49,7 +49,7 @@ class Costs:
         self.product = fastest(lambda: blas.dgemm(1.0, left, left, 1.0, out, overwrite_c=1), repeats=20)
         self.factor = fastest(lambda a: lapack.dpotrf(a.T, lower=0, overwrite_a=1), tile)
         self.solve = fastest(lambda x: tiled.solve(factor, x), wide) / 4
-        leaf = np.asfortranarray(factor[: tiled.LEAF, : tiled.LEAF])
+        leaf = np.asfortranarray(factor[: tiled.LEAF_ROWS, : tiled.LEAF_ROWS])
         self.leaf = fastest(lambda a: lapack.dtrtri(a, lower=1), leaf)
         own = np.asfortranarray(tile[: reflected.COLUMNS, : reflected.COLUMNS])
         below, block = np.asfortranarray(wide[: reflected.ROWS, : reflected.COLUMNS]), reflected.TOGETHER
@@ -88,13 +88,13 @@ def factor(n, cost):
 
 def invert(n, cost):
     """The rounds of an inverse."""
-    rounds, size = [[cost.leaf] * -(-n // tiled.LEAF)], tiled.LEAF
+    rounds, size = [[cost.leaf] * -(-n // tiled.LEAF_ROWS)], tiled.LEAF_ROWS
     while size < n:
         starts = range(0, n - size, 2 * size)
         heights = [min(size, n - at - size) for at in starts]
-        share = cost.product * tiled.LEAF / T / 2
-        rounds.append([share * (size / T) ** 2 for high in heights for _ in range(0, high, tiled.LEAF)])
-        rounds.append([share * (high / T) ** 2 for high in heights for _ in range(0, size, tiled.LEAF)])
+        share = cost.product * tiled.LEAF_ROWS / T / 2
+        rounds.append([share * (size / T) ** 2 for high in heights for _ in range(0, high, tiled.LEAF_ROWS)])
+        rounds.append([share * (high / T) ** 2 for high in heights for _ in range(0, size, tiled.LEAF_ROWS)])
         size *= 2
     return [[((), seconds, i) for i, seconds in enumerate(each)] for each in rounds]
 

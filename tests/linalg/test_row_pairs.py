@@ -37,7 +37,7 @@ def over(indptr, indices, data, n):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_dense_algebra(name, monkeypatch):
-    monkeypatch.setattr(row_pairs, "ROWS", 64)
+    monkeypatch.setattr(row_pairs, "ROWS_PER_CALL", 64)
     N, n, k, parts = SHAPES[name]
     indptr, indices, data, rng = draw(N, n, k)
     X, cholesky, pairs = over(indptr, indices, data, n)

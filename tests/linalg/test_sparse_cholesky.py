@@ -156,17 +156,17 @@ def test_dense_algebra(name, natural):
 @pytest.mark.parametrize("name", ["random", "dense", "arrow", "grid", "crossed"])
 def test_tasks_of_any_size(name, large, task, monkeypatch):
     """All supernodes are large, some, or none; trees are cut into many rounds."""
-    monkeypatch.setattr(sparse_cholesky, "TASK", task)
-    monkeypatch.setattr(sparse_cholesky, "TASKS", 1)
-    monkeypatch.setattr(sparse_cholesky, "LARGE", large)
-    monkeypatch.setattr(sparse_cholesky, "LEAST_ROWS", 2)
+    monkeypatch.setattr(sparse_cholesky, "PRODUCTS_PER_TASK", task)
+    monkeypatch.setattr(sparse_cholesky, "TASKS_PER_CALL", 1)
+    monkeypatch.setattr(sparse_cholesky, "MIN_LARGE_PRODUCTS", large)
+    monkeypatch.setattr(sparse_cholesky, "MIN_ROWS_PER_TASK", 2)
     check(MATRICES[name])
 
 
 @pytest.mark.parametrize("large", [0.0, np.inf])
 def test_several_tiles(large, monkeypatch):
     """Supernodes above and below others, of more rows than a tile has."""
-    monkeypatch.setattr(sparse_cholesky, "LARGE", large)
+    monkeypatch.setattr(sparse_cholesky, "MIN_LARGE_PRODUCTS", large)
     matrix = blocks(260, 3, 270)
     n = len(matrix)
     cholesky = analysed(matrix)
@@ -194,7 +194,7 @@ def test_one_right_hand_side_and_many(name, monkeypatch):
             assert alone.shape == row.shape
             np.testing.assert_allclose(alone, x, rtol=0, atol=SOLVES * np.max(np.abs(x)))
         assert cholesky.solve(values, b[:0], threads).shape == (0, len(matrix))
-        monkeypatch.setattr(sparse_cholesky, "ENTRIES", 50)  # a supernode or two in a call
+        monkeypatch.setattr(sparse_cholesky, "ENTRIES_PER_CALL", 50)  # a supernode or two in a call
         np.testing.assert_allclose(cholesky.solve(values, np.asfortranarray(b), threads), together, rtol=0, atol=LOSSES)
 
 
@@ -273,13 +273,13 @@ def test_entries_outside_the_pattern_are_refused():
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("task", [1.0, 3e3, sparse_cholesky.TASK])
+@pytest.mark.parametrize("task", [1.0, 3e3, sparse_cholesky.PRODUCTS_PER_TASK])
 @pytest.mark.parametrize("bad", [[0], [59], [70, 31, 86], [5, 6, 7, 8]])
 @pytest.mark.parametrize("natural", [False, True])
 def test_the_pivot_that_is_not_positive_is_named(bad, natural, task, monkeypatch):
     """The first one in the order that was asked for, as in dense algebra, in the numbers of the matrix."""
-    monkeypatch.setattr(sparse_cholesky, "TASK", task)
-    monkeypatch.setattr(sparse_cholesky, "LARGE", task)
+    monkeypatch.setattr(sparse_cholesky, "PRODUCTS_PER_TASK", task)
+    monkeypatch.setattr(sparse_cholesky, "MIN_LARGE_PRODUCTS", task)
     matrix = MATRICES["crossed"].copy()
     matrix[bad, bad] -= 1.001 * np.linalg.eigvalsh(matrix)[0] + 1e-3 * np.diag(matrix)[bad] + 1.0
     cut = matrix.copy()

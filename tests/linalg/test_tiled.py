@@ -9,13 +9,24 @@ from cavity import _core
 from cavity.linalg import tiled
 from cavity.runs.executors import Threads, single_blas
 
-SIZES = (1, 2, 127, 128, 129, tiled.TILE, tiled.TILE + 1, 3 * tiled.TILE - 1, 3 * tiled.TILE, 4 * tiled.TILE + 37)
+SIZES = (
+    1,
+    2,
+    127,
+    128,
+    129,
+    tiled.TILE_ROWS,
+    tiled.TILE_ROWS + 1,
+    3 * tiled.TILE_ROWS - 1,
+    3 * tiled.TILE_ROWS,
+    4 * tiled.TILE_ROWS + 37,
+)
 
 
 @pytest.fixture(autouse=True)
 def always_tiles(monkeypatch):
-    monkeypatch.setattr(tiled, "MANY", 1)
-    monkeypatch.setattr(tiled, "FEW_FLOPS", 0.0)
+    monkeypatch.setattr(tiled, "MIN_TILED_ROWS", 1)
+    monkeypatch.setattr(tiled, "MAX_SERIAL_FLOPS", 0.0)
     with single_blas():
         yield
 
@@ -48,10 +59,10 @@ def check(work, start, expected):
 
 def test_a_task_a_call_gives_the_same_bits(monkeypatch):
     """Kernels return between tasks, so that Ctrl-C is heard."""
-    matrix, _ = draw(3 * tiled.TILE - 1)
+    matrix, _ = draw(3 * tiled.TILE_ROWS - 1)
     found = []
-    for most in (tiled.MOST_FLOPS, 1e-3):
-        monkeypatch.setattr(tiled, "MOST_FLOPS", most)
+    for most in (tiled.FLOPS_PER_CALL, 1e-3):
+        monkeypatch.setattr(tiled, "FLOPS_PER_CALL", most)
         with Threads(2) as threads:
             out = matrix.copy()
             assert tiled.factor(out, threads) == 0
@@ -78,7 +89,7 @@ def test_who_is_interrupted_ends_the_work_of_all():
 
 def test_tiles_are_those_of_the_kernel():
     kernel = _core.load("tiled", _core.BASELINE)
-    assert (tiled.TILE, tiled.LEAF) == (kernel.TILE, kernel.LEAF)
+    assert (tiled.TILE_ROWS, tiled.LEAF_ROWS) == (kernel.TILE, kernel.LEAF)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -161,7 +172,7 @@ def test_stacked_rows_keep_the_digits_of_nearly_dependent_columns(scale):
 
 @pytest.mark.parametrize("inverted", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (130, 2), (40, tiled.TILE + 3), (300, 2 * tiled.TILE + 1)])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (130, 2), (40, tiled.TILE_ROWS + 3), (300, 2 * tiled.TILE_ROWS + 1)])
 def test_solve(n, m, inverted, transposed):
     _, factor = draw(n)
     rows = np.random.default_rng(2).normal(size=(m, n))
@@ -188,11 +199,11 @@ def test_solve_takes_rows_in_any_order():
 
 
 @pytest.mark.parametrize("many", [1, 10**6])
-@pytest.mark.parametrize("bad", [0, 5, tiled.TILE - 1, tiled.TILE, 2 * tiled.TILE + 3])
+@pytest.mark.parametrize("bad", [0, 5, tiled.TILE_ROWS - 1, tiled.TILE_ROWS, 2 * tiled.TILE_ROWS + 3])
 def test_the_pivot_that_is_not_positive_is_named(bad, many, monkeypatch):
     """As by LAPACK: counted from 1."""
-    monkeypatch.setattr(tiled, "MANY", many)
-    matrix, _ = draw(3 * tiled.TILE)
+    monkeypatch.setattr(tiled, "MIN_TILED_ROWS", many)
+    matrix, _ = draw(3 * tiled.TILE_ROWS)
     matrix[bad, bad] = -1.0
     for n_threads in (1, 2):
         with Threads(n_threads) as threads:
@@ -202,7 +213,7 @@ def test_the_pivot_that_is_not_positive_is_named(bad, many, monkeypatch):
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
 def test_backward_errors_at_extreme_scales(scale):
     """|A - L L'| is rounding of A, however badly conditioned: eigenvalues from 1 to 1e-14."""
-    n = 2 * tiled.TILE + 30
+    n = 2 * tiled.TILE_ROWS + 30
     vectors = np.linalg.qr(np.random.default_rng(3).normal(size=(n, n)))[0]
     matrix = scale * (vectors * np.logspace(0, -14, n)) @ vectors.T + scale * 1e-13 * np.eye(n)
     out = matrix.copy()
@@ -214,7 +225,7 @@ def test_backward_errors_at_extreme_scales(scale):
 
 @pytest.mark.parametrize(("n", "entries"), [(1, 1), (5, 1), (5, 100), (1000, 1 << 16), (1000, 1 << 20)])
 def test_ranges_of_rows_cover_all(n, entries, monkeypatch):
-    monkeypatch.setattr(tiled, "ENTRIES", entries)
+    monkeypatch.setattr(tiled, "ENTRIES_PER_TASK", entries)
     seen = []
     tiled.run_by_rows(tiled.ONE_THREAD, lambda start, stop: seen.extend(range(start, stop)), n)
     assert seen == list(range(n))

@@ -38,7 +38,7 @@ def sums(rows, broadcast=1.5):
 @pytest.mark.parametrize("chunk", [1, 5, 16, 48, 61, 1000])
 @pytest.mark.parametrize("fetched", [1, 64])
 def test_sums_have_the_bits_of_one_process(chunk, fetched, monkeypatch):
-    monkeypatch.setattr(remote, "MOST_FETCHED", fetched)
+    monkeypatch.setattr(remote, "MAX_FETCHED_PARTS", fetched)
     rows = da.from_array(X, chunks=(chunk, 2))
     for scheduler in ("threads", "sync"):
         with dask.config.set(scheduler=scheduler):

@@ -102,8 +102,8 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     monkeypatch.setattr(sources, "ROWS_PER_CALL", BLOCK)
-    monkeypatch.setattr(arrow, "READ_NUMBERS", 60)
-    monkeypatch.setattr(arrow, "LEAST_ROWS", 12)
+    monkeypatch.setattr(arrow, "NUMBERS_PER_BATCH", 60)
+    monkeypatch.setattr(arrow, "MIN_BATCH_ROWS", 12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -109,7 +109,9 @@ def find_text(source):
         return sys.stdin.buffer, {}
     path = Path(source)
     if path.exists():
-        reader = next((formats.OPENERS[end] for end in formats.OPENERS if source.lower().endswith(end)), None)
+        reader = next(
+            (formats.OPENER_OF_SUFFIX[end] for end in formats.OPENER_OF_SUFFIX if source.lower().endswith(end)), None
+        )
         if reader is None:
             formats.check_known(source, "the data")
         return (source if reader in (None, text_rows.open_text) and not path.is_dir() else None), {}

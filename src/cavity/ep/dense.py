@@ -92,7 +92,7 @@ class DenseBelief:
 
     def covariance(self):
         """The covariance of a, (M, M); of many columns in tiles, between which Ctrl-C interrupts."""
-        if self.triangle is None or len(self.u) < tiled.MANY:
+        if self.triangle is None or len(self.u) < tiled.MIN_TILED_ROWS:
             return self.root @ self.root.T
         triangle = self.triangle.copy()
         tiled.square(triangle, self.threads)

@@ -1,7 +1,7 @@
 """EP on rows that dask has: sites stay with their runs from pass to pass, and sums of them come back.
 
 The engines are those of rows at hand, bit by bit: `engine.Engine` and `stochastic.Stochastic`. Here is what differs:
-sites of the former are handles, see `runs.remote.Runs`, and what both do with blocks is sent to where these are. Rows
+sites of the former are handles, see `RemoteRuns`, and what both do with blocks is sent to where these are. Rows
 that are visited one by one are visited there, too, one run after the other; the belief travels.
 
 A worker that is lost takes sites with it. dask makes them again from those of the pass before, so every few passes they

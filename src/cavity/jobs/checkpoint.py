@@ -26,8 +26,8 @@ from cavity.base.snapshots import Stored, apart, classes_in, together
 from cavity.jobs.fingerprint import compute_digest, compute_fingerprint, describe_differences
 from cavity.jobs.locks import FileLock
 
-KIND, FORMAT = "checkpoint", 2
-WAY_OUT = "Give another path, or remove the file to start anew"
+CHECKPOINT_KIND, CHECKPOINT_FORMAT_VERSION = "checkpoint", 2
+NEW_CHECKPOINT_ADVICE = "Give another path, or remove the file to start anew"
 
 
 class TerminationSignal(BaseException):
@@ -84,7 +84,7 @@ class Checkpoint:
                 holder = lock.take()
                 if holder is not None:
                     raise ValueError(f"checkpoint {self.path} is in use by {holder}: wait for it, or give another path")
-                self._about = {"format": FORMAT, "cavity": persistence.__version__}
+                self._about = {"format": CHECKPOINT_FORMAT_VERSION, "cavity": persistence.__version__}
                 self._about["fit"] = compute_fingerprint(model, data, **settings)
                 if self.path.exists():
                     self._stages = self._read()
@@ -138,7 +138,9 @@ class Checkpoint:
             stages = [[list(stage), apart(value, numbered, known)] for stage, value in self._stages.items()]
             content = self._about | {"stages": stages}
             try:
-                persistence.write(self.path, KIND, numbered, content | {"digest": _digest(content, numbered)})
+                persistence.write(
+                    self.path, CHECKPOINT_KIND, numbered, content | {"digest": _digest(content, numbered)}
+                )
                 self._changed = False
             except OSError as error:
                 self._warn(error)
@@ -154,9 +156,9 @@ class Checkpoint:
     def _read(self):
         """Return the stages of the file, which must be of this fit."""
         try:
-            _, numbered, told = persistence.read(self.path, (KIND,))
+            _, numbered, told = persistence.read(self.path, (CHECKPOINT_KIND,))
         except ValueError as error:
-            raise ValueError(f"checkpoint {error}. {WAY_OUT}") from error
+            raise ValueError(f"checkpoint {error}. {NEW_CHECKPOINT_ADVICE}") from error
         ours = {name: self._about[name] for name in ("format", "cavity")}
         if told | ours != told:
             raise ValueError(
@@ -164,10 +166,12 @@ class Checkpoint:
                 "may take other steps. Go on with that version, or remove the file to start anew"
             )
         if told.pop("digest", None) != _digest(told, numbered):
-            raise ValueError(f"checkpoint {self.path} is damaged: its content is not what was written. {WAY_OUT}")
+            raise ValueError(
+                f"checkpoint {self.path} is damaged: its content is not what was written. {NEW_CHECKPOINT_ADVICE}"
+            )
         found = describe_differences(told["fit"], self._about["fit"])
         if found:
-            raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(found)}. {WAY_OUT}")
+            raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(found)}. {NEW_CHECKPOINT_ADVICE}")
         return {tuple(stage): Stored(each, numbered) for stage, each in told["stages"]}
 
 

@@ -13,12 +13,12 @@ import numpy as np
 
 MAX_COMPARED_RUNS = 16  # of rows that are compared; each may cost the reading of a whole row group
 NUMBERS_PER_RUN = 1 << 16  # in a run
-MOST_LISTED = 16  # numbers of a setting that are listed; of more the digest is compared
+MAX_LISTED_NUMBERS = 16  # numbers of a setting that are listed; of more the digest is compared
 DIGEST_BYTES = 16
-LONGEST_WORDS = 60  # of a value, in messages
-MOST_NAMED = 5  # differences that a message names
-WHOLES = (("model",), ("options",))  # what settings stand in, of which users know nothing
-IDLE = ("n_threads", "callback", "job")  # options that decide nothing
+MAX_VALUE_CHARACTERS = 60  # of a value, in messages
+MAX_NAMED_DIFFERENCES = 5  # differences that a message names
+UNNAMED_PATHS = (("model",), ("options",))  # what settings stand in, of which users know nothing
+IGNORED_OPTIONS = ("n_threads", "callback", "job")  # options that decide nothing
 
 
 def compute_fingerprint(model, data, **settings):
@@ -54,7 +54,7 @@ def _told(value):
         case np.generic():
             return value.item()
         case np.ndarray():
-            listed = value.size <= MOST_LISTED and value.dtype.kind in "fiubU"
+            listed = value.size <= MAX_LISTED_NUMBERS and value.dtype.kind in "fiubU"
             return value.tolist() if listed else {"shape": list(value.shape), "numbers": compute_digest([value])}
         case np.random.Generator():
             return {"state": compute_digest([json.dumps(value.bit_generator.state, default=str)])}
@@ -63,13 +63,13 @@ def _told(value):
         case set() | frozenset():
             return sorted(map(str, value))
         case dict():
-            return {str(name): _told(each) for name, each in value.items() if name not in IDLE}
+            return {str(name): _told(each) for name, each in value.items() if name not in IGNORED_OPTIONS}
     if hasattr(value, "__dask_tokenize__"):
         from dask.base import tokenize
 
         return {"kind": type(value).__qualname__, "numbers": tokenize(value)}
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in IDLE}
+        parts = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in IGNORED_OPTIONS}
     else:
         parts = getattr(value, "__dict__", {}) if not callable(value) else {}
     kind = value if hasattr(value, "__qualname__") else type(value)
@@ -134,15 +134,15 @@ def describe_differences(before, now):
     words += _of_settings(before["settings"], now["settings"], ())
     for name in sorted(before["data"].keys() | now["data"].keys()):
         words += _of_data(name, before["data"].get(name), now["data"].get(name))
-    left = len(words) - MOST_NAMED
-    return [*words[:MOST_NAMED], f"and {left} more"] if left > 0 else words
+    left = len(words) - MAX_NAMED_DIFFERENCES
+    return [*words[:MAX_NAMED_DIFFERENCES], f"and {left} more"] if left > 0 else words
 
 
 def _of_settings(before, now, path):
     """Yield the words for what differs in a setting, or in settings in it."""
     if before == now:
         return
-    name = ".".join(path[1:] if path[:1] in WHOLES and len(path) > 1 else path)
+    name = ".".join(path[1:] if path[:1] in UNNAMED_PATHS and len(path) > 1 else path)
     if not (isinstance(before, dict) and isinstance(now, dict)) or before.get("kind") != now.get("kind"):
         yield _changed(name, *(each.get("kind", "given") if isinstance(each, dict) else each for each in (before, now)))
     elif "numbers" in before or "numbers" in now:
@@ -157,7 +157,7 @@ def _of_settings(before, now, path):
 def _changed(name, before, now, was="was", is_now="is"):
     """Return words for a setting that was one thing and is another."""
     before, now = f"{before}", f"{now}"
-    if max(len(before), len(now)) > LONGEST_WORDS:
+    if max(len(before), len(now)) > MAX_VALUE_CHARACTERS:
         return f"{name} has other values"
     return f"{name} {was} {before}, {is_now} {now}"
 

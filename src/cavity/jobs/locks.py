@@ -12,10 +12,11 @@ from pathlib import Path
 from cavity.base.errors import naming
 from cavity.base.persistence import has_ended, host
 
-HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)  # who locks says so if somebody else has it
-WITHOUT = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)  # and so, if there are no locks
-FAR = 1 << 30  # the byte that is locked where bytes are: those before it can be read meanwhile
-LONGEST = 1000  # bytes of a process and its host
+# errors of locking a file that another process has locked, and where a file system has no locks
+HELD_ERRNOS = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+UNSUPPORTED_ERRNOS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+LOCKED_BYTE_OFFSET = 1 << 30  # the byte that is locked where bytes are: those before it can be read meanwhile
+MAX_OWNER_BYTES = 1000  # bytes of a process and its host
 
 
 class FileLock:
@@ -80,7 +81,7 @@ class FileLock:
 def _owner(handle):
     """Return the (process, host) that stand in the file of a lock, or None."""
     try:
-        process, where = os.read(handle, LONGEST).decode().split()
+        process, where = os.read(handle, MAX_OWNER_BYTES).decode().split()
         return int(process), where
     except (ValueError, PermissionError):  # not yet written, or not to be read while it is locked
         return None
@@ -94,14 +95,14 @@ def _granted(handle):
         except ImportError:
             import msvcrt
 
-            os.lseek(handle, FAR, os.SEEK_SET)
+            os.lseek(handle, LOCKED_BYTE_OFFSET, os.SEEK_SET)
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         else:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in HELD:
+        if error.errno in HELD_ERRNOS:
             return False
-        if error.errno in WITHOUT:
+        if error.errno in UNSUPPORTED_ERRNOS:
             return None
         raise
     return True

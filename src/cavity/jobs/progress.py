@@ -58,13 +58,13 @@ class Event(Public):
     passes_left: float | None
 
 
-EVENT_WORDS = {
+EVENT_FORMATS = {
     "objective": "objective {:.10g}",
     "change": "change {:.2g}",
     "rows_per_second": "{:.2g} rows/s",
     "passes_left": "about {:.0f} left",
 }
-NOTHING_YET = Event(WHOLE_FIT_STAGE, 0, None, None, None, None)
+EMPTY_EVENT = Event(WHOLE_FIT_STAGE, 0, None, None, None, None)
 
 
 class ProgressDisplay:
@@ -72,7 +72,7 @@ class ProgressDisplay:
 
     def __init__(self, writer):
         self._writer, self._begun = writer, perf_counter()
-        self._shown, self._last, self._waiting = 0.0, NOTHING_YET, False
+        self._shown, self._last, self._waiting = 0.0, EMPTY_EVENT, False
 
     def _is_time(self):
         now = perf_counter() - self._begun
@@ -146,8 +146,8 @@ class ProgressBar:
 
 def describe_event(event):
     """Return what is known of an event beside its stage and number, as a list of words."""
-    known = {name: getattr(event, name) for name in EVENT_WORDS}
-    return [EVENT_WORDS[name].format(value) for name, value in known.items() if value is not None]
+    known = {name: getattr(event, name) for name in EVENT_FORMATS}
+    return [EVENT_FORMATS[name].format(value) for name, value in known.items() if value is not None]
 
 
 def open_progress_writer():

@@ -14,15 +14,15 @@ from cavity.runs.executors import split_range
 
 _kernel = Lazy("cavity._core.row_pairs")
 
-ROWS = 1 << 15  # of a call of the kernel
-PARTS = 16  # at most; each has sums of its own
-TERMS = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
+ROWS_PER_CALL = 1 << 15
+MAX_PARTIAL_SUMS = 16
+MIN_TERMS_PER_SUM = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
 
 
 def _parts(terms, sums, n_rows):
     """Ranges of rows that are summed on their own, a power of 2, so that two threads have equally many."""
-    several = min(PARTS, terms // (TERMS * max(sums, 1)))
-    return split_range(n_rows, 1 << max(0, several.bit_length() - 1), ROWS)
+    several = min(MAX_PARTIAL_SUMS, terms // (MIN_TERMS_PER_SUM * max(sums, 1)))
+    return split_range(n_rows, 1 << max(0, several.bit_length() - 1), ROWS_PER_CALL)
 
 
 class RowPairs:
@@ -55,14 +55,14 @@ class RowPairs:
         """Find the entries of X'X and, for each pair of each row, which one it is."""
         N = self.shape[0]
         lengths = np.diff(self._indptr)
-        counts = np.add.reduceat(lengths * (lengths + 1) // 2, range(0, N, ROWS)) if N else []
+        counts = np.add.reduceat(lengths * (lengths + 1) // 2, range(0, N, ROWS_PER_CALL)) if N else []
         self._first_pair = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         total, count = int(self._first_pair[-1]), 0
         self._pairs = np.empty(total, np.int32)
         known, entries = np.zeros(cholesky.n_entries, np.int32), np.empty(min(total, cholesky.n_entries), np.int64)
-        for start, (pair, end) in zip(range(0, N, ROWS), pairwise(self._first_pair), strict=True):
+        for start, (pair, end) in zip(range(0, N, ROWS_PER_CALL), pairwise(self._first_pair), strict=True):
             left, right = np.empty((2, end - pair), np.int64)
-            _kernel.columns(self._indptr, self._indices, start, min(start + ROWS, N), left, right)
+            _kernel.columns(self._indptr, self._indices, start, min(start + ROWS_PER_CALL, N), left, right)
             count = _kernel.number(cholesky.positions(left, right), known, entries, count, self._pairs[pair:end])
         self._entries = entries[:count].copy()
         self._parts = _parts(total, count, N)
@@ -74,9 +74,8 @@ class RowPairs:
         sums = np.zeros((max(1, len(self._parts)), m))
         tasks = [(*part, _kernel.add, (rho, each)) for part, each in zip(self._parts, sums, strict=False)]
         threads.run(self._with_pairs, tasks)
-        threads.run(
-            _kernel.combine, [(sums, self._entries, values, *span) for span in split_range(m, -(-m // (8 * ROWS)))]
-        )
+        ranges = split_range(m, -(-m // (8 * ROWS_PER_CALL)))
+        threads.run(_kernel.combine, [(sums, self._entries, values, *entries) for entries in ranges])
 
     def variances(self, inverse, threads):
         """Return x_i' Z x_i, (N,), from the selected inverse Z (n_entries,)."""
@@ -100,17 +99,17 @@ class RowPairs:
         return sums[0]
 
     def _ranges(self, kernel, arguments):
-        """Tasks of ROWS rows."""
+        """Tasks of ROWS_PER_CALL rows."""
         N = self.shape[0]
-        return [(at, min(at + ROWS, N), kernel, arguments) for at in range(0, N, ROWS)]
+        return [(at, min(at + ROWS_PER_CALL, N), kernel, arguments) for at in range(0, N, ROWS_PER_CALL)]
 
     def _with_pairs(self, start, stop, kernel, arguments):
-        """Call a kernel for the pairs of a range of rows, ROWS at a time."""
-        for at in range(start, stop, ROWS):
-            pair = int(self._first_pair[at // ROWS])
-            kernel(self._indptr, self._data, self._pairs, pair, *arguments, at, min(at + ROWS, stop))
+        """Call a kernel for the pairs of a range of rows, ROWS_PER_CALL at a time."""
+        for at in range(start, stop, ROWS_PER_CALL):
+            pair = int(self._first_pair[at // ROWS_PER_CALL])
+            kernel(self._indptr, self._data, self._pairs, pair, *arguments, at, min(at + ROWS_PER_CALL, stop))
 
     def _with_columns(self, start, stop, kernel, arguments):
-        """Call a kernel for the entries of a range of rows, ROWS at a time."""
-        for at in range(start, stop, ROWS):
-            kernel(self._indptr, self._indices, self._data, *arguments, at, min(at + ROWS, stop))
+        """Call a kernel for the entries of a range of rows, ROWS_PER_CALL at a time."""
+        for at in range(start, stop, ROWS_PER_CALL):
+            kernel(self._indptr, self._indices, self._data, *arguments, at, min(at + ROWS_PER_CALL, stop))

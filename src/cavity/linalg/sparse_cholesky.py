@@ -16,15 +16,20 @@ from cavity.runs.executors import single_blas, split_range
 _analysis = Lazy("cavity._core.elimination")
 _kernel = Lazy("cavity._core.supernodal")  # it loads SciPy
 
-MANY, MANY_ROOTS = 16, 10  # entries of columns that come last: more than so many, and so many times the root of n
-STEPS = 10_000_000  # of the analysis, in a call of its kernel
-CALL, SPREAD, ENTRY = 500.0, 30.0, 200.0  # what supernodes, entries of their updates and of their panels cost: products
-TASK = 1e7  # products of a task: some ms
-TASKS = 4  # of a call
-LARGE, MOST_ROWS = 3e7, 1024  # products, and rows below, of supernodes that one thread works on
-LEAST_ROWS, TILES = 32, 8  # of a large supernode: rows of a task, and tasks, if there are enough rows
-ENTRIES = 10_000_000  # of L in a call of a solve
-TOGETHER = 32  # right hand sides that are solved at a time, if they are few numbers
+# columns with more entries than 16, and than 10 sqrt(n), come last
+MIN_DENSE_COLUMN_ENTRIES, DENSE_COLUMN_ROOTS = 16, 10
+STEPS_PER_CALL = 10_000_000  # of the analysis, in a call of its kernel
+# costs of a supernode, of an entry of its updates and of its panel, in products
+SUPERNODE_COST, UPDATE_ENTRY_COST, PANEL_ENTRY_COST = 500.0, 30.0, 200.0
+PRODUCTS_PER_TASK = 1e7  # products of a task: some ms
+TASKS_PER_CALL = 4  # of a call
+MIN_LARGE_PRODUCTS, MAX_SMALL_ROWS = 3e7, 1024  # products, and rows below, of supernodes that one thread works on
+MIN_ROWS_PER_TASK, TASKS_PER_SUPERNODE = (
+    32,
+    8,
+)  # of a large supernode: rows of a task, and tasks, if there are enough rows
+ENTRIES_PER_CALL = 10_000_000  # of L in a call of a solve
+RIGHT_SIDES_PER_SOLVE = 32  # right hand sides that are solved at a time, if they are few numbers
 
 
 def fill_reducing_order(indptr, indices):
@@ -39,7 +44,7 @@ def fill_reducing_order(indptr, indices):
     half = sparse.csc_array((np.ones(len(indices)), indices, indptr), shape=(n, n))
     matrix = (sparse.eye_array(n) + 1e-3 / n * (half + half.T)).tocsc()
     degrees = np.diff(matrix.indptr)
-    many = degrees > max(MANY, MANY_ROOTS * np.sqrt(n))
+    many = degrees > max(MIN_DENSE_COLUMN_ENTRIES, DENSE_COLUMN_ROOTS * np.sqrt(n))
     first, last = np.flatnonzero(~many), np.flatnonzero(many)
     last = last[np.argsort(degrees[last], kind="stable")]
     if len(first) == 0:
@@ -53,7 +58,7 @@ def _in_steps(kernel, n, *arguments):
     """Call a function of the analysis until it has done all rows."""
     at = 0
     while at < n:
-        at = kernel(*arguments, at, STEPS)
+        at = kernel(*arguments, at, STEPS_PER_CALL)
 
 
 def _offsets(lengths):
@@ -105,7 +110,9 @@ class SparseCholesky:
         self._rank = post  # place of each pivot in the order that was asked for
         at, earlier, parent, counts = self._tree(indptr, indices, self.order)
         first, rows = np.empty(n + 1, np.int32), np.empty(n, np.int32)
-        S = _analysis.supernodes(parent, counts, np.array([CALL, SPREAD, ENTRY]), first, rows)
+        S = _analysis.supernodes(
+            parent, counts, np.array([SUPERNODE_COST, UPDATE_ENTRY_COST, PANEL_ENTRY_COST]), first, rows
+        )
         first, rows = first[: S + 1].copy(), rows[:S]
         widths = np.diff(first)
         self._first, self._member = first, np.repeat(np.arange(S, dtype=np.int32), widths)
@@ -152,17 +159,17 @@ class SparseCholesky:
     def _plan(self, w, b, products):
         """Cut the supernodes into rounds of tasks, and name those that are large."""
         S, self._products = len(w), products
-        cost = CALL + products + w * (w + b) ** 2 + 2.0 * w * b * b
+        cost = SUPERNODE_COST + products + w * (w + b) ** 2 + 2.0 * w * b * b
         task, turn = np.empty(S, np.int32), np.zeros(S, np.int32)
-        _analysis.rounds(self._parent, cost, TASK, task, turn, np.zeros(S))
-        large = (cost > LARGE) | ((w > 1) & (b > MOST_ROWS))
+        _analysis.rounds(self._parent, cost, PRODUCTS_PER_TASK, task, turn, np.zeros(S))
+        large = (cost > MIN_LARGE_PRODUCTS) | ((w > 1) & (b > MAX_SMALL_ROWS))
         self._square = int(np.max(np.where(large | (w == 1), b, b * b + b * w + w * w), initial=1))
         small = np.flatnonzero(~large)
         schedule = small[np.lexsort((small, task[small], turn[small]))]
         begins = np.flatnonzero(np.diff(task[schedule], prepend=-1))  # of subtrees, of which some make a task
         turns = turn[schedule[begins]]
         spent = np.cumsum(cost[schedule])
-        bundle = (spent[begins] // TASK).astype(np.int64)
+        bundle = (spent[begins] // PRODUCTS_PER_TASK).astype(np.int64)
         begins = begins[(np.diff(turns, prepend=-1) != 0) | (np.diff(bundle, prepend=-1) != 0)]
         self._schedule = schedule.astype(np.int32)
         self._tasks_at = np.append(begins, len(schedule)).astype(np.int64)
@@ -200,7 +207,7 @@ class SparseCholesky:
         with single_blas():
             for start, stop, large in self._rounds:
                 arguments = self._nodes, values, self._schedule, self._tasks_at, failed
-                _share(threads, range(start, stop), TASKS, _kernel.factor, arguments, work)
+                _share(threads, range(start, stop), TASKS_PER_CALL, _kernel.factor, arguments, work)
                 for s in large:
                     failed[s] = self._factor_large(values, s, threads, work, failed)
         bad = np.flatnonzero(failed > 0)
@@ -222,7 +229,7 @@ class SparseCholesky:
         """Factor a large supernode on all threads; return what `failed` says of it."""
         corner, low = self._panel(values, s)
         count = _kernel.sources_of(self._nodes, s)
-        for part in split_range(count, int(np.ceil(self._products[s] / (2.0 * TASK)))):
+        for part in split_range(count, int(np.ceil(self._products[s] / (2.0 * PRODUCTS_PER_TASK)))):
             _tiles(threads, len(corner) + len(low), 0.0, _kernel.update_rows, (self._nodes, values, s, *part), work)
         bad = tiled.factor(corner, threads)
         diagonal = corner.diagonal()
@@ -262,7 +269,7 @@ class SparseCholesky:
         b = np.asarray(b, float)
         rows = b.reshape(-1, self.n)
         out = np.empty_like(rows, order="C")
-        size = max(1, min(TOGETHER, ENTRIES // (2 * self.n)))
+        size = max(1, min(RIGHT_SIDES_PER_SOLVE, ENTRIES_PER_CALL // (2 * self.n)))
         parts = [slice(at, at + size) for at in range(0, len(rows), size)]
         with single_blas():
             threads.run(self._solve_rows, [(values, rows[part], half, out[part]) for part in parts])
@@ -272,7 +279,7 @@ class SparseCholesky:
         """Solve for a few right hand sides (k, n)."""
         x = np.array((rows if half == "backward" else rows[:, self.order]).T, order="C")
         work = np.empty(int(self._below.max(initial=1)) * len(rows) + 1)
-        steps = [*dict.fromkeys(np.searchsorted(self._starts, range(0, self.n_entries, ENTRIES)).tolist())]
+        steps = [*dict.fromkeys(np.searchsorted(self._starts, range(0, self.n_entries, ENTRIES_PER_CALL)).tolist())]
         steps = [*zip(steps, [*steps[1:], len(self._starts) - 1], strict=True)]
         if half != "backward":
             for start, stop in steps:
@@ -290,7 +297,7 @@ class SparseCholesky:
                 for s in reversed(large):
                     self._invert_large(values, s, threads)
                 arguments = self._nodes, values, self._schedule, self._tasks_at, start + stop - 1
-                _share(threads, range(start, stop), TASKS, _kernel.invert, arguments, work)
+                _share(threads, range(start, stop), TASKS_PER_CALL, _kernel.invert, arguments, work)
 
     def _invert_large(self, values, s, threads):
         """The selected inverse of a large supernode, on all threads: see `invert_panel` in the kernel."""
@@ -319,6 +326,6 @@ def _share(threads, tasks, most, kernel, arguments, work):
 
 def _tiles(threads, rows, products, kernel, arguments, work):
     """Let the threads call a kernel, whose tasks are rows, each of so many products."""
-    size = min(_kernel.TILE, LEAST_ROWS * -(-rows // (LEAST_ROWS * TILES)))
-    most = max(1, int(TASKS * TASK / (size * products + 1.0)))
+    size = min(_kernel.TILE, MIN_ROWS_PER_TASK * -(-rows // (MIN_ROWS_PER_TASK * TASKS_PER_SUPERNODE)))
+    most = max(1, int(TASKS_PER_CALL * PRODUCTS_PER_TASK / (size * products + 1.0)))
     _share(threads, range(-(-rows // size)), most, kernel, (*arguments, size), work)

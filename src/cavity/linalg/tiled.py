@@ -1,7 +1,7 @@
 """Large lower triangles, worked on in tiles by several threads, with the same bits for any number of them.
 
 The bits of BLAS' own threads depend on their number, so BLAS is held to one thread, and every task here is a call of it
-on fixed tiles. Below MANY rows LAPACK takes the whole matrix.
+on fixed tiles. Below MIN_TILED_ROWS rows LAPACK takes the whole matrix.
 
 Matrices are C-contiguous; only their lower triangles are read and written.
 """
@@ -16,18 +16,18 @@ from cavity.runs.executors import Threads
 
 _kernel, _stacked = Lazy("cavity._core.tiled"), Lazy("cavity._core.stacked")  # they load SciPy
 
-TILE, LEAF = 256, 128  # rows of tiles, and of those that are inverted first, in the kernel
-MANY = 768  # rows from which tiles are as fast as LAPACK on one thread
+TILE_ROWS, LEAF_ROWS = 256, 128  # rows of tiles, and of those that are inverted first, in the kernel
+MIN_TILED_ROWS = 768  # rows from which tiles are as fast as LAPACK on one thread
 ONE_THREAD = Threads(1)
-ENTRIES = 1 << 20  # of the square around a triangle in a task of `by_rows`
-MOST_FLOPS = 1e9  # of a call of the kernel, some 20 milliseconds: then Ctrl-C is heard
-FEW_FLOPS = 2e6  # of a round that one thread does by itself: handing over would cost as much
+ENTRIES_PER_TASK = 1 << 20  # of the square around a triangle in a task of `by_rows`
+FLOPS_PER_CALL = 1e9  # of a call of the kernel, some 20 milliseconds: then Ctrl-C is heard
+MAX_SERIAL_FLOPS = 2e6  # of a round that one thread does by itself: handing over would cost as much
 
 
 def _round(threads, function, *arguments, flops=np.inf, size=2):
     """Let the threads share the tasks of a function of the kernel; return the `size` numbers that these leave."""
     state = np.zeros(size, np.longlong)
-    workers = 1 if flops < FEW_FLOPS else threads.count
+    workers = 1 if flops < MAX_SERIAL_FLOPS else threads.count
     threads.run(_work, [(function, arguments, state)] * workers)
     return state
 
@@ -36,7 +36,7 @@ def _work(function, arguments, state):
     """Call a function of the kernel again and again, until there are no more tasks or somebody is interrupted."""
     try:
         while not state[1]:
-            function(*arguments, state, MOST_FLOPS)
+            function(*arguments, state, FLOPS_PER_CALL)
     finally:
         state[1] = 1
 
@@ -47,9 +47,9 @@ def factor(a, threads):
     That is the first one that is not positive.
     """
     n = len(a)
-    if n < MANY:
+    if n < MIN_TILED_ROWS:
         return max(0, lapack.dpotrf(a.T, lower=0, overwrite_a=1, clean=0)[1])
-    tiles = -(-n // TILE)
+    tiles = -(-n // TILE_ROWS)
     return int(_round(threads, _kernel.factor, a, _order(tiles), size=3 + tiles * tiles)[2])
 
 
@@ -76,8 +76,8 @@ def clear(triangle):
 
 def invert(triangle, threads):
     """Replace a triangle with a positive diagonal by its inverse."""
-    n, size = len(triangle), LEAF
-    _round(threads, _kernel.invert_leaves, triangle, flops=n * LEAF * LEAF)
+    n, size = len(triangle), LEAF_ROWS
+    _round(threads, _kernel.invert_leaves, triangle, flops=n * LEAF_ROWS * LEAF_ROWS)
     while size < n:
         for last in (False, True):
             _round(threads, _kernel.join_inverses, triangle, size, last, flops=size * size * n)
@@ -87,14 +87,14 @@ def invert(triangle, threads):
 def square(triangle, threads):
     """Replace a triangle L by the lower triangle of L'L."""
     n = len(triangle)
-    if n < MANY:
+    if n < MIN_TILED_ROWS:
         lapack.dlauum(triangle.T, lower=0, overwrite_c=1)
         return
-    tile = np.zeros((TILE, TILE))
-    for at in range(TILE, n + TILE, TILE):
-        own = triangle[at - TILE : at, at - TILE : at]
+    tile = np.zeros((TILE_ROWS, TILE_ROWS))
+    for at in range(TILE_ROWS, n + TILE_ROWS, TILE_ROWS):
+        own = triangle[at - TILE_ROWS : at, at - TILE_ROWS : at]
         tile[: len(own), : len(own)] = own
-        _round(threads, _kernel.square_rows, triangle, tile, at, flops=1.0 * at * at * TILE)
+        _round(threads, _kernel.square_rows, triangle, tile, at, flops=1.0 * at * at * TILE_ROWS)
 
 
 def add_squares(a, up, down, threads=ONE_THREAD):
@@ -150,15 +150,15 @@ def orthonormalize(rows, threads):
        Transformations", SIAM Journal on Scientific and Statistical Computing 10 (1989), 53-57.
     """
     n = len(rows)
-    if n < MANY:
+    if n < MIN_TILED_ROWS:
         q, upper = linalg.qr(rows.T, mode="economic", check_finite=False)
         return q, np.ascontiguousarray(upper.T)
     rows, q, panels = rows.copy(), np.eye(*rows.shape), []
-    for at in range(0, n, LEAF):
-        below = at + min(LEAF, n - at)
+    for at in range(0, n, LEAF_ROWS):
+        below = at + min(LEAF_ROWS, n - at)
         # factored in place, (D - at, own): R above the diagonal, below it V with a diagonal of ones
         panel = np.asfortranarray(rows[at:below, at:].T)
-        panel, scales, *_ = lapack.dgeqrf(panel, lwork=LEAF * LEAF, overwrite_a=1)
+        panel, scales, *_ = lapack.dgeqrf(panel, lwork=LEAF_ROWS * LEAF_ROWS, overwrite_a=1)
         v = np.tril(panel, -1)
         np.fill_diagonal(v, 1.0)
         rows[at:below, at:] = np.triu(panel).T  # which may be the memory of the panel
@@ -176,16 +176,16 @@ def _reflect(rows, v, t, threads):
     """Take rows v' t v away from rows; threads share these."""
 
     def some(first):
-        chosen = rows[first : first + TILE]
+        chosen = rows[first : first + TILE_ROWS]
         chosen -= chosen @ v.T @ t @ v
 
-    threads.run(some, [(first,) for first in range(0, len(rows), TILE)])
+    threads.run(some, [(first,) for first in range(0, len(rows), TILE_ROWS)])
 
 
 def run_by_rows(threads, function, n, *arguments):
     """Call function(*arguments, start, stop) on ranges of n rows with equally many entries of a triangle."""
-    if n * n < 2 * ENTRIES:
+    if n * n < 2 * ENTRIES_PER_TASK:
         function(*arguments, 0, n)
         return
-    edges = (n * np.sqrt(np.linspace(0.0, 1.0, n * n // ENTRIES + 1))).astype(int).tolist()
+    edges = (n * np.sqrt(np.linspace(0.0, 1.0, n * n // ENTRIES_PER_TASK + 1))).astype(int).tolist()
     threads.run(function, [(*arguments, *ends) for ends in pairwise(edges)])

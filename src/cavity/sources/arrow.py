@@ -16,9 +16,9 @@ from cavity.sources.files import FileState
 from cavity.sources.source_parts import SourcePart, find_piece
 from cavity.sources.tables import FrameRows
 
-READ_NUMBERS = 1 << 17  # decoded together, 1 MB, which stays in the cache while they are copied
-LEAST_ROWS = 1 << 10  # of a batch
-BUFFER = 1 << 18  # bytes of a compressed column that are read at a time
+NUMBERS_PER_BATCH = 1 << 17  # decoded together, 1 MB, which stays in the cache while they are copied
+MIN_BATCH_ROWS = 1 << 10  # of a batch
+COLUMN_BUFFER_BYTES = 1 << 18  # bytes of a compressed column that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Cursor:
     def __init__(self, part):
         self._part, self._names = part, list(part.columns)
         self._file = part.reader.open(self._names)
-        self._size = max(READ_NUMBERS // len(self._names), LEAST_ROWS)
+        self._size = max(NUMBERS_PER_BATCH // len(self._names), MIN_BATCH_ROWS)
         self._group, self._low, self._high, self._rows, self._batches = -1, 0, 0, None, iter(())
 
     def fill(self, out, start):
@@ -151,7 +151,7 @@ class ParquetReader:
         """Return the open file, of which these columns are wanted."""
         from pyarrow.parquet import ParquetFile
 
-        return ParquetFile(self.absolute_path, pre_buffer=False, buffer_size=BUFFER)
+        return ParquetFile(self.absolute_path, pre_buffer=False, buffer_size=COLUMN_BUFFER_BYTES)
 
     def groups(self, file):
         """Return the schema of an open file, and the numbers of rows of its groups."""
@@ -264,7 +264,7 @@ def open_dataset(dataset, name):
 
 def _spans(sizes, schema):
     """Return (first, stop) of the groups that are read together: as many as fit into a batch, at least one."""
-    most_rows = max(READ_NUMBERS // max(len(schema.names), 1), LEAST_ROWS)
+    most_rows = max(NUMBERS_PER_BATCH // max(len(schema.names), 1), MIN_BATCH_ROWS)
     spans, rows = [], 0
     for group, size in enumerate(sizes):
         first, rows = (spans.pop()[0], rows + size) if spans and rows + size <= most_rows else (group, size)

@@ -2,8 +2,21 @@
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.names import Public
+from cavity.runs.merge import ROWS_PER_CALL
 from cavity.sources.source_parts import ReadState, find_piece
+
+BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
+LEAST_BLOCK_ROWS = 1 << 10
+
+
+def rows_per_block(n_features):
+    """Return the number of rows in a block: ROWS_PER_CALL, or a smaller power of two where rows are wide."""
+    size = ROWS_PER_CALL
+    while size * n_features > BLOCK_NUMBERS and size > LEAST_BLOCK_ROWS:
+        size //= 2
+    return size
 
 
 class Blocks(Public):
@@ -158,6 +171,37 @@ class Blocks(Public):
             self.fill(block, start)
         block.flags.writeable = False
         return block
+
+    def check_finite(self, rows, start):
+        """Raise ValueError naming the first number of some rows that is nan or infinite.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (n,) or (n, D)
+            The rows.
+        start : int
+            The number of the first.
+        """
+        bad = arrays.first_nonfinite(rows)
+        if bad is not None:
+            row, *column = bad
+            raise ValueError(f"{self.name} must be finite, got {self.describe_value(rows[bad], start + row, *column)}")
+
+    def check_numbers(self, name):
+        """Raise TypeError, naming the column, unless all columns hold numbers.
+
+        Parameters
+        ----------
+        name : str
+            What the data are called in the message.
+        """
+        try:
+            for part in self.parts:
+                part.check_numbers(name)
+        except TypeError as error:
+            if self.names is None or self.ndim == 1 or not name.isidentifier():
+                raise
+            raise TypeError(f"{error}: cavity.source({name}).without([...]) is all but some columns") from None
 
     def _part(self, row):
         """Return the part that holds a row, and the row it begins with."""

@@ -4,9 +4,9 @@ import numpy as np
 
 from cavity.base.observation_digest import ObservationDigest
 
-FOLD = 128  # rows side by side in reductions over rows, for long inner loops and short sums
-HUGE = 2.0**900  # sums of any number of smaller values are finite
-SHRINK = 200  # 2^-200 times even the largest values can be summed
+FOLDED_ROWS = 128  # rows side by side in reductions over rows, for long inner loops and short sums
+MIN_HUGE_VALUE = 2.0**900  # sums of any number of smaller values are finite
+SHRINK_EXPONENT = 200  # 2^-200 times even the largest values can be summed
 
 
 def summarize_block(block, start, broadcast):
@@ -29,7 +29,7 @@ def summarize_block(block, start, broadcast):
     if gaps:
         seen -= np.sum(np.isnan(block), axis=0)
         block = np.nan_to_num(block)  # there are no infinities
-    return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen, *digest
+    return low, high, *_sums(block, np.fmax(-low, high) > MIN_HUGE_VALUE), seen, *digest
 
 
 def merge_summaries(left, right):
@@ -42,16 +42,16 @@ def compute_means(low, high, total, huge, seen):
     """Return the means of the columns with these extents, which are between minimum and maximum but for rounding."""
     counts = np.maximum(seen, 1.0)
     with np.errstate(over="ignore"):
-        found = total / counts + np.ldexp(huge / counts, SHRINK)
+        found = total / counts + np.ldexp(huge / counts, SHRINK_EXPONENT)
     return np.clip(found, low, high)
 
 
 def _sums(block, huge):
-    """Return the sums of the columns of a block: those that are not huge, and 2^-SHRINK times those that are."""
+    """Return the sums of the columns of a block, and those of huge numbers apart, times 2^-SHRINK_EXPONENT."""
     if not huge.any():
         return _reduce_rows(np.add, block), np.zeros(len(huge))
     with np.errstate(over="ignore", invalid="ignore"):  # in the sums that are not used
-        total, shrunk = _reduce_rows(np.add, block), _reduce_rows(np.add, np.ldexp(block, -SHRINK))
+        total, shrunk = _reduce_rows(np.add, block), _reduce_rows(np.add, np.ldexp(block, -SHRINK_EXPONENT))
     return np.where(huge, 0.0, total), np.where(huge, shrunk, 0.0)
 
 
@@ -59,8 +59,8 @@ def _reduce_rows(ufunc, block):
     """Return ufunc.reduce over the rows of a block (rows,) or (rows, D), shape (1,) or (D,)."""
     block = block.reshape(len(block), -1)
     n_rows, width = block.shape
-    whole = n_rows - n_rows % FOLD
+    whole = n_rows - n_rows % FOLDED_ROWS
     if whole:
-        folded = ufunc.reduce(block[:whole].reshape(-1, FOLD * width), axis=0).reshape(FOLD, width)
+        folded = ufunc.reduce(block[:whole].reshape(-1, FOLDED_ROWS * width), axis=0).reshape(FOLDED_ROWS, width)
         block = np.concatenate([folded, block[whole:]])
     return ufunc.reduce(block, axis=0)

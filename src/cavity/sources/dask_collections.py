@@ -22,7 +22,7 @@ from uuid import uuid4
 import numpy as np
 
 from cavity.base import arrays, frames
-from cavity.runs import remote
+from cavity.runs import dask_scheduler
 from cavity.sources.source_parts import ArrayRows, NamedRows, find_piece
 from cavity.sources.tables import FrameRows
 
@@ -48,7 +48,11 @@ def open_collection(data, name):
         names = frames.names_of(meta) if meta.ndim == 2 else frames.name_of(meta)
         chunks = Chunks.of(data, None)
         shape = chunks.ends[-1], *meta.shape[1:]
-        return FrameRows(remote.load(data), name) if _is_small(shape) else ChunkRows(chunks, name, shape, names, meta)
+        return (
+            FrameRows(dask_scheduler.load(data), name)
+            if _is_small(shape)
+            else ChunkRows(chunks, name, shape, names, meta)
+        )
     arrays.check_dtype(np.dtype(data.dtype), name)
     arrays.check_ndim(data, name, (1, 2))
     if data.ndim == 2 and data.numblocks[1] > 1:
@@ -57,7 +61,7 @@ def open_collection(data, name):
     shape = chunks.ends[-1], *data.shape[1:]
     if not _is_small(shape):
         return ChunkRows(chunks, name, shape, None)
-    parts = remote.load_each(data.to_delayed().ravel())
+    parts = dask_scheduler.load_each(data.to_delayed().ravel())
     for number, part in enumerate(parts):
         _check_width(name, number, part, shape)
     return ArrayRows(np.concatenate(parts), name)
@@ -100,7 +104,7 @@ class Chunks:
             raw = dict(raw)
             graph |= {key: raw[key] for key in missing}
         if sizes is None or np.isnan(sizes).any():
-            sizes = remote.compute(graph, [(len, key) for key in keys])
+            sizes = dask_scheduler.compute(graph, [(len, key) for key in keys])
         return cls(graph, keys, list(accumulate(map(int, sizes))))
 
     def span(self, number):
@@ -219,7 +223,7 @@ class ChunkRows(Elsewhere):
     def fill(self, out, start, state):
         """Fetch the rows from `start` on into out."""
         keys, cut = self.pieces(start, start + len(out))
-        out[...] = remote.compute(self.chunks.graph, [(cut, keys)])[0]
+        out[...] = dask_scheduler.compute(self.chunks.graph, [(cut, keys)])[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from cavity.sources.read_ahead import iterate_blocks
 
 def iterate_minibatches(source, size):
     """Yield the rows of a source in runs of `size`, whatever its blocks are."""
-    kept = np.empty((0, *source.shape[1:]))
+    remainder = np.empty((0, *source.shape[1:]))
     for block in _blocks(source):
-        block = np.concatenate([kept, block])
+        block = np.concatenate([remainder, block])
         whole = len(block) // size * size
         yield from block[:whole].reshape(-1, size, *source.shape[1:])
-        kept = block[whole:]
-    if len(kept):
-        yield kept
+        remainder = block[whole:]
+    if len(remainder):
+        yield remainder
 
 
 def _blocks(source):

@@ -18,10 +18,10 @@ from cavity.base.errors import naming
 from cavity.sources.files import FileState
 from cavity.sources.source_parts import SourcePart
 
-LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the length of the header, by version of the format
-LONGEST_HEADER = 10_000  # bytes of a header: those of arrays of numbers have about a hundred
+HEADER_LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the length of the header, by version of the format
+MAX_HEADER_BYTES = 10_000  # bytes of a header: those of arrays of numbers have about a hundred
 HEADER_FIELDS = {"descr", "fortran_order", "shape"}
-DTYPE = re.compile(r"[<>|=]?[biufcmMOSUV][0-9]*(\[[0-9A-Za-z]+\])?")  # as numpy spells those without fields
+DTYPE_PATTERN = re.compile(r"[<>|=]?[biufcmMOSUV][0-9]*(\[[0-9A-Za-z]+\])?")  # as numpy spells those without fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,10 @@ def _header(file):
     numpy's own reader raises errors of many kinds, and advises to trust files it cannot read.
     """
     version = npy.read_magic(file)
-    if version not in LENGTHS:
+    if version not in HEADER_LENGTH_BYTES:
         raise ValueError(f"format version {version} is not known")
-    length = int.from_bytes(_exactly(file, LENGTHS[version]), "little")
-    if length > LONGEST_HEADER:
+    length = int.from_bytes(_exactly(file, HEADER_LENGTH_BYTES[version]), "little")
+    if length > MAX_HEADER_BYTES:
         raise ValueError(f"it says that its header has {length} bytes")
     text = _exactly(file, length).decode("utf-8" if version == (3, 0) else "latin1")
     text = re.sub(r"(?<=[0-9])L\b", "", text)  # long integers, as Python 2 wrote them
@@ -127,7 +127,7 @@ def _exactly(file, count):
 def _dtype(described):
     """Return the dtype that a header describes; ValueError for one with fields or parts."""
     message = f"its header says dtype {described!r}, which is not one of real numbers"
-    if not isinstance(described, str) or not DTYPE.fullmatch(described):
+    if not isinstance(described, str) or not DTYPE_PATTERN.fullmatch(described):
         raise ValueError(message)
     try:
         return np.dtype(described)

@@ -21,29 +21,19 @@ from cavity.base import arrays, frames
 from cavity.base.types import FloatArray
 from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.merge import ROWS_PER_CALL, split_rows
+from cavity.runs.merge import split_rows
 from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources import column_summary, formats
-from cavity.sources.blocks import Blocks
+from cavity.sources.blocks import Blocks, rows_per_block
 from cavity.sources.source_parts import ArrayRows, ReadRows
 from cavity.sources.tables import FrameRows
 
-BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
-LEAST_BLOCK_ROWS = 1 << 10
 SAMPLE_ROWS = 1 << 14  # rows of a sample to choose starting points from
 
 
 def take_every(run, step):
     """A task: rows at equal distances, counted from the first of all."""
     return run.arrays[0][-run.start % step :: step]
-
-
-def rows_per_block(n_features):
-    """Return the number of rows in a block: ROWS_PER_CALL, or a smaller power of two where rows are wide."""
-    size = ROWS_PER_CALL
-    while size * n_features > BLOCK_NUMBERS and size > LEAST_BLOCK_ROWS:
-        size //= 2
-    return size
 
 
 def open_source(data, name, *, ndim=(1,), block_rows=None):
@@ -322,37 +312,6 @@ class Source(Blocks):
         """
         out = {self.column_index(name) for name in names}
         return self.columns([j for j in range(self.n_features) if j not in out])
-
-    def check_finite(self, rows, start):
-        """Raise ValueError naming the first number of some rows that is nan or infinite.
-
-        Parameters
-        ----------
-        rows : ndarray, shape (n,) or (n, D)
-            The rows.
-        start : int
-            The number of the first.
-        """
-        bad = arrays.first_nonfinite(rows)
-        if bad is not None:
-            row, *column = bad
-            raise ValueError(f"{self.name} must be finite, got {self.describe_value(rows[bad], start + row, *column)}")
-
-    def check_numbers(self, name):
-        """Raise TypeError, naming the column, unless all columns hold numbers.
-
-        Parameters
-        ----------
-        name : str
-            What the data are called in the message.
-        """
-        try:
-            for part in self.parts:
-                part.check_numbers(name)
-        except TypeError as error:
-            if self.names is None or self.ndim == 1 or not name.isidentifier():
-                raise
-            raise TypeError(f"{error}: cavity.source({name}).without([...]) is all but some columns") from None
 
     def summary(self, threads, missing=False, digested=False):
         """Check all numbers, and return their extremes and means.

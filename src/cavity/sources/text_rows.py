@@ -1,6 +1,6 @@
 """Rows of text files (.csv, .tsv, .txt, also gzipped): parsed once, kept as numbers, read again and again.
 
-What does not fit into KEPT bytes goes to a scratch file that nobody else sees and that is gone at the end.
+What does not fit into MAX_BYTES_IN_MEMORY goes to a scratch file without a name.
 """
 
 import os

@@ -142,7 +142,7 @@ def code_remote_labels(y, likelihood):
         kinds = reduce_runs(BlockTask(_find_kinds, add=_join_kinds), None, [y], thread, add=_join_kinds)
     codes, classes = coded(kinds, likelihood)
     numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
-    return Source([y.parts[0].changed(partial(_code_values, kinds, numbers))], "y"), classes
+    return Source([y.parts[0].map_rows(partial(_code_values, kinds, numbers))], "y"), classes
 
 
 def _find_kinds(y, start, _):

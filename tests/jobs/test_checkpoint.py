@@ -107,12 +107,12 @@ def test_each_single_byte_matters_or_does_not(tmp_path):
     for i in range(len(whole)):
         path.write_bytes(whole[:i] + bytes([whole[i] ^ (1 << i % 8)]) + whole[i + 1 :])
         try:
-            _, arrays, told = persistence.read(path, (checkpoints.CHECKPOINT_KIND,))
+            _, arrays, told = persistence.read(path, (checkpoints.FILE_KIND,))
         except ValueError:
             refused += 1
             continue
         path.write_bytes(whole)
-        _, good, good_told = persistence.read(path, (checkpoints.CHECKPOINT_KIND,))
+        _, good, good_told = persistence.read(path, (checkpoints.FILE_KIND,))
         assert told == good_told
         assert all(np.array_equal(arrays[name], good[name]) for name in good)
     assert refused > 0.8 * len(whole)

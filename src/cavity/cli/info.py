@@ -24,12 +24,12 @@ MAX_ROWS_SHOWN = 5
 )
 def show(options):
     """Say what is in a file."""
-    about, arrays = persistence.read_all(options.posterior, (*SAVED_KINDS, checkpoint.CHECKPOINT_KIND), LEFT)
+    about, arrays = persistence.read_all(options.posterior, (*SAVED_KINDS, checkpoint.FILE_KIND), LEFT)
     about = {name: value for name, value in about.items() if name != "arrays"}
     kind, told = about["kind"], about.pop("settings")
     writer = about.get("build", f"cavity {about['cavity']}")
     lines = [f"{options.posterior}: {about['kind']}, written by {writer} (format {about['format']})"]
-    if kind == checkpoint.CHECKPOINT_KIND:
+    if kind == checkpoint.FILE_KIND:
         stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in told["stages"]]
         lines += [*report_fit_settings(told["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]
         return print_result(

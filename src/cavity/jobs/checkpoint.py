@@ -26,7 +26,7 @@ from cavity.base.snapshots import Stored, apart, classes_in, together
 from cavity.jobs.fingerprint import compute_digest, compute_fingerprint, describe_differences
 from cavity.jobs.locks import FileLock
 
-CHECKPOINT_KIND, CHECKPOINT_FORMAT_VERSION = "checkpoint", 2
+FILE_KIND, FILE_FORMAT_VERSION = "checkpoint", 2
 NEW_CHECKPOINT_ADVICE = "Give another path, or remove the file to start anew"
 
 
@@ -84,7 +84,7 @@ class Checkpoint:
                 holder = lock.take()
                 if holder is not None:
                     raise ValueError(f"checkpoint {self.path} is in use by {holder}: wait for it, or give another path")
-                self._about = {"format": CHECKPOINT_FORMAT_VERSION, "cavity": persistence.__version__}
+                self._about = {"format": FILE_FORMAT_VERSION, "cavity": persistence.__version__}
                 self._about["fit"] = compute_fingerprint(model, data, **settings)
                 if self.path.exists():
                     self._stages = self._read()
@@ -139,7 +139,7 @@ class Checkpoint:
             content = self._about | {"stages": stages}
             try:
                 persistence.write(
-                    self.path, CHECKPOINT_KIND, numbered, content | {"digest": _digest(content, numbered)}
+                    self.path, FILE_KIND, numbered, content | {"digest": _digest(content, numbered)}
                 )
                 self._changed = False
             except OSError as error:
@@ -156,7 +156,7 @@ class Checkpoint:
     def _read(self):
         """Return the stages of the file, which must be of this fit."""
         try:
-            _, numbered, told = persistence.read(self.path, (CHECKPOINT_KIND,))
+            _, numbered, told = persistence.read(self.path, (FILE_KIND,))
         except ValueError as error:
             raise ValueError(f"checkpoint {error}. {NEW_CHECKPOINT_ADVICE}") from error
         ours = {name: self._about[name] for name in ("format", "cavity")}

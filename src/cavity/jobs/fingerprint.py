@@ -17,8 +17,8 @@ MAX_LISTED_NUMBERS = 16  # numbers of a setting that are listed; of more the dig
 DIGEST_BYTES = 16
 MAX_VALUE_CHARACTERS = 60  # of a value, in messages
 MAX_NAMED_DIFFERENCES = 5  # differences that a message names
-UNNAMED_PATHS = (("model",), ("options",))  # what settings stand in, of which users know nothing
-IGNORED_OPTIONS = ("n_threads", "callback", "job")  # options that decide nothing
+ENCLOSING_PATHS = (("model",), ("options",))  # what settings stand in, of which users know nothing
+OPTIONS_WITHOUT_EFFECT = ("n_threads", "callback", "job")  # options that decide nothing
 
 
 def compute_fingerprint(model, data, **settings):
@@ -63,13 +63,13 @@ def _told(value):
         case set() | frozenset():
             return sorted(map(str, value))
         case dict():
-            return {str(name): _told(each) for name, each in value.items() if name not in IGNORED_OPTIONS}
+            return {str(name): _told(each) for name, each in value.items() if name not in OPTIONS_WITHOUT_EFFECT}
     if hasattr(value, "__dask_tokenize__"):
         from dask.base import tokenize
 
         return {"kind": type(value).__qualname__, "numbers": tokenize(value)}
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in IGNORED_OPTIONS}
+        parts = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in OPTIONS_WITHOUT_EFFECT}
     else:
         parts = getattr(value, "__dict__", {}) if not callable(value) else {}
     kind = value if hasattr(value, "__qualname__") else type(value)
@@ -142,7 +142,7 @@ def _of_settings(before, now, path):
     """Yield the words for what differs in a setting, or in settings in it."""
     if before == now:
         return
-    name = ".".join(path[1:] if path[:1] in UNNAMED_PATHS and len(path) > 1 else path)
+    name = ".".join(path[1:] if path[:1] in ENCLOSING_PATHS and len(path) > 1 else path)
     if not (isinstance(before, dict) and isinstance(now, dict)) or before.get("kind") != now.get("kind"):
         yield _changed(name, *(each.get("kind", "given") if isinstance(each, dict) else each for each in (before, now)))
     elif "numbers" in before or "numbers" in now:

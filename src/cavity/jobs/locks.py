@@ -13,9 +13,9 @@ from cavity.base.errors import naming
 from cavity.base.persistence import has_ended, host
 
 # errors of locking a file that another process has locked, and where a file system has no locks
-HELD_ERRNOS = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-UNSUPPORTED_ERRNOS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
-LOCKED_BYTE_OFFSET = 1 << 30  # the byte that is locked where bytes are: those before it can be read meanwhile
+LOCK_HELD_ERRORS = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+NO_LOCKS_ERRORS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
+LOCKED_BYTE = 1 << 30  # the byte that is locked where bytes are: those before it can be read meanwhile
 MAX_OWNER_BYTES = 1000  # bytes of a process and its host
 
 
@@ -95,14 +95,14 @@ def _granted(handle):
         except ImportError:
             import msvcrt
 
-            os.lseek(handle, LOCKED_BYTE_OFFSET, os.SEEK_SET)
+            os.lseek(handle, LOCKED_BYTE, os.SEEK_SET)
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         else:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in HELD_ERRNOS:
+        if error.errno in LOCK_HELD_ERRORS:
             return False
-        if error.errno in UNSUPPORTED_ERRNOS:
+        if error.errno in NO_LOCKS_ERRORS:
             return None
         raise
     return True

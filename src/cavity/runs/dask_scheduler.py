@@ -11,7 +11,7 @@ from cavity.base.errors import warn
 from cavity.runs.executors import call_with_fallback
 
 # fetches of results per pass, of at most 32 tasks and of more: progress is reported after each
-MAX_FEW_PARTS, FETCHES_OF_FEW_AND_MANY = 32, (2, 8)
+MAX_FEW_TASKS, FETCH_COUNTS = 32, (2, 8)
 MAX_COPIED_BYTES = 1 << 22  # bytes that are sent to tasks in copies
 WORKER_POLL_SECONDS = 5.0  # from one look at the workers to the next, while a result is waited for
 WITHOUT_WORKER = (
@@ -147,7 +147,7 @@ class Scheduler:
                 yield from self.held(graph, keys)
                 return
             futures = self.held(graph, keys) if futures is None else futures
-            step = -(-len(futures) // FETCHES_OF_FEW_AND_MANY[len(futures) > MAX_FEW_PARTS])
+            step = -(-len(futures) // FETCH_COUNTS[len(futures) > MAX_FEW_TASKS])
             for low in range(0, len(futures), step):
                 yield from self.gathered(futures[low : low + step])
             futures = None

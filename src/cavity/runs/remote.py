@@ -19,7 +19,7 @@ FIRST_BLOCKS = 16  # of a run, as long as it is not known how long a block takes
 TASK_BYTES = 1 << 26  # most bytes of a run, which a task may have to convert
 TASKS_A_THREAD = 2  # at least, where there are so many blocks
 # sums that are added up on a worker, where there would be more results to fetch
-PARTS_PER_MERGE, MAX_FETCHED_PARTS = 8, 64
+TASKS_PER_MERGE, MAX_FETCHED_PARTS = 8, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,8 @@ def _merging(graph, keys, spans, add):
     """Add tasks that merge what a few others return; return their keys and rows."""
     name = f"cavity-sum-{uuid.uuid4().hex}"
     groups = [
-        (keys[low : low + PARTS_PER_MERGE], spans[low : low + PARTS_PER_MERGE])
-        for low in range(0, len(keys), PARTS_PER_MERGE)
+        (keys[low : low + TASKS_PER_MERGE], spans[low : low + TASKS_PER_MERGE])
+        for low in range(0, len(keys), TASKS_PER_MERGE)
     ]
     for number, (some, _) in enumerate(groups):
         graph[name, number] = merged, add, *some

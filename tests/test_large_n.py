@@ -178,6 +178,7 @@ def kinds():
     ]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", kinds())
 @pytest.mark.parametrize("name", CASES)
 def test_sources_and_threads_change_no_bit(name, kind, tmp_path, wanted):

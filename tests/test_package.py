@@ -136,8 +136,8 @@ def test_checkers_see_the_names_that_are_lazy():
     tree = ast.parse(path_of("cavity").read_text())
     block = next(node.body for node in tree.body if isinstance(node, ast.If))
     typed = {alias.name: (node.module, alias.asname) for node in block for alias in node.names}
-    lazy = {name: (f"cavity.{module}", name) for name, module in cavity._PUBLIC.items()}
-    assert typed == lazy | {name: ("cavity", name) for name in (*cavity._MODULES, *cavity._FACES)}
+    lazy = {name: (f"cavity.{module}", name) for name, module in cavity._PUBLIC_NAMES.items()}
+    assert typed == lazy | {name: ("cavity", name) for name in (*cavity._PUBLIC_MODULES, *cavity._OPTIONAL_MODULES)}
 
 
 def test_dir_shows_public_names_only():
@@ -189,7 +189,7 @@ def test_imports_go_one_way():
 
 def test_kinds_of_files_are_read_above_the_models():
     """`cavity.models.saved` imports by name what it has in a table: every model, so only faces may import it."""
-    modules = [path.rpartition(".")[0] for path in saved.MAKERS.values()]
+    modules = [path.rpartition(".")[0] for path in saved.MODEL_MAKERS.values()]
     assert all(f"cavity.{module}" in PYTHON for module in modules)
     users = {module for module in PYTHON if "cavity.models.saved" in set(imports_of(module))}
     assert users <= {module for module in PYTHON if module.startswith(("cavity.cli", "cavity.sklearn", "cavity.plot"))}

@@ -242,7 +242,7 @@ WAITING_ROWS = "models.streaming_gp.inducing_choice.MAX_WAITING_ROWS"
 BLOCKS = "models.mixture.e_step.MAX_BLOCK_ROWS models.mixture.e_step.MIN_BLOCK_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
 BLOCKS_OF_FILES = "sources.blocks.BLOCK_NUMBERS sources.blocks.LEAST_BLOCK_ROWS"
-BLOCKS_OF_GRAM = "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS"
+BLOCKS_OF_GRAM = "covariances.program.MIN_GRAM_ROWS covariances.program.MIN_GRAM_NUMBERS"
 SPARSE_FILES = ("inducing_basis", "rows", "new_data_factor", "bound_increment")
 SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.ROWS_PER_BLOCK" for name in SPARSE_FILES)
 HUGE = 1 << 40
@@ -282,12 +282,15 @@ SWITCHES = [
     Switch("ep.latent.SWEEPS_PER_REBUILD", (HUGE, 1), process(probit, schedule="sequential"), RULES),
     Switch("linalg.tiled.MIN_TILED_ROWS", (N + 1, N), process(student), ROUNDING),
     Switch("linalg.tiled.MIN_TILED_ROWS", (N + 1, 2), glm(schedule="sequential"), RULES, "-glm"),
-    Switch("linalg.tiled.MAX_SERIAL_FLOPS", (np.inf, 0.0), process(student), BITS),
-    Switch("linalg.tiled.FLOPS_PER_CALL", (np.inf, 1.0), process(student), BITS),
+    Switch("linalg.tiled.FEW_FLOPS", (np.inf, 0.0), process(student), BITS),
+    Switch("linalg.tiled.MOST_FLOPS", (np.inf, 1.0), process(student), BITS),
     Switch("linalg.tiled.ENTRIES_PER_TASK", (N * N + 1, 100), process(student), BITS),
     Switch("ep.latent_solver.COLUMNS_PER_TASK", (N, 7), process(student), RULES),
     Switch(
-        "covariances.program.LEAST_GRAM_ROWS covariances.program.GRAM_NUMBERS", ((128, 1 << 16), (7, 1)), gram, ROUNDING
+        "covariances.program.MIN_GRAM_ROWS covariances.program.MIN_GRAM_NUMBERS",
+        ((128, 1 << 16), (7, 1)),
+        gram,
+        ROUNDING,
     ),
     Switch("models.process.predictions.ROWS_PER_TASK", (N, 7), process(gaussian), ROUNDING),
     Switch("ep.engine.FIRST_SWEEP_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
@@ -346,7 +349,7 @@ SWITCHES = [
         "sklearn.mixture.maximum_likelihood.BLOCK_ROWS", (N, 7), face("GaussianMixture", 2, random_state=0), few=True
     ),
     Switch(
-        "sklearn.mixture.responsibilities.DRAWN",
+        "sklearn.mixture.responsibilities.MAX_VALUES_DRAWN",
         (HUGE, 7),
         face("GaussianMixture", 2, init_params="random", random_state=0),
         few=True,
@@ -419,6 +422,7 @@ def by_vectors(X, y, w, offset):
     yield cavity.Clutter(noise_variance=1.0).fit(y).mean
 
 
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore::cavity.SettingsWarning")
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("int16", "map by columns")])
 @pytest.mark.parametrize("candidates", [HUGE, 7])

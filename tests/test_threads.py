@@ -15,7 +15,7 @@ from cavity.sklearn import GaussianProcessRegressor
 def tiles_at_once(monkeypatch):
     """All that has tiles takes them, shared by threads."""
     monkeypatch.setattr(tiled, "MIN_TILED_ROWS", 1)
-    monkeypatch.setattr(tiled, "MAX_SERIAL_FLOPS", 0.0)
+    monkeypatch.setattr(tiled, "FEW_FLOPS", 0.0)
     monkeypatch.setattr(linear, "MIN_WIDE_COLUMNS", 1)
 
 

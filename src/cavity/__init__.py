@@ -5,7 +5,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # as that of typing, which takes longer to import than all of this
 __version__ = "0.3.0"
 
-_PUBLIC = {
+_PUBLIC_NAMES = {
     "Clutter": "models.clutter.model",
     "ClutterPosterior": "models.clutter.posterior",
     "ConvergenceWarning": "base.errors",
@@ -51,8 +51,8 @@ _PUBLIC = {
     "source": "sources.sources",
 }
 
-_MODULES = ("covariances", "data", "distributions", "likelihoods", "mean_field", "online_bound")
-_FACES = ("plot", "sklearn")  # which need extras, so that `from cavity import *` leaves them out
+_PUBLIC_MODULES = ("covariances", "data", "distributions", "likelihoods", "mean_field", "online_bound")
+_OPTIONAL_MODULES = ("plot", "sklearn")  # which need extras, so that `from cavity import *` leaves them out
 
 if TYPE_CHECKING:  # the same names for type checkers and editors, which do not run `__getattr__`
     from cavity import covariances as covariances
@@ -107,18 +107,18 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.sources.sources import Source as Source
     from cavity.sources.sources import source as source
 else:
-    __all__ = ["__version__", *sorted((*_PUBLIC, *_MODULES))]
+    __all__ = ["__version__", *sorted((*_PUBLIC_NAMES, *_PUBLIC_MODULES))]
 
     def __getattr__(name):
         """Import public names when they are first used: `import cavity` itself costs milliseconds."""
-        if name in _MODULES or name in _FACES:
+        if name in _PUBLIC_MODULES or name in _OPTIONAL_MODULES:
             return import_module(f".{name}", __name__)
-        if name not in _PUBLIC:
+        if name not in _PUBLIC_NAMES:
             raise AttributeError(f"module 'cavity' has no attribute {name!r}")
-        value = getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+        value = getattr(import_module(f".{_PUBLIC_NAMES[name]}", __name__), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted((*_PUBLIC, *_MODULES, *_FACES, "__version__"))
+    return sorted((*_PUBLIC_NAMES, *_PUBLIC_MODULES, *_OPTIONAL_MODULES, "__version__"))

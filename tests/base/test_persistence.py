@@ -178,10 +178,10 @@ def test_other_files_are_refused(tmp_path):
         cavity.load(tmp_path / "missing.npz")
 
 
-@pytest.mark.parametrize("kind", [*saved.LEFT])
+@pytest.mark.parametrize("kind", [*saved.REFUSED_KINDS])
 def test_kinds_that_are_not_read_say_what_to_do(kind, tmp_path):
     persistence.write(tmp_path / "file.npz", kind, {"a": np.zeros(1)}, {"n_samples": 1})
-    with pytest.raises(ValueError, match=f"holds a '{kind}'; {saved.LEFT[kind]}"):
+    with pytest.raises(ValueError, match=f"holds a '{kind}'; {saved.REFUSED_KINDS[kind]}"):
         cavity.load(tmp_path / "file.npz")
 
 

@@ -186,6 +186,7 @@ def test_dirichlet_against_quadrature_in_two_dimensions():
     assert cavity.kl(p, q) == pytest.approx(value, rel=EARLY)
 
 
+@pytest.mark.sample(3)
 @FAMILIES
 @pytest.mark.parametrize("swap", [False, True])
 def test_every_family_against_monte_carlo(name, swap):

@@ -197,7 +197,7 @@ def test_arrays_equal_single_elements(operation, n):
 def test_variants_return_the_same_bits(variant, name):
     for special in (False, True):
         arrays = operands(3000, special)
-        base = getattr(_core.load("gaussian", _core.BASELINE), name)(*arrays)[2]
+        base = getattr(_core.load("gaussian", _core.BASELINE_VARIANT), name)(*arrays)[2]
         other = getattr(_core.load("gaussian", variant), name)(*arrays)[2]
         for a, b in zip(base, other, strict=True):
             np.testing.assert_array_equal(a.view(np.int64), b.view(np.int64))

@@ -25,7 +25,7 @@ import scipy
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity._core import BASELINE, LEVELS, variants
+from cavity._core import BASELINE_VARIANT, CPU_LEVELS, variants
 from cavity.base.builds import blas_words
 
 TABLE = Path(__file__).with_name("bits.json")
@@ -177,7 +177,7 @@ def check():
     found, table = hashes(), json.loads(TABLE.read_text(encoding="utf-8"))
     wanted = table["everywhere"] | table["with"].get(here(), {})
     wrong = {f"{name}, which the table has otherwise" for name in wanted if found.get(name) != wanted[name]}
-    levels = [level for level in (BASELINE, *LEVELS) if level in variants("simd")]
+    levels = [level for level in (BASELINE_VARIANT, *CPU_LEVELS) if level in variants("simd")]
     for level in levels:
         other = elsewhere(CAVITY_LEVEL=level)
         wrong |= {f"{name} at level {level}" for name in found if other[name] != found[name]}

@@ -140,6 +140,7 @@ def test_moments_of_far_and_narrow_beliefs_keep_their_digits():
     assert spread - rate == pytest.approx(np.exp(6.0) * 1e-14, rel=1e-1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("likelihood", [*NUMBERS, *COUNTS, Own(), Interval(0.4)], ids=repr)
 def test_quantiles_are_where_the_distribution_function_is_q(likelihood):
     """Of counts the first number at which the integrated distribution function is at least q."""

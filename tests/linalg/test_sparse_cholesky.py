@@ -159,7 +159,7 @@ def test_tasks_of_any_size(name, large, task, monkeypatch):
     monkeypatch.setattr(sparse_cholesky, "PRODUCTS_PER_TASK", task)
     monkeypatch.setattr(sparse_cholesky, "TASKS_PER_CALL", 1)
     monkeypatch.setattr(sparse_cholesky, "MIN_LARGE_PRODUCTS", large)
-    monkeypatch.setattr(sparse_cholesky, "MIN_ROWS_PER_TASK", 2)
+    monkeypatch.setattr(sparse_cholesky, "MIN_ROWS_PER_TILE", 2)
     check(MATRICES[name])
 
 
@@ -194,7 +194,7 @@ def test_one_right_hand_side_and_many(name, monkeypatch):
             assert alone.shape == row.shape
             np.testing.assert_allclose(alone, x, rtol=0, atol=SOLVES * np.max(np.abs(x)))
         assert cholesky.solve(values, b[:0], threads).shape == (0, len(matrix))
-        monkeypatch.setattr(sparse_cholesky, "ENTRIES_PER_CALL", 50)  # a supernode or two in a call
+        monkeypatch.setattr(sparse_cholesky, "ENTRIES_PER_SOLVE", 50)  # a supernode or two in a call
         np.testing.assert_allclose(cholesky.solve(values, np.asfortranarray(b), threads), together, rtol=0, atol=LOSSES)
 
 
@@ -394,4 +394,4 @@ def test_columns_of_the_inverse_of_a_grid(k):
 
 
 def test_tiles_are_those_of_the_kernel():
-    assert _core.load("supernodal", _core.BASELINE).TILE == 256
+    assert _core.load("supernodal", _core.BASELINE_VARIANT).TILE == 256

@@ -9,24 +9,13 @@ from cavity import _core
 from cavity.linalg import tiled
 from cavity.runs.executors import Threads, single_blas
 
-SIZES = (
-    1,
-    2,
-    127,
-    128,
-    129,
-    tiled.TILE_ROWS,
-    tiled.TILE_ROWS + 1,
-    3 * tiled.TILE_ROWS - 1,
-    3 * tiled.TILE_ROWS,
-    4 * tiled.TILE_ROWS + 37,
-)
+SIZES = (1, 2, 127, 128, 129, *(k * tiled.TILE_ROWS + n for k, n in ((1, 0), (1, 1), (3, -1), (3, 0), (4, 37))))
 
 
 @pytest.fixture(autouse=True)
 def always_tiles(monkeypatch):
     monkeypatch.setattr(tiled, "MIN_TILED_ROWS", 1)
-    monkeypatch.setattr(tiled, "MAX_SERIAL_FLOPS", 0.0)
+    monkeypatch.setattr(tiled, "FEW_FLOPS", 0.0)
     with single_blas():
         yield
 
@@ -61,8 +50,8 @@ def test_a_task_a_call_gives_the_same_bits(monkeypatch):
     """Kernels return between tasks, so that Ctrl-C is heard."""
     matrix, _ = draw(3 * tiled.TILE_ROWS - 1)
     found = []
-    for most in (tiled.FLOPS_PER_CALL, 1e-3):
-        monkeypatch.setattr(tiled, "FLOPS_PER_CALL", most)
+    for most in (tiled.MOST_FLOPS, 1e-3):
+        monkeypatch.setattr(tiled, "MOST_FLOPS", most)
         with Threads(2) as threads:
             out = matrix.copy()
             assert tiled.factor(out, threads) == 0
@@ -88,7 +77,7 @@ def test_who_is_interrupted_ends_the_work_of_all():
 
 
 def test_tiles_are_those_of_the_kernel():
-    kernel = _core.load("tiled", _core.BASELINE)
+    kernel = _core.load("tiled", _core.BASELINE_VARIANT)
     assert (tiled.TILE_ROWS, tiled.LEAF_ROWS) == (kernel.TILE, kernel.LEAF)
 
 

@@ -225,7 +225,7 @@ def test_sites_of_points_that_are_no_numbers_end_the_fit(lost):
         sweeper = Sweeper(points, options, Visits(), threads)
         sweeper.sites.site_rho[3] = lost
         with pytest.raises(OverflowError, match="leave the range of float64"), np.errstate(invalid="ignore"):
-            sweeper.settle()
+            sweeper.make_proper()
 
 
 def test_cavities_of_independent_weights_that_stay_improper_end_the_fit(monkeypatch):

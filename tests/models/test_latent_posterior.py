@@ -37,6 +37,7 @@ def fitted(model, name, **given):
     return MODELS[model](likelihood).fit(X, y, **given)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", [name for name in Y if name != "Probit"])
 @pytest.mark.parametrize("model", MODELS)
 def test_observations_are_predicted_from_the_moments_of_f(model, name):

@@ -52,6 +52,7 @@ def test_calibration_counts_rows():
     assert display.ax_.get_xlabel() == "leave-one-out probability of y = yes"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("likelihood", ["gaussian", "poisson"])
 def test_pit_is_uniform_where_the_model_is_right(likelihood):
     rng = np.random.default_rng(1)

@@ -38,6 +38,7 @@ def test_the_ascent_is_shown_if_there_is_one(faithful):
     assert f"ELBO {again.elbo:.4f}" in ascent.get_title()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
 @pytest.mark.parametrize("columns", ["1", "3,2,1"])
 @pytest.mark.parametrize("components", ["1", "2", "9"])

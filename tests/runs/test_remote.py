@@ -35,6 +35,7 @@ def sums(rows, broadcast=1.5):
         return reduce_runs(BlockTask(total), broadcast, [open_source(rows, "X", ndim=(2,), block_rows=BLOCK)], thread)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("chunk", [1, 5, 16, 48, 61, 1000])
 @pytest.mark.parametrize("fetched", [1, 64])
 def test_sums_have_the_bits_of_one_process(chunk, fetched, monkeypatch):

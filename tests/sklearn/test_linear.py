@@ -261,6 +261,7 @@ def test_each_class_learns_its_prior_variance():
 # ---------------------------------------------------------------------------------------------- streams and weights
 
 
+@pytest.mark.sample(3)
 @BOTH
 @pytest.mark.parametrize("approximation", ["full", "diagonal"])
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -148,6 +148,7 @@ def test_float32_in_float32_out(estimator, kind):
 # ---------------------------------------------------------------------------------------------- scikit-learn's numbers
 
 
+@pytest.mark.sample(3)
 @TYPES
 @STARTS
 @UNFINISHED
@@ -392,6 +393,7 @@ def test_memory_layout_does_not_matter(estimator, tmp_path):
     np.testing.assert_allclose(expected.score_samples(np.asfortranarray(X)), expected.score_samples(X), rtol=ROUNDING)
 
 
+@pytest.mark.sample(3)
 @ALL
 @TYPES
 def test_threads_do_not_change_a_bit(estimator, kind):

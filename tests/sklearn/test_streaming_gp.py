@@ -172,6 +172,7 @@ def test_standard_deviations_hold_the_white_noise_and_not_alpha():
     assert white.log_bound_ == pytest.approx(plain.log_bound_, rel=SOLVES)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("kernel", "alpha"),
     [
@@ -372,6 +373,7 @@ def test_batches_give_what_all_rows_at_once_give(weighted):
         assert stream.n_samples_seen_ == whole.n_samples_seen_ == (np.sum(weight > 0) if weighted else 50)
 
 
+@pytest.mark.sample(2)
 @BOTH
 @QUIET
 @pytest.mark.parametrize("learn", ["first", False])

@@ -92,7 +92,7 @@ KINDS = {
     "small groups": lambda folder: in_parquet(folder, rows=5),
     "tiny batches": lambda folder: in_feather(folder, rows=1),
     "small batches": lambda folder: in_feather(folder, rows=5),
-    "dataset of tiny groups": lambda folder: dataset.dataset(in_parquet(folder, rows=2)),
+    "dataset of tiny groups": lambda folder: dataset.dataset(in_parquet(folder, rows=7)),
     "dataset of feather": lambda folder: dataset.dataset(in_feather(folder), format="feather"),
     "dataset in memory": lambda folder: dataset.dataset(TABLE),
     "table": lambda folder: TABLE,

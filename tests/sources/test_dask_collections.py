@@ -178,7 +178,7 @@ def test_predictions_of_weights_are_lazy():
 def test_wrong_arguments_are_named_with_their_method():
     posterior = cavity.GLM("probit", prior_variance=1.0, intercept=False).fit(X, X[:, 0] > 0)
     calls = (lambda rows: posterior.predict(rows, 0.0), lambda rows: posterior.predict(rows, bias=0.0))
-    for call in (*calls, posterior.log_density):
+    for call in (*calls, lambda rows: posterior.log_density(rows, bias=0.0)):
         with pytest.raises(TypeError) as at_hand:
             call(X)
         with pytest.raises(TypeError) as remote:

@@ -102,6 +102,7 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(sources, "ROWS_PER_CALL", BLOCK)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_mixtures_have_the_same_bits(tmp_path, kind):
     data = KINDS[kind](tmp_path)

@@ -62,6 +62,7 @@ def values(part, j):
     return rows(part, [j])[:, 0] if labels is None else labels
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("written_as", [(",", ".", "\n"), (";", ",", "\r\n"), ("\t", ".", "\r"), ("|", ",", "\n")])
 def test_every_bit_of_every_number(tmp_path, monkeypatch, parser, written_as):
     monkeypatch.setattr(text_reader, "FIRST_PIECE_BYTES", 1000)

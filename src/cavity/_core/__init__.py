@@ -12,22 +12,22 @@ from importlib.util import find_spec
 
 from cavity._core import cpu
 
-BASELINE = "baseline"
-LEVELS = ("v3", "v4")  # their order is alphabetical, and the baseline comes before them
+BASELINE_VARIANT = "baseline"
+CPU_LEVELS = ("v3", "v4")  # their order is alphabetical, and the baseline comes before them
 
 
 def variants(name):
     """Return the variants of kernel module `name` that were built and that this CPU can run, slowest first."""
-    highest = os.environ.get("CAVITY_LEVEL") or LEVELS[-1]
-    if highest not in (BASELINE, *LEVELS):
-        raise ValueError(f"CAVITY_LEVEL must be one of {', '.join((BASELINE, *LEVELS))}, got {highest!r}")
-    levels = [level for level in LEVELS if level <= highest and level in cpu.levels()]
-    return [BASELINE] + [level for level in levels if find_spec(f"{__name__}.{level}.{name}")]
+    highest = os.environ.get("CAVITY_LEVEL") or CPU_LEVELS[-1]
+    if highest not in (BASELINE_VARIANT, *CPU_LEVELS):
+        raise ValueError(f"CAVITY_LEVEL must be one of {', '.join((BASELINE_VARIANT, *CPU_LEVELS))}, got {highest!r}")
+    levels = [level for level in CPU_LEVELS if level <= highest and level in cpu.levels()]
+    return [BASELINE_VARIANT] + [level for level in levels if find_spec(f"{__name__}.{level}.{name}")]
 
 
 def load(name, variant):
     """Import kernel module `name` in the given variant."""
-    return import_module(f"{__name__}.{name}" if variant == BASELINE else f"{__name__}.{variant}.{name}")
+    return import_module(f"{__name__}.{name}" if variant == BASELINE_VARIANT else f"{__name__}.{variant}.{name}")
 
 
 def best(name):

@@ -10,6 +10,7 @@ from operator import add
 
 import numpy as np
 
+from cavity.base.argument_names import suggest_names
 from cavity.base.errors import NotPositiveDefiniteError, about
 from cavity.base.frames import column_words, names_of
 from cavity.base.frames import numbers as frame_numbers
@@ -224,7 +225,7 @@ def choice(value, name, options):
     """Return `value` if it is one of the strings in `options`."""
     if not isinstance(value, str) or value not in options:
         wanted = ", ".join(repr(option) for option in options)
-        raise wrong(name, f"must be one of {wanted}, got {value!r}")
+        raise wrong(name, f"must be one of {wanted}, got {value!r}{suggest_names(value, options)}")
     return value
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from cavity.base import persistence, trees
 from cavity.base.frames import some
 from cavity.base.frozen import Frozen, put
+from cavity.base.names import Public
 from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest
 from cavity.base.records import FLAG, NUMBER, TEXT, Array, Nullable, Part, Record, integer, record_of, saved
 from cavity.base.summary import Table, summarized
@@ -188,6 +189,11 @@ def notes_of(posterior):
     """Return the lines below a table: for which class larger values speak, what the fit is worth, how it ended."""
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
+    base_levels = getattr(getattr(posterior, "_coding", None), "base_levels", None)
+    if base_levels:
+        worth = ("base levels: " + ", ".join(f"{column} {level}" for column, level in base_levels.items()), *worth)
+    if getattr(posterior, "dropped", None) is not None:
+        worth = (*worth, str(posterior.dropped))
     classes = getattr(posterior, "classes", None) or ()
     if len(classes) == 2:
         worth = (f"larger values speak for {classes[1]!r}", *worth)
@@ -197,7 +203,7 @@ def notes_of(posterior):
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
 
 
-class Summarized:
+class Summarized(Public):
     """Base of posteriors of numbers of interest: a subclass has ``_marginals()``, one `Marginals` or a list of them."""
 
     __slots__ = ()

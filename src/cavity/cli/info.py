@@ -12,7 +12,7 @@ from cavity.base.results import counted
 from cavity.cli.options import COMMON_OPTIONS, Option, command
 from cavity.cli.standard_output import describe, print_result
 from cavity.jobs import checkpoint
-from cavity.models.saved import LEFT, SAVED_KINDS, of_file
+from cavity.models.saved import REFUSED_KINDS, SAVED_KINDS, of_file
 
 MAX_ROWS_SHOWN = 5
 
@@ -24,7 +24,7 @@ MAX_ROWS_SHOWN = 5
 )
 def show(options):
     """Say what is in a file."""
-    about, arrays = persistence.read_all(options.posterior, (*SAVED_KINDS, checkpoint.FILE_KIND), LEFT)
+    about, arrays = persistence.read_all(options.posterior, (*SAVED_KINDS, checkpoint.FILE_KIND), REFUSED_KINDS)
     about = {name: value for name, value in about.items() if name != "arrays"}
     kind, told = about["kind"], about.pop("settings")
     writer = about.get("build", f"cavity {about['cavity']}")

@@ -138,9 +138,7 @@ class Checkpoint:
             stages = [[list(stage), apart(value, numbered, known)] for stage, value in self._stages.items()]
             content = self._about | {"stages": stages}
             try:
-                persistence.write(
-                    self.path, FILE_KIND, numbered, content | {"digest": _digest(content, numbered)}
-                )
+                persistence.write(self.path, FILE_KIND, numbered, content | {"digest": _digest(content, numbered)})
                 self._changed = False
             except OSError as error:
                 self._warn(error)

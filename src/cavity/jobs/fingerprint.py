@@ -17,8 +17,8 @@ MAX_LISTED_NUMBERS = 16  # numbers of a setting that are listed; of more the dig
 DIGEST_BYTES = 16
 MAX_VALUE_CHARACTERS = 60  # of a value, in messages
 MAX_NAMED_DIFFERENCES = 5  # differences that a message names
-ENCLOSING_PATHS = (("model",), ("options",))  # what settings stand in, of which users know nothing
-OPTIONS_WITHOUT_EFFECT = ("n_threads", "callback", "job")  # options that decide nothing
+ENCLOSING_PATHS = (("model",), ("options",))  # groups of settings that messages do not name
+OPTIONS_WITHOUT_EFFECT = ("n_threads", "callback", "job")  # options on which results do not depend
 
 
 def compute_fingerprint(model, data, **settings):
@@ -69,7 +69,9 @@ def _told(value):
 
         return {"kind": type(value).__qualname__, "numbers": tokenize(value)}
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in OPTIONS_WITHOUT_EFFECT}
+        parts = {
+            each.name: getattr(value, each.name) for each in fields(value) if each.name not in OPTIONS_WITHOUT_EFFECT
+        }
     else:
         parts = getattr(value, "__dict__", {}) if not callable(value) else {}
     kind = value if hasattr(value, "__qualname__") else type(value)
@@ -87,10 +89,8 @@ def _described(data):
     if n <= MAX_COMPARED_RUNS * length:
         runs = [(0, n)]
     else:
-        runs = [
-            (start, start + length)
-            for start in ((n - length) * np.arange(MAX_COMPARED_RUNS) // (MAX_COMPARED_RUNS - 1)).tolist()
-        ]
+        starts = (n - length) * np.arange(MAX_COMPARED_RUNS) // (MAX_COMPARED_RUNS - 1)
+        runs = [(start, start + length) for start in starts.tolist()]
     told = {"shape": list(data.shape), "names": _told(getattr(data, "names", None))}
     return told | {"bytes": _file_sizes(data), "numbers": compute_digest(np.asarray(rows(*run)) for run in runs)}
 

@@ -64,7 +64,7 @@ EVENT_FORMATS = {
     "rows_per_second": "{:.2g} rows/s",
     "passes_left": "about {:.0f} left",
 }
-EMPTY_EVENT = Event(WHOLE_FIT_STAGE, 0, None, None, None, None)
+NOTHING_YET = Event(WHOLE_FIT_STAGE, 0, None, None, None, None)
 
 
 class ProgressDisplay:
@@ -72,7 +72,7 @@ class ProgressDisplay:
 
     def __init__(self, writer):
         self._writer, self._begun = writer, perf_counter()
-        self._shown, self._last, self._waiting = 0.0, EMPTY_EVENT, False
+        self._shown, self._last, self._waiting = 0.0, NOTHING_YET, False
 
     def _is_time(self):
         now = perf_counter() - self._begun

@@ -14,14 +14,14 @@ from cavity.runs.executors import split_range
 
 _kernel = Lazy("cavity._core.row_pairs")
 
-ROWS_PER_CALL = 1 << 15
-MAX_PARTIAL_SUMS = 16
+ROWS_PER_CALL = 1 << 15  # of the kernel
+MAX_PARTS = 16  # each has sums of its own
 MIN_TERMS_PER_SUM = 6  # for each of these sums, at least: adding the parts up takes as long for one as a term
 
 
 def _parts(terms, sums, n_rows):
     """Ranges of rows that are summed on their own, a power of 2, so that two threads have equally many."""
-    several = min(MAX_PARTIAL_SUMS, terms // (MIN_TERMS_PER_SUM * max(sums, 1)))
+    several = min(MAX_PARTS, terms // (MIN_TERMS_PER_SUM * max(sums, 1)))
     return split_range(n_rows, 1 << max(0, several.bit_length() - 1), ROWS_PER_CALL)
 
 
@@ -74,8 +74,8 @@ class RowPairs:
         sums = np.zeros((max(1, len(self._parts)), m))
         tasks = [(*part, _kernel.add, (rho, each)) for part, each in zip(self._parts, sums, strict=False)]
         threads.run(self._with_pairs, tasks)
-        ranges = split_range(m, -(-m // (8 * ROWS_PER_CALL)))
-        threads.run(_kernel.combine, [(sums, self._entries, values, *entries) for entries in ranges])
+        parts = split_range(m, -(-m // (8 * ROWS_PER_CALL)))
+        threads.run(_kernel.combine, [(sums, self._entries, values, *part) for part in parts])
 
     def variances(self, inverse, threads):
         """Return x_i' Z x_i, (N,), from the selected inverse Z (n_entries,)."""
@@ -99,17 +99,17 @@ class RowPairs:
         return sums[0]
 
     def _ranges(self, kernel, arguments):
-        """Tasks of ROWS_PER_CALL rows."""
+        """Tasks of ROWS rows."""
         N = self.shape[0]
         return [(at, min(at + ROWS_PER_CALL, N), kernel, arguments) for at in range(0, N, ROWS_PER_CALL)]
 
     def _with_pairs(self, start, stop, kernel, arguments):
-        """Call a kernel for the pairs of a range of rows, ROWS_PER_CALL at a time."""
+        """Call a kernel for the pairs of a range of rows, ROWS at a time."""
         for at in range(start, stop, ROWS_PER_CALL):
             pair = int(self._first_pair[at // ROWS_PER_CALL])
             kernel(self._indptr, self._data, self._pairs, pair, *arguments, at, min(at + ROWS_PER_CALL, stop))
 
     def _with_columns(self, start, stop, kernel, arguments):
-        """Call a kernel for the entries of a range of rows, ROWS_PER_CALL at a time."""
+        """Call a kernel for the entries of a range of rows, ROWS at a time."""
         for at in range(start, stop, ROWS_PER_CALL):
             kernel(self._indptr, self._indices, self._data, *arguments, at, min(at + ROWS_PER_CALL, stop))

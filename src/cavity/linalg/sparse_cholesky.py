@@ -16,20 +16,18 @@ from cavity.runs.executors import single_blas, split_range
 _analysis = Lazy("cavity._core.elimination")
 _kernel = Lazy("cavity._core.supernodal")  # it loads SciPy
 
-# columns with more entries than 16, and than 10 sqrt(n), come last
-MIN_DENSE_COLUMN_ENTRIES, DENSE_COLUMN_ROOTS = 16, 10
+# columns of more entries than this, and than this times the root of n, come last
+MIN_DENSE_ENTRIES, MIN_DENSE_ROOTS = 16, 10
 STEPS_PER_CALL = 10_000_000  # of the analysis, in a call of its kernel
-# costs of a supernode, of an entry of its updates and of its panel, in products
-SUPERNODE_COST, UPDATE_ENTRY_COST, PANEL_ENTRY_COST = 500.0, 30.0, 200.0
-PRODUCTS_PER_TASK = 1e7  # products of a task: some ms
-TASKS_PER_CALL = 4  # of a call
-MIN_LARGE_PRODUCTS, MAX_SMALL_ROWS = 3e7, 1024  # products, and rows below, of supernodes that one thread works on
-MIN_ROWS_PER_TASK, TASKS_PER_SUPERNODE = (
-    32,
-    8,
-)  # of a large supernode: rows of a task, and tasks, if there are enough rows
-ENTRIES_PER_CALL = 10_000_000  # of L in a call of a solve
-RIGHT_SIDES_PER_SOLVE = 32  # right hand sides that are solved at a time, if they are few numbers
+# cost in products of a supernode, of an entry of its update and of an entry of its panel
+CALL_COST, SPREAD_COST, ENTRY_COST = 500.0, 30.0, 200.0
+PRODUCTS_PER_TASK = 1e7  # some ms
+TASKS_PER_CALL = 4
+# several threads work on a supernode of more products, or of more rows below it
+MIN_LARGE_PRODUCTS, MAX_SINGLE_THREAD_ROWS = 3e7, 1024
+MIN_ROWS_PER_TILE, MAX_TILES = 32, 8  # of a large supernode: rows of a task, and tasks, if there are enough rows
+ENTRIES_PER_SOLVE = 10_000_000  # of L, in a call of the kernel
+RIGHT_SIDES_PER_SOLVE = 32  # at most, if they are few numbers
 
 
 def fill_reducing_order(indptr, indices):
@@ -44,7 +42,7 @@ def fill_reducing_order(indptr, indices):
     half = sparse.csc_array((np.ones(len(indices)), indices, indptr), shape=(n, n))
     matrix = (sparse.eye_array(n) + 1e-3 / n * (half + half.T)).tocsc()
     degrees = np.diff(matrix.indptr)
-    many = degrees > max(MIN_DENSE_COLUMN_ENTRIES, DENSE_COLUMN_ROOTS * np.sqrt(n))
+    many = degrees > max(MIN_DENSE_ENTRIES, MIN_DENSE_ROOTS * np.sqrt(n))
     first, last = np.flatnonzero(~many), np.flatnonzero(many)
     last = last[np.argsort(degrees[last], kind="stable")]
     if len(first) == 0:
@@ -110,9 +108,7 @@ class SparseCholesky:
         self._rank = post  # place of each pivot in the order that was asked for
         at, earlier, parent, counts = self._tree(indptr, indices, self.order)
         first, rows = np.empty(n + 1, np.int32), np.empty(n, np.int32)
-        S = _analysis.supernodes(
-            parent, counts, np.array([SUPERNODE_COST, UPDATE_ENTRY_COST, PANEL_ENTRY_COST]), first, rows
-        )
+        S = _analysis.supernodes(parent, counts, np.array([CALL_COST, SPREAD_COST, ENTRY_COST]), first, rows)
         first, rows = first[: S + 1].copy(), rows[:S]
         widths = np.diff(first)
         self._first, self._member = first, np.repeat(np.arange(S, dtype=np.int32), widths)
@@ -159,10 +155,10 @@ class SparseCholesky:
     def _plan(self, w, b, products):
         """Cut the supernodes into rounds of tasks, and name those that are large."""
         S, self._products = len(w), products
-        cost = SUPERNODE_COST + products + w * (w + b) ** 2 + 2.0 * w * b * b
+        cost = CALL_COST + products + w * (w + b) ** 2 + 2.0 * w * b * b
         task, turn = np.empty(S, np.int32), np.zeros(S, np.int32)
         _analysis.rounds(self._parent, cost, PRODUCTS_PER_TASK, task, turn, np.zeros(S))
-        large = (cost > MIN_LARGE_PRODUCTS) | ((w > 1) & (b > MAX_SMALL_ROWS))
+        large = (cost > MIN_LARGE_PRODUCTS) | ((w > 1) & (b > MAX_SINGLE_THREAD_ROWS))
         self._square = int(np.max(np.where(large | (w == 1), b, b * b + b * w + w * w), initial=1))
         small = np.flatnonzero(~large)
         schedule = small[np.lexsort((small, task[small], turn[small]))]
@@ -269,7 +265,7 @@ class SparseCholesky:
         b = np.asarray(b, float)
         rows = b.reshape(-1, self.n)
         out = np.empty_like(rows, order="C")
-        size = max(1, min(RIGHT_SIDES_PER_SOLVE, ENTRIES_PER_CALL // (2 * self.n)))
+        size = max(1, min(RIGHT_SIDES_PER_SOLVE, ENTRIES_PER_SOLVE // (2 * self.n)))
         parts = [slice(at, at + size) for at in range(0, len(rows), size)]
         with single_blas():
             threads.run(self._solve_rows, [(values, rows[part], half, out[part]) for part in parts])
@@ -279,7 +275,7 @@ class SparseCholesky:
         """Solve for a few right hand sides (k, n)."""
         x = np.array((rows if half == "backward" else rows[:, self.order]).T, order="C")
         work = np.empty(int(self._below.max(initial=1)) * len(rows) + 1)
-        steps = [*dict.fromkeys(np.searchsorted(self._starts, range(0, self.n_entries, ENTRIES_PER_CALL)).tolist())]
+        steps = [*dict.fromkeys(np.searchsorted(self._starts, range(0, self.n_entries, ENTRIES_PER_SOLVE)).tolist())]
         steps = [*zip(steps, [*steps[1:], len(self._starts) - 1], strict=True)]
         if half != "backward":
             for start, stop in steps:
@@ -326,6 +322,6 @@ def _share(threads, tasks, most, kernel, arguments, work):
 
 def _tiles(threads, rows, products, kernel, arguments, work):
     """Let the threads call a kernel, whose tasks are rows, each of so many products."""
-    size = min(_kernel.TILE, MIN_ROWS_PER_TASK * -(-rows // (MIN_ROWS_PER_TASK * TASKS_PER_SUPERNODE)))
+    size = min(_kernel.TILE, MIN_ROWS_PER_TILE * -(-rows // (MIN_ROWS_PER_TILE * MAX_TILES)))
     most = max(1, int(TASKS_PER_CALL * PRODUCTS_PER_TASK / (size * products + 1.0)))
     _share(threads, range(-(-rows // size)), most, kernel, (*arguments, size), work)

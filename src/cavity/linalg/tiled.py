@@ -20,14 +20,14 @@ TILE_ROWS, LEAF_ROWS = 256, 128  # rows of tiles, and of those that are inverted
 MIN_TILED_ROWS = 768  # rows from which tiles are as fast as LAPACK on one thread
 ONE_THREAD = Threads(1)
 ENTRIES_PER_TASK = 1 << 20  # of the square around a triangle in a task of `by_rows`
-FLOPS_PER_CALL = 1e9  # of a call of the kernel, some 20 milliseconds: then Ctrl-C is heard
-MAX_SERIAL_FLOPS = 2e6  # of a round that one thread does by itself: handing over would cost as much
+MOST_FLOPS = 1e9  # of a call of the kernel, some 20 milliseconds: then Ctrl-C is heard
+FEW_FLOPS = 2e6  # of a round that one thread does by itself: handing over would cost as much
 
 
 def _round(threads, function, *arguments, flops=np.inf, size=2):
     """Let the threads share the tasks of a function of the kernel; return the `size` numbers that these leave."""
     state = np.zeros(size, np.longlong)
-    workers = 1 if flops < MAX_SERIAL_FLOPS else threads.count
+    workers = 1 if flops < FEW_FLOPS else threads.count
     threads.run(_work, [(function, arguments, state)] * workers)
     return state
 
@@ -36,7 +36,7 @@ def _work(function, arguments, state):
     """Call a function of the kernel again and again, until there are no more tasks or somebody is interrupted."""
     try:
         while not state[1]:
-            function(*arguments, state, FLOPS_PER_CALL)
+            function(*arguments, state, MOST_FLOPS)
     finally:
         state[1] = 1
 
@@ -141,7 +141,7 @@ def _steps(runs, tiles, later):
     return np.array([each[1:] for each in sorted(tasks)], np.longlong).reshape(-1, 4)
 
 
-def orthonormalize(rows, threads):
+def orthonormal(rows, threads):
     """Return Q (D, n), with orthonormal columns, and the lower triangle L (n, n), with rows = L Q' (n, D), n <= D.
 
     By Householder reflections, a panel of them at a time: I - V T V' [S]_.
@@ -182,7 +182,7 @@ def _reflect(rows, v, t, threads):
     threads.run(some, [(first,) for first in range(0, len(rows), TILE_ROWS)])
 
 
-def run_by_rows(threads, function, n, *arguments):
+def by_rows(threads, function, n, *arguments):
     """Call function(*arguments, start, stop) on ranges of n rows with equally many entries of a triangle."""
     if n * n < 2 * ENTRIES_PER_TASK:
         function(*arguments, 0, n)

@@ -295,7 +295,7 @@ def prefixed(groups, name):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ObservedOutcome:
     """A number that is expected of an observation: its mean, or the probability of a class."""
 
     label: str
@@ -306,7 +306,7 @@ class Outcome:
 def list_outcomes(likelihood, classes):
     """Return the outcomes of a likelihood: the mean, the probability of the second of two classes, or those of all."""
     if likelihood.n_classes is None:
-        return [Outcome("", likelihood.conditional_mean, likelihood.expected)]
+        return [ObservedOutcome("", likelihood.conditional_mean, likelihood.expected)]
     exact = {Logit: special.expit, Probit: special.ndtr}.get(type(likelihood))
     numbers = [1] if likelihood.n_classes == 2 else range(likelihood.n_classes)
     outcomes = []
@@ -320,7 +320,7 @@ def list_outcomes(likelihood, classes):
             return predict_class_probabilities(likelihood, lambda: (mean, variance))[:, k]
 
         label = "" if len(numbers) == 1 else str(k if classes is None else classes[k])
-        outcomes.append(Outcome(label, conditional if exact is None else exact, integrated))
+        outcomes.append(ObservedOutcome(label, conditional if exact is None else exact, integrated))
     return outcomes
 
 

@@ -12,6 +12,7 @@ from cavity.base import arrays, records
 from cavity.base.frames import data_frame
 from cavity.base.kept import CLASSES
 from cavity.base.labels import recoded
+from cavity.base.names import Public
 from cavity.base.records import FLAG, NUMBERS, TABLE, TEXT, Array, Made, Nullable, Part, integer, saved
 from cavity.base.results import Posterior, counted
 from cavity.base.rows import known_part, observations
@@ -123,7 +124,7 @@ EP_TRACE = {
 }
 
 
-class Predictions:
+class Predictions(Public):
     """Base of posteriors with a likelihood, that of their `model` or one of their own.
 
     It reads `columns`, `classes`, `roles` and `has_offset`, and calls ``_latent(X, offset, exposure)`` for moments of f

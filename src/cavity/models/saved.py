@@ -10,7 +10,7 @@ from typing import Any
 from cavity.base import persistence, records, trees
 from cavity.base.results import POSTERIORS
 
-MAKERS = {  # what makes the model of a posterior, or, where that is no dataclass, the posterior itself
+MODEL_MAKERS = {  # what makes the model of a posterior, or, where that is no dataclass, the posterior itself
     "clutter": "models.clutter.model.Clutter",
     "factorized": "models.factorized.model.FactorizedGaussian",
     "gaussian_mixture": "models.mixture.model.GaussianMixture",
@@ -23,8 +23,8 @@ MAKERS = {  # what makes the model of a posterior, or, where that is no dataclas
     "mean_field": "mean_field.model.",  # models are the user's own, and no part of files
     "streaming_gp": "models.streaming_gp.saved.rebuilt",
 }
-SAVED_KINDS = (*MAKERS,)
-LEFT = {  # kinds that are not read, and what to do about them
+SAVED_KINDS = (*MODEL_MAKERS,)
+REFUSED_KINDS = {  # kinds that are not read, and what to do about them
     "univariate_gaussian": "the last version of cavity that reads it is 0.2.0",
     "checkpoint": "give its path as checkpoint to the fit that wrote it, which goes on where it was",
 }
@@ -51,7 +51,7 @@ def load(path: str | PathLike[str]) -> Any:
         If it is no regular file but a device or a pipe, not one of ours, damaged, from a newer format, or of a kind
         that is read no more; the message names it, and the part of it, or the last version that reads it.
     """
-    return of_file(path, *persistence.read(path, SAVED_KINDS, LEFT))
+    return of_file(path, *persistence.read(path, SAVED_KINDS, REFUSED_KINDS))
 
 
 def of_file(path, kind, arrays, settings):
@@ -84,7 +84,7 @@ def rebuilt(kind, arrays, settings):
     ValueError
         If arrays or settings are missing, not known, or not what they must be, naming the first of them.
     """
-    module, _, name = MAKERS[kind].rpartition(".")
+    module, _, name = MODEL_MAKERS[kind].rpartition(".")
     make = getattr(import_module(f"cavity.{module}"), name, None)
     cls = POSTERIORS[kind]
     record = records.record_of(cls)

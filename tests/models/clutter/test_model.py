@@ -196,6 +196,7 @@ def test_every_draw_of_minkas_setting_converges(n):
         assert (1 / posterior.variance[b] - posterior.sites.rho[b]).min() > 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("n", [20, 50])
 def test_parallel_always_converges_too(n):
     for row in draw((200, n), seed=n):
@@ -699,6 +700,7 @@ def test_an_update_does_not_forget_that_nothing_converged():
     assert after.status == start.status
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("variant", _core.variants("clutter"))
 @pytest.mark.parametrize("n", [*range(1, 18), *range(126, 131), 255, 256, 257])
 def test_the_last_rows_of_a_tile_count(variant, n):

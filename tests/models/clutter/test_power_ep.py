@@ -55,6 +55,7 @@ def test_bessel_functions():
         assert rest[-1] == pytest.approx(0.5 * (d - 1) / z[-1], rel=OPTIMUM)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("alpha", [0.02, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("v", [0.03, 1.0, 40.0])
 def test_moments_on_a_grid(alpha, v):
@@ -72,6 +73,7 @@ def test_moments_on_a_grid(alpha, v):
     assert variance == pytest.approx(expected[2], rel=EARLY)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("alpha", [0.1, 0.6])
 @pytest.mark.parametrize("d", [3, 10, 120])
 def test_moments_in_many_dimensions(alpha, d):
@@ -150,6 +152,7 @@ def test_weak_sites_keep_their_digits():
 # ---------------------------------------------------------------------------------------------- fixed points
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("damping", [1.0, 0.7])
 @pytest.mark.parametrize("alpha", [0.5, 0.2])
 def test_fits_equal_their_naive_twin(alpha, damping):
@@ -289,6 +292,7 @@ def test_unfinished_fits_are_finite():
                         assert posterior.variance > 0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
 @pytest.mark.parametrize("power", [0.05, 0.5])
 def test_hard_data(schedule, power):

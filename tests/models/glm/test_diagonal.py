@@ -89,6 +89,7 @@ def test_adf_is_its_twin(weighted):
     assert (result.status, result.n_iter, result.trace) == (CONVERGED, 1, {})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("weighted", "power"),
     [
@@ -110,6 +111,7 @@ def test_ep_is_its_twin(weighted, power):
     assert result.log_evidence == pytest.approx(log_evidence, rel=AT_REST)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "likelihood",
     [

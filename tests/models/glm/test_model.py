@@ -82,6 +82,7 @@ def test_published_probit_site():
     assert float(site.rho[0]) == pytest.approx(0.32950039939607, rel=SUMS)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_ep_by_the_book(name, schedule):
@@ -187,6 +188,7 @@ def test_integer_weights_equal_repeated_rows(name):
     assert np.allclose(a.loo_log_density[~used], b.log_density(X[~used], np.asarray(y)[~used]), atol=ROOT_EPS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["Probit", "Logit", "OrderedProbit", "StudentT"])
 def test_power_ep_and_fractional_weights_by_the_book(name):
     likelihood, X, y = problem(name, n=15)
@@ -377,6 +379,7 @@ def hard_problems():  # (name, X, y, likelihood, prior variance)
 SLOW = ("few outliers 3", "few outliers 4")  # alike others, and many steps of the double loop
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "X", "y", "likelihood", "variance"),
     [pytest.param(*each, marks=[pytest.mark.long] if each[0] in SLOW else []) for each in hard_problems()],

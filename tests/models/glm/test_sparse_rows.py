@@ -21,6 +21,7 @@ class Cauchy(likelihoods.Likelihood):
         return -np.log1p((y - f) ** 2) - np.log(np.pi)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("likelihood", [PROBIT, Cauchy()], ids=["compiled", "python"])
 @pytest.mark.parametrize(
     "options", [{}, {"method": "adf"}, {"power": 0.5}, {"weights": True}, {"weights": True, "method": "adf"}]

@@ -58,6 +58,7 @@ def distance_to_fixed_point(posterior, likelihood, y, K, mean=0.0):
 # ------------------------------------------------------------------------------------------ truth
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_ep_by_the_book(name, schedule):
@@ -77,6 +78,7 @@ def test_equals_ep_by_the_book(name, schedule):
     np.testing.assert_allclose(posterior.sites.tau, tau, rtol=EARLY, atol=EARLY)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kernel", [name for name in COVARIANCES if name != "RBF"])
 def test_equals_ep_by_the_book_with_every_covariance(kernel):
     likelihood, X, y = problem("Probit")
@@ -112,6 +114,7 @@ def test_equals_ep_by_the_book_about_a_linear_mean(name):
 EP_ERROR = {1: (1e-11, 1e-11, 1e-11), 2: (2e-4, 3e-4, 1e-3), 3: (2e-3, 6e-3, 1e-2)}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "Laplace"])
 def test_against_integration(name, n):
@@ -205,6 +208,7 @@ def test_leave_one_out_is_near_refitting_without_the_row(name, tolerance):
 # ------------------------------------------------------------------------------------------ schedules
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [
@@ -240,6 +244,7 @@ def test_damping_and_start_do_not_change_the_fixed_point(schedule):
     assert damped.log_evidence == pytest.approx(known("Probit")[2], abs=ROOT_EPS)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
     "name", ["Probit", "Logit", "OrderedProbit", "StudentT", pytest.param("Cauchy", marks=pytest.mark.long)]
@@ -572,6 +577,7 @@ def test_rows_whose_value_is_known():
 # ------------------------------------------------------------------------------------------ hard problems
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", ["Probit", "Poisson", "StudentT"])
 @pytest.mark.parametrize("lengthscale", [1e-300, 1e-6, 1e6, 1e300])
@@ -588,6 +594,7 @@ def test_tiny_and_huge_lengthscales(name, lengthscale, schedule):
     np.testing.assert_allclose(posterior.loo_log_density, log_z, rtol=0, atol=EARLY)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name == "Cauchy" else ()) for name in NAMES]
@@ -647,6 +654,7 @@ def hard_problems():
     yield "hopeless", np.repeat(x[::6], 2, axis=0), np.tile([1, -1], 10), labels.Step(), covariances.RBF(10.0, 1.0)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "X", "y", "likelihood", "kernel"), list(hard_problems()), ids=lambda v: v if isinstance(v, str) else ""
 )

@@ -73,6 +73,7 @@ def test_log_density_keeps_its_digits_at_any_degrees_of_freedom(covariance, nu):
     assert post.log_density([x])[0] == pytest.approx(float(expected), abs=SUMS)
 
 
+@pytest.mark.sample(2)
 @every_covariance
 def test_predictive_density_integrates_to_one(covariance):
     one = cavity.GaussianMixture(2, covariance).fit([[-1.0], [-1.2], [0.9], [1.1], [3.0]])

@@ -29,6 +29,7 @@ def every_start(points, weight, k):
     return {m: start.choose_labels(points, weight, k, m, np.random.default_rng(0)) for m in start.STARTING_METHODS}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_kmeans_is_that_of_the_definition(monkeypatch, d):
     monkeypatch.setattr(start, "CONVERGED_FALL_SHARE", 0.0)

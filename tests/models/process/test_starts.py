@@ -40,6 +40,7 @@ def assert_gradient(kernel, likelihood, X, y, atol=2e-7, **options):
         assert slope == pytest.approx(difference, rel=OPTIMUM, abs=atol), kernel.parameter_names[j]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kernel", COVARIANCES)
 def test_gradient_with_every_covariance(kernel):
     for name in ("Gaussian", "Probit"):

@@ -248,6 +248,7 @@ def test_logistic_sweeps_with_an_intercept_are_those_of_polya_gamma_variables():
     np.testing.assert_allclose(learnt.predict_proba(X).sum(axis=1), 1.0, rtol=SOLVES)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", [cavity.LinearRegression, cavity.LogisticRegression])
 @pytest.mark.parametrize("settings", [{}, {"prior_variance": None, "ard": True}])
 def test_posteriors_with_an_intercept_are_saved(kind, settings, tmp_path):

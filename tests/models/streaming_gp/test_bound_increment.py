@@ -140,6 +140,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
     assert found(THREADS) == one
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 @pytest.mark.parametrize("name", ["Probit", "StudentT", "Laplace"])

@@ -14,7 +14,7 @@ from cavity.ep.geometry import Geometry
 from cavity.models.clutter.problem import find_moment_change
 from cavity.runs.merge import split_rows
 
-kernel = _core.load("clutter_cavities", _core.BASELINE)
+kernel = _core.load("clutter_cavities", _core.BASELINE_VARIANT)
 
 
 @dataclass(frozen=True, slots=True)

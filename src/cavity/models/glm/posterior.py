@@ -29,7 +29,7 @@ from cavity.models.formula.evaluation import INTERCEPT_NAME
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.formula.table import read_new_rows
 from cavity.models.glm.problem import GLMProblem
-from cavity.models.glm.saved import MODEL, RECORD
+from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
 from cavity.models.hyperparameters import format_hyperparameters_table
@@ -149,7 +149,7 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
     `predict`, `update` and all other methods with rows take columns like those of X and scale them as the fit did.
     """
 
-    model: GLM = field(metadata=saved(Part(MODEL)))
+    model: GLM = field(metadata=saved(Part(MODEL_SETTINGS)))
     mean: FloatArray = field(metadata=saved(Array("D")))
     variance: FloatArray = field(metadata=saved(Array("D", "nonnegative")))
     method: str = field(metadata=saved(one_of("ep", "adf")))
@@ -161,13 +161,13 @@ class GLMPosterior(AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPo
     intercept: bool = field(default=False, metadata=saved(FLAG))
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
-    coding: Coding | None = field(default=None, metadata=saved(Nullable(CODING_SETTING)))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(Nullable(DROPPED_ROWS_SETTING)))
+    coding: Coding | None = field(default=None, metadata=saved(CODING_SETTING))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
     kind: ClassVar[str] = "glm"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __repr__(self) -> str:
         return table(

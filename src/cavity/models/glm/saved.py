@@ -3,11 +3,11 @@
 from cavity.base.records import Array, Record, one_of, together
 from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 
-ORDER = (
+FIELD_ORDER = (
     *(*LEADING_SETTINGS, "method", "", "learnt", "observation_digest", "mean", "variance", "covariance_"),
     *("_loo", "_influence", "_row_weights", "_tau", "_rho", "prior_", "centre", "spread", "trace_"),
 )
-MODEL = {
+MODEL_SETTINGS = {
     "likelihood": LIKELIHOOD_SETTING,
     "approximation": one_of("full", "diagonal"),
     "prior_mean": Array("() | D"),
@@ -34,9 +34,9 @@ def _fits(arrays, settings, sizes):
     return None
 
 
-RECORD = Record(
+POSTERIOR_RECORD = Record(
     _absent,
     rules=(*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
     places={name: f"{name} model.{name}" for name in ("centre", "spread", "intercept")},
-    order=ORDER,
+    order=FIELD_ORDER,
 )

@@ -17,7 +17,7 @@ from cavity.sources.dataset import IN_MEMORY
 from cavity.sources.features import kind_of
 from cavity.sources.read_ahead import iterate_blocks
 
-kernel = _core.load("diagonal", _core.BASELINE)
+kernel = _core.load("diagonal", _core.BASELINE_VARIANT)
 
 KERNEL_ROWS = 1 << 16  # rows per kernel call, between which there are checks for interrupts
 CHUNK_NUMBERS = 1 << 20  # most numbers of rows that are not sparse turned into CSR at a time

@@ -26,7 +26,7 @@ from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
 from cavity.models.gp.evidence import Evidence, allocate_matrices, compute_leave_one_out, make_fit
-from cavity.models.gp.saved import POWER, RECORD
+from cavity.models.gp.saved import EP_SETTINGS, POSTERIOR_RECORD
 from cavity.models.gp.search import add_standard_errors
 from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.latent_posterior import LIKELIHOOD_SETTING, SitesPosterior, integrate_log_density
@@ -34,7 +34,7 @@ from cavity.models.observations import Observations
 from cavity.models.process.model import compute_prior_means
 from cavity.models.process.predictions import ROWS_PER_TASK, ProcessPosterior
 from cavity.models.process.rows import add_prior_means
-from cavity.models.process.saved import COVARIANCE, OPTIONS
+from cavity.models.process.saved import COVARIANCE_SETTING, EP_OPTIONS
 from cavity.models.process.settings import Settings, compute_gaussian_log_density
 from cavity.runs.executors import Threads, single_blas
 from cavity.runs.merge import split_rows
@@ -149,19 +149,21 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     [0.88, 0.49]
     """
 
-    model: GaussianProcess = field(metadata=saved(Part({"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE})))
+    model: GaussianProcess = field(
+        metadata=saved(Part({"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE_SETTING}))
+    )
     X: FloatArray = field(metadata=saved(Array("N D")))
     mean: FloatArray = field(metadata=saved(Array("N")))
     variance: FloatArray = field(metadata=saved(Array("N", "nonnegative")))
     _alpha: FloatArray = field(metadata=saved(Array("U")))  # of the U rows in use
     _rows: Rows
     _solver: Solver = field(metadata=saved(Part(Solver, "solver_")))
-    _options: Options = field(metadata=saved(OPTIONS | POWER))
+    _options: Options = field(metadata=saved(EP_OPTIONS | EP_SETTINGS))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
     roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
 
     kind: ClassVar[str] = "gaussian_process"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __post_init__(self) -> None:
         later = [name for name in LAZY_FIELDS if vars(self)[name] is None]

@@ -8,8 +8,8 @@ from cavity.base.rows import Rows
 from cavity.models.latent_posterior import LEADING_SETTINGS
 from cavity.models.process.model import check_columns
 
-NEGATIVE = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
-ARRAYS = {
+NEGATIVE_SITE_ARRAYS = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
+SAVED_ARRAYS = {
     "_loo": Array("N", "any"),
     "_tau": Array("N"),
     "_rho": Array("N"),
@@ -23,9 +23,9 @@ ARRAYS = {
     "prior_mean": Array("() | P"),
     "trace_learning?": Array("l", "any"),
 }
-POWER = {"schedule": one_of("sequential", "parallel"), "power": SHARE}  # options of these fits alone
-SETTINGS = {"n_samples": integer(1, "N"), "solver": {"inverted": FLAG, "log_determinant": NUMBER}}
-ORDER = (
+EP_SETTINGS = {"schedule": one_of("sequential", "parallel"), "power": SHARE}  # options of these fits alone
+SAVED_SETTINGS = {"n_samples": integer(1, "N"), "solver": {"inverted": FLAG, "log_determinant": NUMBER}}
+FIELD_ORDER = (
     *LEADING_SETTINGS,
     *("learnt", "_options", "solver", "covariance"),
     *("X", "mean", "variance", "_loo", "_influence", "_tau", "_rho", "_alpha", "rows_"),
@@ -69,11 +69,11 @@ def _rows(X, y, base, spare, idle, weights=None, noise=None):
     return Rows(X, y, base, weights, noise, idle if np.any(idle) else None)
 
 
-RECORD = Record(
-    ARRAYS,
-    SETTINGS,
-    (together(*(f"solver_{name}" for name in NEGATIVE)), _fits),
+POSTERIOR_RECORD = Record(
+    SAVED_ARRAYS,
+    SAVED_SETTINGS,
+    (together(*(f"solver_{name}" for name in NEGATIVE_SITE_ARRAYS)), _fits),
     {"rows_": "_rows.", "solver": "_solver", "prior_mean": "model.mean"},
     {"_rows": (_stored, _rows)},
-    ORDER,
+    FIELD_ORDER,
 )

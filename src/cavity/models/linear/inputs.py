@@ -51,7 +51,9 @@ class LinearInputs:
             For what is not there, or is no column; for settings that a formula says.
         """
         if model.formula is None:
-            dataset, dropped = drop_missing_rows(Dataset.open(X, columns, remote=True), missing)
+            dataset, dropped = Dataset.open(X, columns, remote=True), None
+            if missing != "raise":
+                dataset, dropped = drop_missing_rows(dataset, missing)
             observations = Observations.of(model.likelihood, dataset)
             return cls(dataset, observations, model.intercept, None, dropped)
         refuse_where_formula("y", columns["y"])

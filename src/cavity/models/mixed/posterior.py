@@ -13,7 +13,7 @@ from cavity.base.errors import within_range
 from cavity.base.labels import recoded
 from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
 from cavity.base.observation_digest import DIGEST_FIELD, ObservationDigest, join_digests
-from cavity.base.records import FLAG, NUMBER, Array, Nullable, Part, names, saved
+from cavity.base.records import FLAG, NUMBER, Array, Part, names, saved
 from cavity.base.results import counted, name_lines, short, table
 from cavity.base.rows import observations
 from cavity.base.types import ArrayLike, Data, FloatArray
@@ -25,7 +25,7 @@ from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
 from cavity.models.mixed.row_readers import RowReader
-from cavity.models.mixed.saved import MODEL, RECORD
+from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
 from cavity.models.term_bayes_factors import TermBayesFactors
@@ -115,7 +115,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         As of `GLMPosterior`.
     """
 
-    model: MixedGLM = field(metadata=saved(Part(MODEL)))
+    model: MixedGLM = field(metadata=saved(Part(MODEL_SETTINGS)))
     mean: FloatArray = field(metadata=saved(Array("d")))
     variance: FloatArray = field(metadata=saved(Array("d", "nonnegative")))
     covariance: FloatArray = field(metadata=saved(Array("d d", "symmetric")))
@@ -124,12 +124,12 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
     _reader: RowReader
     has_offset: bool = field(default=False, metadata=saved(FLAG))
     chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(Nullable(DROPPED_ROWS_SETTING)))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_FIELD))
 
     kind: ClassVar[str] = "mixed"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __repr__(self) -> str:
         lines = [("likelihood", short(self.model.likelihood))]

@@ -13,21 +13,38 @@ from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
 from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
 from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 
-LABEL = str | int | float
-LABELS = records.Setting(
+LABEL_TYPES = str | int | float
+LABELS_SETTING = records.Setting(
     "lists of strings and numbers",
     lambda value: (
         isinstance(value, list | tuple)
-        and all(isinstance(each, list | tuple) and all(isinstance(one, LABEL) for one in each) for each in value)
+        and all(isinstance(each, list | tuple) and all(isinstance(one, LABEL_TYPES) for one in each) for each in value)
     ),
     convert=lambda value: tuple(map(tuple, value)),
 )
-INDEX = records.Setting(records.NUMBERS.words, records.NUMBERS.test, convert=lambda value: tuple(map(int, value)))
-LIST = records.Setting("a list", lambda value: isinstance(value, list | tuple))
-TERM = {"group": records.names(), "columns": records.names(), "index": records.Nullable(INDEX), "labels": LABELS}
-CODING = {"formula": records.TEXT, "columns": records.names(), "labels": records.TABLE, "base_levels?": records.TABLE}
+INDEX_SETTING = records.Setting(
+    records.NUMBERS.words, records.NUMBERS.test, convert=lambda value: tuple(map(int, value))
+)
+LIST_SETTING = records.Setting("a list", lambda value: isinstance(value, list | tuple))
+TERM_SETTINGS = {
+    "group": records.names(),
+    "columns": records.names(),
+    "index": records.Nullable(INDEX_SETTING),
+    "labels": LABELS_SETTING,
+}
+CODING_SETTINGS = {
+    "formula": records.TEXT,
+    "columns": records.names(),
+    "labels": records.TABLE,
+    "base_levels?": records.TABLE,
+}
 OF_READER = ("columns", "roles", "intercept", "centre", "spread")  # its fields that are saved as they are
-EFFECTS = {"group": records.names(), "slopes": LIST, "intercept": records.FLAG, "correlated": records.FLAG}
+EFFECTS_SETTINGS = {
+    "group": records.names(),
+    "slopes": LIST_SETTING,
+    "intercept": records.FLAG,
+    "correlated": records.FLAG,
+}
 
 
 # ------------------------------------------------------------------------------------------ the reader of rows
@@ -102,13 +119,13 @@ def _effects(value):
     """The effects of a model: a formula, or RandomEffects."""
     if isinstance(value, str):
         return value
-    return tuple(RandomEffects(**records.check_settings(EFFECTS, each)) for each in value)
+    return tuple(RandomEffects(**records.check_settings(EFFECTS_SETTINGS, each)) for each in value)
 
 
 def _effects_apart(effects):
     if isinstance(effects, str):
         return effects
-    return [{name: getattr(each, name) for name in EFFECTS} for each in effects]
+    return [{name: getattr(each, name) for name in EFFECTS_SETTINGS} for each in effects]
 
 
 def _arrays_of(settings):
@@ -167,7 +184,7 @@ def _pattern(arrays, settings, sizes):
     return None
 
 
-COVARIANCES = records.Made(
+COVARIANCES_SETTING = records.Made(
     lambda found: {name: np.array(value, dtype=np.float64) for name, value in found.items()},
     records.Setting(
         "an object of matrices",
@@ -175,35 +192,35 @@ COVARIANCES = records.Made(
     ),
     lambda covariances: {name: np.asarray(value).tolist() for name, value in covariances.items()},
 )
-MODEL = {
+MODEL_SETTINGS = {
     "likelihood": LIKELIHOOD_SETTING,
     "effects": records.Made(
         _effects, records.Setting("a formula or a list", lambda value: isinstance(value, str | list)), _effects_apart
     ),
     "effects_prior": records.one_of(FLAT_PRIOR, AVOID_ZERO_PRIOR),
-    "covariances": COVARIANCES,
+    "covariances": COVARIANCES_SETTING,
     "prior_mean": records.Array("() | d"),
     "prior_variance": records.Array("() | d | d d"),
 }
-ORDER = (
+FIELD_ORDER = (
     *LEADING_SETTINGS,
     *("effective_parameters", "has_offset", "chosen", "learnt", "observation_digest"),
     *("mean", "variance", "covariance", "prior_", "", "_loo", "_tau", "_rho", "_influence", "_row_weights"),
     *("reader_centre", "reader_spread", "trace_", "reader_levels_", "reader_coded_"),
 )
-RECORD = records.Record(
+POSTERIOR_RECORD = records.Record(
     _arrays_of,
     {
         "columns?": records.Nullable(records.names("C")),
         "roles?": ROLES,
         "reader_terms": records.Made(
-            lambda found: [records.check_settings(TERM, each) for each in found], LIST, _terms_apart
+            lambda found: [records.check_settings(TERM_SETTINGS, each) for each in found], LIST_SETTING, _terms_apart
         ),
         "reader_n_features": records.integer(),
         "reader_intercept": records.FLAG,
         "intercept?": records.FLAG,
         "reader_coding?": records.Made(
-            lambda found: records.check_settings(CODING, found), records.TABLE, _coding_apart
+            lambda found: records.check_settings(CODING_SETTINGS, found), records.TABLE, _coding_apart
         ),
     },
     (*map(records.together, ("_tau", "reader_centre"), ("_rho", "reader_spread")), _pattern, _fits),
@@ -217,5 +234,5 @@ RECORD = records.Record(
         "reader_centre": "_reader.centre model.centre",
     },
     {"_reader": (_taken_apart, _reader)},
-    ORDER,
+    FIELD_ORDER,
 )

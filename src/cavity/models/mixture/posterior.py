@@ -22,7 +22,7 @@ from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture import predictive
 from cavity.models.mixture.rows import open_rows
-from cavity.models.mixture.saved import MODEL, RECORD
+from cavity.models.mixture.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import MixtureState, merge_states
 from cavity.models.mixture.sweep import MixtureSweeps
@@ -74,7 +74,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     """
 
     n_samples: float = field(metadata=saved(NONNEGATIVE))
-    model: GaussianMixture = field(metadata=saved(MODEL))
+    model: GaussianMixture = field(metadata=saved(MODEL_SETTINGS))
     counts: FloatArray
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
     roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES))
@@ -83,7 +83,7 @@ class GaussianMixturePosterior(Summarized, VariationalPosterior):
     _scaling: Scaling = field(metadata=saved(Part(Scaling)))
 
     kind: ClassVar[str] = "gaussian_mixture"
-    record: ClassVar[Any] = RECORD
+    record: ClassVar[Any] = POSTERIOR_RECORD
 
     def __post_init__(self) -> None:
         VariationalPosterior.__post_init__(self)

@@ -5,15 +5,15 @@ import numpy as np
 from cavity.base.records import NUMBERS, Array, Nullable, Record, integer, one_of
 from cavity.models.mixture.factors import is_full
 
-PRECISIONS = {  # axes of degrees of freedom and scatter
+PRECISION_AXES = {  # axes of degrees of freedom and scatter
     "full": ("K", "K D D"),
     "tied": ("1", "1 D D"),
     "diag": ("K D", "K D"),
     "spherical": ("K 1", "K 1"),
 }
-MODEL = {
+MODEL_SETTINGS = {
     "n_components": integer(1, "K"),
-    "covariance": one_of(*PRECISIONS),
+    "covariance": one_of(*PRECISION_AXES),
     "weights": one_of("dirichlet", "stick_breaking"),
     "weight_concentration_prior": Nullable(NUMBERS),
     "mean_prior": Nullable(NUMBERS),
@@ -26,7 +26,7 @@ MODEL = {
 def _arrays_of(settings):
     model = settings["model"]
     full = is_full(model["covariance"])
-    nu, scatter = PRECISIONS[model["covariance"]]
+    nu, scatter = PRECISION_AXES[model["covariance"]]
     state = {
         "mean": Array("K D"),
         "concentration": Array("K" if model["weights"] == "dirichlet" else "K-1 2", "positive"),
@@ -49,7 +49,7 @@ def _proper(arrays, settings, sizes):
     return None
 
 
-RECORD = Record(
+POSTERIOR_RECORD = Record(
     _arrays_of,
     {},
     (_proper,),

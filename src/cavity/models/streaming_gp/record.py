@@ -7,7 +7,7 @@ from cavity.base.observation_digest import DIGEST_FIELD
 from cavity.base.records import FLAG, NONNEGATIVE, NUMBER, TEXT, Array, Made, Nullable, Record, integer, one_of
 from cavity.models.latent_posterior import OPEN_LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
-from cavity.models.process.saved import COVARIANCE, OPTIONS
+from cavity.models.process.saved import COVARIANCE_SETTING, EP_OPTIONS
 from cavity.models.streaming_gp.snapshot import EMPTY_TRACE
 
 INFORMATION_ARRAYS = ("A", "r", "factor", "c")  # the arrays of an Information
@@ -56,7 +56,7 @@ STATE_SETTINGS = {
         dict, WAITING_SETTINGS, lambda now: {name: getattr(now, name) for name in reversed(WAITING_SETTINGS)}
     ),
     **kept("D"),
-    "covariance": COVARIANCE,
+    "covariance": COVARIANCE_SETTING,
     "likelihood": OPEN_LIKELIHOOD_SETTING,
     "model": {"n_inducing": integer(1), "tolerance": NONNEGATIVE, "jitter": NONNEGATIVE, "alpha": NONNEGATIVE},
     "given": Made(bool, FLAG, lambda model: model.inducing is not None),
@@ -64,8 +64,8 @@ STATE_SETTINGS = {
     "n_features": integer(1, "D"),
     "options": Made(
         dict,
-        OPTIONS | {"schedule": one_of("auto", "sequential", "parallel")},
-        lambda options: options.record("schedule", *OPTIONS),
+        EP_OPTIONS | {"schedule": one_of("auto", "sequential", "parallel")},
+        lambda options: options.record("schedule", *EP_OPTIONS),
     ),
 }
 FIELD_PATHS = {

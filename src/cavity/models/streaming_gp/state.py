@@ -423,8 +423,9 @@ def start_state(model, dataset, options):
     if model.inducing is not None and model.inducing.shape[1] != shape[1]:
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
     columns = dataset.names or model.inducing_columns
-    prior = StreamSnapshot.prior(model, shape[1], columns, dataset.roles)
-    return wrap_snapshot(prior, replace(options, job=SILENT_JOB))
+    return wrap_snapshot(
+        StreamSnapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=SILENT_JOB)
+    )
 
 
 def rename_columns(state, columns, classes, roles=None):

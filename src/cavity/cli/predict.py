@@ -22,8 +22,8 @@ from cavity.models.latent_posterior import Predictions, predict_class_probabilit
 from cavity.models.mixed.posterior import MixedGLMPosterior
 from cavity.models.regression.logistic import LogisticRegressionPosterior
 from cavity.models.saved import load
-from cavity.runs.executors import Threads, threads_of
-from cavity.runs.runs import map_runs
+from cavity.runs.executors import Threads, resolve_n_threads
+from cavity.runs.passes import map_runs
 from cavity.sources import sources
 
 LOG_DENSITY = "log_density"
@@ -59,7 +59,7 @@ def run(options):
         raise ValueError(f"--output: {options.output} must be a {' or '.join(OUTPUT_ENDINGS)} file")
     predictor = predictor_of(load(options.posterior), options.posterior)
     names, total = predictor.names, 0.0
-    with Threads(threads_of(options.threads)) as threads:
+    with Threads(resolve_n_threads(options.threads)) as threads:
         rows, dropped = open_rows(predictor, options, threads)
         with open_whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
             for values in map_runs(predict_run, predictor, [rows], threads, grain=1):

@@ -35,10 +35,18 @@ TEXT_FILE_OPTIONS = OptionGroup(
     Option("--encoding", "NAME", "for example cp1252 (default utf-8)"),
     description="found from the file unless given",
 )
-MISSING_HELP = "rows with missing values: leave them out, or say where they are (default)"
-MISSING_OPTION = Option("--missing", ("drop", "error"), MISSING_HELP, "error")
+MISSING_HELP = "rows with missing values: leave them out, or refuse them and say where they are (default; also: error)"
+MISSING_ALIASES = {"error": "raise"}
+
+
+def read_missing(word):
+    """Return the choice of --missing by the word that the library has for it."""
+    return MISSING_ALIASES.get(word, word)
+
+
+MISSING_OPTION = Option("--missing", ("drop", "raise"), MISSING_HELP, "raise", type=read_missing)
 KEEP_HELP = f"{MISSING_HELP}, or keep them (default of --covariance diag and spherical)"
-MISSING_OR_KEEP_OPTION = Option("--missing", ("drop", "error", "keep"), KEEP_HELP)
+MISSING_OR_KEEP_OPTION = Option("--missing", ("drop", "raise", "keep"), KEEP_HELP, type=read_missing)
 TABLE_OPTIONS = (MISSING_OPTION, TEXT_FILE_OPTIONS)
 READING_OPTIONS = (CHECKPOINT_OPTIONS, *TABLE_OPTIONS)
 MISSING_VALUES_HINT = (

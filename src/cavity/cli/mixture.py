@@ -102,7 +102,7 @@ def read(options):
     gaps = not is_full(options.covariance)
     if options.missing == "keep" and not gaps:
         raise ValueError(f"--missing keep needs --covariance diag or spherical, got {options.covariance}")
-    X, names, about, notes = input_tables.read_columns(options, gaps and options.missing != "error")
+    X, names, about, notes = input_tables.read_columns(options, gaps and options.missing != "raise")
     rows = sources.open_source(X, "the data", ndim=(2,))
     with Threads(threads_of(options.threads)) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # `fit` reports missing values

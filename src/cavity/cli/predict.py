@@ -170,7 +170,7 @@ def open_rows(predictor, options, threads):
     also = [] if offset is None else [offset]
     if options.missing == "keep" and not predictor.gaps:
         raise ValueError("--missing keep is for mixtures of diag or spherical covariances")
-    gaps = predictor.gaps and options.missing != "error"
+    gaps = predictor.gaps and options.missing != "raise"
     choice = dict(fitted=predictor.columns, also=also)
     X, names, _, notes = input_tables.read_columns(options, gaps, predictor.way_out, **choice)
     if len(names) != predictor.width:

@@ -94,3 +94,36 @@ def test_exposure_without_a_formula(run, tmp_path, frame):
     frame = frame.dropna()
     expected = cavity.GLM("poisson", intercept=True).fit(frame[["age"]], frame["claims"], exposure=frame["years"])
     np.testing.assert_allclose(cavity.load(tmp_path / "a.npz").mean, expected.mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize("formula", [FORMULA, "claims ~ age + (1 | district)"])
+def test_predictions_by_formula(run, tmp_path, frame, formula):
+    saved, path = tmp_path / "a.npz", table_file(tmp_path, frame.assign(policy=[f'"p,{k}"' for k in range(60)]))
+    posterior = cavity.GLM(formula, "poisson").fit(frame, exposure="years", missing="drop")
+    posterior.save(saved)
+    rest = frame.dropna()
+    expected = np.column_stack([*posterior.predict(rest), posterior.expected(rest)])
+    status, out, errors = run("predict", saved, path, "--missing", "drop", "--id", "policy")
+    assert status == 0
+    assert "left out: 1 row with missing values" in errors
+    lines = out.splitlines()
+    assert lines[:1] == ["policy,mean,variance,expected"]
+    assert [line.rsplit(",", 3)[0] for line in lines[1:]] == [f'"p,{k}"' for k in range(60) if k != 7]
+    np.testing.assert_array_equal([[float(cell) for cell in line.split(",")[-3:]] for line in lines[1:]], expected)
+    out = tmp_path / "out.npy"
+    assert run("predict", saved, path, "--missing", "drop", "--output", out)[0] == 0
+    np.testing.assert_array_equal(np.load(out), expected)
+    refused = (("--missing", "raise"), "'age'"), (("--id", "x"), "no column 'x'"), (("--columns", "1"), "no meaning")
+    for words, message in refused:
+        status, _, errors = run("predict", saved, path, *words)
+        assert status == 2
+        assert message in errors
+
+
+def test_predictions_to_standard_output(run, tmp_path):
+    saved, out = tmp_path / "a.npz", tmp_path / "p.csv"
+    assert run("fit", "mixture", "faithful", "--components", "2", "--output", saved)[0] == 0
+    assert run("predict", saved, "faithful", "--output", out)[0] == 0
+    for words in ((), ("--output", "-")):
+        status, printed, errors = run("predict", saved, "faithful", *words)
+        assert (status, printed, errors) == (0, out.read_text(), "")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
+from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.results import format_count
 from cavity.cli.fit_commands import collect_site_options, collect_typed, report_end, time_call
 from cavity.cli.input_tables import open_table
@@ -92,6 +93,29 @@ def report_mixed(table, posterior, seconds):
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     yield from report_leave_one_out(posterior)
     yield from report_end("EP", posterior, seconds)
+
+
+def read_new_columns(posterior, coding, options):
+    """Return the columns of new rows, the arguments of `predict`, texts of --id or None, and notes on dropped rows."""
+    from cavity.models.formula.design import random_blocks
+
+    table = open_table(options)
+    columns = TableColumns(table)
+    groups = {name for group, _ in random_blocks(coding.parts) for name in group}
+    names = coding.variables | groups | {value for value in (posterior.roles or {}).values() if isinstance(value, str)}
+    names -= {(posterior.roles or {}).get("sample_weight")}
+    arguments = {} if options.offset is None else {"offset": table.select([options.offset])[0]}
+    names |= set(arguments.values())
+    ids = None if options.id is None else table.text(table.select([options.id])[0])
+    if options.missing != "drop":
+        return columns, arguments, ids, []
+    needed = {name: columns[name] for name in sorted(names) if name in columns}
+    index, dropped = complete_rows(needed, "drop")
+    if index is None:
+        return columns, arguments, ids, []
+    needed = {name: take_rows(column, index) for name, column in needed.items()}
+    ids = None if ids is None else ids[index]
+    return needed, arguments, ids, [f"{format_count(dropped.n_rows, 'row')} with missing values"]
 
 
 def report_rows(table, posterior):

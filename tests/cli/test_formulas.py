@@ -127,3 +127,17 @@ def test_predictions_to_standard_output(run, tmp_path):
     for words in ((), ("--output", "-")):
         status, printed, errors = run("predict", saved, "faithful", *words)
         assert (status, printed, errors) == (0, out.read_text(), "")
+
+
+def test_comparison(run, tmp_path, frame):
+    rest, files = frame.dropna(), {}
+    for name, formula in (("a", "claims ~ age"), ("b", FORMULA)):
+        files[str(tmp_path / name) + ".npz"] = posterior = cavity.GLM(formula, "poisson").fit(rest)
+        posterior.save(tmp_path / f"{name}.npz")
+    status, out, errors = run("compare", *files)
+    assert status == 0
+    assert "b.npz' is doubtful in 2 rows" in errors
+    with pytest.warns(cavity.NumericalWarning, match="is doubtful in 2 rows"):
+        assert out == f"{cavity.compare(files)!r}\n"
+    assert run("compare", *files, "--json")[0] == 0
+    assert run("compare", tmp_path / "none.npz")[0] == 2

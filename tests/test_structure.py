@@ -26,7 +26,7 @@ MAX_FILE_LINES = 450
 MAX_LONGER_FILES = 2
 MAX_ARGUMENTS = 12
 MAX_FUNCTIONS_OF_MORE_ARGUMENTS = 9
-MAX_ONE_WORD_CONSTANTS = 28
+MAX_ONE_WORD_CONSTANTS = 25
 ONE_WORD_CONSTANTS = {  # the operations and kinds of sites that the compiled kernels number, and a module's logger
     *(
         "CONSTANT",

@@ -241,7 +241,7 @@ CANDIDATES = "models.streaming_gp.update.MAX_CANDIDATE_ROWS"
 WAITING_ROWS = "models.streaming_gp.inducing_choice.MAX_WAITING_ROWS"
 BLOCKS = "models.mixture.e_step.MAX_BLOCK_ROWS models.mixture.e_step.MIN_BLOCK_ROWS"
 REGRESSION = "sklearn.gp.regression.BLOCK_ROWS"
-BLOCKS_OF_FILES = "sources.sources.BLOCK_NUMBERS sources.sources.LEAST_BLOCK_ROWS"
+BLOCKS_OF_FILES = "sources.blocks.BLOCK_NUMBERS sources.blocks.LEAST_BLOCK_ROWS"
 BLOCKS_OF_GRAM = "covariances.program.MIN_GRAM_ROWS covariances.program.MIN_GRAM_NUMBERS"
 SPARSE_FILES = ("inducing_basis", "rows", "new_data_factor", "bound_increment")
 SPARSE_BLOCK = " ".join(f"models.streaming_gp.{name}.ROWS_PER_BLOCK" for name in SPARSE_FILES)
@@ -303,8 +303,8 @@ SWITCHES = [
     Switch("ep.dense.ROW_GROUPS", (16, 1), glm(schedule="stochastic"), RULES),
     Switch("ep.dense.MAX_TILED_COLUMNS", (D, D - 1), glm(schedule="parallel"), RULES),
     Switch("ep.dense.MAX_LOOP_COLUMNS", (D, D - 1), glm(schedule="parallel"), ROUNDING),
-    Switch("sources.features.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), glm()),
-    Switch("sources.features.ROWS_TOGETHER models.glm.problem.ROWS_TOGETHER", (N, 7), few_rows, BITS, "-few"),
+    Switch("sources.features.ROWS_PER_BLOCK models.glm.problem.ROWS_PER_BLOCK", (N, 7), glm()),
+    Switch("sources.features.ROWS_PER_BLOCK models.glm.problem.ROWS_PER_BLOCK", (N, 7), few_rows, BITS, "-few"),
     Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal"), RULES),
     Switch("models.glm.sparse_rows.KERNEL_ROWS", (N, 7), glm(approximation="diagonal", method="adf"), BITS, "-adf"),
     Switch("models.glm.sparse_rows.CHUNK_NUMBERS", (N * D, 7), glm(approximation="diagonal"), BITS),
@@ -331,13 +331,13 @@ SWITCHES = [
     Switch("sources.sources.SAMPLE_ROWS", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
     Switch("runs.merge.ROWS_PER_CALL", (N, 7), unit_mixture, RULES),
     Switch(
-        "sources.sources.BLOCK_NUMBERS sources.sources.LEAST_BLOCK_ROWS",
+        "sources.blocks.BLOCK_NUMBERS sources.blocks.LEAST_BLOCK_ROWS",
         ((HUGE, 8), (D * 8, 8)),
         mixture(),
         RULES,
         few=True,
     ),
-    Switch("sources.extents.FOLD", (N, 7), mixture(covariance="diag"), RULES, few=True),
+    Switch("sources.column_summary.FOLDED_ROWS", (N, 7), mixture(covariance="diag"), RULES, few=True),
     Switch("models.clutter.problem.MEDIAN_POINTS", (N, 7), clutter(), RULES),
     Switch("models.clutter.power_ep.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
     Switch("likelihoods.quadrature.SITES_PER_CHUNK", (N, 7), own_likelihood(), ROUNDING, few=True),

@@ -70,7 +70,7 @@ def questions(tree):
             asks = (name == "isinstance" and kinds & SOURCES) or (name == "hasattr" and thing in DATA)
             if asks or name in QUESTIONS:
                 yield node.lineno
-        elif isinstance(node, ast.Compare) and getattr(node.left, "attr", "") == "elsewhere":
+        elif isinstance(node, ast.Attribute) and node.attr == "is_remote":
             yield node.lineno
 
 

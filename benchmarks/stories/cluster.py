@@ -21,7 +21,7 @@ import cavity
 from cavity.ep.remote import _run_groups
 from cavity.models.mixture.e_step import choose_block_rows
 from cavity.models.mixture.rows import sum_run
-from cavity.runs import remote
+from cavity.runs import dask_scheduler, remote
 
 
 def rows_of(n, chunks, columns):
@@ -73,12 +73,12 @@ class Counter:
 
     def __enter__(self):
         self.tasks = self.up = self.down = self.passes = 0
-        self._values = remote.Scheduler.values
+        self._values = dask_scheduler.Scheduler.values
 
         def values(scheduler, graph, keys, *rest):
             own = {key: task for key, task in graph.items() if "cavity" in str(key)}
             given = [each for task in own.values() for each in (task if isinstance(task, tuple) else (task,))]
-            given = {each.task for each in given if isinstance(each, remote.Given)}
+            given = {each.task for each in given if isinstance(each, remote.TaskInputs)}
             if not given & SWEEPS:
                 yield from self._values(scheduler, graph, keys, *rest)
                 return
@@ -88,11 +88,11 @@ class Counter:
                 self.down += len(pickle.dumps(value))
                 yield value
 
-        remote.Scheduler.values = values
+        dask_scheduler.Scheduler.values = values
         return self
 
     def __exit__(self, *_):
-        remote.Scheduler.values = self._values
+        dask_scheduler.Scheduler.values = self._values
 
     def words(self):
         """Return the averages of a pass."""

@@ -21,7 +21,7 @@ from processes import printed, resident
 
 import cavity
 from cavity.sources import scratch
-from cavity.sources.reading import each_block
+from cavity.sources.read_ahead import iterate_blocks
 
 COLUMNS = 20
 GROUP = 1 << 17  # rows written at a time, a row group
@@ -70,7 +70,7 @@ def run(path, what):
         seconds = seconds_a_pass(path, "y")
     elif what == "reading":
         X, start = table.without(["y"]), time.perf_counter()
-        for _ in each_block(X, 1 << 15):
+        for _ in iterate_blocks(X, 1 << 15):
             pass
         seconds = time.perf_counter() - start
     else:

@@ -64,8 +64,8 @@ def test_what_is_no_path(value):
 
 
 def test_tables_and_posteriors_do_not_share_suffixes(tmp_path):
-    assert all(suffix.endswith(paths.TABLE_SUFFIXES) for suffix in formats.OPENERS)
-    for suffix in (*formats.OPENERS, ".CSV"):
+    assert all(suffix.endswith(paths.TABLE_SUFFIXES) for suffix in formats.OPENER_OF_SUFFIX)
+    for suffix in (*formats.OPENER_OF_SUFFIX, ".CSV"):
         path = tmp_path / f"posterior{suffix}"
         for action in (POSTERIOR.save, lambda path: persistence.check_output(path, archive=True)):
             with pytest.raises(ValueError, match=f"{re.escape(suffix)} has the suffix of a table, .* call it .npz"):

@@ -18,7 +18,7 @@ import cavity
 from cavity import data
 from cavity.base import persistence
 from cavity.cli import doctor
-from cavity.sources import text
+from cavity.sources import text_rows
 
 
 @pytest.fixture
@@ -399,7 +399,7 @@ def test_no_space_for_a_scratch_file(run, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n")
-    monkeypatch.setattr(text, "KEPT", 8)
+    monkeypatch.setattr(text_rows, "MAX_BYTES_IN_MEMORY", 8)
     monkeypatch.setattr(os, "pwritev", full)
     status, out, err = run("fit", "linear-regression", tmp_path / "x.csv", "--target", "b")
     assert (status, out) == (2, "")

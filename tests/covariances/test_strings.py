@@ -41,6 +41,8 @@ def test_every_name_lies_within_its_bounds_in_any_units(name):
 @pytest.mark.parametrize(
     ("described", "message"),
     [
+        ("RBF", "'RBF' is none of .*; did you mean 'rbf'"),
+        ("matern", "did you mean 'matern12' or 'matern32' or 'matern52'"),
         ("rbf+cosine", "covariance: 'cosine' is none of rbf, matern12"),
         ("rbf(a)", r"expected numbers in brackets, like rbf\(2,0.5\), got 'rbf\(a\)'"),
         ("constant(1,2)", "constant has variance, got 2 numbers"),

@@ -75,7 +75,7 @@ def test_max_iter_bounds_the_double_loop():
         loop = DoubleLoop(
             geometry, partial(evaluate_free_energy, geometry, sites), np.zeros(30), np.zeros(30), 100, 1e-9
         )
-        assert loop.run(Job.checked(lambda event: seen.append(event.n_iter)).going_on(7)) == "converged"
+        assert loop.run(Job.checked(lambda event: seen.append(event.n_iter)).continued_after(7)) == "converged"
         assert seen == list(range(8, 8 + len(seen)))
         whole = GLM(likelihoods.Probit()).fit(X, y, tol=1e-11)
         np.testing.assert_allclose(loop.belief.mean, whole.mean, rtol=EARLY)

@@ -20,20 +20,20 @@ ROOT = ()
 
 
 def opened(path, every=0.0, **settings):
-    return Checkpoint(path, every).opened(MODEL, {"y": X}, **settings)
+    return Checkpoint(path, every).open(MODEL, {"y": X}, **settings)
 
 
 def test_what_a_stage_keeps_comes_back(tmp_path):
     path = tmp_path / "fit.npz"
     with opened(path) as fit:
-        assert fit.found(ROOT) is None
-        fit.keep(("start 1",), {"pass": 3, "at": np.arange(3.0)})
-        fit.keep(("start 1", "move"), MODEL)
+        assert fit.restore(ROOT) is None
+        fit.store(("start 1",), {"pass": 3, "at": np.arange(3.0)})
+        fit.store(("start 1", "move"), MODEL)
     with opened(path) as fit:
-        found = fit.found(("start 1",))
+        found = fit.restore(("start 1",))
         assert found["pass"] == 3
         np.testing.assert_array_equal(found["at"], np.arange(3.0))
-        assert fit.found(("start 1", "move"), cavity.UnitMixture) == MODEL
+        assert fit.restore(("start 1", "move"), cavity.UnitMixture) == MODEL
     assert os.listdir(tmp_path) == ["fit.npz"]
 
 
@@ -41,10 +41,10 @@ def test_a_stage_supersedes_those_within_it_and_no_others(tmp_path):
     path = tmp_path / "fit.npz"
     with opened(path) as fit:
         for stage in (("a",), ("a", "b"), ("a", "b", "c"), ("ab",), ("d", "a")):
-            fit.keep(stage, list(stage))
-        fit.keep(("a", "b"), "new")
+            fit.store(stage, list(stage))
+        fit.store(("a", "b"), "new")
     with opened(path) as fit:  # and what nobody asked for is written again
-        fit.keep(("d",), "last")
+        fit.store(("d",), "last")
     with opened(path) as fit:
         for stage, value in {
             ("a",): ["a"],
@@ -54,7 +54,7 @@ def test_a_stage_supersedes_those_within_it_and_no_others(tmp_path):
             ("d", "a"): None,
             ("d",): "last",
         }.items():
-            assert fit.found(stage) == value
+            assert fit.restore(stage) == value
 
 
 def test_it_is_written_every_so_often_and_at_the_end(tmp_path, monkeypatch):
@@ -64,10 +64,10 @@ def test_it_is_written_every_so_often_and_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(persistence, "write", lambda *arguments: written.append(now[0]))
     with opened(path, every=10.0) as fit:
         for now[0] in (1.0, 9.9, 10.0, 12.0, 19.0, 21.0, 22.0):
-            fit.keep(ROOT, now[0])
+            fit.store(ROOT, now[0])
     assert written == [10.0, 21.0, 22.0]
     with suppress(KeyboardInterrupt), opened(path, every=10.0) as fit:
-        fit.keep(ROOT, 1)
+        fit.store(ROOT, 1)
         raise KeyboardInterrupt
     assert len(written) == 4
     with opened(path):
@@ -78,7 +78,7 @@ def test_it_is_written_every_so_often_and_at_the_end(tmp_path, monkeypatch):
 def test_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch):
     path, write = tmp_path / "fit.npz", persistence.write
     with opened(path) as fit:
-        fit.keep(ROOT, 1)
+        fit.store(ROOT, 1)
     before = path.read_bytes()
 
     def full(*_):
@@ -87,20 +87,20 @@ def test_a_disk_that_is_full_for_a_while(tmp_path, monkeypatch):
     with opened(path) as fit:
         monkeypatch.setattr(persistence, "write", full)
         with pytest.warns(NumericalWarning, match="No space left on device.: the last one is whole"):
-            fit.keep(ROOT, 2)
+            fit.store(ROOT, 2)
         with warnings.catch_warnings(action="error"):
-            fit.keep(ROOT, 3)
+            fit.store(ROOT, 3)
         assert path.read_bytes() == before
         monkeypatch.setattr(persistence, "write", write)
     with opened(path) as fit:
-        assert fit.found(ROOT) == 3
+        assert fit.restore(ROOT) == 3
 
 
 def test_each_single_byte_matters_or_does_not(tmp_path):
     """A flipped byte is refused, or changes nothing."""
     path = tmp_path / "fit.npz"
     with opened(path) as fit:
-        fit.keep(("start 1",), {"pass": 3, "at": np.array([1.0, 2.0])})
+        fit.store(("start 1",), {"pass": 3, "at": np.array([1.0, 2.0])})
     whole = path.read_bytes()
     assert len(whole) < 3000
     refused = 0
@@ -125,11 +125,11 @@ def test_each_single_byte_matters_or_does_not(tmp_path):
 def test_another_fit_is_refused_by_what_differs(tmp_path):
     path = tmp_path / "fit.npz"
     with opened(path, tol=1e-10) as fit:
-        fit.keep(ROOT, 1)
+        fit.store(ROOT, 1)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=r"is of another fit: tol was 1e-10, is 1e-08\. Give"), opened(path, tol=1e-8):
         pass
-    other = Checkpoint(path, 0.0).opened(MODEL, {"y": np.arange(11.0)}, tol=1e-10)
+    other = Checkpoint(path, 0.0).open(MODEL, {"y": np.arange(11.0)}, tol=1e-10)
     with pytest.raises(ValueError, match=r"y had 10 rows, has 11\. Give another path, or remove the file"), other:
         pass
     assert path.read_bytes() == before
@@ -140,7 +140,7 @@ def test_another_version_says_so(tmp_path, monkeypatch):
     path = tmp_path / "fit.npz"
     monkeypatch.setattr(persistence, "__version__", "0.2.9")
     with opened(path) as fit:
-        fit.keep(ROOT, 1)
+        fit.store(ROOT, 1)
     monkeypatch.undo()
     with pytest.raises(ValueError, match=rf"was written by cavity 0\.2\.9, and this is {cavity.__version__}"):
         opened(path).__enter__()
@@ -156,7 +156,7 @@ def test_other_files_are_refused_and_stay(tmp_path):
             pass
         assert file.read_bytes() == before
     with opened(tmp_path / "fit.npz") as fit:
-        fit.keep(ROOT, 1)
+        fit.store(ROOT, 1)
     with pytest.raises(ValueError, match="holds a 'checkpoint'; give its path as checkpoint to the fit that wrote it"):
         cavity.load(tmp_path / "fit.npz")
 

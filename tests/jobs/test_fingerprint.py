@@ -7,7 +7,9 @@ import pytest
 
 import cavity
 from cavity.ep.options import Options
-from cavity.jobs.fingerprint import MAX_COMPARED_RUNS, RUN_NUMBERS, differences, fingerprint
+from cavity.jobs.fingerprint import MAX_COMPARED_RUNS, NUMBERS_PER_RUN
+from cavity.jobs.fingerprint import compute_fingerprint as fingerprint
+from cavity.jobs.fingerprint import describe_differences as differences
 from cavity.likelihoods import Likelihood
 from cavity.sources.sources import open_source
 
@@ -45,7 +47,10 @@ def test_options():
         options = Options.checked(**given)
         return fingerprint(glm(), {}, options=options, rng=np.random.default_rng(seed), init="auto")
 
-    assert differences(of(), of(tol=1e-10, damping=0.5)) == ["damping was 1.0, is 0.5", "tol was 1e-08, is 1e-10"]
+    assert differences(of(), of(tol=1e-10, damping=0.5)) == [
+        "damping was 1.0, is 0.5",
+        "tol was 1e-08, is 1e-10",
+    ]
     assert differences(of(), of(seed=2)) == ["rng was in another state"]
     assert differences(of(), of()) == []
 
@@ -76,11 +81,11 @@ def test_data(tmp_path):
 
 
 def test_of_many_rows_the_first_the_last_and_some_between_are_compared():
-    many = np.zeros(MAX_COMPARED_RUNS * RUN_NUMBERS * 2)
+    many = np.zeros(MAX_COMPARED_RUNS * NUMBERS_PER_RUN * 2)
     before = of(many)
-    for row in (0, RUN_NUMBERS - 1, RUN_NUMBERS, len(many) - 1):
+    for row in (0, NUMBERS_PER_RUN - 1, NUMBERS_PER_RUN, len(many) - 1):
         many[row] += 1.0
-        assert (differences(before, of(many)) == []) == (row == RUN_NUMBERS)
+        assert (differences(before, of(many)) == []) == (row == NUMBERS_PER_RUN)
         many[row] = 0.0
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cavity.base.persistence import get_host_name
 from cavity.jobs import locks
-from cavity.jobs.locks import Lock
+from cavity.jobs.locks import FileLock
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="numbers of processes are looked up")
 
@@ -28,7 +28,7 @@ def ended():
 
 
 def test_a_lock_is_held_by_one_and_leaves_nothing(path):
-    one, other = Lock(path), Lock(path)
+    one, other = FileLock(path), FileLock(path)
     assert one.take() is None
     assert other.take() == f"process {os.getpid()}"
     other.drop()
@@ -40,7 +40,7 @@ def test_a_lock_is_held_by_one_and_leaves_nothing(path):
 
 
 def test_a_process_that_has_ended_holds_nothing(path):
-    lock = Lock(path)
+    lock = FileLock(path)
     for left in (f"{ended()} {get_host_name()}", "", "half a wor"):
         lock.path.write_text(left)
         assert lock.take() is None
@@ -50,7 +50,7 @@ def test_a_process_that_has_ended_holds_nothing(path):
 
 def test_a_process_of_another_host_is_believed(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "_granted", lambda handle: None)
-    lock = Lock(tmp_path / "fit.npz")
+    lock = FileLock(tmp_path / "fit.npz")
     lock.path.write_text("17 elsewhere")
     assert lock.take() == f"process 17 on elsewhere (if that has ended, remove {lock.path})"
     assert lock.path.read_text() == "17 elsewhere"
@@ -67,7 +67,7 @@ def test_a_file_that_its_holder_removes_meanwhile_is_no_lock(tmp_path, monkeypat
         return granted(handle)
 
     monkeypatch.setattr(locks, "_granted", late)
-    lock = Lock(path)
+    lock = FileLock(path)
     assert lock.take() is None
     assert len(calls) == 2
     assert lock.path.exists()
@@ -76,7 +76,7 @@ def test_a_file_that_its_holder_removes_meanwhile_is_no_lock(tmp_path, monkeypat
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"missing/fit.npz.lock"):
-        Lock(tmp_path / "missing" / "fit.npz").take()
+        FileLock(tmp_path / "missing" / "fit.npz").take()
 
 
 @pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="needs links that are not followed")
@@ -84,5 +84,5 @@ def test_a_lock_writes_to_no_other_file(tmp_path):
     (tmp_path / "precious").write_text("precious")
     (tmp_path / "fit.npz.lock").symlink_to(tmp_path / "precious")
     with pytest.raises(OSError, match="fit.npz.lock"):
-        Lock(tmp_path / "fit.npz").take()
+        FileLock(tmp_path / "fit.npz").take()
     assert (tmp_path / "precious").read_text() == "precious"

@@ -7,8 +7,15 @@ import sys
 import pytest
 
 import cavity
-from cavity.jobs.job import Job, Watch
-from cavity.jobs.progress import Bar, Event, Lines, ProgressDisplay, bar_or_lines, words
+from cavity.jobs.job import Job, JobState
+from cavity.jobs.progress import (
+    Event,
+    ProgressBar,
+    ProgressDisplay,
+    ProgressLines,
+    describe_event,
+    open_progress_writer,
+)
 
 
 def event(n_iter, **known):
@@ -19,7 +26,7 @@ def event(n_iter, **known):
 
 def test_lines_are_rare_and_the_last_one_is_shown():
     lines = []
-    display = ProgressDisplay(Lines(lines.append))
+    display = ProgressDisplay(ProgressLines(lines.append))
     for n in range(1, 1000):
         display.tell(event(n, objective=-2.0, passes_left=3.2))
     display.close()
@@ -32,11 +39,11 @@ def test_shares_of_a_long_pass_are_shown_and_callbacks_hear_of_its_end(monkeypat
     lines, seen, now = [], [], itertools.count(0.0, 2.0)  # seconds
     for module in ("job", "progress"):
         monkeypatch.setattr(f"cavity.jobs.{module}.perf_counter", lambda: next(now))
-    job = Job(Watch(seen.append, [ProgressDisplay(Lines(lines.append))]))
-    job.within_pass(1, 4, 100)
-    job.after(1, objective=-2.0)
-    job.within_pass(3, 4, 100)
-    job.within_pass(4, 4, 100)
+    job = Job(JobState(seen.append, [ProgressDisplay(ProgressLines(lines.append))]))
+    job.report_share(1, 4, 100)
+    job.report(1, objective=-2.0)
+    job.report_share(3, 4, 100)
+    job.report_share(4, 4, 100)
     assert lines == [
         "fit: 0, 25% of the next pass",
         "fit: 1, objective -2",
@@ -45,7 +52,7 @@ def test_shares_of_a_long_pass_are_shown_and_callbacks_hear_of_its_end(monkeypat
     assert len(seen) == 1
     reading = job.stage("reading")
     for done in (1, 2, 4):
-        reading.within_pass(done, 4, 100, whole=True)
+        reading.report_share(done, 4, 100, whole=True)
     assert [(event.stage, event.n_iter, event.passes_left) for event in seen[1:]] == [
         ("reading", 1, 3.0),
         ("reading", 2, 2.0),
@@ -55,9 +62,9 @@ def test_shares_of_a_long_pass_are_shown_and_callbacks_hear_of_its_end(monkeypat
 
 
 def test_a_bar_has_a_length_where_it_is_known_what_is_left(capsys):
-    bar = Bar(pytest.importorskip("tqdm").tqdm)
+    bar = ProgressBar(pytest.importorskip("tqdm").tqdm)
     for each in (event(3, rows_per_second=2e6), event(4, stage="start 1 of 2", change=0.5, passes_left=4.0)):
-        bar.show(each, words(each))
+        bar.show(each, describe_event(each))
     bar.close()
     out, err = capsys.readouterr()
     assert out == ""
@@ -82,4 +89,4 @@ def test_progress_goes_to_stderr_and_the_log_says_the_same(capsys, caplog):
 def test_plain_lines_where_there_is_no_tqdm(monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
-    assert isinstance(bar_or_lines(), Lines)
+    assert isinstance(open_progress_writer(), ProgressLines)

@@ -41,11 +41,11 @@ def test_a_run_is_open_with_threads_and_its_checkpoint(tmp_path):
     )
     with run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=1) as threads:
         assert threads.count == 2
-        run.job.stage("passes").keep(lambda: {"done": 1})
-        run.job.after(1, objective=2.0)
+        run.job.stage("passes").store(lambda: {"done": 1})
+        run.job.report(1, objective=2.0)
     assert path.exists()
     assert [event.objective for event in events] == [2.0]
     with run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=1):
-        assert run.job.stage("passes").resumed() == {"done": 1}
+        assert run.job.stage("passes").restore() == {"done": 1}
     with pytest.raises(ValueError, match="order was 1, is 2"), run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=2):
         pass

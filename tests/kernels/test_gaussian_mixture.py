@@ -11,7 +11,7 @@ from reference import gaussian_mixture_kernel as reference
 from support.tolerances import INTEGRAL, LOSSES, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
-from cavity.runs.merge import merge, starts
+from cavity.runs.merge import merge, split_rows
 
 VARIANTS = _core.variants("gaussian_mixture")
 MAIN = _core.best("gaussian_mixture")
@@ -495,7 +495,7 @@ def test_blocks_are_added_up_along_the_tree(variant, kind, n):
     weight = np.random.default_rng(n).gamma(1.0, size=n)
     module = _core.load("gaussian_mixture", variant)
     for each in (NO_WEIGHT, weight):
-        parts = (run(kind, rows[a:b], *place, weight=each[a:b], module=module) for a, b in starts(n, 64))
+        parts = (run(kind, rows[a:b], *place, weight=each[a:b], module=module) for a, b in split_rows(n, 64))
         assert_same_bits(run(kind, rows, *place, weight=each, module=module, block_rows=64), merge(parts))
     rows[n - 1] = np.inf
     assert call(kind, rows, *place, module=module, block_rows=64)[0] == n - 1

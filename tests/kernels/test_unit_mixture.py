@@ -11,7 +11,7 @@ from reference import unit_mixture as reference
 from support.tolerances import LAST_BIT, LOSSES, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
-from cavity.runs.merge import merge, starts
+from cavity.runs.merge import merge, split_rows
 
 VARIANTS = _core.variants("unit_mixture")
 MAIN = _core.best("unit_mixture")
@@ -377,7 +377,7 @@ def test_blocks_are_added_up_along_the_tree(variant, n):
 
     status, *found = sums(y, 64)
     assert status == -1
-    for one, other in zip(found, merge(tuple(sums(y[a:b])[1:]) for a, b in starts(n, 64)), strict=True):
+    for one, other in zip(found, merge(tuple(sums(y[a:b])[1:]) for a, b in split_rows(n, 64)), strict=True):
         assert one.tobytes() == other.tobytes()
     y[n - 1] = np.inf
     assert sums(y, 64)[0] == n - 1

@@ -1,9 +1,11 @@
 """Likelihoods by their names."""
 
+from typing import get_args
+
 import pytest
 
 from cavity import likelihoods
-from cavity.likelihoods.names import LIKELIHOODS_BY_NAME, make_likelihood
+from cavity.likelihoods.names import LIKELIHOODS_BY_NAME, LikelihoodName, make_likelihood
 from cavity.likelihoods.parameters import list_open_parameters
 
 
@@ -23,3 +25,12 @@ def test_names_leave_scales_open():
 def test_other_names_are_refused_with_those_there_are():
     with pytest.raises(ValueError, match="likelihood must be one of 'probit', 'logit', .*'laplace', got 'probbit'"):
         make_likelihood("probbit")
+    for name, close in (("possion", "poisson"), ("logti", "logit"), ("Probit", "probit")):
+        with pytest.raises(ValueError, match=f"got '{name}'; did you mean '{close}'\\?"):
+            make_likelihood(name)
+    with pytest.raises(ValueError, match="got 'gamma'$"):
+        make_likelihood("gamma")
+
+
+def test_type_checkers_have_the_names_of_the_table():
+    assert get_args(LikelihoodName) == (*LIKELIHOODS_BY_NAME,)

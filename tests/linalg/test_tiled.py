@@ -138,7 +138,7 @@ def test_orthonormal_columns(n, d):
     found = []
     for n_threads in (1, 2, 3):
         with Threads(n_threads) as threads:
-            found.append(tiled.orthonormal(rows, threads))
+            found.append(tiled.orthonormalize(rows, threads))
     columns, triangle = found[0]
     np.testing.assert_array_equal(triangle, np.tril(triangle))
     np.testing.assert_allclose(columns.T @ columns, np.eye(n), rtol=0, atol=ROUNDING)
@@ -216,5 +216,5 @@ def test_backward_errors_at_extreme_scales(scale):
 def test_ranges_of_rows_cover_all(n, entries, monkeypatch):
     monkeypatch.setattr(tiled, "ENTRIES_PER_TASK", entries)
     seen = []
-    tiled.by_rows(tiled.ONE_THREAD, lambda start, stop: seen.extend(range(start, stop)), n)
+    tiled.run_by_rows(tiled.ONE_THREAD, lambda start, stop: seen.extend(range(start, stop)), n)
     assert seen == list(range(n))

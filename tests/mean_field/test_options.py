@@ -53,8 +53,8 @@ def test_what_follows_a_fit_has_the_passes_that_are_left_and_counts_on():
     job = Job.checked(writing(seen))
     options = AscentOptions(accelerate=False, max_iter=10, tol=0.0, job=job)
     rest = options.after(SimpleNamespace(n_iter=3, elbo=-1.0), SimpleNamespace(n_iter=2, elbo=-5.0))
-    rest.job.after(1, objective=-2.0)
-    rest.job.after(2, objective=0.5)
+    rest.job.report(1, objective=-2.0)
+    rest.job.report(2, objective=0.5)
     assert rest.max_iter == 5
     assert seen == [(6, -1.0), (7, 0.5)]
 

@@ -11,6 +11,7 @@ from support.tolerances import AT_REST, OPTIMUM, SOLVES
 
 import cavity
 from cavity import likelihoods
+from cavity.base import summary
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(60, 3)) * [1.0, 50.0, 0.01] + [0.0, 200.0, 1.0]
@@ -108,3 +109,67 @@ def test_arviz_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match=r"pip install 'cavity\[arviz\]'"):
         FITS["glm"]().to_arviz(rng=0)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "word"),
+    [
+        ("logit", "odds ratios"),
+        ("binomial", "odds ratios"),
+        ("poisson", "rate ratios"),
+        (likelihoods.NegativeBinomial(0.5), "rate ratios"),
+        (None, "odds ratios"),
+    ],
+)
+def test_ratios_are_exp_of_the_marginals(likelihood, word):
+    y = F > 0 if word == "odds ratios" else np.round(np.exp(0.1 * F))
+    y = np.column_stack([2 * y, 2 - 2 * y]) if likelihood == "binomial" else y
+    model = cavity.LogisticRegression(intercept=False)
+    if likelihood is not None:
+        model = cavity.GLM(likelihood, prior_variance=1.0, intercept=True)
+    posterior = model.fit((X - X.mean(0)) / X.std(0), y)
+    table = posterior.summary(0.8, exponentiate=True)
+    assert table.title.endswith(f", {word} per unit")
+    assert (f"the {word.split()[0].removesuffix('s')}" in "".join(table.notes)) == posterior.intercept
+    frame, logs = table.to_frame(), posterior.summary(0.8).to_frame()
+    np.testing.assert_allclose(frame["median"], np.exp(logs["mean"]), rtol=AT_REST)
+    np.testing.assert_allclose(frame[["10%", "90%"]], np.exp(logs[["10%", "90%"]]), rtol=AT_REST)
+    np.testing.assert_array_equal(frame["P(>1)"], logs["P(>0)"])
+    assert list(frame.columns) == ["median", "10%", "90%", "P(>1)"]
+
+
+@pytest.mark.parametrize(
+    ("fit", "message"),
+    [
+        (lambda: GLM("probit", prior_variance=1.0).fit(X, F > 0), "got Probit: a fit with likelihood='logit'"),
+        (
+            lambda: GLM("binomial-probit", prior_variance=1.0).fit(X, np.column_stack([F > 0, F <= 0]).astype(float)),
+            "got Binomial: a fit with likelihood='binomial'",
+        ),
+        (FITS["glm"], "got Gaussian: without it the summary is in units of f"),
+        (FITS["linear"], "got Gaussian"),
+    ],
+)
+def test_ratios_need_a_link_that_has_them(fit, message):
+    with pytest.raises(ValueError, match=f"exponentiate needs a logit or log link, {message}"):
+        fit().summary(exponentiate=True)
+    with pytest.raises(TypeError, match="exponentiate must be True or False"):
+        fit().summary(exponentiate=1)
+
+
+def test_ratios_are_shown_with_four_figures():
+    columns = {"median": np.array([1.1, 123.456, 0.00012347, np.inf, 0.0])}
+    table = summary.Table("ratios", ("a", "b", "c", "d", "e"), columns, {"median": summary.FOUR_FIGURES})
+    assert [line.split()[1] for line in repr(table).split("\n")[2:]] == ["1.100", "123.5", "0.0001235", "inf", "0"]
+
+
+def test_notes_of_formulas():
+    frame = {"x": X[:, 0], "sex": np.array(["male", "female"])[np.arange(60) % 2], "y": Y}
+    frame["district"], frame["x"] = np.arange(60) % 3, np.where(np.arange(60) == 4, np.nan, frame["x"])
+    model = cavity.GLM("y ~ x + sex + C(district)", likelihoods.Gaussian(1.0), prior_variance=9.0)
+    notes = model.fit(frame, missing="drop").summary().notes
+    assert notes[0] == "base levels: sex female, district 0"
+    assert notes[-1] == "1 rows with missing values left out (x 1)"
+    frame = {name: column[5:] for name, column in frame.items()}
+    mixed = cavity.MixedGLM("y ~ sex + (1 | district)", likelihoods.Gaussian(1.0), prior_variance=9.0)
+    assert "base levels: sex female" in mixed.fit(frame).summary().notes

@@ -9,7 +9,7 @@ from support.tolerances import AT_REST, INTEGRAL, OPTIMUM
 
 import cavity
 from cavity.base.errors import ConvergenceWarning
-from cavity.runs import remote
+from cavity.runs import dask_scheduler, remote
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -271,7 +271,7 @@ def test_estimators_of_scikit_learn_do_not_load_collections():
 def test_a_fit_without_workers_says_what_it_waits_for(n_rows, monkeypatch):
     options = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     warnings, warn = [], remote.warn
-    monkeypatch.setattr(remote, "WORKER_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(dask_scheduler, "WORKER_POLL_SECONDS", 0.05)
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
 
         def warn_and_scale(message, category):
@@ -279,7 +279,7 @@ def test_a_fit_without_workers_says_what_it_waits_for(n_rows, monkeypatch):
             cluster.scale(1)
             warn(message, category)
 
-        monkeypatch.setattr(remote, "warn", warn_and_scale)
+        monkeypatch.setattr(dask_scheduler, "warn", warn_and_scale)
         with dask.config.set(scheduler=client), pytest.warns(RuntimeWarning, match="no worker is connected") as caught:
             found = cavity.LinearRegression(intercept=False).fit(array(X[:n_rows]), array(Y[:n_rows]))
     same(found, cavity.LinearRegression(intercept=False).fit(X[:n_rows], Y[:n_rows]))
@@ -291,7 +291,7 @@ def test_a_fit_whose_workers_leave_says_so_again(monkeypatch):
     """And goes on with the sites and sums that are computed anew."""
     options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     warnings = []
-    monkeypatch.setattr(remote, "WORKER_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(dask_scheduler, "WORKER_POLL_SECONDS", 0.05)
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
 
         def scale(message, category):
@@ -304,10 +304,10 @@ def test_a_fit_whose_workers_leave_says_so_again(monkeypatch):
                 while client.nthreads():
                     time.sleep(0.01)
 
-        monkeypatch.setattr(remote, "warn", scale)
+        monkeypatch.setattr(dask_scheduler, "warn", scale)
         with dask.config.set(scheduler=client):
             found = PROBIT.fit(array(X), array(LABELS), callback=leave)
     known = PROBIT.fit(X, LABELS)
     assert found.log_evidence == known.log_evidence
     assert np.array_equal(found.sites.tau, known.sites.tau)
-    assert warnings == [(remote.WITHOUT_WORKER, RuntimeWarning)] * 2
+    assert warnings == [(dask_scheduler.WITHOUT_WORKER, RuntimeWarning)] * 2

@@ -46,7 +46,7 @@ def search(name, path, killed_at=np.inf):
             return super().at(settings, **options)
 
     job = Job.checked(checkpoint=path, checkpoint_every=0.0)
-    with Threads(1) as threads, job, job.opened(model, {"X": X, "y": y}):
+    with Threads(1) as threads, job, job.open_checkpoint(model, {"X": X, "y": y}):
         rows = add_prior_means(model, Rows.checked(model.likelihood, X, y))
         evidence = Counted(likelihood, rows, threads, Options.checked(schedule="sequential"))
         result = learn(Settings.of(model, evidence.rows), evidence, True, tuple(likelihood.parameters), 2, job)

@@ -14,7 +14,7 @@ import pytest
 
 import cavity
 from cavity.runs import executors
-from cavity.runs.executors import TASKS_AHEAD_PER_THREAD, Threads, spans, threads_of
+from cavity.runs.executors import TASKS_AHEAD_PER_THREAD, Threads, resolve_n_threads, split_range
 
 THREADS = [1, 2, 3]
 
@@ -47,10 +47,10 @@ CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os
 )
 def test_how_many_threads(given, variable, count, monkeypatch):
     monkeypatch.delenv("CAVITY_NUM_THREADS", raising=False)
-    assert threads_of(None) == 1
+    assert resolve_n_threads(None) == 1
     if variable is not None:
         monkeypatch.setenv("CAVITY_NUM_THREADS", variable)
-    assert threads_of(given) == count
+    assert resolve_n_threads(given) == count
 
 
 def test_how_many_threads_there_cannot_be(monkeypatch):
@@ -60,12 +60,12 @@ def test_how_many_threads_there_cannot_be(monkeypatch):
         ("2", TypeError, "'2'"),
     ):
         with pytest.raises(kind, match=f"n_threads must be .*{words}"):
-            threads_of(wrong)
+            resolve_n_threads(wrong)
     for wrong in ("two", "0", "1.5", "-2"):
         monkeypatch.setenv("CAVITY_NUM_THREADS", wrong)
-        assert threads_of(1) == 1
+        assert resolve_n_threads(1) == 1
         with pytest.raises(ValueError, match=f"the environment variable CAVITY_NUM_THREADS must be .*{wrong}"):
-            threads_of(None)
+            resolve_n_threads(None)
         with pytest.raises(ValueError, match="CAVITY_NUM_THREADS"):
             cavity.GaussianMixture(1).fit([[0.0], [1.0]])
 
@@ -203,7 +203,8 @@ import signal, sys, threading, time
 import numpy as np
 from cavity.sources import sources
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, reduce_runs
+from cavity.runs.block_runs import BlockTask
+from cavity.runs.passes import reduce_runs
 signal.signal(signal.SIGINT, signal.default_int_handler)
 source = sources.open_source(sys.argv[1], "y", block_rows=1 << 12)
 def kernel(block, start, broadcast):
@@ -213,7 +214,7 @@ try:
     with Threads(int(sys.argv[2])) as threads:
         print("ready", flush=True)
         for _ in range(1000):
-            reduce_runs(by_blocks(kernel), None, [source], threads, grain=1)
+            reduce_runs(BlockTask(kernel), None, [source], threads, grain=1)
 except KeyboardInterrupt:
     print("interrupted", threading.active_count(), flush=True)
 """
@@ -282,7 +283,7 @@ def test_results_are_not_kept():
 
 def test_spans_cover_the_range():
     for size, parts, multiple in itertools.product([0, 1, 7, 64, 1000], [1, 2, 3, 16], [1, 8]):
-        found = spans(size, parts, multiple)
+        found = split_range(size, parts, multiple)
         assert [i for start, stop in found for i in range(start, stop)] == list(range(size))
         assert len(found) <= parts
         assert all(start % multiple == 0 for start, _ in found)
@@ -472,7 +473,7 @@ with single_blas():
 print("scipy" in sys.modules, 1 in counts())
 """
     )
-    alone = threads_of(-1) == 1  # on one core that is what it has by itself
+    alone = resolve_n_threads(-1) == 1  # on one core that is what it has by itself
     assert out.splitlines() == ["False {1}", "True {1}", "{1}", f"True {alone}"]
 
 

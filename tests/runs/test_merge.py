@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cavity.runs.merge import merge, merge_runs
-from cavity.runs.runs import spans
+from cavity.runs.passes import split_blocks
 
 
 def tree(left, right):
@@ -24,7 +24,7 @@ def test_the_tree_is_over_neighbours():
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 5))
 def test_runs_are_aligned_and_keep_the_tree(count, most, n_threads):
-    runs = spans(count, n_threads, most)
+    runs = split_blocks(count, n_threads, most)
     assert [first for first, _ in runs] + [count] == [0] + [last for _, last in runs]
     for first, last in runs:
         size = 1 << (last - first - 1).bit_length()  # 2^k, and only the last run may have fewer blocks

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 
 from cavity.base.errors import NumericalWarning
 from cavity.runs import remote
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, map_runs, reduce_runs
-from cavity.sources import collections
-from cavity.sources.parts import piece_at
+from cavity.runs.passes import map_runs, reduce_runs
+from cavity.sources import dask_collections
+from cavity.sources.source_parts import find_piece
 from cavity.sources.sources import Source, open_source
 
 dask = pytest.importorskip("dask")
@@ -22,7 +23,7 @@ X = np.random.default_rng(0).normal(size=(N, 2)) * 10.0 ** np.random.default_rng
 
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch):
-    monkeypatch.setattr(collections, "SMALL_ROWS", 0)
+    monkeypatch.setattr(dask_collections, "SMALL_ROWS", 0)
 
 
 def total(x, start, broadcast):
@@ -31,14 +32,14 @@ def total(x, start, broadcast):
 
 def sums(rows, broadcast=1.5):
     with Threads(1) as thread:
-        return reduce_runs(by_blocks(total), broadcast, [open_source(rows, "X", ndim=(2,), block_rows=BLOCK)], thread)
+        return reduce_runs(BlockTask(total), broadcast, [open_source(rows, "X", ndim=(2,), block_rows=BLOCK)], thread)
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("chunk", [1, 5, 16, 48, 61, 1000])
 @pytest.mark.parametrize("fetched", [1, 64])
 def test_sums_have_the_bits_of_one_process(chunk, fetched, monkeypatch):
-    monkeypatch.setattr(remote, "MOST_FETCHED", fetched)
+    monkeypatch.setattr(remote, "MAX_FETCHED_PARTS", fetched)
     rows = da.from_array(X, chunks=(chunk, 2))
     for scheduler in ("threads", "sync"):
         with dask.config.set(scheduler=scheduler):
@@ -63,8 +64,8 @@ def first_row(run, _):
 )
 def test_runs_are_aligned_and_cover_all_rows_once(sizes, block, power):
     ends = np.cumsum(sizes).tolist()
-    chunks = collections.Chunks({}, [], ends)
-    layout = Source([collections.ChunkRows(chunks, "X", (ends[-1],), None)], "X", block)
+    chunks = dask_collections.Chunks({}, [], ends)
+    layout = Source([dask_collections.ChunkRows(chunks, "X", (ends[-1],), None)], "X", block)
     spans = remote._spans([chunks], layout, 1 << power)
     assert [start for start, _ in spans] == [0, *(stop for _, stop in spans[:-1])]
     assert spans[-1][1] == ends[-1]
@@ -76,10 +77,10 @@ def test_runs_are_aligned_and_cover_all_rows_once(sizes, block, power):
 
 
 def test_runs_lie_in_one_chunk_where_chunks_hold_several_blocks():
-    chunks = collections.Chunks({}, [], [500, 1000])
-    layout = Source([collections.ChunkRows(chunks, "X", (1000,), None)], "X", 10)
+    chunks = dask_collections.Chunks({}, [], [500, 1000])
+    layout = Source([dask_collections.ChunkRows(chunks, "X", (1000,), None)], "X", 10)
     spans = remote._spans([chunks], layout, 64)
-    assert all(piece_at([500, 1000], start)[0] == piece_at([500, 1000], stop - 1)[0] for start, stop in spans)
+    assert all(find_piece([500, 1000], start)[0] == find_piece([500, 1000], stop - 1)[0] for start, stop in spans)
     assert len(spans) < 12
 
 
@@ -95,7 +96,7 @@ def test_runs_grow_to_the_time_of_a_task(monkeypatch):
 def test_the_pace_of_a_task_is_measured():
     source = open_source(da.from_array(X, chunks=(100, 2)), "X", ndim=(2,), block_rows=BLOCK)
     with Threads(1) as thread:
-        reduce_runs(by_blocks(total), 1.0, [source], thread)
+        reduce_runs(BlockTask(total), 1.0, [source], thread)
     ((task, rows), seconds), *rest = source.parts[0].chunks.seconds.items()
     assert (task, rows) == (total, BLOCK)
     assert 0 < seconds < 1
@@ -125,7 +126,7 @@ def test_what_is_in_memory_does_not_go_with_a_collection():
     rows = da.from_array(X, chunks=(100, 2))
     sources = [open_source(rows, "X", ndim=(2,)), open_source(X[:, 0], "y")]
     with Threads(1) as thread, pytest.raises(TypeError, match="y must be a dask collection or a column, as X is one"):
-        reduce_runs(by_blocks(total), 1.0, sources, thread)
+        reduce_runs(BlockTask(total), 1.0, sources, thread)
 
 
 def test_processes_that_differ_are_told_once():

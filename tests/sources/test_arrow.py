@@ -13,7 +13,7 @@ import cavity
 from cavity.base.labels import Labels
 from cavity.sources import arrow, sources
 from cavity.sources.dataset import Dataset
-from cavity.sources.sources import open_source, opened
+from cavity.sources.sources import open_source, open_unchecked
 
 pa = pytest.importorskip("pyarrow")
 pc = pytest.importorskip("pyarrow.compute")
@@ -102,8 +102,8 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     monkeypatch.setattr(sources, "ROWS_PER_CALL", BLOCK)
-    monkeypatch.setattr(arrow, "READ_NUMBERS", 60)
-    monkeypatch.setattr(arrow, "LEAST_ROWS", 12)
+    monkeypatch.setattr(arrow, "NUMBERS_PER_BATCH", 60)
+    monkeypatch.setattr(arrow, "MIN_BATCH_ROWS", 12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -277,7 +277,7 @@ def test_a_file_of_one_column_is_a_vector(tmp_path):
 def test_partitions_are_columns_of_datasets(tmp_path, rows):
     path = split(tmp_path, rows=rows)
     with pytest.raises(ValueError, match=r"a column in the names of folders \('year=200\d'\); give pyarrow.dataset"):
-        opened(path, "X")
+        open_unchecked(path, "X")
     source = open_source(dataset.dataset(path, partitioning="hive"), "X", ndim=(2,))
     assert source.shape == (N, 6)
     years = np.arange(N) // 200 + 2000.0
@@ -285,7 +285,7 @@ def test_partitions_are_columns_of_datasets(tmp_path, rows):
     np.testing.assert_array_equal(source.rows()[order], np.column_stack([X, years]))
     filtered = dataset.dataset(path, partitioning="hive").filter(dataset.field("year") == 2000)
     with pytest.raises(ValueError, match="X must be a dataset of whole files .*filter"):
-        opened(filtered, "X")
+        open_unchecked(filtered, "X")
 
 
 @pytest.mark.parametrize("covariance", ["diag", "full"])
@@ -447,7 +447,7 @@ def test_no_permission(tmp_path):
     path = in_parquet(tmp_path)
     path.chmod(0)
     with pytest.raises(PermissionError, match=r"t\.parquet"):
-        opened(path, "X")
+        open_unchecked(path, "X")
 
 
 def test_damage_within_a_file_is_told_by_its_name(tmp_path):

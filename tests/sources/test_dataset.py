@@ -7,7 +7,7 @@ import pytest
 
 import cavity
 from cavity.models.observations import Observations
-from cavity.sources.dataset import FILES, MEMORY, REMOTE, Dataset
+from cavity.sources.dataset import IN_FILES, IN_MEMORY, ON_WORKERS, Dataset
 from cavity.sources.features import open_features
 
 pd = pytest.importorskip("pandas")
@@ -40,7 +40,7 @@ def test_columns_of_a_source():
 
 
 def test_a_source_is_opened_as_its_table():
-    for X, kind in ((FRAME, MEMORY), (cavity.source(FRAME), FILES)):
+    for X, kind in ((FRAME, IN_MEMORY), (cavity.source(FRAME), IN_FILES)):
         dataset = Dataset.open(X, {"y": "kind", "sample_weight": "w"})
         assert list(dataset.column("y")) == list(FRAME["kind"])
         assert list(dataset.column("sample_weight")) == list(FRAME["w"])
@@ -107,5 +107,5 @@ def test_remote_collections_stay_where_they_are():
     with pytest.raises(TypeError, match="X is a collection of dask"):
         Dataset.open(X)
     dataset = Dataset.open(X, {"y": X[:, 0]}, remote=True)
-    assert (dataset.kind, dataset.shape) == (REMOTE, (40_000, 3))
+    assert (dataset.kind, dataset.shape) == (ON_WORKERS, (40_000, 3))
     np.testing.assert_array_equal(dataset.column("y"), rows[:, 0])

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import in_blocks, open_dense, read_dense, sample_dense
-from cavity.sources.stored import StoredRows
+from cavity.sources.stored_rows import StoredRows
 
 X = np.random.default_rng(0).normal(size=(50, 3))
 BLOCK = 8

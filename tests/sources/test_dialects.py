@@ -2,7 +2,7 @@
 
 import pytest
 
-from cavity.sources.dialects import Dialect, dialect_of
+from cavity.sources.dialects import Dialect, detect_dialect
 
 CLEAR = {
     "a,b\n1,2\n": (",", "."),
@@ -31,23 +31,23 @@ UNCLEAR = {
 
 @pytest.mark.parametrize("text", CLEAR)
 def test_one_way_to_read_it(text):
-    dialect = dialect_of("x.csv", text)
+    dialect = detect_dialect("x.csv", text)
     assert (dialect.separator, dialect.decimal) == CLEAR[text]
 
 
 @pytest.mark.parametrize("text", UNCLEAR)
 def test_more_than_one_way(text):
     with pytest.raises(ValueError, match=f"x.csv: .*{UNCLEAR[text]}"):
-        dialect_of("x.csv", text)
+        detect_dialect("x.csv", text)
 
 
 def test_what_is_given_is_not_looked_for():
-    assert dialect_of("x", "a;b,c\n1;2,3\n", ",") == Dialect(",", ".")
-    assert dialect_of("x", "a;b\n1,234;2,345\n", decimal=",") == Dialect(";", ",")
-    assert dialect_of("x", "x\n1,5\n", decimal=",").decimal == ","
+    assert detect_dialect("x", "a;b,c\n1;2,3\n", ",") == Dialect(",", ".")
+    assert detect_dialect("x", "a;b\n1,234;2,345\n", decimal=",") == Dialect(";", ",")
+    assert detect_dialect("x", "x\n1,5\n", decimal=",").decimal == ","
     for bad in (dict(separator=";;"), dict(separator='"'), dict(decimal=";"), dict(separator=",", decimal=",")):
         with pytest.raises(ValueError, match="must be"):
-            dialect_of("x", "a\n1\n", **bad)
+            detect_dialect("x", "a\n1\n", **bad)
 
 
 def test_numbers():

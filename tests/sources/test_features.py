@@ -12,7 +12,7 @@ from support.tolerances import INTEGRAL
 import cavity
 from cavity.sources import scratch
 from cavity.sources.scratch import ScratchVector
-from cavity.sources.stored import StoredRows
+from cavity.sources.stored_rows import StoredRows
 
 N, D = 2400, 5
 RNG = np.random.default_rng(3)
@@ -142,10 +142,10 @@ def test_rows_that_say_nothing_and_fewer_rows_than_columns(tmp_path):
 def test_few_passes_before_the_first_sweep(paths, monkeypatch):
     """One that checks and finds the ends of the columns, two for scales where these are wanted."""
     passes = []
-    look = StoredRows.look
-    monkeypatch.setattr(StoredRows, "look", lambda *a: passes.append("look") or look(*a))
+    look = StoredRows.scan_columns
+    monkeypatch.setattr(StoredRows, "scan_columns", lambda *a: passes.append("look") or look(*a))
     monkeypatch.setattr(
-        "cavity.models.glm.problem.each_block", lambda *a: passes.append("silent") or iter([]), raising=True
+        "cavity.models.glm.problem.iterate_blocks", lambda *a: passes.append("silent") or iter([]), raising=True
     )
     rows = X[np.arange(N) != 7]
     np.save(paths[0], rows)
@@ -198,11 +198,11 @@ MEMORY = """
 import resource, sys
 import numpy as np
 import cavity
-from cavity.runs import runs
+from cavity.runs import passes
 from cavity.sources import scratch
 
 path, n = sys.argv[1], int(sys.argv[2])
-scratch.MOST_IN_MEMORY, runs.AHEAD_BYTES = 1000, 1 << 20
+scratch.MOST_IN_MEMORY, passes.MAX_AHEAD_BYTES = 1000, 1 << 20
 model = cavity.GLM("probit", prior_variance=1.0, intercept=False)
 model.fit(path, np.arange(n) % 2, max_iter=1, method="adf")  # what is loaded and read ahead is no memory of a row
 y = (np.arange(n) % 3 == 0).astype(float)

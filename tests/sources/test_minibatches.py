@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from cavity.sources.minibatches import OneShot, minibatches
+from cavity.sources.minibatches import OneShotMinibatches, iterate_minibatches
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Source:
 def test_every_row_comes_once_and_in_order(lengths, size, columns):
     n = sum(lengths)
     rows = np.arange(n * int(np.prod(columns, dtype=int)), dtype=float).reshape(n, *columns)
-    batches = list(minibatches(Source(rows, lengths), size))
+    batches = list(iterate_minibatches(Source(rows, lengths), size))
     np.testing.assert_array_equal(np.concatenate(batches), rows)
     assert [len(batch) for batch in batches[:-1]] == [size] * ((n - 1) // size)
     assert 0 < len(batches[-1]) <= size
@@ -43,6 +43,6 @@ def test_every_row_comes_once_and_in_order(lengths, size, columns):
 
 def test_an_iterator_is_passed_on_whole():
     rows = np.arange(30.0).reshape(15, 2)
-    stream = OneShot(iter([rows[:4], rows[4:5], rows[5:]]), "X", 15, 1, lambda batch, name: batch)
+    stream = OneShotMinibatches(iter([rows[:4], rows[4:5], rows[5:]]), "X", 15, 1, lambda batch, name: batch)
     np.testing.assert_array_equal(stream.first, rows[:4])
     np.testing.assert_array_equal(np.concatenate(list(stream)), rows)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cavity.sources import scratch
-from cavity.sources.scratch import ScratchVector, change, vector
+from cavity.sources.scratch import ScratchVector, allocate_vector, update_in_steps
 
 
 def test_slices_are_those_of_an_array():
@@ -26,11 +26,11 @@ def test_slices_are_those_of_an_array():
 
 @pytest.mark.parametrize("kind", [False, True])
 def test_changes_of_whole_vectors(kind, monkeypatch):
-    monkeypatch.setattr(scratch, "TOGETHER", 7)
-    a, b = vector(50, kind), vector(50, kind)
+    monkeypatch.setattr(scratch, "NUMBERS_PER_STEP", 7)
+    a, b = allocate_vector(50, kind), allocate_vector(50, kind)
     a[:], b[:] = np.arange(50.0), np.ones(50)
     other = a.copy()
-    change(lambda a, b: 2.0 * a + b, a, b)
+    update_in_steps(lambda a, b: 2.0 * a + b, a, b)
     np.testing.assert_array_equal(a[:], 2.0 * np.arange(50.0) + 1.0)
     np.testing.assert_array_equal(other[:], np.arange(50.0))
 
@@ -89,4 +89,4 @@ def test_only_rows_in_files_have_scratch_files(monkeypatch):
     assert scratch.is_beyond(Stored(), 11)
     assert not scratch.is_beyond(Stored(), 10)
     assert not scratch.is_beyond(np.zeros(20), 20)
-    assert isinstance(vector(3), np.ndarray)
+    assert isinstance(allocate_vector(3), np.ndarray)

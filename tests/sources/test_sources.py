@@ -360,12 +360,12 @@ def test_numbers_beyond_float64_are_infinite():
 
 
 def test_words_for_a_row(tmp_path):
-    assert open_source(draw(), "y").where(17) == "y[17]"
+    assert open_source(draw(), "y").describe_row(17) == "y[17]"
     paths = save_parts(tmp_path, draw())
     source = open_source(paths, "y")
     places = {0: (0, 0), 9: (0, 9), 10: (2, 0), 199: (2, 189), 200: (3, 0), 201: (4, 0), 999: (5, 299)}
     for row, (part, inside) in places.items():
-        assert source.where(row) == f"row {inside} of {paths[part]}"
+        assert source.describe_row(row) == f"row {inside} of {paths[part]}"
 
 
 # ----------------------------------------------------------------------------------------------------------- refusals
@@ -576,7 +576,7 @@ def test_relative_paths_survive_a_change_of_folder(tmp_path, monkeypatch):
     source = open_source("data.npy", "y")
     monkeypatch.chdir(tmp_path / "other")
     np.testing.assert_array_equal(source.read(0), draw())
-    assert source.where(3) == "row 3 of data.npy"
+    assert source.describe_row(3) == "row 3 of data.npy"
 
 
 MEMORY = """
@@ -584,13 +584,14 @@ import resource, sys
 import numpy as np
 from cavity.sources import sources
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, reduce_runs
+from cavity.runs.block_runs import BlockTask
+from cavity.runs.passes import reduce_runs
 def kernel(block, start, broadcast):
     return block.sum()
 def work(path, threads):
     source = sources.open_source(path, "y")
     low, high, mean = source.summary(threads)
-    return high - low + reduce_runs(by_blocks(kernel), None, [source], threads)
+    return high - low + reduce_runs(BlockTask(kernel), None, [source], threads)
 with Threads(2) as threads:
     work(sys.argv[1], threads)  # imports, code, and a file of a block per thread
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,6 +1,7 @@
 """Passes over the blocks of one source, by a function of a block."""
 
-from cavity.runs.runs import by_blocks, map_runs, reduce_runs
+from cavity.runs.block_runs import BlockTask
+from cavity.runs.passes import map_runs, reduce_runs
 
 
 def map_blocks(source, kernel, threads):
@@ -10,4 +11,4 @@ def map_blocks(source, kernel, threads):
 
 def reduce_blocks(source, kernel, threads):
     """Return the sum of kernel(block) over the blocks."""
-    return reduce_runs(by_blocks(lambda block, start, broadcast: kernel(block)), None, [source], threads)
+    return reduce_runs(BlockTask(lambda block, start, broadcast: kernel(block)), None, [source], threads)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from cavity.jobs.locks import Lock
+from cavity.jobs.locks import FileLock
 
 PLACES = ("byte", "sync", "replace", "replaced", "locked", "drop")
 
@@ -14,7 +14,7 @@ PLACES = ("byte", "sync", "replace", "replaced", "locked", "drop")
 @contextmanager
 def plug(place, number, act):
     """Call act(), which does not return, when a place is reached that often, or so many bytes are written."""
-    reached, real = [0], (os.fdopen, os.fsync, os.replace, Lock.take, Lock.drop)
+    reached, real = [0], (os.fdopen, os.fsync, os.replace, FileLock.take, FileLock.drop)
 
     def at(here, n=1):
         if here == place:
@@ -55,8 +55,8 @@ def plug(place, number, act):
             (os, "fdopen", fdopen),
             (os, "fsync", fsync),
             (os, "replace", replace),
-            (Lock, "take", take),
-            (Lock, "drop", drop),
+            (FileLock, "take", take),
+            (FileLock, "drop", drop),
         ):
             patch.setattr(owner, name, fake)
         yield

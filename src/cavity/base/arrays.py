@@ -10,6 +10,7 @@ from operator import add
 
 import numpy as np
 
+from cavity.base.argument_names import suggest_names
 from cavity.base.errors import NotPositiveDefiniteError, name_arguments
 from cavity.base.frames import describe_column, names_of
 from cavity.base.frames import to_numbers as frame_numbers
@@ -226,7 +227,7 @@ def check_choice(value, name, options):
     """Return `value` if it is one of the strings in `options`."""
     if not isinstance(value, str) or value not in options:
         wanted = ", ".join(repr(option) for option in options)
-        raise error_of(name, f"must be one of {wanted}, got {value!r}")
+        raise error_of(name, f"must be one of {wanted}, got {value!r}{suggest_names(value, options)}")
     return value
 
 

@@ -364,7 +364,7 @@ def get_column_at(table, j):
 def columns_of(frame, index):
     """Yield some columns of a table, by their numbers."""
     if hasattr(frame, "block_rows"):  # a source
-        return (frame.values(j) if frame.elsewhere is None else frame.column(j) for j in index)
+        return (frame.values(j) if not frame.is_remote else frame.column(j) for j in index)
     if hasattr(frame, "iloc"):
         return (frame.iloc[:, j] for j in index)
     columns = frame.get_columns() if hasattr(frame, "get_columns") else frame.columns

@@ -83,7 +83,7 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
     best, waited = np.full(n_problems, np.inf), np.zeros(n_problems)
     active = np.ones(n_problems, dtype=bool)
     changes = []
-    kept = options.job.resumed(holder.checkpoint_state()) if options.job.keeps and holder is not None else None
+    kept = options.job.restore(holder.checkpoint_state()) if options.job.has_checkpoint and holder is not None else None
     if kept is not None:
         holder.restore(kept["holder"])
         status, changes = kept["status"].astype(object), [*kept["changes"]]
@@ -92,7 +92,7 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
     while True:
         if changes:  # told once more after a kill: it may be that nobody has heard it
             left = partial(_estimate_sweeps_left, changes, options)
-            if options.job.after(len(changes), change=changes[-1].max, rows=n_rows, left=left):
+            if options.job.report(len(changes), change=changes[-1].max, rows=n_rows, left=left):
                 status[active] = STOPPED_STATUS
                 break
         if not active.any() or len(changes) >= options.max_iter:
@@ -110,7 +110,7 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
         active = status == MAX_ITER_STATUS
         if holder is not None:
             counters = {"n_iter": n_iter, "best": best, "waited": waited}
-            options.job.keep(partial(_checkpoint_state, status, changes, counters, holder))
+            options.job.store(partial(_checkpoint_state, status, changes, counters, holder))
     return Iteration(status, n_iter, np.array(changes).reshape(-1, n_problems))
 
 

@@ -2,6 +2,9 @@
 
 import re
 from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Any
+
+from cavity.base.argument_names import explain_arguments
 
 ROWS_SHOWN = 8  # of a summary below a posterior in a notebook
 MAX_SETTING_CHARACTERS = 300  # characters of a setting
@@ -13,6 +16,10 @@ class Public:
     """Base of what users hold."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explain_arguments(cls)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]

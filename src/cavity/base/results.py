@@ -13,6 +13,7 @@ from cavity.base import persistence, serialization
 from cavity.base.frames import join_names
 from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest
+from cavity.base.public_objects import Public
 from cavity.base.records import (
     ANY_TEXT,
     FINITE_REAL,
@@ -201,6 +202,11 @@ def list_notes(posterior):
     """Return the lines below a table: for which class larger values speak, what the fit is worth, how it ended."""
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
+    base_levels = getattr(getattr(posterior, "_coding", None), "base_levels", None)
+    if base_levels:
+        worth = ("base levels: " + ", ".join(f"{column} {level}" for column, level in base_levels.items()), *worth)
+    if getattr(posterior, "dropped", None) is not None:
+        worth = (*worth, str(posterior.dropped))
     classes = getattr(posterior, "classes", None) or ()
     if len(classes) == 2:
         worth = (f"larger values speak for {classes[1]!r}", *worth)
@@ -210,7 +216,7 @@ def list_notes(posterior):
     return worth if np.all(posterior.converged) else (*worth, f"NOT CONVERGED: {posterior.status}")
 
 
-class SummaryMixin:
+class SummaryMixin(Public):
     """Base of posteriors of numbers of interest: a subclass has ``_marginals()``, one `Marginals` or a list of them."""
 
     __slots__ = ()

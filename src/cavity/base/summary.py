@@ -20,6 +20,7 @@ SD_FIGURES_SHOWN = 3  # of a standard deviation that are shown: the third one is
 MAX_DIGITS_SHOWN, MAX_DECIMALS_SHOWN = 9, 7  # beyond which numbers are shown with an exponent
 MAX_ROWS_SHOWN = 60  # most rows of a table that are shown; to_frame has all
 PROBABILITY_FORMAT = "probability"  # format of a column: between 0 and 1, which it never quite is
+FOUR_FIGURES = "four figures"  # format of a column of ratios, whose digits do not depend on a standard deviation
 
 
 def escape_control_characters(name):
@@ -40,8 +41,8 @@ class Table(Frozen):
     columns : dict
         Columns by their names, each with one entry for every row: numbers, nan where there is none, or text.
     formats : dict, default {}
-        How columns are shown: a number of decimals, "probability", or the name of the column of standard deviations
-        that says how many digits are known; six figures where nothing is said.
+        How columns are shown: a number of decimals, "probability", "four figures", or the name of the column of
+        standard deviations that says how many digits are known; six figures where nothing is said.
     notes : tuple of str, default ()
         Lines below the rows.
     below : Table, optional
@@ -99,6 +100,8 @@ class Table(Frozen):
             return value
         if form == PROBABILITY_FORMAT:
             return "<0.001" if value < 5e-4 else ">0.999" if value > 1 - 5e-4 else f"{value:.3f}"
+        if form == FOUR_FIGURES:
+            return format_number(value, 0.1 * value)
         if isinstance(form, int):
             return f"{value:z.{form}f}"
         return f"{value:.6g}" if form is None else format_number(value, self.columns[form][i])
@@ -282,3 +285,13 @@ def tabulate_marginals(title, marginals, level, *, notes=(), below=None):
         formats["P(>0)"] = PROBABILITY_FORMAT
     names = tuple(name for part in parts for name in part.names)
     return Table(title, names, columns, formats, notes, below)
+
+
+def tabulate_ratios(title, marginals, level, *, notes=(), below=None):
+    """Return the table of exp of some marginals, log ratios: medians, intervals, and the probability P(>1)."""
+    low, high = interval_names(level)
+    with np.errstate(over="ignore"):
+        ends = np.exp(marginals.interval(level))
+        columns = {"median": np.exp(marginals.quantile(0.5)), low: ends[:, 0], high: ends[:, 1]}
+    formats = dict.fromkeys(columns, FOUR_FIGURES) | {"P(>1)": PROBABILITY_FORMAT}
+    return Table(title, marginals.names, columns | {"P(>1)": marginals.positive}, formats, notes, below)

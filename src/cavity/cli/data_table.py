@@ -7,9 +7,9 @@ import numpy as np
 
 from cavity.base.results import format_count
 from cavity.runs import merge
-from cavity.sources.lines import Column
 from cavity.sources.sources import Source
-from cavity.sources.text import Kept, TextRows
+from cavity.sources.text_reader import TextColumn
+from cavity.sources.text_rows import RowBuffer, TextRows
 
 MOST_ROWS_LISTED = 5  # in a message
 MOST_COLUMNS_LISTED = 40  # in a message
@@ -49,7 +49,7 @@ class DataTable:
 
     def describe_row(self, row):
         """Describe a row for messages by its line in the file, or its number from 1."""
-        line = self.rows.where(self.start + row)
+        line = self.rows.describe_row(self.start + row)
         return line.partition(" of ")[0] if line.startswith("line ") else f"row {self.start + row + 1}"
 
     # ------------------------------------------------------------------------------------------ choices
@@ -189,7 +189,7 @@ class DataTable:
     def blocks(self, columns):
         """Yield (first row, values (n, d)) of columns of numbers, block by block."""
         source = self.of(columns) if columns else self.rows
-        for low, high in merge.starts(len(self), source.block_rows):
+        for low, high in merge.split_rows(len(self), source.block_rows):
             yield low, self.part(low, high).matrix(columns)
 
     def ranges(self, columns):
@@ -222,7 +222,7 @@ def encode_text(text):
 
     Block by block: sorting all entries would take several times their memory.
     """
-    spans = merge.starts(len(text))
+    spans = merge.split_rows(len(text))
     kinds = np.unique(np.concatenate([np.unique(text[low:high]) for low, high in spans] or [text]))
     return kinds, np.concatenate([np.searchsorted(kinds, text[low:high]) for low, high in spans] or [np.zeros(0, int)])
 
@@ -262,9 +262,9 @@ class _Origin:
     table: DataTable
     rows: np.ndarray | None
 
-    def where(self, row):
+    def describe_row(self, row):
         """Describe a row for messages."""
-        return self.table.rows.where(self.table.start + (row if self.rows is None else int(self.rows[row])))
+        return self.table.rows.describe_row(self.table.start + (row if self.rows is None else int(self.rows[row])))
 
 
 def drop_incomplete(table, columns, options):
@@ -308,17 +308,17 @@ def _write_part(table, columns, rows=None):
         if name in columns:
             codes[name] = np.ones(len(table)) if origin is None else table.text(origin) == value
     plain = [name for name in columns if name not in codes]
-    writer = Kept(len(columns))
-    for low, high in merge.starts(len(table), table.rows.block_rows):
+    writer = RowBuffer(len(columns))
+    for low, high in merge.split_rows(len(table), table.rows.block_rows):
         numbers = dict(zip(plain, table.part(low, high).matrix(plain).T, strict=True))
         values = [codes[name][low:high] if name in codes else numbers[name] for name in columns]
         block = np.stack(values, axis=1, dtype=np.float64)
         writer.add(block if rows is None else block[rows[(rows >= low) & (rows < high)] - low])
     writer.done()
-    written = [Column(name, number=BEFORE_ALL_ROWS) for name in columns]
+    written = [TextColumn(name, number=BEFORE_ALL_ROWS) for name in columns]
     for column in (column for column in written if column.name in text):
         values = {value: float(k) for k, value in enumerate(text[column.name][0].tolist())}
-        column.number, column.text, column.values = None, BEFORE_ALL_ROWS, values
+        column.number, column.text, column.codes = None, BEFORE_ALL_ROWS, values
     part = TextRows(_Origin(table.source, written, table, rows), writer)
     return DataTable(table.source, Source([part], "the data"), table.about)
 

@@ -12,7 +12,7 @@ from cavity import __version__, data
 from cavity._core import cpu, variants
 from cavity.cli.options import COMMON_OPTIONS, command
 from cavity.cli.standard_output import print_result
-from cavity.runs.executors import THREADS_VARIABLE, threads_of
+from cavity.runs.executors import THREADS_VARIABLE, resolve_n_threads
 
 EXTRA_PACKAGES = {  # by the extra that installs them
     "needed": ("numpy", "scipy", "threadpoolctl"),
@@ -56,8 +56,8 @@ def describe_machine():
         "python": f"{sys.version.split()[0]}, {platform.system()} {platform.machine()}",
         "instructions": f"{INSTRUCTION_SETS[level]}; the CPU has {', '.join(cpu.levels()) or 'no more'}",
         "BLAS": blas or "none found",
-        "cores": threads_of(-1),
-        "threads": f"{threads_of(None)} by default ({THREADS_VARIABLE} {f'is {default}' if default else 'is not set'})",
+        "cores": resolve_n_threads(-1),
+        "threads": f"{resolve_n_threads(None)} by default ({THREADS_VARIABLE} is {default or 'not set'})",
     }
 
 

@@ -13,15 +13,19 @@ from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 LIKELIHOOD_OPTIONS = regression.make_likelihood_options("learnt")
 PRIOR_HELP = "of each coefficient, per unit of its column (default in the scale of column and target)"
 TRIALS_OPTION = Option("--trials", "COLUMN", "numbers of trials, of binomial successes")
+FORMULA_HELP = "target and effects, as 'y ~ a + C(b) + (1 | g)', in place of --target and --features (formula extra)"
 MODEL_OPTIONS = OptionGroup(
     "model",
+    Option("--formula", None, FORMULA_HELP),
     Option("--likelihood", LIKELIHOODS_BY_NAME, regression.LIKELIHOOD_HELP),
     *LIKELIHOOD_OPTIONS,
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     make_flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
     make_flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )
-COLUMN_OPTIONS = regression.make_column_options(others=(TRIALS_OPTION, regression.NO_INTERCEPT_OPTION))
+COLUMN_OPTIONS = regression.make_column_options(
+    others=(regression.EXPOSURE_OPTION, TRIALS_OPTION, regression.NO_INTERCEPT_OPTION)
+)
 APPROXIMATION_OPTION = Option("--approximation", ("full", "diagonal"), default="full")
 SITE_OPTIONS = (*make_site_options("[1e-6, 1]", "parallel", "sequential", "stochastic"), APPROXIMATION_OPTION)
 DATA_OPTIONS = (COLUMN_OPTIONS, *input_tables.READING_OPTIONS, MODEL_OPTIONS)
@@ -33,8 +37,12 @@ def fit(options):
     """Fit a generalised linear model by expectation propagation.
 
     Priors are in the scale of the columns and the target, and scales of the likelihood are learnt, unless they are
-    given; all settings are printed.
+    given; all settings are printed. A formula with random effects is fitted as a mixed model, as by cavity fit mixed.
     """
+    if options.formula is not None:
+        from cavity.cli.formulas import fit_formula
+
+        return fit_formula(options, LIKELIHOOD_OPTIONS, report_fit)
     from cavity.models.glm.model import GLM
 
     problem = problem_of(input_tables.open_table(options), options)
@@ -51,7 +59,12 @@ def fit(options):
     posterior = replace(problem.label(posterior), intercept=intercept)
     plot_arguments = {"title": problem.title}
     if options.plot is not None and problem.names and problem.y.ndim == 1:
-        plot_arguments |= {"X": problem.matrix(), "y": problem.y, "offset": problem.offset, "target": problem.target}
+        plot_arguments |= {
+            "X": problem.matrix(),
+            "y": problem.y,
+            "offset": problem.total_offset,
+            "target": problem.target,
+        }
     return posterior, report(problem, posterior, seconds), plot_arguments
 
 
@@ -71,20 +84,25 @@ def problem_of(table, options):
 def report(problem, posterior, seconds):
     """Yield the lines of the printed result."""
     yield from regression.report_heading(problem)
+    yield from report_fit(posterior, problem.likelihood)
+    instead = "not available: it needs --method ep and another schedule than stochastic"
+    if problem.y.ndim == 1:
+        yield from regression.report_leave_one_out(posterior, problem, instead)
+    yield from fit_commands.report_end(posterior.method.upper(), posterior, seconds)
+
+
+def report_fit(posterior, likelihood_name):
+    """Yield the lines of a posterior about its model and its coefficients, and the log evidence."""
     yield "model"
     likelihood, hyperparameters = posterior.model.likelihood, posterior.hyperparameters
     learnt = hyperparameters.names if hyperparameters else ()
     parts = {name: format_numbers(getattr(likelihood, name)) for name in likelihood.parameters}
     parts = (f"{name} {value}{' (learnt)' if name in learnt else ''}" for name, value in parts.items())
-    yield f"  likelihood    {', '.join((problem.likelihood, *parts))}"
+    yield f"  likelihood    {', '.join((likelihood_name, *parts))}"
     yield from report_priors(posterior)
     yield from fit_commands.report_summary(posterior)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
-    instead = "not available: it needs --method ep and another schedule than stochastic"
-    if problem.y.ndim == 1:
-        yield from regression.report_leave_one_out(posterior, problem, instead)
-    yield from fit_commands.report_end(posterior.method.upper(), posterior, seconds)
 
 
 def report_priors(posterior):

@@ -22,8 +22,8 @@ from cavity.cli.data_table import (
 )
 from cavity.cli.options import CHECKPOINT_OPTIONS, Option, OptionGroup
 from cavity.cli.standard_output import show_progress
-from cavity.sources import formats, sources, text
-from cavity.sources.lines import TextReader
+from cavity.sources import formats, sources, text_rows
+from cavity.sources.text_reader import TextReader
 
 STANDARD_INPUT = "-"
 MIN_BYTES_FOR_PROGRESS = 1 << 26  # smaller files are read without a progress bar
@@ -35,10 +35,18 @@ TEXT_FILE_OPTIONS = OptionGroup(
     Option("--encoding", "NAME", "for example cp1252 (default utf-8)"),
     description="found from the file unless given",
 )
-MISSING_HELP = "rows with missing values: leave them out, or say where they are (default)"
-MISSING_OPTION = Option("--missing", ("drop", "error"), MISSING_HELP, "error")
+MISSING_HELP = "rows with missing values: leave them out, or refuse them and say where they are (default; also: error)"
+MISSING_ALIASES = {"error": "raise"}
+
+
+def read_missing(word):
+    """Return the choice of --missing by the word that the library has for it."""
+    return MISSING_ALIASES.get(word, word)
+
+
+MISSING_OPTION = Option("--missing", ("drop", "raise"), MISSING_HELP, "raise", type=read_missing)
 KEEP_HELP = f"{MISSING_HELP}, or keep them (default of --covariance diag and spherical)"
-MISSING_OR_KEEP_OPTION = Option("--missing", ("drop", "error", "keep"), KEEP_HELP)
+MISSING_OR_KEEP_OPTION = Option("--missing", ("drop", "raise", "keep"), KEEP_HELP, type=read_missing)
 TABLE_OPTIONS = (MISSING_OPTION, TEXT_FILE_OPTIONS)
 READING_OPTIONS = (CHECKPOINT_OPTIONS, *TABLE_OPTIONS)
 MISSING_VALUES_HINT = (
@@ -63,13 +71,13 @@ def open_table(options):
     if file is None:
         settings = collect_text_settings(options)
         is_typed = any(value is not None for value in settings.values())
-        rows = sources.source(source, **settings) if is_typed else sources.opened(source, "the data")
+        rows = sources.source(source, **settings) if is_typed else sources.open_unchecked(source, "the data")
         arrays.check_ndim(rows, f"the data ({source})", (1, 2))
         return DataTable(source, rows)
     large = file == source and os.path.getsize(file) > MIN_BYTES_FOR_PROGRESS
     with show_progress(options) if large else nullcontext() as show:
         tell = None if show is None else lambda share: show(share, f"of {source} is read")
-        part = text.open_text(file, "the data", **collect_text_settings(options), tell=tell)
+        part = text_rows.open_text(file, "the data", **collect_text_settings(options), tell=tell)
     return DataTable(source, sources.Source([part], "the data"), about)
 
 
@@ -91,7 +99,7 @@ def read_batches(options, rows, skip=0, first=None):
     file, about = find_text(options.data)
     if file is not None:
         reader = TextReader(file, **collect_text_settings(options))
-        for part in text.batches(reader, sizes, skip):
+        for part in text_rows.read_batches(reader, sizes, skip):
             yield DataTable(options.data, sources.Source([part], "the data"), about), reader.share
         return
     table = open_table(options)
@@ -109,10 +117,12 @@ def find_text(source):
         return sys.stdin.buffer, {}
     path = Path(source)
     if path.exists():
-        reader = next((formats.OPENERS[end] for end in formats.OPENERS if source.lower().endswith(end)), None)
+        reader = next(
+            (formats.OPENER_OF_SUFFIX[end] for end in formats.OPENER_OF_SUFFIX if source.lower().endswith(end)), None
+        )
         if reader is None:
             formats.check_known(source, "the data")
-        return (source if reader in (None, text.open_text) and not path.is_dir() else None), {}
+        return (source if reader in (None, text_rows.open_text) and not path.is_dir() else None), {}
     if source in data.names():
         file = io.BytesIO((files(data) / f"{source}.csv").read_bytes())
         file.name = source

@@ -14,7 +14,7 @@ from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import COVARIANCE_KINDS, WEIGHT_KINDS, GaussianMixture
 from cavity.models.mixture.selection import COMPONENTS_TRIED, select_components
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
 
 MAX_RANGE_LENGTH = 1000  # numbers of components in a range
@@ -102,9 +102,9 @@ def read(options):
     gaps = not is_full(options.covariance)
     if options.missing == "keep" and not gaps:
         raise ValueError(f"--missing keep needs --covariance diag or spherical, got {options.covariance}")
-    X, names, about, notes = input_tables.read_columns(options, gaps and options.missing != "error")
+    X, names, about, notes = input_tables.read_columns(options, gaps and options.missing != "raise")
     rows = sources.open_source(X, "the data", ndim=(2,))
-    with Threads(threads_of(options.threads)) as threads:
+    with Threads(resolve_n_threads(options.threads)) as threads:
         low, high, *_ = rows.summary(threads, missing=True)  # `fit` reports missing values
     varied = np.flatnonzero(low < high)  # both are nan for columns without a value
     if len(varied) < len(names):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cavity.base import arrays
-from cavity.runs.executors import THREADS_VARIABLE, threads_of
+from cavity.runs.executors import THREADS_VARIABLE, resolve_n_threads
 
 KEYWORD_OF_OPTION = {  # options whose argument in the library has another name
     "components": "n_components",
@@ -37,7 +37,7 @@ NUMBER_DOMAINS = {  # what a number must be, as messages say it: its type, and t
     "from 0 to 1": (float, partial(arrays.check_number, name="", low=0, high=1, closed_low=True, closed_high=True)),
     "at least 1": (int, partial(arrays.check_integer, name="", low=1)),
     "a whole number from 0": (int, partial(arrays.check_integer, name="", low=0)),
-    "at least 1, or -1 for all cores": (int, threads_of),
+    "at least 1, or -1 for all cores": (int, resolve_n_threads),
 }
 
 
@@ -152,7 +152,7 @@ def name_arguments_as_typed(error, options):
         message = f"{before}{format_option(option)}{after}" if mentioned else message
     for name in getattr(error, "advised", ()):  # advice with names of the library
         message = message.replace(f"{name}=", f"{format_option(OPTION_OF_KEYWORD.get(name, name))} ")
-    return message
+    return message.replace("missing='drop'", "--missing drop") if hasattr(options, "missing") else message
 
 
 # ------------------------------------------------------------------------------------------ options of a fit

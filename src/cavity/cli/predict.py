@@ -2,7 +2,7 @@
 
 import csv
 import io
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +16,14 @@ from cavity.cli import input_tables
 from cavity.cli.data_table import list_first
 from cavity.cli.fit_commands import check_paths
 from cavity.cli.options import COMMON_OPTIONS, DATA_HELP, THREADS_OPTION, Option, command
-from cavity.cli.standard_output import print_result
+from cavity.cli.standard_output import print_error, print_result, write_output
 from cavity.models.clutter.posterior import ClutterPosterior
 from cavity.models.latent_posterior import Predictions, predict_class_probabilities
 from cavity.models.mixed.posterior import MixedGLMPosterior
 from cavity.models.regression.logistic import LogisticRegressionPosterior
 from cavity.models.saved import load
-from cavity.runs.executors import Threads, threads_of
-from cavity.runs.runs import map_runs
+from cavity.runs.executors import Threads, resolve_n_threads
+from cavity.runs.passes import map_runs
 from cavity.sources import sources
 
 LOG_DENSITY = "log_density"
@@ -45,7 +45,8 @@ OUTPUT_ENDINGS = (".npy", ".csv", ".parquet")
     Option("data", None, DATA_HELP.format("faithful") + "; with the columns of the fit"),
     Option("--columns", "A,B,C", "names or numbers (default those of the fit)"),
     Option("--offset", "COLUMN", "known part of the function (default that of the fit)"),
-    Option("--output", "FILE", f"the {' or '.join(OUTPUT_ENDINGS)} file to write", required=True),
+    Option("--output", "FILE", f"the {' or '.join(OUTPUT_ENDINGS)} file to write (default -, standard output as .csv)"),
+    Option("--id", "COLUMN", "copy this column to the output, a .csv (posteriors by formula)"),
     input_tables.MISSING_OR_KEEP_OPTION,
     input_tables.TEXT_FILE_OPTIONS,
     THREADS_OPTION,
@@ -53,27 +54,90 @@ OUTPUT_ENDINGS = (".npy", ".csv", ".parquet")
 )
 def run(options):
     """Predict block by block; the file appears whole or not at all."""
+    options.output = None if options.output == "-" else options.output
     check_paths(options)
-    suffix = Path(options.output).suffix
+    suffix = ".csv" if options.output is None else Path(options.output).suffix
+    if options.output is None and options.json:
+        raise ValueError("--json needs --output, a file, as the predictions themselves go to standard output")
     if suffix not in OUTPUT_ENDINGS:
         raise ValueError(f"--output: {options.output} must be a {' or '.join(OUTPUT_ENDINGS)} file")
-    predictor = predictor_of(load(options.posterior), options.posterior)
+    posterior = load(options.posterior)
+    if coding_of(posterior) is not None:
+        return predict_by_formula(posterior, options, suffix)
+    if options.id is not None:
+        raise ValueError("--id is for posteriors by formula; leave it out")
+    predictor = predictor_of(posterior, options.posterior)
     names, total = predictor.names, 0.0
-    with Threads(threads_of(options.threads)) as threads:
+    with Threads(resolve_n_threads(options.threads)) as threads:
         rows, dropped = open_rows(predictor, options, threads)
-        with open_whole_file(options.output) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
+        with open_output(options) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
             for values in map_runs(predict_run, predictor, [rows], threads, grain=1):
                 write(values)
                 total += float(np.sum(values[:, -1]))
+    return report_output(options, names, rows.n_rows, dropped, total)
+
+
+def report_output(options, names, n_rows, dropped, total=0.0):
+    """Print what was written to a file, and how many rows were left out; `total` is the sum of the last column."""
+    if options.output is None:
+        for note in dropped:
+            print_error(f"left out: {note}")
+        return 0
     shown = names if len(names) < 4 else [names[0], "...", *names[-2:]]
-    lines = [f"{options.output}: {format_count(rows.n_rows, 'row')}, columns {', '.join(shown)}"]
+    lines = [f"{options.output}: {format_count(n_rows, 'row')}, columns {', '.join(shown)}"]
     lines += [f"  left out         {note}" for note in dropped]
-    summary = {"command": "predict", "output": options.output, "rows": rows.n_rows, "columns": names}
+    summary = {"command": "predict", "output": options.output, "rows": n_rows, "columns": names}
     summary["left_out"] = dropped
     if names[-1] == LOG_DENSITY:
-        summary["mean_log_density"] = total / rows.n_rows
-        lines.append(f"  log density      {total / rows.n_rows:.6f} nats per row")
+        summary["mean_log_density"] = total / n_rows
+        lines.append(f"  log density      {total / n_rows:.6f} nats per row")
     return print_result(options, lines, lambda: summary)
+
+
+def coding_of(posterior):
+    """Return the coding of the formula of a fit, None if there was no formula."""
+    return posterior._coding if isinstance(posterior, MixedGLMPosterior) else getattr(posterior, "coding", None)
+
+
+def predict_by_formula(posterior, options, suffix):
+    """Write the predictions of a posterior by formula, all rows at once; return the exit status."""
+    from cavity.cli.formulas import read_new_columns
+
+    if options.columns is not None or options.missing == "keep":
+        raise ValueError("--columns and --missing keep have no meaning for a posterior by formula; leave them out")
+    if options.id is not None and suffix != ".csv":
+        raise ValueError(f"--id: a {suffix} file holds numbers only; write a .csv file")
+    columns, arguments, ids, dropped = read_new_columns(posterior, coding_of(posterior), options)
+    likelihood = posterior.model.likelihood
+    moments = posterior.predict(columns, **arguments)
+    names = ["mean", "variance", *list_target_columns(posterior, likelihood, bool(likelihood.n_classes))]
+    values = [*moments]
+    if likelihood.n_classes:
+        values.append(predict_class_probabilities(likelihood, lambda: moments))
+    elif len(names) > len(values):
+        values.append(posterior.expected(columns, **arguments))
+    values = np.column_stack(values)
+    typed = {} if ids is None else {"ids": ids, "id_name": options.id}
+    with open_output(options) as file, OUTPUT_WRITERS[suffix](file, len(values), names, **typed) as write:
+        write(values)
+    return report_output(options, names, len(values), dropped)
+
+
+class StandardOutput:
+    """Standard output as a binary file."""
+
+    def write(self, data):
+        """Write bytes of UTF-8."""
+        write_output(data.decode())
+
+    def writelines(self, lines):
+        """Write lines of bytes."""
+        self.write(b"".join(lines))
+
+
+def open_output(options):
+    """Return the context of the binary file to write, standard output where none was given."""
+    return nullcontext(StandardOutput()) if options.output is None else open_whole_file(options.output)
 
 
 def predict_run(run, predictor):
@@ -99,7 +163,7 @@ def predictor_of(posterior, source):
     if hasattr(posterior, "responsibilities"):
         return mixture_predictor(posterior)
     if isinstance(posterior, MixedGLMPosterior):
-        raise ValueError(f"{source} holds a mixed model, whose rows have groups: predict in Python, with its method")
+        raise ValueError(f"{source} holds a mixed model without a formula: predict in Python, with its method")
     if isinstance(posterior, Predictions):
         return latent_predictor(posterior)
     if isinstance(posterior, ClutterPosterior):
@@ -170,7 +234,7 @@ def open_rows(predictor, options, threads):
     also = [] if offset is None else [offset]
     if options.missing == "keep" and not predictor.gaps:
         raise ValueError("--missing keep is for mixtures of diag or spherical covariances")
-    gaps = predictor.gaps and options.missing != "error"
+    gaps = predictor.gaps and options.missing != "raise"
     choice = dict(fitted=predictor.columns, also=also)
     X, names, _, notes = input_tables.read_columns(options, gaps, predictor.way_out, **choice)
     if len(names) != predictor.width:
@@ -192,12 +256,22 @@ def write_npy(file, n_rows, names):
 
 
 @contextmanager
-def write_csv(file, n_rows, names):
-    """Yield a function that appends rows to a .csv file, numbers with all their digits."""
+def write_csv(file, n_rows, names, ids=None, id_name=None):
+    """Yield a function that appends rows to a .csv file, numbers with all their digits, behind the ids if given."""
+    file.write(format_csv_row(names if ids is None else [id_name, *names]))
+    if ids is None:
+        yield lambda values: file.writelines(f"{','.join(map(repr, row))}\n".encode() for row in values.tolist())
+    else:
+        yield lambda values: file.writelines(
+            format_csv_row([label, *map(repr, row)]) for label, row in zip(ids, values.tolist(), strict=True)
+        )
+
+
+def format_csv_row(cells):
+    """Return a line of a .csv file, cells in quotes where they need them."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(names)
-    file.write(line.getvalue().encode())
-    yield lambda values: file.writelines(f"{','.join(map(repr, row))}\n".encode() for row in values.tolist())
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue().encode()
 
 
 @contextmanager

@@ -25,6 +25,8 @@ ROW_OPTIONS = (
     Option("--offset", "COLUMN", "added to the linear predictor, for example a log exposure"),
     Option("--weights", "COLUMN", "how often each row counts"),
 )
+EXPOSURE_HELP = "for counts: what their mean is proportional to, as time or area"
+EXPOSURE_OPTION = Option("--exposure", "COLUMN", EXPOSURE_HELP)
 CATEGORICAL_HELP = "columns of text to turn into columns of 0 and 1, one for each value but the first"
 CATEGORICAL_OPTION = Option("--categorical", "A,B", CATEGORICAL_HELP)
 NO_INTERCEPT_OPTION = make_flag("--no-intercept", "add no column of ones")
@@ -64,6 +66,7 @@ class RegressionTable:
     likelihood: str
     varied: np.ndarray  # which columns have more than one value
     spread: np.ndarray | None = None  # standard deviation of each column
+    exposure: np.ndarray | None = None
     size: float = 1.0  # variance of a target of real numbers
 
     @property
@@ -105,7 +108,15 @@ class RegressionTable:
 
     def data(self):
         """Return the rows as the keyword arguments of `fit`."""
-        return {"X": self.X, "y": self.y, "offset": self.offset, "sample_weight": self.weights}
+        exposure = {} if self.exposure is None else {"exposure": self.exposure}
+        return {"X": self.X, "y": self.y, "offset": self.offset, "sample_weight": self.weights} | exposure
+
+    @property
+    def total_offset(self):
+        """The offset and the log of the exposure, None where there is neither."""
+        if self.exposure is None:
+            return self.offset
+        return np.log(self.exposure) + (0.0 if self.offset is None else self.offset)
 
     def matrix(self):
         """Return X as an array."""
@@ -155,7 +166,7 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
     """
     table, references = add_categories(table, options.categorical, fitted)
     target = target_of(table, options)
-    typed_names = {role: getattr(options, role, None) for role in ("offset", "weights", "trials")}
+    typed_names = {role: getattr(options, role, None) for role in ("offset", "exposure", "weights", "trials")}
     names = {role: table.select([name])[0] for role, name in typed_names.items() if name is not None}
     others = [target, *names.values()]
     for name in {*others} & {origin for origin, _ in table.made.values()}:
@@ -178,7 +189,9 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
         check_column(table, target, possible, "successes are from 0 to the number of trials")
     elif "trials" in names:
         raise ValueError(f"--trials has no meaning for --likelihood {likelihood}")
-    offset, weights = (table.numbers(names[role]) if role in names else None for role in ("offset", "weights"))
+    offset, exposure, weights = (
+        table.numbers(names[role]) if role in names else None for role in ("offset", "exposure", "weights")
+    )
     if weights is not None:
         check_column(table, names["weights"], weights >= 0, "--weights needs numbers that are not negative")
     low, high = table.ranges(features)
@@ -193,6 +206,7 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
         classes=classes,
         offset=offset,
         weights=weights,
+        exposure=exposure,
         notes=[*notes, *references, *dropped],
         roles={"y": target}
         | {KEYWORD_OF_OPTION.get(role, role): name for role, name in names.items() if role != "trials"},
@@ -254,7 +268,7 @@ def report_heading(problem, rows=None, counts=None):
     counts = [int(np.sum(problem.y == label)) for label in range(len(problem.classes))] if counts is None else counts
     for label, what in enumerate(problem.classes):
         yield f"  class {label}          {what}, {counts[label]} rows"
-    for role, role_label in (("offset", "offset"), ("sample_weight", "weights")):
+    for role, role_label in (("offset", "offset"), ("exposure", "exposure"), ("sample_weight", "weights")):
         if role in (problem.roles or {}):
             yield f"  {role_label:<16} {problem.roles[role]}"
     if problem.notes:

@@ -11,7 +11,7 @@ from cavity.cli.fit_commands import collect_ascent_options, collect_typed, fit_c
 from cavity.cli.options import ASCENT_OPTIONS, Number, Option, OptionGroup, make_flag
 from cavity.jobs.job import Job
 from cavity.models.unit_mixture.model import LEARNABLE_SETTINGS, UnitMixture
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources import sources
 
 VARIANCE_OPTIONS = (
@@ -39,7 +39,7 @@ def fit(options):
     y, title, label, unit = read(options)
     collect_ascent_options(options)  # checked before the data are read
     source = sources.open_source(y, "the data")
-    with Threads(threads_of(options.threads)) as threads:
+    with Threads(resolve_n_threads(options.threads)) as threads:
         mean = source.summary(threads)[2]  # also checks all numbers
     sample = source.sample()
     (best, tried), seconds = time_call(search, y, mean, sample, options)
@@ -77,7 +77,7 @@ def search(y, mean, sample, options):
     job_arguments = {name: settings.pop(name) for name in names}
     model = model_of(MAX_COMPONENTS_TRIED, mean, sample, options)
     settings_of_job = dict(options=settings, weights=options.equal_weights)
-    with Job.checked(**job_arguments) as job, job.opened(model, {"y": y}, **settings_of_job):
+    with Job.checked(**job_arguments) as job, job.open_checkpoint(model, {"y": y}, **settings_of_job):
         return choose_best(fitted, options.max_iter, job)
 
 

@@ -12,7 +12,7 @@ from cavity.base.types import ArrayLike, FloatArray
 from cavity.covariances import slots
 from cavity.covariances.program import check_rows, get_program
 from cavity.covariances.user_defined import UserDefined
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 
 COVARIANCE_KINDS = {}  # the covariances of this library by their class names, filled when the classes are defined
 
@@ -36,7 +36,7 @@ def compute_gram(covariance, X, out=None, n_threads=None):
     """Return the covariance matrix of rows with themselves, see `BuiltIn.gram`, also for user-defined ones."""
     X = check_rows(X, "X")
     shape = (len(X), len(X))
-    program, threads = get_program(covariance, X.shape[1]), Threads(threads_of(n_threads))
+    program, threads = get_program(covariance, X.shape[1]), Threads(resolve_n_threads(n_threads))
     if out is None:
         out = arrays.allocate_matrix(shape, "the covariance matrix")
     else:
@@ -129,7 +129,7 @@ class Covariance(UserDefined):
         """
         X = check_rows(X, "X")
         Z = check_rows(Z, "Z", like=X)
-        program, threads = get_program(self, X.shape[1]), Threads(threads_of(n_threads))
+        program, threads = get_program(self, X.shape[1]), Threads(resolve_n_threads(n_threads))
         out = arrays.allocate_matrix((len(X), len(Z)), "the matrix of covariances")
         with threads:
             program.cross(X, Z, out, threads)
@@ -399,7 +399,7 @@ class Covariance(UserDefined):
         else:
             Z = check_rows(Z, "Z", like=X)
             weights = arrays.check_shaped(weights, "weights", (len(X), len(Z)))
-        return X, Z, weights, Threads(threads_of(n_threads))
+        return X, Z, weights, Threads(resolve_n_threads(n_threads))
 
     def _refixed(self, names, chosen_of):
         pairs = slots.label_leaves(self)

@@ -40,7 +40,7 @@ def split_rows(n_rows, n_columns):
     size = MIN_GRAM_ROWS
     while size < n_rows and size * n_columns < MIN_GRAM_NUMBERS:
         size *= 2
-    return merge.starts(n_rows, size)
+    return merge.split_rows(n_rows, size)
 
 
 def get_program(covariance, n_features):

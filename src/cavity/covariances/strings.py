@@ -9,6 +9,7 @@ from dataclasses import fields
 
 import numpy as np
 
+from cavity.base.argument_names import suggest_names
 from cavity.base.errors import name_arguments
 from cavity.covariances import kinds
 
@@ -75,7 +76,8 @@ def _parse_factor(factor):
     """Return the name of a factor like rbf(2,0.5), and its numbers."""
     name, bracket, rest = (part.strip() for part in factor.partition("("))
     if name not in COVARIANCES_BY_NAME:
-        raise _make_error(f"{name!r} is none of {', '.join(COVARIANCES_BY_NAME)}")
+        suggestion = suggest_names(name, COVARIANCES_BY_NAME)
+        raise _make_error(f"{name!r} is none of {', '.join(COVARIANCES_BY_NAME)}{suggestion}")
     try:
         numbers = [float(part) for part in rest.removesuffix(")").split(",")] if bracket else []
     except ValueError:

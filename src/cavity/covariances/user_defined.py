@@ -211,7 +211,7 @@ class UserDefinedProgram(UncompiledProgram):
     def diagonal_contract(self, X, weights):
         """Return the derivatives of weights (N,) times the variances of the rows in the logs of the parameters."""
         total = np.zeros(self.n_slots)
-        for start, stop in merge.starts(len(X), DIAGONAL_ROWS):
+        for start, stop in merge.split_rows(len(X), DIAGONAL_ROWS):
             rows, weight = X[start:stop], weights[start:stop]
             if hasattr(self.covariance, "gradients"):
                 slopes = (np.diagonal(slope) for slope in self._slopes(rows, rows))
@@ -224,7 +224,7 @@ class UserDefinedProgram(UncompiledProgram):
         if self._own_diagonal:
             value = self._checked(covariance.diagonal(_make_read_only(X)), (len(X),), "diagonal(X)")
         else:
-            blocks = merge.starts(len(X), DIAGONAL_ROWS)
+            blocks = merge.split_rows(len(X), DIAGONAL_ROWS)
             parts = [np.diagonal(self._matrix(covariance, X[a:b], X[a:b])) for a, b in blocks]
             value = np.concatenate([np.zeros(0), *parts])
         if len(value) and np.min(value) < 0.0:

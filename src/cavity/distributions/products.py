@@ -16,7 +16,7 @@ from cavity import _core
 from cavity.base import arrays
 from cavity.base.errors import raise_status
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
-from cavity.runs.executors import THREADS_VARIABLE, Threads, spans, threads_of
+from cavity.runs.executors import THREADS_VARIABLE, Threads, resolve_n_threads, split_range
 
 _kernel = _core.best("gaussian")
 
@@ -140,7 +140,7 @@ OPERAND_NAMES = ("tau1", "rho1", "gamma1", "tau2", "rho2", "gamma2")
 
 def _combine_raw(kernel, action, operands, out, n_threads):
     """Multiply or divide what the kernel did not do at once: threads, broadcasting, casting, errors."""
-    n_threads = threads_of(n_threads)
+    n_threads = resolve_n_threads(n_threads)
     raw = [arrays.check_real(operand, name) for name, operand in zip(OPERAND_NAMES, operands, strict=True)]
     if out is not None:
         out = _check_out(out, raw)
@@ -178,7 +178,7 @@ def _combine_in_threads(kernel, action, raw, out, n_threads):
     flat = [a.reshape(-1) for a in whole]
     if any(np.may_share_memory(o, a) and o.ctypes.data != a.ctypes.data for o in flat[6:] for a in flat[:6]):
         return None
-    parts = spans(size, n_threads, multiple=1 << 12)
+    parts = split_range(size, n_threads, multiple=1 << 12)
 
     def task(start, stop):
         part = [a[start:stop] for a in flat]

@@ -18,12 +18,12 @@ from cavity.ep.site_updates import kernel, visit_sites
 from cavity.ep.weights import WeightRoot
 from cavity.linalg import tiled
 from cavity.runs.executors import Threads
-from cavity.runs.merge import merge, starts
-from cavity.runs.runs import map_runs
-from cavity.sources.dataset import FILES, REMOTE
+from cavity.runs.merge import merge, split_rows
+from cavity.runs.passes import map_runs
+from cavity.sources.dataset import IN_FILES, ON_WORKERS
 from cavity.sources.features import kind_of
-from cavity.sources.reading import in_turn, rows
-from cavity.sources.scratch import is_beyond, vector
+from cavity.sources.read_ahead import iterate_spans, read_rows
+from cavity.sources.scratch import allocate_vector, is_beyond
 from cavity.sources.sources import Source
 
 dense_kernel, belief_kernel = _core.best("dense"), _core.best("belief")
@@ -141,10 +141,10 @@ class Dense(Geometry):
         self.basis = None
         if n < d:
             # (X root)' = Q R (D, N) (N, N): f = R'a with a = Q' of the whitened weights, N(0, I) as they are
-            X = rows(X, slice(None))
+            X = read_rows(X, slice(None))
             scaled = WeightRoot(prior_root).apply(X)
             # (D, N), with orthonormal columns, and F
-            self.basis, self.features = tiled.orthonormal(scaled, threads)
+            self.basis, self.features = tiled.orthonormalize(scaled, threads)
             self.base = X @ prior_mean + (0.0 if offset is None else offset)
             self.prior_mean, self.root = np.zeros(n), np.ones(n)
         else:
@@ -153,8 +153,8 @@ class Dense(Geometry):
         self.size = self.features.shape[1]
         self.tiled = self.size <= MAX_TILED_COLUMNS
         self.block = max(256, min(MAX_BLOCK_ROWS, CACHED_NUMBERS // max(self.size, 1))) // TILE_ROWS * TILE_ROWS
-        self.groups = starts(n, _count_group_rows(n, self.size, self.block))
-        self.stored = kind_of(self.features) in (FILES, REMOTE)
+        self.groups = split_rows(n, _count_group_rows(n, self.size, self.block))
+        self.stored = kind_of(self.features) in (IN_FILES, ON_WORKERS)
         self.shifted = self.prior_mean if np.any(self.prior_mean) else NO_SHIFT
 
     def whiten(self, h):
@@ -213,7 +213,7 @@ class Dense(Geometry):
         """A number for each row, zeros; of many rows in files in a file as well."""
         if not self.stored:
             return np.zeros(self.n_rows)
-        return vector(self.n_rows, is_beyond(self.features, self.n_rows), self.folder)
+        return allocate_vector(self.n_rows, is_beyond(self.features, self.n_rows), self.folder)
 
     def values(self, belief, part, x):
         """The means and variances of f of the rows x of a block."""
@@ -268,7 +268,7 @@ class Dense(Geometry):
             for done, result in enumerate(results, 1):
                 yield result
                 if self.threads.job is not None:
-                    self.threads.job.within_pass(done, len(self.groups), self.n_rows)
+                    self.threads.job.report_share(done, len(self.groups), self.n_rows)
 
     def _group(self, run, function):
         """A task for rows that have been read."""
@@ -276,9 +276,9 @@ class Dense(Geometry):
 
     def _blocks(self, group, x=None):
         """The blocks of a group of rows in order, with their rows."""
-        for low, high in starts(group.stop - group.start, self.block):
+        for low, high in split_rows(group.stop - group.start, self.block):
             part = slice(group.start + low, group.start + high)
-            yield part, rows(self.features, part) if x is None else x[low:high]
+            yield part, read_rows(self.features, part) if x is None else x[low:high]
 
     def reduce(self, task):
         """Run task(part, x, h, g) -> h, g, number over all blocks; return h, g and the sum, in a fixed order."""
@@ -337,11 +337,11 @@ class Dense(Geometry):
     def _read_in_turn(self, part, size):
         """Slices of so many rows each of a slice, with their rows."""
         n = part.stop - part.start
-        spans = [(part.start + low, part.start + high) for low, high in starts(n, size)]
-        for block, x in in_turn(self.features, spans):
+        spans = [(part.start + low, part.start + high) for low, high in split_rows(n, size)]
+        for block, x in iterate_spans(self.features, spans):
             yield block, x
             if self.threads is not None and self.threads.job is not None:
-                self.threads.job.within_pass(block.stop - part.start, n, n)
+                self.threads.job.report_share(block.stop - part.start, n, n)
 
     def _block_by_block(self, sites, mean, covariance, part, tau, rho, up, down):
         """The same schedule at BLAS-3 speed.
@@ -354,7 +354,7 @@ class Dense(Geometry):
         blocks = (
             (slice(together.start + low, together.start + high), x[low:high])
             for together, x in self._read_in_turn(part, SWEEP_ROWS // size * size)
-            for low, high in starts(len(x), size)
+            for low, high in split_rows(len(x), size)
         )
         for block, x in blocks:
             own_tau, own_rho = tau[block], rho[block]

@@ -80,7 +80,7 @@ class DoubleLoop:
         start = self.geometry.belief(*self.geometry.gather(self.tau, self.rho)) or self.geometry.prior()
         failed = NO_FIXED_POINT
         for factor in START_PRECISION_FACTORS:
-            status = self.descend(self.geometry.sharpen(start, factor), job.within(f"double loop {factor:g}"))
+            status = self.descend(self.geometry.sharpen(start, factor), job.substage(f"double loop {factor:g}"))
             if status not in (NO_FIXED_POINT, NO_PROGRESS):
                 return status
             failed = NO_PROGRESS if status == NO_PROGRESS else failed  # the more informative status
@@ -92,7 +92,7 @@ class DoubleLoop:
         if here is None or not np.isfinite(here.value):
             return NO_FIXED_POINT
         history, length, best, waited = Extrapolation(self.geometry), 1.0, np.inf, 0
-        state = job.resumed(here)
+        state = job.restore(here)
         if state is not None:
             here, length, best, waited = (state[name] for name in ("here", "length", "best", "waited"))
             self.changes, history.last, history.pairs = state["changes"].tolist(), state["last"], state["pairs"]
@@ -113,8 +113,8 @@ class DoubleLoop:
                 return SITES_LOST_DIGITS  # without rounding F falls along its gradient
             here = moved
             counters = {"length": length, "best": best, "waited": waited}
-            job.keep(partial(self._checkpoint_state, here, history, counters))
-            if job.after(len(self.changes), change=change, rows=len(here.tau)):
+            job.store(partial(self._checkpoint_state, here, history, counters))
+            if job.report(len(self.changes), change=change, rows=len(here.tau)):
                 self.belief, self.tau, self.rho = here.belief, here.tau, here.rho
                 return STOPPED_STATUS
         return MAX_ITER_STATUS

@@ -20,7 +20,7 @@ from cavity.ep.fit_result import FitResult
 from cavity.ep.free_energy import evaluate_free_energy
 from cavity.ep.geometry import step_towards
 from cavity.ep.site_updates import find_cavities
-from cavity.sources.scratch import ScratchVector, change
+from cavity.sources.scratch import ScratchVector, update_in_steps
 
 FIRST_SWEEP_ROWS = 4096  # rows that the parallel schedule visits one by one before its first sweep
 MAX_SWEEPS_WITHOUT_PROGRESS = 10  # without halving the change: then the double loop takes over
@@ -59,7 +59,7 @@ class Engine:
     def _copy_vector(self, values):
         """Return a vector of the geometry with these values."""
         copy = self.geometry.vector()
-        change(lambda _, new: new, copy, values)
+        update_in_steps(lambda _, new: new, copy, values)
         return copy
 
     def checkpoint_state(self):
@@ -122,7 +122,7 @@ class Engine:
         most = most if options.double_loop is None else min(most, options.double_loop)
         energy = partial(evaluate_free_energy, self.geometry, self.sites)
         loop = DoubleLoop(self.geometry, energy, self.tau, self.rho, most, options.tol)
-        status = loop.run(options.job.going_on(len(changes)))
+        status = loop.run(options.job.continued_after(len(changes)))
         if loop.belief is not None and (
             status in (CONVERGED_STATUS, STOPPED_STATUS) or self.improper[-1] or loop.changes[-1] < changes[-1]
         ):
@@ -159,7 +159,7 @@ class Engine:
     def _transform(self, function, sites, *others):
         """Return function(tau, ...) and function(rho, ...) of sites and others, in place of the sites."""
         for vectors in zip(sites, *others, strict=True):
-            change(function, *vectors)
+            update_in_steps(function, *vectors)
         return sites
 
     def _copy_sites(self):

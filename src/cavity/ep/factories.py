@@ -4,13 +4,13 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.remote import RemoteDense, RemoteEngine
 from cavity.ep.stochastic import Stochastic
-from cavity.sources.dataset import REMOTE
+from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import kind_of
 
 
 def make_geometry(X, *settings):
     """Return the geometry of rows X, a `Dense` or a `RemoteDense` with these arguments."""
-    return (RemoteDense if kind_of(X) == REMOTE else Dense)(X, *settings)
+    return (RemoteDense if kind_of(X) == ON_WORKERS else Dense)(X, *settings)
 
 
 def make_engine(geometry, sites, options, start):

@@ -15,7 +15,7 @@ from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
 from cavity.ep.latent_solver import factorise, find_covariance, find_evidence_weights, find_variances, solve
 from cavity.ep.site_updates import visit_sites
 from cavity.linalg import tiled
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 _kernel = _core.best("latent")
 
@@ -49,7 +49,7 @@ class Latent(RowwiseGeometry):
 
     def __init__(self, gram, base, threads, buffer=None):
         self.gram, self.base, self.threads = gram, base, threads
-        self.n_rows, self.block, self.groups = len(gram), MATCHED_ROWS, spans(len(gram), ROW_GROUPS, MATCHED_ROWS)
+        self.n_rows, self.block, self.groups = len(gram), MATCHED_ROWS, split_range(len(gram), ROW_GROUPS, MATCHED_ROWS)
         self.diagonal = np.diagonal(gram)
         self.buffer = np.empty(gram.shape) if buffer is None else buffer
         self._solver = None, None  # whose triangle the buffer holds, if any

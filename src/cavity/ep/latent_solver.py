@@ -25,7 +25,7 @@ from scipy.linalg import blas, lapack
 from cavity import _core
 from cavity.base.records import Array, saved
 from cavity.linalg import tiled
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 _kernel = _core.best("latent")
 
@@ -78,7 +78,7 @@ class Solver:
         """The diagonal of B^-1, (N,): one minus rho_i times the variance that positive sites leave."""
         if self.diagonal is None:
             self.diagonal = np.empty(len(self.root))
-            columns = spans(len(self.root), -(-len(self.root) // COLUMNS_PER_TASK))
+            columns = split_range(len(self.root), -(-len(self.root) // COLUMNS_PER_TASK))
             triangle = self.invert(threads).triangle
             threads.run(_kernel.column_squares, [(triangle, self.diagonal, *span) for span in columns])
         return self.diagonal
@@ -116,7 +116,7 @@ class Solver:
 def factorise(gram, h, buffer, threads):
     """Factorise for site precisions h; the triangle goes to `buffer` (N, N). None if the posterior is not proper."""
     root = np.sqrt(np.maximum(h, 0.0))
-    tiled.by_rows(threads, _kernel.scaled, len(root), gram, root, buffer)
+    tiled.run_by_rows(threads, _kernel.scaled, len(root), gram, root, buffer)
     failed = tiled.factor(buffer, threads)  # B = I + S K S = L L' (N, N), in place
     diagonal = np.diagonal(buffer)
     if failed or not np.all(np.isfinite(diagonal)):
@@ -240,7 +240,7 @@ def find_covariance(gram, solver, h, threads):
     added = None if solver.negative is None else _whiten_negative(gram, solver, h)
     tiled.square(triangle, threads)  # B^-1 = L^-T L^-1 (N, N), in place
     scale = np.where(well, 1.0 / np.where(well, solver.root, 1.0), 0.0)
-    tiled.by_rows(threads, _kernel.covariance, len(scale), triangle, scale)
+    tiled.run_by_rows(threads, _kernel.covariance, len(scale), triangle, scale)
     for i, column in zip(rest, columns if rest.size else (), strict=True):
         triangle[i, : i + 1] = column[: i + 1]
         triangle[i:, i] = column[i:]
@@ -261,7 +261,7 @@ def find_evidence_weights(solver, alpha, threads):
         added = blas.dtrsm(1.0, solver.corner, solver.weight[:, None] * back, lower=1)
     triangle = solver.invert(threads).triangle
     tiled.square(triangle, threads)  # B^-1 = L^-T L^-1 (N, N), in place
-    tiled.by_rows(threads, _kernel.evidence_weights, len(alpha), triangle, solver.root, alpha)
+    tiled.run_by_rows(threads, _kernel.evidence_weights, len(alpha), triangle, solver.root, alpha)
     if added is not None:
         tiled.add_squares(triangle, np.sqrt(0.5) * added, added[:0], threads)
     return triangle

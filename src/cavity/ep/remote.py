@@ -1,7 +1,7 @@
 """EP on rows that dask has: sites stay with their runs from pass to pass, and sums of them come back.
 
 The engines are those of rows at hand, bit by bit: `engine.Engine` and `stochastic.Stochastic`. Here is what differs:
-sites of the former are handles, see `runs.remote.Runs`, and what both do with blocks is sent to where these are. Rows
+sites of the former are handles, see `RemoteRuns`, and what both do with blocks is sent to where these are. Rows
 that are visited one by one are visited there, too, one run after the other; the belief travels.
 
 A worker that is lost takes sites with it. dask makes them again from those of the pass before, so every few passes they
@@ -16,8 +16,8 @@ import numpy as np
 from cavity.ep.dense import MAX_RANK_ONE_COLUMNS, SWEEP_ROWS, Dense, sum_in_order
 from cavity.ep.engine import Engine
 from cavity.ep.geometry import BlockGroup, Geometry
-from cavity.runs.merge import merge, merge_runs, starts
-from cavity.runs.remote import Runs
+from cavity.runs.merge import merge, merge_runs, split_rows
+from cavity.runs.remote import RemoteRuns
 from cavity.sources.scratch import MOST_IN_MEMORY
 from cavity.sources.sources import Source
 
@@ -29,7 +29,7 @@ class RemoteDense(Dense):
 
     def __init__(self, X, offset, prior_mean, prior_root, threads, folder=None):
         super().__init__(X, offset, prior_mean, prior_root, threads, folder)
-        self._runs = Runs(Source(X.parts, X.name, self.groups[0][1]))
+        self._runs = RemoteRuns(Source(X.parts, X.name, self.groups[0][1]))
         self._own = None  # the handles of what the tasks of a run know of its rows
 
     vector = Geometry.vector  # in memory, or not at all
@@ -78,14 +78,14 @@ class RemoteDense(Dense):
         old = [] if tau is None else [tau if rho is None else self.put(tau, rho)]
         results, handles = self._runs.each(_run_groups, task, self._own[1], *old)
         if self.threads.job is not None:
-            self.threads.job.within_pass(1, 1, self.n_rows)
+            self.threads.job.report_share(1, 1, self.n_rows)
         return results, handles
 
     def sweep(self, sites, belief, part, tau, rho, up, down):
         """Visit the sites of a slice of rows one after the other, where they are; tau, rho (N,) change in place."""
         one_by_one = sites.compiled and self.size <= MAX_RANK_ONE_COLUMNS
         size = SWEEP_ROWS if one_by_one else SWEEP_ROWS // self.joint_rows * self.joint_rows
-        runs = Runs(Source([self.features.parts[0].first(part.stop)], self.features.name, size))
+        runs = RemoteRuns(Source([self.features.parts[0].first(part.stop)], self.features.name, size))
         inputs = []
         for span in runs.spans:
             rows, base = slice(*span), None if self.base is None else self.base[slice(*span)]
@@ -109,7 +109,7 @@ def _run_groups(run, task, own, old=(None, None)):
     results = []
     for start, (x,) in run.blocks():
         first = start - run.start
-        blocks = [(slice(first + low, first + high), x[low:high]) for low, high in starts(len(x), geometry.block)]
+        blocks = [(slice(first + low, first + high), x[low:high]) for low, high in split_rows(len(x), geometry.block)]
         results.append(function(BlockGroup(geometry, sites, blocks, old, new), *arguments))
     return (merge(results) if merging else results), tuple(new)
 

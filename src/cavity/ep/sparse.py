@@ -21,7 +21,7 @@ from cavity.base.lazy_scipy import sparse
 from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
 from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.sparse_cholesky import SparseCholesky
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 MATCHED_ROWS = 8192  # rows whose sites are matched together
 DIFFERENCE_LENGTH = 1e-3  # of the step of `slope`, in the metric of `coordinates`
@@ -110,7 +110,7 @@ class Sparse(RowwiseGeometry):
             self.base += offset
         self.prior_entries = np.zeros(len(pattern.places))
         self.prior_entries[pattern.prior] = precision.entries
-        self.block, self.groups = MATCHED_ROWS, spans(self.n_rows, ROW_GROUPS, MATCHED_ROWS)
+        self.block, self.groups = MATCHED_ROWS, split_range(self.n_rows, ROW_GROUPS, MATCHED_ROWS)
         self._values = np.zeros(pattern.cholesky.n_entries)
 
     # ------------------------------------------------------------------------------------------ beliefs

@@ -23,18 +23,18 @@ from cavity.base import persistence
 from cavity.base.checkpoint_encoding import EncodedValue, collect_classes, decode, encode
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.paths import decode_path
-from cavity.jobs.fingerprint import differences, digest_of, fingerprint
-from cavity.jobs.locks import Lock
+from cavity.jobs.fingerprint import compute_digest, compute_fingerprint, describe_differences
+from cavity.jobs.locks import FileLock
 
 FILE_KIND, FILE_FORMAT_VERSION = "checkpoint", 2
-WAY_OUT = "Give another path, or remove the file to start anew"
+NEW_CHECKPOINT_ADVICE = "Give another path, or remove the file to start anew"
 
 
-class Terminated(BaseException):
+class TerminationSignal(BaseException):
     """The process was asked to end."""
 
 
-def checked_path(checkpoint):
+def check_path(checkpoint):
     """Return the absolute path of a checkpoint.
 
     Raises
@@ -68,7 +68,7 @@ class Checkpoint:
         self._last = time.monotonic()
 
     @contextmanager
-    def opened(self, model, data, **settings):
+    def open(self, model, data, **settings):
         """A context in which stages are kept; arguments are those of `fingerprint`.
 
         However it is left, what was kept last is written; after SIGTERM the process then ends by it.
@@ -78,14 +78,14 @@ class Checkpoint:
         ValueError
             If another process has the checkpoint, or it is damaged, of another version or of another fit.
         """
-        lock = Lock(os.path.realpath(self.path))  # of the file itself, whatever links lead to it
-        with ended_by_signals():
+        lock = FileLock(os.path.realpath(self.path))  # of the file itself, whatever links lead to it
+        with raise_on_sigterm():
             try:  # whatever ends the fit from here on, the lock does not stay with this process
                 holder = lock.take()
                 if holder is not None:
                     raise ValueError(f"checkpoint {self.path} is in use by {holder}: wait for it, or give another path")
                 self._about = {"format": FILE_FORMAT_VERSION, "cavity": persistence.__version__}
-                self._about["fit"] = fingerprint(model, data, **settings)
+                self._about["fit"] = compute_fingerprint(model, data, **settings)
                 if self.path.exists():
                     self._stages = self._read()
                 try:
@@ -95,7 +95,7 @@ class Checkpoint:
             finally:
                 lock.drop()
 
-    def found(self, stage, *like):
+    def restore(self, stage, *like):
         """Return what a stage kept last, None if it kept nothing.
 
         Parameters
@@ -112,7 +112,7 @@ class Checkpoint:
             value = self._stages[stage] = decode(value.told, value.arrays, collect_classes(*like))
         return value
 
-    def keep(self, stage, value):
+    def store(self, stage, value):
         """Keep what decides how a stage goes on, and write the file if it is time.
 
         Parameters
@@ -120,7 +120,7 @@ class Checkpoint:
         stage : tuple of str
             The names on the way to it.
         value : object
-            As `snapshots.apart` takes it; nothing in it may change later.
+            As `checkpoint_encoding.encode` takes it; nothing in it may change later.
         """
         with self._guard:
             kept = {name: each for name, each in self._stages.items() if name[: len(stage)] != stage}
@@ -156,7 +156,7 @@ class Checkpoint:
         try:
             _, numbered, told = persistence.read(self.path, (FILE_KIND,))
         except ValueError as error:
-            raise ValueError(f"checkpoint {error}. {WAY_OUT}") from error
+            raise ValueError(f"checkpoint {error}. {NEW_CHECKPOINT_ADVICE}") from error
         ours = {name: self._about[name] for name in ("format", "cavity")}
         if told | ours != told:
             raise ValueError(
@@ -164,10 +164,12 @@ class Checkpoint:
                 "may take other steps. Go on with that version, or remove the file to start anew"
             )
         if told.pop("digest", None) != _digest(told, numbered):
-            raise ValueError(f"checkpoint {self.path} is damaged: its content is not what was written. {WAY_OUT}")
-        found = differences(told["fit"], self._about["fit"])
+            raise ValueError(
+                f"checkpoint {self.path} is damaged: its content is not what was written. {NEW_CHECKPOINT_ADVICE}"
+            )
+        found = describe_differences(told["fit"], self._about["fit"])
         if found:
-            raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(found)}. {WAY_OUT}")
+            raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(found)}. {NEW_CHECKPOINT_ADVICE}")
         return {tuple(stage): EncodedValue(each, numbered) for stage, each in told["stages"]}
 
 
@@ -181,11 +183,11 @@ def _digest(settings, numbered):
             yield json.dumps([name, array.dtype.str, array.flags.fnc])
             yield array
 
-    return digest_of(parts())
+    return compute_digest(parts())
 
 
 @contextmanager
-def ended_by_signals():
+def raise_on_sigterm():
     """Let SIGTERM end a block as Ctrl-C does, so that it can write what it has; then it ends the process all the same.
 
     Where somebody else has a handler, or in another thread than the main one, nothing changes.
@@ -197,12 +199,12 @@ def ended_by_signals():
 
     def end(*_):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # those that follow must not disturb what is written now
-        raise Terminated
+        raise TerminationSignal
 
     signal.signal(signal.SIGTERM, end)
     try:
         yield
-    except Terminated:
+    except TerminationSignal:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
         raise

@@ -12,16 +12,16 @@ from hashlib import blake2b
 import numpy as np
 
 MAX_COMPARED_RUNS = 16  # of rows that are compared; each may cost the reading of a whole row group
-RUN_NUMBERS = 1 << 16  # in a run
-MOST_LISTED = 16  # numbers of a setting that are listed; of more the digest is compared
+NUMBERS_PER_RUN = 1 << 16  # in a run
+MAX_LISTED_NUMBERS = 16  # numbers of a setting that are listed; of more the digest is compared
 DIGEST_BYTES = 16
-LONGEST_WORDS = 60  # of a value, in messages
-MOST_NAMED = 5  # differences that a message names
+MAX_VALUE_CHARACTERS = 60  # of a value, in messages
+MAX_NAMED_DIFFERENCES = 5  # differences that a message names
 ENCLOSING_PATHS = (("model",), ("options",))  # groups of settings that messages do not name
 OPTIONS_WITHOUT_EFFECT = ("n_threads", "callback", "job")  # options on which results do not depend
 
 
-def fingerprint(model, data, **settings):
+def compute_fingerprint(model, data, **settings):
     """Return what decides the bits of a fit, as JSON has it.
 
     Parameters
@@ -54,10 +54,10 @@ def _told(value):
         case np.generic():
             return value.item()
         case np.ndarray():
-            listed = value.size <= MOST_LISTED and value.dtype.kind in "fiubU"
-            return value.tolist() if listed else {"shape": list(value.shape), "numbers": digest_of([value])}
+            listed = value.size <= MAX_LISTED_NUMBERS and value.dtype.kind in "fiubU"
+            return value.tolist() if listed else {"shape": list(value.shape), "numbers": compute_digest([value])}
         case np.random.Generator():
-            return {"state": digest_of([json.dumps(value.bit_generator.state, default=str)])}
+            return {"state": compute_digest([json.dumps(value.bit_generator.state, default=str)])}
         case list() | tuple():
             return [_told(each) for each in value]
         case set() | frozenset():
@@ -85,25 +85,25 @@ def _described(data):
         return {"shape": list(data.shape)} | {name: part["numbers"] for name, part in parts.items()}
     n, width = data.shape[0], int(np.prod(data.shape[1:]))
     rows = getattr(data, "rows", lambda start, stop: data[start:stop])
-    length = max(1, RUN_NUMBERS // max(width, 1))
+    length = max(1, NUMBERS_PER_RUN // max(width, 1))
     if n <= MAX_COMPARED_RUNS * length:
         runs = [(0, n)]
     else:
         starts = (n - length) * np.arange(MAX_COMPARED_RUNS) // (MAX_COMPARED_RUNS - 1)
         runs = [(start, start + length) for start in starts.tolist()]
     told = {"shape": list(data.shape), "names": _told(getattr(data, "names", None))}
-    return told | {"bytes": _file_sizes(data), "numbers": digest_of(np.asarray(rows(*run)) for run in runs)}
+    return told | {"bytes": _file_sizes(data), "numbers": compute_digest(np.asarray(rows(*run)) for run in runs)}
 
 
 def _file_sizes(data):
     """Return the sizes of the files that data are in, None if they are in none."""
-    paths = [getattr(part, "place", None) for part in getattr(data, "parts", ())]
+    paths = [getattr(part, "absolute_path", None) for part in getattr(data, "parts", ())]
     if not paths or None in paths:
         return None
     return [os.stat(path).st_size if os.path.isfile(path) else None for path in paths]
 
 
-def digest_of(parts):
+def compute_digest(parts):
     """Return the digest of arrays and texts, in hexadecimal digits."""
     digest = blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
@@ -115,7 +115,7 @@ def digest_of(parts):
     return digest.hexdigest()
 
 
-def differences(before, now):
+def describe_differences(before, now):
     """Return what differs between two fingerprints, in words.
 
     Parameters
@@ -134,8 +134,8 @@ def differences(before, now):
     words += _of_settings(before["settings"], now["settings"], ())
     for name in sorted(before["data"].keys() | now["data"].keys()):
         words += _of_data(name, before["data"].get(name), now["data"].get(name))
-    left = len(words) - MOST_NAMED
-    return [*words[:MOST_NAMED], f"and {left} more"] if left > 0 else words
+    left = len(words) - MAX_NAMED_DIFFERENCES
+    return [*words[:MAX_NAMED_DIFFERENCES], f"and {left} more"] if left > 0 else words
 
 
 def _of_settings(before, now, path):
@@ -157,7 +157,7 @@ def _of_settings(before, now, path):
 def _changed(name, before, now, was="was", is_now="is"):
     """Return words for a setting that was one thing and is another."""
     before, now = f"{before}", f"{now}"
-    if max(len(before), len(now)) > LONGEST_WORDS:
+    if max(len(before), len(now)) > MAX_VALUE_CHARACTERS:
         return f"{name} has other values"
     return f"{name} {was} {before}, {is_now} {now}"
 

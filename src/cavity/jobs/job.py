@@ -15,8 +15,15 @@ from time import perf_counter
 from typing import Any
 
 from cavity.base import arrays
-from cavity.jobs.checkpoint import Checkpoint, checked_path
-from cavity.jobs.progress import BAR_SECONDS, WHOLE_FIT_STAGE, Event, Lines, ProgressDisplay, bar_or_lines
+from cavity.jobs.checkpoint import Checkpoint, check_path
+from cavity.jobs.progress import (
+    BAR_SECONDS,
+    WHOLE_FIT_STAGE,
+    Event,
+    ProgressDisplay,
+    ProgressLines,
+    open_progress_writer,
+)
 
 LOGGER = logging.getLogger("cavity")
 LOGGER.addHandler(logging.NullHandler())
@@ -54,17 +61,17 @@ class Job:
             Naming what is none of these.
         """
         every = arrays.check_number(checkpoint_every, "checkpoint_every", low=0, closed_low=True)
-        path = None if checkpoint is None else checked_path(checkpoint)
+        path = None if checkpoint is None else check_path(checkpoint)
         if isinstance(callback, Job):
             return callback
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be callable, got {callback!r}")
-        displays = [ProgressDisplay(bar_or_lines())] if arrays.check_flag(progress, "progress") else []
+        displays = [ProgressDisplay(open_progress_writer())] if arrays.check_flag(progress, "progress") else []
         if LOGGER.isEnabledFor(logging.INFO):
-            displays.append(ProgressDisplay(Lines(LOGGER.info)))
+            displays.append(ProgressDisplay(ProgressLines(LOGGER.info)))
         kept = None if path is None else Checkpoint(path, every)
         heard = displays or callback is not None or kept is not None
-        return cls(Watch(callback, displays, kept) if heard else None)
+        return cls(JobState(callback, displays, kept) if heard else None)
 
     def __reduce__(self):
         """Nobody listens to copies in files and other processes."""
@@ -87,20 +94,20 @@ class Job:
         whole = f"{self.name}, {name}" if self.name else name
         return Job(self._watch, whole, self._before, self._floor, False, self._inside(name))
 
-    def numbered(self, name, number, n, single=None):
+    def numbered_stage(self, name, number, n, single=None):
         """Return the job of part "name 2 of 5"; of the only part one by the name `single`, or this one."""
         if n > 1:
             return self.stage(f"{name} {number} of {n}")
         return self if single is None else self.stage(single)
 
-    def through(self, name, items, n, single=None):
+    def iterate_stages(self, name, items, n, single=None):
         """Yield n items, each with its `numbered` job, up to where the callback stops."""
         for number, item in enumerate(items, 1):
-            yield item, self.numbered(name, number, n, single)
+            yield item, self.numbered_stage(name, number, n, single)
             if self.stopped:
                 return
 
-    def within_pass(self, done, n, rows, whole=False):
+    def report_share(self, done, n, rows, whole=False):
         """Tell that of a pass over n blocks, together of so many rows, these are done.
 
         Displays show it as a share; callbacks hear of passes that are over, and of one that is a stage of its own,
@@ -111,30 +118,30 @@ class Job:
         if not whole:
             self._watch.show_share(done / n)
         elif perf_counter() - self._since >= BAR_SECONDS:
-            self.after(done, rows=(done - self._told) * rows / n, left=n - done)
+            self.report(done, rows=(done - self._told) * rows / n, left=n - done)
             self._told = done
 
-    def going_on(self, n_iter, objective=-float("inf")):
+    def continued_after(self, n_iter, objective=-float("inf")):
         """Return the job of what follows so many passes, with which this objective was reached."""
         floor = max(self._floor, objective)
         return Job(self._watch, self.name, self._before + n_iter, floor, False, self._place)
 
-    def within(self, name):
+    def substage(self, name):
         """Return the same job for all who listen, which keeps what it keeps under a name of its own."""
         return Job(self._watch, self.name, self._before, self._floor, False, self._inside(name))
 
-    def unkept(self):
+    def without_checkpoint(self):
         """Return the same job for all who listen, which keeps nothing: for what is done again after a kill."""
         return Job(self._watch, self.name, self._before, self._floor, False, None)
 
     def _inside(self, name):
         return None if self._place is None else (*self._place, name)
 
-    def ending(self):
+    def final_job(self):
         """Return the job of what is done even after a stop, so that there is a result: nobody stops it again."""
         return SILENT_JOB if self.stopped else self
 
-    def after(self, n_iter, *, objective=None, change=None, rows=None, left=None):
+    def report(self, n_iter, *, objective=None, change=None, rows=None, left=None):
         """Tell all who listen that a pass is done; return whether to stop and keep what is known.
 
         Parameters
@@ -170,16 +177,16 @@ class Job:
         return None if self._watch is None or self._place is None else self._watch.checkpoint
 
     @contextmanager
-    def opened(self, model, data, **settings):
+    def open_checkpoint(self, model, data, **settings):
         """A context in which the checkpoint, if there is one, belongs to this fit; see `Checkpoint.opened`."""
         if self._checkpoint is None or not self._outermost:
             yield
             return
-        with self._checkpoint.opened(model, data, **settings):
+        with self._checkpoint.open(model, data, **settings):
             yield
 
     @property
-    def keeps(self):
+    def has_checkpoint(self):
         """Whether there is a checkpoint."""
         return self._checkpoint is not None
 
@@ -188,17 +195,17 @@ class Job:
         """The folder of the checkpoint; None without one."""
         return None if self._checkpoint is None else self._checkpoint.path.parent
 
-    def unheard(self):
+    def without_listeners(self):
         """Return the job of inner fits that nobody wants to hear of, which go on after a kill all the same."""
-        if not self.keeps or self.stopped:
+        if not self.has_checkpoint or self.stopped:
             return SILENT_JOB
-        return Job(Watch(None, [], self._checkpoint), outermost=False, place=self._place)
+        return Job(JobState(None, [], self._checkpoint), outermost=False, place=self._place)
 
-    def resumed(self, *like):
+    def restore(self, *like):
         """Return what this stage kept last, before the fit was killed, or None; see `Checkpoint.found`."""
-        return None if self._checkpoint is None else self._checkpoint.found(self._place, *like)
+        return None if self._checkpoint is None else self._checkpoint.restore(self._place, *like)
 
-    def keep(self, make):
+    def store(self, make):
         """Keep what decides how this stage goes on.
 
         After a stop nothing is: what is cut short would not be what the fit, when it goes on, comes to.
@@ -209,7 +216,7 @@ class Job:
             Without arguments; returns that. Nothing in it may change later.
         """
         if self._checkpoint is not None and not self.stopped:
-            self._checkpoint.keep(self._place, make())
+            self._checkpoint.store(self._place, make())
 
 
 def _number(value):
@@ -225,7 +232,7 @@ def _quiet():
 SILENT_JOB = Job()
 
 
-class Watch:
+class JobState:
     """What all stages of a job share: the callback, displays, and whether to stop."""
 
     def __init__(self, callback: Callable[[Event], Any] | None, displays: list[ProgressDisplay], checkpoint=None):

@@ -12,14 +12,14 @@ from pathlib import Path
 from cavity.base.errors import name_file_in_errors
 from cavity.base.persistence import get_host_name, has_ended
 
-# errors of a call that locks: another process holds the lock, or the file system has no locks
+# errors of locking a file that another process has locked, and where a file system has no locks
 LOCK_HELD_ERRORS = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
 NO_LOCKS_ERRORS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 LOCKED_BYTE = 1 << 30  # the byte that is locked where bytes are: those before it can be read meanwhile
-MAX_OWNER_BYTES = 1000  # of the number of a process and its host
+MAX_OWNER_BYTES = 1000  # bytes of a process and its host
 
 
-class Lock:
+class FileLock:
     """A lock named after a file; `take` and `drop` it.
 
     Parameters

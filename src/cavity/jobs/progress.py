@@ -58,7 +58,7 @@ class Event(Public):
     passes_left: float | None
 
 
-EVENT_WORDS = {
+EVENT_FORMATS = {
     "objective": "objective {:.10g}",
     "change": "change {:.2g}",
     "rows_per_second": "{:.2g} rows/s",
@@ -85,23 +85,23 @@ class ProgressDisplay:
         """Show an event, or keep it."""
         self._last, self._waiting = event, not self._is_time()
         if not self._waiting:
-            self._writer.show(event, words(event))
+            self._writer.show(event, describe_event(event))
 
     def show_share(self, share):
         """Show the last event again, and which share of the rows the next one has seen so far."""
         if share < 1.0 and self._is_time():
             self._waiting = False
-            self._writer.show(self._last, [*words(self._last), f"{share:.0%} of the next pass"])
+            self._writer.show(self._last, [*describe_event(self._last), f"{share:.0%} of the next pass"])
 
     def close(self):
         """Show what was kept last."""
         if self._waiting:
-            self._writer.show(self._last, words(self._last))
+            self._writer.show(self._last, describe_event(self._last))
             self._waiting = False
         self._writer.close()
 
 
-class Lines:
+class ProgressLines:
     """Events as lines of text, for a function that writes one."""
 
     seconds, share = LINE_SECONDS, LINE_SHARE
@@ -117,7 +117,7 @@ class Lines:
         """Nothing is open."""
 
 
-class Bar:
+class ProgressBar:
     """Events as a bar of tqdm, whose length is what is left; a line that changes where that is not known."""
 
     seconds, share = BAR_SECONDS, 0.0
@@ -144,13 +144,13 @@ class Bar:
             self._bar.close()
 
 
-def words(event):
+def describe_event(event):
     """Return what is known of an event beside its stage and number, as a list of words."""
-    known = {name: getattr(event, name) for name in EVENT_WORDS}
-    return [EVENT_WORDS[name].format(value) for name, value in known.items() if value is not None]
+    known = {name: getattr(event, name) for name in EVENT_FORMATS}
+    return [EVENT_FORMATS[name].format(value) for name, value in known.items() if value is not None]
 
 
-def bar_or_lines():
+def open_progress_writer():
     """Return the writer for progress: a bar of tqdm on a terminal, else lines on stderr, unless it is closed."""
     if (sys.stderr is not None and sys.stderr.isatty()) or "ipykernel" in sys.modules:
         try:
@@ -158,5 +158,5 @@ def bar_or_lines():
         except ImportError:
             pass
         else:
-            return Bar(tqdm)
-    return Lines(lambda line: None if sys.stderr is None else sys.stderr.write(f"{line}\n"))
+            return ProgressBar(tqdm)
+    return ProgressLines(lambda line: None if sys.stderr is None else sys.stderr.write(f"{line}\n"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cavity.base.frozen_dataclasses import set_fields
 from cavity.jobs.job import SILENT_JOB, Job
-from cavity.runs.executors import Threads, single_blas, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads, single_blas
 
 JOB_ARGUMENTS = ("callback", "progress", "checkpoint", "checkpoint_every")
 
@@ -26,7 +26,7 @@ class Run:
     job: Job = SILENT_JOB
 
     def __post_init__(self):
-        set_fields(self, n_threads=threads_of(self.n_threads))
+        set_fields(self, n_threads=resolve_n_threads(self.n_threads))
 
     @classmethod
     def checked(cls, **arguments):
@@ -56,7 +56,7 @@ class Run:
         uses_blas : bool, default True
             Whether BLAS is called: it has one thread then, which takes some microseconds.
         """
-        opened = self.job.opened(model, data, options=self, **decisive)
+        opened = self.job.open_checkpoint(model, data, options=self, **decisive)
         limit = single_blas() if uses_blas else nullcontext()
         with self.job, opened, Threads(self.n_threads, self.job) as threads, limit:
             yield threads

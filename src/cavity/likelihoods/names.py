@@ -1,6 +1,7 @@
 """Likelihoods by their names, in strings and on the command line."""
 
 from functools import partial
+from typing import Literal
 
 from cavity.base import arrays
 from cavity.likelihoods.counts import Binomial, NegativeBinomial, Poisson
@@ -14,6 +15,18 @@ REAL_LIKELIHOODS = {"gaussian": Gaussian, "student-t": StudentT, "laplace": Lapl
 SHARE_LIKELIHOODS = {"binomial": Binomial, "binomial-probit": partial(Binomial, "probit")}
 _LABEL_LIKELIHOODS = BINARY_LIKELIHOODS | SHARE_LIKELIHOODS | ORDERED_LIKELIHOODS
 LIKELIHOODS_BY_NAME = _LABEL_LIKELIHOODS | COUNT_LIKELIHOODS | REAL_LIKELIHOODS
+LikelihoodName = Literal[  # for editors and type checkers: the names of the table above
+    "probit",
+    "logit",
+    "binomial",
+    "binomial-probit",
+    "ordered-probit",
+    "poisson",
+    "negative-binomial",
+    "gaussian",
+    "student-t",
+    "laplace",
+]
 OPEN_PARAMETERS = ("noise_variance", "scale", "dispersion", "thresholds")  # parameters that fits find
 
 

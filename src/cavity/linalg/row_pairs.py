@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.base.lazy_scipy import LazyModule, sparse
 from cavity.linalg.tiled import ONE_THREAD
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 _kernel = LazyModule("cavity._core.row_pairs")
 
@@ -22,7 +22,7 @@ MIN_TERMS_PER_SUM = 6  # for each of these sums, at least: adding the parts up t
 def _parts(terms, sums, n_rows):
     """Ranges of rows that are summed on their own, a power of 2, so that two threads have equally many."""
     several = min(MAX_PARTS, terms // (MIN_TERMS_PER_SUM * max(sums, 1)))
-    return spans(n_rows, 1 << max(0, several.bit_length() - 1), ROWS_PER_CALL)
+    return split_range(n_rows, 1 << max(0, several.bit_length() - 1), ROWS_PER_CALL)
 
 
 class RowPairs:
@@ -74,7 +74,7 @@ class RowPairs:
         sums = np.zeros((max(1, len(self._parts)), m))
         tasks = [(*part, _kernel.add, (rho, each)) for part, each in zip(self._parts, sums, strict=False)]
         threads.run(self._with_pairs, tasks)
-        parts = spans(m, -(-m // (8 * ROWS_PER_CALL)))
+        parts = split_range(m, -(-m // (8 * ROWS_PER_CALL)))
         threads.run(_kernel.combine, [(sums, self._entries, values, *part) for part in parts])
 
     def variances(self, inverse, threads):

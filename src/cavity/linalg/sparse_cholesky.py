@@ -11,7 +11,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.lazy_scipy import LazyModule, sparse
 from cavity.linalg import tiled
-from cavity.runs.executors import single_blas, spans
+from cavity.runs.executors import single_blas, split_range
 
 _analysis = LazyModule("cavity._core.elimination")
 _kernel = LazyModule("cavity._core.supernodal")  # it loads SciPy
@@ -225,7 +225,7 @@ class SparseCholesky:
         """Factor a large supernode on all threads; return what `failed` says of it."""
         corner, low = self._panel(values, s)
         count = _kernel.sources_of(self._nodes, s)
-        for part in spans(count, int(np.ceil(self._products[s] / (2.0 * PRODUCTS_PER_TASK)))):
+        for part in split_range(count, int(np.ceil(self._products[s] / (2.0 * PRODUCTS_PER_TASK)))):
             _tiles(threads, len(corner) + len(low), 0.0, _kernel.update_rows, (self._nodes, values, s, *part), work)
         bad = tiled.factor(corner, threads)
         diagonal = corner.diagonal()

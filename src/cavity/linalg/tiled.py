@@ -141,7 +141,7 @@ def _steps(runs, tiles, later):
     return np.array([each[1:] for each in sorted(tasks)], np.longlong).reshape(-1, 4)
 
 
-def orthonormal(rows, threads):
+def orthonormalize(rows, threads):
     """Return Q (D, n), with orthonormal columns, and the lower triangle L (n, n), with rows = L Q' (n, D), n <= D.
 
     By Householder reflections, a panel of them at a time: I - V T V' [S]_.
@@ -182,7 +182,7 @@ def _reflect(rows, v, t, threads):
     threads.run(some, [(first,) for first in range(0, len(rows), TILE_ROWS)])
 
 
-def by_rows(threads, function, n, *arguments):
+def run_by_rows(threads, function, n, *arguments):
     """Call function(*arguments, start, stop) on ranges of n rows with equally many entries of a triangle."""
     if n * n < 2 * ENTRIES_PER_TASK:
         function(*arguments, 0, n)

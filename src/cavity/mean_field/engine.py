@@ -76,7 +76,7 @@ def ascend(model, state, options):
         A proposal of its accelerator is accepted only if its ELBO is at least that of the last state.
     """
     accelerate = options.accelerate
-    checkpoint = options.job.resumed(state)
+    checkpoint = options.job.restore(state)
     climb = _Ascent(model)
     status, close = MAX_ITER_STATUS, 0  # the last evaluations in a row that were as close as `tol` asks for
     if checkpoint is None:
@@ -84,10 +84,10 @@ def ascend(model, state, options):
     else:
         close = climb.restore(checkpoint)
     while True:
-        options.job.keep(lambda close=close: climb.checkpoint_state() | {"close": close})
+        options.job.store(lambda close=close: climb.checkpoint_state() | {"close": close})
         close = close + 1 if climb.predicted_gap() <= options.tol * model.n_samples else 0
         event = {"objective": climb.elbo, "change": climb.change, "left": partial(climb.passes_left, options)}
-        stop = options.job.after(climb.n_iter, rows=model.n_rows, **event)
+        stop = options.job.report(climb.n_iter, rows=model.n_rows, **event)
         is_fast = climb.contraction <= MAX_FAST_CONTRACTION
         if close > (CONFIRMING_SWEEPS if is_fast else SLOW_CONFIRMING_SWEEPS) or climb.at_rest():
             status = CONVERGED_STATUS
@@ -126,24 +126,24 @@ def choose_best(climb, starts, options):
         Those of all of them, with their number. Their job keeps the best fit so far, and which starts led to it.
     """
     best, done, job = None, 0, options.job
-    for number, (start, stage) in enumerate(job.through("start", starts, options.n_init)):
-        checkpoint = job.resumed(MeanFieldFit, start) if number == 0 else None
+    for number, (start, stage) in enumerate(job.iterate_stages("start", starts, options.n_init)):
+        checkpoint = job.restore(MeanFieldFit, start) if number == 0 else None
         if checkpoint is not None:
             best, done = checkpoint["best"], checkpoint["done"]
         if number < done:
             continue
-        fit = climb(start, replace(options, job=stage.within("climb")))
+        fit = climb(start, replace(options, job=stage.substage("climb")))
         best = fit if best is None or fit.elbo > best.elbo else best
         if job.stopped:
             break
-        job.keep(lambda number=number, best=best: {"best": best, "done": number + 1})
+        job.store(lambda number=number, best=best: {"best": best, "done": number + 1})
     return best
 
 
 def run_trials(model, states, passes, job):
     """Return the fits to which a few passes lead from each of the states that a fit might begin with."""
     options = AscentOptions(accelerate=True, max_iter=passes, tol=0.0)
-    begun = job.unkept().through("trial", states, len(states))
+    begun = job.without_checkpoint().iterate_stages("trial", states, len(states))
     return [ascend(model, state, replace(options, job=stage)) for state, stage in begun]
 
 

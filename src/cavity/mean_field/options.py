@@ -58,7 +58,7 @@ class AscentOptions(Run):
     def after(self, *fits):
         """Return the options of what follows fits: the passes that are left, and a job that counts theirs."""
         passes = sum(fit.n_iter for fit in fits)
-        return replace(self, max_iter=self.max_iter - passes, job=self.job.going_on(passes, fits[0].elbo))
+        return replace(self, max_iter=self.max_iter - passes, job=self.job.continued_after(passes, fits[0].elbo))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

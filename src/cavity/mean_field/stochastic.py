@@ -13,7 +13,7 @@ import numpy as np
 
 from cavity.mean_field.engine import MeanFieldFit
 from cavity.sources.dataset import Dataset
-from cavity.sources.minibatches import OneShot, minibatches
+from cavity.sources.minibatches import OneShotMinibatches, iterate_minibatches
 
 PASSES_DONE = "passes done"  # how stochastic fits end: they have no stopping rule
 
@@ -24,16 +24,16 @@ def take_steps(model, state, batches, options, before=0):
     The ELBO of all data is the caller's to evaluate, if at all. A fit that goes on skips the minibatches that it has
     seen, of which `before` are not among these.
     """
-    checkpoint = options.job.resumed(state)
+    checkpoint = options.job.restore(state)
     lengths = [] if checkpoint is None else checkpoint["lengths"].tolist()
     state = state if checkpoint is None else checkpoint["state"]
     for batch in islice(batches, max(len(lengths) - before, 0), None):
         length = (len(lengths) + 1 + options.delay) ** -options.forgetting
         state = model.blend(state, model.estimate(state, batch), length)
         lengths.append(length)
-        options.job.keep(lambda state=state: {"state": state, "lengths": np.array(lengths)})
+        options.job.store(lambda state=state: {"state": state, "lengths": np.array(lengths)})
         rows = len(batch) if isinstance(batch, np.ndarray) else options.batch_size
-        if options.job.after(len(lengths), change=length, rows=rows):
+        if options.job.report(len(lengths), change=length, rows=rows):
             break
     return state, np.array(lengths)
 
@@ -54,7 +54,7 @@ class StochasticRows:
 
     dataset: Dataset
     columns: tuple | None
-    stream: OneShot | None = None
+    stream: OneShotMinibatches | None = None
 
     @classmethod
     def open(cls, data, name, n_samples, options, check):
@@ -74,7 +74,7 @@ class StochasticRows:
             Checks a minibatch of an iterator, see `OneShot`.
         """
         if hasattr(data, "__next__"):
-            stream = OneShot(data, name, n_samples, options.n_epochs, check)
+            stream = OneShotMinibatches(data, name, n_samples, options.n_epochs, check)
             return cls(Dataset.open(stream.first, name=name), stream.columns, stream)
         if n_samples is not None:
             raise ValueError(f"n_samples is for an iterator and must be left out for rows, got {n_samples!r}")
@@ -104,10 +104,10 @@ class StochasticRows:
             state, lengths = take_steps(sweeps, state, self.stream, options)
             self.stream.warn_surplus()
             return end_steps(state, state, None, lengths, 1)
-        checkpoint, steps_per_pass = options.job.resumed(state), -(-source.n_rows // options.batch_size)
+        checkpoint, steps_per_pass = options.job.restore(state), -(-source.n_rows // options.batch_size)
         passes_done = 0 if checkpoint is None else len(checkpoint["lengths"]) // steps_per_pass  # whole passes
         passes = range(passes_done, options.n_epochs)
-        batches = (batch for _ in passes for batch in minibatches(source, options.batch_size))
+        batches = (batch for _ in passes for batch in iterate_minibatches(source, options.batch_size))
         state, lengths = take_steps(sweeps, state, batches, options, before=passes_done * steps_per_pass)
         image, elbo = sweeps.sweep(state)
         return end_steps(state, image, elbo, lengths, count_passes(len(lengths), source.n_rows, options))

@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from cavity.base import arrays, summary
+from cavity import likelihoods
+from cavity.base import arrays
 from cavity.base.errors import missing_extra_error
 from cavity.base.frames import name_coefficients
-from cavity.base.results import SummaryMixin
+from cavity.base.results import SummaryMixin, list_notes, title_of
+from cavity.base.summary import Table, make_gaussian_marginals, tabulate_marginals, tabulate_ratios
 from cavity.base.types import FloatArray, Seed
 from cavity.models.contrasts import (
     describe_unknown,
@@ -16,6 +18,20 @@ from cavity.models.contrasts import (
     name_combination,
     parse_combination,
 )
+
+
+def find_ratio_word(likelihood):
+    """Return what exp of a coefficient is: "odds ratio" or "rate ratio"; ValueError where it is none of these."""
+    if isinstance(likelihood, likelihoods.Logit) or getattr(likelihood, "link", None) == "logit":
+        return "odds ratio"
+    if isinstance(likelihood, likelihoods.Poisson | likelihoods.NegativeBinomial):
+        return "rate ratio"
+    way_out = "without it the summary is in units of f"
+    if isinstance(likelihood, likelihoods.Probit | likelihoods.Binomial):
+        name = "logit" if isinstance(likelihood, likelihoods.Probit) else "binomial"
+        way_out = f"a fit with likelihood={name!r} has odds ratios"
+    message = f"needs a logit or log link, got {type(likelihood).__name__}: {way_out}"
+    raise arrays.error_of("exponentiate", message)
 
 
 class Coefficients(SummaryMixin):
@@ -28,6 +44,37 @@ class Coefficients(SummaryMixin):
     def sd(self) -> FloatArray:
         """Posterior standard deviations of the weights, (D,)."""
         return np.sqrt(self.variance)
+
+    def summary(self, level: float = 0.95, *, exponentiate: bool = False) -> Table:
+        """Return a table of the coefficients: mean, sd, interval, and the probability P(>0).
+
+        Parameters
+        ----------
+        level : float in (0, 1), default 0.95
+            Probability of the intervals; as much is left out on either side.
+        exponentiate : bool, default False
+            Whether to return exp of the coefficients, medians and intervals: by which factor a unit of a column
+            multiplies the odds (logit link), or the rate (Poisson and negative binomial).
+
+        Returns
+        -------
+        Table
+            It shows itself, and has `to_frame` for pandas. What else was learnt is in a table below.
+
+        Raises
+        ------
+        ValueError
+            For exponentiate=True and another link.
+        """
+        if not arrays.check_flag(exponentiate, "exponentiate"):
+            return super().summary(level)
+        word = find_ratio_word(self._likelihood)
+        marginals, notes = self._marginals(), list_notes(self)
+        if "intercept" in marginals.names:
+            kind = word.removesuffix(" ratio")
+            notes = (f"the row intercept is no ratio: the {kind} where all columns are 0", *notes)
+        title = f"{title_of(self)}, {word}s per unit"
+        return tabulate_ratios(title, marginals, level, notes=notes, below=self._below(level))
 
     def interval(self, level: float = 0.95) -> FloatArray:
         """Return intervals of the weights, each of which holds its weight with that probability.
@@ -42,7 +89,7 @@ class Coefficients(SummaryMixin):
         ndarray (D, 2)
             Lower and upper ends, of the same weights as `mean`.
         """
-        return summary.make_gaussian_marginals(self.coefficient_names, self.mean, self.sd).interval(level)
+        return make_gaussian_marginals(self.coefficient_names, self.mean, self.sd).interval(level)
 
     def to_scipy(self) -> Any:
         """Return the posterior of the weights as a frozen distribution of scipy.stats.
@@ -96,9 +143,9 @@ class Coefficients(SummaryMixin):
     def _marginals(self):
         """Those of the coefficients, per unit of the columns as they were given."""
         names, mean, variance = self._per_column()
-        return summary.make_gaussian_marginals(names, mean, np.sqrt(variance))
+        return make_gaussian_marginals(names, mean, np.sqrt(variance))
 
-    def covariance_table(self, *, correlation: bool = False) -> summary.Table:
+    def covariance_table(self, *, correlation: bool = False) -> Table:
         """Return the posterior covariance of the coefficients of `summary`, as a table with their names.
 
         Parameters
@@ -118,9 +165,9 @@ class Coefficients(SummaryMixin):
         form = 3 if correlation else None
         title = f"Posterior {'correlations' if correlation else 'covariances'} of {len(names)} coefficients"
         columns = dict(zip(names, matrix.T, strict=True))
-        return summary.Table(title, names, columns, dict.fromkeys(columns, form))
+        return Table(title, names, columns, dict.fromkeys(columns, form))
 
-    def contrasts(self, combinations: Any = None, *, pairs: str | None = None, level: float = 0.95) -> summary.Table:
+    def contrasts(self, combinations: Any = None, *, pairs: str | None = None, level: float = 0.95) -> Table:
         """Return the posterior of linear combinations of coefficients, as differences of levels.
 
         Parameters
@@ -165,8 +212,8 @@ class Coefficients(SummaryMixin):
             moments = [self._combination(combination, names) for combination in several]
             rows = tuple(map(name_combination, several))
             mean, variance = np.array(moments).T
-        marginals = summary.make_gaussian_marginals(rows, mean, np.sqrt(variance))
-        return summary.tabulate_marginals("Linear combinations of coefficients", marginals, level)
+        marginals = make_gaussian_marginals(rows, mean, np.sqrt(variance))
+        return tabulate_marginals("Linear combinations of coefficients", marginals, level)
 
     _coding = None  # of a formula
 

@@ -49,7 +49,7 @@ class Evaluations:
 
     def __init__(self, evidence, vector, job=SILENT_JOB):
         self.evidence, self.vector, self._job, self._next = evidence, vector, job, 0
-        state = job.resumed(SavedEvaluation)
+        state = job.restore(SavedEvaluation)
         self._points, self._sites = ([], None) if state is None else (state["points"], state["sites"])
         self._last = None  # the last evaluation, not yet saved: its gradient may follow
 
@@ -87,8 +87,8 @@ class Evaluations:
 
     def keep(self):
         """Save the last evaluation in the checkpoint."""
-        if self._last is not None and self._job.keeps:
+        if self._last is not None and self._job.has_checkpoint:
             self._points = [*self._points, self._last]
             self._next, self._last = len(self._points), None
             state = {"points": self._points, "sites": self.evidence.start}
-            self._job.keep(lambda: state)
+            self._job.store(lambda: state)

@@ -12,6 +12,7 @@ from cavity.base import arrays, records
 from cavity.base.common_fields import CLASSES_SETTING
 from cavity.base.frames import make_data_frame
 from cavity.base.labels import encode_new_labels
+from cavity.base.public_objects import Public
 from cavity.base.records import (
     ANY_TEXT,
     JSON_OBJECT,
@@ -134,7 +135,7 @@ EP_TRACE = {
 }
 
 
-class Predictions:
+class Predictions(Public):
     """Base of posteriors with a likelihood, that of their `model` or one of their own.
 
     It reads `columns`, `classes`, `roles` and `has_offset`, and calls ``_latent(X, offset, exposure)`` for moments of f

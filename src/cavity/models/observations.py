@@ -11,8 +11,9 @@ from cavity.base.observation_digest import ObservationDigest
 from cavity.base.rows import Rows, check_observations, check_row_vector, check_row_weights, combine_known_parts
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, reduce_runs
+from cavity.runs.passes import reduce_runs
 from cavity.sources.sources import Source, open_source
 
 MAX_LABEL_KINDS = 16  # different labels of a remote y that are counted; two are expected
@@ -138,10 +139,10 @@ def code_remote_labels(y, likelihood):
         return y, None
     with Threads(1) as thread:
         y.summary(thread)
-        kinds = reduce_runs(by_blocks(_find_kinds, add=_join_kinds), None, [y], thread, add=_join_kinds)
+        kinds = reduce_runs(BlockTask(_find_kinds, add=_join_kinds), None, [y], thread, add=_join_kinds)
     codes, classes = encode_labels(kinds, likelihood)
     numbers = np.asarray(likelihood.check(codes), dtype=np.float64)
-    return Source([y.parts[0].changed(partial(_code_values, kinds, numbers))], "y"), classes
+    return Source([y.parts[0].map_rows(partial(_code_values, kinds, numbers))], "y"), classes
 
 
 def _find_kinds(y, start, _):

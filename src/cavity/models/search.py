@@ -148,7 +148,7 @@ def evaluate_starts(objective, points, job, afresh=False):
         if afresh:
             objective.evidence.start = None
         values.append(objective.value(x))
-        if job.after(number, objective=-min(values)):
+        if job.report(number, objective=-min(values)):
             break
     return values
 
@@ -186,7 +186,7 @@ def maximise(objective, starts, bounds, job, n_tried, other_starts=(), check_bou
     """
     if not objective.values:
         return np.inf, None, warn_without_start(n_tried, job)
-    stages = job.through("search", starts, len(starts), "search")
+    stages = job.iterate_stages("search", starts, len(starts), "search")
     runs = [climb(objective, x, bounds, job=stage) for x, stage in stages]
     stage = job.stage("search from another start")
     runs += [
@@ -204,7 +204,7 @@ def _challenge(objective, start, bounds, best, job):
     run = climb(objective, start, bounds, most=ROUGH_STEPS, rounds=1, job=job)
     if not run[0] < best or job.stopped:
         return run
-    return climb(objective, run[1], bounds, job=job.going_on(len(objective.values), -run[0]))
+    return climb(objective, run[1], bounds, job=job.continued_after(len(objective.values), -run[0]))
 
 
 def check_end(objective, value, slope, job):
@@ -254,7 +254,7 @@ def climb(objective, start, bounds, gain=SMALLEST_GAIN, most=MOST_STEPS, rounds=
     best = point, *objective(point)
 
     def has_stopped(best):
-        return job.after(next(number), objective=-best[1], change=lambda: find_free_slope(best, bounds))
+        return job.report(next(number), objective=-best[1], change=lambda: find_free_slope(best, bounds))
 
     has_stopped(best)
     for first in (True, *[False] * (rounds - 1)):
@@ -328,7 +328,7 @@ def leave_plateaus(objective, best, bounds, job=SILENT_JOB):
         point = _find_better_point(objective, best, bounds, job) if has_converged and not job.stopped else None
         if point is None:
             break
-        job = job.going_on(len(objective.values), -best[0])
+        job = job.continued_after(len(objective.values), -best[0])
         best = min(best, climb(objective, point, bounds, job=job), key=lambda run: run[0])
     return best
 
@@ -340,7 +340,7 @@ def _find_better_point(objective, best, bounds, job):
         for point in points:
             failures = objective.failures
             value = objective.value(point, max_iter=MAX_SWEEPS_ON_PLATEAU)
-            if job.after(next(number), objective=-min(value, best[0])) or objective.failures > failures:
+            if job.report(next(number), objective=-min(value, best[0])) or objective.failures > failures:
                 break  # EP fails farther out, too
             if value < best[0] - GAIN_OF_A_ROUND:
                 return point
@@ -375,7 +375,7 @@ def newton_root(objective, x, bounds, job=SILENT_JOB):
     for i, high in enumerate(bounds[:, 1]):
         step = CURVATURE_STEP if x[i] + CURVATURE_STEP <= high else -CURVATURE_STEP
         rows[i] = (objective(x + step * (np.arange(len(x)) == i))[1] - slope) / step
-        if job.after(i + 1, left=len(x) - i - 1, objective=-value) or objective.failures > failures:
+        if job.report(i + 1, left=len(x) - i - 1, objective=-value) or objective.failures > failures:
             return None
     values, vectors = np.linalg.eigh(0.5 * (rows + rows.T))
     return vectors / np.sqrt(np.maximum(values, 1.0))

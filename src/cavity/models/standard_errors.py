@@ -92,7 +92,7 @@ def curvature(evaluations, x, free, job=SILENT_JOB):
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
         row[:] = (behind - ahead) / (2 * CURVATURE_STEP)
-        if job.after(number, left=len(free) - number):
+        if job.report(number, left=len(free) - number):
             return None
     return 0.5 * (rows + rows.T)
 

@@ -19,13 +19,15 @@ from cavity.base import arrays
 from cavity.base.lazy_scipy import AFTER_LOADING
 
 THREADS_VARIABLE = "CAVITY_NUM_THREADS"  # of the environment: how many threads where n_threads is not given
-TASKS_AHEAD_PER_THREAD = 3  # under way: one that runs, and two against waiting for one slow task to be fetched
+TASKS_AHEAD_PER_THREAD = (
+    3  # tasks under way per thread: one that runs, and two against waiting for one slow task to be fetched
+)
 
 _inside = ContextVar("cavity_inside_a_task", default=False)
 _limited = ContextVar("cavity_single_blas", default=False)
 
 
-def threads_of(n_threads):
+def resolve_n_threads(n_threads):
     """Return how many threads n_threads stands for: itself, all cores for -1, the environment's or 1 for None.
 
     Raises
@@ -71,7 +73,7 @@ def _here(call):
     return done
 
 
-def call_or(call, instead):
+def call_with_fallback(call, instead):
     """Return call(), or instead() where that says that Python begins no more threads, as the main one has ended."""
     try:
         return call()
@@ -116,7 +118,7 @@ class Threads:
         self.count = n_threads
         self.job = job  # the `Job` that hears how far a pass is
         self._process = os.getpid()
-        self._pool = call_or(partial(_open_pool, n_threads - 1), lambda: None) if n_threads > 1 else None
+        self._pool = call_with_fallback(partial(_open_pool, n_threads - 1), lambda: None) if n_threads > 1 else None
         self.readers = set()  # who reads ahead for a pass: each has a method `stop`
 
     def __enter__(self):
@@ -153,7 +155,7 @@ class Threads:
         try:
             for each in arguments:
                 call = partial(copy_context().run, _task, function, each)
-                pending.append((call_or(partial(self._pool.submit, call), partial(_here, call)), call))
+                pending.append((call_with_fallback(partial(self._pool.submit, call), partial(_here, call)), call))
                 if len(pending) >= ahead * self.count:
                     yield _fetch(pending)
             while pending:
@@ -163,7 +165,7 @@ class Threads:
                 wait([future for future, _ in pending if not future.cancel()])
 
 
-def spans(size, n_parts, multiple=1):
+def split_range(size, n_parts, multiple=1):
     """Return at most n_parts (start, stop) pairs that cover range(size), each start a multiple of `multiple`."""
     units = -(-size // multiple)
     edges = [units * part // n_parts * multiple for part in range(n_parts)] + [size]

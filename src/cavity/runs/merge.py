@@ -3,7 +3,7 @@
 ROWS_PER_CALL = 1 << 17  # rows per kernel call: 16 chunks of partial sums
 
 
-def starts(n_rows, size=None):
+def split_rows(n_rows, size=None):
     """Return the (start, stop) pairs of blocks of n_rows rows, of ROWS_PER_CALL each unless another size is given."""
     size = ROWS_PER_CALL if size is None else size
     return [(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]

@@ -13,16 +13,16 @@ from itertools import accumulate
 from cavity.base import arrays, frames
 from cavity.base.errors import missing_extra_error, name_file_in_errors
 from cavity.sources.files import FileState
-from cavity.sources.parts import Part, piece_at
+from cavity.sources.source_parts import SourcePart, find_piece
 from cavity.sources.tables import FrameRows
 
-READ_NUMBERS = 1 << 17  # decoded together, 1 MB, which stays in the cache while they are copied
-LEAST_ROWS = 1 << 10  # of a batch
-BUFFER = 1 << 18  # bytes of a compressed column that are read at a time
+NUMBERS_PER_BATCH = 1 << 17  # decoded together, 1 MB, which stays in the cache while they are copied
+MIN_BATCH_ROWS = 1 << 10  # of a batch
+COLUMN_BUFFER_BYTES = 1 << 18  # bytes of a compressed column that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowRows(Part):
+class ArrowRows(SourcePart):
     """Rows of a file or of a fragment of a dataset, with some of its columns."""
 
     path: str  # as the user wrote it
@@ -41,9 +41,9 @@ class ArrowRows(Part):
         return (rows,) if self.vector else (rows, len(self.index))
 
     @property
-    def place(self):
+    def absolute_path(self):
         """The file, by its absolute path; None for a fragment."""
-        return getattr(self.reader, "place", None)
+        return getattr(self.reader, "absolute_path", None)
 
     @property
     def columns(self):
@@ -51,12 +51,12 @@ class ArrowRows(Part):
         names = self.schema.names
         return tuple(names[j] for j in self.index)
 
-    def where(self, row, column=None):
+    def describe_row(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
         place = (row,) if column is None and not self.vector else (row, column or 0)
         return arrays.describe_entry(self.path, place, self.columns)
 
-    def some(self, index, vector=False):
+    def select_columns(self, index, vector=False):
         """The rows with some of these columns, of which no others are read."""
         return replace(self, index=tuple(self.index[j] for j in index), vector=vector)
 
@@ -71,7 +71,7 @@ class ArrowRows(Part):
         """
         if frames.has_numbers(self._empty().column(index)):
             return None
-        one = self.some([index], vector=True)
+        one = self.select_columns([index], vector=True)
         with reading(self.path):
             self.reader.check(self.path)
             whole = Cursor(one).whole()
@@ -81,14 +81,14 @@ class ArrowRows(Part):
         texts = values.to_numpy(zero_copy_only=False)
         return texts if values.null_count or not all(isinstance(each, str) for each in texts[:1]) else texts.astype(str)
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Read the rows from `start` on into out (n, d) or (n,)."""
         with reading(self.path):
             self.reader.check(self.path)
-            if desk.part is not self:
-                desk.part, desk.open = None, None  # closed before the next one is open
-                desk.part, desk.open = self, Cursor(self)
-            desk.open.fill(out, start)
+            if state.part is not self:
+                state.part, state.open = None, None  # closed before the next one is open
+                state.part, state.open = self, Cursor(self)
+            state.open.fill(out, start)
 
     def _empty(self):
         return self.schema.empty_table().select(list(self.index))
@@ -100,7 +100,7 @@ class Cursor:
     def __init__(self, part):
         self._part, self._names = part, list(part.columns)
         self._file = part.reader.open(self._names)
-        self._size = max(READ_NUMBERS // len(self._names), LEAST_ROWS)
+        self._size = max(NUMBERS_PER_BATCH // len(self._names), MIN_BATCH_ROWS)
         self._group, self._low, self._high, self._rows, self._batches = -1, 0, 0, None, iter(())
 
     def fill(self, out, start):
@@ -127,7 +127,7 @@ class Cursor:
     def _go(self, row):
         """Read batches until one holds the row."""
         ends = self._part.ends
-        group, first = piece_at(ends, row)
+        group, first = find_piece(ends, row)
         if row < self._low or group != self._group:
             self._group, self._low, self._high = group, first, first
             self._batches = self._part.reader.batches(self._file, group, self._names, self._size)
@@ -143,7 +143,7 @@ class Cursor:
 class ParquetReader:
     """Reads the row groups of a Parquet file."""
 
-    place: str  # absolute, so that it is found from another working directory
+    absolute_path: str  # absolute, so that it is found from another working directory
     state: FileState
     spans: tuple = ()  # of the groups of the file, (first, stop), which are read as one
 
@@ -151,7 +151,7 @@ class ParquetReader:
         """Return the open file, of which these columns are wanted."""
         from pyarrow.parquet import ParquetFile
 
-        return ParquetFile(self.place, pre_buffer=False, buffer_size=BUFFER)
+        return ParquetFile(self.absolute_path, pre_buffer=False, buffer_size=COLUMN_BUFFER_BYTES)
 
     def groups(self, file):
         """Return the schema of an open file, and the numbers of rows of its groups."""
@@ -163,7 +163,7 @@ class ParquetReader:
 
     def check(self, path):
         """Raise ValueError if the file has changed."""
-        self.state.check_path(self.place)
+        self.state.check_path(self.absolute_path)
 
 
 class BatchReader(ParquetReader):
@@ -177,15 +177,15 @@ class BatchReader(ParquetReader):
 
         fields = [0]
         if names is not None:
-            with ipc.open_file(self.place) as file:
+            with ipc.open_file(self.absolute_path) as file:
                 fields = sorted(map(file.schema.get_field_index, names))
-        return ipc.open_file(self.place, options=ipc.IpcReadOptions(included_fields=fields, use_threads=False))
+        return ipc.open_file(self.absolute_path, options=ipc.IpcReadOptions(included_fields=fields, use_threads=False))
 
     def groups(self, file):
         """Return the schema of a file, and the numbers of rows of its batches."""
         from pyarrow import ipc
 
-        with ipc.open_file(self.place) as whole:
+        with ipc.open_file(self.absolute_path) as whole:
             return whole.schema, [file.get_batch(i).num_rows for i in range(whole.num_record_batches)]
 
     def batches(self, file, group, names, size):
@@ -264,7 +264,7 @@ def open_dataset(dataset, name):
 
 def _spans(sizes, schema):
     """Return (first, stop) of the groups that are read together: as many as fit into a batch, at least one."""
-    most_rows = max(READ_NUMBERS // max(len(schema.names), 1), LEAST_ROWS)
+    most_rows = max(NUMBERS_PER_BATCH // max(len(schema.names), 1), MIN_BATCH_ROWS)
     spans, rows = [], 0
     for group, size in enumerate(sizes):
         first, rows = (spans.pop()[0], rows + size) if spans and rows + size <= most_rows else (group, size)

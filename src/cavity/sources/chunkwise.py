@@ -106,9 +106,9 @@ def load(data):
     """Return a collection of dask in memory; anything else as it is."""
     if not formats.is_collection(data):
         return data
-    from cavity.runs import remote  # takes a while to load
+    from cavity.runs import dask_scheduler  # takes a while to load
 
-    return remote.load(data)
+    return dask_scheduler.load(data)
 
 
 def open_array(data):

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, frames
-from cavity.runs.runs import check_here
+from cavity.runs.passes import check_not_remote
 from cavity.sources import formats
-from cavity.sources.sources import Source, open_source, opened
+from cavity.sources.sources import Source, open_source, open_unchecked
 
-MEMORY, FILES, REMOTE = "memory", "files", "remote"  # the kinds of datasets
+IN_MEMORY, IN_FILES, ON_WORKERS = "memory", "files", "remote"  # the kinds of datasets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,13 +83,13 @@ class Dataset:
             check_size(X.n_rows)
         known = frames.names_of(X) or ()
         given = arguments or {}
-        unread = {key: opened(given[key], key) for key in streamed if _is_stored(given[key], known)}
+        unread = {key: open_unchecked(given[key], key) for key in streamed if _is_stored(given[key], known)}
         arguments = {key: None if key in unread else _read_column(key, given[key], known) for key in given}
         X, values, roles = frames.take_columns(X, arguments, names, roles)
         dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
         if not remote:
             for source in (value for value in (X, *dataset.columns.values()) if isinstance(value, Source)):
-                check_here(source)
+                check_not_remote(source)
         if isinstance(X, Source) and numbers_only:
             X.check_numbers(name)
         return dataset
@@ -98,8 +98,8 @@ class Dataset:
     def kind(self):
         """MEMORY, FILES where blocks are read in every pass, or REMOTE where workers of dask have them."""
         if not isinstance(self.X, Source):
-            return MEMORY
-        return FILES if self.X.elsewhere is None else REMOTE
+            return IN_MEMORY
+        return ON_WORKERS if self.X.is_remote else IN_FILES
 
     @property
     def names(self):
@@ -120,7 +120,7 @@ class Dataset:
 
     def is_remote(self, argument):
         """Return whether workers of dask have the value of an argument."""
-        return getattr(self.columns[argument], "elsewhere", None) is not None
+        return getattr(self.columns[argument], "is_remote", False)
 
     def column(self, argument):
         """Return the value of an argument in memory, None if there is none; numbers, unless it holds labels."""
@@ -157,7 +157,7 @@ def open_table(X, name):
     """Return what a user gave, opened if it is in files, remote or sliced; anything else as it is."""
     if type(X) is np.ndarray:  # nearly always
         return X
-    return opened(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
+    return open_unchecked(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
 
 
 def _is_stored(value, names):
@@ -172,7 +172,7 @@ def _read_column(argument, value, names):
     """Return the only column of a file, or an array that is not in memory; what is, or names a column, as it is."""
     if not _is_stored(value, names):
         return value
-    source = opened(value, argument)
-    if source.elsewhere is not None:
+    source = open_unchecked(value, argument)
+    if source.is_remote:
         return source
     return source.values(0) if source.names and source.n_features == 1 else source

@@ -6,9 +6,9 @@ from cavity.base import arrays
 from cavity.base.frames import convert_dates, names_of
 from cavity.base.rows import check_design_matrix, check_n_features
 from cavity.runs.executors import Threads
-from cavity.sources.parts import ArrayRows
+from cavity.sources.source_parts import ArrayRows
 from cavity.sources.sources import Source, open_source
-from cavity.sources.stored import StoredRows
+from cavity.sources.stored_rows import StoredRows
 
 
 class FiniteBlocks(Source):

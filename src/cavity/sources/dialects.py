@@ -1,6 +1,7 @@
-"""How a text file writes a table: what separates the columns, and whether decimals have a point or a comma.
+"""The dialect of a text file: what separates its columns, whether decimals have a point or a comma, what is missing.
 
-Both are found from the first lines. Where these can be read in several ways nobody guesses: the file is refused.
+A dialect is detected from the first lines. Where these can be read in several ways, the file is refused. Both ways of
+splitting text into cells, by pyarrow and by the csv module, and the numbers in cells follow the same dialect.
 """
 
 import csv
@@ -8,31 +9,52 @@ import io
 import re
 from dataclasses import dataclass
 from itertools import islice
+from math import nan
 
-MISSING = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-SPACES = " "  # any number of them, where nothing else separates
-SEEN = 100  # lines that are looked at
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
+MISSING_CELLS = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
+MISSING_SPELLINGS = [*{s for cell in MISSING_CELLS for s in (cell, cell.upper(), cell.title())}, "NaN", "N/A"]
+SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+SPACE_SEPARATOR = " "  # any number of spaces, where no other character separates
+MAX_DETECTION_ROWS = 100
+THOUSANDS_PATTERN = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What separates columns, and what decimals."""
+    """The separator of columns, and that of decimals."""
 
     separator: str
     decimal: str = "."
 
-    def rows(self, text):
+    def read_rows(self, text):
         """Return a csv reader of a text."""
-        if self.separator == SPACES:
+        has_spaces = self.separator == SPACE_SEPARATOR
+        if has_spaces:
             text = "\n".join(line.strip() for line in text.split("\n"))
-        spaces = self.separator == SPACES
-        return csv.reader(io.StringIO(text), delimiter=self.separator, skipinitialspace=spaces)
+        return csv.reader(io.StringIO(text), delimiter=self.separator, skipinitialspace=has_spaces)
+
+    def read_arrow_columns(self, text, types):
+        """Return the columns of a text by pyarrow, types by name; None where pyarrow is missing or cannot read it."""
+        try:
+            from pyarrow import ArrowInvalid
+            from pyarrow import csv as arrow
+        except ImportError:
+            return None
+        try:
+            return arrow.read_csv(
+                io.BytesIO(text.encode()),
+                arrow.ReadOptions(use_threads=False, block_size=len(text) * 4 + 64, column_names=[*types]),
+                arrow.ParseOptions(delimiter=self.separator),
+                arrow.ConvertOptions(
+                    column_types=types, null_values=MISSING_SPELLINGS, decimal_point=self.decimal, check_utf8=False
+                ),
+            ).columns
+        except ArrowInvalid:
+            return None
 
     def number(self, cell):
         """Return the number in a cell, None if there is none."""
-        if "_" in cell:  # which Python would read
+        if "_" in cell:  # accepted by float()
             return None
         if self.decimal == ",":
             cell = cell.replace(",", ".") if "." not in cell else "no number"
@@ -41,107 +63,103 @@ class Dialect:
         except ValueError:
             return None
 
+    def value(self, cell):
+        """Return the number in a cell without spaces around it, nan for a missing value, None for text."""
+        return nan if cell.lower() in MISSING_CELLS else self.number(cell)
+
     def other_decimal(self, cell):
-        """Return what would have to separate decimals for a number to be in a cell, None if nothing would."""
+        """Return the other separator of decimals if a cell holds a number with it, else None."""
         other = "." if self.decimal == "," else ","
         return None if self.separator == other or Dialect(self.separator, other).number(cell) is None else other
 
     @property
-    def words(self):
-        """What it is called."""
-        return {**SEPARATORS, SPACES: "spaces"}.get(self.separator, repr(self.separator))
+    def separator_name(self):
+        """Name of the separator, for messages."""
+        return {**SEPARATOR_NAMES, SPACE_SEPARATOR: "spaces"}.get(self.separator, repr(self.separator))
 
 
-def is_missing(cell):
-    """Whether a cell without spaces around it stands for no value."""
-    return cell.lower() in MISSING
-
-
-def advice(words, *arguments):
-    """Return a ValueError that says which arguments help, each in the words as `name=`."""
-    error = ValueError(words)
+def suggest_arguments(message, *arguments):
+    """Return a ValueError whose attribute `advised` lists the arguments that help, each in the message as `name=`."""
+    error = ValueError(message)
     error.advised = arguments
     return error
 
 
-def dialect_of(path, text, separator=None, decimal=None):
-    """Return the Dialect of a text, its first whole lines; what is given is not looked for.
+def detect_dialect(path, text, separator=None, decimal=None):
+    """Return the Dialect of a text, its first whole lines; a separator that is given is not detected.
 
     Raises
     ------
     ValueError
-        Naming the file, where there is more than one way to read it, and what to give.
+        Naming the file, where there is more than one way to read it, and the argument to give.
     """
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal must be '.' or ',', got {decimal!r}")
     if separator is not None and (len(separator) != 1 or separator in '"\n\r.' or separator == decimal):
         raise ValueError(f"separator must be one character other than the decimal one, a quote or a dot: {separator!r}")
     if separator is None:
-        separator = _separator(path, text, decimal)
+        separator = _detect_separator(path, text, decimal)
     if decimal is None:
-        decimal = "." if separator == "," else _decimal(path, _first_rows(text, separator))
+        decimal = "." if separator == "," else _detect_decimal(path, _read_first_rows(text, separator))
     return Dialect(separator, decimal)
 
 
-def _first_rows(text, separator):
+def _read_first_rows(text, separator):
     """Return the cells of the first rows that are not blank."""
-    rows = Dialect(separator).rows(text)
+    rows = Dialect(separator).read_rows(text)
     try:
-        return list(islice((row for row in rows if any(cell.strip() for cell in row)), SEEN))
-    except csv.Error:  # told with its line when the table is read
+        return list(islice((row for row in rows if any(cell.strip() for cell in row)), MAX_DETECTION_ROWS))
+    except csv.Error:  # raised again, with its line, when the table is read
         return [[""]]
 
 
-def _separator(path, text, decimal):
-    """Return what separates the columns; a comma for a table of one column."""
-    tables = {each: _first_rows(text, each) for each in SEPARATORS if each != decimal}
-    first = {each: rows for each, rows in tables.items() if rows and len(rows[0]) > 1}
-    even = {each: rows for each, rows in first.items() if all(len(row) == len(rows[0]) for row in rows)}
+def _detect_separator(path, text, decimal):
+    """Return the separator of columns; a comma for a table of one column."""
+    tables = {separator: _read_first_rows(text, separator) for separator in SEPARATOR_NAMES if separator != decimal}
+    several = {separator: rows for separator, rows in tables.items() if rows and len(rows[0]) > 1}
+    even = {separator: rows for separator, rows in several.items() if all(len(row) == len(rows[0]) for row in rows)}
     if len(even) > 1:
-        clear = [each for each, rows in even.items() if all(_is_number(cell, each) for row in rows for cell in row)]
-        even = {each: even[each] for each in clear} if len(clear) == 1 else even
-    found = list(even or first)
-    if not found:
-        found = [each for each, rows in tables.items() if any(len(row) > 1 for row in rows)]
-        if not found and _divided_by_spaces(text):
-            return SPACES
-    if len(found) > 1:
-        several = " or ".join(SEPARATORS[each] for each in found)
-        raise advice(
-            f"{path}: its columns may be separated by {several}; give separator={found[0]!r}, for example", "separator"
-        )
-    return found[0] if found else ("\t" if decimal == "," else ",")
+        numeric = [s for s, rows in even.items() if all(_is_number(cell, s) for row in rows for cell in row)]
+        even = {numeric[0]: even[numeric[0]]} if len(numeric) == 1 else even
+    candidates = list(even or several)
+    if not candidates:
+        candidates = [separator for separator, rows in tables.items() if any(len(row) > 1 for row in rows)]
+        if not candidates and _is_divided_by_spaces(text):
+            return SPACE_SEPARATOR
+    if len(candidates) > 1:
+        names = " or ".join(SEPARATOR_NAMES[separator] for separator in candidates)
+        message = f"{path}: its columns may be separated by {names}; give separator={candidates[0]!r}, for example"
+        raise suggest_arguments(message, "separator")
+    return candidates[0] if candidates else ("\t" if decimal == "," else ",")
 
 
-def _divided_by_spaces(text):
+def _is_divided_by_spaces(text):
     """Whether spaces divide all lines alike, and a column then holds numbers: names have spaces, too."""
-    rows = _first_rows(text, SPACES)
+    rows = _read_first_rows(text, SPACE_SEPARATOR)
     if not rows or len(rows[0]) < 2 or any(len(row) != len(rows[0]) for row in rows):
         return False
-    return any(all(_is_number(cell, SPACES) for cell in column) for column in zip(*rows[1:], strict=True))
+    return any(all(_is_number(cell, SPACE_SEPARATOR) for cell in column) for column in zip(*rows[1:], strict=True))
 
 
 def _is_number(cell, separator):
-    """Whether a cell is a number with a decimal point or, if commas separate nothing, with a decimal comma."""
+    """Whether a cell is missing, or a number with a decimal point or, if commas do not separate, a decimal comma."""
     decimals = "." if separator == "," else ".,"
-    return is_missing(cell.strip()) or any(Dialect(separator, each).number(cell) is not None for each in decimals)
+    return any(Dialect(separator, decimal).value(cell.strip()) is not None for decimal in decimals)
 
 
-def _decimal(path, rows):
-    """Return what separates decimals in the cells of a table, if its columns are not separated by commas."""
+def _detect_decimal(path, rows):
+    """Return the separator of decimals in the cells of a table whose columns are not separated by commas."""
     cells = [cell.strip() for row in rows for cell in row]
     comma = [cell for cell in cells if "," in cell and Dialect(";", ",").number(cell) is not None]
     point = [cell for cell in cells if "." in cell and Dialect(";", ".").number(cell) is not None]
     if comma and point:
-        raise advice(
-            f"{path}: there are decimal commas ({comma[0]}) and decimal points ({point[0]}); give decimal=',' or '.'",
-            "decimal",
-        )
-    thousands = [cell for cell in cells if THOUSANDS.fullmatch(cell)]
+        message = f"there are decimal commas ({comma[0]}) and decimal points ({point[0]}); give decimal=',' or '.'"
+        raise suggest_arguments(f"{path}: {message}", "decimal")
+    thousands = [cell for cell in cells if THOUSANDS_PATTERN.fullmatch(cell)]
     if thousands and len(thousands) >= len(comma):
-        raise advice(
+        message = (
             f"{path}: {thousands[0]} may be a number with a decimal comma, or one with commas between thousands; give "
-            "decimal=',', or write it without",
-            "decimal",
+            "decimal=',', or write it without"
         )
+        raise suggest_arguments(message, "decimal")
     return "," if comma else "."

@@ -12,17 +12,17 @@ from cavity.base.rows import check_design_matrix
 from cavity.base.sparse import to_csr
 from cavity.jobs.job import SILENT_JOB
 from cavity.runs.executors import Threads
-from cavity.runs.merge import starts
-from cavity.runs.runs import map_runs
+from cavity.runs.merge import split_rows
+from cavity.runs.passes import map_runs
 from cavity.sources import formats
-from cavity.sources.dataset import FILES, MEMORY, REMOTE
-from cavity.sources.reading import each_block
+from cavity.sources.dataset import IN_FILES, IN_MEMORY, ON_WORKERS
+from cavity.sources.read_ahead import iterate_blocks
 from cavity.sources.sources import Source
 from cavity.sources.sparse import SparseRows
-from cavity.sources.stored import StoredRows
+from cavity.sources.stored_rows import StoredRows
 
-SPARSE = "sparse"
-ROWS_TOGETHER = 8192  # rows that are converted, and worked on, at a time
+SPARSE_KIND = "sparse"
+ROWS_PER_BLOCK = 8192  # rows that are converted, and worked on, at a time
 
 
 def open_features(dataset, approximation):
@@ -35,7 +35,7 @@ def open_features(dataset, approximation):
     ndarray (N, D), CSR matrix, or StoredRows
     """
     X = dataset.X
-    if dataset.kind == MEMORY:
+    if dataset.kind == IN_MEMORY:
         return check_design_matrix(X, approximation)
     arrays.check_ndim(X, "X", (2,))
     known = X.view(0, X.n_rows)
@@ -52,17 +52,17 @@ def open_features(dataset, approximation):
 def kind_of(X):
     """Return MEMORY, SPARSE, FILES or REMOTE."""
     if isinstance(X, Source):
-        return FILES if X.elsewhere is None else REMOTE
-    return SPARSE if hasattr(X, "tocsr") else MEMORY
+        return IN_FILES if not X.is_remote else ON_WORKERS
+    return SPARSE_KIND if hasattr(X, "tocsr") else IN_MEMORY
 
 
 def scan(X, weights, job=SILENT_JOB):
     """Check the numbers of rows in files and find the limits of their columns; the job is told how far that is."""
     if isinstance(X, Source):
-        X.look(weights, job)
+        X.scan_columns(weights, job)
 
 
-def limits_of(X):
+def column_limits(X):
     """Return rows that have the largest and the least value of each column among them: X itself if it is in memory."""
     return np.stack([X.low, X.high]) if isinstance(X, Source) else X
 
@@ -75,24 +75,26 @@ def reach_of(X):
     return (X.least, max(*X.high, *-X.low)) if isinstance(X, Source) else (0.0, np.inf)
 
 
-def checked_blocks(X):
+def iterate_checked_blocks(X):
     """Yield (slice, rows) of all rows; ValueError naming the first number in files that is not finite."""
-    return X.checked_blocks(ROWS_TOGETHER) if isinstance(X, Source) else each_block(X, ROWS_TOGETHER)
+    return X.checked_blocks(ROWS_PER_BLOCK) if isinstance(X, Source) else iterate_blocks(X, ROWS_PER_BLOCK)
 
 
-def large_blocks(X):
+def iterate_large_blocks(X):
     """Yield (slice, rows) of all rows, those in memory at once; ValueError as `checked_blocks`."""
     return X.checked_blocks() if isinstance(X, Source) else [(slice(None), X)]
 
 
-def constant_columns(X, weights):
+def find_constant_columns(X, weights):
     """Return which columns of X have one value other than 0, a mask (D,)."""
     return (X.low == X.high) & (X.low != 0) if isinstance(X, Source) else column_statistics.constant_columns(X, weights)
 
 
-def column_scales(X, weights):
+def compute_column_scales(X, weights):
     """Return the mean and the standard deviation of each column of X, not of a sparse matrix."""
-    return column_statistics.column_scales(X, weights, each_block, _remote_sums if kind_of(X) == REMOTE else None)
+    return column_statistics.column_scales(
+        X, weights, iterate_blocks, _remote_sums if kind_of(X) == ON_WORKERS else None
+    )
 
 
 def _remote_sums(X, step, *about, weights):
@@ -109,7 +111,7 @@ def _sums_of(run, known):
     return [column_statistics.sum_block(x, *about, None if weights is None else weights[part]) for part, x in parts]
 
 
-def prepared_rows(X, centre, spread, intercept):
+def prepare_rows(X, centre, spread, intercept):
     """Return rows as the weights take them: divided by `spread` about `centre`, if there are any, ones put before them.
 
     Parameters
@@ -127,14 +129,14 @@ def prepared_rows(X, centre, spread, intercept):
         In memory of its own; rows in files are prepared whenever they are read.
     """
     kind = kind_of(X)
-    if kind == SPARSE and centre is None:
+    if kind == SPARSE_KIND and centre is None:
         return _with_ones(X) if intercept else X
-    if kind in (FILES, REMOTE):
-        prepared = partial(prepared_rows, centre=centre, spread=spread, intercept=intercept)
-        return X.changed(prepared, X.shape[1] + intercept, float(intercept))
-    X = X.toarray() if kind == SPARSE else X
+    if kind in (IN_FILES, ON_WORKERS):
+        prepared = partial(prepare_rows, centre=centre, spread=spread, intercept=intercept)
+        return X.map_rows(prepared, X.shape[1] + intercept, float(intercept))
+    X = X.toarray() if kind == SPARSE_KIND else X
     out, first = np.empty((len(X), intercept + X.shape[1])), int(intercept)
-    for start, stop in starts(len(X), ROWS_TOGETHER):  # Ctrl-C is heard in between
+    for start, stop in split_rows(len(X), ROWS_PER_BLOCK):  # Ctrl-C is heard in between
         columns = out[start:stop, first:]
         out[start:stop, :first] = 1.0
         arrays.copy_real(X[start:stop], columns)
@@ -149,7 +151,7 @@ def append_ones(X):
     if formats.is_collection(X):
         return X.map_blocks(append_ones, chunks=(X.chunks[0], (X.shape[1] + 1,)), dtype=X.dtype)
     ones = np.ones((X.shape[0], 1), dtype=X.dtype)
-    if kind_of(X) == MEMORY:
+    if kind_of(X) == IN_MEMORY:
         return np.hstack([X, ones])
     from scipy import sparse  # takes a while to load
 
@@ -158,7 +160,7 @@ def append_ones(X):
 
 def check_sparse(X, name):
     """Return a sparse matrix as CSR, checked; anything else as it is."""
-    return to_csr(X, name) if kind_of(X) == SPARSE else X
+    return to_csr(X, name) if kind_of(X) == SPARSE_KIND else X
 
 
 def _with_ones(X):

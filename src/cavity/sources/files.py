@@ -8,8 +8,8 @@ import numpy as np
 
 from cavity.base.errors import name_file_in_errors
 
-SAMPLED = 16  # places at which a file is compared with what it was
-SAMPLED_BYTES = 512  # most bytes there
+SAMPLED_PLACES = 16  # places at which a file is compared with what it was
+BYTES_PER_SAMPLE = 512  # most bytes there
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def _stamp(file):
 def _sample(file, offset, size):
     """Return a digest of the bytes at equal distances between the header of an open file and its end."""
     digest = blake2b(digest_size=16)
-    for start in np.linspace(offset, max(offset, size - SAMPLED_BYTES), SAMPLED, dtype=np.int64).tolist():
+    for start in np.linspace(offset, max(offset, size - BYTES_PER_SAMPLE), SAMPLED_PLACES, dtype=np.int64).tolist():
         file.seek(start)
-        digest.update(file.read(SAMPLED_BYTES))
+        digest.update(file.read(BYTES_PER_SAMPLE))
     return digest.digest()

@@ -7,20 +7,20 @@ from pathlib import Path
 
 from cavity.base import arrays, frames
 from cavity.sources import arrow
+from cavity.sources.chunked_arrays import ChunkedArrayRows
 from cavity.sources.npy import open_npy
-from cavity.sources.sliced import SlicedRows
 from cavity.sources.sparse import SparseRows
-from cavity.sources.text import open_text
+from cavity.sources.text_rows import open_text
 
 
 def open_store(path, name):
     """Return the one array of an HDF5 file or a zarr store as a part."""
-    part = SlicedRows(open_only_array(path, name), name)
+    part = ChunkedArrayRows(open_only_array(path, name), name)
     part.path = path
     return part
 
 
-OPENERS = {
+OPENER_OF_SUFFIX = {
     ".npy": open_npy,
     ".parquet": arrow.open_parquet,
     ".pq": arrow.open_parquet,
@@ -29,19 +29,19 @@ OPENERS = {
     **dict.fromkeys((".h5", ".hdf5", ".zarr"), open_store),
     **{f"{suffix}{packed}": open_text for suffix in (".csv", ".tsv", ".txt") for packed in ("", ".gz")},
 }
-FIRST_BYTES = {b"\x93NUMPY": open_npy, b"PAR1": arrow.open_parquet, b"ARROW1": arrow.open_ipc}
+OPENER_OF_FIRST_BYTES = {b"\x93NUMPY": open_npy, b"PAR1": arrow.open_parquet, b"ARROW1": arrow.open_ipc}
 MOST_IN_FOLDER = 100_000  # files and folders, whose names take a second to list; file systems have millions
-READABLE = ".npy, .parquet, .arrow, .feather, .csv, .tsv, .txt, .h5, .zarr"
-PANDAS = "pandas.{}({!r}).to_parquet('data.parquet') makes a Parquet file of it"
-OTHERS = {  # formats that are not read: what they are called, and what makes something of them that is
-    **dict.fromkeys((".xlsx", ".xls"), ("an Excel workbook", PANDAS.format("read_excel", "{}"))),
-    ".ods": ("a spreadsheet", PANDAS.format("read_excel", "{}")),
-    ".json": ("JSON", PANDAS.format("read_json", "{}")),
+READABLE_SUFFIXES = ".npy, .parquet, .arrow, .feather, .csv, .tsv, .txt, .h5, .zarr"
+PANDAS_ADVICE = "pandas.{}({!r}).to_parquet('data.parquet') makes a Parquet file of it"
+UNREAD_FORMATS = {  # formats that are not read: what they are called, and what makes something of them that is
+    **dict.fromkeys((".xlsx", ".xls"), ("an Excel workbook", PANDAS_ADVICE.format("read_excel", "{}"))),
+    ".ods": ("a spreadsheet", PANDAS_ADVICE.format("read_excel", "{}")),
+    ".json": ("JSON", PANDAS_ADVICE.format("read_json", "{}")),
     ".jsonl": ("lines of JSON", "pandas.read_json({!r}, lines=True).to_parquet('data.parquet') makes Parquet of it"),
     ".orc": ("an ORC file", "give pyarrow.dataset.dataset({!r}, format='orc')"),
-    **dict.fromkeys((".sas7bdat", ".xpt"), ("a table of SAS", PANDAS.format("read_sas", "{}"))),
-    ".dta": ("a table of Stata", PANDAS.format("read_stata", "{}")),
-    ".sav": ("a table of SPSS", PANDAS.format("read_spss", "{}")),
+    **dict.fromkeys((".sas7bdat", ".xpt"), ("a table of SAS", PANDAS_ADVICE.format("read_sas", "{}"))),
+    ".dta": ("a table of Stata", PANDAS_ADVICE.format("read_stata", "{}")),
+    ".sav": ("a table of SPSS", PANDAS_ADVICE.format("read_spss", "{}")),
     ".rds": ("an object of R", "arrow::write_parquet(readRDS({!r}), 'data.parquet') in R makes a Parquet file of it"),
     ".rdata": ("a workspace of R", "load it in R and write a data frame with arrow::write_parquet"),
     ".mat": ("a file of Matlab", "save one of the arrays of scipy.io.loadmat({!r}) with numpy.save"),
@@ -52,7 +52,7 @@ OTHERS = {  # formats that are not read: what they are called, and what makes so
     ".zip": ("an archive", "unpack it"),
     ".gz": ("a compressed file", "unpack it"),
 }
-LAYOUTS = {  # what is in folders that are no heap of files
+UNREAD_FOLDERS = {  # what is in folders that are no heap of files
     "_delta_log": ("a Delta table", "give deltalake.DeltaTable({!r}).to_pyarrow_dataset()"),
 }
 ZARR_STORE_FILES = "zarr.json", ".zarray", ".zgroup"  # one of them is in the folder of a zarr store
@@ -71,13 +71,15 @@ def is_collection(data):
 def is_file_name(value):
     """Whether a value is a path, or a string that ends like one of a file that can be read, or a list of these."""
     first = value[0] if isinstance(value, list | tuple) and value else value
-    return isinstance(first, os.PathLike) or (isinstance(first, str) and first.lower().endswith(tuple(OPENERS)))
+    return isinstance(first, os.PathLike) or (
+        isinstance(first, str) and first.lower().endswith(tuple(OPENER_OF_SUFFIX))
+    )
 
 
 def open_stored(data, name):
     """Return what is in files, sparse, or sliced as parts of a source that fit together; None for other data."""
     if is_collection(data):
-        from cavity.sources.collections import open_collection
+        from cavity.sources.dask_collections import open_collection
 
         return [open_collection(data, name)]
     if hasattr(data, "get_fragments"):
@@ -90,7 +92,7 @@ def open_stored(data, name):
         raise arrays.error_of(name, "must not be empty, got an HDF5 dataset without a shape (h5py.Empty)")
     if hasattr(data, "tocsr") or arrays.is_sliced(data):
         arrays.check_not_empty(data.shape, name)
-        return [SparseRows(data, name) if hasattr(data, "tocsr") else SlicedRows(data, name)]
+        return [SparseRows(data, name) if hasattr(data, "tocsr") else ChunkedArrayRows(data, name)]
     paths = _paths(data, name)
     if paths is None:
         return None
@@ -120,10 +122,10 @@ def open_file(path, name):
         check_known(path, name)
         with open(path, "rb") as file:
             first = file.read(8)
-        opener = next((FIRST_BYTES[each] for each in FIRST_BYTES if first.startswith(each)), None)
+        opener = next((OPENER_OF_FIRST_BYTES[each] for each in OPENER_OF_FIRST_BYTES if first.startswith(each)), None)
     if opener is None:
         ending = Path(path).suffix or "a name without an ending"
-        raise ValueError(f"{name}: {path} ({ending}) is not of a format that is read; these are: {READABLE}")
+        raise ValueError(f"{name}: {path} ({ending}) is not of a format that is read; these are: {READABLE_SUFFIXES}")
     return opener(path, name)
 
 
@@ -165,13 +167,13 @@ def open_only_array(path, name):
 
 def _opener(path):
     """Return what opens a file whose name ends like this, None for another one."""
-    return next((opener for suffix, opener in OPENERS.items() if str(path).lower().endswith(suffix)), None)
+    return next((opener for suffix, opener in OPENER_OF_SUFFIX.items() if str(path).lower().endswith(suffix)), None)
 
 
 def check_known(path, name):
     """Raise ValueError for a path of a format that is not read, with what it is and what to do."""
-    inside = next((LAYOUTS[each] for each in LAYOUTS if Path(path, each).exists()), (None, ""))
-    what, cure = OTHERS.get(Path(path).suffix.lower(), inside)
+    inside = next((UNREAD_FOLDERS[each] for each in UNREAD_FOLDERS if Path(path, each).exists()), (None, ""))
+    what, cure = UNREAD_FORMATS.get(Path(path).suffix.lower(), inside)
     if what is not None:
         raise ValueError(f"{name}: {path} is {what}, which is not read; {cure.format(str(path))}")
 
@@ -227,7 +229,7 @@ def _in_folder(folder, name):
     files = sorted(str(place) for place in places if _opener(place) and place.is_file())
     kinds = {_opener(file) for file in files}
     if len(kinds) != 1:
-        what = "files of several formats" if kinds else f"no file that can be read ({READABLE})"
+        what = "files of several formats" if kinds else f"no file that can be read ({READABLE_SUFFIXES})"
         raise ValueError(f"{name}: {folder} is not a file, and has {what} in it")
     return files
 
@@ -267,12 +269,8 @@ def _in_order(file, first, name):
     missing = [each for each in first.columns if each not in places]
     more = [each for each in file.columns if each not in known]
     if missing or more:
-        words = (
-            f"has no column {frames.join_names(missing)}"
-            if missing
-            else f"has the column {frames.join_names(more)} too"
-        )
-        raise ValueError(
-            f"{name}: {file.path} {words}; the columns of {first.path} are {frames.join_names(first.columns)}"
-        )
-    return file.some([places[each] for each in first.columns])
+        names = frames.join_names(missing or more)
+        message = f"has no column {names}" if missing else f"has the column {names} too"
+        known = frames.join_names(first.columns)
+        raise ValueError(f"{name}: {file.path} {message}; the columns of {first.path} are {known}")
+    return file.select_columns([places[each] for each in first.columns])

@@ -7,19 +7,19 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import names_of, order_columns
-from cavity.sources.reading import each_block
+from cavity.sources.read_ahead import iterate_blocks
 
 
-def minibatches(source, size):
+def iterate_minibatches(source, size):
     """Yield the rows of a source in runs of `size`, whatever its blocks are."""
-    kept = np.empty((0, *source.shape[1:]))
+    remainder = np.empty((0, *source.shape[1:]))
     for block in _blocks(source):
-        block = np.concatenate([kept, block])
+        block = np.concatenate([remainder, block])
         whole = len(block) // size * size
         yield from block[:whole].reshape(-1, size, *source.shape[1:])
-        kept = block[whole:]
-    if len(kept):
-        yield kept
+        remainder = block[whole:]
+    if len(remainder):
+        yield remainder
 
 
 def _blocks(source):
@@ -27,10 +27,10 @@ def _blocks(source):
     if source.in_memory:
         yield from (source.read(i) for i in range(source.block_count))
         return
-    yield from (block for _, block in each_block(source, source.block_rows))
+    yield from (block for _, block in iterate_blocks(source, source.block_rows))
 
 
-class OneShot:
+class OneShotMinibatches:
     """The minibatches of an iterator that can be seen once, each checked when it comes.
 
     Parameters

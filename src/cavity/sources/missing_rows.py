@@ -6,10 +6,10 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.base.missing_values import MISSING_CHOICES, complete_rows, take_rows
-from cavity.runs.merge import starts
-from cavity.sources.dataset import FILES, MEMORY, REMOTE
+from cavity.runs.merge import split_rows
+from cavity.sources.dataset import IN_FILES, IN_MEMORY, ON_WORKERS
 from cavity.sources.sources import Source
-from cavity.sources.stored import PickedRows
+from cavity.sources.stored_rows import PickedRows
 
 
 def drop_missing_rows(dataset, missing):
@@ -36,13 +36,13 @@ def drop_missing_rows(dataset, missing):
 def _feature_masks(dataset):
     """Yield the name of a feature, and its values, or a vector that has NaN where they are missing."""
     X = dataset.X
-    if frames.is_table(X) and dataset.kind == MEMORY:
+    if frames.is_table(X) and dataset.kind == IN_MEMORY:
         yield from ((name, frames.get_column_at(X, j)) for j, name in enumerate(frames.names_of(X)))
         return
-    if dataset.kind == REMOTE:
+    if dataset.kind == ON_WORKERS:
         raise ValueError("missing='drop' needs the rows in one process, X is a collection of dask: use its dropna()")
-    if dataset.kind == FILES:
-        masks = np.concatenate([np.isnan(X.rows(*span)) for span in starts(X.n_rows, X.block_rows)])
+    if dataset.kind == IN_FILES:
+        masks = np.concatenate([np.isnan(X.rows(*span)) for span in split_rows(X.n_rows, X.block_rows)])
     else:
         masks = np.isnan(arrays.check_real_array(X.toarray() if hasattr(X, "tocsr") else X, dataset.name))
     masks = masks.reshape(len(masks), -1)

@@ -16,20 +16,20 @@ from numpy.lib import format as npy
 from cavity.base import arrays
 from cavity.base.errors import name_file_in_errors
 from cavity.sources.files import FileState
-from cavity.sources.parts import Part
+from cavity.sources.source_parts import SourcePart
 
-LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the length of the header, by version of the format
-LONGEST_HEADER = 10_000  # bytes of a header: those of arrays of numbers have about a hundred
+HEADER_LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}  # bytes of the length of the header, by version of the format
+MAX_HEADER_BYTES = 10_000  # bytes of a header: those of arrays of numbers have about a hundred
 HEADER_FIELDS = {"descr", "fortran_order", "shape"}
-DTYPE = re.compile(r"[<>|=]?[biufcmMOSUV][0-9]*(\[[0-9A-Za-z]+\])?")  # as numpy spells those without fields
+DTYPE_PATTERN = re.compile(r"[<>|=]?[biufcmMOSUV][0-9]*(\[[0-9A-Za-z]+\])?")  # as numpy spells those without fields
 
 
 @dataclass(frozen=True, slots=True)
-class NpyFile(Part):
+class NpyFile(SourcePart):
     """A .npy file of real numbers whose header has been read and checked."""
 
     path: str  # as the user wrote it
-    place: str  # absolute, so that it is found from another working directory
+    absolute_path: str  # absolute, so that it is found from another working directory
     dtype: np.dtype
     shape: tuple
     by_columns: bool
@@ -37,27 +37,27 @@ class NpyFile(Part):
 
     in_memory = False
 
-    def where(self, row, column=None):
+    def describe_row(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
         return f"row {row} of {self.path}" if column is None else f"row {row}, column {column} of {self.path}"
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Read the rows from `start` on into out (n,) or (n, d)."""
-        with name_file_in_errors(self.path), open(self.place, "rb", buffering=0) as file:
+        with name_file_in_errors(self.path), open(self.absolute_path, "rb", buffering=0) as file:
             self.state.check(file)
             if not self.by_columns:
-                self._read(file, out, start * prod(self.shape[1:]), desk)
+                self._read(file, out, start * prod(self.shape[1:]), state)
                 return
             for column in range(prod(self.shape[1:])):
-                self._read(file, out[:, column], column * self.shape[0] + start, desk)
+                self._read(file, out[:, column], column * self.shape[0] + start, state)
 
-    def _read(self, file, out, first, desk):
+    def _read(self, file, out, first, state):
         """Read consecutive numbers, the first-th of the file and those after it, into out."""
         file.seek(self.state.offset + first * self.dtype.itemsize)
         if self.dtype == out.dtype and out.flags.c_contiguous:
             self._read_bytes(file, memoryview(out).cast("B"))
             return
-        staged = desk.scratch(out.size * self.dtype.itemsize)
+        staged = state.scratch(out.size * self.dtype.itemsize)
         self._read_bytes(file, memoryview(staged))
         arrays.copy_real(staged.view(self.dtype).reshape(out.shape), out)
 
@@ -95,10 +95,10 @@ def _header(file):
     numpy's own reader raises errors of many kinds, and advises to trust files it cannot read.
     """
     version = npy.read_magic(file)
-    if version not in LENGTHS:
+    if version not in HEADER_LENGTH_BYTES:
         raise ValueError(f"format version {version} is not known")
-    length = int.from_bytes(_exactly(file, LENGTHS[version]), "little")
-    if length > LONGEST_HEADER:
+    length = int.from_bytes(_exactly(file, HEADER_LENGTH_BYTES[version]), "little")
+    if length > MAX_HEADER_BYTES:
         raise ValueError(f"it says that its header has {length} bytes")
     text = _exactly(file, length).decode("utf-8" if version == (3, 0) else "latin1")
     text = re.sub(r"(?<=[0-9])L\b", "", text)  # long integers, as Python 2 wrote them
@@ -127,7 +127,7 @@ def _exactly(file, count):
 def _dtype(described):
     """Return the dtype that a header describes; ValueError for one with fields or parts."""
     message = f"its header says dtype {described!r}, which is not one of real numbers"
-    if not isinstance(described, str) or not DTYPE.fullmatch(described):
+    if not isinstance(described, str) or not DTYPE_PATTERN.fullmatch(described):
         raise ValueError(message)
     try:
         return np.dtype(described)

@@ -13,7 +13,7 @@ import numpy as np
 from cavity.base.errors import name_file_in_errors
 
 MOST_IN_MEMORY = 1 << 24  # rows of a file up to which what is kept for each of them stays in memory: 128 MB a vector
-TOGETHER = 1 << 17  # numbers that are changed at a time
+NUMBERS_PER_STEP = 1 << 17  # numbers that are changed at a time
 
 
 def is_beyond(source, n):
@@ -21,15 +21,15 @@ def is_beyond(source, n):
     return n > MOST_IN_MEMORY and not getattr(source, "in_memory", True)
 
 
-def vector(n, scratch=False, folder=None):
+def allocate_vector(n, scratch=False, folder=None):
     """Return n zeros: an array, or a `ScratchVector` in that folder."""
     return ScratchVector(n, folder=folder) if scratch else np.zeros(n)
 
 
-def change(function, out, *others):
+def update_in_steps(function, out, *others):
     """Set out to function(out, *others) of vectors of one length, some numbers at a time."""
-    for start in range(0, len(out), TOGETHER):
-        part = slice(start, min(start + TOGETHER, len(out)))
+    for start in range(0, len(out), NUMBERS_PER_STEP):
+        part = slice(start, min(start + NUMBERS_PER_STEP, len(out)))
         out[part] = function(*(each[part] for each in (out, *others)))
 
 
@@ -112,7 +112,7 @@ class ScratchVector:
     def copy(self):
         """Return another one with the same numbers."""
         other = ScratchVector(len(self), self._folder)
-        change(lambda _, mine: mine, other, self)
+        update_in_steps(lambda _, mine: mine, other, self)
         return other
 
     def __array__(self, dtype=None, copy=None):

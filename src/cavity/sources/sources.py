@@ -19,30 +19,21 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.base.types import FloatArray
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.merge import ROWS_PER_CALL, starts
-from cavity.runs.runs import by_blocks, map_runs, reduce_runs
-from cavity.sources import extents, formats
-from cavity.sources.parts import ArrayRows, ReadRows
-from cavity.sources.places import Blocks
+from cavity.runs.merge import split_rows
+from cavity.runs.passes import map_runs, reduce_runs
+from cavity.sources import column_summary, formats
+from cavity.sources.blocks import Blocks, rows_per_block
+from cavity.sources.source_parts import ArrayRows, ReadRows
 from cavity.sources.tables import FrameRows
 
-BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
-LEAST_BLOCK_ROWS = 1 << 10
 SAMPLE_ROWS = 1 << 14  # rows of a sample to choose starting points from
 
 
-def every(run, step):
+def take_every(run, step):
     """A task: rows at equal distances, counted from the first of all."""
     return run.arrays[0][-run.start % step :: step]
-
-
-def rows_per_block(n_features):
-    """Return the number of rows in a block: ROWS_PER_CALL, or a smaller power of two where rows are wide."""
-    size = ROWS_PER_CALL
-    while size * n_features > BLOCK_NUMBERS and size > LEAST_BLOCK_ROWS:
-        size //= 2
-    return size
 
 
 def open_source(data, name, *, ndim=(1,), block_rows=None):
@@ -132,15 +123,15 @@ def source(
     if any(each is not None for each in text.values()):
         found = Source(formats.open_texts(data, "data", **text), "data")
     else:
-        found = opened(data, "data")
+        found = open_unchecked(data, "data")
     if columns is None:
         return found
     if isinstance(columns, str | Integral):
         return found.column(columns)
-    return found.columns([found.place(each) for each in columns])
+    return found.columns([found.column_index(each) for each in columns])
 
 
-def opened(data, name):
+def open_unchecked(data, name):
     """Return data of any supported kind as a Source; columns that hold no numbers are told when they are read."""
     stored = _stored(data, name)
     if stored is None:
@@ -181,7 +172,7 @@ def _table(data, name, ndim, block_rows, checked=True):
 class Source(Blocks):
     """Rows in memory, in files or elsewhere, in blocks that can be read again and again, by any thread and process.
 
-    `cavity.source` makes one. Rows, columns and blocks are counted from 0. Parts (``sources/parts.py``) follow each
+    `cavity.source` makes one. Rows, columns and blocks are counted from 0. Parts follow each
     other and count their own rows; blocks are over all rows, whatever the parts.
 
     Parameters
@@ -213,7 +204,7 @@ class Source(Blocks):
         self._ends = list(accumulate(part.shape[0] for part in parts))
         self.shape = (self._ends[-1], *parts[0].shape[1:])
         self.block_rows = rows_per_block(self.n_features) if block_rows is None else block_rows
-        self._local, self._desks = threading.local(), []  # of each thread; those that threads have left
+        self._local, self._states = threading.local(), []  # of each thread; those that threads have left
 
     def __repr__(self):
         shape = " x ".join(map(str, self.shape))
@@ -226,7 +217,7 @@ class Source(Blocks):
     def __reduce__(self):
         return Source, (self.parts, self.name, self.block_rows)
 
-    def place(self, name):
+    def column_index(self, name):
         """Return the number of a column; ValueError if there is none, or several.
 
         Parameters
@@ -261,7 +252,7 @@ class Source(Blocks):
         Source
             With shape (N, d).
         """
-        return Source([part.some(list(index)) for part in self.parts], self.name)
+        return Source([part.select_columns(list(index)) for part in self.parts], self.name)
 
     def column(self, name: str | int) -> Source:
         """Return a column of numbers.
@@ -276,8 +267,12 @@ class Source(Blocks):
         Source
             With shape (N,).
         """
-        index = [self.place(name)]
-        return self if self.ndim == 1 else Source([part.some(index, vector=True) for part in self.parts], self.name)
+        index = [self.column_index(name)]
+        return (
+            self
+            if self.ndim == 1
+            else Source([part.select_columns(index, vector=True) for part in self.parts], self.name)
+        )
 
     def values(self, name: str | int) -> Any:
         """Return a whole column in memory.
@@ -292,13 +287,13 @@ class Source(Blocks):
         ndarray, shape (N,), or column of a table
             Numbers as float64, with nan for what is missing; others as they are: text, categories, dates.
         """
-        index = self.place(name)
+        index = self.column_index(name)
         labels = [part.labels(index) for part in self.parts]
         numbers = [each is None for each in labels]
         if all(numbers):
             return self.column(index).rows()
         if any(numbers):
-            first, other = (self.parts[numbers.index(kind)].where(0) for kind in (True, False))
+            first, other = (self.parts[numbers.index(kind)].describe_row(0) for kind in (True, False))
             raise TypeError(f"{self.name}: column {name!r} holds numbers from {first} on, and others from {other} on")
         return labels[0] if len(labels) == 1 else np.concatenate(labels)
 
@@ -315,39 +310,8 @@ class Source(Blocks):
         Source
             With shape (N, d).
         """
-        out = {self.place(name) for name in names}
+        out = {self.column_index(name) for name in names}
         return self.columns([j for j in range(self.n_features) if j not in out])
-
-    def check_finite(self, rows, start):
-        """Raise ValueError naming the first number of some rows that is nan or infinite.
-
-        Parameters
-        ----------
-        rows : ndarray, shape (n,) or (n, D)
-            The rows.
-        start : int
-            The number of the first.
-        """
-        bad = arrays.find_nonfinite(rows)
-        if bad is not None:
-            row, *column = bad
-            raise ValueError(f"{self.name} must be finite, got {self.found(rows[bad], start + row, *column)}")
-
-    def check_numbers(self, name):
-        """Raise TypeError, naming the column, unless all columns hold numbers.
-
-        Parameters
-        ----------
-        name : str
-            What the data are called in the message.
-        """
-        try:
-            for part in self.parts:
-                part.check_numbers(name)
-        except TypeError as error:
-            if self.names is None or self.ndim == 1 or not name.isidentifier():
-                raise
-            raise TypeError(f"{error}: cavity.source({name}).without([...]) is all but some columns") from None
 
     def summary(self, threads, missing=False, digested=False):
         """Check all numbers, and return their extremes and means.
@@ -372,10 +336,12 @@ class Source(Blocks):
         ValueError
             Naming the first number, by rows, that is nan or infinite.
         """
-        task = by_blocks(extents.extent, add=extents.join)
-        found = reduce_runs(task, (self, missing, digested), [self], threads, add=extents.join, stage="reading")
+        task = BlockTask(column_summary.summarize_block, add=column_summary.merge_summaries)
+        found = reduce_runs(
+            task, (self, missing, digested), [self], threads, add=column_summary.merge_summaries, stage="reading"
+        )
         (low, high, *_, seen), digest = found[:5], found[5:]
-        mean = extents.mean(*found[:5])
+        mean = column_summary.compute_means(*found[:5])
         if len(self.shape) > 1:
             return (low, high, mean, seen, *digest) if missing else (low, high, mean, *digest)
         return float(low[0]), float(high[0]), float(mean[0]), *digest
@@ -399,12 +365,12 @@ class Source(Blocks):
         start, stop = operator.index(start), self.n_rows if stop is None else operator.index(stop)
         if not 0 <= start <= stop <= self.n_rows:
             raise ValueError(f"{self.name} has rows from 0 to {self.n_rows}, there are none from {start} to {stop}")
-        if self.elsewhere is not None and (start, stop) == (0, self.n_rows):
+        if self.is_remote and (start, stop) == (0, self.n_rows):
             with Threads(1) as thread:
-                return np.concatenate(list(map_runs(every, 1, [self], thread)))
+                return np.concatenate(list(map_runs(take_every, 1, [self], thread)))
         out = arrays.allocate_matrix((stop - start, self.n_features), f"{self.name}: an array")
         out = out.reshape(stop - start, *self.shape[1:])
-        for low, high in starts(stop - start, self.block_rows):
+        for low, high in split_rows(stop - start, self.block_rows):
             self.fill(out[low:high], start + low)
         return out
 
@@ -454,9 +420,9 @@ class Source(Blocks):
             Float64.
         """
         step = -(-self.n_rows // (SAMPLE_ROWS if size is None else arrays.check_integer(size, "size", low=1)))
-        if self.elsewhere is not None:
+        if self.is_remote:
             with Threads(1) as thread:
-                return np.concatenate(list(map_runs(every, step, [self], thread)))
+                return np.concatenate(list(map_runs(take_every, step, [self], thread)))
         parts = []
         for index in range(self.block_count):
             start, stop = self.span(index)

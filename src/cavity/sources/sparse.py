@@ -2,7 +2,7 @@
 
 from cavity.base import arrays
 from cavity.base.sparse import to_csr
-from cavity.sources.parts import NamedRows
+from cavity.sources.source_parts import NamedRows
 
 
 class SparseRows(NamedRows):
@@ -13,6 +13,6 @@ class SparseRows(NamedRows):
         arrays.check_dtype(matrix.dtype, name)
         self.matrix = to_csr(matrix, name)
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Write the rows from `start` on into out (n, d)."""
         arrays.copy_real(self.matrix[start : start + len(out)].toarray(), out)

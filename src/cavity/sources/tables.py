@@ -1,7 +1,7 @@
 """Tables of pandas, polars and Arrow, and their columns, as parts of a source: converted when their rows are read."""
 
 from cavity.base import frames
-from cavity.sources.parts import NamedRows
+from cavity.sources.source_parts import NamedRows
 
 
 class FrameRows(NamedRows):
@@ -11,14 +11,14 @@ class FrameRows(NamedRows):
         super().__init__(name, frames.shape_of(table), columns or frames.names_of(table))
         self.table = table
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Convert the rows from `start` on into out."""
         frames.convert_rows(self.table, start, start + len(out), out)
 
-    def some(self, index, vector=False):
+    def select_columns(self, index, vector=False):
         """The rows of the table with some of its columns, by their numbers; a vector of the only one."""
         if self.ndim == 1:
-            return super().some(index, vector)
+            return super().select_columns(index, vector)
         table = frames.get_column_at(self.table, *index) if vector else frames.pick_columns(self.table, index)
         return FrameRows(table, self.name, tuple(self.columns[j] for j in index))
 

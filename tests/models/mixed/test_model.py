@@ -355,3 +355,33 @@ def test_a_prior_that_leaves_the_range(likelihood):
     frame = {"y": np.array([1e16, 2e16]), "a": np.array([4.5e-301, -1.2e-300]), "b": np.array([0.2, -1.3])}
     with pytest.raises(OverflowError, match="effects in the scale of y and X leave the range of float64"):
         cavity.MixedGLM("y ~ (a | b)", likelihood).fit(frame)
+
+
+def test_a_group_of_one_term_is_its_name():
+    posterior = model(likelihoods.Gaussian(0.5)).fit(X, CASES["gaussian"][1], groups=GROUPS)
+    long = posterior.effects("1 + x2 | g")
+    np.testing.assert_array_equal(posterior.effects("g").columns["mean"], long.columns["mean"])
+    assert posterior.contrast({("g", 1, "x2"): 1.0}).mean == posterior.effect_moments("g")[0][1, 1]
+    wide = posterior.effects("g", wide=True)
+    assert list(wide.columns) == ["intercept mean", "intercept sd", "x2 mean", "x2 sd"]
+    assert wide.names == tuple(map(str, range(7)))
+    np.testing.assert_array_equal(wide.columns["x2 mean"], long.columns["mean"][1::2])
+    np.testing.assert_array_equal(wide.columns["intercept sd"], long.columns["sd"][::2])
+    with pytest.raises(ValueError, match=r"term must be one of '1 \+ x2 | g', 'h', got 'gg'"):
+        posterior.effects("gg")
+
+
+def test_a_group_of_two_terms_is_that_of_its_intercept():
+    effects = ["g", cavity.RandomEffects("g", 1, intercept=False)]
+    covariances = {"g": 0.6, "x2 | g": 0.4}
+    made = cavity.MixedGLM(effects, likelihoods.Gaussian(0.5), prior_variance=9.0, effect_covariances=covariances)
+    posterior = made.fit(X, CASES["gaussian"][1], groups=GROUPS)
+    assert posterior.effect_names("g")[0] == ("intercept",)
+
+
+def test_without_groups_there_is_no_table_of_variances():
+    frame = {"x": X[:, 1], "y": CASES["poisson"][1]}
+    posterior = cavity.MixedGLM("y ~ x", "poisson", prior_variance=9.0).fit(frame)
+    assert posterior.summary().below is None
+    assert posterior.variance_components().names == ()
+    assert cavity.MixedGLM("x ~ 1", "gaussian", prior_variance=9.0).fit(frame).summary().below is not None

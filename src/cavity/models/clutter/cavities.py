@@ -16,9 +16,9 @@ from cavity import _core
 from cavity.models.clutter.problem import SUMMED_ROWS
 from cavity.runs.executors import Threads
 from cavity.runs.merge import merge
-from cavity.runs.remote import Runs
-from cavity.runs.runs import map_runs
-from cavity.sources.dataset import REMOTE
+from cavity.runs.passes import map_runs
+from cavity.runs.remote import RemoteRuns
+from cavity.sources.dataset import ON_WORKERS
 
 kernel = _core.best("clutter")
 
@@ -95,8 +95,8 @@ def evaluate(points, sites, threads, *, fitted=True, values_only=False):
     """
     n, source = points.shape[0], points.data.source
     log_z, odds = (None, None) if values_only else (np.empty(n), np.empty(n))
-    if points.data.kind == REMOTE:
-        runs = Runs(source)
+    if points.data.kind == ON_WORKERS:
+        runs = RemoteRuns(source)
         belief, remote_sites = (points.units, sites.tau, sites.rho), runs.put(sites.copy_spans(runs.spans))
         results, _ = runs.each(_evaluate_remote_run, belief, remote_sites)
         value, sums = (np.concatenate(parts) for parts in zip(*results, strict=True))

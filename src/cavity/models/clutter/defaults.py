@@ -5,8 +5,8 @@ import numpy as np
 from cavity.base.constants import MAD_TO_SD
 from cavity.models.far_point_warnings import BEYOND_SD, are_many, choose_far_sd, warn_of_far_points
 from cavity.runs.executors import Threads
-from cavity.runs.merge import starts
-from cavity.runs.runs import reduce_runs
+from cavity.runs.merge import split_rows
+from cavity.runs.passes import reduce_runs
 
 DEFAULT_CLUTTER_WEIGHT = 0.1  # the share of gross errors
 VAGUE_VARIANCE_RATIO = 100.0  # of the variance of the prior, and the least one of the clutter, to that of the noise
@@ -50,7 +50,7 @@ def count_far_points(points, model, mean, variance):
         with Threads(1) as thread:
             return reduce_runs(_count_far_in_run, (model, mean, variance, limit), [points.data.source], thread, grain=1)
     mean, variance = np.asarray(mean)[:, None], np.asarray(variance)[:, None]
-    parts = (slice(*part) for part in starts(len(mean), max(1, ROWS_PER_COUNT // n)))
+    parts = (slice(*part) for part in split_rows(len(mean), max(1, ROWS_PER_COUNT // n)))
     return np.concatenate([_count_far(points.data.rows(b), model, mean[b], variance[b], limit) for b in parts])
 
 

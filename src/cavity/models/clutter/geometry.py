@@ -12,7 +12,7 @@ import numpy as np
 from cavity import _core
 from cavity.ep.geometry import Geometry
 from cavity.models.clutter.problem import find_moment_change
-from cavity.runs.merge import starts
+from cavity.runs.merge import split_rows
 
 kernel = _core.load("clutter_cavities", _core.BASELINE_VARIANT)
 
@@ -74,7 +74,7 @@ class Spherical(Geometry):
         (n, d), mean, v = self.points.shape, belief.mean, belief.variance
         tau, rho = (np.tile(self.tau, (n, 1)), np.full(n, self.rho)) if start is None else map(np.copy, start)
         total, failed = 0.0, 0
-        for part in (slice(*span) for span in starts(n)):
+        for part in (slice(*span) for span in split_rows(n)):
             conjugates, unsolved = kernel.cavities(*self.points.arguments(part), mean, v, tau[part], rho[part])
             total, failed = total + conjugates, failed + unsolved
         entropy = 0.5 * d * (n - 1) * (1.0 + np.log(2 * np.pi * v))

@@ -25,7 +25,7 @@ from cavity.models.clutter.posterior import ClutterPosterior, make_posterior
 from cavity.models.clutter.problem import DataPoints, Points
 from cavity.models.clutter.solution import solve, warn_of_outcome
 from cavity.models.clutter.sweeps import Visits
-from cavity.sources.dataset import MEMORY
+from cavity.sources.dataset import IN_MEMORY
 
 OPTION_LIMITS = dict(schedules=("sequential", "parallel"), lowest_damping=0.01, lowest_power=0.0)  # of the options
 
@@ -277,9 +277,9 @@ def check_method(method, run, order, kind):
     if method == "adf" and (run.schedule == "parallel" or run.damping != 1):
         message = "method='adf' sees each point once: schedule='parallel' and damping have no meaning"
         raise name_arguments(ValueError(message), "method", "schedule")
-    if order is not None and kind != MEMORY:
+    if order is not None and kind != IN_MEMORY:
         message = "order needs all points in memory, as an array: those of files are visited in the order of their rows"
         raise name_arguments(ValueError(message), "order")
-    if run.power != 1 and kind != MEMORY:
+    if run.power != 1 and kind != IN_MEMORY:
         message = f"power must be 1 for points in files, got {run.power!r}; others need an array"
         raise name_arguments(ValueError(message), "power")

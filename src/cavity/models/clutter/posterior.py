@@ -24,7 +24,7 @@ from cavity.models.clutter.problem import ClutterSites, DataPoints, Points, Work
 from cavity.models.clutter.solution import filter_points
 from cavity.models.clutter.sweeps import Visits
 from cavity.models.leave_one_out import LeavesOneOut
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 
 if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
@@ -312,7 +312,7 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
         """
         points = self._points(x, "hold points like the fitted ones, shape {shape} but for N")
         points = replace(points, units=replace(self._units, prior_tau=self._sites.tau, prior_rho=self._sites.rho))
-        with Threads(threads_of(n_threads)) as threads:
+        with Threads(resolve_n_threads(n_threads)) as threads:
             sites, outcome = filter_points(points, Visits(), threads)
         # an update of what had not converged is no better
         outcome = replace(outcome, status=np.where(self.converged, outcome.status, self.status))

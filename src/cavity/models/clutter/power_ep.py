@@ -33,7 +33,7 @@ from cavity.ep.site_updates import MIN_CAVITY_SHARE
 from cavity.models.clutter.cavities import evaluate, find_cavities
 from cavity.models.clutter.problem import SUMMED_ROWS
 from cavity.models.clutter.sweeps import Sweeper
-from cavity.runs.merge import starts
+from cavity.runs.merge import split_rows
 
 SITES_AT_ONCE = 128  # enough to outweigh the overhead of calls, few enough for the cache
 NEGLIGIBLE_NATS = 50.0  # nats below the larger piece at which nothing is left to add: exp(-50) = 2e-22
@@ -328,7 +328,7 @@ class PowerSweeper(Sweeper):
             site_rho += self.damping.step * rho
             return skipped
 
-        return sum(self.threads.run(renew, starts(self.points.shape[0], SITES_AT_ONCE))) + self.make_proper()
+        return sum(self.threads.run(renew, split_rows(self.points.shape[0], SITES_AT_ONCE))) + self.make_proper()
 
     def run_double_loop(self, _):
         """Return the status STUCK_STATUS: power EP has no double loop."""
@@ -341,7 +341,7 @@ class PowerSweeper(Sweeper):
         sites.loo[find_cavities(sites, units)[1] <= 0] = np.nan
         sites.site_value = np.empty(len(sites.site_rho))
         mean, d = sites.tau / sites.rho, len(sites.tau)
-        for part in (slice(*span) for span in starts(len(sites.site_rho), SITES_AT_ONCE)):
+        for part in (slice(*span) for span in split_rows(len(sites.site_rho), SITES_AT_ONCE)):
             _, cavity_mean, cavity_rho, _, (log_z, _, _) = self.match(part)
             distance2 = np.sum((mean - cavity_mean) ** 2, axis=1)
             scaled = log_z + 0.5 * (d * np.log(sites.rho / cavity_rho) + cavity_rho * distance2)

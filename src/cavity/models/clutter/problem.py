@@ -13,10 +13,10 @@ from cavity.base.frames import names_of, order_columns
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.records import Array, saved
 from cavity.runs.executors import Threads
-from cavity.runs.merge import starts
-from cavity.sources.dataset import MEMORY, Dataset
-from cavity.sources.parts import ArrayRows
-from cavity.sources.reading import rows
+from cavity.runs.merge import split_rows
+from cavity.sources.dataset import IN_MEMORY, Dataset
+from cavity.sources.read_ahead import read_rows
+from cavity.sources.source_parts import ArrayRows
 from cavity.sources.sources import Source, open_source
 
 BLOCK_NUMBERS_PER_CHECK = 32  # blocks of SUMMED_ROWS times d + 1 between checks for interrupts: some 20 ms of work
@@ -44,7 +44,7 @@ class DataPoints:
     """
 
     values: np.ndarray | Source
-    kind: str = MEMORY
+    kind: str = IN_MEMORY
     is_scalar: bool = False
     columns: tuple[str, ...] | None = None
 
@@ -53,7 +53,7 @@ class DataPoints:
         """Check points and put them in the order of named columns; remote points need ``remote=True``."""
         dataset = Dataset.open(x, remote=remote, name="x")
         X = order_columns(dataset.X, columns, "x")
-        if dataset.kind == MEMORY:
+        if dataset.kind == IN_MEMORY:
             values = arrays.check_data_array(X, "x", ndim=ndim)
             points = values[:, None] if values.ndim == 1 else values
         else:
@@ -69,7 +69,7 @@ class DataPoints:
     @property
     def source(self):
         """The points of one problem in blocks of SUMMED_ROWS."""
-        parts = [ArrayRows(self.values, "x")] if self.kind == MEMORY else self.values.parts
+        parts = [ArrayRows(self.values, "x")] if self.kind == IN_MEMORY else self.values.parts
         return Source(parts, "x", SUMMED_ROWS)
 
     def rows(self, index):
@@ -77,12 +77,12 @@ class DataPoints:
 
         If points are not in memory, `index` is a slice.
         """
-        return rows(self.values, index) if self.kind == MEMORY else self.values.rows(index.start, index.stop)
+        return read_rows(self.values, index) if self.kind == IN_MEMORY else self.values.rows(index.start, index.stop)
 
     def summarize(self):
         """Return the largest and least coordinates, (2, d) or (2, B, d), and the digest, None for a batch."""
-        if self.kind == MEMORY:
-            parts = [self.values[..., low:high, :] for low, high in starts(self.shape[-2], EXTREME_ROWS)]
+        if self.kind == IN_MEMORY:
+            parts = [self.values[..., low:high, :] for low, high in split_rows(self.shape[-2], EXTREME_ROWS)]
             limits = [np.stack([part.max(axis=-2), part.min(axis=-2)]) for part in parts]  # interruptible in between
             ends = np.stack([np.max(limits, axis=0)[0], np.min(limits, axis=0)[1]]).astype(np.float64)
             return ends, ObservationDigest.of(self.values)
@@ -93,7 +93,7 @@ class DataPoints:
     def sample(self):
         """Return some points at equal distances, (n, d) or (B, n, d)."""
         step = max(1, self.shape[-2] // MEDIAN_POINTS)
-        if self.kind == MEMORY:
+        if self.kind == IN_MEMORY:
             return np.asarray(self.values[..., ::step, :], dtype=np.float64)
         return np.concatenate([self.values.rows(row, row + 1) for row in range(0, self.shape[0], step)])
 

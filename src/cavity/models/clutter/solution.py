@@ -16,7 +16,7 @@ from cavity.jobs.job import SILENT_JOB
 from cavity.models.clutter.power_ep import PowerSweeper
 from cavity.models.clutter.problem import ClutterSites
 from cavity.models.clutter.sweeps import LaneSweeper, RemoteSweeper, Sweeper, Visits, assimilate_points
-from cavity.sources.dataset import REMOTE
+from cavity.sources.dataset import ON_WORKERS
 
 
 def solve(points, method, options, visits, threads):
@@ -32,10 +32,10 @@ def solve(points, method, options, visits, threads):
     if points.is_batch and points.shape[1] == 1 and options.schedule == "sequential" and options.power == 1:
         return find_posteriors(LaneSweeper(points, options, visits, threads))
     kind = Sweeper if options.power == 1 else PowerSweeper
-    kind = RemoteSweeper if points.data.kind == REMOTE else kind
+    kind = RemoteSweeper if points.data.kind == ON_WORKERS else kind
     problems = points.problems
     orders, n = visits.of_problems(len(problems)), len(problems)
-    options_of_problems = [replace(options, job=options.job.numbered("problem", b, n)) for b in range(1, n + 1)]
+    options_of_problems = [replace(options, job=options.job.numbered_stage("problem", b, n)) for b in range(1, n + 1)]
 
     def fit_one(problem, order, problem_options):
         return find_posteriors(kind(problem, problem_options, order, threads))
@@ -48,7 +48,7 @@ def filter_points(points, visits, threads, job=SILENT_JOB):
     """ADF on one problem or each of a batch, all in the same order; returns as `solve` does."""
     order = visits.of_pass(points.shape[0])
     sites = threads.run(lambda problem: assimilate_points(problem, order, job), zip(points.problems))
-    job.after(1, rows=points.shape[0])
+    job.report(1, rows=points.shape[0])
     status, n_iter = np.full(len(sites), CONVERGED_STATUS, dtype=object), np.ones(len(sites), dtype=int)
     return ClutterSites.stack(points, sites), Outcome(status=status, n_iter=n_iter, trace={})
 
@@ -61,17 +61,17 @@ def find_posteriors(sweeper):
     swept = len(loop.changes)
     if options.schedule == "parallel" and loop.status[0] == STUCK_STATUS and swept < options.max_iter:
         # sequential sweeps begin at the prior: the parallel ones may have diverged
-        sweeps_left, job = options.max_iter - swept, options.job.going_on(swept).within("one by one")
+        sweeps_left, job = options.max_iter - swept, options.job.continued_after(swept).substage("one by one")
         later = replace(options, schedule="sequential", max_iter=sweeps_left, job=job)
         sites, rest = find_posteriors(type(sweeper)(sweeper.points, later, Visits(), sweeper.threads))
         trace = {"change": loop.changes, "improper": np.array(sweeper.improper)}
         trace = {name: np.concatenate([first, rest.trace[name]]) for name, first in trace.items()}
         return sites, Outcome(status=rest.status, n_iter=loop.n_iter + rest.n_iter, trace=rest.trace | trace)
     status, steps = loop.status, {}
-    onward = options.job.going_on(swept)
+    onward = options.job.continued_after(swept)
     for b in np.flatnonzero(status == STUCK_STATUS):
         single = sweeper.problem(b)
-        status[b], steps[b] = single.run_double_loop(onward.numbered("problem", b + 1, n_problems))
+        status[b], steps[b] = single.run_double_loop(onward.numbered_stage("problem", b + 1, n_problems))
         sweeper.replace_sites(b, single.sites)
     for b in sweeper.find_tight():
         single = sweeper.problem(b)

@@ -19,10 +19,10 @@ from cavity.models.clutter import cavities
 from cavity.models.clutter.cavities import kernel
 from cavity.models.clutter.geometry import Spherical
 from cavity.models.clutter.problem import SUMMED_ROWS, ClutterSites, find_moment_change
-from cavity.runs.executors import spans
-from cavity.runs.merge import merge, merge_runs, starts
-from cavity.runs.remote import Runs
-from cavity.runs.runs import reduce_runs
+from cavity.runs.executors import split_range
+from cavity.runs.merge import merge, merge_runs, split_rows
+from cavity.runs.passes import reduce_runs
+from cavity.runs.remote import RemoteRuns
 
 lane_kernel = _core.best("clutter_lanes")
 
@@ -71,16 +71,16 @@ def assimilate_points(points, order, job=SILENT_JOB):
     """One ADF pass over the points of one problem; returns the sites."""
     sites = ClutterSites.empty(points)
     sites.site_value, sites.log_evidence = np.empty(len(sites.site_rho)), 0.0
-    for start, stop in starts(len(sites.site_rho)):
+    for start, stop in split_rows(len(sites.site_rho)):
         part = slice(start, stop)
         sites.rho, sites.log_evidence = kernel.assimilate(
             *points.arguments(part if order is None else order[part]),
             *(*sites.part(part), sites.site_value[part]),
             *(sites.tau, sites.rho, sites.log_evidence),
         )
-        job.within_pass(stop, len(sites.site_rho), len(sites.site_rho))
+        job.report_share(stop, len(sites.site_rho), len(sites.site_rho))
     mean = sites.moments[0]
-    for start, stop in starts(len(sites.site_rho)):  # values at the origin become values at the posterior mean
+    for start, stop in split_rows(len(sites.site_rho)):  # values at the origin become values at the posterior mean
         tau, rho = sites.part(slice(start, stop))
         sites.site_value[start:stop] += tau @ mean - 0.5 * rho * (mean @ mean)
     if order is not None:
@@ -156,13 +156,13 @@ class Sweeper:
     def visit_one_by_one(self, n):
         """Visit the first n sites in order; return how many were skipped."""
         sites, total, order = self.sites, 0, self.visits.of_pass(self.points.shape[0])
-        for start, stop in starts(n):
+        for start, stop in split_rows(n):
             index = None if order is None else order[start:stop]
             arguments = self.points.arguments(slice(start, stop) if index is None else index)
             everything = sites.site_tau, sites.site_rho, sites.tau, sites.rho
             sites.rho, skipped = kernel.sweep(*arguments, index, start, *everything, self.damping.step)
             total += skipped
-            self.options.job.within_pass(stop, n, n)
+            self.options.job.report_share(stop, n, n)
         self.refresh()
         return self.visit_lost(total)
 
@@ -193,7 +193,7 @@ class Sweeper:
         sites, part = self.sites, np.empty(self.points.shape[1])
         sites.tau, sites.rho = self.points.units.prior_tau.copy(), self.points.units.prior_rho
         top = -np.inf
-        for start, stop in starts(len(sites.site_rho), SUMMED_ROWS):
+        for start, stop in split_rows(len(sites.site_rho), SUMMED_ROWS):
             rho, largest = kernel.total(*sites.part(slice(start, stop)), part)
             sites.tau += part
             sites.rho += rho
@@ -245,7 +245,7 @@ class Sweeper:
         geometry, sites, options = Spherical(self.points), self.sites, self.options
         most = STEPS_PER_SWEEP * options.max_iter
         loop = DoubleLoop(geometry, geometry.free_energy, sites.site_tau, sites.site_rho, most, options.tol)
-        status = loop.descend(geometry.start(), job.within("double loop"))
+        status = loop.descend(geometry.start(), job.substage("double loop"))
         if status not in (CONVERGED_STATUS, STOPPED_STATUS):
             status = loop.run(job)
         sites.site_tau, sites.site_rho = loop.tau, loop.rho
@@ -266,7 +266,7 @@ class RemoteSweeper(Sweeper):
 
     def __init__(self, points, options, visits, threads):
         super().__init__(points, options, visits, threads)
-        self._runs = Runs(points.data.source)
+        self._runs = RemoteRuns(points.data.source)
         self._remote_sites = None  # handles of the remote copies of each run, None after a local change
 
     def renew(self):
@@ -319,7 +319,7 @@ class LaneSweeper(Sweeper):
             fixed = self.points.units.model, self.x, self.centre, *self.prior, groups[start:stop], order
             lane_kernel.sweep_lanes(*fixed, *self._state, damping, skipped)
 
-        self.threads.run(task, spans(groups.size, self.threads.count))
+        self.threads.run(task, split_range(groups.size, self.threads.count))
         skipped = np.where(active, self._each(skipped), 0.0).astype(int)
         for b in np.flatnonzero((skipped > 0) & cavities.can_lose(self._each(self.sites.rho), self.points.units)):
             single = self.problem(b)

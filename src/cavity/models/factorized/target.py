@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from cavity.base.arrays import add_in_order, make_read_only
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.linalg import tiled
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 
 PANEL_ROWS = 256  # rows or columns worked on together
 MAX_SIZE_FOR_ALL_EIGENVALUES = 512  # coordinates up to which all eigenvalues take less than a second
@@ -99,7 +99,7 @@ def prepare_target(precision, blocks):
     log_root = float(np.sum(np.log(scale)))
     if factors is not None:
         log_root += float(add_in_order(np.sum(np.log(np.diag(factor))) for _, factor in factors))
-    with Threads(threads_of(None)) as threads:
+    with Threads(resolve_n_threads(None)) as threads:
         kl_minimum = float(np.sum(_compute_minus_log(*_compute_explained(_cholesky(w, order, threads)))))
     for array in (matrix, diagonal, scale, order):
         if array is not None:
@@ -199,7 +199,7 @@ def compute_true_marginals(target):
     reverse : float
         KL(p || q) for the q of coordinate ascent: (trace W^-1 - D + log|W|)/2, as a sum of positive terms.
     """
-    with Threads(threads_of(None)) as threads:
+    with Threads(resolve_n_threads(None)) as threads:
         t = _cholesky(target.relative(), target.order, threads)
         explained, pivots = _compute_explained(t)
         tiled.invert(t, threads)

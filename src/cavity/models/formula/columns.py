@@ -62,8 +62,11 @@ class FormulaColumns:
     def open_dataset(self, arguments, roles=None):
         """Return the `Dataset` of the columns that arguments name; `roles` are those of a fit."""
         if isinstance(self._table, Mapping):
-            named = {name: self[value] if isinstance(value, str) else value for name, value in arguments.items()}
-            return Dataset.open(np.empty((self.n_rows, 0)), named, None, None, name=self._argument)
+            fitted = {k: v for k, v in (roles or {}).items() if arguments.get(k, v) is None and v in self.names}
+            named = {name: fitted.get(name, value) for name, value in arguments.items()}
+            values = {name: self[value] if isinstance(value, str) else value for name, value in named.items()}
+            roles = (roles or {}) | {name: value for name, value in named.items() if isinstance(value, str)}
+            return Dataset.open(np.empty((self.n_rows, 0)), values, None, roles or None, name=self._argument)
         return Dataset.open(self._table, arguments, None, roles, name=self._argument, numbers_only=False)
 
     def to_pandas(self, names, n, labels=None):

@@ -34,7 +34,7 @@ from cavity.models.linear.evidence_search import check_can_learn, check_groups, 
 from cavity.models.linear.inputs import LinearInputs
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
-from cavity.sources.dataset import REMOTE
+from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import open_features, scan
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class GLM(LinearSettings):
             groups = check_groups(prior_groups, self.prior_variance, problem, names, resolved.kept["intercept"])
             solution = solve(problem, method, run, threads, names, groups)
             if method == "adf":
-                run.job.after(1, rows=problem.used.n)
+                run.job.report(1, rows=problem.used.n)
         if method == "ep":
             solution.fit.warn(run)
             warn_of_separation(model, rows, observations.names, resolved.kept["intercept"])
@@ -315,12 +315,12 @@ def check_method(model, method, run, names, inputs):
     if model.approximation == "diagonal" and (run.schedule == "stochastic" or names):
         words = "approximation='diagonal' has no schedule='stochastic' and no learn"
         raise name_arguments(ValueError(words), "approximation", "schedule")
-    if kind == REMOTE and names:
+    if kind == ON_WORKERS and names:
         raise ValueError(
             f"X is a collection of dask, and {' and '.join(names)} would be learnt, which needs the rows in one "
             "process: give numbers, those of a fit to a sample of the rows for example"
         )
-    if kind == REMOTE and model.approximation == "diagonal":
+    if kind == ON_WORKERS and model.approximation == "diagonal":
         raise ValueError("X is a collection of dask: approximation='diagonal' needs the rows in one process")
     check_memory(inputs.dataset, model.approximation, inputs.observations.weights)
 

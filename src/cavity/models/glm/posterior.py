@@ -40,7 +40,7 @@ from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
 from cavity.models.term_bayes_factors import TermBayesFactors
 from cavity.sources.chunkwise import map_chunks
-from cavity.sources.features import large_blocks, limits_of, open_features, scan
+from cavity.sources.features import column_limits, iterate_large_blocks, open_features, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         known = self._known_offset(dataset)
         weights = self.sample(n, rng)
         with np.errstate(over="ignore", invalid="ignore"):
-            parts = [((self._scale(x) if self._scales_rows else x) @ weights.T).T for _, x in large_blocks(X)]
+            parts = [((self._scale(x) if self._scales_rows else x) @ weights.T).T for _, x in iterate_large_blocks(X)]
             f = np.concatenate(parts, axis=1)  # (draws, D) (D, n)
             return check_within_range(f if known is None else f + known, "sample_y: the draws of f")
 
@@ -436,7 +436,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
             with np.errstate(over="ignore", invalid="ignore"):
                 X = self._scale(X)
             if self.centre is not None:
-                check_within_range(limits_of(X), "X: columns divided by spread")
+                check_within_range(column_limits(X), "X: columns divided by spread")
         rows = observations.rows(X)
         root = np.sqrt(self.variance) if self._covariance is None else self._covariance.full_root()
         problem = GLMProblem.of(self.model, rows).with_prior(self.mean, self.variance, root)

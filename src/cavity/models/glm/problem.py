@@ -9,8 +9,8 @@ from cavity.base.rows import Rows
 from cavity.ep.factories import make_geometry
 from cavity.jobs.job import SILENT_JOB
 from cavity.models.linear.prior import Prior
-from cavity.sources.features import ROWS_TOGETHER, SPARSE, kind_of, reach_of
-from cavity.sources.reading import each_block
+from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, kind_of, reach_of
+from cavity.sources.read_ahead import iterate_blocks
 
 SMALLEST_REACH, LARGEST_REACH = 1e-150, 1e150  # of a row times the prior sd: squares stay in the range of float64
 MATRICES_PER_FIT = 6  # (D, D), or (N, N) if N < D: sums, factor and root, before a step and after it
@@ -53,7 +53,7 @@ def _find_silent_rows(X, scale):
     least, largest = reach_of(X)
     if scale * least >= SMALLEST_REACH and scale * largest < LARGEST_REACH:
         return silent
-    for part, x in each_block(X, ROWS_TOGETHER):
+    for part, x in iterate_blocks(X, ROWS_PER_BLOCK):
         if is_usual(x, scale):
             continue
         reach = scale * np.max(np.abs(x), axis=1)
@@ -73,7 +73,7 @@ def is_usual(x, scale):
 
 def check_memory(dataset, approximation, weights):
     """Raise MemoryError, before any row is read, if matrices of dependent weights do not fit into memory."""
-    if approximation == "diagonal" or len(dataset.shape) != 2 or kind_of(dataset.X) == SPARSE:
+    if approximation == "diagonal" or len(dataset.shape) != 2 or kind_of(dataset.X) == SPARSE_KIND:
         return  # `open_features` refuses the last two, or there is little data
     n, d = dataset.n_rows if weights is None else np.count_nonzero(weights), dataset.shape[1]
     remedy = "; approximation='diagonal' takes many columns", "approximation"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity.base.errors import check_within_range
-from cavity.sources.features import prepared_rows
+from cavity.sources.features import prepare_rows
 
 
 class ScaledColumns:
@@ -16,7 +16,7 @@ class ScaledColumns:
 
     def _scale(self, x):
         """Return rows as the weights take them."""
-        return prepared_rows(x, self.centre, self.spread, self.intercept)
+        return prepare_rows(x, self.centre, self.spread, self.intercept)
 
     def _per_column(self):
         """Return names, means and variances of the coefficients of the columns before scaling."""

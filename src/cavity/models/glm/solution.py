@@ -65,7 +65,7 @@ def solve(problem, method, run, threads, names=(), groups=None, before=None):
         problem = search.optimum
         sites = Sites(problem.model.likelihood, rows.y, rows.weights, run.power)
         geometry = problem.geometry(threads, run.job)
-        last = run.job.ending().within("last")
+        last = run.job.final_job().substage("last")
         fit = make_engine(geometry, sites, replace(run, job=last), search.start).run()
     weights = Weights.of(*make_weights(problem.prior.moments, geometry, fit.belief))
     fit = replace(fit, trace=fit.trace | search.trace)

@@ -12,10 +12,10 @@ from cavity import _core
 from cavity.ep.sites import find_tilted_moments
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.base import encode_observations, has_kernel, kernel_settings
-from cavity.runs.merge import starts
-from cavity.sources.dataset import MEMORY
+from cavity.runs.merge import split_rows
+from cavity.sources.dataset import IN_MEMORY
 from cavity.sources.features import kind_of
-from cavity.sources.reading import each_block
+from cavity.sources.read_ahead import iterate_blocks
 
 kernel = _core.load("diagonal", _core.BASELINE_VARIANT)
 
@@ -52,7 +52,7 @@ def split_chunks(X):
         return
     size, width = max(1, min(KERNEL_ROWS, CHUNK_NUMBERS // max(X.shape[1], 1))), X.shape[1]
     indices = np.tile(np.arange(width, dtype=np.int32), min(size, X.shape[0]))  # of rows without zeros
-    for part, x in each_block(X, size):
+    for part, x in iterate_blocks(X, size):
         mask = x != 0
         indptr = np.append(0, np.cumsum(np.count_nonzero(mask, axis=1)))
         if indptr[-1] == x.size:
@@ -75,7 +75,7 @@ def make_kernel_rows(nonzeros, offset, *likelihood):
 
 def split_calls(n):
     """Return the (start, stop) of the rows of kernel calls for n rows."""
-    return starts(n, KERNEL_ROWS)
+    return split_rows(n, KERNEL_ROWS)
 
 
 def check_width(X):
@@ -88,7 +88,7 @@ def is_small(X):
     """Whether an array is kept as sparse rows: it has few numbers, or its nonzeros and their sites, 28 bytes each, take
     at most twice its memory.
     """
-    return kind_of(X) == MEMORY and (X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size)
+    return kind_of(X) == IN_MEMORY and (X.size <= CHUNK_NUMBERS or 28 * np.count_nonzero(X) <= 2 * 8 * X.size)
 
 
 class ChunkedRows:
@@ -107,7 +107,7 @@ class ChunkedRows:
         """Yield the `Chunk`s of rows, in order."""
         for chunk in self._make_chunks() if self._cached_chunks is None else self._cached_chunks:
             yield chunk
-            self.job.within_pass(chunk.part.stop, self.n, self.n)
+            self.job.report_share(chunk.part.stop, self.n, self.n)
 
     def _make_chunks(self):
         first = 0

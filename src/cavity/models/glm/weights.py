@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base.rows import check_moments
 from cavity.ep.weights import WeightRoot
-from cavity.sources.features import SPARSE, checked_blocks, kind_of
+from cavity.sources.features import SPARSE_KIND, iterate_checked_blocks, kind_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,7 @@ class Weights:
 
         `prepared`, if given, scales rows of X as the weights expect them.
         """
-        if self.covariance is None and (prepared is None or kind_of(X) == SPARSE):
+        if self.covariance is None and (prepared is None or kind_of(X) == SPARSE_KIND):
             from cavity.models.glm import diagonal  # scipy.sparse takes a while to load
 
             X = X if prepared is None else prepared(X)
@@ -35,7 +35,7 @@ class Weights:
         else:
             mean, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
             with np.errstate(over="ignore", invalid="ignore"):
-                for part, x in checked_blocks(X):
+                for part, x in iterate_checked_blocks(X):
                     x = x if prepared is None else prepared(x)
                     mean[part] = x @ self.mean
                     variance[part] = (x * x) @ self.variance if self.covariance is None else self.covariance.spread(x)

@@ -211,7 +211,7 @@ class GaussianProcess(LatentProcess):
             evidence = Evidence(model.likelihood, rows, threads, run)
             start = choose_first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))
             solution = search.learn(start, evidence, learn, names, n_starts, run.job)
-            point = evidence.final(solution.optimum, replace(run, job=run.job.ending()))
+            point = evidence.final(solution.optimum, replace(run, job=run.job.final_job()))
             if learn:
                 search.warn_if_line(point, evidence.rows, observations.names)
             posterior = build_posterior(model, evidence, point, solution, **observations.labels)

@@ -37,7 +37,7 @@ from cavity.models.process.rows import add_prior_means
 from cavity.models.process.saved import COVARIANCE_SETTING, EP_OPTIONS
 from cavity.models.process.settings import Settings, compute_gaussian_log_density
 from cavity.runs.executors import Threads, single_blas
-from cavity.runs.merge import starts
+from cavity.runs.merge import split_rows
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import read_dense
 
@@ -88,7 +88,7 @@ def compute_latent_means(posterior, X):
     mean, alpha = compute_prior_means(posterior.model, X), posterior._alpha
     room = np.empty((min(len(X), ROWS_PER_TASK), len(alpha)))
     with single_blas():
-        for start, stop in starts(len(X), ROWS_PER_TASK):
+        for start, stop in split_rows(len(X), ROWS_PER_TASK):
             cross = room[: stop - start]
             posterior._compared.cross(X[start:stop], cross)
             mean[start:stop] += cross @ alpha  # (n, U) (U,)

@@ -30,7 +30,7 @@ def learn(settings, evidence, covariance, names, n_starts, job):
     vector = FreeHyperparameters(settings, covariance, names, find_unit(evidence.rows.y))
     if vector.size == 0:
         return SearchResult(settings, trace={"learning": np.zeros(0)})
-    objective = Objective(evidence, vector, job=job.within("search"))
+    objective = Objective(evidence, vector, job=job.substage("search"))
     bounds, places, n_long = choose_starts(settings, evidence.rows, vector)
     tried = evaluate_starts(objective, places, job.stage(STARTING_STAGE))
     ranked = [i for i in np.argsort(tried, kind="stable") if np.isfinite(tried[i])]

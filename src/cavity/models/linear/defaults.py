@@ -11,7 +11,14 @@ from cavity.base.labels import is_ordered
 from cavity.base.rows import Rows
 from cavity.models.defaults import find_location_and_spread, find_prior_scale
 from cavity.models.linear.prior import Prior
-from cavity.sources.features import SPARSE, column_scales, constant_columns, kind_of, limits_of, prepared_rows
+from cavity.sources.features import (
+    SPARSE_KIND,
+    column_limits,
+    compute_column_scales,
+    find_constant_columns,
+    kind_of,
+    prepare_rows,
+)
 
 INTERCEPT_VARIANCE_RATIO = 100.0  # prior variance of an intercept over that of the effect of a column
 
@@ -57,9 +64,9 @@ def resolve_defaults(model, rows):
         wide = None if model.intercept is True else model.intercept
         mean, variance = add_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
     if added or columns.scaled:
-        rows = replace(rows, X=prepared_rows(rows.X, columns.centre, columns.spread, added))
+        rows = replace(rows, X=prepare_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
-        check_within_range(limits_of(rows.X), "X: columns divided by their spread")
+        check_within_range(column_limits(rows.X), "X: columns divided by their spread")
     fields = {"centre": columns.centre, "spread": columns.spread, "intercept": added}
     fields["chosen"] = tuple(name for name, was_set in is_set.items() if not was_set)
     if variance is not model.prior_variance:
@@ -84,7 +91,7 @@ def _check_intercept_and_rows(model, rows, added):
         raise arrays.error_of(
             "intercept", f"must be None or False with open thresholds, which stand for it, got {model.intercept!r}"
         )
-    constant = constant_columns(rows.X, rows.weights)
+    constant = find_constant_columns(rows.X, rows.weights)
     warn_of_intercepts(model.intercept, constant, model.likelihood)
     return constant
 
@@ -142,14 +149,14 @@ class ColumnScales:
         """
         centres = learns_level(model.likelihood) and model.approximation == "full"
         scaled = model.standardize or model.centre is not None
-        if kind_of(rows.X) == SPARSE:
+        if kind_of(rows.X) == SPARSE_KIND:
             if scaled:
                 name = "standardize=True" if model.centre is None else "centre"
                 raise TypeError(f"{name} needs an array, sparse X would fill up: scale its columns yourself")
             return cls(None, None)
         if not (scaled or model.prior_variance is None or model.intercept is True or centres):
             return cls(None, None)
-        mean, sd, scale = column_scales(rows.X, rows.weights)
+        mean, sd, scale = compute_column_scales(rows.X, rows.weights)
         if not (scaled or centres):
             return cls(mean, scale)
         varies = sd > 0

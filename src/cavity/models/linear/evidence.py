@@ -91,7 +91,7 @@ class LinearEvidence:
 
     def __init__(self, problem, vector, threads, options):
         self.problem, self.vector, self.threads = problem, vector, threads
-        self.options, self.start, self.job = replace(options, job=SILENT_JOB), None, options.job.within("search")
+        self.options, self.start, self.job = replace(options, job=SILENT_JOB), None, options.job.substage("search")
 
     def problem_at(self, settings):
         """The problem with the prior of some settings."""
@@ -128,7 +128,7 @@ class LinearEvidence:
 
     def _fit(self, geometry, likelihood, options, name):
         """Run the engine with a checkpoint of that name; None where arithmetic fails."""
-        options = replace(options, job=self.job.within(name).unheard())
+        options = replace(options, job=self.job.substage(name).without_listeners())
         try:
             return make_engine(geometry, self.sites(likelihood), options, self.start).run()
         except (ArithmeticError, np.linalg.LinAlgError):

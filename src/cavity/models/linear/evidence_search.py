@@ -21,8 +21,8 @@ from cavity.models.search import (
     maximise,
 )
 from cavity.models.standard_errors import find_standard_errors
-from cavity.sources.features import constant_columns
-from cavity.sources.reading import each_block
+from cavity.sources.features import find_constant_columns
+from cavity.sources.read_ahead import iterate_blocks
 
 START_ROWS = 1 << 12  # most rows of the regression for first values
 BLOCK_ROWS = 1 << 13
@@ -85,7 +85,7 @@ def check_groups(value, prior_variance, problem, names, added):
             return None
         groups = np.zeros(n, dtype=np.intp) if np.ndim(prior_variance) == 0 else np.arange(n)
         if prior_variance is None:
-            groups[constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
+            groups[find_constant_columns(problem.rows.X, problem.rows.weights)[added:]] = -1
         return np.append(np.full(int(added), -1), groups)
     if PRIOR_VARIANCE not in names:
         raise ValueError("prior_groups needs learn='prior_variance': nothing else belongs to groups")
@@ -174,7 +174,7 @@ def _fit_roughly(problem):
     X, target = X / size, rest[few]
     unit = float(np.max(np.abs(target))) or 1.0
     weights = np.linalg.lstsq(X.T @ X, X.T @ (target / unit))[0] / size * unit
-    linear = np.concatenate([x @ weights for _, x in each_block(rows.X, BLOCK_ROWS)])
+    linear = np.concatenate([x @ weights for _, x in iterate_blocks(rows.X, BLOCK_ROWS)])
     follows_outliers = estimate_spread(rest, linear, True) > OUTLIERS_SPREAD * estimate_spread(rest, centre, True)
     return [offset + linear, *([offset + centre] if follows_outliers else [])]
 
@@ -195,7 +195,7 @@ def _choose_start(objective, likelihoods, bounds, job):
     if job.stopped or not vector.n_prior:
         return tried[best]
     scan = [np.clip(vector.start(factor, likelihoods[best]), *bounds.T) for factor in vector.scan]
-    return scan[best_of(scan, job.going_on(has_to_choose * len(tried)))]
+    return scan[best_of(scan, job.continued_after(has_to_choose * len(tried)))]
 
 
 # ------------------------------------------------------------------------------------------ the end of a search

@@ -13,9 +13,9 @@ from cavity.base.frames import name_coefficients
 from cavity.base.labels import is_ordered
 from cavity.likelihoods import Binomial, Interval, Logit, NegativeBinomial, OrderedProbit, Poisson, Probit
 from cavity.likelihoods.base import encode_observations
-from cavity.sources.dataset import REMOTE
-from cavity.sources.features import ROWS_TOGETHER, SPARSE, constant_columns, kind_of
-from cavity.sources.reading import each_block
+from cavity.sources.dataset import ON_WORKERS
+from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, find_constant_columns, kind_of
+from cavity.sources.read_ahead import iterate_blocks
 
 SEARCHED_LIKELIHOODS = Logit | Probit | OrderedProbit | Binomial | Poisson | NegativeBinomial | Interval
 MAX_NAMES_IN_MESSAGE = 5
@@ -41,9 +41,11 @@ def warn_of_separation(model, rows, names, added):
     NumericalWarning
         With the names of the columns.
     """
-    if model.prior_variance is not None or kind_of(rows.X) in (SPARSE, REMOTE):
+    if model.prior_variance is not None or kind_of(rows.X) in (SPARSE_KIND, ON_WORKERS):
         return
-    columns = separating_columns(model.likelihood, rows, added or bool(constant_columns(rows.X, rows.weights).any()))
+    columns = separating_columns(
+        model.likelihood, rows, added or bool(find_constant_columns(rows.X, rows.weights).any())
+    )
     if len(columns):
         names = name_coefficients(names, rows.X.shape[1], False)
         which = " and by column ".join(repr(names[j]) for j in columns[:MAX_NAMES_IN_MESSAGE])
@@ -82,7 +84,7 @@ def separating_columns(likelihood, rows, has_intercept):
     reach = np.full((2, below.shape[1], len(columns)), -np.inf)  # largest values of each kind, of x and of -x
     if not (has_intercept or thresholds_are_open):
         reach[:, WITH_MAXIMUM] = 0.0  # as a row of zeros fixes the cut
-    for part, x in each_block(rows.X, ROWS_TOGETHER):
+    for part, x in iterate_blocks(rows.X, ROWS_PER_BLOCK):
         x, kinds = x[counted[part]][:, columns], kinds_of(rows.y[part][counted[part]])
         for kind, mask in enumerate(kinds == np.arange(below.shape[1])[:, None]):
             ends = x[mask].max(axis=0, initial=-np.inf), -x[mask].min(axis=0, initial=np.inf)

@@ -58,18 +58,23 @@ class NamedEffects(Coefficients):
         return EffectLayout(len(self.mean), tuple(term.shape for term in self._reader.terms))
 
     def _find_term(self, term):
-        """The number of a term by its name."""
+        """The number of a term by its name, or by that of its group where this has one term."""
+        numbers = [number for number, other in enumerate(self._reader.terms) if other.group == term]
+        if len(numbers) == 1:
+            return numbers[0]
         return self.terms.index(arrays.check_choice(term, "term", self.terms))
 
-    def effects(self, term: str, level: float = 0.95) -> summary.Table:
+    def effects(self, term: str, level: float = 0.95, *, wide: bool = False) -> summary.Table:
         """Return the random effects of a term as a table: one row for each level and column.
 
         Parameters
         ----------
         term : str
-            Its name, one of `terms`.
+            Its name, one of `terms`; that of the group will do where it has one term.
         level : float in (0, 1), default 0.95
             Probability of the intervals.
+        wide : bool, default False
+            Whether to return one row for each level, with mean and sd of the effect of each column.
 
         Returns
         -------
@@ -83,6 +88,13 @@ class NamedEffects(Coefficients):
         """
         part = self._layout.part(self._find_term(term))
         columns, levels = self.effect_names(term)
+        if arrays.check_flag(wide, "wide"):
+            mean, variance = self.effect_moments(term)
+            cells, formats = {}, {}
+            for k, column in enumerate(columns):
+                cells |= {f"{column} mean": mean[:, k], f"{column} sd": np.sqrt(variance[:, k])}
+                formats |= dict.fromkeys((f"{column} mean", f"{column} sd"), f"{column} sd")
+            return summary.Table(f"Effects of {term}", tuple(levels), cells, formats)
         ends = columns if len(columns) > 1 else ("",)
         names = tuple(f"{level} {end}".rstrip() for level in levels for end in ends)
         mean, sd = self._effects.mean[part], np.sqrt(self._effects.variance[part])
@@ -222,7 +234,7 @@ class NamedEffects(Coefficients):
             error, sd = by_name.pop(NOISE_PARAMETER, (None, None))[1], np.sqrt(self.model.likelihood.noise_variance)
             estimates["sd(residual)"] = sd, None if error is None else error / (2.0 * sd)
         estimates |= by_name
-        values, errors = zip(*estimates.values(), strict=True)
+        values, errors = zip(*estimates.values(), strict=True) if estimates else ((), ())
         scales = [choose_scale(name, self.model.likelihood) for name in estimates]
         notes = (learnt.note,) if learnt is not None and learnt.note else ()
         return summary.tabulate_estimates(
@@ -230,7 +242,8 @@ class NamedEffects(Coefficients):
         )
 
     def _below(self, level):
-        return self.variance_components(level)
+        table = self.variance_components(level)
+        return table if table.names else None
 
     def sample(self, n: int, rng: Seed) -> FloatArray:
         """Draw fixed effects from the posterior.

@@ -22,6 +22,7 @@ from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.likelihoods import Likelihood
+from cavity.likelihoods.names import LikelihoodName
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.defaults import check_likelihood
 from cavity.models.linear.defaults import resolve_defaults
@@ -96,7 +97,7 @@ class MixedGLM(Frozen):
     """
 
     effects: str | RandomEffects | Sequence[RandomEffects | str]
-    likelihood: Likelihood | Any = None
+    likelihood: Likelihood | LikelihoodName | None = None
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None
     effect_covariances: Mapping[str, Any] | None = None

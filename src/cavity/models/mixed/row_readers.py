@@ -11,7 +11,7 @@ from cavity.models.formula.table import read_new_rows
 from cavity.models.mixed.levels import find_new_codes
 from cavity.models.mixed.terms import read_new_terms
 from cavity.sources.dataset import Dataset
-from cavity.sources.features import open_features, prepared_rows
+from cavity.sources.features import open_features, prepare_rows
 
 GROUP_ARGUMENT = "groups[{!r}]"  # the name of a column of groups in messages
 
@@ -44,7 +44,7 @@ class RowReader:
 
     def prepare(self, dataset, X):
         """Return a dataset with columns of X as the fixed effects take them."""
-        return replace(dataset, X=prepared_rows(X, self.centre, self.spread, self.intercept))
+        return replace(dataset, X=prepare_rows(X, self.centre, self.spread, self.intercept))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ def solve(problem, names, options, threads):
     problem, rows = search.optimum, search.optimum.used
     sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
     geometry = problem.geometry(threads)
-    last = options.job.ending().within("last")
+    last = options.job.final_job().substage("last")
     fit = Engine(geometry, sites, replace(options, job=last), search.start).run()
     fit = replace(fit, trace=fit.trace | search.trace)
     return Solution(problem, fit, Effects.of(geometry, fit.belief), search.hyperparameters, search.status)

@@ -42,7 +42,7 @@ def ascend_with_moves(sweeps, moves, start, options):
         Of the fit; max_iter counts all passes.
     """
     if moves:
-        inner = replace(options, job=options.job.within("climb"))
+        inner = replace(options, job=options.job.substage("climb"))
         return improve_by_moves(sweeps, lambda: ascend_with_moves(sweeps, False, start, inner), options, start)
     state, trial = start
     if trial is None:
@@ -64,7 +64,7 @@ def improve_by_moves(sweeps, climb, options, like=()):
     like : object
         What the state is like that the fit begins with.
     """
-    saved = options.job.resumed(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
+    saved = options.job.restore(MeanFieldFit, like) or {"fit": climb(), "accepted": [], "tried": None}
     fit, accepted, before = (
         saved["fit"],
         saved["accepted"],
@@ -79,12 +79,12 @@ def improve_by_moves(sweeps, climb, options, like=()):
             if left < 1:
                 break
             more = options.after(fit)
-            more = replace(more, max_iter=min(MAX_TRIAL_PASSES, left), job=more.job.stage("moves").within("trial"))
+            more = replace(more, max_iter=min(MAX_TRIAL_PASSES, left), job=more.job.stage("moves").substage("trial"))
             trial = engine.ascend(sweeps, state, more)
             better = trial.elbo > fit.elbo + ELBO_ROUNDING * max(1.0, abs(fit.elbo))
             if better and trial.status == MAX_ITER_STATUS and left > trial.n_iter:
                 more = options.after(fit, trial)
-                rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").within("rest")))
+                rest = engine.ascend(sweeps, trial.image, replace(more, job=more.job.stage("moves").substage("rest")))
                 trial = engine.join_fits(trial, rest)
             fit = engine.join_fits(fit, trial, accepted=better)
             if better:
@@ -93,7 +93,7 @@ def improve_by_moves(sweeps, climb, options, like=()):
                 better = False
             else:
                 now = {"fit": fit, "accepted": accepted, "tried": None if better else number}
-                options.job.keep(lambda now=now: now)
+                options.job.store(lambda now=now: now)
             if better or trial.status == STOPPED_STATUS:
                 break
         before = None

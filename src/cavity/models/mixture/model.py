@@ -33,7 +33,7 @@ from cavity.models.mixture.prior import build_prior_state, fill_priors
 from cavity.models.mixture.rows import open_minibatch, open_rows
 from cavity.models.mixture.start import check_means, generate_states
 from cavity.models.mixture.sweep import MixtureSweeps
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -404,6 +404,6 @@ class GaussianMixture(Public):
         ((1.0, 2.0), 2.0, ((1.0, 0.0), (0.0, 3.0)))
         """
         dataset = Dataset.open(X, {"sample_weight": sample_weight}, remote=True, streamed=("sample_weight",))
-        with Threads(threads_of(n_threads)) as threads:
+        with Threads(resolve_n_threads(n_threads)) as threads:
             rows = open_rows(*dataset.sources().values(), threads, self.n_components, self.covariance)
             return fill_priors(self, rows, threads)

@@ -35,7 +35,7 @@ def evaluate_by_blocks(X, state, scaling, logs_of, finish, shape, dtype):
         if not np.isfinite(logs).all():
             reached = np.isfinite(logs if logs.ndim == 1 else np.max(logs, axis=1))
             if not reached.all():
-                raise make_unreachable_error(source.where(start + int(np.argmin(reached))))
+                raise make_unreachable_error(source.describe_row(start + int(np.argmin(reached))))
         out[start:stop] = finish(logs)
     return out
 

@@ -11,7 +11,7 @@ from cavity.models.mixture.e_step import EStep, UnreachableRow, choose_block_row
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.scaling import Scaling
 from cavity.models.mixture.state import RowSums
-from cavity.runs import runs
+from cavity.runs import passes
 from cavity.runs.executors import Threads
 from cavity.sources import sources
 
@@ -35,9 +35,9 @@ class MixtureRows:
         """Return the `RowSums` of all rows and the sum of their log densities."""
         sources_of_run, grain = (self.source, self.weights), e_step.most_blocks(self.source.block_rows)
         try:
-            out, totals = runs.reduce_runs(sum_run, e_step, sources_of_run, threads, grain=grain)
+            out, totals = passes.reduce_runs(sum_run, e_step, sources_of_run, threads, grain=grain)
         except UnreachableRow as error:
-            raise error.to_error(self.source.where) from None
+            raise error.to_error(self.source.describe_row) from None
         return RowSums.of(out, self.source.n_features, e_step.full), float(totals[0])
 
     def sample(self):

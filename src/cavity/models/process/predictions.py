@@ -18,8 +18,9 @@ from cavity.ep.latent import find_root
 from cavity.models.hyperparameters import choose_scale
 from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.model import compute_prior_means
-from cavity.runs.executors import Threads, single_blas, threads_of
-from cavity.runs.runs import by_blocks, map_runs
+from cavity.runs.block_runs import BlockTask
+from cavity.runs.executors import Threads, resolve_n_threads, single_blas
+from cavity.runs.passes import map_runs
 from cavity.sources.dense_rows import in_blocks, open_dense, read_dense
 
 ROWS_PER_TASK = 512  # of new rows: their covariances with the rows of a fit are in memory together
@@ -92,7 +93,7 @@ class ProcessPosterior(LatentPosterior):
     def _latent(self, X, offset, exposure, n_threads=None):
         dataset = self._open(X, offset, exposure)
         X = in_blocks(open_dense(dataset, ROWS_PER_TASK, self.n_features), ROWS_PER_TASK)
-        known, n_threads, cache = self._known_offset(dataset), threads_of(n_threads), local()
+        known, n_threads, cache = self._known_offset(dataset), resolve_n_threads(n_threads), local()
 
         def moments(x, start, _):
             X.check_finite(x, start)
@@ -102,7 +103,7 @@ class ProcessPosterior(LatentPosterior):
             return base + shift, variance
 
         with Threads(n_threads) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore"):
-            parts = map_runs(by_blocks(moments), None, [X], threads, grain=1)
+            parts = map_runs(BlockTask(moments), None, [X], threads, grain=1)
             mean, variance = (np.concatenate(values) for values in zip(*parts, strict=True))
         check_moments(mean, variance)
         return mean, variance

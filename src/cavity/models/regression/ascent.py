@@ -36,8 +36,8 @@ def fit_weights(model, X, y, sweeps_of, **options):
     features.block_rows = sweeps_of.block_rows(features.n_features)
     rows = RegressionRows.of(features, observations.y, model.intercept)
     with run.open(model, {"X": rows.X, "y": rows.y}) as threads:
-        sweeps = sweeps_of(model, rows, threads, run.job.within("rows"))
-        done = engine.ascend(sweeps, sweeps.start(), replace(run, job=run.job.within("passes")))
+        sweeps = sweeps_of(model, rows, threads, run.job.substage("rows"))
+        done = engine.ascend(sweeps, sweeps.start(), replace(run, job=run.job.substage("passes")))
         fields = sweeps.describe(done.state)
     fields |= {"model": model, "n_samples": rows.n, "intercept_prior": sweeps.prior.intercept}
     fields |= {"observation_digest": observations.digest, **observations.labels}

@@ -33,7 +33,7 @@ from cavity.models.regression.ascent import fit_weights
 from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
 from cavity.models.regression.rows import add_ones
 from cavity.runs.executors import Threads
-from cavity.runs.runs import map_runs
+from cavity.runs.passes import map_runs
 
 ROWS_OF_QR = 4096  # of a block
 UNIT_NOISE = Gaussian(1.0)  # for the checks and defaults of real y
@@ -239,10 +239,10 @@ class LinearSweeps:
     def __init__(self, model, rows, threads, job):
         self._model, self._threads = model, threads
         self.n_samples, size = rows.n, rows.width
-        triangle = job.resumed()  # R, R'R = [X y]'[X y]
+        triangle = job.restore()  # R, R'R = [X y]'[X y]
         if triangle is None:
             triangle = np.ascontiguousarray(_factor_rows(rows, threads).T)
-            job.keep(lambda: triangle)
+            job.store(lambda: triangle)
         self._factor, self._target, prior = triangle[:, :size], triangle[:, size], None
         if rows.intercept:  # row 0 has the column means, up to a factor; its weight is relative to its prior mean
             mean, sd = triangle[0] / triangle[0, 0], np.linalg.norm(triangle[1:], axis=0) / np.sqrt(rows.n)

@@ -34,8 +34,9 @@ from cavity.models.latent_posterior import Predictions
 from cavity.models.linear.defaults import ColumnScales, add_intercept, check_intercept
 from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import add_ones, open_rows
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, map_runs
+from cavity.runs.passes import map_runs
 from cavity.sources.chunkwise import map_chunks
 
 PREDICT_ROWS = 4096
@@ -298,7 +299,7 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     def _latent(self, X, offset, exposure):
         X, offsets = self._rows_of(X, offset, exposure)
         with Threads(1) as thread, np.errstate(over="ignore", invalid="ignore"):
-            parts = map_runs(by_blocks(find_block_moments), (X, self.mean, self._root), [X], thread, grain=1)
+            parts = map_runs(BlockTask(find_block_moments), (X, self.mean, self._root), [X], thread, grain=1)
             mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
             mean = mean if offsets is None else mean + offsets
         check_moments(mean, variance)

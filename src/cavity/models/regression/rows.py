@@ -7,9 +7,10 @@ import numpy as np
 
 from cavity.base import arrays, column_statistics
 from cavity.models.linear.defaults import has_added_intercept, warn_of_intercepts
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.runs import MOST_BLOCKS, by_blocks, reduce_runs
-from cavity.sources.features import SPARSE, kind_of
+from cavity.runs.passes import MAX_RUN_BLOCKS, reduce_runs
+from cavity.sources.features import SPARSE_KIND, kind_of
 from cavity.sources.sources import Source, open_source
 
 PRODUCTS_PER_CHECK = 1 << 28  # products that a thread sums between two checks for an interrupt
@@ -19,7 +20,7 @@ def open_rows(dataset, block_rows=None):
     """Return the features of a dataset as a Source (N, D); those of a sparse matrix are filled in block by block."""
     source = dataset.blocks(block_rows)
     size, what = source.n_features, "the covariance of the weights"
-    what += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE)
+    what += ", which knows no zeros," * (kind_of(dataset.X) == SPARSE_KIND)
     arrays.allocate_matrix((size, size), what, "; GLM(approximation='diagonal') takes many columns")
     return source
 
@@ -59,8 +60,8 @@ class RegressionRows:
         """Return the sum of the arrays function(X, y, start, broadcast) over blocks; ValueError naming the first number
         of X that is not finite.
         """
-        task = by_blocks(partial(apply_with_ones, function) if self.intercept else function, add=add)
-        grain = min(MOST_BLOCKS, max(1, PRODUCTS_PER_CHECK // (self.X.block_rows * self.X.n_features**2)))
+        task = BlockTask(partial(apply_with_ones, function) if self.intercept else function, add=add)
+        grain = min(MAX_RUN_BLOCKS, max(1, PRODUCTS_PER_CHECK // (self.X.block_rows * self.X.n_features**2)))
         out = reduce_runs(task, broadcast, (self.X, self.y), threads, grain=grain, add=add)
         if not all(np.isfinite(sums).all() for sums in (out if isinstance(out, tuple) else (out,))):
             self.X.summary(threads)

@@ -24,7 +24,7 @@ from cavity.base.errors import NotPositiveDefiniteError
 from cavity.covariances import White
 from cavity.covariances.program import get_program
 from cavity.covariances.slots import list_leaves
-from cavity.runs.merge import starts
+from cavity.runs.merge import split_rows
 
 kernel = _core.best("sparse_gp")
 
@@ -102,7 +102,7 @@ class InducingBasis:
                 self.program.cross(X[start:stop], self.Z, out[start:stop], threads)  # which checks more
 
         if out.size:
-            threads.run(task, starts(len(X), ROWS_PER_TASK))
+            threads.run(task, split_rows(len(X), ROWS_PER_TASK))
         return out
 
     def features(self, X, threads, out=None):
@@ -117,7 +117,7 @@ class InducingBasis:
             part = slice(start, stop)
             kernel.solve_rows(self.factor, W[part], prior[part], residual[part])
 
-        threads.run(task, starts(len(X), ROWS_PER_TASK))
+        threads.run(task, split_rows(len(X), ROWS_PER_TASK))
         return W, residual
 
 

@@ -294,7 +294,7 @@ def prune(T, Q, count):
 def compute_residuals(basis, X, threads):
     """Variances (N,) of rows given the inducing variables, in blocks of rows."""
     size = max(256, FEATURE_NUMBERS // max(basis.n, 1))
-    parts = [basis.features(X[low:high], threads)[1] for low, high in merge.starts(len(X), size)]
+    parts = [basis.features(X[low:high], threads)[1] for low, high in merge.split_rows(len(X), size)]
     return np.concatenate([np.zeros(0), *parts])
 
 

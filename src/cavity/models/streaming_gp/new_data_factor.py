@@ -32,7 +32,7 @@ from cavity.models.latent_posterior import MIN_VARIANCE
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_fractions
-from cavity.runs.executors import spans
+from cavity.runs.executors import split_range
 
 COLUMNS_PER_TILE = 192  # of W, at most, whose products with as many others are a task
 MIN_SHRINKAGE = 1e-10  # of 1/(1 + rho residual): below, a site on f is not computed from that on g
@@ -98,7 +98,7 @@ def _compute_gram(W, threads):
 
     NumPy's products release the GIL; those of SciPy do not.
     """
-    parts = [slice(*ends) for ends in spans(W.shape[1], -(-W.shape[1] // COLUMNS_PER_TILE))]
+    parts = [slice(*ends) for ends in split_range(W.shape[1], -(-W.shape[1] // COLUMNS_PER_TILE))]
     out = np.zeros((W.shape[1], W.shape[1]))
 
     def tile(i, j):

@@ -23,8 +23,9 @@ from cavity.models.latent_posterior import MIN_VARIANCE
 from cavity.models.process.model import compute_prior_means
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.runs import merge
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, map_runs, reduce_runs
+from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources.dense_rows import in_blocks, open_dense
 
 CALLING_THREAD = Threads(1)  # for tasks, which run on threads themselves
@@ -38,17 +39,17 @@ class BatchRows(Rows):
 
     def spans(self):
         """Return the (start, stop) of the blocks."""
-        return merge.starts(self.n, ROWS_PER_BLOCK)
+        return merge.split_rows(self.n, ROWS_PER_BLOCK)
 
     def map_blocks(self, function, threads):
         """Yield function(X, start) for each block of X, finite, float64 in C order, that begins with row `start`."""
         blocks = in_blocks(self.X, ROWS_PER_BLOCK)
-        return map_runs(by_blocks(_call_on_block), (blocks, function), [blocks], threads, grain=1)
+        return map_runs(BlockTask(_call_on_block), (blocks, function), [blocks], threads, grain=1)
 
     def sum_blocks(self, function, threads):
         """Return the sum of `each`."""
         blocks = in_blocks(self.X, ROWS_PER_BLOCK)
-        return reduce_runs(by_blocks(_call_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_PER_TASK)
+        return reduce_runs(BlockTask(_call_on_block), (blocks, function), [blocks], threads, grain=BLOCKS_PER_TASK)
 
     def sample_rows(self, most):
         """Return at most that many rows of X, at equal distances, in C order, and their indices."""

@@ -130,7 +130,7 @@ class _Search:
         objectives = [self.make_objective(None, self.choose_inducing(x, Z, few), few) for x in found]
         tried, job = [], self.job.stage(STARTING_STAGE)
         for objective, x in zip(objectives, found, strict=True):
-            tried += evaluate_starts(objective, [x], job.going_on(len(tried), -min(tried, default=np.inf)))
+            tried += evaluate_starts(objective, [x], job.continued_after(len(tried), -min(tried, default=np.inf)))
             if job.stopped:
                 break
         objective, x = objectives[int(np.argmin(tried))], found[int(np.argmin(tried))]

@@ -77,11 +77,11 @@ class Update:
             self.search_status = self._learn_settings(learn, scales)
         if self.features is None:
             self.features = compute_features(self.basis, rows, self.threads)
-        before, model, job = self.information, self.model, self.options.job.ending()
+        before, model, job = self.information, self.model, self.options.job.final_job()
         arguments = self.basis, before, rows, model, model.alpha
         if is_exact(model.likelihood):
             self.information = add_gaussian_rows(*arguments, self.threads, self.features)
-            job.after(1, rows=rows.n)
+            job.report(1, rows=rows.n)
             status, n_iter, changes = CONVERGED_STATUS, 1, EMPTY_TRACE["change"]
         else:
             done = add_rows_by_ep(*arguments, replace(self.options, job=job), self.threads, self.features)

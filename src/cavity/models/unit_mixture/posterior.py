@@ -158,7 +158,7 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         points = self._points(y)
         spread = self.noise_variance + self.variance
         result = np.empty(len(points))
-        for start, stop in merge.starts(len(points)):
+        for start, stop in merge.split_rows(len(points)):
             with np.errstate(over="ignore"):  # a point may be too far from some components, but not from all
                 terms = -0.5 * (points[start:stop, None] - self.mean) ** 2 / spread - 0.5 * np.log(2 * np.pi * spread)
             result[start:stop] = special.logsumexp(terms, b=self.weights, axis=1)

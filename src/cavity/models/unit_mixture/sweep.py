@@ -19,7 +19,7 @@ import numpy as np
 
 from cavity import _core
 from cavity.base.observation_digest import ObservationDigest
-from cavity.runs.runs import reduce_runs
+from cavity.runs.passes import reduce_runs
 
 _kernel = _core.best("unit_mixture")
 

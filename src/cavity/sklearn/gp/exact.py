@@ -20,7 +20,7 @@ from cavity.covariances.program import get_program
 from cavity.covariances.slots import compute_gradient
 from cavity.linalg import tiled
 from cavity.models.gp.evidence import MANY_ROWS_ADVICE
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,14 +34,14 @@ class Regression:
     def inverse_diagonal(self):
         """Return the diagonal of (K + noise)^-1, (N,)."""
         inverse = self.factor.copy()  # then L^-1 (N, N)
-        with Threads(threads_of(None)) as threads:
+        with Threads(resolve_n_threads(None)) as threads:
             tiled.invert(inverse, threads)
         return np.einsum("ij,ij->j", inverse, inverse)
 
     def gradient(self, covariance, X):
         """Return the gradient of the log evidence in the logs of the free parameters; it takes the factor's memory."""
         weights, n_targets = self.factor, self.dual.shape[1]
-        with Threads(threads_of(None)) as threads:
+        with Threads(resolve_n_threads(None)) as threads:
             tiled.invert(weights, threads)
             tiled.square(weights, threads)  # (L L')^-1 (N, N), the lower triangle
             weights *= -0.5 * n_targets
@@ -61,7 +61,7 @@ def regress(covariance, X, noise, Y, buffer):
     The factor goes to `buffer` (N, N). Raises NotPositiveDefiniteError if rounding makes K + noise indefinite,
     OverflowError if the targets are too large.
     """
-    with Threads(threads_of(None)) as threads:
+    with Threads(resolve_n_threads(None)) as threads:
         get_program(covariance, X.shape[1]).gram(X, buffer, threads)
         buffer.reshape(-1)[:: len(X) + 1] += noise
         failed = tiled.factor(buffer, threads)  # K + noise = L L', (N, N), L in its place
@@ -79,5 +79,5 @@ def regress(covariance, X, noise, Y, buffer):
 
 def solve_cross(factor, cross):
     """Return K L^-T for covariances of others with the N rows, (n, N), which it takes: its square is what is known."""
-    with Threads(threads_of(None)) as threads:
+    with Threads(resolve_n_threads(None)) as threads:
         return tiled.solve(factor, cross, threads)

@@ -119,7 +119,7 @@ class Learner(Estimator):
             rng = check_random_state(self.random_state)
             starts += [rng.uniform(*bounds.T) for _ in range(self.n_restarts_optimizer)]
         with Job.checked(progress=is_verbose(self)) as job:
-            begun = job.through("search", starts, len(starts), "search")
+            begun = job.iterate_stages("search", starts, len(starts), "search")
             theta, _ = min((self._descend(linked, each, bounds, stage) for each, stage in begun), key=itemgetter(1))
         self.kernel_, linked = own_kernels.with_theta(self.kernel_, theta), self._moved(linked, theta)
         own_kernels.warn_at_bounds(self.kernel_)
@@ -137,7 +137,7 @@ class Learner(Estimator):
 
         def told(theta, eval_gradient=True):
             found = self._loss(linked, theta, eval_gradient)
-            job.after(next(number), objective=-(found[0] if eval_gradient else found))
+            job.report(next(number), objective=-(found[0] if eval_gradient else found))
             return found
 
         if callable(self.optimizer):

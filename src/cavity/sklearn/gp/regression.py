@@ -268,7 +268,7 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         means = np.empty((len(X), *self.alpha_.shape[1:]))
         variances = fitted.program.diagonal(X) if with_variances else None
         room = np.empty((min(len(X), BLOCK_ROWS), len(self.X_train_)))
-        for start, stop in merge.starts(len(X), BLOCK_ROWS):
+        for start, stop in merge.split_rows(len(X), BLOCK_ROWS):
             cross = room[: stop - start]
             fitted.cross(X[start:stop], cross)
             means[start:stop] = cross @ self.alpha_

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.runs.executors import Threads, threads_of
+from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sklearn.base import FLOAT_DTYPES, Estimator, predict_by_chunks
 from cavity.sklearn.checks import drop_zero_weights, validate_data
 from cavity.sklearn.mixture.em import COVARIANCE_TYPES, precisions_of, warn_unfinished
@@ -88,7 +88,7 @@ class MixtureEstimator(DensityMixin, Estimator):
             If the stopping rule was not met; both scikit-learn's and `cavity.ConvergenceWarning`.
         """
         X, weight = self._checked_rows(X, sample_weight, least=self.n_components, ensure_min_samples=2)
-        with Threads(threads_of(self.n_threads)) as threads:
+        with Threads(resolve_n_threads(self.n_threads)) as threads:
             reason = self._fit_rows(X, weight, check_random_state(self.random_state), threads)
         if not self.converged_ and self.max_iter > 0:
             warn_unfinished(reason)
@@ -121,7 +121,7 @@ class MixtureEstimator(DensityMixin, Estimator):
         """Raise ValueError or TypeError for a setting outside its domain."""
         arrays.check_choice(self.covariance_type, "covariance_type", COVARIANCE_TYPES)
         arrays.check_choice(self.init_params, "init_params", INIT_METHODS)
-        threads_of(self.n_threads)
+        resolve_n_threads(self.n_threads)
         for name in ("n_components", "max_iter", "n_init", "verbose_interval"):
             arrays.check_integer(getattr(self, name), name, low=0 if name == "max_iter" else 1)
         for name in ("tol", "reg_covar"):

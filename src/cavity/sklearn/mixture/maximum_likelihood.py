@@ -21,7 +21,7 @@ from cavity.sklearn import checks
 from cavity.sklearn.mixture import em
 from cavity.sklearn.mixture.base import MixtureEstimator
 from cavity.sklearn.mixture.responsibilities import initialise_responsibilities, sum_rows, sum_unclaimed
-from cavity.sources.reading import rows
+from cavity.sources.read_ahead import read_rows
 
 BLOCK_ROWS = 8192  # rows judged at a time
 ROW_FUNCTIONS = {  # of log weights (rows, K)
@@ -203,8 +203,8 @@ class GaussianMixture(MixtureEstimator):
         scaling = Scaling(np.mean(self.means_, axis=0, dtype=np.float64), np.ones(X.shape[1]))
         e_step = self._estimates(scaling.origin).e_step(scaling)
         parts = [
-            ROW_FUNCTIONS[what](e_step.compute_log_weights(rows(X, slice(*span))))
-            for span in merge.starts(len(X), BLOCK_ROWS)
+            ROW_FUNCTIONS[what](e_step.compute_log_weights(read_rows(X, slice(*span))))
+            for span in merge.split_rows(len(X), BLOCK_ROWS)
         ]
         return np.concatenate(parts)
 

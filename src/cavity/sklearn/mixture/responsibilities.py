@@ -41,7 +41,7 @@ def initialise_responsibilities(method, X, n_components, weight, random_state):
     n = len(X)
     if method == "random":
         before = copy.deepcopy(random_state)
-        for start, stop in merge.starts(n, max(1, MAX_VALUES_DRAWN // n_components)):
+        for start, stop in merge.split_rows(n, max(1, MAX_VALUES_DRAWN // n_components)):
             random_state.uniform(size=(stop - start, n_components))
         return Responsibilities(n_components, None, before)
     if method == "kmeans":

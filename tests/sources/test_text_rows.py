@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity.sources import lines, text
-from cavity.sources.lines import TextReader
-from cavity.sources.text import batches, open_text
+from cavity.sources import text_reader, text_rows
+from cavity.sources.text_reader import TextReader
+from cavity.sources.text_rows import open_text, read_batches
 
 
 @pytest.fixture(params=["pyarrow", "python"])
@@ -47,13 +47,13 @@ def written(X, labels, separator=",", decimal=".", end="\n"):
 
 def rows(part, index):
     out = np.empty((part.shape[0], len(index)))
-    part.some(index).fill(out, 0)
+    part.select_columns(index).fill(out, 0)
     return out
 
 
 def line(part, row):
     """The line of a row."""
-    return int(part.where(row).split()[1])
+    return int(part.describe_row(row).split()[1])
 
 
 def values(part, j):
@@ -65,8 +65,8 @@ def values(part, j):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("written_as", [(",", ".", "\n"), (";", ",", "\r\n"), ("\t", ".", "\r"), ("|", ",", "\n")])
 def test_every_bit_of_every_number(tmp_path, monkeypatch, parser, written_as):
-    monkeypatch.setattr(lines, "FIRST_PIECE", 1000)
-    monkeypatch.setattr(lines, "PIECE", 10_000)
+    monkeypatch.setattr(text_reader, "FIRST_PIECE_BYTES", 1000)
+    monkeypatch.setattr(text_reader, "PIECE_BYTES", 10_000)
     X, labels = table()
     content = written(X, labels, *written_as)
     (tmp_path / "x.csv").write_text(content, encoding="utf-8", newline="")
@@ -87,15 +87,15 @@ def test_every_bit_of_every_number(tmp_path, monkeypatch, parser, written_as):
 
 @pytest.mark.parametrize("kept", [0, 1 << 26])
 def test_rows_on_disk_are_those_in_memory(tmp_path, monkeypatch, kept):
-    monkeypatch.setattr(text, "KEPT", kept)
+    monkeypatch.setattr(text_rows, "MAX_BYTES_IN_MEMORY", kept)
     X, labels = table()
     (tmp_path / "x.csv").write_text(written(X, labels), encoding="utf-8")
     part = open_text(str(tmp_path / "x.csv"))
     assert part.in_memory == (kept > 0)
     out = np.empty((100, 1))
-    part.some([0]).fill(out, 700)
+    part.select_columns([0]).fill(out, 700)
     np.testing.assert_array_equal(out, X[700:800, :1])
-    again = pickle.loads(pickle.dumps(part.some([2, 1])))
+    again = pickle.loads(pickle.dumps(part.select_columns([2, 1])))
     np.testing.assert_array_equal(rows(again, [0, 1]), X[:, [2, 1]])
     (tmp_path / "x.csv").write_text("a\n1\n")
     with pytest.raises(ValueError, match="x.csv has changed while it was in use"):
@@ -109,7 +109,7 @@ def test_lines_are_those_of_the_file(tmp_path, parser):
     part = open_text(tmp_path / "x.csv")
     assert values(part, 1).tolist() == ["x\ny", "z", "x\ny"]
     assert [line(part, i) for i in range(3)] == [5, 7, 10]
-    assert part.found("nan", 1, 0) == f"nan in line 7 of {tmp_path / 'x.csv'}, column 'a'"
+    assert part.describe_value("nan", 1, 0) == f"nan in line 7 of {tmp_path / 'x.csv'}, column 'a'"
 
 
 def test_many_columns(tmp_path):
@@ -173,7 +173,7 @@ def test_bytes_that_are_no_text(tmp_path):
 
 
 def test_text_of_too_many_values(tmp_path, monkeypatch, parser):
-    monkeypatch.setattr(lines, "MOST_VALUES", 100)
+    monkeypatch.setattr(text_reader, "MAX_TEXT_VALUES", 100)
     (tmp_path / "x.csv").write_text("id,x\n" + "".join(f"r{i},{i}\n" for i in range(300)))
     part = open_text(tmp_path / "x.csv")
     assert values(part, 1).tolist() == list(range(300))
@@ -184,7 +184,7 @@ def test_text_of_too_many_values(tmp_path, monkeypatch, parser):
 @pytest.mark.parametrize(("size", "skip"), [(7, 0), (20, 31), (None, 5), (1000, 84)])
 def test_batches(tmp_path, parser, size, skip):
     (tmp_path / "x.csv").write_text("a,kind\n" + "".join(f"{i},{'xy'[i % 2]}\n\n" for i in range(85)))
-    parts = list(batches(TextReader(tmp_path / "x.csv"), repeat(size), skip))
+    parts = list(read_batches(TextReader(tmp_path / "x.csv"), repeat(size), skip))
     assert np.concatenate([values(part, 0) for part in parts]).tolist() == list(range(skip, 85))
     assert "".join(each for part in parts for each in values(part, 1)) == ("xy" * 43)[skip:85]
     assert [line(part, 0) for part in parts] == list(range(2 + 2 * skip, 172, 2 * size if size else 1000))
@@ -212,7 +212,7 @@ def test_what_separates_is_found_from_several_lines(monkeypatch):
     part = open_text(io.BufferedReader(Trickle(content)))
     assert part.columns == ("a", "b")
     np.testing.assert_array_equal(rows(part, [0, 1]), [[1.0, 2.0], *[[3.5, 4.25]] * 20])
-    monkeypatch.setattr(lines, "FIRST_PIECE", 4)
+    monkeypatch.setattr(text_reader, "FIRST_PIECE_BYTES", 4)
     part = open_text(io.BytesIO(content))
     np.testing.assert_array_equal(rows(part, [1])[:2], [[2.0], [4.25]])
 
@@ -234,7 +234,7 @@ def test_what_separates_may_be_said(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_forked_process_reads_the_same_scratch_file(tmp_path, monkeypatch):
     """Both read at the same time; the place in an open file is theirs together."""
-    monkeypatch.setattr(text, "KEPT", 0)
+    monkeypatch.setattr(text_rows, "MAX_BYTES_IN_MEMORY", 0)
     wanted = np.arange(40_000.0).reshape(-1, 2)
     np.savetxt(tmp_path / "x.csv", wanted, delimiter=",", header="a,b", comments="", fmt="%g")
     rows = cavity.source(tmp_path / "x.csv")
@@ -252,3 +252,14 @@ def test_a_forked_process_reads_the_same_scratch_file(tmp_path, monkeypatch):
             os._exit(status)
     here = wrong()
     assert (here, os.waitpid(child, 0)[1]) == (0, 0)
+
+
+def test_columns_that_show_their_kind_late(tmp_path, parser):
+    """Gaps in the whole first piece, and a number among text far below it."""
+    n = 40_000
+    (tmp_path / "x.csv").write_text("a,gaps,kind\n" + "1,,x\n" * n + "2,5,x\n3,,7\n")
+    part = open_text(tmp_path / "x.csv")
+    assert values(part, 1)[-3:].tolist() == pytest.approx([np.nan, 5.0, np.nan], nan_ok=True)
+    assert [line(part, i) for i in (0, n, n + 1)] == [2, n + 2, n + 3]
+    with pytest.raises(ValueError, match="line 2: column 'kind' is 'x', not a finite number"):
+        part.check_numbers("X")

@@ -9,9 +9,9 @@ from support.tolerances import SOLVES
 
 import cavity
 from cavity.runs.executors import Threads
-from cavity.sources import collections
+from cavity.sources import dask_collections
 from cavity.sources.dataset import Dataset
-from cavity.sources.sources import open_source, opened
+from cavity.sources.sources import open_source, open_unchecked
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -24,7 +24,7 @@ FRAME = pd.DataFrame(X, columns=["a", "b", "c"])
 
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch):
-    monkeypatch.setattr(collections, "SMALL_ROWS", 0)
+    monkeypatch.setattr(dask_collections, "SMALL_ROWS", 0)
 
 
 KINDS = {
@@ -72,7 +72,7 @@ def test_vectors_and_series():
 
 def test_names_and_labels_of_frames():
     frame = dd.from_pandas(FRAME.assign(kind="x"), npartitions=3)
-    source = opened(frame, "X")
+    source = open_unchecked(frame, "X")
     assert source.names == ("a", "b", "c", "kind")
     with pytest.raises(TypeError, match=r"got text in column 'kind'"):
         open_source(frame, "X", ndim=(2,))
@@ -81,13 +81,13 @@ def test_names_and_labels_of_frames():
     assert left.names == ("a", "c")
     assert roles == {"y": "b"}
     assert np.array_equal(y.rows(), X[:, 1])  # it was not read until now
-    assert y.elsewhere is not None
+    assert y.is_remote
 
 
 def test_small_collections_are_read_at_once(monkeypatch):
-    monkeypatch.setattr(collections, "SMALL_ROWS", N)
+    monkeypatch.setattr(dask_collections, "SMALL_ROWS", N)
     for given in (KINDS["array"](), KINDS["frame"]()):
-        source = opened(given, "X")
+        source = open_unchecked(given, "X")
         assert source.in_memory
         assert np.array_equal(source.rows(), X)
     assert source.names == ("a", "b", "c")
@@ -99,22 +99,22 @@ def test_messages_name_the_chunk():
     source = open_source(da.from_array(rows, chunks=(100, 3)), "X", ndim=(2,))
     with Threads(1) as thread, pytest.raises(ValueError, match=r"X\[407, 2\] = inf \(row 7 of chunk 4\)"):
         source.summary(thread)
-    assert source.where(105) == "X[105] (row 5 of chunk 1)"
+    assert source.describe_row(105) == "X[105] (row 5 of chunk 1)"
 
 
 def test_a_copy_of_a_source_knows_words_alone():
     source = pickle.loads(pickle.dumps(open_source(KINDS["array"](), "X", ndim=(2,))))
-    assert source.where(75) == "X[75] (row 5 of chunk 1)"
+    assert source.describe_row(75) == "X[75] (row 5 of chunk 1)"
     assert source.shape == X.shape
 
 
 def test_what_is_not_read():
     with pytest.raises(TypeError, match=r"X must be a dask array of numpy arrays, or a dask data frame"):
-        opened(dask.delayed(np.zeros)(3), "X")
+        open_unchecked(dask.delayed(np.zeros)(3), "X")
     with pytest.raises(TypeError, match=r"X must hold real numbers, got dtype complex128"):
-        opened(da.zeros((20, 2), dtype=complex), "X")
+        open_unchecked(da.zeros((20, 2), dtype=complex), "X")
     with pytest.raises(ValueError, match=r"X must have 1 or 2 dimension"):
-        opened(da.zeros((20, 2, 2)), "X")
+        open_unchecked(da.zeros((20, 2, 2)), "X")
     with pytest.raises(TypeError, match=r"X is a collection of dask, and this is done with the rows in one process"):
         cavity.GaussianMixture(2).fit_stochastic(da.from_array(X, chunks=(70, 3)))
 
@@ -132,7 +132,7 @@ def test_a_chunk_that_changes_is_told():
 
 
 def test_cut_rows_are_views_where_they_can_be():
-    cut = collections.Cut((20, 3), ((0, N, 10, 30),), None, (), "X")
+    cut = dask_collections.Cut((20, 3), ((0, N, 10, 30),), None, (), "X")
     assert np.shares_memory(cut([X]), X)
     assert not np.shares_memory(cut([np.asfortranarray(X)]), X)
 

@@ -11,58 +11,20 @@ import os
 import threading
 from contextlib import closing
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
 import numpy as np
 
-from cavity.runs.executors import call_or
-from cavity.runs.merge import merge, merge_runs
+from cavity.runs import remote
+from cavity.runs.block_runs import call_on_run
+from cavity.runs.executors import call_with_fallback
+from cavity.runs.merge import merge_runs
 
-MOST_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
-CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
-READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
-AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
-
-
-@dataclass(frozen=True, slots=True)
-class BlockRun:
-    """What a task works on: the rows [start, stop), whole blocks of `block_rows` but for the last row of all.
-
-    `arrays` are these rows of each source, (n,) or (n, D), float64, C-contiguous, read-only, and valid until the task
-    returns; None for a source that is None.
-    """
-
-    start: int
-    stop: int
-    block_rows: int
-    arrays: tuple
-
-    def blocks(self):
-        """Yield (start, arrays) of each block."""
-        for start in range(self.start, self.stop, self.block_rows):
-            low = start - self.start
-            yield start, [None if each is None else each[low : low + self.block_rows] for each in self.arrays]
-
-
-@dataclass(frozen=True, slots=True)
-class ByBlocks:
-    """A task that merges what a function returns for each block of its run."""
-
-    function: object
-    add: object
-
-    def __call__(self, run, broadcast):
-        return merge((self.function(*arrays, start, broadcast) for start, arrays in run.blocks()), self.add)
-
-
-def by_blocks(function, *, add=None):
-    """Return the task that calls function(*arrays, start, broadcast) for each block of a run and merges its results.
-
-    With the `add` that `reduce_runs` gets too, if any: the sum over all runs is then that over all blocks, bit by bit.
-    """
-    return ByBlocks(function, add)
+MAX_RUN_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
+MAX_CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
+MAX_READ_BYTES = 1 << 22  # most bytes of a run that is read ahead
+MAX_AHEAD_BYTES = 1 << 26  # most bytes that are read ahead, unless these are too few runs to keep all threads at work
 
 
 def map_runs(task, broadcast, sources, threads, *, grain=None):
@@ -88,7 +50,7 @@ def map_runs(task, broadcast, sources, threads, *, grain=None):
 def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stage=None):
     """Return the sum of task(run, broadcast) over runs that cover all rows, along the tree of `merge` over all blocks.
 
-    For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `by_blocks`. A pass
+    For the same bits whatever the runs, a task has to add up its blocks along that tree too, see `BlockTask`. A pass
     that is a `stage` of its own is told by that name while it goes on.
     """
     layout = next(source for source in sources if source is not None)
@@ -98,7 +60,7 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
         return merge_runs(results, add)
 
 
-def spans(block_count, n_threads, most):
+def split_blocks(block_count, n_threads, most):
     """Return the (first, last) blocks of runs: 2^k of them, at most `most`, from a multiple of 2^k on.
 
     For several threads they get shorter towards the end, at most the share of a thread in what is left, so that all are
@@ -117,19 +79,11 @@ def _only_run(task, broadcast, sources, layout, job, stage):
     """Return what a task makes of the only block that there is, in memory, without any of what others ask for."""
     local = threading.local()
     arrays = [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
-    found = of_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
+    found = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
     if job is not None:
         job = job if stage is None else job.stage(stage)
-        job.within_pass(1, 1, layout.n_rows, whole=stage is not None)
+        job.report_share(1, 1, layout.n_rows, whole=stage is not None)
     return found
-
-
-def of_run(task, broadcast, start, stop, block_rows, arrays):
-    """Return what a task makes of a run, apart from its arrays."""
-    for array in arrays:
-        if array is not None:
-            array.flags.writeable = False
-    return _apart(task(BlockRun(start, stop, block_rows, tuple(arrays)), broadcast), arrays)
 
 
 def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
@@ -139,8 +93,8 @@ def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
     """
     done, layout, job = 0, next(source for source in sources if source is not None), threads.job
     job = job if job is None or stage is None else job.stage(stage)
-    if layout.elsewhere is not None:
-        results = layout.elsewhere.results(task, broadcast, sources, grain, **(merged or {}))
+    if layout.is_remote:
+        results = remote.results(task, broadcast, sources, grain, **(merged or {}))
     else:
         results = _results(task, broadcast, sources, threads, grain)
     with closing(results):
@@ -148,7 +102,7 @@ def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
             yield found
             done += found[0]
             if job is not None:
-                job.within_pass(done, layout.block_count, layout.n_rows, whole=stage is not None)
+                job.report_share(done, layout.block_count, layout.n_rows, whole=stage is not None)
 
 
 def _results(task, broadcast, sources, threads, grain):
@@ -157,12 +111,12 @@ def _results(task, broadcast, sources, threads, grain):
     held = [source if source is not None and source.in_memory else None for source in sources]
     read = [source if source is not None and not source.in_memory else None for source in sources]
     converted = [source if source is not None and source.view(0, 1) is None else None for source in held]
-    most = MOST_BLOCKS if grain is None else grain
-    for some, limit in ((converted, CONVERTED_BYTES), (read, READ_BYTES)):
+    most = MAX_RUN_BLOCKS if grain is None else grain
+    for some, limit in ((converted, MAX_CONVERTED_BYTES), (read, MAX_READ_BYTES)):
         most = min(most, limit // max(1, layout.block_rows * _row_bytes(some)))
     runs = [
         (first * layout.block_rows, min(last * layout.block_rows, layout.n_rows))
-        for first, last in spans(layout.block_count, threads.count, most)
+        for first, last in split_blocks(layout.block_count, threads.count, most)
     ]
     local = threading.local()
 
@@ -171,7 +125,7 @@ def _results(task, broadcast, sources, threads, grain):
         try:
             if slot is not None:
                 arrays = [a if b is None else b for a, b in zip(arrays, slot.arrays(stop - start), strict=True)]
-            found = of_run(task, broadcast, start, stop, layout.block_rows, arrays)
+            found = call_on_run(task, broadcast, start, stop, layout.block_rows, arrays)
             return -(-(stop - start) // layout.block_rows), found
         finally:
             if slot is not None:
@@ -183,7 +137,7 @@ def _results(task, broadcast, sources, threads, grain):
             return
         yield from threads.imap(work, ((*run, None) for run in runs))
         return
-    with Reader(read, runs, threads) as reader:
+    with ReadAhead(read, runs, threads) as reader:
         yield from threads.imap(work, reader)
 
 
@@ -207,25 +161,16 @@ def _in_memory(source, start, stop, local, number):
     return array
 
 
-def _apart(result, arrays):
-    """Copy what shares memory with the arrays of a run, which are about to be used for another one."""
-    if isinstance(result, tuple):
-        return tuple(_apart(each, arrays) for each in result)
-    if isinstance(result, np.ndarray) and any(np.may_share_memory(result, a) for a in arrays if a is not None):
-        return result.copy()
-    return result
-
-
-def check_here(source):
+def check_not_remote(source):
     """Raise TypeError for rows that are not read here, as those of collections of dask."""
-    if source is not None and source.elsewhere is not None:
+    if source is not None and source.is_remote:
         raise TypeError(
             f"{source.name} is a collection of dask, and this is done with the rows in one process: give "
             f"{source.name}.compute() if they fit into memory, or files"
         )
 
 
-class Slot:
+class ReadSlot:
     """Memory for a run of those sources that are read ahead, and the error if they could not be read."""
 
     def __init__(self, sources, rows, slots):
@@ -253,7 +198,7 @@ class Slot:
         self._slots.put(self)
 
 
-class Reader:
+class ReadAhead:
     """A thread that reads the runs of sources in order, ahead of those who work on them, into a few slots of memory.
 
     Iterating gives (start, stop, slot); who has worked on a slot frees it. When the context is left, or that of the
@@ -262,17 +207,17 @@ class Reader:
 
     def __init__(self, sources, runs, threads):
         for source in sources:
-            check_here(source)
+            check_not_remote(source)
         self._sources, self._runs, self._threads = sources, runs, threads
         self._rows = max(stop - start for start, stop in runs)
-        self._unused = max(threads.count + 2, AHEAD_BYTES // (self._rows * _row_bytes(sources)))
+        self._unused = max(threads.count + 2, MAX_AHEAD_BYTES // (self._rows * _row_bytes(sources)))
         self._free, self._ready = SimpleQueue(), SimpleQueue()
         self._process, self._stopped = os.getpid(), False
         self._thread = threading.Thread(target=copy_context().run, args=(self._read,), daemon=True)
 
     def __enter__(self):
         self._threads.readers.add(self)
-        call_or(self._thread.start, partial(setattr, self, "_process", None))  # without: see __iter__
+        call_with_fallback(self._thread.start, partial(setattr, self, "_process", None))  # without: see __iter__
         return self
 
     def __exit__(self, *_):
@@ -283,7 +228,7 @@ class Reader:
             if self._process == os.getpid():
                 slot = self._ready.get()
             else:  # a forked child has no threads, and after the main thread has ended Python may start none
-                slot = Slot(self._sources, stop - start, SimpleQueue())
+                slot = ReadSlot(self._sources, stop - start, SimpleQueue())
                 slot.fill(self._sources, start, stop)
             last = slot.error is not None  # nothing is read after an error
             yield start, stop, slot
@@ -313,11 +258,11 @@ class Reader:
             if last:
                 return
         for source in filter(None, self._sources):
-            source.leave()
+            source.hand_over_open_file()
 
     def _slot(self):
         """Return a free slot, a new one while there may be more; wait for one otherwise."""
         if self._unused and self._free.empty():
             self._unused -= 1
-            return Slot(self._sources, self._rows, self._free)
+            return ReadSlot(self._sources, self._rows, self._free)
         return self._free.get()

@@ -5,10 +5,11 @@ from bisect import bisect_right
 import numpy as np
 
 from cavity.jobs.job import SILENT_JOB
+from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, reduce_runs
-from cavity.sources.parts import DerivedRows, Part
-from cavity.sources.reading import each_block
+from cavity.runs.passes import reduce_runs
+from cavity.sources.read_ahead import iterate_blocks
+from cavity.sources.source_parts import DerivedRows, SourcePart
 from cavity.sources.sources import Source
 
 COUNTED_ROWS = 1 << 16  # rows between which it is known how many are picked
@@ -36,7 +37,7 @@ class StoredRows(Source):
             if index.step not in (None, 1):
                 raise IndexError(f"rows of {self.name} are read in runs, without steps, got {index}")
             return self.rows(*index.indices(self.n_rows)[:2])
-        if self.elsewhere is not None:
+        if self.is_remote:
             raise ValueError(
                 f"{self.name} is a collection of dask, of which all rows count, once in ADF: leave out those of weight "
                 "0, and those that are zero in all columns"
@@ -61,26 +62,26 @@ class StoredRows(Source):
         """Return `high`."""
         return self.high
 
-    def changed(self, function, n_features, least=0.0):
+    def map_rows(self, function, n_features, least=0.0):
         """Return the rows that function(rows) makes of some rows, with so many columns, none of which it turns round.
 
         `least` is known of them.
         """
         low, high = (None if end is None else function(end[None])[0] for end in (self.low, self.high))
-        here = self.elsewhere is None
-        part = ChangedRows(self, function, n_features) if here else self.parts[0].changed(function, n_features)
+        here = not self.is_remote
+        part = ChangedRows(self, function, n_features) if here else self.parts[0].map_rows(function, n_features)
         return _stored([part], self.name, low, high, least)
 
-    def look(self, weights=None, job=SILENT_JOB):
+    def scan_columns(self, weights=None, job=SILENT_JOB):
         """Check all numbers as `checked_blocks` does, and find out the ends of the columns; return the rows.
 
         Ends are those of rows of positive weight. The job hears how far that is.
         """
-        if self.elsewhere is not None and weights is not None:
+        if self.is_remote and weights is not None:
             if not np.all(weights > 0):
                 self[weights > 0]  # which raises
             weights = None
-        task = by_blocks(looked, add=seen_by_both)
+        task = BlockTask(looked, add=seen_by_both)
         with Threads(1, job) as thread:
             found = reduce_runs(task, (self, weights), [self], thread, add=seen_by_both, stage="reading")
         self.low, self.high, self.least = *found[:2], float(found[2])
@@ -88,7 +89,7 @@ class StoredRows(Source):
 
     def checked_blocks(self, size=None):
         """Yield (slice, rows) of all rows; ValueError naming the first number that is nan or infinite."""
-        for part, x in each_block(self, size or self.block_rows):
+        for part, x in iterate_blocks(self, size or self.block_rows):
             self.check_finite(x, part.start)
             yield part, x
 
@@ -128,7 +129,7 @@ class PickedRows(DerivedRows):
         self._firsts = [0, *np.cumsum(counts, dtype=np.int64).tolist()]  # of the picked ones in each stretch of rows
         self.shape, self.columns = (self._firsts[-1], *source.shape[1:]), source.names
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Read the picked rows from `start` on into out (n, d)."""
         done = 0
         while done < len(out):
@@ -160,14 +161,14 @@ class ChangedRows(DerivedRows):
         self._function = function
         self.shape = (source.n_rows, n_features)
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Read the rows from `start` on and change them."""
         found = np.empty((len(out), *self._source.shape[1:]))
         self._source.fill(found, start)
         out[...] = self._function(found)
 
-    def where(self, row, *column):
+    def describe_row(self, row, *column):
         """Words for a row, for messages."""
-        return self._source.where(row)
+        return self._source.describe_row(row)
 
-    found = Part.found
+    describe_value = SourcePart.describe_value

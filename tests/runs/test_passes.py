@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from cavity.runs import runs
+from cavity.runs import passes
+from cavity.runs.block_runs import BlockRun, BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.merge import merge, starts
-from cavity.runs.runs import by_blocks, map_runs, reduce_runs
+from cavity.runs.merge import merge, split_rows
+from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources.sources import open_source
 
 BLOCK = 64
@@ -36,7 +37,7 @@ def moments(X, y, start, power):
     return np.sum(X, axis=0) ** power, float(np.sum(y * X[:, 0])), start
 
 
-MOMENTS = by_blocks(moments)
+MOMENTS = BlockTask(moments)
 
 
 def describe(run, broadcast):
@@ -77,7 +78,7 @@ def sources_of(arrays, kind, folder, n_files=1):
 def test_the_same_bits_as_block_by_block(n_rows, grain, n_threads, kind, tmp_path_factory):
     rng = np.random.default_rng(n_rows)
     X, y = rng.normal(size=(n_rows, 3)), rng.normal(size=n_rows)
-    expected = merge(moments(X[a:b], y[a:b], a, 2.0) for a, b in starts(n_rows, BLOCK))
+    expected = merge(moments(X[a:b], y[a:b], a, 2.0) for a, b in split_rows(n_rows, BLOCK))
     given = sources_of((X, y), kind, tmp_path_factory.mktemp("rows"), min(n_rows, 3))
     with Threads(n_threads) as threads:
         found = reduce_runs(MOMENTS, 2.0, given, threads, grain=grain)
@@ -92,7 +93,7 @@ def test_the_same_bits_as_block_by_block(n_rows, grain, n_threads, kind, tmp_pat
 
 def test_a_sum_of_ones_own():
     source = open_source(np.arange(1000.0), "y", block_rows=BLOCK)
-    task = by_blocks(lambda y, start, broadcast: y.max(), add=max)
+    task = BlockTask(lambda y, start, broadcast: y.max(), add=max)
     with Threads(2) as threads:
         assert reduce_runs(task, None, [source], threads, add=max) == 999.0
 
@@ -117,7 +118,7 @@ def test_arrays_belong_to_the_run(kind, tmp_path):
 
 def test_tasks_and_runs_can_be_sent():
     task = pickle.loads(pickle.dumps(MOMENTS))
-    run = pickle.loads(pickle.dumps(runs.BlockRun(64, 128, 64, (np.ones((64, 3)), np.ones(64)))))
+    run = pickle.loads(pickle.dumps(BlockRun(64, 128, 64, (np.ones((64, 3)), np.ones(64)))))
     assert task(run, 1.0)[1:] == (64.0, 64)
 
 
@@ -188,7 +189,7 @@ def test_rows_are_read_where_no_thread_begins_any_more(monkeypatch, tmp_path):
 
 def test_bytes_ahead_are_bounded(monkeypatch, tmp_path):
     (source,) = sources_of((np.arange(500.0 * BLOCK),), "files", tmp_path)
-    monkeypatch.setattr(runs, "AHEAD_BYTES", 10 * 8 * BLOCK)
+    monkeypatch.setattr(passes, "MAX_AHEAD_BYTES", 10 * 8 * BLOCK)
     filled, fill, deadline = [], source.fill, time.monotonic() + 20
 
     def watched(out, start):
@@ -213,7 +214,7 @@ def test_a_forked_child_reads_for_itself(tmp_path):
     text = f"""
 import os, warnings
 from cavity.runs.executors import Threads
-from cavity.runs.runs import map_runs
+from cavity.runs.passes import map_runs
 from cavity.sources.sources import open_source
 warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, from Python 3.12 on
 source = open_source({str(tmp_path / "y.npy")!r}, "y", block_rows={BLOCK})
@@ -238,7 +239,8 @@ for n_threads in (1, 2):
 INTERRUPTED = """
 import signal, sys, threading, time
 from cavity.runs.executors import Threads
-from cavity.runs.runs import by_blocks, reduce_runs
+from cavity.runs.block_runs import BlockRun, BlockTask
+from cavity.runs.passes import reduce_runs
 from cavity.sources.sources import open_source
 signal.signal(signal.SIGINT, signal.default_int_handler)
 source = open_source(sys.argv[1], "y", block_rows=1 << 12)
@@ -249,7 +251,7 @@ try:
     with Threads(int(sys.argv[2])) as threads:
         print("ready", flush=True)
         while True:
-            reduce_runs(by_blocks(work), None, [source], threads)
+            reduce_runs(BlockTask(work), None, [source], threads)
 except KeyboardInterrupt:
     for thread in set(threading.enumerate()) - {threading.current_thread()}:
         thread.join(5)  # of one that was about to begin: it sees that it is over

@@ -1,23 +1,23 @@
 """Rows of text files (.csv, .tsv, .txt, also gzipped): parsed once, kept as numbers, read again and again.
 
-What does not fit into KEPT bytes goes to a scratch file that nobody else sees and that is gone at the end.
+What does not fit into MAX_BYTES_IN_MEMORY goes to a scratch file without a name.
 """
 
 import os
 
 import numpy as np
 
-from cavity.runs.merge import starts
-from cavity.sources.dialects import advice
+from cavity.runs.merge import split_rows
+from cavity.sources.dialects import suggest_arguments
 from cavity.sources.files import FileState
-from cavity.sources.lines import MOST_VALUES, TextReader
-from cavity.sources.parts import Part
 from cavity.sources.scratch import ScratchFile
+from cavity.sources.source_parts import SourcePart
+from cavity.sources.text_reader import MAX_TEXT_VALUES, TextReader
 
-KEPT = 1 << 26  # bytes of a table that stay in memory
+MAX_BYTES_IN_MEMORY = 1 << 26  # bytes of a table that stay in memory
 
 
-class Kept:
+class RowBuffer:
     """Rows (N, D), in memory or in a scratch file."""
 
     def __init__(self, width):
@@ -28,7 +28,7 @@ class Kept:
         """Append rows."""
         self.count += len(rows)
         self._arrays.append(rows)
-        if self.count * self.width * 8 > KEPT:
+        if self.count * self.width * 8 > MAX_BYTES_IN_MEMORY:
             self._file = self._file or ScratchFile()
             for each in self._arrays:
                 self._file.write(np.ascontiguousarray(each), self._written)
@@ -53,7 +53,7 @@ class Kept:
         return out
 
 
-class TextRows(Part):
+class TextRows(SourcePart):
     """Rows of a text file as a part of a source: numbers (N, D), or (N,), and text for labels.
 
     Attributes
@@ -82,14 +82,14 @@ class TextRows(Part):
             raise TypeError(f"{self.path} can be read once only, so another process cannot have it")
         return _opened_again, (self._again, self._index, self.ndim == 1)
 
-    def some(self, index, vector=False):
+    def select_columns(self, index, vector=False):
         """The part with some of the columns, by their numbers; a vector of the only one."""
         index = [self._index[j] for j in index]
         return TextRows(self._reader, self._kept, first=self._first, index=index, vector=vector, again=self._again)
 
-    def where(self, row, column=None):
+    def describe_row(self, row, column=None):
         """Words for a row, or for a row and a column, for messages."""
-        words = self._reader.where(self._first + row)
+        words = self._reader.describe_row(self._first + row)
         if column is None and self.ndim == 2:
             return words
         return f"{words}, column {self.columns[column or 0]!r}"
@@ -111,7 +111,11 @@ class TextRows(Part):
         _, line, cell = column.text
         words = f"{self.path}, line {line}: column {column.name!r} is {cell!r}, not a finite number"
         other = self._reader.dialect.other_decimal(cell)
-        return ValueError(words) if other is None else advice(f"{words}; decimal={other!r} takes it for one", "decimal")
+        return (
+            ValueError(words)
+            if other is None
+            else suggest_arguments(f"{words}; decimal={other!r} takes it for one", "decimal")
+        )
 
     def labels(self, index):
         """The text in a column, None for what is missing; None if it holds numbers."""
@@ -120,10 +124,10 @@ class TextRows(Part):
             return None
         if number:
             raise self._mixed(column)
-        if column.values is None:
-            raise ValueError(f"{self.path}: column {column.name!r} holds more than {MOST_VALUES} different texts")
-        names = np.array([*column.values])
-        codes = np.concatenate([self._kept.read(*span)[:, self._index[index]] for span in starts(self.shape[0])])
+        if column.codes is None:
+            raise ValueError(f"{self.path}: column {column.name!r} holds more than {MAX_TEXT_VALUES} different texts")
+        names = np.array([*column.codes])
+        codes = np.concatenate([self._kept.read(*span)[:, self._index[index]] for span in split_rows(self.shape[0])])
         missing = np.isnan(codes)
         values = names[np.where(missing, 0, codes).astype(int)]
         if missing.any():
@@ -136,7 +140,7 @@ class TextRows(Part):
         whole = self.ndim == 2 and self._index == list(range(self._kept.width))
         return self._kept.view(start, stop) if whole and not any(text for _, text in self._kinds) else None
 
-    def fill(self, out, start, desk=None):
+    def fill(self, out, start, state=None):
         """Copy the rows from `start` on into out (n, D) or (n,)."""
         self.check_numbers("X")
         out[...] = self._kept.read(start, start + len(out))[:, self._index].reshape(out.shape)
@@ -169,7 +173,7 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
         file = os.fspath(file)
         state = FileState.of_path(file) if os.path.isfile(file) else None  # pipes are read once
     reader = TextReader(file, **settings)
-    kept = Kept(len(reader.columns))
+    kept = RowBuffer(len(reader.columns))
     for rows in reader:
         kept.add(rows)
         if tell is not None:
@@ -184,10 +188,10 @@ def _opened_again(again, index, vector):
     """Return the same part in another process."""
     place, state, settings = again
     state.check_path(place)
-    return open_text(place, **settings).some(index, vector)
+    return open_text(place, **settings).select_columns(index, vector)
 
 
-def batches(reader, sizes, skip=0):
+def read_batches(reader, sizes, skip=0):
     """Yield the rows of a TextReader in batches, TextRows in memory, as they are read.
 
     Parameters
@@ -211,7 +215,7 @@ def batches(reader, sizes, skip=0):
         if not count:
             break
         rows = np.concatenate(known) if len(known) > 1 else waiting
-        kept = Kept(rows.shape[1])
+        kept = RowBuffer(rows.shape[1])
         kept.add(rows[:size])
         kept.done()
         yield TextRows(reader, kept, first=first)

@@ -2,8 +2,21 @@
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.public_objects import Public
-from cavity.sources.parts import Desk, piece_at
+from cavity.runs.merge import ROWS_PER_CALL
+from cavity.sources.source_parts import ReadState, find_piece
+
+BLOCK_NUMBERS = 8 * ROWS_PER_CALL  # most numbers in a block, 8 MB, unless that leaves fewer than LEAST_BLOCK_ROWS rows
+LEAST_BLOCK_ROWS = 1 << 10
+
+
+def rows_per_block(n_features):
+    """Return the number of rows in a block: ROWS_PER_CALL, or a smaller power of two where rows are wide."""
+    size = ROWS_PER_CALL
+    while size * n_features > BLOCK_NUMBERS and size > LEAST_BLOCK_ROWS:
+        size //= 2
+    return size
 
 
 class Blocks(Public):
@@ -38,9 +51,9 @@ class Blocks(Public):
         return all(part.in_memory for part in self.parts)
 
     @property
-    def elsewhere(self):
-        """Who works on the rows where they are, see `parts.Part`; None if they are read here."""
-        return self.parts[0].elsewhere
+    def is_remote(self):
+        """Whether workers of dask have the rows, and passes go to them."""
+        return self.parts[0].is_remote
 
     def span(self, index):
         """Return where a block begins and ends.
@@ -58,7 +71,7 @@ class Blocks(Public):
         start = index * self.block_rows
         return start, min(start + self.block_rows, self.n_rows)
 
-    def where(self, row, *column):
+    def describe_row(self, row, *column):
         """Return words for a row, for messages: "y[17]", "row 17 of part-3.npy".
 
         Parameters
@@ -74,9 +87,9 @@ class Blocks(Public):
             Words, where rows are counted from the first of a file.
         """
         part, first = self._part(row)
-        return part.where(row - first, *column)
+        return part.describe_row(row - first, *column)
 
-    def found(self, value, row, *column):
+    def describe_value(self, value, row, *column):
         """Return words for a value that should not be there.
 
         Parameters
@@ -94,7 +107,7 @@ class Blocks(Public):
             Words.
         """
         part, first = self._part(row)
-        return part.found(value, row - first, *column)
+        return part.describe_value(value, row - first, *column)
 
     def view(self, start, stop):
         """Return rows where they lie, if they are float64 and C-contiguous there.
@@ -122,19 +135,19 @@ class Blocks(Public):
         start : int
             The first of them.
         """
-        if not hasattr(self._local, "desk"):
+        if not hasattr(self._local, "state"):
             try:
-                self._local.desk = self._desks.pop()
+                self._local.state = self._states.pop()
             except IndexError:
-                self._local.desk = Desk()
+                self._local.state = ReadState()
         for part, low, high, first in self._overlaps(start, start + len(out)):
-            part.fill(out[low - start : high - start], low - first, self._local.desk)
+            part.fill(out[low - start : high - start], low - first, self._local.state)
 
-    def leave(self):
+    def hand_over_open_file(self):
         """Leave a file that this thread, which ends, has open to one of a later pass: it need not be opened again."""
-        desk = getattr(self._local, "desk", None)
-        if not self._desks and getattr(getattr(desk, "part", None), "stays_open", False):
-            self._desks.append(desk)
+        state = getattr(self._local, "state", None)
+        if not self._states and getattr(getattr(state, "part", None), "stays_open", False):
+            self._states.append(state)
 
     def read(self, index):
         """Return a block, which is valid until this thread reads again.
@@ -159,9 +172,40 @@ class Blocks(Public):
         block.flags.writeable = False
         return block
 
+    def check_finite(self, rows, start):
+        """Raise ValueError naming the first number of some rows that is nan or infinite.
+
+        Parameters
+        ----------
+        rows : ndarray, shape (n,) or (n, D)
+            The rows.
+        start : int
+            The number of the first.
+        """
+        bad = arrays.find_nonfinite(rows)
+        if bad is not None:
+            row, *column = bad
+            raise ValueError(f"{self.name} must be finite, got {self.describe_value(rows[bad], start + row, *column)}")
+
+    def check_numbers(self, name):
+        """Raise TypeError, naming the column, unless all columns hold numbers.
+
+        Parameters
+        ----------
+        name : str
+            What the data are called in the message.
+        """
+        try:
+            for part in self.parts:
+                part.check_numbers(name)
+        except TypeError as error:
+            if self.names is None or self.ndim == 1 or not name.isidentifier():
+                raise
+            raise TypeError(f"{error}: cavity.source({name}).without([...]) is all but some columns") from None
+
     def _part(self, row):
         """Return the part that holds a row, and the row it begins with."""
-        number, first = piece_at(self._ends, row)
+        number, first = find_piece(self._ends, row)
         return self.parts[number], first
 
     def _overlaps(self, start, stop):

@@ -11,13 +11,13 @@ import numpy as np
 from cavity.base import arrays
 
 
-def piece_at(ends, row):
+def find_piece(ends, row):
     """Return the number of the piece that holds a row, and the row that it begins with; `ends` are those of pieces."""
     number = bisect_right(ends, row)
     return number, ends[number - 1] if number else 0
 
 
-class Desk:
+class ReadState:
     """What one thread reads with: memory to convert numbers in, and what it has open, by the part that opened it."""
 
     def __init__(self):
@@ -30,13 +30,13 @@ class Desk:
         return self._bytes[:size]
 
 
-class Part:
+class SourcePart:
     """What a part is if it does not say otherwise."""
 
     __slots__ = ()
     columns = None  # names of the columns, if they have any
     in_memory = True  # whether reading does not wait for a disk
-    elsewhere = None  # who works on the rows where they are, as `runs.remote` does; None if they are read here
+    is_remote = False  # whether passes go to the workers of dask that have the rows, see `runs.remote`
 
     @property
     def ndim(self):
@@ -47,13 +47,13 @@ class Part:
         """The rows themselves, or None if they have to be read or converted."""
         return None
 
-    def some(self, index, vector=False):
+    def select_columns(self, index, vector=False):
         """The part with some of the columns, by their numbers; a vector of the only one."""
-        return SomeColumns(self, index, vector)
+        return ColumnSubset(self, index, vector)
 
-    def found(self, value, *place):
+    def describe_value(self, value, *place):
         """Words for a value that should not be there."""
-        return f"{value} in {self.where(*place)}"
+        return f"{value} in {self.describe_row(*place)}"
 
     def labels(self, index):
         """The values of a column that are no numbers, as an array or a column of a table; None if they are numbers."""
@@ -63,17 +63,17 @@ class Part:
         """Raise TypeError, naming the column, unless all columns hold numbers."""
 
 
-class NamedRows(Part):
+class NamedRows(SourcePart):
     """Base of parts in memory: how messages speak of their rows, and of their columns if these have names."""
 
     def __init__(self, name, shape, columns):
         self.name, self.shape, self.columns = name, shape, columns
 
-    def where(self, *place):
+    def describe_row(self, *place):
         """Words for a row, or for a row and a column, for messages."""
         return arrays.describe_entry(self.name, place, self.columns)
 
-    def found(self, value, *place):
+    def describe_value(self, value, *place):
         """Words for a value that should not be there."""
         return arrays.describe_bad_entry(value, self.name, place, self.columns)
 
@@ -90,24 +90,24 @@ class ArrayRows(NamedRows):
         """The rows themselves, or None if they have to be converted."""
         return self.array[start:stop] if self.direct else None
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Convert the rows from `start` on into out."""
         arrays.copy_real(self.array[start : start + len(out)], out)
 
 
-class DerivedRows(Part):
+class DerivedRows(SourcePart):
     """Base of rows that are made of those of a source, or of another part: messages name the place there."""
 
     def __init__(self, source):
         self._source = source
 
-    def where(self, *place):
+    def describe_row(self, *place):
         """Words for a row, or for a row and a column, for messages."""
-        return self._source.where(*self._origin(*place))
+        return self._source.describe_row(*self._origin(*place))
 
-    def found(self, value, *place):
+    def describe_value(self, value, *place):
         """Words for a value that should not be there."""
-        return self._source.found(value, *self._origin(*place))
+        return self._source.describe_value(value, *self._origin(*place))
 
 
 class ReadRows(DerivedRows, ArrayRows):
@@ -122,7 +122,7 @@ class ReadRows(DerivedRows, ArrayRows):
         return self._first + row, *column
 
 
-class SomeColumns(DerivedRows):
+class ColumnSubset(DerivedRows):
     """The rows of another part with some of its columns, (N, d), or (N,) of the only one; of a part (N,) that is 0."""
 
     def __init__(self, part, index, vector=False):
@@ -136,10 +136,10 @@ class SomeColumns(DerivedRows):
         """Whether reading does not wait for a disk."""
         return self._source.in_memory
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Pick the columns of the rows from `start` on into out (n, d) or (n,)."""
         whole = np.empty((len(out), *self._source.shape[1:]))
-        self._source.fill(whole, start, desk)
+        self._source.fill(whole, start, state)
         out[...] = whole.reshape(len(out), -1)[:, self._index].reshape(out.shape)
 
     def _origin(self, row, *column):

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from cavity.base import arrays
-from cavity.sources.parts import NamedRows
+from cavity.sources.source_parts import NamedRows
 
 READ_BYTES = 1 << 22  # whole chunks that are read together, unless one takes more
 
 
-class SlicedRows(NamedRows):
+class ChunkedArrayRows(NamedRows):
     """Rows of an array that gives slices of them; where it is cut into chunks, these are read whole and once a pass.
 
     One thread reads at a time: not every library allows several.
@@ -42,23 +42,23 @@ class SlicedRows(NamedRows):
             place, name = self._array
             self._array = File(place, "r")[name]
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Read the rows from `start` on into out (n,) or (n, d)."""
         if start == 0 or _hdf5(self._array) is not None:  # the files of a folder are looked at before and after a pass
             self._check()
         done = 0
         while done < len(out):
-            low, rows = self._rows(start + done, len(out) - done, desk)
+            low, rows = self._rows(start + done, len(out) - done, state)
             part = rows[start + done - low :][: len(out) - done]
             arrays.copy_real(part, out[done : done + len(part)])
             done += len(part)
         if start + done == self.shape[0] and _hdf5(self._array) is None:
             self._check()
 
-    def _rows(self, row, count, desk):
+    def _rows(self, row, count, state):
         """Return rows among which this one is, and the number of the first."""
-        if desk.part is self and desk.open[0] <= row < desk.open[0] + len(desk.open[1]):
-            return desk.open
+        if state.part is self and state.open[0] <= row < state.open[0] + len(state.open[1]):
+            return state.open
         low, stop = row, min(row + count, self.shape[0])
         if self._stretch:
             low = row - row % self._stretch
@@ -71,7 +71,7 @@ class SlicedRows(NamedRows):
                 f"had {self.shape}"
             )
         if self._stretch:
-            desk.part, desk.open = self, (low, rows)
+            state.part, state.open = self, (low, rows)
         return low, rows
 
     def _check(self):

@@ -3,30 +3,30 @@
 import numpy as np
 
 from cavity.runs.executors import Threads
-from cavity.runs.merge import starts
-from cavity.runs.runs import Reader
+from cavity.runs.merge import split_rows
+from cavity.runs.passes import ReadAhead
 from cavity.sources.sources import Source
 
 
-def rows(data, index):
+def read_rows(data, index):
     """Return data[index] as an aligned C-contiguous float64 array; a view where the data are that already."""
     return np.require(data[index], dtype=np.float64, requirements="CA")
 
 
-def in_turn(data, spans):
+def iterate_spans(data, spans):
     """Yield (slice, rows) for (start, stop) pairs of an array or a Source, in order: float64, C-contiguous.
 
     Rows of a Source are read ahead by one thread; they are valid until the next ones are asked for.
     """
     if not isinstance(data, Source) or not spans:
-        yield from ((slice(*span), rows(data, slice(*span))) for span in spans)
+        yield from ((slice(*span), read_rows(data, slice(*span))) for span in spans)
         return
-    with Threads(1) as inline, Reader([data], spans, inline) as reader:
+    with Threads(1) as inline, ReadAhead([data], spans, inline) as reader:
         for start, stop, slot in reader:
             yield slice(start, stop), slot.arrays(stop - start)[0]
             slot.free()
 
 
-def each_block(data, size):
+def iterate_blocks(data, size):
     """Yield (slice, rows) for all rows of an array or a Source, `size` at a time, see `in_turn`."""
-    return in_turn(data, starts(data.shape[0], size))
+    return iterate_spans(data, split_rows(data.shape[0], size))

@@ -4,12 +4,12 @@ import numpy as np
 
 from cavity.base.observation_digest import ObservationDigest
 
-FOLD = 128  # rows side by side in reductions over rows, for long inner loops and short sums
-HUGE = 2.0**900  # sums of any number of smaller values are finite
-SHRINK = 200  # 2^-200 times even the largest values can be summed
+FOLDED_ROWS = 128  # rows side by side in reductions over rows, for long inner loops and short sums
+MIN_HUGE_VALUE = 2.0**900  # sums of any number of smaller values are finite
+SHRINK_EXPONENT = 200  # 2^-200 times even the largest values can be summed
 
 
-def extent(block, start, broadcast):
+def summarize_block(block, start, broadcast):
     """Return the minima and maxima of a block, sums of its numbers, see `mean`, and how many were seen, each (D,).
 
     The broadcast is the source, whether nan stands for a number that was not seen, and whether the digest of the rows
@@ -24,34 +24,34 @@ def extent(block, start, broadcast):
     if np.isinf(low).any() or np.isinf(high).any() or (gaps and not missing):
         bad = np.isinf(block) if missing else ~np.isfinite(block)
         row, *column = at = tuple(map(int, np.argwhere(bad)[0]))
-        raise ValueError(f"{source.name} must be finite, got {source.found(block[at], start + row, *column)}")
+        raise ValueError(f"{source.name} must be finite, got {source.describe_value(block[at], start + row, *column)}")
     seen = np.full(len(low), float(len(block)))
     if gaps:
         seen -= np.sum(np.isnan(block), axis=0)
         block = np.nan_to_num(block)  # there are no infinities
-    return low, high, *_sums(block, np.fmax(-low, high) > HUGE), seen, *digest
+    return low, high, *_sums(block, np.fmax(-low, high) > MIN_HUGE_VALUE), seen, *digest
 
 
-def join(left, right):
+def merge_summaries(left, right):
     """Merge the extents of two runs of rows."""
     sums = (a + b for a, b in zip(left[2:], right[2:], strict=True))
     return np.fmin(left[0], right[0]), np.fmax(left[1], right[1]), *sums
 
 
-def mean(low, high, total, huge, seen):
+def compute_means(low, high, total, huge, seen):
     """Return the means of the columns with these extents, which are between minimum and maximum but for rounding."""
     counts = np.maximum(seen, 1.0)
     with np.errstate(over="ignore"):
-        found = total / counts + np.ldexp(huge / counts, SHRINK)
+        found = total / counts + np.ldexp(huge / counts, SHRINK_EXPONENT)
     return np.clip(found, low, high)
 
 
 def _sums(block, huge):
-    """Return the sums of the columns of a block: those that are not huge, and 2^-SHRINK times those that are."""
+    """Return the sums of the columns of a block, and those of huge numbers apart, times 2^-SHRINK_EXPONENT."""
     if not huge.any():
         return _reduce_rows(np.add, block), np.zeros(len(huge))
     with np.errstate(over="ignore", invalid="ignore"):  # in the sums that are not used
-        total, shrunk = _reduce_rows(np.add, block), _reduce_rows(np.add, np.ldexp(block, -SHRINK))
+        total, shrunk = _reduce_rows(np.add, block), _reduce_rows(np.add, np.ldexp(block, -SHRINK_EXPONENT))
     return np.where(huge, 0.0, total), np.where(huge, shrunk, 0.0)
 
 
@@ -59,8 +59,8 @@ def _reduce_rows(ufunc, block):
     """Return ufunc.reduce over the rows of a block (rows,) or (rows, D), shape (1,) or (D,)."""
     block = block.reshape(len(block), -1)
     n_rows, width = block.shape
-    whole = n_rows - n_rows % FOLD
+    whole = n_rows - n_rows % FOLDED_ROWS
     if whole:
-        folded = ufunc.reduce(block[:whole].reshape(-1, FOLD * width), axis=0).reshape(FOLD, width)
+        folded = ufunc.reduce(block[:whole].reshape(-1, FOLDED_ROWS * width), axis=0).reshape(FOLDED_ROWS, width)
         block = np.concatenate([folded, block[whole:]])
     return ufunc.reduce(block, axis=0)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cavity.sources import stored
+from cavity.sources import stored_rows
 from cavity.sources.sources import open_source
-from cavity.sources.stored import StoredRows
+from cavity.sources.stored_rows import StoredRows
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(1000, 3))
@@ -14,7 +14,7 @@ ROWS = RNG.normal(size=(1000, 3))
 @pytest.fixture
 def rows(tmp_path, monkeypatch):
     """The rows in two files, counted 64 at a time."""
-    monkeypatch.setattr(stored, "COUNTED_ROWS", 64)
+    monkeypatch.setattr(stored_rows, "COUNTED_ROWS", 64)
     paths = [tmp_path / "a.npy", tmp_path / "b.npy"]
     for path, part in zip(paths, (ROWS[:400], ROWS[400:]), strict=True):
         np.save(path, part)
@@ -46,11 +46,11 @@ def test_indices_are_those_of_an_array(rows, index):
 
 def test_changed_rows_and_ends(rows):
     weights = np.where(np.arange(1000) < 500, 0.0, 2.0)
-    rows.look(weights)
+    rows.scan_columns(weights)
     np.testing.assert_array_equal(rows.low, ROWS[500:].min(axis=0))
     np.testing.assert_array_equal(rows.high, ROWS[500:].max(axis=0))
     assert rows.least == np.abs(ROWS).max(axis=1).min()
-    changed = rows.changed(lambda x: np.column_stack([np.ones(len(x)), x - 1.0]), 4, 1.0)
+    changed = rows.map_rows(lambda x: np.column_stack([np.ones(len(x)), x - 1.0]), 4, 1.0)
     expected = np.column_stack([np.ones(1000), ROWS - 1.0])
     np.testing.assert_array_equal(changed[:], expected)
     np.testing.assert_array_equal(changed.min(axis=0), expected[500:].min(axis=0))
@@ -64,6 +64,6 @@ def test_a_bad_number_has_its_place(tmp_path):
     np.save(tmp_path / "b.npy", bad)
     rows = StoredRows(open_source([tmp_path / "a.npy", tmp_path / "b.npy"], "X", ndim=(2,)).parts, "X")
     with pytest.raises(ValueError, match=r"X must be finite, got inf in row 700, column 2 of .*b\.npy"):
-        rows.look()
-    assert rows[np.arange(2000) >= 1500].where(3).startswith("row 503 of")
-    assert "row 503, column 1 of" in rows[np.arange(2000) >= 1500].found(0.5, 3, 1)
+        rows.scan_columns()
+    assert rows[np.arange(2000) >= 1500].describe_row(3).startswith("row 503 of")
+    assert "row 503, column 1 of" in rows[np.arange(2000) >= 1500].describe_value(0.5, 3, 1)

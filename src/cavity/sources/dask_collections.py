@@ -22,8 +22,8 @@ from uuid import uuid4
 import numpy as np
 
 from cavity.base import arrays, frames
-from cavity.runs import remote
-from cavity.sources.parts import ArrayRows, NamedRows, piece_at
+from cavity.runs import dask_scheduler
+from cavity.sources.source_parts import ArrayRows, NamedRows, find_piece
 from cavity.sources.tables import FrameRows
 
 LEAST_WHOLE = 4  # rows for each that is kept anew because it lies in several chunks
@@ -48,7 +48,11 @@ def open_collection(data, name):
         names = frames.names_of(meta) if meta.ndim == 2 else frames.name_of(meta)
         chunks = Chunks.of(data, None)
         shape = chunks.ends[-1], *meta.shape[1:]
-        return FrameRows(remote.load(data), name) if _is_small(shape) else ChunkRows(chunks, name, shape, names, meta)
+        return (
+            FrameRows(dask_scheduler.load(data), name)
+            if _is_small(shape)
+            else ChunkRows(chunks, name, shape, names, meta)
+        )
     arrays.check_dtype(np.dtype(data.dtype), name)
     arrays.check_ndim(data, name, (1, 2))
     if data.ndim == 2 and data.numblocks[1] > 1:
@@ -57,7 +61,7 @@ def open_collection(data, name):
     shape = chunks.ends[-1], *data.shape[1:]
     if not _is_small(shape):
         return ChunkRows(chunks, name, shape, None)
-    parts = remote.load_each(data.to_delayed().ravel())
+    parts = dask_scheduler.load_each(data.to_delayed().ravel())
     for number, part in enumerate(parts):
         _check_width(name, number, part, shape)
     return ArrayRows(np.concatenate(parts), name)
@@ -100,7 +104,7 @@ class Chunks:
             raw = dict(raw)
             graph |= {key: raw[key] for key in missing}
         if sizes is None or np.isnan(sizes).any():
-            sizes = remote.computed(graph, [(len, key) for key in keys])
+            sizes = dask_scheduler.compute(graph, [(len, key) for key in keys])
         return cls(graph, keys, list(accumulate(map(int, sizes))))
 
     def span(self, number):
@@ -121,24 +125,24 @@ class Elsewhere(NamedRows):
         super().__init__(name, shape, columns)
         self._ends = ends
 
-    def where(self, row, *column):
+    def describe_row(self, row, *column):
         """Words for a row, or for a row and a column, for messages."""
-        return f"{super().where(row, *column)}{self._in_chunk(row)}"
+        return f"{super().describe_row(row, *column)}{self._in_chunk(row)}"
 
-    def found(self, value, row, *column):
+    def describe_value(self, value, row, *column):
         """Words for a value that should not be there."""
-        return f"{super().found(value, row, *column)}{self._in_chunk(row)}"
+        return f"{super().describe_value(value, row, *column)}{self._in_chunk(row)}"
 
     def _in_chunk(self, row):
         """Return words for where a row is in its chunk."""
-        number, first = piece_at(self._ends, row)
+        number, first = find_piece(self._ends, row)
         return f" (row {row - first} of chunk {number})"
 
 
 class ChunkRows(Elsewhere):
     """Rows of a collection (N,) or (N, D), or some of its columns; `table` is an empty chunk where these are tables."""
 
-    in_memory, elsewhere = False, remote
+    in_memory, is_remote = False, True
 
     def __init__(self, chunks, name, shape, columns, table=None, index=None, width=None, changes=()):
         super().__init__(name, shape, columns, chunks.ends)
@@ -149,7 +153,7 @@ class ChunkRows(Elsewhere):
         """Tasks need a source for its words alone."""
         return Elsewhere, (self.name, self.shape, self.columns, self.chunks.ends)
 
-    def some(self, index, vector=False):
+    def select_columns(self, index, vector=False):
         """The rows with some of the columns, by their numbers; a vector of the only one."""
         inner = self._index if self.ndim == 1 else tuple(index)
         inner = inner if self.ndim == 1 or self._index is None else tuple(self._index[j] for j in inner)
@@ -157,7 +161,7 @@ class ChunkRows(Elsewhere):
         columns = None if self.columns is None else tuple(self.columns[j] for j in index)
         return ChunkRows(self.chunks, self.name, shape, columns, self._table, inner)
 
-    def changed(self, change, n_features=None):
+    def map_rows(self, change, n_features=None):
         """What a function makes of the rows, with as many columns as before unless their number is given."""
         shape = self.shape if n_features is None else (self.shape[0], n_features)
         changes = (*self._changes, change)
@@ -181,7 +185,7 @@ class ChunkRows(Elsewhere):
         """Return the keys of the chunks of some rows, and the `Cut` that makes an array of what they hold."""
         keys, parts, row = [], [], start
         while row < stop:
-            number, first = piece_at(self.chunks.ends, row)
+            number, first = find_piece(self.chunks.ends, row)
             high = min(stop, self.chunks.ends[number])
             keys.append(self.chunks.keys[number])
             parts.append((number, self.chunks.ends[number] - first, row - first, high - first))
@@ -216,10 +220,10 @@ class ChunkRows(Elsewhere):
             found[number] = [scheduler.named(graph, future, None)], whole
         return found
 
-    def fill(self, out, start, desk):
+    def fill(self, out, start, state):
         """Fetch the rows from `start` on into out."""
         keys, cut = self.pieces(start, start + len(out))
-        out[...] = remote.computed(self.chunks.graph, [(cut, keys)])[0]
+        out[...] = dask_scheduler.compute(self.chunks.graph, [(cut, keys)])[0]
 
 
 @dataclass(frozen=True, slots=True)

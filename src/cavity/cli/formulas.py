@@ -1,0 +1,134 @@
+"""Fits and predictions by a formula: the columns of a table as the library reads them, and the printed result."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from cavity.base.missing_values import complete_rows, take_rows
+from cavity.base.results import format_count
+from cavity.cli.fit_commands import collect_site_options, collect_typed, report_end, time_call
+from cavity.cli.input_tables import open_table
+from cavity.cli.options import KEYWORD_OF_OPTION, format_option
+from cavity.cli.regression_data import likelihood_of
+from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
+
+ROW_ARGUMENTS = ("offset", "exposure", "weights")
+OPTIONS_WITHOUT_FORMULA = ("target", "features", "categorical", "trials", "no_intercept")  # a formula says these
+
+
+class TableColumns(Mapping):
+    """The columns of a table by their names, each read when it is asked for; those without a name are left out."""
+
+    def __init__(self, table):
+        self.table = table
+        self._names = [name for name in table.names if name not in table.unnamed]
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __len__(self):
+        return len(self._names)
+
+    def __getitem__(self, name):
+        """Return numbers, nan for what is missing, or a list of texts, None for what is missing."""
+        if name not in self._names:
+            raise KeyError(name)
+        if self.table.is_text(name) or name in self.table.about.get("categories", ()):
+            return [value or None for value in self.table.text(name).tolist()]
+        return self.table.matrix([name])[:, 0]
+
+
+def collect_rows(table, options):
+    """Return the arguments of a fit about rows: names of columns, and what is done about missing values."""
+    typed = {name: getattr(options, name) for name in ROW_ARGUMENTS if getattr(options, name) is not None}
+    names = {KEYWORD_OF_OPTION.get(name, name): table.select([column])[0] for name, column in typed.items()}
+    return names | {"missing": options.missing}
+
+
+def fit_formula(options, likelihood_options, report_fit):
+    """Fit a GLM by formula; return the posterior, the lines of the printed result, and the arguments of a picture.
+
+    `report_fit` yields the lines of a GLM about its model and its coefficients.
+    """
+    from cavity.models.formula.notation import has_random_effects
+    from cavity.models.glm.model import GLM
+
+    for name in OPTIONS_WITHOUT_FORMULA:
+        if getattr(options, name):
+            raise ValueError(f"{format_option(name)} has no meaning with --formula, which says it; leave it out")
+    likelihood = options.likelihood
+    if collect_typed(options, likelihood_options):
+        if likelihood is None:
+            raise ValueError("settings of a likelihood need --likelihood, its name, where there is a formula")
+        likelihood = likelihood_of(options, likelihood, likelihood_options)
+    is_mixed = has_random_effects(options.formula)
+    if options.learn_prior_variance and is_mixed:
+        raise ValueError("--learn-prior-variance has no meaning for a formula with random effects; leave it out")
+    table = open_table(options)
+    settings = {"prior_variance": options.prior_variance, "approximation": options.approximation}
+    model = GLM(options.formula, likelihood, standardize=options.standardize, **settings)
+    rows = collect_rows(table, options) | collect_site_options(options)
+    learn = "prior_variance" if options.learn_prior_variance else None
+    posterior, seconds = time_call(model.fit, TableColumns(table), **rows, learn=learn)
+    report = report_mixed if is_mixed else partial(report_glm, report_fit)
+    return posterior, report(table, posterior, seconds), {}
+
+
+def report_glm(report_fit, table, posterior, seconds):
+    """Yield the lines of the printed result of a GLM."""
+    yield from report_rows(table, posterior)
+    yield f"  formula          {posterior.coding.formula}"
+    likelihood = type(posterior.model.likelihood)
+    names = {kind: name for name, kind in LIKELIHOODS_BY_NAME.items()}
+    yield from report_fit(posterior, names.get(likelihood, likelihood.__name__))
+    yield from report_leave_one_out(posterior)
+    yield from report_end(posterior.method.upper(), posterior, seconds)
+
+
+def report_mixed(table, posterior, seconds):
+    """Yield the lines of the printed result of a mixed model."""
+    yield from report_rows(table, posterior)
+    yield "effects"
+    yield from repr(posterior.summary()).splitlines()[1:]
+    yield "posterior"
+    yield f"  log evidence     {posterior.log_evidence:.6f} nats"
+    yield from report_leave_one_out(posterior)
+    yield from report_end("EP", posterior, seconds)
+
+
+def read_new_columns(posterior, coding, options):
+    """Return the columns of new rows, the arguments of `predict`, texts of --id or None, and notes on dropped rows."""
+    from cavity.models.formula.design import random_blocks
+
+    table = open_table(options)
+    columns = TableColumns(table)
+    groups = {name for group, _ in random_blocks(coding.parts) for name in group}
+    names = coding.variables | groups | {value for value in (posterior.roles or {}).values() if isinstance(value, str)}
+    names -= {(posterior.roles or {}).get("sample_weight")}
+    arguments = {} if options.offset is None else {"offset": table.select([options.offset])[0]}
+    names |= set(arguments.values())
+    ids = None if options.id is None else table.text(table.select([options.id])[0])
+    if options.missing != "drop":
+        return columns, arguments, ids, []
+    needed = {name: columns[name] for name in sorted(names) if name in columns}
+    index, dropped = complete_rows(needed, "drop")
+    if index is None:
+        return columns, arguments, ids, []
+    needed = {name: take_rows(column, index) for name, column in needed.items()}
+    ids = None if ids is None else ids[index]
+    return needed, arguments, ids, [f"{format_count(dropped.n_rows, 'row')} with missing values"]
+
+
+def report_rows(table, posterior):
+    """Yield how many rows were fitted, and how many were left out."""
+    yield f"{table.source}: {posterior.n_samples} rows"
+    if posterior.dropped is not None:
+        columns = ", ".join(f"{name} {count}" for name, count in posterior.dropped.columns.items())
+        yield f"  left out         {format_count(posterior.dropped.n_rows, 'row')} with missing values ({columns})"
+
+
+def report_leave_one_out(posterior):
+    """Yield how well each row is predicted from the others, or why that is not available."""
+    try:
+        yield f"  leave-one-out    log score {posterior.loo_log_density.mean():.6f} nats per row"
+    except ValueError as error:
+        yield f"  leave-one-out    not available: {error}"

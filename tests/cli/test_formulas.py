@@ -1,0 +1,129 @@
+"""Fits and predictions by a formula on the command line: the numbers of the library."""
+
+import numpy as np
+import pytest
+from support.commands import runner, write
+
+import cavity
+
+pytest.importorskip("formulae")
+FORMULA = "claims ~ age + C(district)"
+
+
+@pytest.fixture
+def run(capsys):
+    """Run `cavity` in this process; return status, printed text, errors."""
+    return runner(capsys)
+
+
+@pytest.fixture
+def frame():
+    """Counts with an exposure and weights, in districts, one age missing."""
+    pandas, rng = pytest.importorskip("pandas"), np.random.default_rng(0)
+    district, age, years = rng.integers(0, 3, 60), rng.normal(size=60), rng.uniform(1.0, 4.0, 60)
+    claims = rng.poisson(years * np.exp(0.3 * age + 0.2 * district)).astype(float)
+    columns = {"district": np.array(["north", "south", "west"])[district], "age": age, "years": years}
+    columns |= {"claims": claims, "copies": rng.integers(1, 3, 60).astype(float)}
+    columns["age"][7] = np.nan
+    return pandas.DataFrame(columns)
+
+
+def table_file(tmp_path, frame):
+    """Return the .csv file of a frame."""
+    return write(tmp_path / "claims.csv", {name: frame[name].tolist() for name in frame})
+
+
+@pytest.mark.parametrize("model", ["glm", "mixed"])
+def test_a_formula_with_exposure_weights_and_missing_values(run, tmp_path, frame, model):
+    formula = FORMULA if model == "glm" else "claims ~ age + (1 | district)"
+    typed = "--formula", formula, "--likelihood", "poisson", "--exposure", "years", "--weights", "copies"
+    settings = dict(exposure="years", sample_weight="copies", missing="drop")
+    expected = cavity.GLM(formula, "poisson").fit(frame, **settings)
+    saved = []
+    for command in dict.fromkeys(("glm", model)):  # where it has random effects it is the same by both commands
+        saved.append(tmp_path / f"{command}.npz")
+        words = "fit", command, table_file(tmp_path, frame), *typed, "--missing", "drop", "--output", saved[-1]
+        status, out, errors = run(*words)
+        assert (status, errors) == (0, "")
+        assert "claims.csv: 59 rows" in out
+        assert "left out         1 row with missing values (age 1)" in out
+        posterior = cavity.load(saved[-1])
+        np.testing.assert_array_equal(posterior.mean, expected.mean)
+        assert posterior.roles == expected.roles == {"exposure": "years", "sample_weight": "copies"}
+
+
+def test_settings_of_the_likelihood_and_of_the_model(run, tmp_path, frame):
+    words = "--formula", "claims ~ age", "--likelihood", "student-t", "--scale", "2", "--missing", "drop"
+    path = table_file(tmp_path, frame)
+    status, out, _ = run("fit", "glm", path, *words, "--standardize", "--learn-prior-variance")
+    assert status == 0
+    assert "scale 2" in out
+    assert "formula          claims ~ age" in out
+
+
+@pytest.mark.parametrize("choice", [(), ("--missing", "raise"), ("--missing", "error")])
+def test_missing_values_are_refused(run, tmp_path, frame, choice):
+    status, out, errors = run("fit", "glm", table_file(tmp_path, frame), "--formula", FORMULA, *choice)
+    assert (status, out) == (2, "")
+    assert "missing values of 'age' in 1 of 60 rows, the first is row 7; --missing drop leaves" in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--target", "claims"), "--target has no meaning with --formula"),
+        (("--no-intercept",), "--no-intercept has no meaning with --formula"),
+        (("--scale", "2"), "need --likelihood"),
+        (("--exposure", "time"), "no column 'time'"),
+    ],
+)
+def test_options_that_do_not_go_with_a_formula(run, tmp_path, frame, words, message):
+    status, _, errors = run("fit", "glm", table_file(tmp_path, frame), "--formula", FORMULA, *words)
+    assert status == 2
+    assert message in errors
+
+
+def test_exposure_without_a_formula(run, tmp_path, frame):
+    words = "--target", "claims", "--features", "age", "--likelihood", "poisson", "--exposure", "years"
+    path = table_file(tmp_path, frame)
+    status, out, _ = run(
+        "fit", "glm", path, *words, "--missing=drop", "--output", tmp_path / "a.npz", "--plot", tmp_path / "a.png"
+    )
+    assert status == 0
+    assert "exposure         years" in out
+    frame = frame.dropna()
+    expected = cavity.GLM("poisson", intercept=True).fit(frame[["age"]], frame["claims"], exposure=frame["years"])
+    np.testing.assert_allclose(cavity.load(tmp_path / "a.npz").mean, expected.mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize("formula", [FORMULA, "claims ~ age + (1 | district)"])
+def test_predictions_by_formula(run, tmp_path, frame, formula):
+    saved, path = tmp_path / "a.npz", table_file(tmp_path, frame.assign(policy=[f'"p,{k}"' for k in range(60)]))
+    posterior = cavity.GLM(formula, "poisson").fit(frame, exposure="years", missing="drop")
+    posterior.save(saved)
+    rest = frame.dropna()
+    expected = np.column_stack([*posterior.predict(rest), posterior.expected(rest)])
+    status, out, errors = run("predict", saved, path, "--missing", "drop", "--id", "policy")
+    assert status == 0
+    assert "left out: 1 row with missing values" in errors
+    lines = out.splitlines()
+    assert lines[:1] == ["policy,mean,variance,expected"]
+    assert [line.rsplit(",", 3)[0] for line in lines[1:]] == [f'"p,{k}"' for k in range(60) if k != 7]
+    np.testing.assert_array_equal([[float(cell) for cell in line.split(",")[-3:]] for line in lines[1:]], expected)
+    out = tmp_path / "out.npy"
+    assert run("predict", saved, path, "--missing", "drop", "--output", out)[0] == 0
+    np.testing.assert_array_equal(np.load(out), expected)
+    refused = (("--missing", "raise"), "'age'"), (("--id", "x"), "no column 'x'"), (("--columns", "1"), "no meaning")
+    for words, message in refused:
+        status, _, errors = run("predict", saved, path, *words)
+        assert status == 2
+        assert message in errors
+
+
+def test_predictions_to_standard_output(run, tmp_path):
+    saved, out = tmp_path / "a.npz", tmp_path / "p.csv"
+    assert run("fit", "mixture", "faithful", "--components", "2", "--output", saved)[0] == 0
+    assert run("predict", saved, "faithful", "--output", out)[0] == 0
+    for words in ((), ("--output", "-")):
+        status, printed, errors = run("predict", saved, "faithful", *words)
+        assert (status, printed, errors) == (0, out.read_text(), "")

@@ -10,7 +10,7 @@ import pytest
 
 import cavity
 from cavity import likelihoods
-from cavity.base.argument_names import ADVICE_BY_NAME, EXPLAINED_METHODS, SYNONYMS, find_close_names
+from cavity.base.argument_names import ADVICE_BY_NAME, ARGUMENT_SYNONYMS, EXPLAINED_METHODS, find_close_names
 from cavity.base.public_objects import Public
 
 X = np.random.default_rng(0).normal(size=(30, 2))
@@ -131,7 +131,7 @@ def test_tables_name_arguments_that_exist():
     methods = [method for method in methods if inspect.isfunction(method)]
     methods.append(cavity.GaussianMixture.fit_stochastic)
     names = {name for method in methods for name in inspect.signature(method).parameters}
-    assert {meant for synonyms in SYNONYMS.values() for meant in synonyms} <= names
+    assert {meant for synonyms in ARGUMENT_SYNONYMS.values() for meant in synonyms} <= names
     assert all(advice[0].islower() and not advice.endswith(".") for advice in ADVICE_BY_NAME.values())
 
 

@@ -12,7 +12,7 @@ EXPLAINED_METHODS += ("sample", "sample_y", "summary", "effects", "interval", "l
 MIN_NAME_SIMILARITY = 0.7  # of difflib: "logti" has 0.8 with "logit", "possion" 0.86 with "poisson"
 
 # Names in other libraries, and the arguments that have that meaning here, of which the first that there is counts.
-SYNONYMS = {
+ARGUMENT_SYNONYMS = {
     **dict.fromkeys(("family", "link", "distribution", "noise_model"), ("likelihood",)),
     **dict.fromkeys(("weights", "weight", "freq_weights", "var_weights", "case_weights"), ("sample_weight",)),
     **dict.fromkeys(("kernel", "kern", "covariance_type", "covariance_function"), ("covariance",)),
@@ -125,12 +125,12 @@ def _names_elsewhere(cls, is_constructor):
 def _describe_way_out(name, names, elsewhere):
     """Return the end of a message about an argument: what has its meaning, what is spelled alike, or what there is."""
     place, names_there = elsewhere
-    meant = next((synonym for synonym in SYNONYMS.get(name, ()) if synonym in names), None)
+    meant = next((synonym for synonym in ARGUMENT_SYNONYMS.get(name, ()) if synonym in names), None)
     if meant is not None:
         return f"; the argument for that is {meant}{RELATIONS_TO_PENALTIES.get((name, meant), '')}"
     if name in names_there:
         return f"; it is an argument of {place}"
-    meant = next((synonym for synonym in SYNONYMS.get(name, ()) if synonym in names_there), None)
+    meant = next((synonym for synonym in ARGUMENT_SYNONYMS.get(name, ()) if synonym in names_there), None)
     if meant is not None:
         return f"; the argument for that is {meant} of {place}{RELATIONS_TO_PENALTIES.get((name, meant), '')}"
     if name in ADVICE_BY_NAME:

@@ -317,7 +317,7 @@ def numeric_options():
     models = commands["fit"]._subparsers._group_actions[0].choices
     for command, parser in ({"predict": commands["predict"]} | models).items():
         for action in parser._actions:
-            if action.type is not None:
+            if action.type is not None and not action.choices:
                 yield command, action.type
 
 

@@ -197,9 +197,9 @@ class Coefficients(SummaryMixin):
         >>> posterior = cavity.GLM("Reaction ~ Days").fit(table)
         >>> print(posterior.contrasts(["10 * Days", "intercept + 9 * Days"]))
         Linear combinations of coefficients
-                                 mean    sd    2.5%   97.5%   P(>0)
-          10 * Days             104.6  12.4    80.4   128.9  >0.999
-          intercept + 9 * Days  345.6   6.6   332.6   358.6  >0.999
+                                  mean    sd    2.5%   97.5%   P(>0)
+          10 * Days              104.6  12.4    80.4   128.9  >0.999
+          intercept + 9 * Days  345.58  6.61  332.63  358.54  >0.999
         """
         names = self._per_column()[0]
         if (combinations is None) == (pairs is None):

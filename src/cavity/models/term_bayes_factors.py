@@ -57,7 +57,7 @@ class TermBayesFactors:
         >>> print(posterior.bayes_factors())
         Bayes factors of terms, by the Savage-Dickey ratio
                 coefficients  log Bayes factor
-          Days             1             26.51
+          Days             1             31.98
         """
         members = {}
         for k, name in enumerate(self.coefficient_names):

@@ -342,8 +342,8 @@ SWITCHES = [
     Switch("models.clutter.power_ep.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
     Switch("likelihoods.quadrature.SITES_PER_CHUNK", (N, 7), own_likelihood(), ROUNDING, few=True),
     Switch("likelihoods.quadrature.PANELS_PER_CHUNK", (HUGE, 7), own_likelihood(0.5), ROUNDING, few=True),
-    Switch("base.arrays.CHECK_NUMBERS", (HUGE, 7), regression),
-    Switch("base.arrays.TILE", (N, 7), gram),
+    Switch("base.arrays.NUMBERS_PER_FINITE_CHECK", (HUGE, 7), regression),
+    Switch("base.arrays.SYMMETRY_TILE_ROWS", (N, 7), gram),
     Switch("sklearn.linear.BLOCK_ROWS", (N, 7), face("LogitClassifier", classes=True), BITS, few=True),
     Switch(
         "sklearn.mixture.maximum_likelihood.BLOCK_ROWS", (N, 7), face("GaussianMixture", 2, random_state=0), few=True

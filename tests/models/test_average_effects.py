@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import special, stats
+from support.tolerances import AT_REST, ROOT_EPS, SLOPES, SOLVES
 
 import cavity
 
@@ -75,15 +76,15 @@ def test_comparisons_are_differences_of_predictions(posterior):
 def test_slopes_are_derivatives():
     table = LOGIT.average_slopes(FRAME, "x")
     p = LOGIT.predict_proba(FRAME)[:, 1]
-    step = 1e-4
+    step = 0.0001
     ends = [LOGIT.predict_proba(FRAME.assign(x=FRAME["x"] + sign * step))[:, 1] for sign in (1, -1)]
-    assert table.columns["mean"][0] == pytest.approx(np.mean(ends[0] - ends[1]) / (2 * step), rel=1e-5)
+    assert table.columns["mean"][0] == pytest.approx(np.mean(ends[0] - ends[1]) / (2 * step), rel=SLOPES)
     assert 0 < np.mean(p * (1 - p)) < 1
     slopes = LINEAR.average_slopes(FRAME, by="f")
     index = [slopes.names.index(f"x | {level}") for level in "abc"]
     expected = LINEAR.contrasts(["x", "x + x:f[b]", "x + x:f[c]"])
     for name in ("mean", "sd", "2.5%", "97.5%", "P(>0)"):
-        np.testing.assert_allclose(slopes.columns[name][index], expected.columns[name], rtol=1e-9)
+        np.testing.assert_allclose(slopes.columns[name][index], expected.columns[name], rtol=AT_REST)
 
 
 def test_probabilities_of_ordered_classes_add_up():
@@ -92,7 +93,7 @@ def test_probabilities_of_ordered_classes_add_up():
     table = posterior.average_predictions(frame)
     assert table.names == ("low", "mid", "high")
     assert table.columns["mean"].sum() == pytest.approx(1.0)
-    assert posterior.average_comparisons(frame, "x").columns["mean"].sum() == pytest.approx(0.0, abs=1e-12)
+    assert posterior.average_comparisons(frame, "x").columns["mean"].sum() == pytest.approx(0.0, abs=SOLVES)
 
 
 def test_mixed_models_average_over_their_groups():
@@ -107,7 +108,7 @@ def test_mixed_models_average_over_their_groups():
     assert posterior.average_predictions(frame, by="g").names == tuple(map(str, range(10)))
     labels = cavity.GLM("label ~ x + (1 | g)", "logit").fit(frame)
     mean = labels.average_predictions(frame).columns["mean"][0]
-    assert mean == pytest.approx(labels.predict_proba(frame)[:, 1].mean(), rel=1e-12)
+    assert mean == pytest.approx(labels.predict_proba(frame)[:, 1].mean(), rel=SOLVES)
 
 
 def test_arrays_and_frames_without_a_formula():
@@ -178,7 +179,7 @@ def test_bayes_factors_are_differences_of_evidences():
     for (term,), formula, size in smaller:
         part = cavity.GLM(f"real ~ 0 + {formula}", cavity.likelihoods.Gaussian(1.0), prior_variance=prior[:size])
         factor = full.bayes_factors(term).columns["log Bayes factor"][0]
-        assert factor == pytest.approx(full.log_evidence - part.fit(FRAME).log_evidence, abs=1e-8)
+        assert factor == pytest.approx(full.log_evidence - part.fit(FRAME).log_evidence, abs=ROOT_EPS)
     table = full.bayes_factors()
     assert table.names == ("x", "f", "x:f", "b")
     assert list(table.columns["coefficients"]) == [1, 3, 2, 1]

@@ -284,7 +284,7 @@ REFUSED = {
         "posterior must be a posterior that predicts observations from columns, got GaussianMixturePosterior",
     ),
     "rows of nothing": (lambda: factorized().plot(X), ValueError, "X and y are not drawn of a Factorized"),
-    "a term": (lambda: mixed().plot(term="Subject"), ValueError, "term must be one of '1 + Days | Subject'"),
+    "a term": (lambda: mixed().plot(term="Days"), ValueError, "term must be one of '1 + Days | Subject'"),
     "a term's column": (
         lambda: mixed().plot(term="1 + Days | Subject"),
         ValueError,

@@ -11,7 +11,7 @@ import pytest
 
 import cavity
 from cavity.base.labels import Labels
-from cavity.sources import arrow, sources
+from cavity.sources import arrow
 from cavity.sources.dataset import Dataset
 from cavity.sources.sources import open_source, open_unchecked
 
@@ -101,7 +101,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(sources, "ROWS_PER_CALL", BLOCK)
+    monkeypatch.setattr("cavity.sources.blocks.ROWS_PER_CALL", BLOCK)
     monkeypatch.setattr(arrow, "NUMBERS_PER_BATCH", 60)
     monkeypatch.setattr(arrow, "MIN_BATCH_ROWS", 12)
 

@@ -10,7 +10,7 @@ import scipy.sparse
 
 import cavity
 from cavity.base import arrays
-from cavity.sources import chunked_arrays, sources
+from cavity.sources import chunked_arrays
 from cavity.sources.dataset import Dataset
 from cavity.sources.sources import open_source
 
@@ -59,7 +59,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(sources, "ROWS_PER_CALL", BLOCK)
+    monkeypatch.setattr("cavity.sources.blocks.ROWS_PER_CALL", BLOCK)
     monkeypatch.setattr(chunked_arrays, "READ_BYTES", 70 * 32)
 
 

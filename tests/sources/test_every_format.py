@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import cavity
-from cavity.sources import sources
 
 pa = pytest.importorskip("pyarrow")
 dataset = pytest.importorskip("pyarrow.dataset")
@@ -99,7 +98,7 @@ def mixture(data, **options):
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(sources, "ROWS_PER_CALL", BLOCK)
+    monkeypatch.setattr("cavity.sources.blocks.ROWS_PER_CALL", BLOCK)
 
 
 @pytest.mark.sample(2)

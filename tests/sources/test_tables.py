@@ -40,7 +40,7 @@ TABLES = {
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(sources, "ROWS_PER_CALL", BLOCK)
+    monkeypatch.setattr("cavity.sources.blocks.ROWS_PER_CALL", BLOCK)
 
 
 @pytest.mark.parametrize("kind", TABLES)

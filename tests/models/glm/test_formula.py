@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from support.tolerances import ROUNDING
 
 import cavity
 
@@ -50,7 +51,7 @@ def test_a_formula_is_a_fit_of_its_columns():
     new = FRAME.iloc[[3, 7, 3]]
     offset = np.log(new["holders"]).to_numpy()
     for ours, theirs in zip(posterior.predict(new), expected.predict(X[[3, 7, 3]], offset=offset), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-14)
+        np.testing.assert_allclose(ours, theirs, rtol=ROUNDING)
     assert posterior.coding.base_levels == {"district": "1", "sex": "F"}
     np.testing.assert_array_equal(posterior.log_density(FRAME), posterior.log_density(FRAME, "claims"))
     assert posterior.update(FRAME[:5]).n_samples == N + 5

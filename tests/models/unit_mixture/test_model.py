@@ -213,7 +213,7 @@ def test_values_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
     y = draws(11, 20_000, [-3, 0, 4])
     model = cavity.UnitMixture(3, learn=ALL)
     post = model.fit(y, tol=1e-15)
-    monkeypatch.setattr(cavity.sources.sources, "ROWS_PER_CALL", 777)
+    monkeypatch.setattr("cavity.sources.blocks.ROWS_PER_CALL", 777)
     other = model.fit(y, tol=1e-15)
     assert other.elbo == pytest.approx(post.elbo, rel=SOLVES)
     np.testing.assert_allclose(other.mean, post.mean, rtol=EARLY)

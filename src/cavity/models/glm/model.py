@@ -16,12 +16,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cavity.base import arrays
 from cavity.base.errors import name_arguments
 from cavity.base.frozen_dataclasses import replace_unchecked
-from cavity.base.types import ArrayLike, Data
+from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.models.formula.notation import has_random_effects
@@ -38,6 +38,8 @@ from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import open_features, scan
 
 if TYPE_CHECKING:
+    from cavity.likelihoods import Likelihood
+    from cavity.likelihoods.names import LikelihoodName
     from cavity.models.glm.posterior import GLMPosterior
     from cavity.models.mixed.posterior import MixedGLMPosterior
 
@@ -114,6 +116,37 @@ class GLM(LinearSettings):
     >>> posterior.mean.round(3).tolist(), round(posterior.log_evidence, 6)
     ([-1.178, 0.514, 0.533], -2.486153)
     """
+
+    if TYPE_CHECKING:  # what the first argument may be, for editors and type checkers
+
+        @overload
+        def __init__(
+            self,
+            formula: str,
+            likelihood: Likelihood | LikelihoodName | None = None,
+            *,
+            prior_mean: FloatOrArray = 0.0,
+            prior_variance: FloatOrArray = None,
+            approximation: str = "full",
+            intercept: bool | float | None = None,
+            standardize: bool = False,
+            centre: FloatOrArray = None,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self,
+            likelihood: Likelihood | LikelihoodName | None = None,
+            *,
+            prior_mean: FloatOrArray = 0.0,
+            prior_variance: FloatOrArray = None,
+            approximation: str = "full",
+            intercept: bool | float | None = None,
+            standardize: bool = False,
+            centre: FloatOrArray = None,
+        ) -> None: ...
+
+        def __init__(self, formula: Any = None, likelihood: Any = None, **settings: Any) -> None: ...
 
     def fit(
         self,

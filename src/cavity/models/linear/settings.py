@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from cavity.base import arrays
 from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.types import FloatOrArray
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.names import LikelihoodName
 from cavity.models.defaults import check_likelihood
 from cavity.models.formula.notation import is_formula
 from cavity.models.linear.defaults import check_intercept
@@ -21,7 +21,7 @@ class LinearSettings(Frozen):
     """Base of models of f = x'w + offset, w ~ N(prior_mean, prior_variance); `cavity.GLM` explains the settings."""
 
     formula: str | Likelihood | None = None
-    likelihood: Likelihood | LikelihoodName | None = None
+    likelihood: Likelihood | Any = None
     _: KW_ONLY
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None

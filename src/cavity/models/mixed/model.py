@@ -22,7 +22,6 @@ from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.likelihoods import Likelihood
-from cavity.likelihoods.names import LikelihoodName
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.defaults import check_likelihood
 from cavity.models.linear.defaults import resolve_defaults
@@ -97,7 +96,7 @@ class MixedGLM(Frozen):
     """
 
     effects: str | RandomEffects | Sequence[RandomEffects | str]
-    likelihood: Likelihood | LikelihoodName | None = None
+    likelihood: Likelihood | Any = None
     prior_mean: FloatOrArray = 0.0
     prior_variance: FloatOrArray = None
     effect_covariances: Mapping[str, Any] | None = None

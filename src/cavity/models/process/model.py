@@ -15,7 +15,6 @@ from cavity.covariances.slots import list_leaves
 from cavity.covariances.strings import parse
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.base import guess_latent_values
-from cavity.likelihoods.names import LikelihoodName
 from cavity.likelihoods.parameters import choose_parameters, list_open_parameters, list_scales
 from cavity.models.defaults import check_kind, check_likelihood
 
@@ -25,7 +24,7 @@ class LatentProcess(Frozen):
     """Base of the models in which f - mean is a Gaussian process and y has likelihood p(y|f)."""
 
     covariance: Covariance | Any = None
-    likelihood: Likelihood | LikelihoodName | None = None
+    likelihood: Likelihood | Any = None
     mean: FloatOrArray = None
 
     def __post_init__(self) -> None:

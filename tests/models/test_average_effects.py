@@ -62,7 +62,12 @@ def test_average_predictions_are_those_of_draws(posterior):
 def test_comparisons_are_differences_of_predictions(posterior):
     table = posterior.average_comparisons(FRAME)
     assert table.names == ("b: 1 - 0", "f: b - a", "f: c - a", "x: +1")
-    changes = [({"b": 1}, {"b": 0}), ({"f": "b"}, {"f": "a"}), ({"f": "c"}, {"f": "a"}), ({"x": FRAME["x"] + 1}, {})]
+    changes = [
+        ({"b": 1}, {"b": 0}),
+        ({"f": "b"}, {"f": "a"}),
+        ({"f": "c"}, {"f": "a"}),
+        ({"x": FRAME["x"] + 0.5}, {"x": FRAME["x"] - 0.5}),
+    ]
     for k, (high, low) in enumerate(changes):
         draws = predict_mean(posterior, FRAME.assign(**high)) - predict_mean(posterior, FRAME.assign(**low))
         assert abs(table.columns["mean"][k] - draws.mean()) < 4 * draws.std() / np.sqrt(len(draws))
@@ -191,3 +196,26 @@ def test_a_term_by_hand():
     after = stats.norm.logpdf(0.0, posterior.mean[k], np.sqrt(posterior.variance[k]))
     before = stats.norm.logpdf(0.0, 0.0, np.sqrt(3.0))
     assert posterior.bayes_factors("x").columns["log Bayes factor"][0] == pytest.approx(before - after)
+
+
+def test_numbers_of_another_library():
+    """avg_slopes and avg_comparisons of marginaleffects on a fit of statsmodels, of the rows below, to its digits."""
+    table, _ = cavity.data.table("pima", as_frame=True)
+    table = table.assign(older=np.where(table["age"] > 40, "older", "younger"))
+    posterior = cavity.GLM("type ~ glu + bmi + older * ped", "logit", prior_variance=1e6).fit(table)
+    tables = {
+        posterior.average_slopes(table): {"bmi": (0.0116, 0.00241), "glu": (0.00517, 0.000433), "ped": (0.186, 0.05)},
+        posterior.average_comparisons(table): {
+            "bmi: +1": (0.0116, 0.00241),
+            "glu: +1": (0.00517, 0.000433),
+            "older: younger - older": (-0.186, 0.0453),
+            "ped: +1": (0.185, 0.049),
+        },
+        posterior.average_predictions(table, by="older"): {"older": (0.578, 0.0397), "younger": (0.27, 0.018)},
+    }
+    for ours, theirs in tables.items():
+        columns = zip(ours.names, ours.columns["mean"], ours.columns["sd"], strict=True)
+        for name, mean, sd in columns:
+            expected, error = theirs[name]
+            assert abs(mean - expected) < 0.05 * error
+            assert abs(sd / error - 1.0) < 0.06

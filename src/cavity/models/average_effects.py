@@ -83,8 +83,8 @@ class AverageEffects:
             Rows, as `predict` takes them.
         variables : str, sequence of str, or dict, optional
             The variables, by default all of the formula, or all columns. Of categories each level is compared with the
-            first one; of numbers with two values the larger one with the smaller one; of other numbers x + 1 with x.
-            A dict has a step for numbers, or a pair of values, for each variable.
+            first one; of numbers with two values the larger one with the smaller one; of other numbers x + 1/2 with
+            x - 1/2. A dict has another step for numbers, or a pair of values, for each variable.
         by : str or sequence of str, optional
             Columns of categories: averages for each combination of them.
         level : float in (0, 1), default 0.95
@@ -244,7 +244,7 @@ class Variable:
             yield f"{self.name}: {values[1]:g} - {values[0]:g}", *ends
             return
         step = 1.0 if self.change is None else arrays.check_number(self.change, f"variables[{self.name!r}]")
-        ends = (self.table.changed(self.name, end) for end in (numbers, numbers + step))
+        ends = (self.table.changed(self.name, end) for end in (numbers - step / 2.0, numbers + step / 2.0))
         yield f"{self.name}: +{step:g}", *ends
 
     def around(self):

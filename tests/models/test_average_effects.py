@@ -198,6 +198,18 @@ def test_a_term_by_hand():
     assert posterior.bayes_factors("x").columns["log Bayes factor"][0] == pytest.approx(before - after)
 
 
+def test_numbers_as_categories():
+    frame = FRAME.assign(c=RNG.integers(1, 4, N))
+    posterior = cavity.GLM("label ~ x * C(c)", "logit").fit(frame)
+    table = posterior.average_comparisons(frame)
+    assert table.names == ("c: 2 - 1", "c: 3 - 1", "x: +1")
+    difference = np.subtract(*(posterior.predict_proba(frame.assign(c=c))[:, 1] for c in (2, 1))).mean()
+    assert table.columns["mean"][0] == pytest.approx(difference)
+    assert posterior.average_slopes(frame).names == ("x",)
+    with pytest.raises(ValueError, match="variables must be of numbers, got 'c'"):
+        posterior.average_slopes(frame, "c")
+
+
 def test_numbers_of_another_library():
     """avg_slopes and avg_comparisons of marginaleffects on a fit of statsmodels, of the rows below, to its digits."""
     table, _ = cavity.data.table("pima", as_frame=True)

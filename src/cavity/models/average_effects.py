@@ -20,6 +20,7 @@ from cavity.base.lazy_scipy import special
 from cavity.base.types import Data
 from cavity.likelihoods import Logit, Probit
 from cavity.models.formula.columns import FormulaColumns, column_names, read_labels
+from cavity.models.formula.evaluation import shown_level
 from cavity.models.latent_posterior import predict_class_probabilities
 
 DEFAULT_DRAWS = 1000  # of the coefficients, for standard deviations and intervals
@@ -182,7 +183,7 @@ class AverageEffects:
             columns = FormulaColumns(data)
             groups = {name for term in getattr(self, "_terms", ()) for name in term.levels.columns}
             kept = {name: columns[name] for name in columns.names}
-            return VariableTable(kept, sorted(coding.variables - groups), coding.labels)
+            return VariableTable(kept, sorted(coding.variables - groups), coding.levels)
         names = column_names(data)
         if names is None:
             X = arrays.check_finite_array(data, "data", ndim=(2,))
@@ -224,7 +225,7 @@ class Variable:
     def numbers(self):
         """Its values as numbers."""
         column = read_labels(self.table.columns[self.name], f"data[{self.name!r}]")
-        if column.kinds is not None:
+        if column.kinds is not None or self.levels is not None:
             raise arrays.error_of("variables", f"must be of numbers, got {self.name!r}, which has categories")
         return np.asarray(column.values, dtype=np.float64)
 
@@ -235,7 +236,7 @@ class Variable:
             first, *others = self.change if isinstance(self.change, tuple) else self.levels
             for value in others:
                 ends = (self.table.changed(self.name, [end] * n) for end in (first, value))
-                yield f"{self.name}: {value} - {first}", *ends
+                yield f"{self.name}: {shown_level(value)} - {shown_level(first)}", *ends
             return
         numbers = self.numbers
         values = np.unique(numbers)

@@ -190,6 +190,12 @@ def test_formulas_that_are_refused(formula, message):
             "y must be None where there is a formula",
         ),
         (lambda: cavity.GLM("age ~ sex").fit(np.ones((3, 2))), TypeError, "must be a data frame or a dictionary"),
+        (lambda: cavity.GLM("age ~ sex").fit(FRAME[:0]), ValueError, "data must have rows, got none"),
+        (
+            lambda: cavity.GLM("age ~ sex").fit(pd.concat([FRAME, FRAME[["sex"]]], axis=1)),
+            ValueError,
+            "must have one column of each name, got two called 'sex'",
+        ),
         (lambda: cavity.GLM("age ~ sex").fit(FRAME, missing="omit"), ValueError, "missing must be one of"),
         (lambda: cavity.GLM("age ~ sex").fit(FRAME).predict(FRAME[["claims"]]), ValueError, "'sex' missing"),
         (

@@ -52,6 +52,8 @@ class FormulaColumns:
             hint = f"; did you mean {close[0]!r}?" if close else ""
             message = f"must have the columns of the formula: {name!r} missing; there is {join_names(self.names)}{hint}"
             raise error_of(self._argument, message)
+        if self.names.count(name) > 1:
+            raise error_of(self._argument, f"must have one column of each name, got two called {name!r}")
         return get_column(self._table, name)
 
     @property
@@ -119,9 +121,7 @@ def read_labels(values, argument):
         raise error_of(argument, f"must hold one label a row, got shape {np.shape(column.values)}")
     if column.kinds is None and not np.isfinite(column.values).all():
         row = int(np.argmin(np.isfinite(column.values)))
-        message = f"must have a value in every row, got {column.values[row]} in row {row}"
-        hint = "; missing='drop' leaves such rows out" if np.isnan(column.values[row]) else ""
-        raise error_of(argument, message + hint)
+        raise error_of(argument, f"must have a value in every row, got {column.values[row]} in row {row}")
     other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
     if other is not None:
         raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; give str of them")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.frames import make_data_frame
 from cavity.base.types import FloatArray
 from cavity.models.formula.columns import categorical, check_length
@@ -89,6 +90,8 @@ def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=Fal
     if thresholds_for_intercept:
         parts, intercept = FormulaParts(parts.y, f"{parts.fixed} + 1", parts.random), False
     y = evaluate_observations(parts.y, columns)
+    if not len(y):
+        raise arrays.error_of("data", "must have rows, got none")
     names = {name for text in column_texts(parts) for name in column_variables(text)}
     table = columns.to_pandas(names, len(y))
     matrices = {text: evaluate(text, table) for text in column_texts(parts)}
@@ -174,6 +177,13 @@ class Coding:
     def variables(self):
         """Names of the columns of fixed and random effects, groups and observations left out."""
         return {*self.numbers, *self.codes}
+
+    @cached_property
+    def levels(self):
+        """The levels of each column of categories by its name, those of numbers that functions code included."""
+        names = {name for matrix in self._matrices.values() for name in coded_numbers(matrix)}
+        coded = {name: np.unique(self.numbers[name]).tolist() for name in sorted(names) if name in self.numbers}
+        return coded | self.labels
 
     @cached_property
     def _matrices(self):

@@ -169,7 +169,7 @@ def test_notes_of_formulas():
     model = cavity.GLM("y ~ x + sex + C(district)", likelihoods.Gaussian(1.0), prior_variance=9.0)
     notes = model.fit(frame, missing="drop").summary().notes
     assert notes[0] == "base levels: sex female, district 0"
-    assert notes[-1] == "1 rows with missing values left out (x 1)"
+    assert notes[-1] == "1 row with missing values left out (x 1)"
     frame = {name: column[5:] for name, column in frame.items()}
     mixed = cavity.MixedGLM("y ~ sex + (1 | district)", likelihoods.Gaussian(1.0), prior_variance=9.0)
     assert "base levels: sex female" in mixed.fit(frame).summary().notes

@@ -29,7 +29,8 @@ class DroppedRows:
 
     def __str__(self):
         columns = ", ".join(f"{name} {count}" for name, count in self.columns.items())
-        return f"{self.n_rows} rows with missing values left out ({columns})"
+        rows = "1 row" if self.n_rows == 1 else f"{self.n_rows} rows"
+        return f"{rows} with missing values left out ({columns})"
 
 
 DROPPED_ROWS_SETTING = Made(

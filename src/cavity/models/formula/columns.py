@@ -61,6 +61,10 @@ class FormulaColumns:
         """The length of the first column."""
         return len(self[self.names[0]]) if self.names else 0
 
+    def to_dict(self):
+        """Return all columns by their names."""
+        return {name: self[name] for name in self.names}
+
     def open_dataset(self, arguments, roles=None):
         """Return the `Dataset` of the columns that arguments name; `roles` are those of a fit."""
         if isinstance(self._table, Mapping):

@@ -29,12 +29,12 @@ def make_coding(settings):
 
 def describe_coding(coding):
     """Return the settings of a `Coding`, as JSON has them."""
-    labels = {name: [_plain(label) for label in values] for name, values in coding.labels.items()}
+    labels = {name: [to_json_label(label) for label in values] for name, values in coding.labels.items()}
     columns = {name: {key: column.tolist() for key, column in getattr(coding, name).items()} for name in COLUMN_FIELDS}
     return {"formula": coding.formula, **columns, "labels": labels, "base_levels": coding.base_levels}
 
 
-def _plain(label):
+def to_json_label(label):
     """Return a label as JSON has it."""
     return label.item() if isinstance(label, np.generic) else label
 

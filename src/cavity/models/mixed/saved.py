@@ -6,6 +6,7 @@ from cavity.base import arrays as arrays_of
 from cavity.base import records
 from cavity.base.common_fields import ROLES_SETTING
 from cavity.models.formula.design import Coding
+from cavity.models.formula.saved import to_json_label
 from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.levels import Levels
@@ -91,19 +92,14 @@ def _terms_apart(terms):
             "group": list(term.levels.columns),
             "columns": list(term.columns),
             "index": None if term.index is None else list(map(int, term.index)),
-            "labels": [list(map(_plain, each)) for each in term.levels.labels],
+            "labels": [list(map(to_json_label, each)) for each in term.levels.labels],
         }
         for term in terms
     ]
 
 
-def _plain(label):
-    """A label as JSON has it."""
-    return label.item() if isinstance(label, np.generic) else label
-
-
 def _coding_apart(coding):
-    labels = {name: list(map(_plain, each)) for name, each in coding.labels.items()}
+    labels = {name: list(map(to_json_label, each)) for name, each in coding.labels.items()}
     return {
         "formula": coding.formula,
         "columns": list(_coded(coding)),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import persistence, serialization
-from cavity.base.frames import join_names
+from cavity.base.frames import BASE_LEVEL_ROLE, join_names
 from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest
 from cavity.base.public_objects import Public
@@ -198,11 +198,19 @@ def list_name_rows(posterior):
     )
 
 
+def find_base_levels(posterior):
+    """Return the base levels by columns of categories, which a formula or the command line has coded."""
+    roles, prefix = getattr(posterior, "roles", None) or {}, BASE_LEVEL_ROLE
+    coded = {role.removeprefix(prefix): name for role, name in roles.items() if role.startswith(prefix)}
+    levels = {column: name[len(column) + 1 : -1] for column, name in coded.items()}
+    return levels | getattr(getattr(posterior, "_coding", None), "base_levels", {})
+
+
 def list_notes(posterior):
     """Return the lines below a table: for which class larger values speak, what the fit is worth, how it ended."""
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
-    base_levels = getattr(getattr(posterior, "_coding", None), "base_levels", None)
+    base_levels = find_base_levels(posterior)
     if base_levels:
         worth = ("base levels: " + ", ".join(f"{column} {level}" for column, level in base_levels.items()), *worth)
     if getattr(posterior, "dropped", None) is not None:

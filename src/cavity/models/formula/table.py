@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.rows import check_row_vector
@@ -25,14 +24,11 @@ class FormulaTable:
         Those that the formula may name.
     dataset : Dataset
         With the columns of arguments: offset, exposure, sample_weight.
-    dropped : DroppedRows or None
-        Rows left out because of missing values.
     """
 
     parts: FormulaParts
     columns: FormulaColumns
     dataset: Dataset
-    dropped: Any
 
     @classmethod
     def open(cls, formula, data, arguments, missing="raise"):
@@ -55,8 +51,8 @@ class FormulaTable:
         if index is not None:
             columns = FormulaColumns({name: take_rows(column, index) for name, column in needed.items()})
             kept = {name: take_rows(value, index) for name, value in others.items()}
-            dataset = replace(dataset, columns=dataset.columns | kept)
-        return cls(parts, columns, dataset, dropped)
+            dataset = replace(dataset, columns=dataset.columns | kept, dropped=dropped)
+        return cls(parts, columns, dataset)
 
     def design(self, **options):
         """Return the `Design` of the rows; the options are those of `build_design`."""

@@ -171,12 +171,31 @@ def test_rows_with_missing_values():
         ("claims ~ ns(age, 3)", "there is no function 'ns': bs\\(x, df=5\\)"),
         ("claims ~ age > 40", "a comparison is written I\\(x > 3\\)"),
         ("claims ~ agee", "'agee' missing; .*did you mean 'age'"),
+        ("claims ~ age + claims", "formula must have 'claims' on one side of the ~"),
+        ("claims ~ age + (1 | claims)", "formula must have 'claims' on one side of the ~"),
         ("claims ~ 0", "formula must have effects, if only an intercept"),
     ],
 )
 def test_formulas_that_are_refused(formula, message):
     with pytest.raises(ValueError, match=message):
         cavity.GLM(formula, "poisson").fit(FRAME)
+
+
+@pytest.mark.parametrize("make", [cavity.GLM, cavity.MixedGLM])
+@pytest.mark.parametrize("likelihood", ["binomial", "logit"])
+def test_a_proportion_is_refused_with_its_notation(make, likelihood):
+    formula = "claims / k ~ age" + (" + (1 | site)" if make is cavity.MixedGLM else "")
+    with pytest.raises(ValueError, match=r"must have successes and trials as p\(claims, k\), with the likelihood 'bin"):
+        make(formula, likelihood).fit(FRAME)
+
+
+@pytest.mark.parametrize("formula", ["yes ~ age", "yes ~ age + (1 | site)"])
+def test_two_classes_have_log_odds_by_default(formula):
+    f = FRAME["age"] + 20.0 * np.sin(np.arange(N)) + 15.0 * np.cos(FRAME["site"])
+    frame = FRAME.assign(yes=np.where(f > f.median(), "yes", "no"))
+    posterior = cavity.GLM(formula).fit(frame)
+    assert type(posterior.model.likelihood) is cavity.likelihoods.Logit
+    assert posterior.classes == ("no", "yes")
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,14 @@ def with_all_others(parts, names, reserved=()):
     return parts.expand([name for name in names if name not in used])
 
 
+def refuse_y_as_effect(parts):
+    """Raise ValueError for a formula whose y, a column, is a variable of its effects or one of its groups."""
+    name = COLUMN_NAME.fullmatch(parts.y)
+    others = formula_variables(FormulaParts("1", parts.fixed, parts.random))
+    if name and (name[1] or name[2]) in others:
+        raise arrays.error_of("formula", f"must have {parts.y!r} on one side of the ~, got {parts.to_text()!r}")
+
+
 def formula_variables(parts):
     """Return the names of the columns that a formula is about."""
     names = {name for text in column_texts(parts) for name in column_variables(text)}

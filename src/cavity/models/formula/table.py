@@ -8,7 +8,7 @@ from typing import Any
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.rows import check_row_vector
 from cavity.models.formula.columns import FormulaColumns
-from cavity.models.formula.design import build_design, formula_variables, with_all_others
+from cavity.models.formula.design import build_design, formula_variables, refuse_y_as_effect, with_all_others
 from cavity.models.formula.notation import FormulaParts
 from cavity.sources.dataset import Dataset, open_table
 
@@ -49,6 +49,7 @@ class FormulaTable:
             name for role in (dataset.roles or {}).values() for name in ([role] if isinstance(role, str) else role)
         }
         parts = with_all_others(FormulaParts.of(formula), columns.names, reserved)
+        refuse_y_as_effect(parts)
         needed = {name: columns[name] for name in sorted(formula_variables(parts))}
         others = {name: value for name, value in dataset.columns.items() if value is not None}
         index, dropped = complete_rows(needed | others, missing)

@@ -206,7 +206,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
             yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
 
     def _below(self, level):
-        return format_hyperparameters_table(self.hyperparameters, self.model.likelihood, level)
+        return format_hyperparameters_table(self.hyperparameters, self.model.likelihood, level, self.classes)
 
     @cached_property
     def covariance(self) -> FloatArray:

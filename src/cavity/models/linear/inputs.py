@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cavity.base import arrays
-from cavity.base.labels import is_ordered
+from cavity.base.labels import has_classes, is_ordered
 from cavity.base.missing_values import DroppedRows
 from cavity.likelihoods import Binomial
 from cavity.models.defaults import likelihood_for
@@ -15,6 +16,8 @@ from cavity.models.linear.defaults import learns_level
 from cavity.models.observations import Observations
 from cavity.sources.dataset import Dataset
 from cavity.sources.missing_rows import drop_missing_rows
+
+PROPORTION = re.compile(r"\s*(\w+)\s*/\s*(\w+)\s*")  # of successes in trials
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,10 +57,11 @@ class LinearInputs:
             dataset, dropped = Dataset.open(X, columns, remote=True), None
             if missing != "raise":
                 dataset, dropped = drop_missing_rows(dataset, missing)
-            observations = Observations.of(model.likelihood, dataset)
+            observations = Observations.of(model.likelihood, dataset, default=likelihood_of_regression)
             return cls(dataset, observations, model.intercept, None, dropped)
         refuse_where_formula("y", columns["y"])
         table = FormulaTable.open(model.formula, X, {k: v for k, v in columns.items() if k != "y"}, missing)
+        refuse_proportions(table.parts.y, model.likelihood)
         design = table.design(intercept=False)
         dataset = table.with_features(design)
         observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
@@ -86,6 +90,19 @@ def refuse_where_formula(name, value):
         raise arrays.error_of(name, message)
 
 
+def refuse_proportions(text, likelihood):
+    """Raise ValueError for ``k / n`` before the ~ of a formula where the likelihood is of successes or of classes."""
+    proportion = PROPORTION.fullmatch(text)
+    if proportion and likelihood is not None and (isinstance(likelihood, Binomial) or has_classes(likelihood)):
+        hint = f"p({proportion[1]}, {proportion[2]}), with the likelihood 'binomial'"
+        raise arrays.error_of("formula", f"must have successes and trials as {hint}; got {text!r}")
+
+
 def likelihood_for_formula(y):
     """Return the likelihood for the y of a formula, whose counts are pairs of successes and trials."""
-    return Binomial() if getattr(y, "ndim", 1) == 2 else likelihood_for(y)
+    return Binomial() if getattr(y, "ndim", 1) == 2 else likelihood_of_regression(y)
+
+
+def likelihood_of_regression(y):
+    """Return the default likelihood for the y of a regression: "logit" for two values, as its weights are log odds."""
+    return likelihood_for(y, binary="logit")

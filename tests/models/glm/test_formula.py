@@ -7,6 +7,7 @@ import pytest
 from support.tolerances import ROUNDING
 
 import cavity
+from cavity.models.formula import design_rows
 
 pytest.importorskip("formulae")
 pd = pytest.importorskip("pandas")
@@ -85,6 +86,33 @@ def test_tables_of_every_kind_give_the_bits_of_the_frame(kind, tmp_path):
     np.testing.assert_array_equal(posterior.mean, expected.mean)
     assert type(posterior.model.likelihood) is cavity.likelihoods.Binomial
     np.testing.assert_array_equal(posterior.predict(data)[0], expected.predict(FRAME)[0])
+
+
+def test_design_matrices_of_long_files_are_evaluated_in_blocks(tmp_path, monkeypatch):
+    """Coefficients and predictions have the bits of the frame; the matrix is a Source; what is not finite is named."""
+    path, formula = tmp_path / "rows.csv", "claims ~ C(district) + log(age) * sex + offset(log(holders))"
+    FRAME.to_csv(path, index=False)
+    model = cavity.GLM(formula, "poisson")
+    expected = model.fit(FRAME)
+    predicted = expected.predict(FRAME)
+    monkeypatch.setattr(design_rows, "LARGEST_DESIGN", N)
+    monkeypatch.setattr(design_rows, "EVALUATED_ROWS", 50)
+    sizes = []
+    fill = design_rows.DesignRows.fill
+    monkeypatch.setattr(
+        design_rows.DesignRows, "fill", lambda rows, out, *where: (sizes.append(len(out)), fill(rows, out, *where))
+    )
+    posterior = model.fit(str(path), n_threads=2)
+    np.testing.assert_array_equal(posterior.mean, expected.mean)
+    assert posterior.columns == expected.columns
+    assert sizes
+    for found, wanted in zip(posterior.predict(str(path)), predicted, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    with_zero = FRAME.assign(age=np.where(np.arange(N) == 70, 0.0, FRAME["age"]))
+    with_zero.to_csv(path, index=False)
+    for source in (with_zero, str(path)):
+        with pytest.raises(ValueError, match=r"got -inf in row 70, column 'log.age.' of X"):
+            model.fit(source)
 
 
 def test_a_dot_is_all_other_columns():

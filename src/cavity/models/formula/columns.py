@@ -12,6 +12,7 @@ from cavity.base.arrays import error_of
 from cavity.base.frames import get_column_at, join_names, make_data_frame, names_of, take_only_column, to_numbers
 from cavity.base.labels import Labels
 from cavity.sources.dataset import Dataset
+from cavity.sources.sources import Source
 
 
 def column_names(table):
@@ -55,6 +56,11 @@ class FormulaColumns:
         if self.names.count(name) > 1:
             raise error_of(self._argument, f"must have one column of each name, got two called {name!r}")
         return get_column(self._table, name)
+
+    @property
+    def are_stored(self):
+        """Whether the columns are in files."""
+        return isinstance(self._table, Source)
 
     @property
     def n_rows(self):

@@ -27,12 +27,15 @@ class FormulaTable:
         With the columns of arguments: offset, exposure, sample_weight.
     dropped : DroppedRows or None
         Rows left out because of missing values.
+    are_stored : bool
+        Whether the columns come from files.
     """
 
     parts: FormulaParts
     columns: FormulaColumns
     dataset: Dataset
     dropped: Any
+    are_stored: bool = False
 
     @classmethod
     def open(cls, formula, data, arguments, missing="raise"):
@@ -44,7 +47,7 @@ class FormulaTable:
             For a formula that is not understood, columns that are not there, and rows without a value.
         """
         columns = FormulaColumns(open_table(data, "data"))
-        dataset = columns.open_dataset(arguments)
+        dataset, are_stored = columns.open_dataset(arguments), columns.are_stored
         reserved = {
             name for role in (dataset.roles or {}).values() for name in ([role] if isinstance(role, str) else role)
         }
@@ -57,7 +60,7 @@ class FormulaTable:
             columns = FormulaColumns({name: take_rows(column, index) for name, column in needed.items()})
             kept = {name: take_rows(value, index) for name, value in others.items()}
             dataset = replace(dataset, columns=dataset.columns | kept)
-        return cls(parts, columns, dataset, dropped)
+        return cls(parts, columns, dataset, dropped, are_stored)
 
     def design(self, **options):
         """Return the `Design` of the rows; the options are those of `build_design`."""
@@ -71,7 +74,7 @@ class FormulaTable:
         )
 
 
-def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=None):
+def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=None, in_blocks=False):
     """Return the `Dataset` of new rows by the formula of a fit, and their pandas table.
 
     Parameters
@@ -88,12 +91,15 @@ def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=
         Whether the ones of the formula are one of the columns.
     n_features : int, optional
         The number of columns of the fit; with one more the ones are left out.
+    in_blocks : bool, default False
+        Whether the features of files may be a Source.
     """
     columns = FormulaColumns(open_table(data, "data"))
+    in_blocks = in_blocks and columns.are_stored
     dataset = columns.open_dataset({name: value for name, value in arguments.items() if name != "y"}, roles)
-    fixed, frame = coding.fixed_columns(columns, intercept)
+    fixed, frame = coding.fixed_columns(columns, intercept, in_blocks)
     if n_features is not None and len(fixed.names) > n_features:
-        fixed, frame = coding.fixed_columns(columns, False)
+        fixed, frame = coding.fixed_columns(columns, False, in_blocks)
     made = {"offset": add_offsets(fixed.offset, dataset.column("offset"))}
     if "y" in arguments:
         y = arguments["y"]

@@ -339,7 +339,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     def _open_arguments(self, X, arguments, **options):
         if self.coding is None:
             return super()._open_arguments(X, arguments, **options)
-        ones = {"intercept": INTERCEPT_NAME in self.columns, "n_features": self.n_features}
+        ones = {"intercept": INTERCEPT_NAME in self.columns, "n_features": self.n_features, "in_blocks": True}
         return read_new_rows(self.coding, X, arguments, self.roles, **ones)[0]
 
     @property

@@ -62,15 +62,16 @@ class LinearInputs:
         refuse_where_formula("y", columns["y"])
         table = FormulaTable.open(model.formula, X, {k: v for k, v in columns.items() if k != "y"}, missing)
         refuse_proportions(table.parts.y, model.likelihood)
-        design = table.design(intercept=False)
+        options = {"in_blocks": table.are_stored}
+        design = table.design(intercept=False, **options)
         dataset = table.with_features(design)
         observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
         has_intercept = design.has_intercept
         if is_ordered(observations.likelihood) and learns_level(observations.likelihood):
-            design, has_intercept = table.design(thresholds_for_intercept=True), False
+            design, has_intercept = table.design(thresholds_for_intercept=True, **options), False
             dataset = replace(dataset, X=design.X)
         elif not design.names and has_intercept:  # the ones are the only column
-            design, has_intercept = table.design(), False
+            design, has_intercept = table.design(**options), False
             dataset = replace(dataset, X=design.X)
         if not design.names:
             raise arrays.error_of("formula", f"must have effects, if only an intercept, got {model.formula!r}")

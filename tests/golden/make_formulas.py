@@ -1,4 +1,4 @@
-"""Write formulas.json: coefficients and standard errors that statsmodels has by formula on the data sets of the package.
+"""Write formulas.json: coefficients and errors that statsmodels has by formula on the data sets of the package.
 
 Needs statsmodels: ``python tests/golden/make_formulas.py``.
 """

@@ -21,7 +21,7 @@ def test_y_chooses_the_likelihood_and_labels_are_numbered():
     found = observe(None, ["b", "a", "b", "a"])
     assert (found.likelihood, found.classes, found.chosen) == (Probit(), ("a", "b"), ("likelihood",))
     assert found.y.tolist() == [1.0, -1.0, 1.0, -1.0]
-    assert found.labels == {"columns": None, "classes": ("a", "b"), "roles": None}
+    assert found.labels == {"columns": None, "classes": ("a", "b"), "roles": None, "dropped": None}
     assert observe(Probit(), [0, 1, 1, 0]).chosen == ()
     assert observe(None, [0.0, 1.0, 1.0, 0.0], default=lambda y: Gaussian(2.0)).likelihood == Gaussian(2.0)
 

@@ -11,7 +11,7 @@ from operator import add
 import numpy as np
 
 from cavity.base.argument_names import suggest_names
-from cavity.base.errors import NotPositiveDefiniteError, name_arguments
+from cavity.base.errors import NotPositiveDefiniteError, mark_missing, name_arguments
 from cavity.base.frames import describe_column, names_of
 from cavity.base.frames import to_numbers as frame_numbers
 from cavity.base.lazy_scipy import lapack
@@ -43,6 +43,11 @@ def check_real(value, name):
         array = np.asarray(value)
     except ValueError as error:  # rows of different lengths
         raise error_of(name, f"must be an array of real numbers ({error})") from error
+    if array.dtype.kind == "O" and array.ndim and None in array:
+        message = (
+            f"must hold real numbers, got dtype object with None in row {np.argwhere(np.equal(array, None))[0][0]}"
+        )
+        raise mark_missing(error_of(name, message, TypeError), None)
     check_dtype(array.dtype, name)
     return array
 
@@ -130,9 +135,8 @@ def check_finite(array, name, columns=None):
     rows = array.reshape(1) if array.ndim == 0 else array
     index = find_nonfinite(rows)
     if index is not None:
-        raise error_of(
-            name, f"must be finite, got {describe_bad_entry(rows[index], name, index if array.ndim else (), columns)}"
-        )
+        place = describe_bad_entry(rows[index], name, index if array.ndim else (), columns)
+        raise mark_missing(error_of(name, f"must be finite, got {place}"), rows[index])
 
 
 def describe_entry(name, index, columns=None):

@@ -46,6 +46,23 @@ def name_arguments(error, *arguments):
     return error
 
 
+def mark_missing(error, value):
+    """Return an error about a value, marked if that is missing, so that `suggest` can say what is done about it."""
+    error.is_about_missing_value = value is None or value != value
+    return error
+
+
+@contextmanager
+def suggest(way_out):
+    """Add a way out to errors about missing values, which stay the same otherwise."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if getattr(error, "is_about_missing_value", False):
+            error.args, error.is_about_missing_value = (f"{error}; {way_out}",), False
+        raise
+
+
 def warn(message, category):
     """Warn at the line that called the library, however deep in it this is; scikit-learn and dask may be in between."""
     frame, level = sys._getframe(1), 2  # level 1 is this function

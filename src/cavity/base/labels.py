@@ -11,6 +11,7 @@ import numpy as np
 
 from cavity.base import frames
 from cavity.base.arrays import error_of, is_masked
+from cavity.base.errors import mark_missing
 
 HOW_TO_ORDER = (
     "say their order: pandas.Categorical(y, categories=[lowest, ..., highest], ordered=True), a polars.Enum, or the "
@@ -47,7 +48,8 @@ class Labels:
             raise TypeError(f"{name} must hold one label a row, got {values[0]!r} in row 0") from None
         if any(map(_is_missing, kinds)):
             row = next(i for i, each in enumerate(values) if _is_missing(each))
-            raise error_of(name, f"must hold a label in every row, got {values[row]} in row {row}")
+            error = error_of(name, f"must hold a label in every row, got {values[row]} in row {row}")
+            raise mark_missing(error, None)
         if declared is not None:
             return cls(values, [each for each in declared if each in set(kinds)], declared, ordered)
         if all(isinstance(each, Real) for each in kinds):

@@ -1,18 +1,24 @@
 """Rows without a value in some column: which they are, what is said of them, and columns without them."""
 
 from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.arrays import error_of
+from cavity.base.errors import suggest
 from cavity.base.frames import join_names
 from cavity.base.records import JSON_OBJECT, Made, integer
 
 MISSING_CHOICES = ("raise", "drop")  # what fits do about rows without a value
+DROP_WAY_OUT = "missing='drop' leaves such rows out"
+
+Method = TypeVar("Method", bound=Any)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class DroppedRows:
     """The rows of a fit that were left out, because a column had no value there.
 
@@ -27,6 +33,14 @@ class DroppedRows:
     n_rows: int
     columns: dict[str, int]
 
+    def __add__(self, later):
+        """Return those of two fits; `later` may be None."""
+        if later is None:
+            return self
+        names = dict.fromkeys([*self.columns, *later.columns])
+        columns = {name: self.columns.get(name, 0) + later.columns.get(name, 0) for name in names}
+        return DroppedRows(self.n_rows + later.n_rows, columns)
+
     def __str__(self):
         columns = ", ".join(f"{name} {count}" for name, count in self.columns.items())
         rows = "1 row" if self.n_rows == 1 else f"{self.n_rows} rows"
@@ -40,6 +54,33 @@ DROPPED_ROWS_SETTING = Made(
 )
 
 
+def join_dropped(first, later):
+    """Return the `DroppedRows` of two fits, each of which may be None."""
+    return later if first is None else first + later
+
+
+def suggest_dropping(fit: Method) -> Method:
+    """Decorate a fit or an update: errors about missing values say that missing="drop" leaves the rows out."""
+
+    @wraps(fit)
+    def call(*arguments, **settings):
+        with suggest(DROP_WAY_OUT):
+            return fit(*arguments, **settings)
+
+    return call
+
+
+def missing_entries(array):
+    """Return which entries of an array have no value: NaN, NaT, or None, an array of its shape."""
+    if array.dtype.kind in "fc":
+        return np.isnan(array)
+    if array.dtype.kind in "mM":
+        return np.isnat(array)
+    if array.dtype.kind == "O":
+        return (np.equal(array, None) | np.not_equal(array, array)).astype(bool)
+    return np.zeros(array.shape, dtype=bool)
+
+
 def missing_mask(column):
     """Return which rows of a column have no value, (N,): NaN, None, NaT or the null of a data frame."""
     if hasattr(column, "isna"):  # pandas
@@ -48,20 +89,15 @@ def missing_mask(column):
         null = np.asarray(column.is_null(), dtype=bool)
         kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
         return null | np.isnan(np.asarray(column, dtype=np.float64)) if "float" in kind or kind == "double" else null
-    values = np.asarray(column)
-    if values.dtype.kind in "fc":
-        mask = np.isnan(values)
-    elif values.dtype.kind in "mM":
-        mask = np.isnat(values)
-    elif values.dtype.kind == "O":
-        mask = np.array([value is None or value != value for value in values.ravel()], dtype=bool).reshape(values.shape)
-    else:
-        return np.zeros(len(values), dtype=bool)
+    is_text = isinstance(column, list) and bool(column) and isinstance(column[0], str)  # slow to become fixed in width
+    mask = missing_entries(np.asarray(column, dtype=object if is_text else None))
     return mask if mask.ndim < 2 else mask.reshape(len(mask), -1).any(axis=1)
 
 
 def take_rows(column, index):
-    """Return the rows of a column or a matrix by their numbers."""
+    """Return the rows of a column, a matrix or a dictionary of columns by their numbers."""
+    if isinstance(column, dict):
+        return {name: take_rows(values, index) for name, values in column.items()}
     if hasattr(column, "iloc"):
         return column.iloc[index]
     if hasattr(column, "take") and hasattr(column, "to_pylist"):  # Arrow
@@ -71,7 +107,7 @@ def take_rows(column, index):
     return column[index]
 
 
-def complete_rows(columns, missing, argument="data"):
+def complete_rows(columns, missing, argument="data", *, some=True):
     """Return the numbers of the rows in which every column has a value, and the `DroppedRows`.
 
     Parameters
@@ -82,6 +118,8 @@ def complete_rows(columns, missing, argument="data"):
         What is done about rows without a value.
     argument : str, default "data"
         What the table is called in messages.
+    some : bool, default True
+        Whether a row must be left.
 
     Returns
     -------
@@ -93,7 +131,7 @@ def complete_rows(columns, missing, argument="data"):
     Raises
     ------
     ValueError
-        If a row is without a value, and missing is "raise"; if none is left.
+        If a row is without a value, and missing is "raise"; if none is left but `some` must be.
     """
     arrays.check_choice(missing, "missing", MISSING_CHOICES)
     masks = {
@@ -108,9 +146,9 @@ def complete_rows(columns, missing, argument="data"):
         gaps = [(name, counts[name], int(np.argmax(mask))) for name, mask in list(masks.items())[:3]]
         described = "; ".join(f"{name!r} in {count} of {n} rows, the first is row {row}" for name, count, row in gaps)
         message = f"must have a value in every row, got missing values of {described}"
-        raise error_of(argument, f"{message}; missing='drop' leaves such rows out")
+        raise error_of(argument, f"{message}; {DROP_WAY_OUT}")
     index = np.flatnonzero(~np.any(list(masks.values()), axis=0))
-    if not len(index):
+    if some and not len(index):
         names = join_names(list(counts))
         raise error_of(
             argument, f"must have rows without missing values, got none: each has no value in one of {names}"

@@ -189,13 +189,14 @@ def evidence_of(posterior):
 
 
 def list_name_rows(posterior):
-    """Return the lines of a repr that say what columns are called and labels stand for, as far as they are known."""
+    """Return the lines of a repr about rows: what columns are called and labels stand for, and what was left out."""
     columns, classes = posterior.columns, getattr(posterior, "classes", None)
     weights = getattr(posterior, "coefficient_names", None)
     lines = [] if columns is None else [("weights of" if weights else "columns of X", join_names(weights or columns))]
-    return lines + (
-        [] if classes is None else [("classes", f"{join_names(classes)}; larger values speak for the last")]
-    )
+    if classes is not None:
+        lines.append(("classes", f"{join_names(classes)}; larger values speak for the last"))
+    dropped = getattr(posterior, "dropped", None)
+    return lines if dropped is None else [*lines, ("missing", str(dropped))]
 
 
 def list_notes(posterior):

@@ -7,6 +7,7 @@ import numpy as np
 
 from cavity.base.arrays import error_of
 from cavity.base.labels import encode_labels, encode_new_labels, has_classes
+from cavity.base.missing_values import DroppedRows
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.rows import Rows, check_observations, check_row_vector, check_row_weights, combine_known_parts
 from cavity.likelihoods import Gaussian
@@ -39,6 +40,8 @@ class Observations:
         The names of columns by arguments.
     chosen : tuple of str
         "likelihood" where y decided.
+    dropped : DroppedRows or None
+        Rows that were left out because of missing values.
     """
 
     likelihood: object
@@ -50,6 +53,7 @@ class Observations:
     names: tuple | None
     roles: dict | None
     chosen: tuple = ()
+    dropped: DroppedRows | None = None
 
     @classmethod
     def of(cls, likelihood, dataset, *, default=likelihood_for, some=True, fitted=None, remote=False):
@@ -99,6 +103,7 @@ class Observations:
             dataset.names,
             dataset.roles,
             chosen,
+            dataset.dropped,
         )
 
     def rows(self, X, kind=Rows):
@@ -113,7 +118,7 @@ class Observations:
     @property
     def labels(self):
         """Fields of a posterior, by name."""
-        return {"columns": self.names, "classes": self.classes, "roles": self.roles}
+        return {"columns": self.names, "classes": self.classes, "roles": self.roles, "dropped": self.dropped}
 
 
 def check_row_noise(likelihood, value, n):

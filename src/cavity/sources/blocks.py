@@ -3,6 +3,7 @@
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import mark_missing
 from cavity.base.public_objects import Public
 from cavity.runs.merge import ROWS_PER_CALL
 from cavity.sources.source_parts import ReadState, find_piece
@@ -185,7 +186,8 @@ class Blocks(Public):
         bad = arrays.find_nonfinite(rows)
         if bad is not None:
             row, *column = bad
-            raise ValueError(f"{self.name} must be finite, got {self.describe_value(rows[bad], start + row, *column)}")
+            message = f"{self.name} must be finite, got {self.describe_value(rows[bad], start + row, *column)}"
+            raise mark_missing(ValueError(message), rows[bad])
 
     def check_numbers(self, name):
         """Raise TypeError, naming the column, unless all columns hold numbers.

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cavity.base.errors import mark_missing
 from cavity.base.observation_digest import ObservationDigest
 
 FOLDED_ROWS = 128  # rows side by side in reductions over rows, for long inner loops and short sums
@@ -24,7 +25,8 @@ def summarize_block(block, start, broadcast):
     if np.isinf(low).any() or np.isinf(high).any() or (gaps and not missing):
         bad = np.isinf(block) if missing else ~np.isfinite(block)
         row, *column = at = tuple(map(int, np.argwhere(bad)[0]))
-        raise ValueError(f"{source.name} must be finite, got {source.describe_value(block[at], start + row, *column)}")
+        message = f"{source.name} must be finite, got {source.describe_value(block[at], start + row, *column)}"
+        raise mark_missing(ValueError(message), block[at])
     seen = np.full(len(low), float(len(block)))
     if gaps:
         seen -= np.sum(np.isnan(block), axis=0)

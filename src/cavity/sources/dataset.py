@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, frames
+from cavity.base.missing_values import MISSING_CHOICES, DroppedRows
 from cavity.runs.passes import check_not_remote
 from cavity.sources import formats
+from cavity.sources.missing_rows import drop_missing_rows
 from cavity.sources.sources import Source, open_source, open_unchecked
 
 IN_MEMORY, IN_FILES, ON_WORKERS = "memory", "files", "remote"  # the kinds of datasets
@@ -29,12 +31,15 @@ class Dataset:
         The names of columns by arguments, those of the fit included; None if there are none.
     name : str
         The argument of the user that X is.
+    dropped : DroppedRows or None
+        Rows that were left out because of missing values.
     """
 
     X: Any
     columns: dict
     roles: dict | None
     name: str = "X"
+    dropped: DroppedRows | None = None
 
     @classmethod
     def open(
@@ -93,6 +98,24 @@ class Dataset:
         if isinstance(X, Source) and numbers_only:
             X.check_numbers(name)
         return dataset
+
+    def leave_out(self, missing, *, some=True):
+        """Return the dataset without rows that have missing values, if that is what `missing` says.
+
+        Parameters
+        ----------
+        missing : {"raise", "drop"}
+            With "raise" the dataset is returned as it is: whatever reads its numbers refuses those that are missing.
+        some : bool, default True
+            Whether a row must be left.
+
+        Raises
+        ------
+        ValueError
+            For another choice; for a remote dataset and "drop"; if no row is left but `some` must be.
+        """
+        arrays.check_choice(missing, "missing", MISSING_CHOICES)
+        return self if missing == "raise" else drop_missing_rows(self, some=some)
 
     @property
     def kind(self):

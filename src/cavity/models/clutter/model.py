@@ -16,6 +16,7 @@ from typing import Literal
 from cavity.base import arrays
 from cavity.base.errors import name_arguments
 from cavity.base.frozen_dataclasses import check_positive, set_fields
+from cavity.base.missing_values import suggest_dropping
 from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.ep.options import Options
@@ -126,10 +127,12 @@ class Clutter(Public):
         fixed_settings = {name: getattr(self, name) for name in keep}
         return replace(self, **defaults.scale_settings(points, fixed_settings))
 
+    @suggest_dropping
     def fit(
         self,
         x: ArrayLike,
         *,
+        missing: Literal["raise", "drop"] = "raise",
         method: Literal["ep", "adf"] = "ep",
         schedule: Literal["sequential", "parallel"] = "sequential",
         order: Literal["random"] | ArrayLike | None = None,
@@ -152,6 +155,9 @@ class Clutter(Public):
             The data: N numbers, N points, or B independent problems of N points each (d may be 1), fitted together.
             Any real dtype, layout or writeability; contiguous float64 is not copied. Points in files are read block by
             block in each sweep; `order` and ``power < 1`` need an array.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about points of one problem without a value: refuse them, naming the first, or leave them out;
+            `ClutterPosterior.dropped` then counts them.
         method : {"ep", "adf"}, default "ep"
             "adf" sees each point once, in the order of the rows (or `order`); max_iter, tol and callback are EP's.
         schedule : {"sequential", "parallel"}, default "sequential"
@@ -236,7 +242,8 @@ class Clutter(Public):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [1.97, 2.21])
         """
-        data = DataPoints.open(x, (1, 2, 3), remote=(method, schedule) == ("ep", "parallel"))
+        remote = (method, schedule) == ("ep", "parallel")
+        data = DataPoints.open(x, (1, 2, 3), remote=remote, missing=missing)
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}

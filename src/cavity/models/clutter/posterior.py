@@ -12,6 +12,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.frames import name_coefficients
 from cavity.base.lazy_scipy import special
 from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
 from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
 from cavity.base.records import Array, Nullable, Part, Record, integer, names, one_of, saved
 from cavity.base.results import Posterior, SummaryMixin, format_table, list_name_rows
@@ -106,6 +107,7 @@ def make_posterior(model, points, sites, outcome, method, before=None):
         trace=trace,
         before=None if before is None else (before.mean, before.variance, before.log_evidence),
         columns=columns,
+        dropped=data.dropped if before is None else before.dropped,
         observation_digest=digest,
         _sites=sites,
         _units=units,
@@ -145,6 +147,8 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
     columns : tuple of str or None
         Names of the columns of x, if it was a data frame: those of later data frames are put in their order. After an
         array data frames are taken by position.
+    dropped : DroppedRows or None
+        How many points of the fit were left out because of missing values, and for which columns.
     observation_digest : ObservationDigest or None
         By which `compare` tells that posteriors are of the same points; None for a batch, and in files of
         earlier versions.
@@ -164,6 +168,7 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
     _sites: ClutterSites = field(metadata=saved(Part(ClutterSites, "state_")))
     _units: WorkingUnits = field(metadata=saved(Part(WorkingUnits, "units_")))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
 
     kind: ClassVar[str] = "clutter"

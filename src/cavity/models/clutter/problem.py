@@ -10,6 +10,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.frames import names_of, order_columns
+from cavity.base.missing_values import DroppedRows
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.records import Array, saved
 from cavity.runs.executors import Threads
@@ -41,17 +42,20 @@ class DataPoints:
         Whether they were numbers (N,).
     columns : tuple of str or None
         Names of the columns.
+    dropped : DroppedRows or None
+        Points that were left out because of missing values.
     """
 
     values: np.ndarray | Source
     kind: str = IN_MEMORY
     is_scalar: bool = False
     columns: tuple[str, ...] | None = None
+    dropped: DroppedRows | None = None
 
     @classmethod
-    def open(cls, x, ndim, columns=None, remote=False):
+    def open(cls, x, ndim, columns=None, remote=False, missing="raise"):
         """Check points and put them in the order of named columns; remote points need ``remote=True``."""
-        dataset = Dataset.open(x, remote=remote, name="x")
+        dataset = Dataset.open(x, remote=remote, name="x").leave_out(missing)
         X = order_columns(dataset.X, columns, "x")
         if dataset.kind == IN_MEMORY:
             values = arrays.check_data_array(X, "x", ndim=ndim)
@@ -59,7 +63,7 @@ class DataPoints:
         else:
             values = open_source(X, "x", ndim=tuple(n for n in ndim if n < 3))
             points = values.columns([0]) if values.ndim == 1 else values
-        return cls(points, dataset.kind, values.ndim == 1, names_of(X))
+        return cls(points, dataset.kind, values.ndim == 1, names_of(X), dataset.dropped)
 
     @property
     def shape(self):

@@ -9,10 +9,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.arrays import error_of
+from cavity.base.errors import mark_missing
 from cavity.base.frames import get_column_at, join_names, make_data_frame, names_of, take_only_column, to_numbers
 from cavity.base.labels import Labels
 from cavity.sources.dataset import Dataset
-from cavity.sources.sources import Source
 
 
 def column_names(table):
@@ -56,11 +56,6 @@ class FormulaColumns:
         if self.names.count(name) > 1:
             raise error_of(self._argument, f"must have one column of each name, got two called {name!r}")
         return get_column(self._table, name)
-
-    @property
-    def are_stored(self):
-        """Whether the columns are in files."""
-        return isinstance(self._table, Source)
 
     @property
     def n_rows(self):
@@ -131,7 +126,8 @@ def read_labels(values, argument):
         raise error_of(argument, f"must hold one label a row, got shape {np.shape(column.values)}")
     if column.kinds is None and not np.isfinite(column.values).all():
         row = int(np.argmin(np.isfinite(column.values)))
-        raise error_of(argument, f"must have a value in every row, got {column.values[row]} in row {row}")
+        error = error_of(argument, f"must have a value in every row, got {column.values[row]} in row {row}")
+        raise mark_missing(error, column.values[row])
     other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
     if other is not None:
         raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; give str of them")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.rows import check_row_vector
 from cavity.models.formula.columns import FormulaColumns
 from cavity.models.formula.design import build_design, formula_variables, refuse_y_as_effect, with_all_others
 from cavity.models.formula.notation import FormulaParts
-from cavity.sources.dataset import Dataset, open_table
+from cavity.sources.dataset import IN_FILES, Dataset, open_table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,17 +24,11 @@ class FormulaTable:
         Those that the formula may name.
     dataset : Dataset
         With the columns of arguments: offset, exposure, sample_weight.
-    dropped : DroppedRows or None
-        Rows left out because of missing values.
-    are_stored : bool
-        Whether the columns come from files.
     """
 
     parts: FormulaParts
     columns: FormulaColumns
     dataset: Dataset
-    dropped: Any
-    are_stored: bool = False
 
     @classmethod
     def open(cls, formula, data, arguments, missing="raise"):
@@ -47,7 +40,7 @@ class FormulaTable:
             For a formula that is not understood, columns that are not there, and rows without a value.
         """
         columns = FormulaColumns(open_table(data, "data"))
-        dataset, are_stored = columns.open_dataset(arguments), columns.are_stored
+        dataset = columns.open_dataset(arguments)
         reserved = {
             name for role in (dataset.roles or {}).values() for name in ([role] if isinstance(role, str) else role)
         }
@@ -59,8 +52,8 @@ class FormulaTable:
         if index is not None:
             columns = FormulaColumns({name: take_rows(column, index) for name, column in needed.items()})
             kept = {name: take_rows(value, index) for name, value in others.items()}
-            dataset = replace(dataset, columns=dataset.columns | kept)
-        return cls(parts, columns, dataset, dropped, are_stored)
+            dataset = replace(dataset, columns=dataset.columns | kept, dropped=dropped)
+        return cls(parts, columns, dataset)
 
     def design(self, **options):
         """Return the `Design` of the rows; the options are those of `build_design`."""
@@ -95,8 +88,8 @@ def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=
         Whether the features of files may be a Source.
     """
     columns = FormulaColumns(open_table(data, "data"))
-    in_blocks = in_blocks and columns.are_stored
     dataset = columns.open_dataset({name: value for name, value in arguments.items() if name != "y"}, roles)
+    in_blocks = in_blocks and dataset.kind == IN_FILES
     fixed, frame = coding.fixed_columns(columns, intercept, in_blocks)
     if n_features is not None and len(fixed.names) > n_features:
         fixed, frame = coding.fixed_columns(columns, False, in_blocks)

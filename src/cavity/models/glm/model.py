@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from cavity.base import arrays
 from cavity.base.errors import name_arguments
 from cavity.base.frozen_dataclasses import replace_unchecked
+from cavity.base.missing_values import suggest_dropping
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
@@ -148,6 +149,7 @@ class GLM(LinearSettings):
 
         def __init__(self, formula: Any = None, likelihood: Any = None, **settings: Any) -> None: ...
 
+    @suggest_dropping
     def fit(
         self,
         X: Data,

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
+from cavity.base.missing_values import suggest_dropping
 from cavity.base.types import ArrayLike, Data
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
@@ -72,6 +73,7 @@ class GaussianProcess(LatentProcess):
     [1.0, -0.9]
     """
 
+    @suggest_dropping
     def fit(
         self,
         X: Data,
@@ -81,6 +83,7 @@ class GaussianProcess(LatentProcess):
         exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        missing: Literal["raise", "drop"] = "raise",
         learn: bool | str | tuple[str, ...] = True,
         n_starts: int = 1,
         schedule: Literal["auto", "sequential", "parallel"] = "auto",
@@ -113,6 +116,9 @@ class GaussianProcess(LatentProcess):
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out. They are site powers, as in `cavity.GLM`.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
+            leave them out; `GaussianProcessPosterior.dropped` then counts them.
         learn : bool, str or tuple of str, default True
             Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
             Gaussian, scale of StudentT and Laplace, those of the domain "scale" of your own). Names choose:
@@ -195,7 +201,7 @@ class GaussianProcess(LatentProcess):
         [1.0, 0.0]
         """
         columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=allocate_matrices)
+        dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=allocate_matrices).leave_out(missing)
         X, observations = read_dense(dataset), observe(self, dataset)
         model = resolve_defaults(self, observations, X, dataset.column("offset"))
         rows = add_prior_means(model, observations.rows(X))

@@ -13,6 +13,7 @@ from cavity.base import arrays
 from cavity.base.common_fields import ROLES_SETTING
 from cavity.base.errors import check_within_range
 from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.records import Array, Nullable, Part, names, saved
 from cavity.base.results import format_table, freeze_arrays, list_name_rows, shorten_repr
@@ -134,6 +135,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         numbers of classes.
     roles : dict or None
         The names of the columns that were y, offset, ..., by these words, where they were given by name.
+    dropped : DroppedRows or None
+        How many rows of the fit were left out because of missing values, and for which columns.
     hyperparameters : Hyperparameters or None
         What the fit has found by maximising the log evidence: `names` and `values`; see `standard_errors`.
 
@@ -161,6 +164,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     _options: Options = field(metadata=saved(EP_OPTIONS | EP_SETTINGS))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
     roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES_SETTING))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
 
     kind: ClassVar[str] = "gaussian_process"
     record: ClassVar[Any] = POSTERIOR_RECORD
@@ -396,7 +400,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             known = self._solver if self._exact else None
             evidence = Evidence(self.model.likelihood, joined, threads, self._options, start, known)
             point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
-            labels = observations.labels | {"columns": self.columns or observations.names}
+            labels = observations.labels | {"columns": self.columns or observations.names, "dropped": self.dropped}
             posterior = build_posterior(self.model, evidence, point, hyperparameters=self.hyperparameters, **labels)
         if point.fit is not None:
             point.fit.warn(self._options)

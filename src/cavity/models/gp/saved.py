@@ -27,7 +27,7 @@ EP_SETTINGS = {"schedule": one_of("sequential", "parallel"), "power": UNIT_SHARE
 SAVED_SETTINGS = {"n_samples": integer(1, "N"), "solver": {"inverted": TRUTH_VALUE, "log_determinant": FINITE_REAL}}
 FIELD_ORDER = (
     *LEADING_SETTINGS,
-    *("learnt", "_options", "solver", "covariance"),
+    *("learnt", "_options", "solver", "covariance", "dropped"),
     *("X", "mean", "variance", "_loo", "_influence", "_tau", "_rho", "_alpha", "rows_"),
     *("solver_root", "solver_triangle", "solver_diagonal", "solver_", "prior_mean", "trace_"),
 )

@@ -8,14 +8,12 @@ from typing import Any
 
 from cavity.base import arrays
 from cavity.base.labels import has_classes, is_ordered
-from cavity.base.missing_values import DroppedRows
 from cavity.likelihoods import Binomial
 from cavity.models.defaults import likelihood_for
 from cavity.models.formula.table import FormulaTable
 from cavity.models.linear.defaults import learns_level
 from cavity.models.observations import Observations
-from cavity.sources.dataset import Dataset
-from cavity.sources.missing_rows import drop_missing_rows
+from cavity.sources.dataset import IN_FILES, Dataset
 
 PROPORTION = re.compile(r"\s*(\w+)\s*/\s*(\w+)\s*")  # of successes in trials
 
@@ -34,15 +32,12 @@ class LinearInputs:
         The setting of the model, or what the formula says.
     coding : Coding or None
         How the formula makes columns of rows to come.
-    dropped : DroppedRows or None
-        Rows left out because of missing values.
     """
 
     dataset: Dataset
     observations: Observations
     intercept: Any
     coding: Any = None
-    dropped: DroppedRows | None = None
 
     @classmethod
     def of(cls, model, X, columns, missing):
@@ -54,15 +49,13 @@ class LinearInputs:
             For what is not there, or is no column; for settings that a formula says.
         """
         if model.formula is None:
-            dataset, dropped = Dataset.open(X, columns, remote=True), None
-            if missing != "raise":
-                dataset, dropped = drop_missing_rows(dataset, missing)
+            dataset = Dataset.open(X, columns, remote=True).leave_out(missing)
             observations = Observations.of(model.likelihood, dataset, default=likelihood_of_regression)
-            return cls(dataset, observations, model.intercept, None, dropped)
+            return cls(dataset, observations, model.intercept)
         refuse_where_formula("y", columns["y"])
         table = FormulaTable.open(model.formula, X, {k: v for k, v in columns.items() if k != "y"}, missing)
         refuse_proportions(table.parts.y, model.likelihood)
-        options = {"in_blocks": table.are_stored}
+        options = {"in_blocks": table.dataset.kind == IN_FILES}
         design = table.design(intercept=False, **options)
         dataset = table.with_features(design)
         observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
@@ -77,11 +70,11 @@ class LinearInputs:
             raise arrays.error_of("formula", f"must have effects, if only an intercept, got {model.formula!r}")
         intercept = model.intercept if has_intercept and model.intercept is not None else has_intercept
         observations = replace(observations, names=design.names)
-        return cls(dataset, observations, intercept, design.coding, table.dropped)
+        return cls(dataset, observations, intercept, design.coding)
 
     def labels(self):
         """Return what a posterior keeps of them beside the observations, by the names of its fields."""
-        return {"coding": self.coding, "dropped": self.dropped}
+        return {"coding": self.coding}
 
 
 def refuse_where_formula(name, value):

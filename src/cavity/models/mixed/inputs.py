@@ -22,7 +22,6 @@ from cavity.models.mixed.terms import INTERCEPT_NAME, make_terms, make_terms_of_
 from cavity.models.observations import Observations
 from cavity.sources.dataset import Dataset, open_table
 from cavity.sources.features import open_features
-from cavity.sources.missing_rows import drop_missing_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +80,7 @@ class Inputs:
         terms = make_terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
         bare = tuple(term.without_rows() for term in terms)
         reader = FormulaRowReader(bare, design.names, len(design.names), observations.roles, coding=design.coding)
-        return cls(observations, design.X, tuple(terms), reader, table.dropped)
+        return cls(observations, design.X, tuple(terms), reader, table.dataset.dropped)
 
     @classmethod
     def _by_columns(cls, model, X, y, groups, others, missing):
@@ -96,14 +95,14 @@ class Inputs:
             table = take_group_columns(groups, wanted, dataset.n_rows)
             columns = {GROUP_ARGUMENT.format(name): column for name, column in table.items()}
             dataset = replace(dataset, columns=dataset.columns | columns)
-        dataset, dropped = drop_missing_rows(dataset, missing)
+        dataset = dataset.leave_out(missing)
         groups = {name: dataset.column(GROUP_ARGUMENT.format(name)) for name in wanted}
         names, X = dataset.names, open_features(dataset.in_memory(), "full")
         terms = tuple(make_terms(model.effects, X, names, groups))
         observed = replace(dataset, X=X, columns={name: dataset.columns[name] for name in ("y", *others)})
         observations = Observations.of(model.likelihood, observed, default=likelihood_of_regression)
         bare = tuple(term.without_rows() for term in terms)
-        return cls(observations, X, terms, RowReader(bare, names, X.shape[1], observations.roles), dropped)
+        return cls(observations, X, terms, RowReader(bare, names, X.shape[1], observations.roles), dataset.dropped)
 
     def named(self, rows):
         """Return what decides the bits of a fit by the words of messages; `rows` are prepared."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cavity.base import arrays
 from cavity.base.frozen_dataclasses import Frozen, replace_unchecked, set_fields
+from cavity.base.missing_values import suggest_dropping
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
@@ -126,6 +127,7 @@ class MixedGLM(Frozen):
         """Whether the effects are a formula."""
         return isinstance(self.effects, str) and "~" in self.effects
 
+    @suggest_dropping
     def fit(
         self,
         X: Data,

@@ -9,7 +9,7 @@ from cavity.models.regression.rows import RegressionRows, open_rows
 from cavity.sources.dataset import Dataset
 
 
-def fit_weights(model, X, y, sweeps_of, **options):
+def fit_weights(model, X, y, sweeps_of, missing, **options):
     """Approximate the posterior of the weights of a regression by coordinate ascent.
 
     Parameters
@@ -21,6 +21,8 @@ def fit_weights(model, X, y, sweeps_of, **options):
     sweeps_of : type
         `LinearSweeps` or `LogisticSweeps`: a view of the engine with a `likelihood` of y, `block_rows`, which returns
         the number of rows of a block, and `describe`, which returns the fields of a posterior that a state stands for.
+    missing : {"raise", "drop"}
+        What is done about rows with missing values.
     **options
         Fields of `AscentOptions`, and callback, progress and checkpoint.
 
@@ -29,7 +31,7 @@ def fit_weights(model, X, y, sweeps_of, **options):
     dict
         The fields of the posterior, by name.
     """
-    dataset = Dataset.open(X, {"y": y}, remote=True)
+    dataset = Dataset.open(X, {"y": y}, remote=True).leave_out(missing)
     observations = Observations.of(sweeps_of.likelihood, dataset, remote=True)
     run = AscentOptions.checked(**options)
     features = open_rows(dataset)

@@ -17,6 +17,7 @@ import numpy as np
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
 from cavity.base.frozen_dataclasses import check_positive
+from cavity.base.missing_values import suggest_dropping
 from cavity.base.public_objects import Public
 from cavity.base.records import POSITIVE_REAL, Made, Nullable, saved
 from cavity.base.rows import Rows
@@ -107,11 +108,13 @@ class LinearRegression(Public):
             check_positive(self, "noise_variance")
         check_positive(self, "noise_shape", "noise_rate")
 
+    @suggest_dropping
     def fit(
         self,
         X: Data,
         y: ArrayLike,
         *,
+        missing: Literal["raise", "drop"] = "raise",
         accelerate: bool | Literal["anderson", "squarem"] = True,
         max_iter: int = 1000,
         tol: float = 1e-10,
@@ -129,6 +132,9 @@ class LinearRegression(Public):
             Columns to predict from, of any scale; files are read block by block, collections worked on where they are.
         y : array_like (N,) or str
             Observations, or the name of their column in X.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
+            leave them out; `LinearRegressionPosterior.dropped` then counts them.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
         max_iter : int, default 1000
@@ -185,7 +191,9 @@ class LinearRegression(Public):
         """
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        fields = fit_weights(self, X, y, LinearSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        fields = fit_weights(
+            self, X, y, LinearSweeps, missing, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched
+        )
         return LinearRegressionPosterior(**fields)
 
 
@@ -359,6 +367,8 @@ class LinearRegressionPosterior(WeightsPosterior):
         array data frames are taken by position.
     roles : dict or None
         {"y": the name of its column}, where it was given by name.
+    dropped : DroppedRows or None
+        How many rows of the fit were left out because of missing values, and for which columns.
     observation_digest : ObservationDigest or None
         By which `compare` tells that posteriors are of the same y; None for a y of dask, and in files
         of earlier versions.

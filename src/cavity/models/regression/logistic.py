@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base.errors import check_within_range
+from cavity.base.missing_values import suggest_dropping
 from cavity.base.public_objects import Public
 from cavity.base.records import saved
 from cavity.base.types import ArrayLike, Data, FloatOrArray
@@ -91,11 +92,13 @@ class LogisticRegression(Public):
     def __post_init__(self) -> None:
         check_prior(self)
 
+    @suggest_dropping
     def fit(
         self,
         X: Data,
         y: ArrayLike,
         *,
+        missing: Literal["raise", "drop"] = "raise",
         accelerate: bool | Literal["anderson", "squarem"] = True,
         max_iter: int = 1000,
         tol: float = 1e-10,
@@ -113,6 +116,9 @@ class LogisticRegression(Public):
             Columns to predict from; files are read block by block, in every pass, collections worked on where they are.
         y : array_like (N,) or str
             Labels, of any two values, or the name of their column in X.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
+            leave them out; `LogisticRegressionPosterior.dropped` then counts them.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
         max_iter : int, default 1000
@@ -163,7 +169,9 @@ class LogisticRegression(Public):
         """
         watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
         watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        fields = fit_weights(self, X, y, LogisticSweeps, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        fields = fit_weights(
+            self, X, y, LogisticSweeps, missing, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched
+        )
         return LogisticRegressionPosterior(**fields)
 
 
@@ -286,6 +294,8 @@ class LogisticRegressionPosterior(WeightsPosterior):
         The two values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, or truth values.
     roles : dict or None
         {"y": the name of its column}, where it was given by name.
+    dropped : DroppedRows or None
+        How many rows of the fit were left out because of missing values, and for which columns.
     observation_digest : ObservationDigest or None
         By which `compare` tells that posteriors are of the same y; None for a y of dask, and in files
         of earlier versions.

@@ -12,6 +12,7 @@ from cavity.base.common_fields import CLASSES_SETTING, ROLES_SETTING
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
 from cavity.base.frozen_dataclasses import check_positive, set_fields
+from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
 from cavity.base.records import (
     FINITE_REAL,
     POSITIVE_REAL,
@@ -194,6 +195,7 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("C"))))
     classes: tuple[Any, ...] | None = field(default=None, metadata=saved(CLASSES_SETTING))
     roles: dict[str, str] | None = field(default=None, metadata=saved(ROLES_SETTING))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     intercept_prior: tuple[float, float] | None = None
 
     record: ClassVar[Any] = records.Record(

@@ -21,6 +21,7 @@ from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import names_of
 from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.missing_values import suggest_dropping
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
@@ -146,6 +147,7 @@ class StreamingGP(LatentProcess):
             )
         set_fields(self, alpha=alpha)
 
+    @suggest_dropping
     def fit(
         self,
         X: Data,
@@ -155,6 +157,7 @@ class StreamingGP(LatentProcess):
         exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        missing: Literal["raise", "drop"] = "raise",
         learn: bool | Literal["covariance"] = True,
         schedule: Literal["auto", "sequential", "parallel"] = "auto",
         damping: float = 1.0,
@@ -184,6 +187,9 @@ class StreamingGP(LatentProcess):
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
+            leave them out; `StreamingGPState.dropped` then counts them.
         learn : bool, "covariance" or the name of a scale, default True
             Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
             Gaussian, scale of StudentT and Laplace), or one of the two. A scale that is None is learnt in any case.
@@ -251,7 +257,7 @@ class StreamingGP(LatentProcess):
         run = Options.checked(schedules=("auto", *EP_SCHEDULES[::-1]), **iteration, **watched)
         columns = {"y": y, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
-        dataset = Dataset.open(X, columns, self.inducing_columns)
+        dataset = Dataset.open(X, columns, self.inducing_columns).leave_out(missing)
         rows = None if isinstance(self.covariance, Covariance) else sample_dense(dataset)
         observations = observe(self, dataset, some=rows is not None)
         model = resolve_defaults(self, observations, rows, dataset.column("offset"), constant=None)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from cavity.base.common_fields import kept
+from cavity.base.missing_values import DROPPED_ROWS_SETTING
 from cavity.base.observation_digest import DIGEST_SETTING
 from cavity.base.records import (
     ANY_TEXT,
@@ -82,6 +83,7 @@ STATE_SETTINGS = {
     },
     "given": Made(bool, TRUTH_VALUE, lambda model: model.inducing is not None),
     "observation_digest?": DIGEST_SETTING,
+    "dropped?": DROPPED_ROWS_SETTING,
     "n_features": integer(1, "D"),
     "options": Made(
         dict,

@@ -7,6 +7,7 @@ import numpy as np
 from cavity.base.arrays import make_read_only
 from cavity.base.errors import check_within_range
 from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.missing_values import DroppedRows
 from cavity.base.observation_digest import ObservationDigest
 from cavity.models.streaming_gp.inducing_basis import InducingBasis, match_equal_rows
 from cavity.models.streaming_gp.inducing_choice import WaitingRows
@@ -38,6 +39,7 @@ class StreamSnapshot:
     columns: tuple | None = None
     classes: tuple | None = None
     roles: dict[str, str] | None = None
+    dropped: DroppedRows | None = None
     information_lost: float = 0.0
     last_information_lost: float = 0.0
     status: str = CONVERGED_STATUS

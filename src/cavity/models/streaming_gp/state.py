@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import suggest
 from cavity.base.frames import check_same_names
 from cavity.base.loop import CONVERGED_STATUS
+from cavity.base.missing_values import DROP_WAY_OUT, MISSING_CHOICES, DroppedRows
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import format_table, list_name_rows, shorten_repr
 from cavity.base.types import ArrayLike, Data, IntArray
@@ -81,6 +83,9 @@ class StreamingGPState(SparsePosterior):
     roles: dict[str, str] | None = _show_field(
         "roles", "The names of the columns that were y, offset, ..., by these words, where given by name."
     )
+    dropped: DroppedRows | None = _show_field(
+        "dropped", "How many rows were left out because of missing values, and for which columns; None for none."
+    )
     has_offset: bool = _show_field("has_offset", "Whether rows came with offsets: predictions then need theirs.")
 
     @property
@@ -129,6 +134,7 @@ class StreamingGPState(SparsePosterior):
         exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        missing: Literal["raise", "drop"] = "raise",
         learn: bool | Literal["covariance"] = False,
         n_threads: int | None = None,
         callback: Callable[[Event], object] | None = None,
@@ -150,6 +156,9 @@ class StreamingGPState(SparsePosterior):
             Known noise variances of the rows, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,) or str, optional
             A row of weight w counts as w copies; 0 leaves it out, and zeros only change nothing.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, naming the first, or leave
+            them out; `dropped` then counts them, and nothing but it changes if no row is left.
         learn : bool or "covariance", default False
             Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and what the state knows of
             those before.
@@ -193,18 +202,19 @@ class StreamingGPState(SparsePosterior):
         changes with time and time is no column of X.
         """
         plain = learn is progress is False and callback is offset is exposure is noise_variance is sample_weight is None
-        if plain and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
+        if plain and missing in MISSING_CHOICES and (n_threads is None or (type(n_threads) is int and n_threads > 0)):
             new = self._get_single_rows().from_arrays(self._now, X, y)
             if new is not None:
                 return self._finish_single_row(new)
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
         columns = {"y": y, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
-        dataset = Dataset.open(X, columns, self.columns, self.roles)
+        dataset = Dataset.open(X, columns, self.columns, self.roles).leave_out(missing, some=False)
         fitted = self if self.n_samples or self.classes is not None else None
-        X = open_rows(dataset, self.n_features)
-        observations = Observations.of(self.model.likelihood, dataset, some=False, fitted=fitted)
-        return take_rows_in(self, X, observations, learn, run)
+        with suggest(DROP_WAY_OUT):
+            X = open_rows(dataset, self.n_features)
+            observations = Observations.of(self.model.likelihood, dataset, some=False, fitted=fitted)
+            return take_rows_in(self, X, observations, learn, run)
 
     @property
     def observation_digest(self) -> ObservationDigest | None:

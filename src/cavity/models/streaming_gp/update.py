@@ -19,6 +19,7 @@ import numpy as np
 
 from cavity.base.arrays import make_read_only
 from cavity.base.loop import CONVERGED_STATUS, warn_unconverged
+from cavity.base.missing_values import join_dropped
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.likelihoods.parameters import list_scales
 from cavity.models.latent_posterior import choose_schedule
@@ -192,11 +193,13 @@ def take_rows_in(state, X, observations, learn, run):
     now = state._now
     learn, scales = choose_learnt(now.model, learn, observations.noise is not None, list_scales(now.model.likelihood))
     rows = None if X is None else observations.rows(X, BatchRows)
+    dropped = join_dropped(now.dropped, observations.dropped)
     if rows is None or rows.left_out.all():
+        state._now = replace(now, dropped=dropped)
         return state
     rows = rows.used()
     now = replace(now, model=fill_open_parameters(now.model, rows))
-    names = observations.labels | {"columns": now.columns or observations.names}
+    names = observations.labels | {"columns": now.columns or observations.names, "dropped": dropped}
     with np.errstate(over="ignore", invalid="ignore"):
         if rows.n == 1 and not learn and not scales:
             changes = collect_names(now, rows, names)
@@ -249,6 +252,7 @@ def merge(now, other, names):
             predictive_check=PredictiveCheck.of(information),
             history=now.history.plus(other.history, now.n_updates + 1, now.n_samples + other.n_samples),
             has_offset=now.has_offset or other.has_offset,
+            dropped=join_dropped(now.dropped, other.dropped),
             **names,
         )
 

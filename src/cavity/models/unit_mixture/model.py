@@ -21,6 +21,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.frames import name_of
 from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.missing_values import suggest_dropping
 from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
@@ -114,10 +115,12 @@ class UnitMixture(Public):
         if "prior_variance" in self.learn and isinstance(self.prior_variance, tuple):
             raise ValueError("learn='prior_variance' estimates one variance for all components; give one to start from")
 
+    @suggest_dropping
     def fit(
         self,
         y: Data,
         *,
+        missing: Literal["raise", "drop"] = "raise",
         initial_means: ArrayLike | None = None,
         n_init: int = 1,
         rng: Seed | None = None,
@@ -137,6 +140,9 @@ class UnitMixture(Public):
         y : array_like (N,), data frame of one column, path, or list of paths
             The data: numbers in memory (any real dtype, stride or order), or anything that `cavity.source` reads: files
             are read block by block in every pass, so memory does not grow with N.
+        missing : {"raise", "drop"}, default "raise"
+            What is done about points without a value: refuse them, naming the first, or leave them out;
+            `UnitMixturePosterior.dropped` then counts them.
         initial_means : array_like (K,), optional
             Where the component means start; if None, at the (k - 1/2)/K quantiles or at equal distances, whichever has
             the larger ELBO after 20 passes over up to 16384 rows. Equal ones are set apart a little.
@@ -209,7 +215,7 @@ class UnitMixture(Public):
         ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
         run = AscentOptions.checked(**ascent, **watched)
         means = start.check_means(initial_means, self)
-        dataset = Dataset.open(y, remote=True, name="y")
+        dataset = Dataset.open(y, remote=True, name="y").leave_out(missing)
         source = dataset.blocks(ndim=(1,))
         with run.open(self, {"y": source}, uses_blas=False, initial_means=means) as threads:
             extent = start.check_extent(self, source, threads, means)
@@ -218,6 +224,7 @@ class UnitMixture(Public):
             states = start.generate_states(self, means, sample, source.n_rows, run)
             done = engine.choose_best(partial(engine.ascend, sweeps), states, run)
         outcome = engine.report_outcome(done, source.n_rows, run) | {"observation_digest": extent.digest}
+        outcome |= {"dropped": dataset.dropped}
         posterior = build_posterior(self, done, source.n_rows, source.names or name_of(dataset.X), **outcome)
         start.warn_of_units(sample, posterior)
         return posterior

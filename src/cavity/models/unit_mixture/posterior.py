@@ -11,6 +11,7 @@ from cavity.base import arrays
 from cavity.base.errors import check_within_range
 from cavity.base.frames import order_columns
 from cavity.base.lazy_scipy import special
+from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows, join_dropped
 from cavity.base.records import POSITIVE_REAL, REAL_LISTS, Array, Nullable, integer, names, saved
 from cavity.base.results import SummaryMixin, VariationalPosterior, format_count
 from cavity.base.summary import make_gaussian_marginals, tabulate_estimates
@@ -70,6 +71,8 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         How far the ELBO is below its local optimum by that rate, in nats.
     columns : tuple of str or None
         The name of the column, one, where the data were one of a data frame.
+    dropped : DroppedRows or None
+        How many points of the fits were left out because of missing values.
     observation_digest : ObservationDigest or None
         By which `compare` tells that posteriors are of the same points; after `update` that of the new ones, as `elbo`
         is. None where it is not known, as of an iterator seen once and in files of earlier versions.
@@ -83,6 +86,7 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
     prior_variance: FloatOrArray = field(metadata=saved(Array("() | K", "positive")))
     n_samples: int = field(metadata=saved(integer(1)))
     columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))
+    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
     model: UnitMixture = field(metadata=saved(MODEL_SETTINGS))
 
     kind: ClassVar[str] = "unit_mixture"
@@ -212,7 +216,8 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         model = replace(self.model, weights=weights, learn=(), **known)
         new = model.fit(order_columns(y, self.columns, "y"), **{"initial_means": self.mean, **options})
         n_samples, counts = self.n_samples + new.n_samples, self.counts + new.counts
-        return replace(new, n_samples=n_samples, counts=counts, columns=self.columns or new.columns)
+        labels = {"columns": self.columns or new.columns, "dropped": join_dropped(self.dropped, new.dropped)}
+        return replace(new, n_samples=n_samples, counts=counts, **labels)
 
     def _marginals(self):
         """Those of the means of the components."""

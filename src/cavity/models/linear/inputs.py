@@ -15,7 +15,7 @@ from cavity.models.linear.defaults import learns_level
 from cavity.models.observations import Observations
 from cavity.sources.dataset import IN_FILES, Dataset
 
-PROPORTION = re.compile(r"\s*(\w+)\s*/\s*(\w+)\s*")  # of successes in trials
+PROPORTION_NOTATION = re.compile(r"\s*(\w+)\s*/\s*(\w+)\s*")  # of successes in trials
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +86,7 @@ def refuse_where_formula(name, value):
 
 def refuse_proportions(text, likelihood):
     """Raise ValueError for ``k / n`` before the ~ of a formula where the likelihood is of successes or of classes."""
-    proportion = PROPORTION.fullmatch(text)
+    proportion = PROPORTION_NOTATION.fullmatch(text)
     if proportion and likelihood is not None and (isinstance(likelihood, Binomial) or has_classes(likelihood)):
         hint = f"p({proportion[1]}, {proportion[2]}), with the likelihood 'binomial'"
         raise arrays.error_of("formula", f"must have successes and trials as {hint}; got {text!r}")

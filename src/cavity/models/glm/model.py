@@ -101,7 +101,7 @@ class GLM(LinearSettings):
     >>> y = np.where(X @ [2.0, -1.0] + rng.normal(size=200) > 0.5, "yes", "no")
     >>> posterior = cavity.GLM(intercept=True).fit(X, y)
     >>> posterior.model.likelihood, posterior.mean.round(1).tolist()
-    (Logit(), [-0.7, 3.0, -1.5])
+    (Logit(), [-0.7, 3.1, -1.6])
 
     By formula, from a data frame:
 

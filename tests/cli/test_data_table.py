@@ -1,5 +1,6 @@
 """Columns of tables on the command line: an index is left out, text is coded as categories, rows without a value go."""
 
+import re
 import warnings
 from dataclasses import replace
 
@@ -230,6 +231,10 @@ def test_two_labels_are_fitted_by_logit(run, tmp_path, target):
     assert "likelihood    logit (default for a target of two values)\n" in printed
     expected = cavity.GLM("logit", intercept=True).fit(columns["a"][:, None], columns["label"])
     np.testing.assert_array_equal(cavity.load(saved).mean, expected.mean)
+    for command, formula in (("glm", "a"), ("mixed", "a + (1 | colour)")):
+        pytest.importorskip("formulae")
+        printed = run("fit", command, path, "--formula", f"{target} ~ {formula}")[1]
+        assert re.search(r"likelihood +logit \(default for a target of two values\)\n", printed)
     words = "--target", target, "--features", "a"
     assert "likelihood    logit\n" in run("fit", "glm", path, *words, "--likelihood", "logit")[1]
     assert "likelihood       probit\n" in run("fit", "gp", path, *words, "--no-learn")[1]

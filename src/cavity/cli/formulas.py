@@ -9,7 +9,7 @@ from cavity.base.results import format_count
 from cavity.cli.fit_commands import collect_site_options, collect_typed, report_end, time_call
 from cavity.cli.input_tables import open_table
 from cavity.cli.options import KEYWORD_OF_OPTION, format_option
-from cavity.cli.regression_data import likelihood_of
+from cavity.cli.regression_data import DEFAULT_MARK, likelihood_of
 from cavity.cli.standard_output import print_error
 from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
@@ -98,16 +98,23 @@ def report_glm(report_fit, table, posterior, seconds):
     """Yield the lines of the printed result of a GLM."""
     yield from report_rows(table, posterior)
     yield f"  formula          {posterior.coding.formula}"
-    likelihood = type(posterior.model.likelihood)
-    names = {kind: name for name, kind in LIKELIHOODS_BY_NAME.items()}
-    yield from report_fit(posterior, names.get(likelihood, likelihood.__name__))
+    yield from report_fit(posterior, describe_likelihood(posterior))
     yield from report_leave_one_out(posterior)
     yield from report_end(posterior.method.upper(), posterior, seconds)
+
+
+def describe_likelihood(posterior):
+    """Return the name of the likelihood of a posterior, and whether it is the default for two values."""
+    likelihood = posterior.model.likelihood
+    names = {kind: name for name, kind in LIKELIHOODS_BY_NAME.items()}
+    is_default = "likelihood" in (posterior.chosen or ()) and likelihood.n_classes == 2
+    return names.get(type(likelihood), type(likelihood).__name__) + (DEFAULT_MARK if is_default else "")
 
 
 def report_mixed(table, posterior, seconds):
     """Yield the lines of the printed result of a mixed model."""
     yield from report_rows(table, posterior)
+    yield f"  likelihood       {describe_likelihood(posterior)}"
     yield "effects"
     yield from repr(posterior.summary()).splitlines()[1:]
     yield "posterior"

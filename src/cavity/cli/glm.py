@@ -12,7 +12,6 @@ from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
 LIKELIHOOD_OPTIONS = regression.make_likelihood_options("learnt")
 PRIOR_HELP = "of each coefficient, per unit of its column (default in the scale of column and target)"
-DEFAULT_MARK = " (default for a target of two values)"
 TRIALS_OPTION = Option("--trials", "COLUMN", "numbers of trials, of binomial successes")
 FORMULA_HELP = "target and effects, as 'y ~ a + C(b) + (1 | g)', in place of --target and --features (formula extra)"
 MODEL_OPTIONS = OptionGroup(
@@ -86,7 +85,7 @@ def problem_of(table, options):
 def report(problem, posterior, seconds, is_default):
     """Yield the lines of the printed result; `is_default` says that the likelihood is the default for two values."""
     yield from regression.report_heading(problem)
-    yield from report_fit(posterior, problem.likelihood + (DEFAULT_MARK if is_default else ""))
+    yield from report_fit(posterior, problem.likelihood + (regression.DEFAULT_MARK if is_default else ""))
     instead = "not available: it needs --method ep and another schedule than stochastic"
     if problem.y.ndim == 1:
         yield from regression.report_leave_one_out(posterior, problem, instead)

@@ -28,6 +28,7 @@ from cavity.likelihoods.names import (
 ORDERED_PROBIT = "ordered-probit"
 LIKELIHOOD_NAMES = tuple(name for name in LIKELIHOODS_BY_NAME if name not in SHARE_LIKELIHOODS)
 LIKELIHOOD_HELP = "default {} for a target of two values, else gaussian"
+DEFAULT_MARK = " (default for a target of two values)"  # of a likelihood
 TARGET_OPTION = Option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
 FEATURES_HELP = "what to predict it from (default all columns but an index)"
 FEATURES_OPTION = Option("--features", "A,B,C", FEATURES_HELP, alias=["--x"])

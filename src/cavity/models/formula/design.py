@@ -119,10 +119,11 @@ def with_all_others(parts, names, reserved=()):
     return parts.expand([name for name in names if name not in used])
 
 
-def formula_variables(parts):
-    """Return the names of the columns that a formula is about."""
+def formula_variables(parts, observed=True):
+    """Return the names of the columns that a formula is about, those of observations only if `observed`."""
     names = {name for text in column_texts(parts) for name in column_variables(text)}
-    return names | {name for group, _ in random_blocks(parts) for name in group} | observation_variables(parts.y)
+    names |= {name for group, _ in random_blocks(parts) for name in group}
+    return names | observation_variables(parts.y) if observed else names
 
 
 @dataclass(frozen=True, eq=False)

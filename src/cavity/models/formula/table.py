@@ -9,9 +9,9 @@ import numpy as np
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.rows import check_row_vector
 from cavity.models.formula.columns import FormulaColumns
-from cavity.models.formula.design import build_design, formula_variables, with_all_others
+from cavity.models.formula.design import build_design, formula_variables, refuse_y_as_effect, with_all_others
 from cavity.models.formula.notation import FormulaParts
-from cavity.sources.dataset import Dataset, open_table
+from cavity.sources.dataset import IN_FILES, Dataset, open_table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +47,7 @@ class FormulaTable:
             name for role in (dataset.roles or {}).values() for name in ([role] if isinstance(role, str) else role)
         }
         parts = with_all_others(FormulaParts.of(formula), columns.names, reserved)
+        refuse_y_as_effect(parts)
         needed = {name: columns[name] for name in sorted(formula_variables(parts))}
         others = {name: value for name, value in dataset.columns.items() if value is not None}
         index, dropped = complete_rows(needed | others, missing)
@@ -68,7 +69,7 @@ class FormulaTable:
         )
 
 
-def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=None):
+def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=None, in_blocks=False):
     """Return the `Dataset` of new rows by the formula of a fit, and their pandas table.
 
     Parameters
@@ -85,12 +86,15 @@ def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=
         Whether the ones of the formula are one of the columns.
     n_features : int, optional
         The number of columns of the fit; with one more the ones are left out.
+    in_blocks : bool, default False
+        Whether the features of files may be a Source.
     """
     columns = FormulaColumns(open_table(data, "data"))
     dataset = columns.open_dataset({name: value for name, value in arguments.items() if name != "y"}, roles)
-    fixed, frame = coding.fixed_columns(columns, intercept)
+    in_blocks = in_blocks and dataset.kind == IN_FILES
+    fixed, frame = coding.fixed_columns(columns, intercept, in_blocks)
     if n_features is not None and len(fixed.names) > n_features:
-        fixed, frame = coding.fixed_columns(columns, False)
+        fixed, frame = coding.fixed_columns(columns, False, in_blocks)
     made = {"offset": add_offsets(fixed.offset, dataset.column("offset"))}
     if "y" in arguments:
         y = arguments["y"]
@@ -106,7 +110,8 @@ def complete_new_rows(coding, data, arguments, roles):
     columns = FormulaColumns(open_table(data, "data"))
     dataset = columns.open_dataset({name: value for name, value in arguments.items() if name != "y"}, roles)
     y = arguments.get("y")
-    names = formula_variables(coding.parts, observed="y" in arguments and y is None)
+    parts = coding.parts if "y" in arguments and y is None else replace(coding.parts, y="1")
+    names = formula_variables(parts)
     table = {name: columns[name] for name in sorted(names)}
     rows = {name: dataset.column(name) for name in dataset.columns}
     rows |= {} if y is None else {"y": columns[y] if isinstance(y, str) else y}

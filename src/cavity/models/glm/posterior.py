@@ -185,7 +185,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         )
 
     def _below(self, level):
-        return format_hyperparameters_table(self.hyperparameters, self.model.likelihood, level)
+        return format_hyperparameters_table(self.hyperparameters, self.model.likelihood, level, self.classes)
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -324,7 +324,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     def _open_arguments(self, X, arguments, **options):
         if self.coding is None:
             return super()._open_arguments(X, arguments, **options)
-        ones = {"intercept": INTERCEPT_NAME in self.columns, "n_features": self.n_features}
+        ones = {"intercept": INTERCEPT_NAME in self.columns, "n_features": self.n_features, "in_blocks": True}
         return read_new_rows(self.coding, X, arguments, self.roles, **ones)[0]
 
     def _complete_rows(self, X, arguments):
@@ -339,14 +339,13 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     def _linear_rows(self, X):
         dataset = self._open(X, None, None).in_memory()
         features = self._features(dataset)
-        return self._scale(features) if self._scales_rows else features, self._known_offset(dataset)
+        return self._scale(features) if self._scales_rows else features, self._known_offset(dataset), None
 
     def _effect_draws(self, n, rng):
         return self.sample(n, rng)
 
-    def _average_moments(self, row):
-        mean, variance = self._weights.predict(row[None], np.zeros(1))
-        return float(mean[0]), float(variance[0])
+    def _linear_moments(self, matrix, known):
+        return self._weights.predict(matrix, np.zeros(matrix.shape[0]) if known is None else known)
 
     @property
     def _weights(self):

@@ -322,16 +322,15 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         return self._reader.terms
 
     def _linear_rows(self, X):
-        return self._read(X, offset=None, exposure=None)[:2]
+        return self._read(X, offset=None, exposure=None)[:3]
 
     def _effect_draws(self, n, rng):
         return self._effects.sample(n, rng)
 
-    def _average_moments(self, row):
+    def _linear_moments(self, matrix, known):
         from scipy.sparse import csr_array  # takes a while to load
 
-        mean, variance = self._effects.predict(csr_array(row[None]))
-        return float(mean[0]), float(variance[0])
+        return self._effects.predict(csr_array(matrix), known)
 
     def _latent(self, X, offset, exposure):
         return self._moments(*self._read(X, offset=offset, exposure=exposure)[:3])

@@ -16,7 +16,7 @@ from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.covariances import slots
 from cavity.covariances.program import get_program
 from cavity.ep.latent import find_root
-from cavity.models.hyperparameters import choose_scale
+from cavity.models.hyperparameters import choose_scale, label_thresholds
 from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.model import compute_prior_means
 from cavity.models.row_predictions import name_moments, predict_rows
@@ -203,7 +203,7 @@ class ProcessPosterior(LatentPosterior):
         errors = [by_name.get(name) for name in found]
         scales = [choose_scale(name, self.model.likelihood) for name in found]
         shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.list_free_slots(self.model.covariance)}
-        names = [shown.get(name, name) for name in found]
+        names = label_thresholds([shown.get(name, name) for name in found], self.classes)
         notes = list_notes(self)
         return tabulate_estimates(
             title_of(self), names, list(found.values()), errors, notes, scales=scales, level=level

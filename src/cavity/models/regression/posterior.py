@@ -30,6 +30,7 @@ from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
+from cavity.models.average_effects import AverageEffects
 from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.latent_posterior import Predictions
 from cavity.models.linear.defaults import ColumnScales, add_intercept, check_intercept
@@ -183,7 +184,7 @@ def _find_misfit(arrays, settings, sizes):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
+class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
     mean: FloatArray = field(metadata=saved(Array("D")))
@@ -299,13 +300,26 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         check_n_features(X.shape[1], self.n_features)
         return X, self._known_offset(dataset)
 
-    def _drawn(self, X, n, rng, offset, exposure):
-        X, offsets = self._rows_of(X, offset, exposure)
+    def _linear_rows(self, X, offset=None, exposure=None):
+        X, known = self._rows_of(X, offset, exposure)
+        rows = X.rows()
+        X.check_finite(rows, 0)
+        return add_ones(rows) if self.intercept else rows, known, None
+
+    def _effect_draws(self, n, rng):
+        return self.sample(n, rng)
+
+    def _linear_moments(self, matrix, known):
         with np.errstate(over="ignore", invalid="ignore"):
-            new = X.rows()
-            X.check_finite(new, 0)
-            new = add_ones(new) if self.intercept else new
-            f = self.sample(n, rng) @ new.T
+            mean, spread = matrix @ self.mean, matrix @ self._root
+            mean, variance = mean if known is None else mean + known, np.einsum("ij,ij->i", spread, spread)
+        check_moments(mean, variance)
+        return mean, variance
+
+    def _drawn(self, X, n, rng, offset, exposure):
+        rows, offsets, _ = self._linear_rows(X, offset, exposure)
+        with np.errstate(over="ignore", invalid="ignore"):
+            f = self.sample(n, rng) @ rows.T
             return check_within_range(f if offsets is None else f + offsets, "sample_y: the draws of f")
 
     def _latent(self, X, offset, exposure):

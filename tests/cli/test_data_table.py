@@ -10,7 +10,7 @@ from support.commands import runner, write
 from support.tolerances import SOLVES
 
 import cavity
-from cavity.base.frames import BASE_LEVEL_ROLE
+from cavity.base.frames import LEVELS_ROLE
 from cavity.cli import data_table
 from cavity.sources import text_reader
 
@@ -187,6 +187,19 @@ def test_columns_without_a_part_in_the_fit_are_not_coded_again(run, tmp_path):
     assert run("predict", saved, write(tmp_path / "y.csv", {"a": [1.0]}))[0] == 0
 
 
+def test_columns_that_are_called_like_levels(run, tmp_path):
+    columns, saved, out = table(), tmp_path / "a.npz", tmp_path / "p.npy"
+    columns = {"colour[cm]": columns["a"], "colour": columns["colour"], "real": columns["real"]}
+    words = "fit", "glm", tmp_path / "x.csv", "--target", "real", "--output", saved
+    path = write(tmp_path / "x.csv", columns)
+    assert run(*words)[0] == 0
+    assert run("predict", saved, path, "--output", out)[0] == 0
+    X = indicators({"a": columns["colour[cm]"], "colour": columns["colour"]})
+    np.testing.assert_array_equal(np.load(out)[:, 0], cavity.load(saved).predict(X)[0])
+    write(path, {"colour[red]": columns["colour[cm]"], "colour": columns["colour"], "real": columns["real"]})
+    assert "a column is called 'colour[red]', as that of a level of 'colour'; rename one" in run(*words)[2]
+
+
 def test_a_file_of_the_last_version_is_read(run, tmp_path):
     """There, names of columns had both levels, and roles had no base levels."""
     columns, saved, out = table(), tmp_path / "a.npz", tmp_path / "p.npy"
@@ -211,7 +224,7 @@ def test_streams_code_text_that_is_named(run, tmp_path):
     assert run(*words, "--features", "a,colour")[0] == 0
     state = cavity.load(saved)
     assert state.columns == ("a", "colour[green]", "colour[red]")
-    assert state.roles[BASE_LEVEL_ROLE + "colour"] == "colour[blue]"
+    assert state.roles[LEVELS_ROLE + "colour"] == ("colour[blue]", "colour[green]", "colour[red]")
     assert run(*words, "--resume", saved)[0] == 0
     assert cavity.load(saved).n_samples == 240
     path = write(tmp_path / "y.csv", {"a": np.ones(2), "colour": ["red", "pink"], "real": np.ones(2)})

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import persistence, serialization
-from cavity.base.frames import BASE_LEVEL_ROLE, join_names
+from cavity.base.frames import LEVELS_ROLE, join_names
 from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest
 from cavity.base.public_objects import Public
@@ -201,9 +201,9 @@ def list_name_rows(posterior):
 
 def find_base_levels(posterior):
     """Return the base levels by columns of categories, which a formula or the command line has coded."""
-    roles, prefix = getattr(posterior, "roles", None) or {}, BASE_LEVEL_ROLE
-    coded = {role.removeprefix(prefix): name for role, name in roles.items() if role.startswith(prefix)}
-    levels = {column: name[len(column) + 1 : -1] for column, name in coded.items()}
+    roles = getattr(posterior, "roles", None) or {}
+    coded = {role.removeprefix(LEVELS_ROLE): names for role, names in roles.items() if role.startswith(LEVELS_ROLE)}
+    levels = {column: names[0][len(column) + 1 : -1] for column, names in coded.items()}
     return levels | getattr(getattr(posterior, "_coding", None), "base_levels", {})
 
 

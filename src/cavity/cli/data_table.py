@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cavity.base.frames import BASE_LEVEL_ROLE
+from cavity.base.frames import LEVELS_ROLE
 from cavity.base.results import format_count
 from cavity.cli.standard_output import print_error
 from cavity.runs import merge
@@ -371,7 +371,13 @@ def add_categories(table, names, levels_of_fit=None):
             )
         if len(levels) < 2:
             raise ValueError(f"{table.source}: --categorical: column {name!r} has one value only")
-        made |= {f"{name}[{level}]": (name, level) for level in levels[1:]}
+        new = {f"{name}[{level}]": (name, level) for level in levels[1:]}
+        taken = [column for column in new if column in table.names and levels_of_fit is None]
+        if taken:
+            raise ValueError(
+                f"{table.source}: a column is called {taken[0]!r}, as that of a level of {name!r}; rename one"
+            )
+        made |= new
         base_levels[name] = levels[0]
     return replace(table, made=table.made | made), base_levels
 
@@ -390,11 +396,11 @@ def read_coded_columns(columns, roles):
     Indicator columns called "colour: red vs blue", as in version 0.2, become "colour[red]".
     """
     levels, names = {}, []
-    for role, base in (roles or {}).items():
-        name = role.removeprefix(BASE_LEVEL_ROLE)
-        if name != role:
-            coded = [text for text in (base, *columns) if text.startswith(f"{name}[") and text.endswith("]")]
-            levels |= {name: [text[len(name) + 1 : -1] for text in coded]} if len(coded) > 1 else {}
+    for role, coded in (roles or {}).items():
+        name = role.removeprefix(LEVELS_ROLE)
+        present = [text[len(name) + 1 : -1] for text in coded if text in (coded[0], *columns)]
+        if name != role and len(present) > 1:
+            levels[name] = present
     for column in columns or ():
         name, _, pair = column.partition(": ")
         level, _, base = pair.partition(" vs ")

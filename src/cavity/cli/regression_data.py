@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.base.frames import BASE_LEVEL_ROLE
+from cavity.base.frames import LEVELS_ROLE
 from cavity.cli.data_table import (
     MAX_LEVELS_UNASKED,
     DataTable,
@@ -232,7 +232,8 @@ def choose_columns(table, options, likelihood, classes=None, levels=None, *, sto
             f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
         )
     features, notes = table.choose(options.features, "--features", {*others})
-    base_levels = {name: level for name, level in base_levels.items() if {*table.made_of(name)} & {*features}}
+    made = {name: [column for column in table.made_of(name) if column in features] for name in base_levels}
+    base_levels = {name: level for name, level in base_levels.items() if made[name]}
     explicit = [] if options.features is None else [name for name in features if name not in table.made]
     table, dropped = drop_incomplete(table, [target, *features, *names.values()], options)
     y, classes = read_target(table, target, likelihood, classes, names.get("trials"))
@@ -257,7 +258,7 @@ def choose_columns(table, options, likelihood, classes=None, levels=None, *, sto
         notes=[*notes, *(f"{name} {level} (base level)" for name, level in base_levels.items()), *dropped],
         roles={"y": target}
         | {KEYWORD_OF_OPTION.get(role, role): name for role, name in names.items() if role != "trials"}
-        | {BASE_LEVEL_ROLE + name: f"{name}[{level}]" for name, level in base_levels.items()},
+        | {LEVELS_ROLE + name: (f"{name}[{base}]", *made[name]) for name, base in base_levels.items()},
         likelihood=likelihood,
         varied=low < high,
     )

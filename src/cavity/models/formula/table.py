@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.rows import check_row_vector
 from cavity.models.formula.columns import FormulaColumns
@@ -98,6 +100,26 @@ def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=
         y = arguments["y"]
         made["y"] = coding.observations(columns) if y is None else columns[y] if isinstance(y, str) else y
     return replace(dataset, X=fixed.values, columns=dataset.columns | made, name="X"), frame, columns
+
+
+def complete_new_rows(coding, data, arguments, roles):
+    """Return the number of new rows, those without missing values, None for all, and their table and arguments.
+
+    The parameters are those of `read_new_rows`; values that the formula and the arguments do not read do not count.
+    """
+    columns = FormulaColumns(open_table(data, "data"))
+    dataset = columns.open_dataset({name: value for name, value in arguments.items() if name != "y"}, roles)
+    y = arguments.get("y")
+    parts = coding.parts if "y" in arguments and y is None else replace(coding.parts, y="1")
+    names = formula_variables(parts)
+    table = {name: columns[name] for name in sorted(names)}
+    rows = {name: dataset.column(name) for name in dataset.columns}
+    rows |= {} if y is None else {"y": columns[y] if isinstance(y, str) else y}
+    index, _ = complete_rows(table | {f"argument {name}": value for name, value in rows.items()}, "drop", some=False)
+    if index is None:
+        return columns.n_rows, None, data, arguments
+    values = {name: take_rows(value, index) if np.ndim(value) else value for name, value in rows.items()}
+    return columns.n_rows, index, take_rows(table, index), values
 
 
 def add_offsets(known, offset):

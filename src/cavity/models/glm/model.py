@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cavity.base import arrays
-from cavity.base.errors import name_arguments
+from cavity.base.errors import name_arguments, suggest_dropping
 from cavity.base.frozen_dataclasses import replace_unchecked
-from cavity.base.missing_values import suggest_dropping
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event

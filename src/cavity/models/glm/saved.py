@@ -1,7 +1,8 @@
 """What a file of a GLM holds that its fields do not say."""
 
 from cavity.base.records import Array, Record, one_of, together
-from cavity.models.latent_posterior import LEADING_SETTINGS, LIKELIHOOD_SETTING
+from cavity.models.latent_posterior import LEADING_SETTINGS
+from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 
 FIELD_ORDER = (
     *(*LEADING_SETTINGS, "method", "", "learnt", "observation_digest", "mean", "variance", "covariance_"),

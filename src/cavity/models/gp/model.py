@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
-from cavity.base.missing_values import suggest_dropping
+from cavity.base.errors import suggest_dropping
 from cavity.base.types import ArrayLike, Data
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options

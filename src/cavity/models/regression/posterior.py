@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -36,10 +36,10 @@ from cavity.models.latent_posterior import Predictions
 from cavity.models.linear.defaults import ColumnScales, add_intercept, check_intercept
 from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import add_ones, open_rows
+from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
 from cavity.runs.passes import map_runs
-from cavity.sources.chunkwise import map_chunks
 
 PREDICT_ROWS = 4096
 
@@ -251,9 +251,15 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
         with np.errstate(over="ignore", invalid="ignore"):
             return check_within_range(self.mean + z @ self._root.T, "sample: the draws")
 
-    @map_chunks(lambda self, **_: (2,), pair=True)
+    @predict_rows(lambda self, **_: (2,), pair=True, columns=name_moments)
     def predict(
-        self, X: Data, *, offset: ArrayLike | None = None, noise: bool = False
+        self,
+        X: Data,
+        *,
+        offset: ArrayLike | None = None,
+        noise: bool = False,
+        missing: Literal["raise", "nan"] = "raise",
+        as_frame: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f = x'w of new rows, or a new observation y: mean and variance.
 
@@ -266,11 +272,15 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
         noise : bool, default False
             Whether to predict a new observation y instead of f; there are numbers of a `LinearRegression` only, whose
             noise is that of the mean of its precision, 1/E[tau] (eq. 10.106 of Bishop 2006).
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
+        as_frame : bool, default False
+            Whether to return a pandas data frame with the columns mean and sd, and the index of X.
 
         Returns
         -------
         mean, variance : ndarray (n,)
-            Lazy dask arrays where X is a collection of dask. Of f, or of y, under q(w).
+            Of f, or of y, under q(w); or a pandas.DataFrame. Lazy dask arrays where X is a collection of dask.
 
         Raises
         ------

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import suggest_dropping
 from cavity.base.frames import name_of
 from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.missing_values import suggest_dropping
 from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event

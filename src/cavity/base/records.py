@@ -3,8 +3,8 @@
 A `Record` says what arrays and settings there are, and where in a posterior they are (`cavity.base.serialization`). An
 array is an `Array`: its axes, its domain, its kind (`cavity.base.record_arrays`).
 
-A dataclass declares its fields with `saved`, and those of objects in its fields with `Part`: `record_of` makes a record
-of that. What fields do not say is in the attribute `record` of the class.
+A dataclass declares its fields with `declare`, and those of objects in its fields with `Part`: `record_of` makes a
+record of that. What fields do not say is in the attribute `record` of the class.
 
 A setting is a `Setting`, a table of them (a dictionary by names), a list of them (one for each entry), `Nullable`, or
 `Made`: handed to a function that makes an object of it and refuses what it does not know. Names of arrays and settings
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -230,22 +231,26 @@ class Part:
     begin: str = ""
 
 
-def saved(form, name=None):
-    """Return the metadata of a field that files have.
+def declare(form=None, description="", default=MISSING, name=None) -> Any:
+    """Return a field of a dataclass that files have.
 
     Parameters
     ----------
-    form : Array, Setting or other form of one, or Part
-        What it must be.
+    form : Array, Setting or other form of one, or Part, optional
+        What it must be in files, which by default do not have it.
+    description : str
+        Its words in the docstring of the class and in `cavity info`, see `base/field_descriptions.py`.
+    default : object, optional
+        Of the field.
     name : str, optional
         What it is called in files; by default as the field, with a "?" where that has a default.
 
     Returns
     -------
-    dict
-        For `dataclasses.field`.
+    dataclasses.Field
+        For the body of the class.
     """
-    return {"saved": form, "name": name}
+    return field(default=default, metadata={"saved": form, "description": description, "name": name})
 
 
 def _name_in_files(declared):
@@ -258,7 +263,7 @@ def _declared(form, begin="", way=""):
     if isinstance(form, Mapping):
         entries = [(name, name.removesuffix("?"), each) for name, each in form.items()]
     else:
-        known = [each for each in fields(form) if "saved" in each.metadata] if is_dataclass(form) else []
+        known = [each for each in fields(form) if each.metadata.get("saved")] if is_dataclass(form) else []
         entries = [(_name_in_files(each), each.name, each.metadata["saved"]) for each in known]
     for name, place, each in entries:
         if isinstance(each, Part):

@@ -15,7 +15,8 @@ def _savable(classes):
     return list(classes)
 
 
-def _are_classes(value):
+def are_labels(value):
+    """Return whether a value is a list of labels, as files have them."""
     return isinstance(value, list | tuple) and all(isinstance(each, LABEL_TYPES) for each in value)
 
 
@@ -24,7 +25,7 @@ def _are_roles(value):
     return all(all(isinstance(name, str) for name in (each if isinstance(each, list) else [each])) for each in columns)
 
 
-CLASSES_SETTING = Made(tuple, Setting("a list of strings and numbers", _are_classes), _savable)
+CLASSES_SETTING = Made(tuple, Setting("a list of strings and numbers", are_labels), _savable)
 ROLES_SETTING = Made(
     lambda roles: {role: tuple(name) if isinstance(name, list) else name for role, name in roles.items()},
     Setting("an object of names of columns", _are_roles),
@@ -35,6 +36,7 @@ COMMON_FIELDS = {  # form in files, description, and the default if there is one
     "converged": (TRUTH_VALUE, "Whether the stopping rule of the fit was met."),
     "n_iter": (integer(), "Passes over the data (sweeps), steps of EP's double loop included."),
     "status": (ANY_TEXT, "Why the iteration ended."),
+    "trace": (None, '"change" and "improper" of sweeps, "double_loop" steps; "learning", "seconds" of a search.'),
     "n_samples": (integer(1), "Number of rows, those of later updates included."),
     "columns": (Nullable(names()), "Names of columns, which order those of later data frames; None for arrays.", None),
     "classes": (CLASSES_SETTING, "Values of labels, in order; None for 0 and 1, -1 and 1, numbers of classes.", None),

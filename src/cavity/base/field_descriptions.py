@@ -1,29 +1,28 @@
 """Descriptions of the fields of posteriors: the Attributes of their docstrings, and the table of `cavity info`."""
 
 import re
-from dataclasses import Field
 from inspect import cleandoc, get_annotations
-from textwrap import wrap
+from textwrap import fill
 
 import numpy as np
 
 from cavity.base.records import Array
 
-DOCSTRING_WIDTH = 112  # characters
+DOCSTRING_WIDTH = 116  # characters
 NUMBER_TYPES = {"f": "float", "i": "int", "b": "bool", "U": "str"}  # by the kinds of arrays
 TYPE_WORDS = {"dict[str, Any]": "dict", "tuple[str, ...]": "tuple of str", "tuple[Any, ...]": "tuple"}
-TYPE_WORDS |= {"FloatArray": "ndarray", "| Any": "| None", " | ": " or "}
+TYPE_WORDS |= {"[float, float]": " of float", "FloatArray": "ndarray", "| Any": "| None", " | ": " or "}
 
 
 def list_described_fields(cls):
-    """Return (annotation, field) of the fields of a dataclass that have descriptions, by name, its own ones first."""
+    """Return {name: (annotation, metadata)} of the fields of a dataclass that have descriptions, its own ones first."""
     described = {}
     for base in cls.__mro__:
         declared = vars(base).get("__dataclass_fields__", vars(base))
         for name, annotation in get_annotations(base).items():
-            field = declared.get(name)
-            if isinstance(field, Field) and field.metadata.get("description"):
-                described.setdefault(name, (annotation, field))
+            metadata = getattr(declared.get(name), "metadata", {})
+            if metadata.get("description"):
+                described.setdefault(name, (annotation, metadata))
     return described
 
 
@@ -46,17 +45,17 @@ def document_fields(cls):
     described = list_described_fields(cls)
     if cls.__doc__ is None or not described or "__dataclass_fields__" in vars(cls):  # slots: the class is made twice
         return
-    lines = ["", "", "Attributes", "----------"]
-    for name, (annotation, field) in described.items():
-        lines.append(f"{name} : {describe_type(annotation, field.metadata['saved'])}")
-        lines += [f"    {line}" for line in wrap(field.metadata["description"], DOCSTRING_WIDTH)]
+    lines = ["\n\nAttributes", "----------"]
+    for name, (annotation, metadata) in described.items():
+        lines.append(f"{name} : {describe_type(annotation, metadata['saved'])}")
+        lines.append(fill(metadata["description"], DOCSTRING_WIDTH, initial_indent="    ", subsequent_indent="    "))
     summary, *sections = re.split(r"(?=\n\n\w+\n---)", cleandoc(cls.__doc__), maxsplit=1)
     cls.__doc__ = "".join([summary, "\n".join(lines), *sections])
 
 
 def describe_fields(posterior):
     """Yield (name, shape, description) of the described fields that are not None; only arrays have a shape."""
-    for name, (_, field) in list_described_fields(type(posterior)).items():
+    for name, (_, metadata) in list_described_fields(type(posterior)).items():
         value = getattr(posterior, name)
         if value is not None:
-            yield name, value.shape if isinstance(value, np.ndarray) else None, field.metadata["description"]
+            yield name, value.shape if isinstance(value, np.ndarray) else None, metadata["description"]

@@ -21,9 +21,7 @@ from cavity.base.summary import Table, tabulate_marginals
 
 VARIATIONAL_TRACE_ARRAYS = {f"{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
 VARIATIONAL_TRACE_ARRAYS |= {"step?": Array("step")}
-VARIATIONAL_TRACE_DESCRIPTION = (
-    'For each pass: "elbo" of the best state so far, "change" of it (nats), "contraction"; for stochastic fits, "step".'
-)
+VARIATIONAL_TRACE_DESCRIPTION = '"elbo" of each pass, its "change" (nats), "contraction"; "step"s of stochastic fits.'
 POSTERIOR_CLASSES = {}  # by kinds, of the files that were imported
 
 

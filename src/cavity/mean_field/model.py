@@ -408,7 +408,6 @@ class MeanFieldPosterior(VariationalPosterior):
         {"factors": FACTORS_SETTING},
         places={"factors": "factors.families_of", "factor_": "factors.factor_"},
         forms={"factors": (_split_factors, _join_factors)},
-        order=("trace_", ""),
     )
 
     def __getitem__(self, name: str) -> Any:

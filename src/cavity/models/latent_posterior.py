@@ -113,13 +113,8 @@ def take_likelihood_apart(likelihood):
 
 LIKELIHOOD_SETTING = Made(_make_closed_likelihood, [ANY_TEXT, JSON_OBJECT], take_likelihood_apart)
 OPEN_LIKELIHOOD_SETTING = Made(_make_likelihood, [ANY_TEXT, JSON_OBJECT], take_likelihood_apart)
-LEADING_SETTINGS = (  # settings of every posterior of latent values, in the order of files
-    *("log_evidence", "converged", "n_iter", "status", "residual", "n_samples"),
-    *("likelihood", "columns", "classes", "roles"),
-)
 ROW_WEIGHTS = Array("N", "nonnegative")  # of leave-one-out densities
 RESIDUAL_DESCRIPTION = "Largest change of a marginal moment, in sd or relative, by one undamped renewal of a site."
-TRACE_DESCRIPTION = '"change" and "improper" of sweeps, "double_loop" steps; "learning", "seconds" of a search.'
 EP_TRACE = {
     "change?": Array("c", "any"),
     "improper?": Array("i", "nonnegative", "if"),
@@ -406,7 +401,7 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
     status: str = declare_common("status")
     residual: float = declare(records.ANY_NUMBER, RESIDUAL_DESCRIPTION)
     n_samples: int = declare_common("n_samples")
-    trace: dict[str, Any] = declare(Part(EP_TRACE, "trace_"), TRACE_DESCRIPTION)
+    trace: dict[str, Any] = declare_common("trace", Part(EP_TRACE, "trace_"))
     classes: tuple[Any, ...] | None = declare_common("classes", Nullable(CLASSES_SETTING))
     hyperparameters: Hyperparameters | Any = declare(
         HYPERPARAMETERS_SETTING, "Settings that the fit found by maximising the log evidence.", None, "learnt?"

@@ -40,7 +40,6 @@ MODEL_SETTINGS = {  # settings
     "prior_variance": records.POSITIVE_REAL,
     "clutter_mean": records.REAL_LISTS,
 }
-TRACE_DESCRIPTION = '"change" and "improper" for every sweep, "double_loop" the number of its steps.'
 TRACE_ARRAYS = {  # a batch has the axis B
     "change?": Array("c B?", "any"),
     "improper?": Array("i B?", "nonnegative", kind="i"),
@@ -74,7 +73,6 @@ CLUTTER_RECORD = Record(
     {},
     (records.together(*BEFORE_ARRAYS), _find_misfit),
     {name: f"before.{place}" for place, name in enumerate(BEFORE_ARRAYS)},
-    order=("state_", "units_", "trace_", ""),
 )
 
 
@@ -132,7 +130,7 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
     status: Any = declare_common("status", Array("B?", kind="U"))
     method: str = declare(one_of("ep", "adf"), 'How the last points were assimilated: "ep" or "adf".')
     n_samples: int = declare_common("n_samples")
-    trace: dict[str, Any] = declare(Part(TRACE_ARRAYS, "trace_"), TRACE_DESCRIPTION)
+    trace: dict[str, Any] = declare_common("trace", Part(TRACE_ARRAYS, "trace_"))
     before: tuple[Any, ...] | None = declare(None, "Mean, variance and log evidence before the `update`, if any.")
     _sites: ClutterSites = declare(Part(ClutterSites, "state_"))
     _units: WorkingUnits = declare(Part(WorkingUnits, "units_"))

@@ -44,6 +44,7 @@ from cavity.sources.dense_rows import read_dense
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess
 
+MODEL_SETTINGS = {"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE_SETTING}
 LAZY_FIELDS = ("variance", "_loo")  # fields that an exact fit computes on first use: they cost as much again
 PRIOR_MEAN_ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
@@ -114,10 +115,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     [0.88, 0.49]
     """
 
-    model: GaussianProcess = declare(
-        Part({"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE_SETTING}),
-        "The settings, with the hyperparameters found.",
-    )
+    model: GaussianProcess = declare(Part(MODEL_SETTINGS), "The settings, with the hyperparameters found.")
     X: FloatArray = declare(Array("N D"), "The rows.")
     mean: FloatArray = declare(Array("N"), "Posterior mean of f at the rows.")
     variance: FloatArray = declare(Array("N", "nonnegative"), "Posterior variance of f at the rows.")
@@ -140,7 +138,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             freeze_arrays(record)
 
     def _settle(self):
-        """Put what an exact fit leaves for those who ask where it belongs: the fields in `LATER`."""
+        """Compute the LAZY_FIELDS of an exact fit, and return the attributes with them."""
         used, X = self._rows.used(), self._X_in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((len(X), len(X)))
@@ -150,6 +148,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             found = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
         for name, values in zip(LAZY_FIELDS, found, strict=True):
             vars(self)[name] = arrays.make_read_only(self._rows.scattered(values, 0.0))
+        return vars(self)
 
     def __repr__(self) -> str:
         noise = "" if self._rows.noise is None else ", noise_variance of every row"
@@ -388,12 +387,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
 
 def _make_lazy_field(name):
     """Return what stands on the class for a field in `LATER`: it is called where an instance has no value."""
-
-    def found(posterior):
-        posterior._settle()
-        return vars(posterior)[name]
-
-    later = cached_property(found)
+    later = cached_property(lambda posterior: posterior._settle()[name])
     later.__set_name__(GaussianProcessPosterior, name)
     return later
 

@@ -57,5 +57,4 @@ POSTERIOR_RECORD = Record(
     | {"q_concentration": "_state.weights.concentration", "q_": "_state.factors."}
     | {"prior_counts": "_prior.counts", "prior_concentration": "_prior.weights.concentration"}
     | {"prior_": "_prior.factors."},
-    order=("q_", "prior_", "", "trace_"),
 )

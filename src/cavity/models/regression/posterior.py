@@ -192,11 +192,9 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
     n_samples: int = declare_common("n_samples")
     columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("C")))
     classes: tuple[Any, ...] | None = declare_common("classes")
-    roles: dict[str, str] | None = declare_common("roles")
+    roles: dict[str, Any] | None = declare_common("roles")
     dropped: DroppedRows | None = declare_common("dropped")
-    intercept_prior: tuple[float, float] | None = declare(
-        None, "Mean and variance of the prior of the intercept, where one was added.", None
-    )
+    intercept_prior: tuple[float, float] | None = declare(None, "Prior mean and variance of an added intercept.", None)
 
     record: ClassVar[Any] = records.Record(
         _list_arrays,

@@ -33,6 +33,10 @@ WORDS = {  # of an option: what its type is like, and what its description is li
         r"(The|The largest|Largest) fraction of each site change that is made",
     ),
     "max_iter": (r"int, default \d+", "Most (sweeps|passes)"),
+    "missing": (
+        r'{"raise", "(drop|nan)"}, default "raise"|bool, default False',
+        "What is done about (rows|points)( of one problem)? without a value|Whether nan stands for a number",
+    ),
     "n_init": ("int, default 1", "Number of starts, of which the one with the largest ELBO counts"),
     "n_threads": ("int, optional", rf"Threads\b[^.]*\. {CORES}"),
     "exposure": (

@@ -55,6 +55,7 @@ MODEL_CLASSES = (
         (lambda: cavity.GaussianMixture(3, random_state=0), "the argument for that is rng of fit"),
         (lambda: cavity.GaussianProcess(kernel="rbf"), "the argument for that is covariance"),
         (lambda: cavity.Clutter().fit(data=X[:, 0]), "the argument for that is x"),
+        (lambda: cavity.FactorizedGaussian([0.0], [[1.0]], block=[[0]]), "did you mean 'blocks'?"),
         (lambda: likelihoods.StudentT(df=3.0), "the argument for that is degrees_of_freedom"),
         (lambda: POSTERIOR.predict(X, offsets=1.0), "GLMPosterior.predict() got an unexpected keyword argument"),
         (lambda: POSTERIOR.predict(X, type="response"), "expected those of y"),

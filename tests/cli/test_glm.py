@@ -88,7 +88,7 @@ def test_pima_has_the_numbers_of_the_library(run, tmp_path, name):
     entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
     assert f"{entropy + posterior.loo_log_density.mean() / np.log(2):.4f} bits per row beyond the shares" in out
     assert "class 1          Yes, 177 rows" in out
-    assert "left out         set (text)" in out
+    assert "left out         column set (Ripley's split)" in out
     assert "converged" in out
     printed = table_of(out)
     assert list(printed) == ["intercept", "npreg", "glu", "bp", "skin", "bmi", "ped", "age"]
@@ -284,9 +284,9 @@ BAD_TABLES = {
     "typo": ("a,y\n1,0\n3;5,1\n", [], "line 3: column 'a' is '3;5', not a finite number"),
     "infinite": ("a,y\n1,0\n-inf,1\n", [], "line 3: column 'a' is -inf, not a finite number"),
     "text feature": (
-        "a,b,y\n1,red,0\n3,blue,1\n",
+        "a,b,y\n" + "".join(f"{k},b{k},{k % 2}\n" for k in range(51)),
         ["--features", "a,b"],
-        "column 'b' holds text (blue, red); make one column of 0 and 1 for each category but one",
+        "column 'b' holds text (b0, b1, b10, b11, b12, ...); code it with --categorical b, or leave it out",
     ),
     "no such feature": ("a,y\n1,0\n2,1\n", ["--features", "a,c"], "no column 'c'; there is a, y"),
     "no feature": ("a,y\n1,0\n2,1\n", ["--features", ""], "no column ''; there is a, y"),
@@ -355,7 +355,7 @@ def test_bad_arrays(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--scale", 1], "--scale has no meaning for --likelihood probit"),
+        (["--scale", 1], "--scale has no meaning for --likelihood logit"),
         (["--likelihood", "logit", "--degrees-of-freedom", 4], "--degrees-of-freedom has no meaning for"),
         (["--scale", 0], "--scale must be positive, got 0"),
         (
@@ -407,8 +407,8 @@ def test_clutter_takes_columns_of_a_shipped_table(capsys):
 
 
 PREDICTED = {
-    "two classes": ["--target", "kind"],
-    "scaled": ["--target", "kind", "--standardize", "--prior-variance", "2"],
+    "two classes": ["--target", "kind", "--likelihood", "probit"],
+    "scaled": ["--target", "kind", "--likelihood", "probit", "--standardize", "--prior-variance", "2"],
     "counts": ["--target", "count", "--likelihood", "poisson"],
     "real": ["--target", "real", "--likelihood", "gaussian", "--no-intercept"],
     "independent weights": ["--target", "kind", "--approximation", "diagonal", "--likelihood", "logit"],
@@ -506,32 +506,6 @@ def test_names_that_are_numbers_are_names(tmp_path):
     for fitted in (("2019", "2020"), ("0", "1"), ("a", "2"), ("²", "³")):
         with pytest.raises(ValueError, match="no column .* which the fit had; there is a, b"):
             input_tables.read_columns(given, False, fitted=fitted)
-
-
-def test_text_columns_become_columns_of_0_and_1(run, tmp_path):
-    """The first value is left out and named; predictions find the others, and refuse values the fit did not have."""
-    columns, saved, out = problem(), tmp_path / "fit.npz", tmp_path / "told.npy"
-    colours = np.array(["red", "blue", "green"])[np.arange(120) % 3]
-    path = write(tmp_path / "x.csv", columns | {"colour": colours})
-    options = "--target", "real", "--features", "a,colour", "--categorical", "colour", "--output", saved
-    status, printed, _ = run(path, *options)
-    assert status == 0
-    assert "left out         colour blue (reference category)" in printed
-    X = np.column_stack([columns["a"], colours == "green", colours == "red"])
-    posterior = cavity.GLM("gaussian", intercept=True).fit(X, columns["real"])
-    loaded = cavity.load(saved)
-    np.testing.assert_array_equal(loaded.mean, posterior.mean)
-    assert loaded.columns == ("a", "colour: green vs blue", "colour: red vs blue")
-    assert predict(run, saved, path, "--output", out)[0] == 0
-    np.testing.assert_array_equal(np.load(out)[:, 0], posterior.predict(X)[0])
-    assert (
-        predict(run, saved, write(tmp_path / "y.csv", {"colour": ["red"] * 3, "a": np.ones(3)}), "--output", out)[0]
-        == 0
-    )
-    np.testing.assert_array_equal(np.load(out)[:, 0], posterior.predict([[1.0, 0.0, 1.0]] * 3)[0])
-    path = write(tmp_path / "y.csv", {"colour": ["red", "pink"], "a": np.ones(2)})
-    told = predict(run, saved, path, "--output", out)[2]
-    assert "line 3: column 'colour' is 'pink', which the fit did not have; it had blue, green, red" in told
 
 
 def test_rows_with_missing_values_are_dropped_or_told(run, tmp_path):

@@ -267,7 +267,7 @@ BAD = {
     ),
     "setting": (["--scale", "2"], "--scale has no meaning for --likelihood gaussian"),
     "rows": (["--rows", "61"], "--rows must be from 1 to 60"),
-    "text": (["--features", "two"], "column 'two' holds text"),
+    "text": (["--features", "names"], "column 'names' holds text (name 0, name 1, "),
     "classes": (
         ["--target", "level"],
         "column 'level' has 3 classes (low, mid, top); if they have an order, say --likelihood ordered-probit",
@@ -285,7 +285,7 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence(run, tmp_path, case):
     options, message = BAD[case]
-    path = write(tmp_path / "x.csv", table() | {"one": np.ones(60)})
+    path = write(tmp_path / "x.csv", table() | {"one": np.ones(60), "names": [f"name {k}" for k in range(60)]})
     target = [] if "--target" in options else ["--target", "real"]
     features = [] if "--features" in options else ["--features", "a"]
     status, printed, errors = run(path, *target, *features, *options)

@@ -239,7 +239,8 @@ def test_shipped_data(run, tmp_path):
     assert status == 0
     assert "pima: 532 rows" in out
     assert "npreg,glu,bp,skin,bmi,ped,age,type,set" in out
-    told = result(run, "fit", "logistic-regression", tmp_path / "pima.csv", "--target", "type")
+    words = "--target", "type", "--features", "npreg,glu,bp,skin,bmi,ped,age"
+    told = result(run, "fit", "logistic-regression", tmp_path / "pima.csv", *words)
     assert told["mean"] == result(run, "fit", "logistic-regression", "pima")["mean"]
     assert "no data set 'iris'" in run("data", "iris")[2]
     assert "must be a .csv file" in run("data", "pima", "--output", tmp_path / "p.xlsx")[2]
@@ -415,9 +416,10 @@ def test_columns_of_parquet_that_hold_no_numbers(run, tmp_path):
     parquet.write_table(arrow.table(columns | {"two": kinds == "u"}), tmp_path / "x.parquet")
     status, printed, _ = run("fit", "glm", tmp_path / "x.parquet", "--target", "two", "--categorical", "kind")
     assert status == 0
-    assert "left out         day (text), kind u (reference category)" in printed
+    assert "left out         day (text), kind u (base level)" in printed
     assert "class 1          1, 10 rows" in printed
-    assert "holds text (u, v, w)" in run("fit", "glm", tmp_path / "x.parquet", "--target", "x", "--features", "kind")[2]
+    words = "--target", "x", "--features", "day"
+    assert "holds text (2020-01-01); code it with --categ" in run("fit", "glm", tmp_path / "x.parquet", *words)[2]
     shown = run("fit", "gp", tmp_path / "x.parquet", "--target", "kind", "--features", "x", "--no-learn")[2]
     assert "column 'kind' has 3 classes (u, v, w); if they have an order, say --likelihood ordered-probit" in shown
 

@@ -262,7 +262,7 @@ def test_predictions_block_by_block(run, tmp_path, monkeypatch, threads):
 
     def counting(fitted):
         told = mixture(fitted)
-        return replace(told, of=lambda rows: sizes.append(len(rows)) or told.of(rows))
+        return replace(told, of=lambda rows, known: sizes.append(len(rows)) or told.of(rows, known))
 
     monkeypatch.setattr(predict, "mixture_predictor", counting)
     arguments = ["--columns", "3,1", "--output", tmp_path / "r.npy", "--threads", threads]

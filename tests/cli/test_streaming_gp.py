@@ -595,7 +595,6 @@ BAD = {
     "inducing": (["--inducing", 0], "--inducing must be at least 1, got 0"),
     "jitter": (["--jitter", 1], "--jitter must be at least 0 and below 1, got 1"),
     "alpha": (["--alpha", 0, "--likelihood", "laplace"], "--alpha must be at least 1e-6 for the likelihood Laplace"),
-    "text": (["--x", "a,two"], "column 'two' holds text"),
     "no column": (["--x", "z"], "no column 'z'"),
 }
 

@@ -58,6 +58,34 @@ def test_average_predictions_are_those_of_draws(posterior):
     assert abs(by.columns["mean"][3] - draws.mean()) < 4 * draws.std() / np.sqrt(len(draws))
 
 
+@pytest.mark.parametrize(
+    ("model", "y", "inverse_link"),
+    [
+        (cavity.LinearRegression(intercept=True), "real", lambda f: f),
+        (cavity.LogisticRegression(intercept=True), "label", special.expit),
+    ],
+    ids=["linear", "logistic"],
+)
+def test_regressions_by_mean_field_have_the_averages_of_their_draws(model, y, inverse_link):
+    features = FRAME[["x", "b"]]
+    posterior = model.fit(features, FRAME[y])
+    weights = posterior.sample(20_000, 1).T
+
+    def average(x, b):
+        return inverse_link(np.column_stack(np.broadcast_arrays(1.0, x, b)) @ weights).mean(axis=0)
+
+    x, b = FRAME["x"].to_numpy(), FRAME["b"].to_numpy()
+    wanted = [average(x, b), average(x, 1) - average(x, 0), average(x + 0.5, b) - average(x - 0.5, b)]
+    tables = [posterior.average_predictions(features), posterior.average_comparisons(features, ["b", "x"])]
+    means, sds = ([*tables[0].columns[name], *tables[1].columns[name]] for name in ("mean", "sd"))
+    for mean, sd, draws in zip(means, sds, wanted, strict=True):
+        assert abs(mean - draws.mean()) < 4 * draws.std() / np.sqrt(len(draws))
+        assert sd == pytest.approx(draws.std(), rel=0.08)
+    slope = posterior.average_slopes(features, "x").columns["mean"][0]
+    step = (average(x + 1e-4, b) - average(x - 1e-4, b)) / 2e-4
+    assert abs(slope - step.mean()) < 4 * step.std() / np.sqrt(step.size)
+
+
 @pytest.mark.parametrize("posterior", [LINEAR, LOGIT], ids=["linear", "logit"])
 def test_comparisons_are_differences_of_predictions(posterior):
     table = posterior.average_comparisons(FRAME)
@@ -149,6 +177,11 @@ def test_contrasts():
         ({"combinations": "x + 1"}, ValueError, "must have no constant that is added, got 1 in 'x \\+ 1'"),
         ({"combinations": "age"}, ValueError, "there is no 'age', but 'intercept', 'x'"),
         ({"combinations": {"f[d]": 1}}, ValueError, "there is no 'f\\[d\\]', .*did you mean 'f\\["),
+        (
+            {"combinations": "low|mid"},
+            ValueError,
+            "must be a sum of numbers times coefficients: there is",
+        ),
         ({"combinations": "x +"}, ValueError, "must be a sum of coefficients"),
         ({"combinations": [3]}, TypeError, "must be expressions like 'a - b', or dicts"),
         ({"pairs": "x"}, ValueError, "must be a column of categories, got 'x'; there is 'f'"),

@@ -42,15 +42,20 @@ def test_more_than_one_way(text):
 
 
 def test_what_is_given_is_not_looked_for():
-    assert detect_dialect("x", "a;b,c\n1;2,3\n", ",") == Dialect(",", ".")
+    assert detect_dialect("x", "a;b,c\n1;2,3\n", ",") == Dialect(",", ".", True)
     assert detect_dialect("x", "a;b\n1,234;2,345\n", decimal=",") == Dialect(";", ",")
     assert detect_dialect("x", "x\n1,5\n", decimal=",").decimal == ","
+    assert detect_dialect("x", "a;b\n1,234;2\n", decimal=".") == Dialect(";", ".", True)
+    assert detect_dialect("x", "a;b\n1,234.5;2\n") == Dialect(";", ".", True)
+    assert detect_dialect("x", "a;b\n1;2\n") == Dialect(";", ".", False)
     for bad in (dict(separator=";;"), dict(separator='"'), dict(decimal=";"), dict(separator=",", decimal=",")):
         with pytest.raises(ValueError, match="must be"):
             detect_dialect("x", "a\n1\n", **bad)
 
 
 def test_numbers():
-    point, comma = Dialect(","), Dialect(";", ",")
+    point, comma, thousands = Dialect(","), Dialect(";", ","), Dialect(",", ".", True)
     assert [point.number(cell) for cell in ("1.5", "-1e3", "1,5", "1_0", "x", "")] == [1.5, -1000.0, *[None] * 4]
     assert [comma.number(cell) for cell in ("1,5", "1.5", "2", "1.234,5")] == [1.5, None, 2.0, None]
+    cells = "1,234", "-12,345,678.5", "1,2345", "0,123", "1234,567", "1,234,5", "1.5"
+    assert [thousands.number(cell) for cell in cells] == [1234.0, -12345678.5, *[None] * 4, 1.5]

@@ -263,3 +263,25 @@ def test_columns_that_show_their_kind_late(tmp_path, parser):
     assert [line(part, i) for i in (0, n, n + 1)] == [2, n + 2, n + 3]
     with pytest.raises(ValueError, match="line 2: column 'kind' is 'x', not a finite number"):
         part.check_numbers("X")
+
+
+@pytest.mark.usefixtures("parser")
+@pytest.mark.parametrize("separator", [",", ";"])
+def test_commas_between_thousands(tmp_path, monkeypatch, separator):
+    monkeypatch.setattr(text_reader, "FIRST_PIECE_BYTES", 1 << 9)  # both ways split the text after the first piece
+    expected, path = np.arange(400) + 0.5, tmp_path / "x.csv"
+    expected[[300, 350]] = 1234.0, -2345678.5
+    cells = [f'"{value:,}"' if value in (1234.0, -2345678.5) else repr(float(value)) for value in expected]
+    path.write_text("\n".join([f"a{separator}b", *(f"{cell}{separator}1" for cell in cells)]).replace("34.0", "34"))
+    np.testing.assert_array_equal(cavity.source(path, ["a"]).rows()[:, 0], expected)
+
+
+@pytest.mark.usefixtures("parser")
+def test_a_comma_of_decimals_or_thousands_is_refused_where_it_stands(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_reader, "FIRST_PIECE_BYTES", 1 << 9)
+    path = tmp_path / "x.csv"
+    path.write_text("\n".join(["a;b", *["NA;1"] * 300, "1,234;1", "2,345;1"]))
+    with pytest.raises(ValueError, match=r"x.csv, line 302, column 'a': 1,234 may be a number with a decimal comma"):
+        open_text(path)
+    rows = [cavity.source(path, ["a"], decimal=decimal).rows()[300:, 0] for decimal in ".,"]
+    np.testing.assert_array_equal(rows, [[1234.0, 2345.0], [1.234, 2.345]])

@@ -112,7 +112,7 @@ def _describe_unknown(cls, method, arguments):
     is_constructor = method.__name__ == "__init__"
     title = f"{cls.__name__}()" if is_constructor else f"{cls.__name__}.{method.__name__}()"
     message = f"{title} got an unexpected keyword argument {unknown[0]!r}"
-    return message + _describe_way_out(unknown[0], names, _names_elsewhere(cls, is_constructor))
+    return message + describe_way_out(unknown[0], names, _names_elsewhere(cls, is_constructor))
 
 
 def _names_elsewhere(cls, is_constructor):
@@ -122,7 +122,7 @@ def _names_elsewhere(cls, is_constructor):
     return ("fit", _names_of(cls.fit) or ()) if is_constructor else (f"{cls.__name__}()", _names_of(cls.__init__) or ())
 
 
-def _describe_way_out(name, names, elsewhere):
+def describe_way_out(name, names, elsewhere=("", ())):
     """Return the end of a message about an argument: what has its meaning, what is spelled alike, or what there is."""
     place, names_there = elsewhere
     meant = next((synonym for synonym in ARGUMENT_SYNONYMS.get(name, ()) if synonym in names), None)

@@ -4,10 +4,15 @@ import os
 import sys
 import warnings
 from contextlib import contextmanager
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
 OVERFLOW_STATUS, POINT_MASS_STATUS = 1, 2  # cython_core/shared/status_codes.pxd
+DROP_WAY_OUT = "missing='drop' leaves such rows out"
+
+Method = TypeVar("Method", bound=Any)
 
 
 PUBLIC_MODULE = "cavity.errors"  # where users import these from, and what tracebacks call them
@@ -61,6 +66,17 @@ def suggest(way_out):
         if getattr(error, "is_about_missing_value", False):
             error.args, error.is_about_missing_value = (f"{error}; {way_out}",), False
         raise
+
+
+def suggest_dropping(fit: Method) -> Method:
+    """Decorate a fit or an update: errors about missing values say that missing="drop" leaves the rows out."""
+
+    @wraps(fit)
+    def call(*arguments, **settings):
+        with suggest(DROP_WAY_OUT):
+            return fit(*arguments, **settings)
+
+    return call
 
 
 def warn(message, category):

@@ -90,7 +90,8 @@ def encode_labels(y, likelihood):
     y : array_like
         Numbers.
     classes : tuple or None
-        The values that stand for 0, 1, ...; None where these were given, or -1 and 1, or truth values.
+        The values that stand for 0, 1, ...; None where these were given, or -1 and 1, or truth values. Where the number
+        of classes is open, consecutive integers that begin with another number than 0 are classes, too.
 
     Raises
     ------
@@ -101,6 +102,9 @@ def encode_labels(y, likelihood):
         return y, None
     labels, count = Labels.of(y), likelihood.n_classes
     binary = count == 2 and not is_ordered(likelihood)
+    numbers = _find_consecutive_integers(labels) if count is None else None
+    if numbers is not None:
+        return labels.values - numbers[0], numbers
     if labels.kinds is None and not (binary and labels.are_numbers and not _are_binary_codes(labels.values)):
         return labels.values, None
     classes = _find_two_classes(labels) if binary else _find_ordered_classes(labels, count)
@@ -160,6 +164,18 @@ def is_ordered(likelihood):
 def _are_binary_codes(values):
     """Whether numbers are -1 and 1, or 0 and 1."""
     return bool(np.all(np.abs(values) == 1) or np.all((values == 0) | (values == 1)))
+
+
+def _find_consecutive_integers(labels):
+    """Return the different values of labels if they are m, m + 1, ..., M and m is not 0; else None."""
+    if not labels.are_numbers or not np.size(labels.values):
+        return None
+    first, last = labels.values.min(), labels.values.max()
+    if not (first != 0 and first < last < first + len(labels.values)):
+        return None
+    values = np.unique(labels.values)
+    is_complete = np.array_equal(values, first + np.arange(len(values))) and first == np.floor(first)
+    return tuple(map(int, values)) if is_complete else None
 
 
 def _find_two_classes(labels):

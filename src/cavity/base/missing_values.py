@@ -1,21 +1,16 @@
 """Rows without a value in some column: which they are, what is said of them, and columns without them."""
 
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, TypeVar
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.arrays import error_of
-from cavity.base.errors import suggest
+from cavity.base.errors import DROP_WAY_OUT
 from cavity.base.frames import join_names
 from cavity.base.records import JSON_OBJECT, Made, integer
 
 MISSING_CHOICES = ("raise", "drop")  # what fits do about rows without a value
-DROP_WAY_OUT = "missing='drop' leaves such rows out"
-
-Method = TypeVar("Method", bound=Any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +52,6 @@ DROPPED_ROWS_SETTING = Made(
 def join_dropped(first, later):
     """Return the `DroppedRows` of two fits, each of which may be None."""
     return later if first is None else first + later
-
-
-def suggest_dropping(fit: Method) -> Method:
-    """Decorate a fit or an update: errors about missing values say that missing="drop" leaves the rows out."""
-
-    @wraps(fit)
-    def call(*arguments, **settings):
-        with suggest(DROP_WAY_OUT):
-            return fit(*arguments, **settings)
-
-    return call
 
 
 def missing_entries(array):

@@ -12,7 +12,7 @@ import numpy as np
 from cavity.base import persistence, serialization
 from cavity.base.common_fields import declare_common
 from cavity.base.field_descriptions import document_fields
-from cavity.base.frames import join_names
+from cavity.base.frames import LEVELS_ROLE, join_names
 from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.public_objects import Public
@@ -192,11 +192,19 @@ def list_name_rows(posterior):
     return lines if dropped is None else [*lines, ("missing", str(dropped))]
 
 
+def find_base_levels(posterior):
+    """Return the base levels by columns of categories, which a formula or the command line has coded."""
+    roles = getattr(posterior, "roles", None) or {}
+    coded = {role.removeprefix(LEVELS_ROLE): names for role, names in roles.items() if role.startswith(LEVELS_ROLE)}
+    levels = {column: names[0][len(column) + 1 : -1] for column, names in coded.items()}
+    return levels | getattr(getattr(posterior, "_coding", None), "base_levels", {})
+
+
 def list_notes(posterior):
     """Return the lines below a table: for which class larger values speak, what the fit is worth, how it ended."""
     name, value = evidence_of(posterior)
     worth = () if value is None or np.ndim(value) else (f"{name} {value:z.3f}",)
-    base_levels = getattr(getattr(posterior, "_coding", None), "base_levels", None)
+    base_levels = find_base_levels(posterior)
     if base_levels:
         worth = ("base levels: " + ", ".join(f"{column} {level}" for column, level in base_levels.items()), *worth)
     if getattr(posterior, "dropped", None) is not None:

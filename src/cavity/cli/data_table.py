@@ -5,7 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
+from cavity.base.frames import LEVELS_ROLE
 from cavity.base.results import format_count
+from cavity.cli.standard_output import print_error
 from cavity.runs import merge
 from cavity.sources.sources import Source
 from cavity.sources.text_reader import TextColumn
@@ -13,7 +15,9 @@ from cavity.sources.text_rows import RowBuffer, TextRows
 
 MOST_ROWS_LISTED = 5  # in a message
 MOST_COLUMNS_LISTED = 40  # in a message
-REFERENCE_SEPARATOR = " vs "  # between category and reference category in the name of an indicator column
+MAX_LEVELS_UNASKED = 50  # columns of text with more levels are coded only if --categorical names them
+MAX_ROWS_UNASKED = 1 << 22  # so are those of longer tables, as they are coded in memory
+INDEX_NAMES = {"rownames", "id", "unnamed: 0"}  # of columns that number the rows, in lower case
 INTERCEPT_NAME = "intercept"  # the name of a column of ones
 BEFORE_ALL_ROWS = (-1, 0, "")  # marks a column that holds numbers, or text, from its first row on
 
@@ -27,7 +31,7 @@ class DataTable:
     about: dict = field(default_factory=dict)
     start: int = 0
     stop: int | None = None
-    made: dict = field(default_factory=dict)  # indicator columns to be made: (column of text, category) by name
+    made: dict = field(default_factory=dict)  # indicator columns to be made: (column of text, level) by name
     _opened: dict = field(default_factory=dict)  # Sources of columns, reused as they keep their position in the file
 
     def __len__(self):
@@ -60,12 +64,23 @@ class DataTable:
             raise ValueError(f"{self.source}: choose one or more columns with --column; there is {self.shown_names}")
         return [self._find_name(column) for column in columns] if columns else self.names
 
-    def _find_name(self, column):
+    def find(self, column):
+        """Return the name of a column given by name or by number from 1, None if it is not there."""
         if column in self.names or column in self.made:
             return column
-        if column.isdigit() and 1 <= int(column) <= len(self.names):
-            return self.names[int(column) - 1]
-        raise ValueError(f"{self.source}: no column {column!r}; there is {self.shown_names}")
+        return self.names[int(column) - 1] if column.isdigit() and 1 <= int(column) <= len(self.names) else None
+
+    def _find_name(self, column):
+        name = self.find(column)
+        if name is None:
+            raise ValueError(f"{self.source}: no column {column!r}; there is {self.shown_names}")
+        return name
+
+    def why_left_out(self, name):
+        """Return why a column is no feature unless it is named, as a part of a sentence; None if it is one."""
+        if name in self.unnamed:
+            return "has no name"
+        return "looks like an index" if name.lower() in INDEX_NAMES else self.about.get("left_out", {}).get(name)
 
     @property
     def shown_names(self):
@@ -75,7 +90,8 @@ class DataTable:
     def choose(self, typed, option, taken=()):
         """Return the names of the columns in a comma-separated list, or of all numeric ones, and notes on others.
 
-        `option` is the name of the option with the list, `taken` are columns with another role.
+        `option` is the name of the option with the list, `taken` are columns with another role. A sentence on standard
+        error says which columns are left out as an index.
         """
         if typed is not None:
             names = [column for name in self.select(split_names(typed)) for column in self.made_of(name) or [name]]
@@ -89,8 +105,10 @@ class DataTable:
                 continue
             if self.made_of(name):
                 names += self.made_of(name)
-            elif name in self.unnamed:
-                notes.append(f"column {name} (has no name)")
+            elif reason := self.why_left_out(name):
+                notes.append(f"column {name} ({reason})")
+                if name not in self.about.get("left_out", ()):
+                    print_error(f"column {name!r} {reason} and is left out; name it in {option} to keep it")
             elif self.is_text(name):
                 notes.append(f"{name} (text)")
             else:
@@ -108,11 +126,9 @@ class DataTable:
         if names.count(name) > 1:
             raise ValueError(f"{option}: column {name!r} is listed twice")
         if name not in self.made and self.is_text(name):
-            kinds = sorted({*self.text(name)} - {""})
-            raise ValueError(
-                f"{self.source}: column {name!r} holds text ({list_first(kinds)}); make one column of 0 and 1 "
-                f"for each category but one, as --categorical {name} does, or leave it out of {option}"
-            )
+            way_out = f"code it with --categorical {name}, or " if option == "--features" else ""
+            kinds = list_first(self.levels(name))
+            raise ValueError(f"{self.source}: column {name!r} holds text ({kinds}); {way_out}leave it out of {option}")
 
     # ------------------------------------------------------------------------------------------ contents
 
@@ -144,6 +160,22 @@ class DataTable:
                 values = np.array(["" if cell is None or cell != cell else format_value(cell) for cell in cells])
             self._opened[key] = values
         return self._opened[key][self.start : self.stop]
+
+    def levels(self, column):
+        """Return the different values of a column as text, sorted as text or as numbers, without missing ones."""
+        levels = [value for value in encode_text(self.text(column))[0].tolist() if value]
+        return levels if self.is_text(column) else sorted(levels, key=float)
+
+    def count_levels(self, column):
+        """Return the number of levels of a column of text, at least a number above MAX_LEVELS_UNASKED for more.
+
+        Infinity stands for tables that are too long to look.
+        """
+        if len(self) > MAX_ROWS_UNASKED:
+            return np.inf
+        index = self.names.index(column)
+        most = max((part.count_texts(index) for part in self.rows.parts if isinstance(part, TextRows)), default=0)
+        return most if most > MAX_LEVELS_UNASKED else len(self.levels(column))
 
     def matrix(self, columns):
         """Return columns of numbers as an array (n, d); nan for missing values."""
@@ -323,16 +355,16 @@ def _write_part(table, columns, rows=None):
     return DataTable(table.source, Source([part], "the data"), table.about)
 
 
-def add_categories(table, names, fitted=()):
-    """Return the table with indicator columns to be made of columns of text, and notes on the reference categories.
+def add_categories(table, names, levels_of_fit=None):
+    """Return the table with indicator columns to be made of columns of text, and the base level of each of these.
 
-    `names` are a list or separated by commas; if the columns `fitted` of a fit are given, its categories are used and
-    others are refused.
+    `names` are a list or separated by commas. With the levels of a fit, by columns, these are used and others are
+    refused.
     """
-    made, notes = {}, []
+    made, base_levels = {}, {}
     for name in [table.select([name])[0] for name in split_names(names or [])]:
         text = table.text(name)
-        levels = levels_of(name, fitted) or [value for value in encode_text(text)[0].tolist() if value]
+        levels = (levels_of_fit or {}).get(name) or table.levels(name)
         unknown = np.flatnonzero(~np.isin(text, ["", *levels]))
         if len(unknown):
             raise ValueError(
@@ -341,30 +373,40 @@ def add_categories(table, names, fitted=()):
             )
         if len(levels) < 2:
             raise ValueError(f"{table.source}: --categorical: column {name!r} has one value only")
-        made |= {f"{name}: {level}{REFERENCE_SEPARATOR}{levels[0]}": (name, level) for level in levels[1:]}
-        notes.append(f"{name} {levels[0]} (reference category)")
-    return replace(table, made=table.made | made), notes
+        new = {f"{name}[{level}]": (name, level) for level in levels[1:]}
+        taken = [column for column in new if column in table.names and levels_of_fit is None]
+        if taken:
+            raise ValueError(
+                f"{table.source}: a column is called {taken[0]!r}, as that of a level of {name!r}; rename one"
+            )
+        made |= new
+        base_levels[name] = levels[0]
+    return replace(table, made=table.made | made), base_levels
 
 
-def add_columns_of_fit(table, fitted):
-    """Return the table with the columns that the fit made: indicators of categories, and a column of ones."""
-    table, _ = add_categories(table, categories_of(fitted), fitted)
-    if INTERCEPT_NAME in (fitted or ()) and INTERCEPT_NAME not in table.names:
+def add_columns_of_fit(table, columns, levels):
+    """Return the table with the columns that the fit made: indicators of levels, and a column of ones."""
+    table, _ = add_categories(table, [*levels], levels)
+    if INTERCEPT_NAME in (columns or ()) and INTERCEPT_NAME not in table.names:
         return replace(table, made={INTERCEPT_NAME: (None, None)} | table.made)
     return table
 
 
-def levels_of(name, fitted):
-    """Return the categories of a column of text in a fit, the reference category first; or None."""
-    prefix = f"{name}: "
-    own = [column.removeprefix(prefix) for column in fitted or () if column.startswith(prefix)]
-    pairs = [text.split(REFERENCE_SEPARATOR) for text in own]
-    if not pairs or any(len(pair) != 2 or pair[1] != pairs[0][1] for pair in pairs):
-        return None
-    return [pairs[0][1], *(level for level, _ in pairs)]
+def read_coded_columns(columns, roles):
+    """Return the names of the columns of a fit, and the levels of those of text by columns, base levels first.
 
-
-def categories_of(fitted):
-    """Return the columns of text from which columns of a fit were made."""
-    names = dict.fromkeys(column.partition(": ")[0] for column in fitted or () if ": " in column)
-    return [name for name in names if levels_of(name, fitted)]
+    Indicator columns called "colour: red vs blue", as in version 0.2, become "colour[red]".
+    """
+    levels, names = {}, []
+    for role, coded in (roles or {}).items():
+        name = role.removeprefix(LEVELS_ROLE)
+        present = [text[len(name) + 1 : -1] for text in coded if text in (coded[0], *columns)]
+        if name != role and len(present) > 1:
+            levels[name] = present
+    for column in columns or ():
+        name, _, pair = column.partition(": ")
+        level, _, base = pair.partition(" vs ")
+        names.append(f"{name}[{level}]" if base else column)
+        if base:
+            levels.setdefault(name, [base]).append(level)
+    return None if columns is None else tuple(names), levels

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from functools import partial
 
+from cavity.base.frames import ROLES_NEEDED_AGAIN
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.results import format_count
 from cavity.cli.fit_commands import collect_site_options, collect_typed, report_end, time_call
 from cavity.cli.input_tables import open_table
 from cavity.cli.options import KEYWORD_OF_OPTION, format_option
-from cavity.cli.regression_data import likelihood_of
+from cavity.cli.regression_data import DEFAULT_MARK, likelihood_of
+from cavity.cli.standard_output import print_error
 from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
 ROW_ARGUMENTS = ("offset", "exposure", "weights")
@@ -16,11 +18,14 @@ OPTIONS_WITHOUT_FORMULA = ("target", "features", "categorical", "trials", "no_in
 
 
 class TableColumns(Mapping):
-    """The columns of a table by their names, each read when it is asked for; those without a name are left out."""
+    """The columns of a table by their names, each read when it is asked for; those without a name are left out.
 
-    def __init__(self, table):
+    `hidden` are further columns that are left out.
+    """
+
+    def __init__(self, table, hidden=()):
         self.table = table
-        self._names = [name for name in table.names if name not in table.unnamed]
+        self._names = [name for name in table.names if name not in table.unnamed and name not in hidden]
 
     def __iter__(self):
         return iter(self._names)
@@ -35,6 +40,21 @@ class TableColumns(Mapping):
         if self.table.is_text(name) or name in self.table.about.get("categories", ()):
             return [value or None for value in self.table.text(name).tolist()]
         return self.table.matrix([name])[:, 0]
+
+
+def columns_of_formula(table, formula, rows):
+    """Return the columns of a table for the arguments `rows` of a fit; a dot of the formula stands for no index."""
+    from cavity.models.formula.design import formula_variables
+    from cavity.models.formula.notation import FormulaParts
+
+    parts = FormulaParts.of(formula)
+    if not parts.has_all_others:
+        return TableColumns(table)
+    used = formula_variables(parts.expand(())) | {*rows.values()}
+    hidden = [name for name in TableColumns(table) if name not in used and table.why_left_out(name)]
+    for name in hidden:
+        print_error(f"column {name!r} {table.why_left_out(name)} and is left out; name it in --formula to keep it")
+    return TableColumns(table, hidden)
 
 
 def collect_rows(table, options):
@@ -66,9 +86,10 @@ def fit_formula(options, likelihood_options, report_fit):
     table = open_table(options)
     settings = {"prior_variance": options.prior_variance, "approximation": options.approximation}
     model = GLM(options.formula, likelihood, standardize=options.standardize, **settings)
-    rows = collect_rows(table, options) | collect_site_options(options)
+    rows = collect_rows(table, options)
+    columns = columns_of_formula(table, options.formula, rows)
     learn = "prior_variance" if options.learn_prior_variance else None
-    posterior, seconds = time_call(model.fit, TableColumns(table), **rows, learn=learn)
+    posterior, seconds = time_call(model.fit, columns, **rows, **collect_site_options(options), learn=learn)
     report = report_mixed if is_mixed else partial(report_glm, report_fit)
     return posterior, report(table, posterior, seconds), {}
 
@@ -77,16 +98,23 @@ def report_glm(report_fit, table, posterior, seconds):
     """Yield the lines of the printed result of a GLM."""
     yield from report_rows(table, posterior)
     yield f"  formula          {posterior.coding.formula}"
-    likelihood = type(posterior.model.likelihood)
-    names = {kind: name for name, kind in LIKELIHOODS_BY_NAME.items()}
-    yield from report_fit(posterior, names.get(likelihood, likelihood.__name__))
+    yield from report_fit(posterior, describe_likelihood(posterior))
     yield from report_leave_one_out(posterior)
     yield from report_end(posterior.method.upper(), posterior, seconds)
+
+
+def describe_likelihood(posterior):
+    """Return the name of the likelihood of a posterior, and whether it is the default for two values."""
+    likelihood = posterior.model.likelihood
+    names = {kind: name for name, kind in LIKELIHOODS_BY_NAME.items()}
+    is_default = "likelihood" in (posterior.chosen or ()) and likelihood.n_classes == 2
+    return names.get(type(likelihood), type(likelihood).__name__) + (DEFAULT_MARK if is_default else "")
 
 
 def report_mixed(table, posterior, seconds):
     """Yield the lines of the printed result of a mixed model."""
     yield from report_rows(table, posterior)
+    yield f"  likelihood       {describe_likelihood(posterior)}"
     yield "effects"
     yield from repr(posterior.summary()).splitlines()[1:]
     yield "posterior"
@@ -102,10 +130,9 @@ def read_new_columns(posterior, coding, options):
     table = open_table(options)
     columns = TableColumns(table)
     groups = {name for group, _ in random_blocks(coding.parts) for name in group}
-    names = coding.variables | groups | {value for value in (posterior.roles or {}).values() if isinstance(value, str)}
-    names -= {(posterior.roles or {}).get("sample_weight")}
-    arguments = {} if options.offset is None else {"offset": table.select([options.offset])[0]}
-    names |= set(arguments.values())
+    known = {name: getattr(options, name) or (posterior.roles or {}).get(name) for name in ROLES_NEEDED_AGAIN}
+    arguments = {name: table.select([column])[0] for name, column in known.items() if column is not None}
+    names = coding.variables | groups | set(arguments.values())
     ids = None if options.id is None else table.text(table.select([options.id])[0])
     if options.missing != "drop":
         return columns, arguments, ids, []

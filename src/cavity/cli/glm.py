@@ -17,7 +17,7 @@ FORMULA_HELP = "target and effects, as 'y ~ a + C(b) + (1 | g)', in place of --t
 MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP),
-    Option("--likelihood", LIKELIHOODS_BY_NAME, regression.LIKELIHOOD_HELP),
+    Option("--likelihood", LIKELIHOODS_BY_NAME, regression.LIKELIHOOD_HELP.format("logit")),
     *LIKELIHOOD_OPTIONS,
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     make_flag("--standardize", "coefficients and their prior are per standard deviation of the column"),
@@ -65,12 +65,13 @@ def fit(options):
             "offset": problem.total_offset,
             "target": problem.target,
         }
-    return posterior, report(problem, posterior, seconds), plot_arguments
+    is_default = options.likelihood is None and bool(problem.classes)
+    return posterior, report(problem, posterior, seconds, is_default), plot_arguments
 
 
 def problem_of(table, options):
     """Return the matrix and the target that the options choose from the table."""
-    likelihood = options.likelihood or regression.choose_likelihood(table, options)
+    likelihood = options.likelihood or regression.choose_likelihood(table, options, binary="logit")
     problem = regression.choose_columns(table, options, likelihood, stored=True)
     if options.likelihood is None and not problem.classes and np.ptp(problem.y) == 0:
         raise ValueError(f"{table.source}: column {problem.target!r} has one value only ({problem.y[0]:g})")
@@ -81,10 +82,10 @@ def problem_of(table, options):
     return problem
 
 
-def report(problem, posterior, seconds):
-    """Yield the lines of the printed result."""
+def report(problem, posterior, seconds, is_default):
+    """Yield the lines of the printed result; `is_default` says that the likelihood is the default for two values."""
     yield from regression.report_heading(problem)
-    yield from report_fit(posterior, problem.likelihood)
+    yield from report_fit(posterior, problem.likelihood + (regression.DEFAULT_MARK if is_default else ""))
     instead = "not available: it needs --method ep and another schedule than stochastic"
     if problem.y.ndim == 1:
         yield from regression.report_leave_one_out(posterior, problem, instead)

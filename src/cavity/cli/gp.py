@@ -9,7 +9,7 @@ MAX_ROWS_UNASKED = 2000  # more rows are fitted only with --rows
 ROWS_OPTION = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
 MODEL_OPTIONS = OptionGroup(
     "model",
-    *gaussian_processes.make_model_options(regression_data.LIKELIHOOD_HELP),
+    *gaussian_processes.make_model_options(regression_data.LIKELIHOOD_HELP.format("probit")),
     Option("--mean", gaussian_processes.MEAN_FUNCTIONS, "default zero for classes, else constant (learnt)"),
     make_flag("--no-learn", "keep all hyperparameters at their first values"),
     *gaussian_processes.START_OPTIONS,

@@ -18,6 +18,7 @@ from cavity.cli.data_table import (
     add_columns_of_fit,
     drop_incomplete,
     list_first,
+    read_coded_columns,
     reorder_as_fit,
 )
 from cavity.cli.options import CHECKPOINT_OPTIONS, Option, OptionGroup
@@ -149,7 +150,7 @@ def read_points(options):
     return np.ascontiguousarray(values), names, {"title": Path(options.data).name, "unit": ""} | table.about
 
 
-def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, also=()):
+def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, roles=None, also=()):
     """Return the columns of a table for a model that treats all alike, with names, description and notes.
 
     Parameters
@@ -163,6 +164,8 @@ def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, als
     fitted : tuple of str or None
         Columns of a fit: the default of `columns`, and the order of the same columns. Columns of a .npy file, which
         have no names, are taken by position if their number agrees.
+    roles : dict or None
+        Those of the fit, with the base levels of columns of text.
     also : sequence of str
         Further columns, by names or numbers, with another role.
 
@@ -179,7 +182,8 @@ def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, als
     """
     table = open_table(options)
     also = [table.select([name])[0] for name in also]
-    table = add_columns_of_fit(table, fitted)
+    fitted, levels = read_coded_columns(fitted, roles)
+    table = add_columns_of_fit(table, fitted, levels)
     columns, there = options.columns, [*table.names, *table.made]
     if columns is None and fitted is not None and (table.rows.names is not None or len(there) != len(fitted)):
         columns = _match_fit_columns(options.data, there, fitted)

@@ -2,7 +2,7 @@
 
 from cavity.cli import input_tables
 from cavity.cli.fit_commands import collect_fit_options, fit_command, time_call
-from cavity.cli.formulas import TableColumns, collect_rows, report_mixed
+from cavity.cli.formulas import collect_rows, columns_of_formula, report_mixed
 from cavity.cli.options import Number, Option, OptionGroup
 from cavity.cli.regression_data import EXPOSURE_OPTION, LIKELIHOOD_HELP, ROW_OPTIONS
 from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
@@ -13,7 +13,7 @@ EFFECTS_HELP = "of the standard deviations of the groups (default flat); avoid-z
 MODEL_OPTIONS = OptionGroup(
     "model",
     Option("--formula", None, FORMULA_HELP, required=True),
-    Option("--likelihood", LIKELIHOODS_BY_NAME, LIKELIHOOD_HELP),
+    Option("--likelihood", LIKELIHOODS_BY_NAME, LIKELIHOOD_HELP.format("logit")),
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
 )
@@ -33,5 +33,7 @@ def fit(options):
     settings = {"prior_variance": options.prior_variance, "effects_prior": options.effects_prior}
     model = MixedGLM(options.formula, options.likelihood, **settings)
     rows = collect_rows(table, options)
-    posterior, seconds = time_call(model.fit, TableColumns(table), **rows, **collect_fit_options(options))
+    posterior, seconds = time_call(
+        model.fit, columns_of_formula(table, options.formula, rows), **rows, **collect_fit_options(options)
+    )
     return posterior, report_mixed(table, posterior, seconds), {}

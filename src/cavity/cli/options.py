@@ -152,6 +152,7 @@ def name_arguments_as_typed(error, options):
         message = f"{before}{format_option(option)}{after}" if mentioned else message
     for name in getattr(error, "advised", ()):  # advice with names of the library
         message = message.replace(f"{name}=", f"{format_option(OPTION_OF_KEYWORD.get(name, name))} ")
+    message = message.replace("missing='nan' gives NaN in such rows", "missing='drop' leaves such rows out")
     return message.replace("missing='drop'", "--missing drop") if hasattr(options, "missing") else message
 
 

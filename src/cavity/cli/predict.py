@@ -10,12 +10,13 @@ import numpy as np
 from numpy.lib import format as npy
 
 from cavity.base.errors import missing_extra_error
+from cavity.base.frames import ROLES_NEEDED_AGAIN
 from cavity.base.persistence import open_whole_file
 from cavity.base.results import format_count
 from cavity.cli import input_tables
 from cavity.cli.data_table import list_first
 from cavity.cli.fit_commands import check_paths
-from cavity.cli.options import COMMON_OPTIONS, DATA_HELP, THREADS_OPTION, Option, command
+from cavity.cli.options import COMMON_OPTIONS, DATA_HELP, THREADS_OPTION, Option, command, format_option
 from cavity.cli.standard_output import print_error, print_result, write_output
 from cavity.models.clutter.posterior import ClutterPosterior
 from cavity.models.latent_posterior import Predictions, predict_class_probabilities
@@ -33,8 +34,9 @@ PREDICT_HELP = (
     "Under a mixture: responsibilities r1 ... rK and the log density of each row. Under a Gaussian "
     "process, a linear model or a regression: mean and variance of the function, and probabilities of the classes, "
     "p: and the name of each, or the expected target. Under `cavity fit clutter`: the probability that the row is "
-    "clutter. Columns are those of the fit, found by their names among others; so are its offsets. Tables are "
-    "read, and the output written, block by block: memory does not grow with their length."
+    "clutter. Columns are those of the fit, found by their names among others; so are its offset and its exposure, "
+    "while weights have no part in predictions. Text that the fit coded as categories is coded alike. Tables are read, "
+    "and the output written, block by block: memory does not grow with their length."
 )
 OUTPUT_ENDINGS = (".npy", ".csv", ".parquet")
 
@@ -45,6 +47,7 @@ OUTPUT_ENDINGS = (".npy", ".csv", ".parquet")
     Option("data", None, DATA_HELP.format("faithful") + "; with the columns of the fit"),
     Option("--columns", "A,B,C", "names or numbers (default those of the fit)"),
     Option("--offset", "COLUMN", "known part of the function (default that of the fit)"),
+    Option("--exposure", "COLUMN", "for counts: what their mean is proportional to (default that of the fit)"),
     Option("--output", "FILE", f"the {' or '.join(OUTPUT_ENDINGS)} file to write (default -, standard output as .csv)"),
     Option("--id", "COLUMN", "copy this column to the output, a .csv (posteriors by formula)"),
     input_tables.MISSING_OR_KEEP_OPTION,
@@ -69,9 +72,9 @@ def run(options):
     predictor = predictor_of(posterior, options.posterior)
     names, total = predictor.names, 0.0
     with Threads(resolve_n_threads(options.threads)) as threads:
-        rows, dropped = open_rows(predictor, options, threads)
+        rows, known, dropped = open_rows(predictor, options, threads)
         with open_output(options) as file, OUTPUT_WRITERS[suffix](file, rows.n_rows, names) as write:
-            for values in map_runs(predict_run, predictor, [rows], threads, grain=1):
+            for values in map_runs(predict_run, (predictor, known), [rows], threads, grain=1):
                 write(values)
                 total += float(np.sum(values[:, -1]))
     return report_output(options, names, rows.n_rows, dropped, total)
@@ -140,9 +143,10 @@ def open_output(options):
     return nullcontext(StandardOutput()) if options.output is None else open_whole_file(options.output)
 
 
-def predict_run(run, predictor):
+def predict_run(run, work):
     """Return the predictions of the rows of a run; a task of `map_runs`."""
-    return predictor.of(*run.arrays)
+    predictor, known = work
+    return predictor.of(*run.arrays, known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,8 @@ class Predictor:
     gaps: bool = False
     way_out: str = ""  # advice on missing values
     columns: tuple | None = None  # of the fit, if they have names
-    offset: str | bool = False  # whether rows have one as last column, or its name in the fit
+    roles: dict | None = None  # of columns of the fit
+    has_offset: bool = False  # whether the rows of the fit had an offset or an exposure
 
 
 def predictor_of(posterior, source):
@@ -169,7 +174,7 @@ def predictor_of(posterior, source):
     if isinstance(posterior, ClutterPosterior):
         width = np.size(posterior.mean)
         probability = posterior.clutter_probability
-        return Predictor(["p:clutter"], width, lambda x: probability(x if width > 1 else x[:, 0])[:, None])
+        return Predictor(["p:clutter"], width, lambda x, known: probability(x if width > 1 else x[:, 0])[:, None])
     raise ValueError(f"{source} holds a {type(posterior).__name__}, which does not predict new rows")
 
 
@@ -179,7 +184,7 @@ def mixture_predictor(posterior):
     names = [*(f"r{k + 1}" for k in range(len(posterior.weights))), LOG_DENSITY]
     gaps = getattr(posterior.model, "covariance", None) in ("diag", "spherical")
 
-    def of(rows):
+    def of(rows, known):
         points = rows if posterior.mean.ndim > 1 else rows[:, 0]
         return np.column_stack([posterior.responsibilities(points), posterior.log_density(points)])
 
@@ -194,11 +199,10 @@ def latent_predictor(posterior):
         raise ValueError("the posterior has an intercept only: its prediction is the same for every row")
     logistic = isinstance(posterior, LogisticRegressionPosterior)
     classes = logistic if likelihood is None else bool(likelihood.n_classes)
-    offset = (posterior.roles or {}).get("offset", True) if posterior.has_offset else False
     further = list_target_columns(posterior, likelihood, classes)
 
-    def of(rows):
-        X, offset_arguments = rows[:, :width], {"offset": rows[:, width]} if rows.shape[1] > width else {}
+    def of(rows, known):
+        X, offset_arguments = rows[:, :width], dict(zip(known, rows[:, width:].T, strict=True))
         moments = posterior.predict(X, **offset_arguments)
         if classes and likelihood is None:
             return np.column_stack([*moments, posterior.predict_proba(X)])
@@ -206,7 +210,8 @@ def latent_predictor(posterior):
             return np.column_stack([*moments, predict_class_probabilities(likelihood, lambda: moments)])
         return np.column_stack([*moments, posterior.expected(X, **offset_arguments)] if further else moments)
 
-    return Predictor(["mean", "variance", *further], width, of, columns=posterior.columns, offset=offset)
+    known = {"roles": posterior.roles, "has_offset": posterior.has_offset}
+    return Predictor(["mean", "variance", *further], width, of, columns=posterior.columns, **known)
 
 
 def list_target_columns(posterior, likelihood, classes):
@@ -224,18 +229,26 @@ def list_target_columns(posterior, likelihood, classes):
     return ["expected"]
 
 
-def open_rows(predictor, options, threads):
-    """Return the checked rows, in blocks of the size of the output, and notes on dropped rows."""
-    offset = options.offset or (predictor.offset if isinstance(predictor.offset, str) else None)
-    if predictor.offset and offset is None:
+def known_columns(predictor, options):
+    """Return the columns of offset and exposure by these words: those of the options, or of the fit where none is."""
+    typed = {name: getattr(options, name) for name in ROLES_NEEDED_AGAIN if getattr(options, name) is not None}
+    if not predictor.has_offset:
+        for name in typed:
+            raise ValueError(f"{format_option(name)}: {options.posterior} was fitted without")
+        return {}
+    fitted = {name: value for name, value in (predictor.roles or {}).items() if name in ROLES_NEEDED_AGAIN}
+    if not (typed or fitted):
         raise ValueError(f"{options.posterior} was fitted with offsets: give their column with --offset")
-    if offset is not None and not predictor.offset:
-        raise ValueError(f"--offset: {options.posterior} was fitted without")
-    also = [] if offset is None else [offset]
+    return fitted | typed
+
+
+def open_rows(predictor, options, threads):
+    """Return the checked rows, in blocks of the size of the output, their last columns, and notes on dropped rows."""
+    known = known_columns(predictor, options)
     if options.missing == "keep" and not predictor.gaps:
         raise ValueError("--missing keep is for mixtures of diag or spherical covariances")
     gaps = predictor.gaps and options.missing != "raise"
-    choice = dict(fitted=predictor.columns, also=also)
+    choice = dict(fitted=predictor.columns, roles=predictor.roles, also=[*known.values()])
     X, names, _, notes = input_tables.read_columns(options, gaps, predictor.way_out, **choice)
     if len(names) != predictor.width:
         raise ValueError(
@@ -245,7 +258,7 @@ def open_rows(predictor, options, threads):
     size = sources.rows_per_block(max(X.n_features, len(predictor.names)))
     rows = sources.open_source(X, options.data, ndim=(2,), block_rows=size)
     rows.summary(threads, missing=gaps)
-    return rows, [note for note in notes if "missing values" in note]
+    return rows, [*known], [note for note in notes if "missing values" in note]
 
 
 @contextmanager

@@ -4,9 +4,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cavity.cli.data_table import DataTable, add_categories, drop_incomplete, encode_text, list_first
+from cavity.base.frames import LEVELS_ROLE
+from cavity.cli.data_table import (
+    MAX_LEVELS_UNASKED,
+    DataTable,
+    add_categories,
+    drop_incomplete,
+    encode_text,
+    list_first,
+    split_names,
+)
 from cavity.cli.fit_commands import collect_typed
 from cavity.cli.options import KEYWORD_OF_OPTION, Number, Option, OptionGroup, format_option, make_flag
+from cavity.cli.standard_output import print_error
 from cavity.likelihoods.names import (
     BINARY_LIKELIHOODS,
     COUNT_LIKELIHOODS,
@@ -17,9 +27,10 @@ from cavity.likelihoods.names import (
 
 ORDERED_PROBIT = "ordered-probit"
 LIKELIHOOD_NAMES = tuple(name for name in LIKELIHOODS_BY_NAME if name not in SHARE_LIKELIHOODS)
-LIKELIHOOD_HELP = "default probit for a target of two values, else gaussian"
+LIKELIHOOD_HELP = "default {} for a target of two values, else gaussian"
+DEFAULT_MARK = " (default for a target of two values)"  # of a likelihood
 TARGET_OPTION = Option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
-FEATURES_HELP = "what to predict it from (default all numeric columns)"
+FEATURES_HELP = "what to predict it from (default all columns but an index)"
 FEATURES_OPTION = Option("--features", "A,B,C", FEATURES_HELP, alias=["--x"])
 ROW_OPTIONS = (
     Option("--offset", "COLUMN", "added to the linear predictor, for example a log exposure"),
@@ -27,7 +38,10 @@ ROW_OPTIONS = (
 )
 EXPOSURE_HELP = "for counts: what their mean is proportional to, as time or area"
 EXPOSURE_OPTION = Option("--exposure", "COLUMN", EXPOSURE_HELP)
-CATEGORICAL_HELP = "columns of text to turn into columns of 0 and 1, one for each value but the first"
+CATEGORICAL_HELP = (
+    "columns to turn into columns of 0 and 1, one for each value but the first "
+    f"(default text of up to {MAX_LEVELS_UNASKED} values, by streaming-gp if --features names it)"
+)
 CATEGORICAL_OPTION = Option("--categorical", "A,B", CATEGORICAL_HELP)
 NO_INTERCEPT_OPTION = make_flag("--no-intercept", "add no column of ones")
 
@@ -53,7 +67,7 @@ class RegressionTable:
     """The columns chosen by the options, as `fit` takes them."""
 
     table: DataTable
-    explicit: bool  # whether the features were named
+    explicit: list  # features that were named
     X: object  # an array, or a Source where rows stay in a file
     names: list
     y: np.ndarray
@@ -79,9 +93,10 @@ class RegressionTable:
         constant = [name for name, varies in zip(self.names, self.varied, strict=True) if not varies]
         if not constant:
             return self
-        if self.explicit:
+        named = [name for name in constant if name in self.explicit]
+        if named:
             raise ValueError(
-                f"{self.table.source}: column {constant[0]!r} is constant, like the intercept; leave "
+                f"{self.table.source}: column {named[0]!r} is constant, like the intercept; leave "
                 f"it out of --features{way_out}"
             )
         names = [name for name in self.names if name not in constant]
@@ -137,13 +152,13 @@ def likelihood_of(options, likelihood, numbers):
     return replace(kind, **settings)
 
 
-def choose_likelihood(table, options, classes=None):
-    """Return probit for a target of two values or classes, else gaussian.
+def choose_likelihood(table, options, classes=None, binary="probit"):
+    """Return the likelihood `binary` for a target of two values or classes, else gaussian.
 
     Two rows of different numbers are not taken for classes.
     """
     if classes is not None:
-        return "probit" if len(classes) == 2 else ORDERED_PROBIT
+        return binary if len(classes) == 2 else ORDERED_PROBIT
     target = target_of(table, options)
     if table.is_text(target):
         kinds = [value for value in encode_text(table.text(target))[0].tolist() if value]
@@ -155,26 +170,35 @@ def choose_likelihood(table, options, classes=None):
             f"{table.source}: column {target!r} has {len(kinds)} classes ({list_first(kinds)}); if they have an "
             f"order, say --likelihood {ORDERED_PROBIT}"
         )
-    return "probit" if len(kinds) == 2 and (len(table) > 2 or table.is_text(target)) else "gaussian"
+    return binary if len(kinds) == 2 and (len(table) > 2 or table.is_text(target)) else "gaussian"
 
 
-def choose_columns(table, options, likelihood, classes=None, fitted=None, *, stored=False):
-    """Return the columns chosen by the options, with the target in the form of the likelihood.
+def list_categories(table, options, taken, whole):
+    """Return the columns to code as categories: those of --categorical, and features of text with few levels.
 
-    `classes` are those of the target, by default its values in sorted order. `fitted` are the columns of a resumed fit.
-    With `stored`, X of more than one block is not read into memory.
+    `taken` are columns with another role. Unless the table is whole, as the first batch of a stream, features of text
+    are coded only if they are named. A sentence on standard error says which ones are left out.
     """
-    table, references = add_categories(table, options.categorical, fitted)
-    target = target_of(table, options)
-    typed_names = {role: getattr(options, role, None) for role in ("offset", "exposure", "weights", "trials")}
-    names = {role: table.select([name])[0] for role, name in typed_names.items() if name is not None}
-    others = [target, *names.values()]
-    for name in {*others} & {origin for origin, _ in table.made.values()}:
-        raise ValueError(
-            f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
-        )
-    features, notes = table.choose(options.features, "--features", {*others})
-    table, dropped = drop_incomplete(table, [target, *features, *names.values()], options)
+    names = [table.select([name])[0] for name in split_names(options.categorical or [])]
+    if options.features is None:
+        features = [name for name in table.names if not table.why_left_out(name)]
+    else:
+        features = [table.find(name) for name in split_names(options.features)]
+    for name in features:
+        if name not in table.names or name in (*taken, *names) or not table.is_text(name):
+            continue
+        n_levels = table.count_levels(name)
+        if 1 < n_levels <= MAX_LEVELS_UNASKED and (whole or options.features is not None):
+            names.append(name)
+        elif n_levels > 1 and options.features is None:
+            many = f"text of more than {MAX_LEVELS_UNASKED} values" if np.isfinite(n_levels) else "text in a long table"
+            reason = many if n_levels > MAX_LEVELS_UNASKED else "text"
+            print_error(f"column {name!r} ({reason}) is left out; --categorical {name} codes it as categories")
+    return names
+
+
+def read_target(table, target, likelihood, classes, trials):
+    """Return the target in the form of the likelihood, and the labels of its classes; `trials` is a column or None."""
     if likelihood in (*BINARY_LIKELIHOODS, ORDERED_PROBIT):
         y, classes = classes_of(table, target, likelihood in BINARY_LIKELIHOODS, classes)
     else:
@@ -182,13 +206,38 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
     if likelihood in COUNT_LIKELIHOODS:
         check_column(table, target, (y >= 0) & (y == np.floor(y)), f"--likelihood {likelihood} needs whole numbers")
     if likelihood in SHARE_LIKELIHOODS:
-        if "trials" not in names:
+        if trials is None:
             raise ValueError(f"--likelihood {likelihood} needs --trials, the column of the numbers of trials")
-        y = np.column_stack([y, table.numbers(names["trials"])])
+        y = np.column_stack([y, table.numbers(trials)])
         possible = (y[:, 0] >= 0) & (y[:, 0] <= y[:, 1])
         check_column(table, target, possible, "successes are from 0 to the number of trials")
-    elif "trials" in names:
+    elif trials is not None:
         raise ValueError(f"--trials has no meaning for --likelihood {likelihood}")
+    return y, classes
+
+
+def choose_columns(table, options, likelihood, classes=None, levels=None, *, stored=False, whole=True):
+    """Return the columns chosen by the options, with the target in the form of the likelihood.
+
+    `classes` are those of the target, by default its values in sorted order. `levels` are those of columns of text of a
+    resumed fit. With `stored`, X of more than one block is not read into memory. `whole` is False for a batch.
+    """
+    target = target_of(table, options)
+    typed_names = {role: getattr(options, role, None) for role in ("offset", "exposure", "weights", "trials")}
+    names = {role: table.select([name])[0] for role, name in typed_names.items() if name is not None}
+    others = [target, *names.values()]
+    categories = options.categorical if levels is not None else list_categories(table, options, others, whole)
+    table, base_levels = add_categories(table, categories, levels)
+    for name in {*others} & {origin for origin, _ in table.made.values()}:
+        raise ValueError(
+            f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
+        )
+    features, notes = table.choose(options.features, "--features", {*others})
+    made = {name: [column for column in table.made_of(name) if column in features] for name in base_levels}
+    base_levels = {name: level for name, level in base_levels.items() if made[name]}
+    explicit = [] if options.features is None else [name for name in features if name not in table.made]
+    table, dropped = drop_incomplete(table, [target, *features, *names.values()], options)
+    y, classes = read_target(table, target, likelihood, classes, names.get("trials"))
     offset, exposure, weights = (
         table.numbers(names[role]) if role in names else None for role in ("offset", "exposure", "weights")
     )
@@ -198,7 +247,7 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
     X = table.of(features) if stored and len(table) > table.of(features).block_rows else table.matrix(features)
     return RegressionTable(
         table=table,
-        explicit=options.features is not None,
+        explicit=explicit,
         X=X,
         names=features,
         y=y,
@@ -207,9 +256,10 @@ def choose_columns(table, options, likelihood, classes=None, fitted=None, *, sto
         offset=offset,
         weights=weights,
         exposure=exposure,
-        notes=[*notes, *references, *dropped],
+        notes=[*notes, *(f"{name} {level} (base level)" for name, level in base_levels.items()), *dropped],
         roles={"y": target}
-        | {KEYWORD_OF_OPTION.get(role, role): name for role, name in names.items() if role != "trials"},
+        | {KEYWORD_OF_OPTION.get(role, role): name for role, name in names.items() if role != "trials"}
+        | {LEVELS_ROLE + name: (f"{name}[{base}]", *made[name]) for name, base in base_levels.items()},
         likelihood=likelihood,
         varied=low < high,
     )

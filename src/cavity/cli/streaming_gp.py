@@ -10,7 +10,7 @@ from cavity.base.errors import SettingsWarning
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.results import format_count
 from cavity.cli import gaussian_processes, input_tables, regression_data
-from cavity.cli.data_table import add_categories, categories_of, drop_incomplete, list_first, reorder_as_fit
+from cavity.cli.data_table import add_categories, drop_incomplete, list_first, read_coded_columns, reorder_as_fit
 from cavity.cli.fit_commands import collect_fit_options, collect_typed, fit_command, format_numbers, format_seconds
 from cavity.cli.gaussian_processes import MEAN_FUNCTIONS, START_OPTIONS
 from cavity.cli.options import Number, Option, OptionGroup
@@ -114,12 +114,14 @@ class Stream:
 
     def _rows(self, table):
         """Return the columns chosen by the options, which the first batch fixes."""
-        options, fitted = self.options, None if self.state is None else self.state.columns
-        options.categorical = options.categorical or ",".join(categories_of(fitted))
+        options, fitted, levels = self.options, None, None
+        if self.state is not None:
+            fitted, levels = read_coded_columns(self.state.columns, self.state.roles)
+            options.categorical = options.categorical or [*levels]
         if self.problem is None:
             options.target = regression_data.target_of(table, options)
             if fitted is not None:
-                with_made, _ = add_categories(table, options.categorical, fitted)
+                with_made, _ = add_categories(table, options.categorical, levels)
                 names = fitted if options.features is None else with_made.choose(options.features, "--features")[0]
                 options.features = reorder_as_fit(fitted, names)
             self.kind = self.kind or regression_data.choose_likelihood(table, options, self.classes)
@@ -132,7 +134,8 @@ class Stream:
                     f"{table.source}: the target {options.target!r} has one class only in the first batch, {kinds[0]}; "
                     "list the classes, as in --classes=no,yes"
                 )
-        rows = regression_data.choose_columns(table, options, self.kind, self.classes, fitted).with_columns()
+        rows = regression_data.choose_columns(table, options, self.kind, self.classes, levels, whole=False)
+        rows = rows.with_columns()
         if self.state is not None and len(rows.names) != self.state.n_features:
             raise ValueError(
                 f"--resume: {options.resume} is of {format_count(self.state.n_features, 'column')}, got "

@@ -66,8 +66,9 @@ def table(name: str, *, as_frame: bool = False) -> tuple[Any, dict[str, Any]]:
         that are categories.
     about : dict
         "title", "source", and for tables "columns" (what each one is) and "target" (the one to predict); where they
-        have a meaning "units" (by column), "categories" (columns of numbers that are labels) and "rows" (how many of
-        the first rows are for training).
+        have a meaning "units" (by column), "categories" (columns of numbers that are labels), "left_out" (columns that
+        are no features unless they are named, with the reason) and "rows" (how many of the first rows are for
+        training).
 
     Raises
     ------

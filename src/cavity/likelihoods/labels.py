@@ -250,7 +250,7 @@ class OrderedProbit(_Compiled):
             missing = int(np.argmin(counts > 0))
             raise ValueError(
                 f"y has no row of class {missing}, so the thresholds about it cannot be found; number the classes "
-                "that are there from 0, or give thresholds"
+                "that are there without gaps, or give thresholds"
             )
         shares = np.cumsum(counts)[:-1] / len(y)
         return {"thresholds": arrays.to_tuple(special.ndtri(shares) + float(np.mean(fitted)))}

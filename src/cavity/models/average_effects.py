@@ -31,11 +31,15 @@ SLOPE_STEP_SD = 1e-3  # half of the difference by which slopes are found, in sta
 class AverageEffects:
     """Methods of posteriors of linear predictors that average over rows of a table.
 
-    A subclass has ``_linear_rows(X)``, the matrix of all effects of rows, and their known part of f or None;
-    ``_effect_draws(n, rng)``; and ``_average_moments(row, known)``, moments of f for an average of rows.
+    A subclass has ``_linear_rows(X)``, the matrix of all effects of rows, their known part of f or None, and the
+    variance that effects without data add to it or None; ``_effect_draws(n, rng)``; and ``_linear_moments(matrix,
+    known)``, means and variances of f.
     """
 
     __slots__ = ()
+
+    _coding = None  # that of the formula of the fit, if any
+    _terms = ()  # random effects
 
     def average_predictions(
         self, data: Data, *, by: str | Sequence[str] | None = None, level: float = 0.95, rng: Any = 0
@@ -147,19 +151,19 @@ class AverageEffects:
         """Return the table of averages over groups of rows of (high - low) / step, or of high where low is None."""
         level = arrays.check_number(level, "level", low=0, high=1)
         rng, parts, notes = arrays.make_generator(rng), [], ()
-        outcomes = list_outcomes(self.model.likelihood, self.classes)
+        outcomes = list_outcomes(self._likelihood, self.classes)
         weights = None
         for groups, low, high, step in jobs:
             ends = [self._linear_rows(end) for end in (high, low) if end is not None]
-            if is_identity(self.model.likelihood):
+            if is_identity(self._likelihood):
                 parts += [self._exact_average(name, rows, ends, step) for name, rows in groups]
                 continue
             if weights is None:
                 weights = self._effect_draws(DEFAULT_DRAWS, rng)
                 notes = (f"sd and intervals of {DEFAULT_DRAWS} draws",)
-            moments = [self._latent(end, None, None) for end in (high, low) if end is not None]
+            moments = [self._moments_of(*end) for end in ends]
             for outcome in outcomes:
-                mean = outcome.integrated(*moments[0]) - (outcome.integrated(*moments[1]) if low is not None else 0.0)
+                mean = outcome.integrated(*moments[0]) - (outcome.integrated(*moments[1]) if len(ends) == 2 else 0.0)
                 draws = average_draws(groups, ends, weights, outcome.conditional) / step
                 parts += [
                     (f"{name} {outcome.label}".strip(), float(np.mean(mean[rows])) / step, draws[k])
@@ -167,20 +171,25 @@ class AverageEffects:
                 ]
         return average_table(title, parts, level, notes, signed)
 
+    def _moments_of(self, matrix, known, extra):
+        """Return means and variances of f of rows as `_linear_rows` has them."""
+        mean, variance = self._linear_moments(matrix, known)
+        return mean, variance if extra is None else variance + extra
+
     def _exact_average(self, name, rows, ends, step):
         """Return the name, mean and sd of an average that is linear in the effects."""
-        averaged = [(np.asarray(matrix[rows].mean(axis=0)).ravel(), known) for matrix, known in ends]
+        averaged = [(np.asarray(matrix[rows].mean(axis=0)).ravel(), known) for matrix, known, _ in ends]
         row = (averaged[0][0] - averaged[1][0]) / step if len(ends) == 2 else averaged[0][0]
         offsets = [0.0 if known is None else float(np.mean(known[rows])) for _, known in averaged]
         shift = (offsets[0] - offsets[1]) / step if len(ends) == 2 else offsets[0]
-        mean, variance = self._average_moments(row)
-        return name or "all rows", mean + shift, np.sqrt(variance)
+        mean, variance = self._linear_moments(row[None], None)
+        return name or "all rows", float(mean[0]) + shift, float(np.sqrt(variance[0]))
 
     def _variable_table(self, data):
         """Return the variables of rows by their names, as `VariableTable`."""
         coding = self._coding
         if coding is not None:
-            groups = {name for term in getattr(self, "_terms", ()) for name in term.levels.columns}
+            groups = {name for term in self._terms for name in term.levels.columns}
             return VariableTable(FormulaColumns(data).to_dict(), sorted(coding.variables - groups), coding.levels)
         names = column_names(data)
         if names is None:
@@ -340,7 +349,7 @@ def average_draws(groups, ends, weights, conditional):
         index = np.arange(ends[0][0].shape[0])[rows]
         for start in range(0, len(index), BLOCK_ROWS):
             block = index[start : start + BLOCK_ROWS]
-            for sign, (matrix, known) in zip((1.0, -1.0), ends, strict=False):
+            for sign, (matrix, known, _) in zip((1.0, -1.0), ends, strict=False):
                 f = matrix[block] @ weights.T  # (rows, effects) (effects, draws)
                 f = f if known is None else f + known[block][:, None]
                 out[k] += sign * conditional(f).sum(axis=0)

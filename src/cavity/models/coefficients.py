@@ -8,7 +8,7 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.errors import missing_extra_error
 from cavity.base.frames import name_coefficients
-from cavity.base.results import SummaryMixin, list_notes, title_of
+from cavity.base.results import SummaryMixin, find_base_levels, list_notes, title_of
 from cavity.base.summary import Table, make_gaussian_marginals, tabulate_marginals, tabulate_ratios
 from cavity.base.types import FloatArray, Seed
 from cavity.models.contrasts import (
@@ -205,7 +205,7 @@ class Coefficients(SummaryMixin):
         if (combinations is None) == (pairs is None):
             raise arrays.error_of("combinations", "must be given, or pairs, one of the two")
         if pairs is not None:
-            rows, weights = level_pairs(pairs, names, getattr(self._coding, "base_levels", {}))
+            rows, weights = level_pairs(pairs, names, find_base_levels(self))
             mean, variance = self._combined(names, weights)
         else:
             several = list_combinations(combinations)

@@ -69,7 +69,8 @@ def _evaluate(node, names):
             value[int(number[1])] = 1.0
             return value
         raise _NotLinearError(describe_unknown(node.id, names))
-    raise _NotLinearError("must be a sum of numbers times coefficients")
+    there = f"there is {join_names(names)}, and no parameter of the likelihood as a threshold"
+    raise _NotLinearError(f"must be a sum of numbers times coefficients: {there}")
 
 
 def _longest_first(names):

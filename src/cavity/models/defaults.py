@@ -14,7 +14,7 @@ from cavity.base.labels import HOW_TO_ORDER, has_classes, infer_target_kind
 from cavity.likelihoods.names import make_likelihood
 from cavity.likelihoods.parameters import check_declared
 
-LIKELIHOOD_BY_TARGET = {"binary": "probit", "ordered": "ordered-probit", "numbers": "gaussian"}  # names of likelihoods
+LIKELIHOOD_BY_TARGET = {"ordered": "ordered-probit", "numbers": "gaussian"}  # names of likelihoods
 LOGITS_PER_PROBIT = 1.7  # Phi(f) is within .0095 of 1/(1 + exp(-1.7 f)) for every f, and no factor comes much closer
 LOGIT_PRIOR_SCALE = 2.5  # [GJ]_: two sd of a column change log odds, and logs of rates, by 5 at most
 PROBIT_PRIOR_SCALE = LOGIT_PRIOR_SCALE / LOGITS_PER_PROBIT
@@ -57,8 +57,8 @@ def check_likelihood(likelihood):
     return likelihood
 
 
-def likelihood_for(y):
-    """Return the default likelihood for observations, its parameters open.
+def likelihood_for(y, binary="probit"):
+    """Return the default likelihood for observations, its parameters open; `binary` names that of two values.
 
     Raises
     ------
@@ -66,13 +66,14 @@ def likelihood_for(y):
         For more than two classes without an order.
     """
     kind = "numbers" if _are_two_numbers(y) else infer_target_kind(y)
-    if kind not in LIKELIHOOD_BY_TARGET:
+    names = LIKELIHOOD_BY_TARGET | {"binary": binary}
+    if kind not in names:
         raise ValueError(
             "y must hold numbers, two classes or ordered classes, got more than two classes without an order: there "
             "is no likelihood for these; the classifiers in cavity.sklearn fit one class against the rest. If they "
             f"have an order, {HOW_TO_ORDER}"
         )
-    return make_likelihood(LIKELIHOOD_BY_TARGET[kind])
+    return make_likelihood(names[kind])
 
 
 def _are_two_numbers(y):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from cavity.base.public_objects import Public
@@ -41,14 +42,21 @@ class Hyperparameters(Public):
         return format_table("Hyperparameters", [*rows, *([("note", self.note)] if self.note else [])])
 
 
-def format_hyperparameters_table(hyperparameters, likelihood, level):
+def format_hyperparameters_table(hyperparameters, likelihood, level, classes=None):
     """Return the table of `Hyperparameters`, with intervals of probability `level`; None where there are none."""
     if hyperparameters is None:
         return None
     names, notes = hyperparameters.names, (hyperparameters.note,) if hyperparameters.note else ()
-    columns = (names, hyperparameters.values, hyperparameters.sd, notes)
+    columns = (label_thresholds(names, classes), hyperparameters.values, hyperparameters.sd, notes)
     scales = [choose_scale(name, likelihood) for name in names]
     return tabulate_estimates("Hyperparameters, with standard errors", *columns, scales=scales, level=level)
+
+
+def label_thresholds(names, classes):
+    """Return names of parameters in which thresholds are called by the classes below and above, as ``Low|Medium``."""
+    between = [f"{low}|{high}" for low, high in pairwise(classes or ())]
+    labels = {f"thresholds[{k}]": label for k, label in enumerate(between)}
+    return [labels.get(name, name) for name in names]
 
 
 def choose_scale(name, likelihood):

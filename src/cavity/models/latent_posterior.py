@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays, records
 from cavity.base.common_fields import CLASSES_SETTING, declare_common
-from cavity.base.frames import make_data_frame
 from cavity.base.labels import encode_new_labels
 from cavity.base.missing_values import DroppedRows
 from cavity.base.public_objects import Public
-from cavity.base.records import ANY_TEXT, JSON_OBJECT, REAL_LISTS, Array, Made, Nullable, Part, declare
+from cavity.base.records import Array, Nullable, Part, declare
 from cavity.base.results import Posterior, format_count
 from cavity.base.rows import check_observations, combine_known_parts
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.ep.sites import find_tilted_moments
 from cavity.likelihoods.base import SHARED_ONE, has_kernel_for, refuse_classes
 from cavity.likelihoods.counts import check_counts
-from cavity.likelihoods.parameters import check_closed
 from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters
 from cavity.models.leave_one_out import LeavesOneOut
-from cavity.sources.chunkwise import map_chunks
+from cavity.models.row_predictions import complete_dataset, find_class_shape, name_classes, predict_rows
 from cavity.sources.dataset import Dataset
 
 SYMMETRIC_LIKELIHOODS = likelihoods.Probit, likelihoods.Logit, likelihoods.Step  # p(-y|f) = p(y|-f)
@@ -63,11 +61,6 @@ def predict_class_probabilities(likelihood, predict):
     return np.exp(np.column_stack([integrate_log_density(likelihood, y, mean, variance) for y in checked]))
 
 
-def find_class_shape(likelihood):
-    """Return the shape of the probabilities of a row; None for a likelihood without classes."""
-    return None if likelihood.n_classes is None else (likelihood.n_classes,)
-
-
 def integrate_both_log_densities(likelihood, mean, variance):
     """Log probabilities of -1 and 1, (n, 2), under a likelihood in SYMMETRIC, for f of these moments.
 
@@ -79,40 +72,6 @@ def integrate_both_log_densities(likelihood, mean, variance):
     return np.stack([np.where(positive, less, more), np.where(positive, more, less)], axis=1)
 
 
-def make_class_frame(probabilities, classes, X):
-    """Return probabilities (n, K) as a data frame, under the names of classes, or 0, 1, ..., and the index of X."""
-    names = classes or range(probabilities.shape[1])
-    return make_data_frame(dict(zip(names, probabilities.T, strict=True)), X.index if hasattr(X, "iloc") else None)
-
-
-def _make_likelihood(settings):
-    """Return the likelihood that `likelihood_settings` took apart."""
-    name, parameters = settings
-    kind = getattr(likelihoods, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, likelihoods.Likelihood) and is_dataclass(kind)):
-        raise ValueError(f"there is no likelihood {name!r}")
-    settings_of_fields = {f.name: ANY_TEXT if f.type in (str, "str") else REAL_LISTS for f in fields(kind)}
-    forms = {name: Nullable(form) if name in kind.parameters else form for name, form in settings_of_fields.items()}
-    return kind(**records.check_settings(forms, parameters))
-
-
-def _make_closed_likelihood(settings):
-    """Return a likelihood of a name and its parameters, none of them open."""
-    likelihood = _make_likelihood(settings)
-    check_closed(likelihood)
-    return likelihood
-
-
-def take_likelihood_apart(likelihood):
-    """Return a likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
-    name = type(likelihood).__name__
-    if getattr(likelihoods, name, None) is not type(likelihood):
-        raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
-    return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
-
-
-LIKELIHOOD_SETTING = Made(_make_closed_likelihood, [ANY_TEXT, JSON_OBJECT], take_likelihood_apart)
-OPEN_LIKELIHOOD_SETTING = Made(_make_likelihood, [ANY_TEXT, JSON_OBJECT], take_likelihood_apart)
 ROW_WEIGHTS = Array("N", "nonnegative")  # of leave-one-out densities
 RESIDUAL_DESCRIPTION = "Largest change of a marginal moment, in sd or relative, by one undamped renewal of a site."
 EP_TRACE = {
@@ -137,8 +96,15 @@ class Predictions(Public):
         """The likelihood of new observations."""
         return self.model.likelihood
 
-    @map_chunks(lambda self, as_frame=False, **_: None if as_frame else find_class_shape(self._likelihood))
-    def predict_proba(self, X: Data, *, offset: ArrayLike | None = None, as_frame: bool = False) -> FloatArray:
+    @predict_rows(lambda self, **_: find_class_shape(self._likelihood), columns=name_classes)
+    def predict_proba(
+        self,
+        X: Data,
+        *,
+        offset: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
+        as_frame: bool = False,
+    ) -> FloatArray:
         """Class probabilities, integrated over the posterior.
 
         Parameters
@@ -147,6 +113,8 @@ class Predictions(Public):
             Rows, as `predict` takes them.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
         as_frame : bool, default False
             Whether to return a pandas data frame: columns under the names of the classes, rows under the index of X.
 
@@ -156,13 +124,17 @@ class Predictions(Public):
             In the order of `classes`; where that is None of class -1 (or 0), then of class 1, of OrderedProbit of 0, 1,
             ... A lazy dask array where X is a collection of dask, and y, if any, a column of it, here and below.
         """
-        probabilities = predict_class_probabilities(self._likelihood, lambda: self._latent(X, offset, None))
-        as_frame = arrays.check_flag(as_frame, "as_frame")
-        return make_class_frame(probabilities, self.classes, X) if as_frame else probabilities
+        return predict_class_probabilities(self._likelihood, lambda: self._latent(X, offset, None))
 
-    @map_chunks()
+    @predict_rows()
     def log_density(
-        self, X: Data, y: ArrayLike | None = None, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
+        self,
+        X: Data,
+        y: ArrayLike | None = None,
+        *,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
     ) -> FloatArray:
         """Log predictive density of new observations, integrated over the posterior.
 
@@ -177,6 +149,8 @@ class Predictions(Public):
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
 
         Returns
         -------
@@ -195,6 +169,7 @@ class Predictions(Public):
         y = check_observations(likelihood, encode_new_labels(dataset.column("y"), likelihood, self.classes), len(mean))
         return integrate_log_density(likelihood, y, mean, variance)
 
+    @predict_rows(on_collections=False)
     def expected(
         self,
         X: Data,
@@ -202,6 +177,7 @@ class Predictions(Public):
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
     ) -> FloatArray:
         """Mean of a new observation, integrated over the posterior.
 
@@ -215,6 +191,8 @@ class Predictions(Public):
             For counts: what their mean is proportional to.
         trials : int, array_like (n,) or str, optional
             For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
 
         Returns
         -------
@@ -233,6 +211,7 @@ class Predictions(Public):
         check_observed(expected, variance)
         return expected
 
+    @predict_rows(lambda self, q, **_: np.shape(q), on_collections=False)
     def quantile(
         self,
         X: Data,
@@ -241,6 +220,7 @@ class Predictions(Public):
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
     ) -> FloatArray:
         """Find quantiles of a new observation, integrated over the posterior.
 
@@ -256,6 +236,8 @@ class Predictions(Public):
             For counts: what their mean is proportional to.
         trials : int, array_like (n,) or str, optional
             For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
 
         Returns
         -------
@@ -368,6 +350,10 @@ class Predictions(Public):
     def _open_arguments(self, X, arguments, **options):
         """Return the `Dataset` of new rows, with the columns of arguments."""
         return Dataset.open(X, arguments, self.columns, self.roles, **options)
+
+    def _complete_rows(self, X, arguments):
+        """Return the number of new rows, which of them have all values, None for all, and these rows and arguments."""
+        return complete_dataset(Dataset.open(X, arguments, self.columns, self.roles))
 
     def _known_offset(self, dataset):
         """Return the known part of f of the rows of a dataset, see `_known_part`."""

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
+from cavity.base.argument_names import describe_way_out
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.types import ArrayLike, FloatArray
 from cavity.sklearn.checks import validate_data
@@ -66,7 +67,10 @@ class Estimator(BaseEstimator):
         try:
             _signature(cls.__init__).bind_partial(None, *args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{cls.__name__}: {error}; its arguments are {', '.join(cls._get_param_names())}") from None
+            names = cls._get_param_names()
+            unknown = next((name for name in kwargs if name not in names), None)
+            way_out = describe_way_out(unknown, names) if unknown else f"; there are {', '.join(names)}"
+            raise TypeError(f"{cls.__name__}: {error}{way_out}") from None
         return super().__new__(cls)
 
     def _settings(self, *names):

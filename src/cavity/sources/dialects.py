@@ -13,18 +13,20 @@ from math import nan
 
 MISSING_CELLS = {"", "na", "n/a", "nan", "null"}  # cells without a value, in lower case
 MISSING_SPELLINGS = [*{s for cell in MISSING_CELLS for s in (cell, cell.upper(), cell.title())}, "NaN", "N/A"]
+UNCLEAR_COMMA = "{} may be a number with a decimal comma, or one with commas between thousands; give decimal=',' or '.'"
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 SPACE_SEPARATOR = " "  # any number of spaces, where no other character separates
 MAX_DETECTION_ROWS = 100
-THOUSANDS_PATTERN = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
+THOUSANDS_PATTERN = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The separator of columns, and that of decimals."""
+    """The separator of columns, that of decimals, and whether commas may stand between thousands."""
 
     separator: str
     decimal: str = "."
+    has_thousands: bool = False  # only where no comma can be that of decimals
 
     def read_rows(self, text):
         """Return a csv reader of a text."""
@@ -56,6 +58,8 @@ class Dialect:
         """Return the number in a cell, None if there is none."""
         if "_" in cell:  # accepted by float()
             return None
+        if self.has_thousands and THOUSANDS_PATTERN.fullmatch(cell):
+            cell = cell.replace(",", "")
         if self.decimal == ",":
             cell = cell.replace(",", ".") if "." not in cell else "no number"
         try:
@@ -66,6 +70,10 @@ class Dialect:
     def value(self, cell):
         """Return the number in a cell without spaces around it, nan for a missing value, None for text."""
         return nan if cell.lower() in MISSING_CELLS else self.number(cell)
+
+    def is_unclear(self, cell):
+        """Whether the comma in a cell like 1,234 may be that of decimals, or one between thousands."""
+        return self.decimal == "." and not self.has_thousands and THOUSANDS_PATTERN.fullmatch(cell) is not None
 
     def other_decimal(self, cell):
         """Return the other separator of decimals if a cell holds a number with it, else None."""
@@ -99,9 +107,9 @@ def detect_dialect(path, text, separator=None, decimal=None):
         raise ValueError(f"separator must be one character other than the decimal one, a quote or a dot: {separator!r}")
     if separator is None:
         separator = _detect_separator(path, text, decimal)
-    if decimal is None:
-        decimal = "." if separator == "," else _detect_decimal(path, _read_first_rows(text, separator))
-    return Dialect(separator, decimal)
+    if decimal is not None or separator == ",":
+        return Dialect(separator, decimal or ".", decimal != ",")
+    return Dialect(separator, *_detect_decimal(path, _read_first_rows(text, separator)))
 
 
 def _read_first_rows(text, separator):
@@ -148,18 +156,14 @@ def _is_number(cell, separator):
 
 
 def _detect_decimal(path, rows):
-    """Return the separator of decimals in the cells of a table whose columns are not separated by commas."""
+    """Return the separator of decimals in cells that commas do not separate, and whether it is surely the point."""
     cells = [cell.strip() for row in rows for cell in row]
     comma = [cell for cell in cells if "," in cell and Dialect(";", ",").number(cell) is not None]
-    point = [cell for cell in cells if "." in cell and Dialect(";", ".").number(cell) is not None]
+    point = [cell for cell in cells if "." in cell and Dialect(";", ".", True).number(cell) is not None]
     if comma and point:
         message = f"there are decimal commas ({comma[0]}) and decimal points ({point[0]}); give decimal=',' or '.'"
         raise suggest_arguments(f"{path}: {message}", "decimal")
     thousands = [cell for cell in cells if THOUSANDS_PATTERN.fullmatch(cell)]
-    if thousands and len(thousands) >= len(comma):
-        message = (
-            f"{path}: {thousands[0]} may be a number with a decimal comma, or one with commas between thousands; give "
-            "decimal=',', or write it without"
-        )
-        raise suggest_arguments(message, "decimal")
-    return "," if comma else "."
+    if thousands and not point and len(thousands) >= len(comma):
+        raise suggest_arguments(f"{path}: {UNCLEAR_COMMA.format(thousands[0])}", "decimal")
+    return "," if comma else ".", bool(point)

@@ -21,7 +21,7 @@ import numpy as np
 
 from cavity.base.errors import name_file_in_errors
 from cavity.base.frames import find_repeated
-from cavity.sources.dialects import SPACE_SEPARATOR, detect_dialect, suggest_arguments
+from cavity.sources.dialects import SPACE_SEPARATOR, UNCLEAR_COMMA, detect_dialect, suggest_arguments
 
 FIRST_PIECE_BYTES = 1 << 16  # columns and dialect are detected in it
 MIN_FIRST_LINES = 10  # of the first piece, if the file has so many
@@ -44,8 +44,11 @@ class TextColumn:
         """Return whether there were numbers, and text, before a row."""
         return [first is not None and first[0] < row for first in (self.number, self.text)]
 
-    def encode(self, cells, indices, dialect, row, lines):
-        """Return the numbers of the rows cells[indices], the first of which has this number; lines are of the rows."""
+    def encode(self, cells, indices, dialect, row, lines, path):
+        """Return the numbers of the rows cells[indices], the first of which has this number; lines are of the rows.
+
+        ValueError names the path and the line of a number that can be read in two ways.
+        """
 
         def locate(i):
             first = int(np.argmax(indices == i))
@@ -55,6 +58,9 @@ class TextColumn:
         for i, cell in enumerate(map(str.strip, cells)):
             value = dialect.value(cell)
             if value is None:
+                if dialect.is_unclear(cell):
+                    label = f"{path}, line {locate(i)[1]}, column {self.name!r}"
+                    raise suggest_arguments(f"{label}: {UNCLEAR_COMMA.format(cell)}", "decimal")
                 values[i] = self._code(cell)
                 self.text = self.text or locate(i)
             else:
@@ -117,7 +123,7 @@ class TextReader:
                 rows = np.empty((len(lines), len(self.columns)))
                 for column, (cells, indices), out in zip(self.columns, columns, rows.T, strict=True):
                     if indices is not None:
-                        cells = column.encode(cells, indices, self.dialect, self._count, lines)
+                        cells = column.encode(cells, indices, self.dialect, self._count, lines, self.path)
                     out[...] = cells
                 self._count += len(rows)
                 if len(rows):

@@ -7,6 +7,7 @@ import pytest
 from support.tolerances import ROUNDING
 
 import cavity
+from cavity.models.formula import design_rows
 
 pytest.importorskip("formulae")
 pd = pytest.importorskip("pandas")
@@ -85,6 +86,33 @@ def test_tables_of_every_kind_give_the_bits_of_the_frame(kind, tmp_path):
     np.testing.assert_array_equal(posterior.mean, expected.mean)
     assert type(posterior.model.likelihood) is cavity.likelihoods.Binomial
     np.testing.assert_array_equal(posterior.predict(data)[0], expected.predict(FRAME)[0])
+
+
+def test_design_matrices_of_long_files_are_evaluated_in_blocks(tmp_path, monkeypatch):
+    """Coefficients and predictions have the bits of the frame; the matrix is a Source; what is not finite is named."""
+    path, formula = tmp_path / "rows.csv", "claims ~ C(district) + log(age) * sex + offset(log(holders))"
+    FRAME.to_csv(path, index=False)
+    model = cavity.GLM(formula, "poisson")
+    expected = model.fit(FRAME)
+    predicted = expected.predict(FRAME)
+    monkeypatch.setattr(design_rows, "LARGEST_DESIGN", N)
+    monkeypatch.setattr(design_rows, "EVALUATED_ROWS", 50)
+    sizes = []
+    fill = design_rows.DesignRows.fill
+    monkeypatch.setattr(
+        design_rows.DesignRows, "fill", lambda rows, out, *where: (sizes.append(len(out)), fill(rows, out, *where))
+    )
+    posterior = model.fit(str(path), n_threads=2)
+    np.testing.assert_array_equal(posterior.mean, expected.mean)
+    assert posterior.columns == expected.columns
+    assert sizes
+    for found, wanted in zip(posterior.predict(str(path)), predicted, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    with_zero = FRAME.assign(age=np.where(np.arange(N) == 70, 0.0, FRAME["age"]))
+    with_zero.to_csv(path, index=False)
+    for source in (with_zero, str(path)):
+        with pytest.raises(ValueError, match=r"got -inf in row 70, column 'log.age.' of X"):
+            model.fit(source)
 
 
 def test_a_dot_is_all_other_columns():
@@ -171,12 +199,31 @@ def test_rows_with_missing_values():
         ("claims ~ ns(age, 3)", "there is no function 'ns': bs\\(x, df=5\\)"),
         ("claims ~ age > 40", "a comparison is written I\\(x > 3\\)"),
         ("claims ~ agee", "'agee' missing; .*did you mean 'age'"),
+        ("claims ~ age + claims", "formula must have 'claims' on one side of the ~"),
+        ("claims ~ age + (1 | claims)", "formula must have 'claims' on one side of the ~"),
         ("claims ~ 0", "formula must have effects, if only an intercept"),
     ],
 )
 def test_formulas_that_are_refused(formula, message):
     with pytest.raises(ValueError, match=message):
         cavity.GLM(formula, "poisson").fit(FRAME)
+
+
+@pytest.mark.parametrize("make", [cavity.GLM, cavity.MixedGLM])
+@pytest.mark.parametrize("likelihood", ["binomial", "logit"])
+def test_a_proportion_is_refused_with_its_notation(make, likelihood):
+    formula = "claims / k ~ age" + (" + (1 | site)" if make is cavity.MixedGLM else "")
+    with pytest.raises(ValueError, match=r"must have successes and trials as p\(claims, k\), with the likelihood 'bin"):
+        make(formula, likelihood).fit(FRAME)
+
+
+@pytest.mark.parametrize("formula", ["yes ~ age", "yes ~ age + (1 | site)"])
+def test_two_classes_have_log_odds_by_default(formula):
+    f = FRAME["age"] + 20.0 * np.sin(np.arange(N)) + 15.0 * np.cos(FRAME["site"])
+    frame = FRAME.assign(yes=np.where(f > f.median(), "yes", "no"))
+    posterior = cavity.GLM(formula).fit(frame)
+    assert type(posterior.model.likelihood) is cavity.likelihoods.Logit
+    assert posterior.classes == ("no", "yes")
 
 
 @pytest.mark.parametrize(

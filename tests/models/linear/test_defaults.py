@@ -160,9 +160,9 @@ def test_what_was_chosen_is_said_and_saved(tmp_path):
     posterior = GLM(intercept=True, standardize=True).fit(X, LABELS)
     assert set(posterior.chosen) == {"likelihood", "prior_variance", "intercept"}
     for line in (
-        "Probit() (chosen from y)",
-        "variance 2.163 (scaled to the data)",
-        "prior mean 0, variance 216.3",
+        "Logit() (chosen from y)",
+        "variance 6.25 (scaled to the data)",
+        "prior mean 0, variance 625",
         "divided",
     ):
         assert line in repr(posterior)

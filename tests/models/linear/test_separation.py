@@ -147,7 +147,11 @@ def test_a_given_prior_and_a_stream_are_not_searched():
         GLM("logit", prior_variance=1.0, intercept=True).fit(FRAME, Y)
         GLM("logit", intercept=True).fit(FRAME, Y, method="adf")
         GLM("logit", intercept=True).fit(FRAME, Y ^ (np.arange(N) == 5))
-        GLM("logit", intercept=True).fit(FRAME, np.ones(N))  # whatever the columns
+
+
+def test_a_single_class_is_named_in_place_of_columns():
+    with pytest.warns(NumericalWarning, match="^y holds one class in all 600 rows"):
+        GLM("logit", intercept=True).fit(FRAME, np.ones(N))
 
 
 def test_a_rare_column_shrinks():

@@ -24,6 +24,21 @@ FRAME = pandas.DataFrame({"y": Y, "a": X[:, 0], "b": X[:, 1], "kind": KIND, "g":
 ORDERED = "ordered-probit"
 
 
+@pytest.mark.parametrize("first", [1, -2])
+@pytest.mark.parametrize("formula", ["y ~ a + b", "y ~ a + b + (1 | g)"])
+def test_classes_may_begin_at_any_number(formula, first):
+    """The fit is that of classes from 0, and thresholds are called by the classes beside them."""
+    model = cavity.GLM(formula, ORDERED)
+    posterior, expected = model.fit(FRAME.assign(y=Y + first)), model.fit(FRAME)
+    np.testing.assert_array_equal(posterior.mean, expected.mean)
+    assert posterior.classes == tuple(range(first, first + 4))
+    assert posterior.hyperparameters.names == expected.hyperparameters.names
+    for between in (f"{first}|{first + 1}", f"{first + 2}|{first + 3}"):
+        assert between in repr(posterior.summary())
+    with pytest.raises(ValueError, match="number the classes that are there without gaps"):
+        model.fit(FRAME.assign(y=np.where(Y == 1, 0, Y)))
+
+
 def glm(likelihood=ORDERED, y=Y, **options):
     return cavity.GLM(likelihood, **options).fit(X, y), lambda other: other.fit(X, y)
 

@@ -20,6 +20,7 @@ from support.mixtures import (
 from support.tolerances import AT_REST, EXPANSION, LOSSES, OPTIMUM, ROUNDING, SOLVES, SUMS
 
 import cavity
+from cavity.errors import SettingsWarning
 from cavity.models.mixture import e_step
 from cavity.models.mixture.rows import sum_run
 from cavity.models.mixture.scaling import Scaling
@@ -237,6 +238,13 @@ def test_heavy_outliers(covariance):
     post = cavity.GaussianMixture(4, covariance, covariance_prior=prior).fit(X)
     assert post.converged
     assert np.all(np.isfinite(post.log_density(X)))
+
+
+@pytest.mark.parametrize("model", [cavity.GaussianMixture(5), cavity.UnitMixture(5)])
+def test_more_components_than_rows_are_warned_of(model):
+    X = np.array([[1.0, 2.0], [2.0, -1.0], [4.0, 0.5]])
+    with pytest.warns(SettingsWarning, match="n_components should be at most the 3 rows, got 5"):
+        model.fit(X if isinstance(model, cavity.GaussianMixture) else X[:, 0], rng=0)
 
 
 def test_stochastic_fit_ends_near_the_optimum():

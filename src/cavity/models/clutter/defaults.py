@@ -3,7 +3,7 @@
 import numpy as np
 
 from cavity.base.constants import MAD_TO_SD
-from cavity.models.far_point_warnings import BEYOND_SD, are_many, choose_far_sd, warn_of_far_points
+from cavity.models.misfit_warnings import BEYOND_SD, are_many, choose_far_sd, warn_of_far_points
 from cavity.runs.executors import Threads
 from cavity.runs.merge import split_rows
 from cavity.runs.passes import reduce_runs

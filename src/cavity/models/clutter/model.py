@@ -14,9 +14,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from cavity.base import arrays
-from cavity.base.errors import name_arguments
+from cavity.base.errors import name_arguments, suggest_dropping
 from cavity.base.frozen_dataclasses import check_positive, set_fields
-from cavity.base.missing_values import suggest_dropping
 from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Seed
 from cavity.ep.options import Options

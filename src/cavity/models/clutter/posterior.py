@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,7 +26,9 @@ from cavity.models.clutter.problem import ClutterSites, DataPoints, Points, Work
 from cavity.models.clutter.solution import filter_points
 from cavity.models.clutter.sweeps import Visits
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.models.row_predictions import complete_dataset, predict_rows
 from cavity.runs.executors import Threads, resolve_n_threads
+from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.clutter.model import Clutter
@@ -202,7 +204,10 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
         determined = np.sum(self._sites.site_rho, axis=-1) * variance
         return np.sum(influences, axis=-1), influences.shape[-1] * determined
 
-    def clutter_probability(self, x: ArrayLike, *, fitted: bool = True) -> FloatArray:
+    @predict_rows(on_collections=False)
+    def clutter_probability(
+        self, x: ArrayLike, *, fitted: bool = True, missing: Literal["raise", "nan"] = "raise"
+    ) -> FloatArray:
         """Return the probability that each point is clutter.
 
         Parameters
@@ -212,6 +217,9 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
             (``fitted=False``).
         fitted : bool, default True
             Fitted points are judged by the posterior of all others (their cavity), new ones by the posterior.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about points of one problem without a value, which a fit may have left out: refuse them, or
+            return NaN in their places.
 
         Returns
         -------
@@ -222,13 +230,16 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
             self._cavities("clutter_probability")
         return special.expit(self._evaluate(x, fitted)[1])
 
-    def log_density(self, x: ArrayLike) -> FloatArray:
+    @predict_rows(on_collections=False)
+    def log_density(self, x: ArrayLike, *, missing: Literal["raise", "nan"] = "raise") -> FloatArray:
         """Return the predictive log density of new points, the log of E p(x | theta) under the posterior.
 
         Parameters
         ----------
         x : array_like
             Points of the fitted dimension, any number of them.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about points of one problem without a value: refuse them, or return NaN in their places.
 
         Returns
         -------
@@ -261,6 +272,9 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
         ends, digest = data.summarize()
         self._units.check_distance(ends, "the fitted data")
         return Points(data, self._units, ends, digest)
+
+    def _complete_rows(self, x, arguments):
+        return complete_dataset(Dataset.open(x, name="x"))
 
     def _evaluate(self, x, fitted):
         expectation = "be the fitted data, shape {shape}" if fitted else "be points of dimension {d}"

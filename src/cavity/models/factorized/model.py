@@ -16,6 +16,7 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
+from cavity.base.argument_names import explain_arguments
 from cavity.base.constants import LOG_2PI
 from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.loop import CONVERGED_STATUS, STUCK_STATUS, estimate_passes_left
@@ -279,6 +280,9 @@ class FactorizedGaussian(Frozen):
                     f"mean, got initial_mean[{i}] = {initial[i]}"
                 )
         return self._target.standard(deviation) / np.sqrt(self._target.diagonal)
+
+
+explain_arguments(FactorizedGaussian)  # with the constructor that dataclass has made
 
 
 class _MinimumJob(Job):

@@ -16,6 +16,7 @@ from cavity.base import arrays
 from cavity.base.frames import make_data_frame
 from cavity.base.types import FloatArray
 from cavity.models.formula.columns import categorical, check_length
+from cavity.models.formula.design_rows import evaluate_in_blocks
 from cavity.models.formula.evaluation import (
     coded_numbers,
     column_variables,
@@ -27,6 +28,7 @@ from cavity.models.formula.evaluation import (
 )
 from cavity.models.formula.notation import COLUMN_NAME, FormulaParts, refuse, split
 
+PROBE_ROWS = 100  # by which columns of numbers that functions make categories of are found
 COUNT_PAIR = re.compile(r"\s*(p|prop|proportion|cbind)\s*\((.*)\)\s*", re.DOTALL)
 
 
@@ -38,7 +40,7 @@ class Design:
     ----------
     y : array_like (N,) or (N, 2)
         The column itself if the formula names one; else numbers, pairs of successes and trials from ``p(k, n)``.
-    X : ndarray (N, D)
+    X : ndarray (N, D) or Source
         Columns of the fixed effects.
     names : tuple of str
         Their names: "intercept" for the ones, "period[2]" for a category.
@@ -64,7 +66,7 @@ class Design:
     has_intercept: bool
 
 
-def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=False):
+def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=False, in_blocks=False):
     """Return the `Design` of the columns of a table by the parts of a formula.
 
     Parameters
@@ -78,6 +80,8 @@ def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=Fal
     thresholds_for_intercept : bool, default False
         Whether thresholds stand for the intercept: columns are then those beside one, whether the formula has one or
         not, without the ones.
+    in_blocks : bool, default False
+        Whether X is a Source, which evaluates blocks of rows when they are read, where it is large.
 
     Raises
     ------
@@ -94,8 +98,9 @@ def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=Fal
         raise arrays.error_of("data", "must have rows, got none")
     names = {name for text in column_texts(parts) for name in column_variables(text)}
     table = columns.to_pandas(names, len(y))
-    matrices = {text: evaluate(text, table) for text in column_texts(parts)}
-    fixed = evaluate_columns(matrices[parts.fixed], table, intercept)
+    examples = take_every_category(parts, table)
+    matrices = evaluate_all(parts, examples)
+    fixed = (evaluate_in_blocks if in_blocks else evaluate_columns)(matrices[parts.fixed], table, intercept)
     groups = {name: columns[name] for group, _ in random_blocks(parts) for name in group}
     for name, column in groups.items():
         check_length(column, name, len(y))
@@ -105,8 +110,27 @@ def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=Fal
         if random.offset is not None or not random.names:
             raise refuse(f"({text} | {':'.join(group)})", "random effects are an intercept, or coefficients of columns")
         blocks.append((group, random.names, random.values))
-    coding = Coding.of(parts.to_text(), table, matrices.values(), fixed.base_levels)
+    coding = Coding.of(parts.to_text(), examples, fixed.base_levels)
     return Design(y, fixed.values, fixed.names, fixed.offset, blocks, groups, coding, fixed.has_intercept)
+
+
+def evaluate_all(parts, table):
+    """Return the matrices of formulae for the parts of a formula, by their texts."""
+    return {text: evaluate(text, table) for text in column_texts(parts)}
+
+
+def take_every_category(parts, table):
+    """Return rows of a table that have every category of its columns, by which columns of all rows can be made.
+
+    They are all rows where a function keeps something of all.
+    """
+    if has_memory(parts.to_text()):
+        return table
+    matrices = evaluate_all(parts, table.iloc[:PROBE_ROWS])
+    coded = {name for name in table if table[name].dtype == "category"}
+    coded |= {name for matrix in matrices.values() for name in coded_numbers(matrix)}
+    first = [np.unique(table[name], return_index=True)[1] for name in sorted(coded)]
+    return table.iloc[np.unique(np.concatenate([*first, [0]]).astype(np.intp))]
 
 
 def with_all_others(parts, names, reserved=()):
@@ -117,6 +141,14 @@ def with_all_others(parts, names, reserved=()):
     used = {*reserved, *(name for text in column_texts(bare) for name in column_variables(text))}
     used |= {name for group, _ in random_blocks(bare) for name in group} | observation_variables(parts.y)
     return parts.expand([name for name in names if name not in used])
+
+
+def refuse_y_as_effect(parts):
+    """Raise ValueError for a formula whose y, a column, is a variable of its effects or one of its groups."""
+    name = COLUMN_NAME.fullmatch(parts.y)
+    others = formula_variables(FormulaParts("1", parts.fixed, parts.random))
+    if name and (name[1] or name[2]) in others:
+        raise arrays.error_of("formula", f"must have {parts.y!r} on one side of the ~, got {parts.to_text()!r}")
 
 
 def formula_variables(parts):
@@ -152,13 +184,8 @@ class Coding:
     base_levels: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, formula, table, matrices, base_levels):
-        """Return the coding of the matrices that formulae has made of a table."""
-        if not has_memory(formula):
-            coded = {name for name in table if table[name].dtype == "category"}
-            coded |= {name for matrix in matrices for name in coded_numbers(matrix)}
-            first = [np.unique(table[name], return_index=True)[1] for name in sorted(coded)]
-            table = table.iloc[np.unique(np.concatenate([*first, [0]]).astype(np.intp))]
+    def of(cls, formula, table, base_levels):
+        """Return the coding by rows of a pandas table that have every category."""
         coded = [name for name in table if table[name].dtype == "category"]
         return cls(
             formula,
@@ -193,15 +220,14 @@ class Coding:
             for name, codes in self.codes.items()
         }
         n = len(next(iter((self.numbers | self.codes).values()), [0]))
-        table = make_data_frame(self.numbers | columns, index=range(n))
-        return {text: evaluate(text, table) for text in column_texts(self.parts)}
+        return evaluate_all(self.parts, make_data_frame(self.numbers | columns, index=range(n)))
 
     def __getstate__(self):
         """Leave out what can be made again, and cannot be pickled."""
         return {name: getattr(self, name) for name in ("formula", "numbers", "codes", "labels", "base_levels")}
 
-    def fixed_columns(self, columns, intercept=True):
-        """Return the `Evaluated` fixed effects of new rows, and their pandas table.
+    def fixed_columns(self, columns, intercept=True, in_blocks=False):
+        """Return the `Evaluated` fixed effects of new rows, as `build_design` has them, and their pandas table.
 
         Raises
         ------
@@ -209,7 +235,8 @@ class Coding:
             Naming categories that the fit has not, and columns that are not there.
         """
         table = columns.to_pandas(self.variables, columns.n_rows, self.labels)
-        return evaluate_columns(self._matrices[self.parts.fixed], table, intercept), table
+        evaluated = evaluate_in_blocks if in_blocks else evaluate_columns
+        return evaluated(self._matrices[self.parts.fixed], table, intercept), table
 
     def random_columns(self, table):
         """Return the values (n, k) of the columns of each block of random effects."""

@@ -98,7 +98,8 @@ def evaluate(text, table):
     environment, matrices, *_ = _import_formulae()
     model = describe(text)
     try:
-        return matrices.DesignMatrices(model, table, environment.Environment([FORMULA_FUNCTIONS])).common
+        with np.errstate(all="ignore"):
+            return matrices.DesignMatrices(model, table, environment.Environment([FORMULA_FUNCTIONS])).common
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise refuse(text, f"formulae cannot evaluate it ({type(error).__name__}: {error})") from error
 
@@ -128,12 +129,16 @@ class Evaluated:
     has_intercept: bool = False
 
 
-def evaluate_columns(matrix, table, intercept=True):
-    """Return the columns that a matrix of formulae has for a table, without the ones unless `intercept`."""
+def evaluate_columns(matrix, table, intercept=True, checked=True):
+    """Return the columns that a matrix of formulae has for a table, without the ones unless `intercept`.
+
+    ValueError for numbers that are not finite, if they are `checked`.
+    """
     if matrix is None:
         return Evaluated(np.zeros((len(table), 0)), (), None, {})
     try:
-        values = matrix.evaluate_new_data(table).design_matrix
+        with np.errstate(all="ignore"):  # what is not finite is refused below
+            values = matrix.evaluate_new_data(table).design_matrix
     except ValueError as error:
         raise error_of("data", f"does not fit the formula: {error}") from error
     values = np.asarray(values, dtype=np.float64)
@@ -146,7 +151,8 @@ def evaluate_columns(matrix, table, intercept=True):
             base_levels |= base_level(term.components[0])
     kinds = np.array(kinds)
     offsets, wanted = kinds == "offset", (kinds != "offset") & (intercept | (kinds != "intercept"))
-    arrays.check_finite(values, "X", tuple(names))
+    if checked:
+        arrays.check_finite(values, "X", tuple(names))
     chosen = tuple(name for name, is_wanted in zip(names, wanted, strict=True) if is_wanted)
     offset = values[:, offsets].sum(axis=1) if offsets.any() else None
     return Evaluated(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.rows import check_row_vector
 from cavity.models.formula.columns import FormulaColumns
-from cavity.models.formula.design import build_design, formula_variables, with_all_others
+from cavity.models.formula.design import build_design, formula_variables, refuse_y_as_effect, with_all_others
 from cavity.models.formula.notation import FormulaParts
-from cavity.sources.dataset import Dataset, open_table
+from cavity.sources.dataset import IN_FILES, Dataset, open_table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +47,7 @@ class FormulaTable:
             name for role in (dataset.roles or {}).values() for name in ([role] if isinstance(role, str) else role)
         }
         parts = with_all_others(FormulaParts.of(formula), columns.names, reserved)
+        refuse_y_as_effect(parts)
         needed = {name: columns[name] for name in sorted(formula_variables(parts))}
         others = {name: value for name, value in dataset.columns.items() if value is not None}
         index, dropped = complete_rows(needed | others, missing)
@@ -66,7 +69,7 @@ class FormulaTable:
         )
 
 
-def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=None):
+def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=None, in_blocks=False):
     """Return the `Dataset` of new rows by the formula of a fit, and their pandas table.
 
     Parameters
@@ -83,17 +86,40 @@ def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=
         Whether the ones of the formula are one of the columns.
     n_features : int, optional
         The number of columns of the fit; with one more the ones are left out.
+    in_blocks : bool, default False
+        Whether the features of files may be a Source.
     """
     columns = FormulaColumns(open_table(data, "data"))
     dataset = columns.open_dataset({name: value for name, value in arguments.items() if name != "y"}, roles)
-    fixed, frame = coding.fixed_columns(columns, intercept)
+    in_blocks = in_blocks and dataset.kind == IN_FILES
+    fixed, frame = coding.fixed_columns(columns, intercept, in_blocks)
     if n_features is not None and len(fixed.names) > n_features:
-        fixed, frame = coding.fixed_columns(columns, False)
+        fixed, frame = coding.fixed_columns(columns, False, in_blocks)
     made = {"offset": add_offsets(fixed.offset, dataset.column("offset"))}
     if "y" in arguments:
         y = arguments["y"]
         made["y"] = coding.observations(columns) if y is None else columns[y] if isinstance(y, str) else y
     return replace(dataset, X=fixed.values, columns=dataset.columns | made, name="X"), frame, columns
+
+
+def complete_new_rows(coding, data, arguments, roles):
+    """Return the number of new rows, those without missing values, None for all, and their table and arguments.
+
+    The parameters are those of `read_new_rows`; values that the formula and the arguments do not read do not count.
+    """
+    columns = FormulaColumns(open_table(data, "data"))
+    dataset = columns.open_dataset({name: value for name, value in arguments.items() if name != "y"}, roles)
+    y = arguments.get("y")
+    parts = coding.parts if "y" in arguments and y is None else replace(coding.parts, y="1")
+    names = formula_variables(parts)
+    table = {name: columns[name] for name in sorted(names)}
+    rows = {name: dataset.column(name) for name in dataset.columns}
+    rows |= {} if y is None else {"y": columns[y] if isinstance(y, str) else y}
+    index, _ = complete_rows(table | {f"argument {name}": value for name, value in rows.items()}, "drop", some=False)
+    if index is None:
+        return columns.n_rows, None, data, arguments
+    values = {name: take_rows(value, index) if np.ndim(value) else value for name, value in rows.items()}
+    return columns.n_rows, index, take_rows(table, index), values
 
 
 def add_offsets(known, offset):

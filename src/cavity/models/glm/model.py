@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cavity.base import arrays
-from cavity.base.errors import name_arguments
+from cavity.base.errors import name_arguments, suggest_dropping
 from cavity.base.frozen_dataclasses import replace_unchecked
-from cavity.base.missing_values import suggest_dropping
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
@@ -62,7 +61,7 @@ class GLM(LinearSettings):
     likelihood : cavity.likelihoods.Likelihood or str, optional
         For example ``cavity.likelihoods.Probit()``, or one of your own; or a name, "probit", "logit", "binomial",
         "binomial-probit", "ordered-probit", "poisson", "negative-binomial", "gaussian", "student-t" or "laplace", which
-        leaves scales, dispersion and thresholds to the fit. By default y decides: "probit" for two different values,
+        leaves scales, dispersion and thresholds to the fit. By default y decides: "logit" for two different values,
         "ordered-probit" for ordered categories, "gaussian" for other numbers. Counts are not guessed.
     prior_mean : float or array_like (D,), default 0.0
         Mean of the prior of the weights.
@@ -101,7 +100,7 @@ class GLM(LinearSettings):
     >>> y = np.where(X @ [2.0, -1.0] + rng.normal(size=200) > 0.5, "yes", "no")
     >>> posterior = cavity.GLM(intercept=True).fit(X, y)
     >>> posterior.model.likelihood, posterior.mean.round(1).tolist()
-    (Probit(), [-0.4, 1.8, -0.9])
+    (Logit(), [-0.7, 3.1, -1.6])
 
     By formula, from a data frame:
 

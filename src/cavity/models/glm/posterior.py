@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from cavity.base.errors import check_within_range
 from cavity.base.lazy_scipy import linalg
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.records import TRUTH_VALUE, Array, Nullable, Part, declare, names, one_of
-from cavity.base.results import format_table, list_name_rows, shorten_repr
+from cavity.base.results import format_table, list_name_rows
 from cavity.base.rows import check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
@@ -26,7 +26,8 @@ from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.formula.design import Coding
 from cavity.models.formula.evaluation import INTERCEPT_NAME
 from cavity.models.formula.saved import CODING_SETTING
-from cavity.models.formula.table import read_new_rows
+from cavity.models.formula.table import complete_new_rows, read_new_rows
+from cavity.models.glm.description import describe_settings
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.glm.scaled_columns import ScaledColumns
@@ -34,11 +35,11 @@ from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
 from cavity.models.hyperparameters import format_hyperparameters_table
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrate_log_density
-from cavity.models.linear.evidence import PRIOR_VARIANCE, find_weight_gradient
+from cavity.models.linear.evidence import find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.observations import Observations
+from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.models.term_bayes_factors import TermBayesFactors
-from cavity.sources.chunkwise import map_chunks
 from cavity.sources.features import column_limits, iterate_large_blocks, open_features, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
 
@@ -125,7 +126,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         return format_table(
             f"GLMPosterior: {type(self.model.likelihood).__name__}, {len(self.mean)} weights, {self.n_samples} rows",
             [
-                *self._settings(),
+                *describe_settings(self),
                 *list_name_rows(self),
                 ("log_evidence", f"{self.log_evidence:.6f}"),
                 ("mean", np.array2string(self.mean, precision=4, threshold=8)),
@@ -134,30 +135,8 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
             ],
         )
 
-    def _settings(self):
-        """Yield the lines of the repr about settings."""
-        likelihood = shorten_repr(self.model.likelihood)
-        mean, variance = self.model.prior_mean, self.model.prior_variance
-        variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, self.mean.shape)
-        chosen = self.chosen or ()
-        if "likelihood" in chosen:
-            likelihood += " (chosen from y)"
-        if "()" not in likelihood or "likelihood" in chosen:
-            yield "likelihood", likelihood
-        columns = variances[self.intercept :]
-        names = self.hyperparameters.names if self.hyperparameters else ()
-        learnt = any(name.startswith(PRIOR_VARIANCE) for name in names)
-        if (learnt or PRIOR_VARIANCE in chosen) and columns.size:
-            ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
-            yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
-        if self.intercept:
-            yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
-        if self.centre is not None:
-            scaled = np.any(self.spread != 1.0)
-            yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"
-
     def _below(self, level):
-        return format_hyperparameters_table(self.hyperparameters, self.model.likelihood, level)
+        return format_hyperparameters_table(self.hyperparameters, self.model.likelihood, level, self.classes)
 
     @cached_property
     def covariance(self) -> FloatArray:
@@ -219,7 +198,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         shift = linalg.solve_triangular(prior.root, apart, lower=True)
         return float(0.5 * (np.sum(spread**2) + np.sum(shift**2) - len(apart)))
 
-    @map_chunks(lambda self, **_: (2,), pair=True)
+    @predict_rows(lambda self, **_: (2,), pair=True, columns=name_moments)
     def predict(
         self,
         X: Data,
@@ -228,6 +207,8 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         exposure: ArrayLike | None = None,
         noise: bool = False,
         trials: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
+        as_frame: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f = x'w + offset of new rows, or a new observation y: mean and variance.
 
@@ -245,11 +226,15 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
             Whether to predict a new observation y instead of f.
         trials : int, array_like (n,) or str, optional
             For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
+        as_frame : bool, default False
+            Whether to return a pandas data frame with the columns mean and sd, and the index of X.
 
         Returns
         -------
         mean, variance : ndarray (n,)
-            Lazy dask arrays where X is a collection of dask. Of f, or of y, under the posterior.
+            Of f, or of y, under the posterior; or a pandas.DataFrame. Lazy dask arrays where X is a collection of dask.
 
         Raises
         ------
@@ -290,8 +275,13 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     def _open_arguments(self, X, arguments, **options):
         if self.coding is None:
             return super()._open_arguments(X, arguments, **options)
-        ones = {"intercept": INTERCEPT_NAME in self.columns, "n_features": self.n_features}
+        ones = {"intercept": INTERCEPT_NAME in self.columns, "n_features": self.n_features, "in_blocks": True}
         return read_new_rows(self.coding, X, arguments, self.roles, **ones)[0]
+
+    def _complete_rows(self, X, arguments):
+        if self.coding is None:
+            return super()._complete_rows(X, arguments)
+        return complete_new_rows(self.coding, X, arguments, self.roles)
 
     @property
     def _coding(self):
@@ -300,14 +290,13 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     def _linear_rows(self, X):
         dataset = self._open(X, None, None).in_memory()
         features = self._features(dataset)
-        return self._scale(features) if self._scales_rows else features, self._known_offset(dataset)
+        return self._scale(features) if self._scales_rows else features, self._known_offset(dataset), None
 
     def _effect_draws(self, n, rng):
         return self.sample(n, rng)
 
-    def _average_moments(self, row):
-        mean, variance = self._weights.predict(row[None], np.zeros(1))
-        return float(mean[0]), float(variance[0])
+    def _linear_moments(self, matrix, known):
+        return self._weights.predict(matrix, np.zeros(matrix.shape[0]) if known is None else known)
 
     @property
     def _weights(self):

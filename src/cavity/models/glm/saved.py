@@ -1,7 +1,7 @@
 """What a file of a GLM holds that its fields do not say."""
 
 from cavity.base.records import Array, Record, one_of, together
-from cavity.models.latent_posterior import LIKELIHOOD_SETTING
+from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 
 MODEL_SETTINGS = {
     "likelihood": LIKELIHOOD_SETTING,

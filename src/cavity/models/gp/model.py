@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
-from cavity.base.missing_values import suggest_dropping
+from cavity.base.errors import suggest_dropping
 from cavity.base.types import ArrayLike, Data
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
@@ -51,7 +51,7 @@ class GaussianProcess(LatentProcess):
         order variance, lengthscale, period: "rbf(1, 10) * periodic(1, 1, 1)". The default is "rbf".
     likelihood : cavity.likelihoods.Likelihood or str, optional
         For example ``cavity.likelihoods.Probit()``, or one of your own, or one of the names that `GLM` knows. By
-        default y decides, as in `GLM`: "probit" for two different values, "gaussian" for other numbers.
+        default y decides: "probit" for two different values, "gaussian" for other numbers.
     mean : float, array_like (1 + D,), "constant" or "linear", optional
         Prior mean of f: a number; a number and a slope for each column; or one of the two with coefficients that the
         fit finds, by maximising the evidence. The default is "constant" for y of real numbers and for counts if the

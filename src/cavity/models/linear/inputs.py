@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cavity.base import arrays
-from cavity.base.labels import is_ordered
+from cavity.base.labels import has_classes, is_ordered
 from cavity.likelihoods import Binomial
 from cavity.models.defaults import likelihood_for
 from cavity.models.formula.table import FormulaTable
 from cavity.models.linear.defaults import learns_level
 from cavity.models.observations import Observations
-from cavity.sources.dataset import Dataset
+from cavity.sources.dataset import IN_FILES, Dataset
+
+PROPORTION_NOTATION = re.compile(r"\s*(\w+)\s*/\s*(\w+)\s*")  # of successes in trials
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,18 +50,21 @@ class LinearInputs:
         """
         if model.formula is None:
             dataset = Dataset.open(X, columns, remote=True).leave_out(missing)
-            return cls(dataset, Observations.of(model.likelihood, dataset), model.intercept)
+            observations = Observations.of(model.likelihood, dataset, default=likelihood_of_regression)
+            return cls(dataset, observations, model.intercept)
         refuse_where_formula("y", columns["y"])
         table = FormulaTable.open(model.formula, X, {k: v for k, v in columns.items() if k != "y"}, missing)
-        design = table.design(intercept=False)
+        refuse_proportions(table.parts.y, model.likelihood)
+        options = {"in_blocks": table.dataset.kind == IN_FILES}
+        design = table.design(intercept=False, **options)
         dataset = table.with_features(design)
         observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
         has_intercept = design.has_intercept
         if is_ordered(observations.likelihood) and learns_level(observations.likelihood):
-            design, has_intercept = table.design(thresholds_for_intercept=True), False
+            design, has_intercept = table.design(thresholds_for_intercept=True, **options), False
             dataset = replace(dataset, X=design.X)
         elif not design.names and has_intercept:  # the ones are the only column
-            design, has_intercept = table.design(), False
+            design, has_intercept = table.design(**options), False
             dataset = replace(dataset, X=design.X)
         if not design.names:
             raise arrays.error_of("formula", f"must have effects, if only an intercept, got {model.formula!r}")
@@ -78,6 +84,19 @@ def refuse_where_formula(name, value):
         raise arrays.error_of(name, message)
 
 
+def refuse_proportions(text, likelihood):
+    """Raise ValueError for ``k / n`` before the ~ of a formula where the likelihood is of successes or of classes."""
+    proportion = PROPORTION_NOTATION.fullmatch(text)
+    if proportion and likelihood is not None and (isinstance(likelihood, Binomial) or has_classes(likelihood)):
+        hint = f"p({proportion[1]}, {proportion[2]}), with the likelihood 'binomial'"
+        raise arrays.error_of("formula", f"must have successes and trials as {hint}; got {text!r}")
+
+
 def likelihood_for_formula(y):
     """Return the likelihood for the y of a formula, whose counts are pairs of successes and trials."""
-    return Binomial() if getattr(y, "ndim", 1) == 2 else likelihood_for(y)
+    return Binomial() if getattr(y, "ndim", 1) == 2 else likelihood_of_regression(y)
+
+
+def likelihood_of_regression(y):
+    """Return the default likelihood for the y of a regression: "logit" for two values, as its weights are log odds."""
+    return likelihood_for(y, binary="logit")

@@ -23,7 +23,7 @@ WITH_MAXIMUM = 3  # kind of rows whose likelihood falls as f moves either way, s
 
 
 def warn_of_separation(model, rows, names, added):
-    """Warn of columns that separate the observations, if the prior of their weights was left to the data.
+    """Warn of a single class, and of columns that separate the observations, if the prior was left to the data.
 
     Parameters
     ----------
@@ -42,6 +42,10 @@ def warn_of_separation(model, rows, names, added):
         With the names of the columns.
     """
     if model.prior_variance is not None or kind_of(rows.X) in (SPARSE_KIND, ON_WORKERS):
+        return
+    if model.likelihood.n_classes == 2 and rows.n > 1 and np.all(rows.y == rows.y[0]):
+        message = f"y holds one class in all {rows.n} rows, whose weights are bounded by the default prior alone"
+        warn(f"{message}; give rows of both classes, or a prior_variance", NumericalWarning)
         return
     columns = separating_columns(
         model.likelihood, rows, added or bool(find_constant_columns(rows.X, rows.weights).any())

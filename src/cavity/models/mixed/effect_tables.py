@@ -12,7 +12,7 @@ from cavity.base.frames import join_names, name_coefficients
 from cavity.base.types import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
-from cavity.models.hyperparameters import choose_scale
+from cavity.models.hyperparameters import choose_scale, label_thresholds
 from cavity.models.mixed.effect_layout import EffectLayout
 from cavity.models.mixed.variance_search import component_names
 
@@ -238,7 +238,13 @@ class NamedEffects(Coefficients):
         scales = [choose_scale(name, self.model.likelihood) for name in estimates]
         notes = (learnt.note,) if learnt is not None and learnt.note else ()
         return summary.tabulate_estimates(
-            "Variance components", estimates, values, errors, notes, scales=scales, level=level
+            "Variance components",
+            label_thresholds(estimates, self.classes),
+            values,
+            errors,
+            notes,
+            scales=scales,
+            level=level,
         )
 
     def _below(self, level):

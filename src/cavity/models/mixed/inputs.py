@@ -10,7 +10,12 @@ from cavity.base.labels import is_ordered
 from cavity.base.missing_values import DroppedRows
 from cavity.models.formula.table import FormulaTable
 from cavity.models.linear.defaults import learns_level
-from cavity.models.linear.inputs import likelihood_for_formula, refuse_where_formula
+from cavity.models.linear.inputs import (
+    likelihood_for_formula,
+    likelihood_of_regression,
+    refuse_proportions,
+    refuse_where_formula,
+)
 from cavity.models.mixed.levels import take_group_columns
 from cavity.models.mixed.row_readers import GROUP_ARGUMENT, FormulaRowReader, RowReader
 from cavity.models.mixed.terms import INTERCEPT_NAME, make_terms, make_terms_of_blocks
@@ -61,6 +66,7 @@ class Inputs:
         refuse_where_formula("y", y)
         refuse_where_formula("groups", groups)
         table = FormulaTable.open(model.effects, frame, others, missing)
+        refuse_proportions(table.parts.y, model.likelihood)
         design = table.design()
         dataset = table.with_features(design)
         observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
@@ -94,7 +100,7 @@ class Inputs:
         names, X = dataset.names, open_features(dataset.in_memory(), "full")
         terms = tuple(make_terms(model.effects, X, names, groups))
         observed = replace(dataset, X=X, columns={name: dataset.columns[name] for name in ("y", *others)})
-        observations = Observations.of(model.likelihood, observed)
+        observations = Observations.of(model.likelihood, observed, default=likelihood_of_regression)
         bare = tuple(term.without_rows() for term in terms)
         return cls(observations, X, terms, RowReader(bare, names, X.shape[1], observations.roles), dataset.dropped)
 

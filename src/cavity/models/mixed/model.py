@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from cavity.base import arrays
+from cavity.base.errors import suggest_dropping
 from cavity.base.frozen_dataclasses import Frozen, replace_unchecked, set_fields
-from cavity.base.missing_values import suggest_dropping
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.ep.options import Options
 from cavity.jobs.job import Event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -24,10 +24,11 @@ from cavity.models.latent_posterior import ROW_WEIGHTS, LatentPosterior, SitesPo
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
-from cavity.models.mixed.row_readers import RowReader
+from cavity.models.mixed.row_readers import NewRows, RowReader
 from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
+from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.models.term_bayes_factors import TermBayesFactors
 
 if TYPE_CHECKING:
@@ -183,6 +184,8 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         exposure: ArrayLike | None = None,
         noise: bool = False,
         trials: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
+        as_frame: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f of new rows, or a new observation y: mean and variance.
 
@@ -202,11 +205,15 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
             Whether to predict a new observation y instead of f.
         trials : int, array_like (n,) or str, optional
             For Binomial: the number of trials of each new observation; by default 1.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
+        as_frame : bool, default False
+            Whether to return a pandas data frame with the columns mean and sd, and the index of X.
 
         Returns
         -------
         mean, variance : ndarray (n,)
-            Of f, or of y, under the posterior.
+            Of f, or of y, under the posterior; or a pandas.DataFrame.
 
         Raises
         ------
@@ -214,7 +221,17 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
             For bad rows; for levels that the fit had not, naming them, unless levels="new".
         """
         rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
+        options = {"offset": offset, "exposure": exposure, "noise": noise, "trials": trials}
+        return self._predict_new_rows(rows, **options, missing=missing, as_frame=as_frame)
+
+    @predict_rows(lambda self, **_: (2,), pair=True, columns=name_moments, on_collections=False)
+    def _predict_new_rows(self, rows, *, offset, exposure, noise, trials):
         return self._observed(rows.X, self._latent(rows, offset, exposure), noise, trials)
+
+    def _complete_rows(self, X, arguments):
+        rows = X if isinstance(X, NewRows) else NewRows(X)
+        n, index, X, groups, arguments = self._reader.complete(rows.X, rows.groups, arguments)
+        return n, index, replace(rows, X=X, groups=groups), arguments
 
     def expected(self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any) -> FloatArray:
         """Mean of a new observation, integrated over the posterior.
@@ -228,7 +245,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         levels : {"known", "new"}, default "known"
             Whether every level must be one of the fit.
         **options
-            offset, exposure and trials, as for `predict`.
+            offset, exposure, trials and missing, as for `predict`.
 
         Returns
         -------
@@ -252,7 +269,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         levels : {"known", "new"}, default "known"
             Whether every level must be one of the fit.
         **options
-            offset and as_frame, as for `GLMPosterior.predict_proba`.
+            offset, missing and as_frame, as for `GLMPosterior.predict_proba`.
 
         Returns
         -------
@@ -281,16 +298,15 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         return self._reader.terms
 
     def _linear_rows(self, X):
-        return self._read(X, offset=None, exposure=None)[:2]
+        return self._read(X, offset=None, exposure=None)[:3]
 
     def _effect_draws(self, n, rng):
         return self._effects.sample(n, rng)
 
-    def _average_moments(self, row):
+    def _linear_moments(self, matrix, known):
         from scipy.sparse import csr_array  # takes a while to load
 
-        mean, variance = self._effects.predict(csr_array(row[None]))
-        return float(mean[0]), float(variance[0])
+        return self._effects.predict(csr_array(matrix), known)
 
     def _latent(self, X, offset, exposure):
         return self._moments(*self._read(X, offset=offset, exposure=exposure)[:3])
@@ -305,6 +321,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         f = (rows @ self._effects.sample(n, rng).T).T + rng.standard_normal((n, len(extra))) * np.sqrt(extra)
         return check_within_range(f if known is None else f + known, "sample_y: the draws of f")
 
+    @predict_rows(on_collections=False)
     def log_density(
         self,
         X: Data | NewRows,
@@ -312,6 +329,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         *,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
     ) -> FloatArray:
         """Log predictive density of new observations, integrated over the posterior.
 
@@ -325,6 +343,8 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
 
         Returns
         -------
@@ -400,20 +420,3 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
             **fit.outcome(before=None if self.converged else self),
             **dict.fromkeys(("_loo", "_tau", "_rho", "_influence", "_row_weights")),
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NewRows:
-    """Rows with their groups; see `MixedGLMPosterior.rows`."""
-
-    X: Any
-    groups: Any = None
-    levels: str = "known"
-
-    @property
-    def shape(self) -> Any:
-        """Numbers of rows and of columns."""
-        return np.shape(self.X)
-
-    def __len__(self) -> int:
-        return len(self.X)

@@ -7,13 +7,31 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.rows import check_n_features
-from cavity.models.formula.table import read_new_rows
-from cavity.models.mixed.levels import find_new_codes
+from cavity.models.formula.table import complete_new_rows, read_new_rows
+from cavity.models.mixed.levels import find_new_codes, take_group_columns
 from cavity.models.mixed.terms import read_new_terms
+from cavity.models.row_predictions import complete_dataset
 from cavity.sources.dataset import Dataset
 from cavity.sources.features import open_features, prepare_rows
 
 GROUP_ARGUMENT = "groups[{!r}]"  # the name of a column of groups in messages
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewRows:
+    """Rows with their groups; see `MixedGLMPosterior.rows`."""
+
+    X: Any
+    groups: Any = None
+    levels: str = "known"
+
+    @property
+    def shape(self) -> Any:
+        """Numbers of rows and of columns."""
+        return np.shape(self.X)
+
+    def __len__(self) -> int:
+        return len(self.X)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,9 +48,8 @@ class RowReader:
 
     def read(self, X, groups, levels, others):
         """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""
-        needed = dict.fromkeys(column for term in self.terms for column in term.levels.columns)
-        names = {column: GROUP_ARGUMENT.format(column) for column in needed} if groups is None else {}
-        dataset = Dataset.open(X, others | dict.fromkeys(names.values()), self.columns, self.roles)
+        needed = self.group_columns
+        dataset, names = self._open(X, groups, others)
         if groups is None:
             groups = {column: dataset.column(name) for column, name in names.items()}
             if any(column is None for column in groups.values()):
@@ -41,6 +58,29 @@ class RowReader:
         check_n_features(X.shape[1], self.n_features)
         values = read_new_terms(self.terms, X, groups, levels)
         return self.prepare(dataset, X), values
+
+    @property
+    def group_columns(self):
+        """Names of the columns of groups."""
+        return list(dict.fromkeys(column for term in self.terms for column in term.levels.columns))
+
+    def _open(self, X, groups, others):
+        """Return the `Dataset` of new rows, and the arguments of its columns of groups by their names."""
+        names = {column: GROUP_ARGUMENT.format(column) for column in self.group_columns} if groups is None else {}
+        return Dataset.open(X, others | dict.fromkeys(names.values()), self.columns, self.roles), names
+
+    def complete(self, X, groups, others):
+        """Return the number of rows, which have all values, None for all, and their X, groups and other arguments."""
+        dataset, names = self._open(X, groups, others)
+        if groups is not None:
+            table = take_group_columns(groups, self.group_columns, dataset.n_rows)
+            names = {column: GROUP_ARGUMENT.format(column) for column in table}
+            dataset = replace(dataset, columns=dataset.columns | {names[column]: table[column] for column in table})
+        n, index, features, columns = complete_dataset(dataset)
+        if index is None:
+            return n, None, X, groups, others
+        groups = {column: columns.pop(argument) for column, argument in names.items()}
+        return n, index, features, groups, columns
 
     def prepare(self, dataset, X):
         """Return a dataset with columns of X as the fixed effects take them."""
@@ -65,3 +105,8 @@ class FormulaRowReader(RowReader):
         codes = find_new_codes(self.terms, groups, levels)
         values = list(zip(codes, self.coding.random_columns(frame), strict=True))
         return self.prepare(dataset, dataset.X), values
+
+    def complete(self, X, groups, others):
+        """Return the number of rows, which have all values, None for all, and their X, groups and other arguments."""
+        n, index, table, others = complete_new_rows(self.coding, X, others, self.roles)
+        return n, index, table, groups, others

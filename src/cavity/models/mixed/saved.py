@@ -7,7 +7,7 @@ from cavity.base import records
 from cavity.base.common_fields import ROLES_SETTING, are_labels
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import to_json_label
-from cavity.models.latent_posterior import LIKELIHOOD_SETTING
+from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.levels import Levels
 from cavity.models.mixed.row_readers import FormulaRowReader, RowReader

@@ -26,6 +26,7 @@ from cavity.mean_field import engine
 from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
 from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions
 from cavity.mean_field.stochastic import StochasticRows
+from cavity.models.misfit_warnings import warn_of_few_rows
 from cavity.models.mixture.component_moves import ascend_with_moves
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.posterior import build_posterior
@@ -268,6 +269,7 @@ class GaussianMixture(Public):
         means = check_means(initial_means, dataset.names, self.n_components, data["X"].n_features)
         with run.open(self, data, initial_means=means, init=init, moves=moves) as threads:
             rows = open_rows(*data.values(), threads, self.n_components, self.covariance)
+            warn_of_few_rows(self.n_components, data["X"].n_rows)
             model = fill_priors(self, rows, threads)
             sweeps = MixtureSweeps(build_prior_state(model, rows), rows, threads)
             starts = generate_states(sweeps, means, init, run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from threading import local
+from typing import Literal
 
 import numpy as np
 
@@ -15,9 +16,10 @@ from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.covariances import slots
 from cavity.covariances.program import get_program
 from cavity.ep.latent import find_root
-from cavity.models.hyperparameters import choose_scale
+from cavity.models.hyperparameters import choose_scale, label_thresholds
 from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.model import compute_prior_means
+from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads, resolve_n_threads, single_blas
 from cavity.runs.passes import map_runs
@@ -48,6 +50,7 @@ class ProcessPosterior(LatentPosterior):
 
     __slots__ = ()
 
+    @predict_rows(lambda self, **_: (2,), pair=True, columns=name_moments, on_collections=False)
     def predict(
         self,
         X: Data,
@@ -56,6 +59,8 @@ class ProcessPosterior(LatentPosterior):
         exposure: ArrayLike | None = None,
         noise: bool = False,
         trials: ArrayLike | None = None,
+        missing: Literal["raise", "nan"] = "raise",
+        as_frame: bool = False,
         n_threads: int | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f of new rows, or a new observation y. Before any data they are the prior's.
@@ -72,6 +77,10 @@ class ProcessPosterior(LatentPosterior):
             Whether to predict a new observation y instead of f.
         trials : int, array_like (n,) or str, optional
             For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
+        as_frame : bool, default False
+            Whether to return a pandas data frame with the columns mean and sd, and the index of X.
         n_threads : int, optional
             Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
             default the environment variable CAVITY_NUM_THREADS counts, else 1.
@@ -79,7 +88,8 @@ class ProcessPosterior(LatentPosterior):
         Returns
         -------
         mean, variance : ndarray (n,)
-            Of f, or of y, under the posterior. Variances of f are differences: good to about 1e-15 of the prior's.
+            Of f, or of y, under the posterior; or a pandas.DataFrame. Variances of f are differences: good to about
+            1e-15 of the prior's.
 
         Raises
         ------
@@ -193,7 +203,7 @@ class ProcessPosterior(LatentPosterior):
         errors = [by_name.get(name) for name in found]
         scales = [choose_scale(name, self.model.likelihood) for name in found]
         shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.list_free_slots(self.model.covariance)}
-        names = [shown.get(name, name) for name in found]
+        names = label_thresholds([shown.get(name, name) for name in found], self.classes)
         notes = list_notes(self)
         return tabulate_estimates(
             title_of(self), names, list(found.values()), errors, notes, scales=scales, level=level

@@ -15,9 +15,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
-from cavity.base.errors import check_within_range
+from cavity.base.errors import check_within_range, suggest_dropping
 from cavity.base.frozen_dataclasses import check_positive
-from cavity.base.missing_values import suggest_dropping
 from cavity.base.public_objects import Public
 from cavity.base.records import POSITIVE_REAL, Made, Nullable, declare
 from cavity.base.rows import Rows

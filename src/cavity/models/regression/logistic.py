@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from cavity.base.errors import check_within_range
-from cavity.base.missing_values import suggest_dropping
+from cavity.base.errors import check_within_range, suggest_dropping
 from cavity.base.public_objects import Public
 from cavity.base.records import declare
 from cavity.base.types import ArrayLike, Data, FloatOrArray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -29,15 +29,16 @@ from cavity.base.rows import check_moments, check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
+from cavity.models.average_effects import AverageEffects
 from cavity.models.coefficients import ColumnCoefficients
 from cavity.models.latent_posterior import Predictions
 from cavity.models.linear.defaults import ColumnScales, add_intercept, check_intercept
 from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import add_ones, open_rows
+from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
 from cavity.runs.passes import map_runs
-from cavity.sources.chunkwise import map_chunks
 
 PREDICT_ROWS = 4096
 
@@ -182,7 +183,7 @@ def _find_misfit(arrays, settings, sizes):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
+class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
     mean: FloatArray = declare(Array("D"), "Mean of q(w), that of an added intercept first.")
@@ -249,9 +250,15 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         with np.errstate(over="ignore", invalid="ignore"):
             return check_within_range(self.mean + z @ self._root.T, "sample: the draws")
 
-    @map_chunks(lambda self, **_: (2,), pair=True)
+    @predict_rows(lambda self, **_: (2,), pair=True, columns=name_moments)
     def predict(
-        self, X: Data, *, offset: ArrayLike | None = None, noise: bool = False
+        self,
+        X: Data,
+        *,
+        offset: ArrayLike | None = None,
+        noise: bool = False,
+        missing: Literal["raise", "nan"] = "raise",
+        as_frame: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
         """Predict the latent value f = x'w of new rows, or a new observation y: mean and variance.
 
@@ -264,11 +271,15 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         noise : bool, default False
             Whether to predict a new observation y instead of f; there are numbers of a `LinearRegression` only, whose
             noise is that of the mean of its precision, 1/E[tau] (eq. 10.106 of Bishop 2006).
+        missing : {"raise", "nan"}, default "raise"
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
+        as_frame : bool, default False
+            Whether to return a pandas data frame with the columns mean and sd, and the index of X.
 
         Returns
         -------
         mean, variance : ndarray (n,)
-            Lazy dask arrays where X is a collection of dask. Of f, or of y, under q(w).
+            Of f, or of y, under q(w); or a pandas.DataFrame. Lazy dask arrays where X is a collection of dask.
 
         Raises
         ------
@@ -288,13 +299,26 @@ class WeightsPosterior(ColumnCoefficients, Predictions, VariationalPosterior):
         check_n_features(X.shape[1], self.n_features)
         return X, self._known_offset(dataset)
 
-    def _drawn(self, X, n, rng, offset, exposure):
-        X, offsets = self._rows_of(X, offset, exposure)
+    def _linear_rows(self, X, offset=None, exposure=None):
+        X, known = self._rows_of(X, offset, exposure)
+        rows = X.rows()
+        X.check_finite(rows, 0)
+        return add_ones(rows) if self.intercept else rows, known, None
+
+    def _effect_draws(self, n, rng):
+        return self.sample(n, rng)
+
+    def _linear_moments(self, matrix, known):
         with np.errstate(over="ignore", invalid="ignore"):
-            new = X.rows()
-            X.check_finite(new, 0)
-            new = add_ones(new) if self.intercept else new
-            f = self.sample(n, rng) @ new.T
+            mean, spread = matrix @ self.mean, matrix @ self._root
+            mean, variance = mean if known is None else mean + known, np.einsum("ij,ij->i", spread, spread)
+        check_moments(mean, variance)
+        return mean, variance
+
+    def _drawn(self, X, n, rng, offset, exposure):
+        rows, offsets, _ = self._linear_rows(X, offset, exposure)
+        with np.errstate(over="ignore", invalid="ignore"):
+            f = self.sample(n, rng) @ rows.T
             return check_within_range(f if offsets is None else f + offsets, "sample_y: the draws of f")
 
     def _latent(self, X, offset, exposure):

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import NumericalWarning, warn
+from cavity.base.errors import NumericalWarning, suggest_dropping, warn
 from cavity.base.frames import names_of
 from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.missing_values import suggest_dropping
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options

@@ -17,7 +17,7 @@ from cavity.base.records import (
     integer,
     one_of,
 )
-from cavity.models.latent_posterior import OPEN_LIKELIHOOD_SETTING
+from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
 from cavity.models.process.saved import COVARIANCE_SETTING, EP_OPTIONS
 from cavity.models.streaming_gp.snapshot import EMPTY_TRACE

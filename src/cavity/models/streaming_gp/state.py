@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import suggest
+from cavity.base.errors import DROP_WAY_OUT, suggest
 from cavity.base.frames import check_same_names
 from cavity.base.loop import CONVERGED_STATUS
-from cavity.base.missing_values import DROP_WAY_OUT, MISSING_CHOICES, DroppedRows
+from cavity.base.missing_values import MISSING_CHOICES, DroppedRows
 from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import format_table, list_name_rows, shorten_repr
 from cavity.base.types import ArrayLike, Data, IntArray

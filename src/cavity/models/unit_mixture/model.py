@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.errors import suggest_dropping
 from cavity.base.frames import name_of
 from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.missing_values import suggest_dropping
 from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
@@ -29,6 +29,7 @@ from cavity.mean_field import engine
 from cavity.mean_field.limits import LEAST_TO_INVERT
 from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
 from cavity.mean_field.stochastic import StochasticRows
+from cavity.models.misfit_warnings import warn_of_few_rows
 from cavity.models.unit_mixture import start
 from cavity.models.unit_mixture.posterior import build_posterior
 from cavity.models.unit_mixture.sweep import (
@@ -218,6 +219,7 @@ class UnitMixture(Public):
         dataset = Dataset.open(y, remote=True, name="y").leave_out(missing)
         source = dataset.blocks(ndim=(1,))
         with run.open(self, {"y": source}, uses_blas=False, initial_means=means) as threads:
+            warn_of_few_rows(self.n_components, source.n_rows)
             extent = start.check_extent(self, source, threads, means)
             sweeps = UnitMixtureSweeps(source.n_rows, self.learn, source, threads, extent)
             sample = source.sample()

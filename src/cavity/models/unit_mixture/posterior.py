@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from cavity.base.records import POSITIVE_REAL, REAL_LISTS, Array, Nullable, decl
 from cavity.base.results import SummaryMixin, VariationalPosterior, format_count
 from cavity.base.summary import make_gaussian_marginals, tabulate_estimates
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
+from cavity.models.row_predictions import complete_dataset, predict_rows
 from cavity.models.unit_mixture.sweep import MIN_WEIGHT, compute_responsibilities
 from cavity.runs import merge
 from cavity.sources.chunkwise import map_chunks
@@ -58,14 +59,16 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
 
     kind: ClassVar[str] = "unit_mixture"
 
-    @map_chunks(lambda self: (len(self.mean),))
-    def responsibilities(self, y: ArrayLike) -> FloatArray:
+    @predict_rows(lambda self, **_: (len(self.mean),))
+    def responsibilities(self, y: ArrayLike, *, missing: Literal["raise", "nan"] = "raise") -> FloatArray:
         """Return the probability of each component for each point.
 
         Parameters
         ----------
         y : array_like (N,)
             Points.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about points without a value: refuse them, or return NaN in their places.
 
         Returns
         -------
@@ -105,14 +108,16 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         """
         return np.argmax(self.responsibilities(y), axis=1)
 
-    @map_chunks()
-    def log_density(self, y: ArrayLike) -> FloatArray:
+    @predict_rows()
+    def log_density(self, y: ArrayLike, *, missing: Literal["raise", "nan"] = "raise") -> FloatArray:
         """Return the log of the posterior predictive density of each point.
 
         Parameters
         ----------
         y : array_like (N,)
             Points.
+        missing : {"raise", "nan"}, default "raise"
+            What is done about points without a value: refuse them, or return NaN in their places.
 
         Returns
         -------
@@ -197,8 +202,15 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         names = [f"weight[{k}]" for k in range(len(self.mean))]
         return tabulate_estimates("Given or learnt", [*names, "noise_variance"], [*self.weights, self.noise_variance])
 
+    def _open(self, y):
+        """Return the `Dataset` of points."""
+        return Dataset.open(order_columns(y, self.columns, "y"), name="y")
+
     def _points(self, y):
-        return Dataset.open(order_columns(y, self.columns, "y"), name="y").vector()
+        return self._open(y).vector()
+
+    def _complete_rows(self, y, arguments):
+        return complete_dataset(self._open(y))
 
     def __repr__(self) -> str:
         title = f"UnitMixturePosterior: {self.n_samples} points, {format_count(len(self.mean), 'component')}"

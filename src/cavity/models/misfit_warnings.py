@@ -1,4 +1,4 @@
-"""Warnings of points too far from a model: settings of other data, or in other units."""
+"""Warnings of settings that do not fit the data: points too far from a model, more components than rows."""
 
 import numpy as np
 
@@ -25,3 +25,9 @@ def warn_of_far_points(far, points, d, what, remedy):
         f"those of such data; give others, {remedy}",
         SettingsWarning,
     )
+
+
+def warn_of_few_rows(n_components, n_rows):
+    """Warn where a mixture has more components than there are rows."""
+    if n_components > n_rows:
+        warn(f"n_components should be at most the {n_rows} rows, got {n_components}: some stay empty", SettingsWarning)

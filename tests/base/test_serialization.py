@@ -106,7 +106,7 @@ class Declared:
 def test_fields_declare_what_files_have():
     record = record_of(Declared)
     assert [*record.settings] == ["jitter?", "count?", "name", "digest?"]
-    names = ["state_tau", "state_loo?", "root", "mean", "extra", "trace_change?"]
+    names = ["mean", "state_tau", "state_loo?", "trace_change?", "root", "extra"]
     assert [*record.table({"name": "long"})] == names
     assert [*record.table({"name": "short"})] == [name for name in names if name != "state_loo?"]
     places = {"mean": "model.mean", "state_tau": "_twig.tau", "root": "_root", "trace_change": "trace.change"}

@@ -31,12 +31,13 @@ ROLES_SETTING = Made(
     Setting("an object of names of columns", _are_roles),
     lambda roles: {role: list(name) if isinstance(name, tuple) else name for role, name in roles.items()},
 )
-COMMON_FIELDS = {  # form in files, description, and the default if there is one
+COMMON_FIELDS = {  # the arguments of `declare`; form None: that of the class
     "log_evidence": (LOG_DENSITY, "Estimate of the log evidence, all constants included, by which models compare."),
     "converged": (TRUTH_VALUE, "Whether the stopping rule of the fit was met."),
     "n_iter": (integer(), "Passes over the data (sweeps), steps of EP's double loop included."),
     "status": (ANY_TEXT, "Why the iteration ended."),
     "trace": (None, '"change" and "improper" of sweeps, "double_loop" steps; "learning", "seconds" of a search.'),
+    "hyperparameters": (None, "Settings that the fit found by maximising the log evidence.", None, "learnt?"),
     "n_samples": (integer(1), "Number of rows, those of later updates included."),
     "columns": (Nullable(names()), "Names of columns, which order those of later data frames; None for arrays.", None),
     "classes": (CLASSES_SETTING, "Values of labels, in order; None for 0 and 1, -1 and 1, numbers of classes.", None),

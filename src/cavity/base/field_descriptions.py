@@ -36,8 +36,7 @@ def describe_type(annotation, form):
     shapes = [", ".join(axes.replace("()", "").split()) for option in options for axes in option.split("|")]
     tuples = [f"({axes})" if "," in axes else f"({axes},)" for axes in dict.fromkeys(shapes) if axes]
     numbers = [] if all(shapes) else [NUMBER_TYPES[form.kind[0]]]
-    none = ["None"] if annotation.endswith("| None") else []
-    return " or ".join([*numbers, f"ndarray {' or '.join(tuples)}", *none])
+    return " or ".join([*numbers, "ndarray " + " or ".join(tuples), *["None"] * annotation.endswith("| None")])
 
 
 def document_fields(cls):

@@ -389,9 +389,7 @@ class SitesPosterior(LeavesOneOut, LatentPosterior):
     n_samples: int = declare_common("n_samples")
     trace: dict[str, Any] = declare_common("trace", Part(EP_TRACE, "trace_"))
     classes: tuple[Any, ...] | None = declare_common("classes", Nullable(CLASSES_SETTING))
-    hyperparameters: Hyperparameters | Any = declare(
-        HYPERPARAMETERS_SETTING, "Settings that the fit found by maximising the log evidence.", None, "learnt?"
-    )
+    hyperparameters: Hyperparameters | Any = declare_common("hyperparameters", HYPERPARAMETERS_SETTING)
     dropped: DroppedRows | None = declare_common("dropped")
     _loo: FloatArray | Any = declare(Array("N", "any"), name="_loo?")
     _tau: FloatArray | Any = declare(Array("N", "any"), name="_tau?")

@@ -24,7 +24,6 @@ BLOCKS_SETTING = Setting(  # that they are a partition is for the model to say
     "lists of coordinates",
     lambda blocks: isinstance(blocks, list) and all(isinstance(block, list) for block in blocks),
 )
-TARGET_ARRAYS = {"mean": Array("D"), "precision": Array("D D")}
 TRACE_ARRAYS = {"trace_kl?": Array("kl", "any"), "trace_excess?": Array("excess", "any")}  # beside that of all
 
 
@@ -90,7 +89,7 @@ class FactorizedGaussianPosterior(SummaryMixin, VariationalPosterior):
     """
 
     mean: FloatArray = declare(Array("D"), "Mean of q.")
-    model: FactorizedGaussian = declare(Part(TARGET_ARRAYS, "p_"), "p and the blocks.")
+    model: FactorizedGaussian = declare(Part({"mean": Array("D"), "precision": Array("D D")}, "p_"), "p, in blocks.")
 
     kind: ClassVar[str] = "factorized"
     record: ClassVar[Any] = Record(TRACE_ARRAYS, {"blocks?": BLOCKS_SETTING}, places={"blocks": "model.blocks"})

@@ -97,8 +97,10 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     -----
     With the settings of `model` a fit of the same rows gives the same posterior. Where an intercept was added they are
     of the weights, that of the intercept first, and rows are those that the weights apply to. `centre` and `spread` are
-    None where the weights belong to the columns as they are. `hyperparameters` has standard errors. Files do not keep
-    "learning" and "seconds" of `trace`.
+    None where the weights belong to the columns as they are. `hyperparameters` has standard errors.
+
+    `residual` is the distance of the sites from their fixed point. In `trace`, "learning" has the log evidence of every
+    fixed point of a search, and "seconds" when it was known, since the begin; files do not keep both.
 
     `predict`, `update` and all other methods with rows take columns like those of X and scale them as the fit did.
     """

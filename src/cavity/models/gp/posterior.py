@@ -101,8 +101,9 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     Notes
     -----
     With Gaussian noise variances, like leave-one-out densities, are computed when they are first used. `converged`
-    includes the stopping rule of the search for hyperparameters, whose `standard_errors` are computed on demand. Files
-    keep "learning" of `trace`, not "seconds".
+    includes the stopping rule of the search for hyperparameters, whose `standard_errors` are computed on demand. In
+    `trace`, "learning" has the log evidence plus log prior of every fixed point of the search, and "seconds" when it
+    was known, since the begin, which files do not keep.
 
     Examples
     --------
@@ -386,12 +387,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         return replace(self, mean=mean, variance=variance, _loo=loo)
 
 
-def _make_lazy_field(name):
-    """Return what stands on the class for a field in `LATER`: it is called where an instance has no value."""
-    later = cached_property(lambda posterior: posterior._settle()[name])
-    later.__set_name__(GaussianProcessPosterior, name)
-    return later
-
-
-for _name in LAZY_FIELDS:
-    setattr(GaussianProcessPosterior, _name, _make_lazy_field(_name))
+for _name in LAZY_FIELDS:  # on the class: called where an instance has no value
+    _later = cached_property(lambda posterior, name=_name: posterior._settle()[name])
+    _later.__set_name__(GaussianProcessPosterior, _name)
+    setattr(GaussianProcessPosterior, _name, _later)

@@ -90,7 +90,9 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
     posterior wider than the prior.
 
     `hyperparameters` are standard deviations, correlations and parameters of the likelihood, with standard errors from
-    the curvature of the log evidence; see `variance_components`. Files do not keep "learning" and "seconds" of `trace`.
+    the curvature of the log evidence; see `variance_components`. In `trace`, "learning" has the log
+    evidence plus log prior of every fixed point of the search, and "seconds" when it was known, since the begin; files
+    do not keep both.
     """
 
     model: MixedGLM = declare(Part(MODEL_SETTINGS), "The settings in numbers: `effect_covariances` of all terms.")

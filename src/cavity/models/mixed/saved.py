@@ -1,5 +1,7 @@
 """What a file of a mixed model holds, and the parts of its posterior made of it again."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from cavity.base import arrays as arrays_of
@@ -19,9 +21,7 @@ LABELS_SETTING = records.Setting(
     lambda value: isinstance(value, list | tuple) and all(map(are_labels, value)),
     convert=lambda value: tuple(map(tuple, value)),
 )
-INDEX_SETTING = records.Setting(
-    records.REAL_LISTS.words, records.REAL_LISTS.test, convert=lambda value: tuple(map(int, value))
-)
+INDEX_SETTING = replace(records.REAL_LISTS, convert=lambda value: tuple(map(int, value)))
 LIST_SETTING = records.Setting("a list", lambda value: isinstance(value, list | tuple))
 TERM_SETTINGS = {
     "group": records.names(),

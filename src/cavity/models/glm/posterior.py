@@ -27,7 +27,6 @@ from cavity.models.formula.design import Coding
 from cavity.models.formula.evaluation import INTERCEPT_NAME
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.formula.table import complete_new_rows, read_new_rows
-from cavity.models.glm.description import describe_settings
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.glm.scaled_columns import ScaledColumns
@@ -37,6 +36,7 @@ from cavity.models.hyperparameters import format_hyperparameters_table
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrate_log_density
 from cavity.models.linear.evidence import find_weight_gradient
 from cavity.models.linear.prior import Prior
+from cavity.models.linear.settings import describe_settings
 from cavity.models.observations import Observations
 from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.models.term_bayes_factors import TermBayesFactors

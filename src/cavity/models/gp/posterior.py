@@ -387,7 +387,17 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         return replace(self, mean=mean, variance=variance, _loo=loo)
 
 
-for _name in LAZY_FIELDS:  # on the class: called where an instance has no value
-    _later = cached_property(lambda posterior, name=_name: posterior._settle()[name])
-    _later.__set_name__(GaussianProcessPosterior, _name)
-    setattr(GaussianProcessPosterior, _name, _later)
+def _make_lazy_field(name):
+    """Return the attribute of the class for one of LAZY_FIELDS: it is called where an instance has no value."""
+
+    def compute(posterior):
+        """Posterior variances of f, or leave-one-out log densities, (N,); of an exact fit computed on first use."""
+        return posterior._settle()[name]
+
+    later = cached_property(compute)
+    later.__set_name__(GaussianProcessPosterior, name)
+    return later
+
+
+for _name in LAZY_FIELDS:
+    setattr(GaussianProcessPosterior, _name, _make_lazy_field(_name))

@@ -30,6 +30,7 @@ from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.models.residuals import ResidualChecks
 from cavity.models.row_predictions import complete_dataset, find_class_shape, name_classes, predict_rows
 from cavity.sources.dataset import Dataset
 
@@ -91,7 +92,7 @@ EP_TRACE = {
 }
 
 
-class Predictions(Public):
+class Predictions(ResidualChecks, Public):
     """Base of posteriors with a likelihood, that of their `model` or one of their own.
 
     It reads `columns`, `classes`, `roles` and `has_offset`, and calls ``_latent(X, offset, exposure)`` for moments of f
@@ -172,12 +173,15 @@ class Predictions(Public):
         ValueError
             For bad rows; for a `GaussianProcess` fitted with noise_variance, which says nothing about that of new rows.
         """
+        return integrate_log_density(self._likelihood, *self._observed_moments(X, y, offset, exposure))
+
+    def _observed_moments(self, X, y, offset, exposure):
+        """Return checked observations of new rows, and the means and variances of f."""
         self._check_noise_is_known("log_density")
-        arguments = {"y": y, "offset": offset, "exposure": exposure}
-        dataset = self._open_arguments(X, arguments)
+        dataset = self._open_arguments(X, {"y": y, "offset": offset, "exposure": exposure})
         (mean, variance), likelihood = self._latent_of(dataset), self._likelihood
         y = check_observations(likelihood, encode_new_labels(dataset.column("y"), likelihood, self.classes), len(mean))
-        return integrate_log_density(likelihood, y, mean, variance)
+        return y, mean, variance
 
     @predict_rows(on_collections=False)
     def expected(

@@ -375,11 +375,13 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         ndarray (n,)
             log p(y | x, data).
         """
+        return integrate_log_density(self.model.likelihood, *self._observed_moments(X, y, offset, exposure))
+
+    def _observed_moments(self, X, y, offset, exposure):
         *read, dataset = self._read(X, y=y, offset=offset, exposure=exposure)
         mean, variance = self._moments(*read)
         y = encode_new_labels(dataset.column("y"), self.model.likelihood, self.classes)
-        y = check_observations(self.model.likelihood, y, len(mean))
-        return integrate_log_density(self.model.likelihood, y, mean, variance)
+        return check_observations(self.model.likelihood, y, len(mean)), mean, variance
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight):
         """Checked rows with observations, and (codes, Z) of each term."""

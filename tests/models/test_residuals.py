@@ -185,3 +185,35 @@ def test_regressions_and_processes_have_residuals_too():
         residuals = posterior.residuals(X[:80], y[:80])
         assert stats.kstest(residuals, "norm").pvalue > 1e-3
         assert posterior.check(X[:80], y[:80]).findings == ()
+
+
+def test_r2_is_that_of_its_draws():
+    frame = FRAME.assign(y=draw("gaussian"), n=draw("poisson"), yes=draw("logit"))
+    X = np.column_stack([np.ones(N), FRAME["x"]])
+    for formula, kind, moments in (
+        ("y ~ x", cavity.likelihoods.Gaussian(0.8), lambda f: (f, 0.8 + 0.0 * f)),
+        ("n ~ x", "poisson", lambda f: (np.exp(f), np.exp(f))),
+        ("yes ~ x", "logit", lambda f: (special.expit(f), special.expit(f) * special.expit(-f))),
+    ):
+        posterior = cavity.GLM(formula, kind).fit(frame)
+        mean, variance = moments(X @ posterior.sample(1000, 0).T)
+        shares = mean.var(axis=0) / (mean.var(axis=0) + variance.mean(axis=0))
+        table = posterior.r2(frame)
+        assert table.columns["mean"][0] == pytest.approx(shares.mean(), rel=ROOT_EPS)
+        assert table.columns["2.5%"][0] == pytest.approx(np.quantile(shares, 0.025), rel=ROOT_EPS)
+    with pytest.raises(ValueError, match="must be of numbers or two classes, got 4 classes"):
+        cavity.GLM("grade ~ x").fit(frame.assign(grade=pd.Categorical(draw("ordered-probit"), ordered=True))).r2(frame)
+
+
+def test_intraclass_correlations():
+    table, _ = cavity.data.table("sleepstudy", as_frame=True)
+    posterior = cavity.GLM("Reaction ~ Days + (1 | Subject)").fit(table)
+    variance = posterior.model.effect_covariances["Subject"][0, 0]
+    wanted = variance / (variance + posterior.model.likelihood.noise_variance)
+    assert posterior.icc().columns["share"] == pytest.approx([wanted])
+    assert wanted == pytest.approx(0.589, abs=0.01)  # 1378.2 / (1378.2 + 960.5) of lme4
+    logit = cavity.GLM("yes ~ x + (1 | g)", "logit").fit(FRAME.assign(yes=draw("logit", F + GROUP)))
+    variance = logit.model.effect_covariances["g"][0, 0]
+    assert logit.icc().columns["share"] == pytest.approx([variance / (variance + np.pi**2 / 3)])
+    with pytest.raises(ValueError, match=r"icc needs effects \(1 \| g\)"):
+        cavity.GLM("Reaction ~ Days + (Days | Subject)").fit(table).icc()

@@ -107,7 +107,7 @@ WORDS = {
     "encoding": {RIGHT: ["utf-8"], WRONG: ["cp1252", "none"]},
     "classes": {RIGHT: ["0,1", "0.0,1.0"], WRONG: ["no,yes", "no", ""]},
 }
-OF_COLUMNS = ["target", "features", "offset", "weights", "categorical", "trials", "column", "columns"]
+OF_COLUMNS = ["target", "features", "offset", "exposure", "weights", "categorical", "trials", "column", "columns"]
 COLUMN_WORDS = {RIGHT: ["1", "2"], WRONG: ["a", "y", "9", "none", "2,1", "a,a", "", ","]}
 WORDS |= COUNTS | {name: COLUMN_WORDS for name in OF_COLUMNS}
 FILES = ["output", "checkpoint", "plot", "config", "resume", "posterior", "data", "help"]  # which the rules give

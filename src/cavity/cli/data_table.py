@@ -167,13 +167,15 @@ class DataTable:
         return levels if self.is_text(column) else sorted(levels, key=float)
 
     def count_levels(self, column):
-        """Return the number of levels of a column of text, infinity where it is too large to be coded unasked."""
+        """Return the number of levels of a column of text, at least a number above MAX_LEVELS_UNASKED for more.
+
+        Infinity stands for tables that are too long to look.
+        """
         if len(self) > MAX_ROWS_UNASKED:
             return np.inf
-        try:
-            return len(self.levels(column))
-        except ValueError:  # a text file holds too many different ones
-            return np.inf
+        index = self.names.index(column)
+        most = max((part.count_texts(index) for part in self.rows.parts if isinstance(part, TextRows)), default=0)
+        return most if most > MAX_LEVELS_UNASKED else len(self.levels(column))
 
     def matrix(self, columns):
         """Return columns of numbers as an array (n, d); nan for missing values."""

@@ -191,7 +191,8 @@ def list_categories(table, options, taken, whole):
         if 1 < n_levels <= MAX_LEVELS_UNASKED and (whole or options.features is not None):
             names.append(name)
         elif n_levels > 1 and options.features is None:
-            reason = f"text of {n_levels} different values" if np.isfinite(n_levels) else "text of too many values"
+            many = f"text of more than {MAX_LEVELS_UNASKED} values" if np.isfinite(n_levels) else "text in a long table"
+            reason = many if n_levels > MAX_LEVELS_UNASKED else "text"
             print_error(f"column {name!r} ({reason}) is left out; --categorical {name} codes it as categories")
     return names
 

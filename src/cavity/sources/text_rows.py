@@ -135,6 +135,11 @@ class TextRows(SourcePart):
             values[missing] = None
         return values
 
+    def count_texts(self, index):
+        """Return how many different texts a column of the file has, MAX_TEXT_VALUES + 1 for more than these."""
+        codes = self._known[index].codes
+        return MAX_TEXT_VALUES + 1 if codes is None else len(codes)
+
     def view(self, start, stop):
         """The rows themselves if they are in memory and whole, else None."""
         whole = self.ndim == 2 and self._index == list(range(self._kept.width))

@@ -261,7 +261,7 @@ def test_new_rows_need_not_have_every_category():
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"x": rng.normal(size=60), "site": rng.choice(["u", "v", "w"], 60)})
     table["y"] = table["x"] + rng.normal(size=60)
-    for formula in ("y ~ x + C(site)", "y ~ x + site", "y ~ x * C(site, Treatment('v'))"):
+    for formula in ("y ~ x + C(site)", "y ~ x + site", "y ~ x * T(site, 'v')"):
         posterior = cavity.GLM(formula, "gaussian").fit(table)
         mean = posterior.predict(table)[0]
         for site in "uvw":

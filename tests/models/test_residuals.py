@@ -8,7 +8,7 @@ from scipy import special, stats
 from support.tolerances import EXPANSION, INTEGRAL, ROOT_EPS, SLOPES
 
 import cavity
-from cavity.models.residuals import PredictedRows
+from cavity.models.predicted_rows import PredictedRows
 
 pytest.importorskip("formulae")
 pd = pytest.importorskip("pandas")

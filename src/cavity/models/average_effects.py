@@ -22,7 +22,7 @@ from cavity.likelihoods import Logit, Probit
 from cavity.models.explained_variance import ExplainedVariance
 from cavity.models.formula.columns import FormulaColumns, column_names, read_labels
 from cavity.models.formula.evaluation import shown_level
-from cavity.models.latent_posterior import predict_class_probabilities
+from cavity.models.predictive_densities import predict_class_probabilities
 
 DEFAULT_DRAWS = 1000  # of the coefficients, for standard deviations and intervals
 BLOCK_ROWS = 256  # whose draws are made at a time: 2 MB

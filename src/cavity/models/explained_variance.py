@@ -55,7 +55,7 @@ class ExplainedVariance:
         >>> table, about = cavity.data.table("sleepstudy", as_frame=True)
         >>> shares = cavity.GLM("Reaction ~ Days").fit(table).r2(table)
         >>> round(float(shares.columns["mean"][0]), 2)
-        0.29
+        0.28
         """
         level, rng = arrays.check_number(level, "level", low=0, high=1), arrays.make_generator(rng)
         matrix, known, _ = self._linear_rows(data)

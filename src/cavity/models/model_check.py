@@ -14,7 +14,7 @@ from cavity.base.results import draw, freeze_arrays
 from cavity.base.types import FloatArray
 from cavity.models.formula.columns import FormulaColumns, column_names
 from cavity.models.leave_one_out import make_record
-from cavity.models.residuals import PredictedRows
+from cavity.models.predicted_rows import PredictedRows
 
 SURPRISING_DEVIATIONS = 4.0  # standard deviations of chance: one in 16,000 statistics of a right model is beyond
 SIMULATED_ROWS = 20_000  # at most, at equal distances, whose observations are drawn

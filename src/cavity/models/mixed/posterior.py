@@ -20,7 +20,7 @@ from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.models.average_effects import AverageEffects
-from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrate_log_density
+from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
@@ -29,6 +29,7 @@ from cavity.models.mixed.row_readers import NewRows, RowReader
 from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
+from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import predict_rows
 from cavity.models.term_bayes_factors import TermBayesFactors
 

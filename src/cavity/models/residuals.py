@@ -38,7 +38,7 @@ class ResidualChecks:
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
 
         Returns
         -------
@@ -79,7 +79,7 @@ class ResidualChecks:
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         rng : seed or numpy.random.Generator, default 0
             Source of randomness, for counts, classes and intervals.
 
@@ -128,7 +128,7 @@ class ResidualChecks:
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         rng : seed or numpy.random.Generator, default 0
             Source of randomness of quantile residuals and simulated observations.
 

@@ -24,7 +24,7 @@ class LevelPredictions(Predictions):
         Parameters
         ----------
         X : data frame or array_like (n, D)
-            As in the fit.
+            Rows, as in the fit.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         levels : {"known", "new", "zero"}, default "known"
@@ -65,11 +65,11 @@ class LevelPredictions(Predictions):
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
         trials : int, array_like (n,) or str, optional
-            For Binomial: the number of trials of each new observation; by default 1.
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
         missing : {"raise", "nan"}, default "raise"
             What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
         as_frame : bool, default False

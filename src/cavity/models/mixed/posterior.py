@@ -219,11 +219,11 @@ class MixedGLMPosterior(
         X : data frame, array_like (n, D) or NewRows
             Rows, as in the fit.
         y : array_like (n,) or str, optional
-            Observations; with a formula those it says.
+            Observations, as the likelihood wants them; a formula says what they are.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         missing : {"raise", "nan"}, default "raise"
             What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
 
@@ -263,7 +263,7 @@ class MixedGLMPosterior(
         X : data frame or array_like (n, D)
             New rows, of levels of the fit.
         y : array_like (n,) or str, optional
-            Observations; a formula says what they are.
+            Observations, as the likelihood wants them; a formula says what they are.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         offset : array_like (n,) or str, optional

@@ -33,11 +33,11 @@ class ExplainedVariance:
         Parameters
         ----------
         data : data frame, dict of columns, or array_like (n, D)
-            Rows, as a rule those of the fit.
+            Rows, as `predict` takes them.
         level : float in (0, 1), default 0.95
-            Probability of the interval.
+            Probability of the intervals; as much is left out on either side.
         rng : seed or numpy.random.Generator, default 0
-            Source of the 1,000 draws.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------

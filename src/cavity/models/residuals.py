@@ -34,7 +34,7 @@ class ResidualChecks:
         Parameters
         ----------
         X : array_like (n, D), data frame, or what else `predict` takes
-            Rows.
+            Rows, as `predict` takes them.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
@@ -68,9 +68,10 @@ class ResidualChecks:
         Parameters
         ----------
         X : array_like (n, D), data frame, or what else `predict` takes
-            Rows.
+            Rows, as `predict` takes them.
         y : array_like (n,) or str, optional
-            Their observations; by default the column of the fit, or what the formula says.
+            Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
+            what the formula says.
         kind : {"quantile", "response", "pearson"}, default "quantile"
             "quantile" is the normal quantile of the predicted probability of values up to the observed one, for counts
             and classes at random between the probabilities of less and of no more [DS]_: standard normal if the model
@@ -81,7 +82,7 @@ class ResidualChecks:
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         rng : seed or numpy.random.Generator, default 0
-            Source of randomness, for counts, classes and intervals.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------
@@ -119,18 +120,21 @@ class ResidualChecks:
     ) -> ModelCheck:
         """Compare observations with what the model says of them, and say in words what does not fit and what to try.
 
+        Columns of X that are not in the model are compared with the residuals, too.
+
         Parameters
         ----------
         X : array_like (n, D), data frame, or what else `predict` takes
-            Rows, as a rule those of the fit; columns that are not in the model are looked at, too.
+            Rows, as `predict` takes them.
         y : array_like (n,) or str, optional
-            Their observations; by default the column of the fit, or what the formula says.
+            Observations, labels as in the fit; or the name of their column in X. By default the column of the fit, or
+            what the formula says.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         rng : seed or numpy.random.Generator, default 0
-            Source of randomness of quantile residuals and simulated observations.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------

@@ -181,7 +181,9 @@ class LevelPredictions(Predictions):
         *,
         groups: Any = None,
         levels: str = "known",
-        **options: Any,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> FloatArray:
         """Draw new observations from the posterior: all effects together, then y of each row.
 
@@ -192,14 +194,18 @@ class LevelPredictions(Predictions):
         n : int
             Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
         groups : dict of columns (m,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         levels : {"known", "new", "zero"}, default "known"
             "known" takes levels of the fit only; "new" others, too, whose effects have their prior, for each row anew;
             "zero" has effects of groups at 0. With the last two columns of groups may be absent.
-        **options
-            offset, exposure and trials, as for `predict`.
+        offset : float or array_like (m,), optional
+            Known part of f; wanted where the fit had some, 0 for none.
+        exposure : float or array_like (m,), optional
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
+        trials : int, array_like (m,) or str, optional
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
 
         Returns
         -------
@@ -207,4 +213,4 @@ class LevelPredictions(Predictions):
             The draws.
         """
         rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
-        return super().sample_y(rows, n, rng, **options)
+        return super().sample_y(rows, n, rng, offset=offset, exposure=exposure, trials=trials)

@@ -86,7 +86,21 @@ def tables_of_pipes(app, path, parent, content):
     content[0] = "\n".join(lines)
 
 
+def convert_changelog(app, path, parent, content):
+    """Turn the Markdown of the changelog into reST: headings, code and links."""
+    if path.name != "CHANGELOG.md":
+        return
+    text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", content[0])
+    text = re.sub(r"\[([^]]+)\]\((\S+?)\)", r"`\1 <\2>`__", text)
+    lines = []
+    for line in text.splitlines():
+        heading = re.match(r"(#+) (.*)", line)
+        lines += [heading[2], "=-~"[len(heading[1]) - 1] * len(heading[2])] if heading else [line]
+    content[0] = "\n".join(lines)
+
+
 def setup(app):
     """Register the hooks."""
     app.connect("autodoc-process-docstring", keep_bars)
     app.connect("include-read", tables_of_pipes)
+    app.connect("include-read", convert_changelog)

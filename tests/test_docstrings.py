@@ -2,10 +2,12 @@
 
 import inspect
 import re
+from dataclasses import fields, is_dataclass
 
 from numpydoc.docscrape import NumpyDocString
 
 import cavity
+from cavity import mean_field
 
 SEED = r"(seed or )?numpy\.random\.Generator(, optional)?"
 CORES = "-1 is all cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1"
@@ -82,3 +84,22 @@ def test_options_are_described_in_the_same_words():
                 assert re.match(opening, words), (what, words)
             if name.endswith(".fit") and entry.name in ALWAYS_IN_FITS:
                 assert re.search(ALWAYS_IN_FITS[entry.name], words), (what, words)
+
+
+def test_attributes_of_posteriors_are_their_fields():
+    """The section is made of the declarations of fields: type of the annotation, axes of the array, description."""
+    classes = [value for name, value in vars(mean_field).items() if name == "MeanFieldPosterior"]
+    classes += [getattr(cavity, name) for name in cavity.__all__ if name.endswith("Posterior")]
+    sections = {cls.__name__: NumpyDocString(inspect.getdoc(cls))["Attributes"] for cls in classes if is_dataclass(cls)}
+    assert len(sections) == 10
+    for cls in filter(is_dataclass, classes):
+        names = [field.name for field in fields(cls) if not field.name.startswith("_")]
+        assert sorted(entry.name for entry in sections[cls.__name__]) == sorted(names)
+        assert all("".join(entry.desc).endswith(".") for entry in sections[cls.__name__])
+    types = {name: {entry.name: entry.type for entry in entries} for name, entries in sections.items()}
+    assert types["ClutterPosterior"]["mean"] == "float or ndarray (D,) or (B, D)"
+    assert types["ClutterPosterior"]["converged"] == "bool or ndarray (B,)"
+    assert types["UnitMixturePosterior"]["prior_variance"] == "float or ndarray (K,)"
+    assert types["GLMPosterior"]["spread"] == "ndarray (C,) or None"
+    assert types["GLMPosterior"]["columns"] == "tuple of str or None"
+    assert types["LinearRegressionPosterior"]["alpha"] == "Gamma or None"

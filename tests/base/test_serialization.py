@@ -1,7 +1,7 @@
 """Dataclasses in dataclasses become arrays and settings, and come back; all posteriors do in test_records.py."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cavity.base import records, serialization
-from cavity.base.records import Array, Nullable, Part, Record, record_of, saved
+from cavity.base.records import Array, Nullable, Part, Record, declare, record_of
 
 
 @dataclass
@@ -81,33 +81,32 @@ def test_a_part_is_of_the_class_that_has_its_fields():
 
 @dataclass
 class Twig:
-    tau: np.ndarray = field(metadata=saved(Array("N")))
-    loo: np.ndarray | None = field(default=None, metadata=saved(Array("N", "any")))
+    tau: np.ndarray = declare(Array("N"))
+    loo: np.ndarray | None = declare(Array("N", "any"), default=None)
     room: np.ndarray | None = None
 
 
 @dataclass
 class Declared:
-    model: Any = field(metadata=saved(Part({"mean": Array("()"), "jitter?": records.FINITE_REAL})))
-    _twig: Twig = field(metadata=saved(Part(Twig, "state_")))
-    trace: dict = field(metadata=saved(Part({"change?": Array("c")}, "trace_")))
-    _root: np.ndarray = field(metadata=saved(Array("N N"), "root"))
-    count: int = field(default=0, metadata=saved(records.integer()))
-    name: str = field(default="", metadata=saved(records.ANY_TEXT, "name"))
+    model: Any = declare(Part({"mean": Array("()"), "jitter?": records.FINITE_REAL}))
+    _twig: Twig = declare(Part(Twig, "state_"))
+    trace: dict = declare(Part({"change?": Array("c")}, "trace_"))
+    _root: np.ndarray = declare(Array("N N"), name="root")
+    count: int = declare(records.integer(), default=0)
+    name: str = declare(records.ANY_TEXT, default="", name="name")
     digest: str | None = None
 
     record: ClassVar[Any] = Record(
         lambda settings: {"extra": Array("N"), **({"state_loo?": None} if settings["name"] == "short" else {})},
         {"digest?": records.ANY_TEXT},
         places={"extra": "_twig.room"},
-        order=("state_", "root", "", "trace_"),
     )
 
 
 def test_fields_declare_what_files_have():
     record = record_of(Declared)
     assert [*record.settings] == ["jitter?", "count?", "name", "digest?"]
-    names = ["state_tau", "state_loo?", "root", "mean", "extra", "trace_change?"]
+    names = ["mean", "state_tau", "state_loo?", "trace_change?", "root", "extra"]
     assert [*record.table({"name": "long"})] == names
     assert [*record.table({"name": "short"})] == [name for name in names if name != "state_loo?"]
     places = {"mean": "model.mean", "state_tau": "_twig.tau", "root": "_root", "trace_change": "trace.change"}

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import date
@@ -206,6 +207,11 @@ def test_what_is_in_a_file(run, tmp_path):
         assert repr(posterior) in out
         told = result(run, "info", tmp_path / "p.npz")
         assert (told["posterior"], told["cavity"]) == (type(posterior).__name__, cavity.__version__)
+        arrays = [name for name, field in told["fields"].items() if field["shape"] is not None]
+        assert arrays == {"glm": ["mean", "variance"], "mixture": ["counts"]}.get(words.split()[0], [])
+        for name, field in told["fields"].items():
+            assert field["shape"] is None or field["shape"] == [*getattr(posterior, name).shape]
+            assert re.search(rf"(?m)^  {name} .* {re.escape(field['description'])}$", out), name
     (tmp_path / "p.npz").write_bytes(b"garbage")
     status, out, err = run("info", tmp_path / "p.npz")
     assert (status, out) == (2, "")

@@ -3,8 +3,8 @@
 A `Record` says what arrays and settings there are, and where in a posterior they are (`cavity.base.serialization`). An
 array is an `Array`: its axes, its domain, its kind (`cavity.base.record_arrays`).
 
-A dataclass declares its fields with `saved`, and those of objects in its fields with `Part`: `record_of` makes a record
-of that. What fields do not say is in the attribute `record` of the class.
+A dataclass declares its fields with `declare`, and those of objects in its fields with `Part`: `record_of` makes a
+record of that. What fields do not say is in the attribute `record` of the class.
 
 A setting is a `Setting`, a table of them (a dictionary by names), a list of them (one for each entry), `Nullable`, or
 `Made`: handed to a function that makes an object of it and refuses what it does not know. Names of arrays and settings
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +25,7 @@ from cavity.base.record_arrays import Array
 MISFIT_MESSAGE = "arrays and settings do not fit each other: "
 LARGEST_FLOAT = sys.float_info.max
 MAX_LIST_DEPTH = 8  # lists in lists of numbers: arrays have fewer axes
-CONSTRUCTOR_ERRORS = (  # of constructors
-    *(ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError),
-)
+CONSTRUCTOR_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError, MemoryError)
 
 
 # ------------------------------------------------------------------------------------------ settings
@@ -105,9 +104,7 @@ FINITE_REAL, POSITIVE_REAL = number(), number(" above 0", lambda value: value > 
 NONNEGATIVE_REAL = number(", not negative", lambda value: value >= 0)
 UNIT_SHARE = number(" above 0 and at most 1", lambda value: 0 < value <= 1)
 REAL_LISTS = Setting("a finite number, or lists of them", _reals)
-LOG_DENSITY = Setting(
-    "a finite number, or -Infinity", lambda value: _real(value) or value == float("-inf"), convert=float
-)
+LOG_DENSITY = Setting("a finite number, or -Infinity", lambda value: _real(value) or value == -np.inf, convert=float)
 ANY_NUMBER = Setting(
     "a number, which may be infinite or nan", lambda value: _real(value) or isinstance(value, float), convert=float
 )
@@ -185,8 +182,6 @@ class Record:
     forms : dict of str to (callable, callable)
         By attributes whose parts have other names in files: the one returns a dictionary of these parts, the other
         takes them as keyword arguments.
-    order : tuple of str
-        Names, or what they begin with up to "_", in the order of files; "" stands for all others.
     """
 
     arrays: Mapping | Callable = field(default_factory=dict)
@@ -194,32 +189,18 @@ class Record:
     rules: tuple = ()
     places: Mapping = field(default_factory=dict)
     forms: Mapping = field(default_factory=dict)
-    order: tuple = ("", "trace_")
 
     def table(self, settings):
         """Return the table of arrays that settings lead to."""
         return self.arrays(settings) if callable(self.arrays) else self.arrays
 
-    def ordered(self, table):
-        """Return a table in the order of files, without those that are None."""
-
-        def place(name):
-            return self.order.index(_longest(name.removesuffix("?"), self.order))
-
-        return {name: table[name] for name in sorted(table, key=place) if table[name] is not None}
-
     def found_at(self, name):
         """Return the places of an array or setting, each as a list of attributes on the way."""
         places = {"trace_": "trace.", "": ""} | self.places
-        begins = _longest(name, places)
+        known = [begin for begin in places if name.startswith(begin) and begin[-1:] in ("", "_")]
+        begins = name if name in places else max(known, key=len)
         ways = places[begins].split() or [""]
         return [f"{way}{name.removeprefix(begins)}".split(".", way.count(".")) for way in ways]
-
-
-def _longest(name, known):
-    """Return the name itself, if it is known, or the longest of the known that it begins with, up to "_"."""
-    begins = [each for each in known if name.startswith(each) and (not each or each.endswith("_"))]
-    return name if name in known else max(begins, key=len)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,22 +211,26 @@ class Part:
     begin: str = ""
 
 
-def saved(form, name=None):
-    """Return the metadata of a field that files have.
+def declare(form=None, description="", default=MISSING, name=None) -> Any:
+    """Return a field of a dataclass that files have.
 
     Parameters
     ----------
-    form : Array, Setting or other form of one, or Part
-        What it must be.
+    form : Array, Setting or other form of one, or Part, optional
+        What it must be in files, which by default do not have it.
+    description : str
+        Its words in the docstring of the class and in `cavity info`, see `base/field_descriptions.py`.
+    default : object, optional
+        Of the field.
     name : str, optional
         What it is called in files; by default as the field, with a "?" where that has a default.
 
     Returns
     -------
-    dict
-        For `dataclasses.field`.
+    dataclasses.Field
+        For the body of the class.
     """
-    return {"saved": form, "name": name}
+    return field(default=default, metadata={"saved": form, "description": description, "name": name})
 
 
 def _name_in_files(declared):
@@ -258,7 +243,7 @@ def _declared(form, begin="", way=""):
     if isinstance(form, Mapping):
         entries = [(name, name.removesuffix("?"), each) for name, each in form.items()]
     else:
-        known = [each for each in fields(form) if "saved" in each.metadata] if is_dataclass(form) else []
+        known = [each for each in fields(form) if each.metadata.get("saved")] if is_dataclass(form) else []
         entries = [(_name_in_files(each), each.name, each.metadata["saved"]) for each in known]
     for name, place, each in entries:
         if isinstance(each, Part):
@@ -287,8 +272,8 @@ def record_of(cls):
     places = {name.removesuffix("?"): place for name, _, place in declared if name.removesuffix("?") != place}
     return replace(
         own,
-        arrays=lambda settings: own.ordered(arrays | own.table(settings)),
-        settings=own.ordered(settings | own.settings),
+        arrays=lambda settings: {name: form for name, form in (arrays | own.table(settings)).items() if form},
+        settings=settings | own.settings,
         places=places | own.places,
     )
 

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
 
 from cavity.base import persistence, serialization
+from cavity.base.common_fields import declare_common
+from cavity.base.field_descriptions import document_fields
 from cavity.base.frames import LEVELS_ROLE, join_names
 from cavity.base.frozen_dataclasses import Frozen, set_fields
-from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest
+from cavity.base.observation_digest import ObservationDigest
 from cavity.base.public_objects import Public
-from cavity.base.records import (
-    ANY_TEXT,
-    FINITE_REAL,
-    TRUTH_VALUE,
-    Array,
-    Nullable,
-    Part,
-    Record,
-    integer,
-    record_of,
-    saved,
-)
+from cavity.base.records import FINITE_REAL, Array, Nullable, Part, Record, declare, record_of
 from cavity.base.summary import Table, tabulate_marginals
 
 VARIATIONAL_TRACE_ARRAYS = {f"{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
 VARIATIONAL_TRACE_ARRAYS |= {"step?": Array("step")}
+VARIATIONAL_TRACE_DESCRIPTION = '"elbo" of each pass, its "change" (nats), "contraction"; "step"s of stochastic fits.'
 POSTERIOR_CLASSES = {}  # by kinds, of the files that were imported
 
 
@@ -59,6 +51,7 @@ class Posterior(Frozen):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        document_fields(cls)
         if "kind" in vars(cls):
             POSTERIOR_CLASSES[cls.kind] = cls
 
@@ -134,14 +127,14 @@ class VariationalPosterior(Posterior):
     observations that `elbo` is of.
     """
 
-    elbo: float | Any = field(metadata=saved(Nullable(FINITE_REAL)))
-    converged: bool = field(metadata=saved(TRUTH_VALUE))
-    status: str = field(metadata=saved(ANY_TEXT))
-    n_iter: int = field(metadata=saved(integer()))
-    trace: dict[str, Any] = field(metadata=saved(Part(VARIATIONAL_TRACE_ARRAYS, "trace_")))
-    contraction: float | Any = field(metadata=saved(Nullable(FINITE_REAL)))
-    predicted_gap: float = field(metadata=saved(Nullable(FINITE_REAL, np.inf)))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
+    elbo: float | Any = declare(Nullable(FINITE_REAL), "The evidence lower bound, in nats, with all constants.")
+    converged: bool = declare_common("converged")
+    status: str = declare_common("status")
+    n_iter: int = declare_common("n_iter")
+    trace: dict[str, Any] = declare(Part(VARIATIONAL_TRACE_ARRAYS, "trace_"), VARIATIONAL_TRACE_DESCRIPTION)
+    contraction: float | Any = declare(Nullable(FINITE_REAL), "The measured rate at which errors shrink per sweep.")
+    predicted_gap: float = declare(Nullable(FINITE_REAL, np.inf), "Estimated nats from the ELBO to its local optimum.")
+    observation_digest: ObservationDigest | None = declare_common("observation_digest")
 
     def __post_init__(self) -> None:
         known = {name: getattr(self, name) for name in ("elbo", "contraction")}

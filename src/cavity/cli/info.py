@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cavity import data
 from cavity.base import persistence
+from cavity.base.field_descriptions import describe_fields
 from cavity.base.persistence import open_whole_file
 from cavity.base.results import format_count
 from cavity.cli.options import COMMON_OPTIONS, Option, command
@@ -39,7 +40,11 @@ def show(options):
     lines += repr(posterior).splitlines()
     if hasattr(posterior, "summary"):
         lines += ["", *repr(posterior.summary()).splitlines()]
-    return print_result(options, lines, lambda: {"file": options.posterior} | about | describe(posterior))
+    fields = [*describe_fields(posterior)]
+    lines += ["", "fields"] if fields else []
+    lines += [f"  {name:<20} {'' if shape is None else shape!s:<12} {text}" for name, shape, text in fields]
+    description = {"fields": {name: {"shape": shape, "description": text} for name, shape, text in fields}}
+    return print_result(options, lines, lambda: {"file": options.posterior} | about | describe(posterior) | description)
 
 
 def report_fit_settings(fit):

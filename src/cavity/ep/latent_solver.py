@@ -17,13 +17,13 @@ References
 .. [RW] C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import blas, lapack
 
 from cavity import _core
-from cavity.base.records import Array, saved
+from cavity.base.records import Array, declare
 from cavity.linalg import tiled
 from cavity.runs.executors import split_range
 
@@ -37,17 +37,17 @@ MIN_DIRECT_VARIANCE_RATIO = 1e-4  # rho_i Sigma_ii from which Sigma_ii is taken 
 class Solver:
     """The triangle of B and what negative sites add: solves with I + K R."""
 
-    root: np.ndarray = field(metadata=saved(Array("U", "nonnegative")))  # S, of the U rows
-    triangle: np.ndarray = field(metadata=saved(Array("U U", "triangle")))  # lower: L, B = L L', or its inverse
+    root: np.ndarray = declare(Array("U", "nonnegative"))  # S, of the U rows
+    triangle: np.ndarray = declare(Array("U U", "triangle"))  # lower: L, B = L L', or its inverse
     inverted: bool
     log_determinant: float  # of I + K R
     # of the J negative sites: indices, T^(1/2), K_n. S L^-T, and a lower triangle, C = corner corner'
-    negative: np.ndarray | None = field(default=None, metadata=saved(Array("J", "nonnegative", "i")))
-    weight: np.ndarray | None = field(default=None, metadata=saved(Array("J", "positive")))
-    reach: np.ndarray | None = field(default=None, metadata=saved(Array("J U")))
-    corner: np.ndarray | None = field(default=None, metadata=saved(Array("J J", "triangle")))
+    negative: np.ndarray | None = declare(Array("J", "nonnegative", "i"), default=None)
+    weight: np.ndarray | None = declare(Array("J", "positive"), default=None)
+    reach: np.ndarray | None = declare(Array("J U"), default=None)
+    corner: np.ndarray | None = declare(Array("J J", "triangle"), default=None)
     # of B^-1, once it was asked for
-    diagonal: np.ndarray | None = field(default=None, metadata=saved(Array("U", "nonnegative")))
+    diagonal: np.ndarray | None = declare(Array("U", "nonnegative"), default=None)
     cleared: bool = False  # whether zeros are above the triangle
 
     def forward(self, x, threads=tiled.ONE_THREAD, transposed=False):

@@ -1,10 +1,10 @@
 """The Gaussian posterior of the weights, kept as a root of its covariance so that variances stay positive."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from cavity.base.records import Array, saved
+from cavity.base.records import Array, declare
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,9 +16,9 @@ class WeightRoot:
     the identity.
     """
 
-    root: np.ndarray = field(metadata=saved(Array("D | D D")))  # (D,) for a diagonal one
-    basis: np.ndarray | None = field(default=None, metadata=saved(Array("D M")))
-    factor: np.ndarray | None = field(default=None, metadata=saved(Array("M M")))
+    root: np.ndarray = declare(Array("D | D D"))  # (D,) for a diagonal one
+    basis: np.ndarray | None = declare(Array("D M"), default=None)
+    factor: np.ndarray | None = declare(Array("M M"), default=None)
 
     def __post_init__(self):
         for array in (self.root, self.basis, self.factor):

@@ -10,7 +10,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.public_objects import Public
-from cavity.base.records import Record, Setting
+from cavity.base.records import Record, Setting, declare
 from cavity.base.results import VariationalPosterior, format_table
 from cavity.base.types import IntArray, Seed
 from cavity.distributions import factors as families
@@ -398,30 +398,9 @@ class ModelSweeps:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class MeanFieldPosterior(VariationalPosterior):
-    """The factors of a mean-field fit; ``posterior[name]`` is the factor of that name.
+    """The factors of a mean-field fit; ``posterior[name]`` is the factor of that name."""
 
-    Attributes
-    ----------
-    factors : dict of str to distribution
-        The factors q_j.
-    elbo : float
-        The evidence lower bound of these factors, in nats: log p(data) - KL(q || posterior).
-    converged : bool
-        Whether the stopping rule was met.
-    status : str
-        Why the iteration ended.
-    n_iter : int
-        Passes (epochs of a stochastic fit).
-    trace : dict of ndarray
-        Per pass: "elbo" of the best state so far, "change" that the sweep made to it (nats), "contraction". Of a
-        stochastic fit: "step", the step sizes.
-    contraction : float or None
-        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
-    predicted_gap : float
-        How far the ELBO is below its local optimum by that rate, in nats.
-    """
-
-    factors: dict[str, Any]
+    factors: dict[str, Any] = declare(None, "The factors q_j by their names.")
 
     kind: ClassVar[str] = "mean_field"
     record: ClassVar[Any] = Record(
@@ -429,7 +408,6 @@ class MeanFieldPosterior(VariationalPosterior):
         {"factors": FACTORS_SETTING},
         places={"factors": "factors.families_of", "factor_": "factors.factor_"},
         forms={"factors": (_split_factors, _join_factors)},
-        order=("trace_", ""),
     )
 
     def __getitem__(self, name: str) -> Any:

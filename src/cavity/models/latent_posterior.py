@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays, records
-from cavity.base.common_fields import CLASSES_SETTING
+from cavity.base.common_fields import CLASSES_SETTING, declare_common
 from cavity.base.labels import encode_new_labels
+from cavity.base.missing_values import DroppedRows
 from cavity.base.public_objects import Public
-from cavity.base.records import (
-    ANY_TEXT,
-    TRUTH_VALUE,
-    Array,
-    Nullable,
-    Part,
-    integer,
-    saved,
-)
+from cavity.base.records import Array, Nullable, Part, declare
 from cavity.base.results import Posterior, format_count
 from cavity.base.rows import check_observations, combine_known_parts
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -79,11 +72,8 @@ def integrate_both_log_densities(likelihood, mean, variance):
     return np.stack([np.where(positive, less, more), np.where(positive, more, less)], axis=1)
 
 
-LEADING_SETTINGS = (  # settings of every posterior of latent values, in the order of files
-    *("log_evidence", "converged", "n_iter", "status", "residual", "n_samples"),
-    *("likelihood", "columns", "classes", "roles"),
-)
 ROW_WEIGHTS = Array("N", "nonnegative")  # of leave-one-out densities
+RESIDUAL_DESCRIPTION = "Largest change of a marginal moment, in sd or relative, by one undamped renewal of a site."
 EP_TRACE = {
     "change?": Array("c", "any"),
     "improper?": Array("i", "nonnegative", "if"),
@@ -391,20 +381,20 @@ class LatentPosterior(Predictions, Posterior):
 class SitesPosterior(LeavesOneOut, LatentPosterior):
     """Base of posteriors with the sites of the rows of one fit and its outcome; a subclass has `model`."""
 
-    # -inf if an observation is impossible where f is known
-    log_evidence: float = field(metadata=saved(records.LOG_DENSITY))
-    converged: bool = field(metadata=saved(TRUTH_VALUE))
-    n_iter: int = field(metadata=saved(integer()))
-    status: str = field(metadata=saved(ANY_TEXT))
-    residual: float = field(metadata=saved(records.ANY_NUMBER))
-    n_samples: int = field(metadata=saved(integer(1)))
-    trace: dict[str, Any] = field(metadata=saved(Part(EP_TRACE, "trace_")))
-    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(Nullable(CLASSES_SETTING)))
-    hyperparameters: Hyperparameters | Any = field(default=None, metadata=saved(HYPERPARAMETERS_SETTING, "learnt?"))
-    _loo: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_loo?"))
-    _tau: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_tau?"))
-    _rho: FloatArray | Any = field(metadata=saved(Array("N", "any"), "_rho?"))
-    _influence: FloatArray | None = field(default=None, metadata=saved(Array("N", "known")))
+    log_evidence: float = declare_common("log_evidence")  # -inf: y impossible where f is known
+    converged: bool = declare_common("converged")
+    n_iter: int = declare_common("n_iter")
+    status: str = declare_common("status")
+    residual: float = declare(records.ANY_NUMBER, RESIDUAL_DESCRIPTION)
+    n_samples: int = declare_common("n_samples")
+    trace: dict[str, Any] = declare_common("trace", Part(EP_TRACE, "trace_"))
+    classes: tuple[Any, ...] | None = declare_common("classes", Nullable(CLASSES_SETTING))
+    hyperparameters: Hyperparameters | Any = declare_common("hyperparameters", HYPERPARAMETERS_SETTING)
+    dropped: DroppedRows | None = declare_common("dropped")
+    _loo: FloatArray | Any = declare(Array("N", "any"), name="_loo?")
+    _tau: FloatArray | Any = declare(Array("N", "any"), name="_tau?")
+    _rho: FloatArray | Any = declare(Array("N", "any"), name="_rho?")
+    _influence: FloatArray | None = declare(Array("N", "known"), default=None)
 
     def _outcome_row(self, method: str) -> tuple[str, str]:
         """Return the last line of a repr."""

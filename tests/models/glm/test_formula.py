@@ -255,3 +255,15 @@ def test_two_classes_have_log_odds_by_default(formula):
 def test_arguments_that_are_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_new_rows_need_not_have_every_category():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=60), "site": rng.choice(["u", "v", "w"], 60)})
+    table["y"] = table["x"] + rng.normal(size=60)
+    for formula in ("y ~ x + C(site)", "y ~ x + site", "y ~ x * T(site, 'v')"):
+        posterior = cavity.GLM(formula, "gaussian").fit(table)
+        mean = posterior.predict(table)[0]
+        for site in "uvw":
+            rows = (table["site"] == site).to_numpy()
+            np.testing.assert_allclose(posterior.predict(table[rows])[0], mean[rows], rtol=ROUNDING)

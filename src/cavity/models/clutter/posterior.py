@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from cavity.base import arrays, records
+from cavity.base.common_fields import declare_common
 from cavity.base.constants import LOG_2PI
 from cavity.base.frames import name_coefficients
 from cavity.base.lazy_scipy import special
 from cavity.base.loop import CONVERGED_STATUS
-from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
-from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
-from cavity.base.records import Array, Nullable, Part, Record, integer, names, one_of, saved
+from cavity.base.missing_values import DroppedRows
+from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.records import Array, Part, Record, declare, one_of
 from cavity.base.results import Posterior, SummaryMixin, format_table, list_name_rows
 from cavity.base.summary import make_gaussian_marginals
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
@@ -74,7 +75,6 @@ CLUTTER_RECORD = Record(
     {},
     (records.together(*BEFORE_ARRAYS), _find_misfit),
     {name: f"before.{place}" for place, name in enumerate(BEFORE_ARRAYS)},
-    order=("state_", "units_", "trace_", ""),
 )
 
 
@@ -121,57 +121,24 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
     """The approximate posterior N(theta; mean, variance I) of a `Clutter` fit.
 
     For a batch of B problems the fields have a leading axis of length B.
-
-    Attributes
-    ----------
-    model : Clutter
-        The settings.
-    mean : float or ndarray (d,)
-        Posterior mean, in units of the data.
-    variance : float
-        Posterior variance per coordinate.
-    log_evidence : float
-        EP's (or ADF's) estimate of log p(x), all constants included.
-    converged : bool
-        Whether the stopping rule of `Clutter.fit` was met.
-    n_iter : int
-        Sweeps and steps of the double loop taken.
-    status : str
-        Why the iteration ended.
-    n_samples : int
-        Points seen, those of earlier updates included.
-    method : {"ep", "adf"}
-        How the last points were taken in.
-    trace : dict of ndarray
-        "change" and "improper" for every sweep, "double_loop" the number of its steps.
-    before : None or tuple
-        Mean, variance and log evidence of the posterior that `update` started from.
-    columns : tuple of str or None
-        Names of the columns of x, if it was a data frame: those of later data frames are put in their order. After an
-        array data frames are taken by position.
-    dropped : DroppedRows or None
-        How many points of the fit were left out because of missing values, and for which columns.
-    observation_digest : ObservationDigest or None
-        By which `compare` tells that posteriors are of the same points; None for a batch, and in files of
-        earlier versions.
     """
 
-    model: Clutter = field(metadata=saved(MODEL_SETTINGS))
-    mean: FloatOrArray = field(metadata=saved(Array("B? D | ()")))
-    variance: FloatOrArray = field(metadata=saved(Array("B?", "positive")))
-    log_evidence: FloatOrArray = field(metadata=saved(Array("B?")))
-    converged: Any = field(metadata=saved(Array("B?", kind="b")))
-    n_iter: Any = field(metadata=saved(Array("B?", "nonnegative", kind="i")))
-    status: Any = field(metadata=saved(Array("B?", kind="U")))
-    method: str = field(metadata=saved(one_of("ep", "adf")))
-    n_samples: int = field(metadata=saved(integer(1)))
-    trace: dict[str, Any] = field(metadata=saved(Part(TRACE_ARRAYS, "trace_")))
-    before: tuple[Any, ...] | None
-    _sites: ClutterSites = field(metadata=saved(Part(ClutterSites, "state_")))
-    _units: WorkingUnits = field(metadata=saved(Part(WorkingUnits, "units_")))
-    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
+    model: Clutter = declare(MODEL_SETTINGS, "The settings.")
+    mean: FloatOrArray = declare(Array("B? D | ()"), "Posterior mean, in units of the data.")
+    variance: FloatOrArray = declare(Array("B?", "positive"), "Posterior variance per coordinate.")
+    log_evidence: FloatOrArray = declare_common("log_evidence", Array("B?"))
+    converged: Any = declare_common("converged", Array("B?", kind="b"))
+    n_iter: Any = declare_common("n_iter", Array("B?", "nonnegative", kind="i"))
+    status: Any = declare_common("status", Array("B?", kind="U"))
+    method: str = declare(one_of("ep", "adf"), 'How the last points were assimilated: "ep" or "adf".')
+    n_samples: int = declare_common("n_samples")
+    trace: dict[str, Any] = declare_common("trace", Part(TRACE_ARRAYS, "trace_"))
+    before: tuple[Any, ...] | None = declare(None, "Mean, variance and log evidence before the `update`, if any.")
+    _sites: ClutterSites = declare(Part(ClutterSites, "state_"))
+    _units: WorkingUnits = declare(Part(WorkingUnits, "units_"))
+    columns: tuple[str, ...] | None = declare_common("columns")
+    dropped: DroppedRows | None = declare_common("dropped")
+    observation_digest: ObservationDigest | None = declare_common("observation_digest")
 
     kind: ClassVar[str] = "clutter"
     record: ClassVar[Any] = CLUTTER_RECORD

@@ -3,7 +3,7 @@
 Everything numerical happens in working units, theta' = scale (theta - origin), see cython_core/ep/clutter.pyx.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.frames import names_of, order_columns
 from cavity.base.missing_values import DroppedRows
 from cavity.base.observation_digest import ObservationDigest
-from cavity.base.records import Array, saved
+from cavity.base.records import Array, declare
 from cavity.runs.executors import Threads
 from cavity.runs.merge import split_rows
 from cavity.sources.dataset import IN_MEMORY, Dataset
@@ -106,12 +106,12 @@ class DataPoints:
 class WorkingUnits:
     """Origin and scale, and a clutter model in them; origin, centre and prior_tau are (B, d) for a batch."""
 
-    origin: np.ndarray = field(metadata=saved(Array("B? D")))
-    scale: float = field(metadata=saved(Array("()", "positive")))
-    model: np.ndarray = field(metadata=saved(Array("5")))  # s, 1/(2 c), log(c)/2, log(1 - w), log(w/(1 - w))
-    centre: np.ndarray = field(metadata=saved(Array("B? D")))  # c0
-    prior_tau: np.ndarray = field(metadata=saved(Array("B? D")))
-    prior_rho: float = field(metadata=saved(Array("() | B?", "positive")))  # (B,) in a batch after update
+    origin: np.ndarray = declare(Array("B? D"))
+    scale: float = declare(Array("()", "positive"))
+    model: np.ndarray = declare(Array("5"))  # s, 1/(2 c), log(c)/2, log(1 - w), log(w/(1 - w))
+    centre: np.ndarray = declare(Array("B? D"))  # c0
+    prior_tau: np.ndarray = declare(Array("B? D"))
+    prior_rho: float = declare(Array("() | B?", "positive"))  # (B,) in a batch after update
 
     @classmethod
     def of(cls, data, model, ends):
@@ -231,16 +231,16 @@ class Points:
 class ClutterSites:
     """Sites and posterior of one problem in working units; all with a leading axis for a batch."""
 
-    site_tau: np.ndarray = field(metadata=saved(Array("B? N D")))
-    site_rho: np.ndarray = field(metadata=saved(Array("B? N")))
-    tau: np.ndarray = field(metadata=saved(Array("B? D")))  # of the posterior
-    rho: float = field(metadata=saved(Array("B?", "positive")))
+    site_tau: np.ndarray = declare(Array("B? N D"))
+    site_rho: np.ndarray = declare(Array("B? N"))
+    tau: np.ndarray = declare(Array("B? D"))  # of the posterior
+    rho: float = declare(Array("B?", "positive"))
     # log of each scaled site at the posterior mean
-    site_value: np.ndarray | None = field(default=None, metadata=saved(Array("B? N"), "site_value"))
+    site_value: np.ndarray | None = declare(Array("B? N"), name="site_value", default=None)
     # of the data, in working units
-    log_evidence: float = field(default=np.nan, metadata=saved(Array("B?"), "log_evidence"))
+    log_evidence: float = declare(Array("B?"), default=np.nan, name="log_evidence")
     # after power EP, log densities under the posterior of the others
-    loo: np.ndarray | None = field(default=None, metadata=saved(Array("B? N", "any")))
+    loo: np.ndarray | None = declare(Array("B? N", "any"), default=None)
 
     @classmethod
     def empty(cls, points):

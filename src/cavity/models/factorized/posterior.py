@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.frozen_dataclasses import Frozen
-from cavity.base.records import Array, Part, Record, Setting, saved
+from cavity.base.records import Array, Part, Record, Setting, declare
 from cavity.base.results import SummaryMixin, VariationalPosterior, format_table
 from cavity.base.summary import make_gaussian_marginals
 from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
@@ -80,31 +80,16 @@ class Marginals(Frozen):
 class FactorizedGaussianPosterior(SummaryMixin, VariationalPosterior):
     """The factorised approximation q of a Gaussian p that `FactorizedGaussian.fit` found.
 
-    Attributes
-    ----------
-    model : FactorizedGaussian
-        p and the blocks.
-    mean : ndarray (D,)
-        Mean of q.
-    elbo : float
-        -KL(q || p): p is normalised, so its log evidence is 0.
-    converged : bool
-        Whether the stopping rule of `FactorizedGaussian.fit` was met.
-    status : str
-        Why the iteration ended.
-    n_iter : int
-        Sweeps done, those after rejected extrapolations included. The first `trace` entries belong to the start.
-    trace : dict of ndarray
-        For every sweep, of the q before it: "kl" = -"elbo", and "excess", what is above the minimum; "change", half the
-        squared distance the sweep went, in standard deviations; "contraction", the rate at which that shrinks.
-    contraction : float
-        The factor by which errors shrank per sweep, as measured; None if too few sweeps were needed.
-    predicted_gap : float
-        How far `kl` is above its minimum; not a prediction, as it is for other models.
+    Notes
+    -----
+    `elbo` is -KL(q || p): p is normalised, so its log evidence is 0, and `predicted_gap` is how far `kl` is above its
+    minimum, not a prediction as for other models. Of every sweep, those after rejected extrapolations included, `trace`
+    has, for the q before it, "kl" = -"elbo", and "excess", what is above the minimum; "change", half the squared
+    distance that the sweep moved, in standard deviations; "contraction", the rate at which that shrinks.
     """
 
-    mean: FloatArray = field(metadata=saved(Array("D")))
-    model: FactorizedGaussian = field(metadata=saved(Part({"mean": Array("D"), "precision": Array("D D")}, "p_")))
+    mean: FloatArray = declare(Array("D"), "Mean of q.")
+    model: FactorizedGaussian = declare(Part({"mean": Array("D"), "precision": Array("D D")}, "p_"), "p, in blocks.")
 
     kind: ClassVar[str] = "factorized"
     record: ClassVar[Any] = Record(TRACE_ARRAYS, {"blocks?": BLOCKS_SETTING}, places={"blocks": "model.blocks"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -10,12 +10,11 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.common_fields import ROLES_SETTING
+from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.lazy_scipy import linalg
-from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
-from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
-from cavity.base.records import TRUTH_VALUE, Array, Nullable, Part, names, one_of, saved
+from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.records import TRUTH_VALUE, Array, Nullable, Part, declare, names, one_of
 from cavity.base.results import format_table, list_name_rows
 from cavity.base.rows import check_n_features
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
@@ -28,7 +27,6 @@ from cavity.models.formula.design import Coding
 from cavity.models.formula.evaluation import INTERCEPT_NAME
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.formula.table import complete_new_rows, read_new_rows
-from cavity.models.glm.description import describe_settings
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.glm.scaled_columns import ScaledColumns
@@ -38,6 +36,7 @@ from cavity.models.hyperparameters import format_hyperparameters_table
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrate_log_density
 from cavity.models.linear.evidence import find_weight_gradient
 from cavity.models.linear.prior import Prior
+from cavity.models.linear.settings import describe_settings
 from cavity.models.observations import Observations
 from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.models.term_bayes_factors import TermBayesFactors
@@ -94,79 +93,33 @@ def make_posterior(solution, method, before=None, **labels):
 class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoefficients, SitesPosterior):
     """The approximate posterior of the weights of a `GLM`.
 
-    Attributes
-    ----------
-    model : GLM
-        The settings in numbers, with which a fit of the same rows gives the same posterior. Where an intercept was
-        added they are of the weights, that of the intercept first, and rows are those that the weights apply to.
-    mean : ndarray (D,)
-        Posterior mean of the weights.
-    variance : ndarray (D,)
-        Posterior variance of each weight.
-    log_evidence : float
-        EP's (or ADF's) estimate of log p(y | X), all constants included: models of the same y compare by it.
-    converged : bool
-        Whether the stopping rule of `GLM.fit` was met.
-    n_iter : int
-        Sweeps and steps of the double loop taken.
-    status : str
-        Why the iteration ended.
-    residual : float
-        How far the sites are from their fixed point: the largest change of a marginal moment that one more undamped
-        renewal of a single site would make, means in posterior sd, variances relative.
-    n_samples : int
-        Rows seen, those of earlier updates included.
-    method : {"ep", "adf"}
-        How the last rows were taken in.
-    trace : dict of ndarray
-        "change" and "improper" for every sweep, "double_loop" the number of its steps; of a search "learning", the log
-        evidence of every fixed point, and "seconds" since its begin, both not kept in files.
-    columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
-        array data frames are taken by position.
-    classes : tuple or None
-        The values of labels, that of -1 (or 0) first; None where y was 0 and 1, -1 and 1, bool, or numbers of classes.
-    roles : dict or None
-        The names of the columns that were y, offset, ..., by these words, where they were given by name.
-    centre, spread : ndarray or None
-        What is subtracted from each column of new rows, and what it is then divided by, before the weights apply; None
-        where the weights belong to the columns as they are.
-    intercept : bool
-        Whether the first weight is that of a column of ones, which is put before those of new rows.
-    has_offset : bool
-        Whether rows came with offsets, which predictions then want as well.
-    chosen : tuple of str or None
-        The settings that were left to the data, if any: some of "likelihood", "prior_variance" and "intercept".
-    coding : Coding or None
-        The formula, if there was one, and the categories of its columns: how columns of new rows are made.
-    dropped : DroppedRows or None
-        How many rows of the fit were left out because of missing values, and for which columns.
-    hyperparameters : Hyperparameters or None
-        What the fit has found by maximising the log evidence: `names`, `values`, and `sd`, their standard errors.
-    observation_digest : ObservationDigest or None
-        By which `compare` tells that posteriors are of the same y; None in files of earlier versions.
-
     Notes
     -----
+    With the settings of `model` a fit of the same rows gives the same posterior. Where an intercept was added they are
+    of the weights, that of the intercept first, and rows are those that the weights apply to. `centre` and `spread` are
+    None where the weights belong to the columns as they are. `hyperparameters` has standard errors.
+
+    `residual` is the distance of the sites from their fixed point. In `trace`, "learning" has the log evidence of every
+    fixed point of a search, and "seconds" when it was known, since the begin; files do not keep both.
+
     `predict`, `update` and all other methods with rows take columns like those of X and scale them as the fit did.
     """
 
-    model: GLM = field(metadata=saved(Part(MODEL_SETTINGS)))
-    mean: FloatArray = field(metadata=saved(Array("D")))
-    variance: FloatArray = field(metadata=saved(Array("D", "nonnegative")))
-    method: str = field(metadata=saved(one_of("ep", "adf")))
-    _covariance: WeightRoot | None = field(metadata=saved(Part(WeightRoot, "covariance_")))
-    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("C"))))
-    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES_SETTING))
-    centre: FloatArray | None = field(default=None, metadata=saved(Array("C")))
-    spread: FloatArray | None = field(default=None, metadata=saved(Array("C", "positive")))
-    intercept: bool = field(default=False, metadata=saved(TRUTH_VALUE))
-    has_offset: bool = field(default=False, metadata=saved(TRUTH_VALUE))
-    chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
-    coding: Coding | None = field(default=None, metadata=saved(CODING_SETTING))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
-    _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
+    model: GLM = declare(Part(MODEL_SETTINGS), "The settings in numbers.")
+    mean: FloatArray = declare(Array("D"), "Posterior mean of the weights.")
+    variance: FloatArray = declare(Array("D", "nonnegative"), "Posterior variance of each weight.")
+    method: str = declare(one_of("ep", "adf"), 'How the last rows were assimilated: "ep" or "adf".')
+    _covariance: WeightRoot | None = declare(Part(WeightRoot, "covariance_"))
+    columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("C")))
+    roles: dict[str, Any] | None = declare_common("roles")
+    centre: FloatArray | None = declare(Array("C"), "What is subtracted from each column of new rows.", None)
+    spread: FloatArray | None = declare(Array("C", "positive"), "What columns are then divided by.", None)
+    intercept: bool = declare(TRUTH_VALUE, "Whether the first weight is that of a column of ones.", False)
+    has_offset: bool = declare_common("has_offset")
+    chosen: tuple[Any, ...] | None = declare_common("chosen")
+    coding: Coding | None = declare(CODING_SETTING, "The formula, and the categories of its columns.", None)
+    _row_weights: FloatArray | None = declare(ROW_WEIGHTS, default=None)
+    observation_digest: ObservationDigest | None = declare_common("observation_digest")
 
     kind: ClassVar[str] = "glm"
     record: ClassVar[Any] = POSTERIOR_RECORD

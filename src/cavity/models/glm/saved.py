@@ -1,13 +1,8 @@
 """What a file of a GLM holds that its fields do not say."""
 
 from cavity.base.records import Array, Record, one_of, together
-from cavity.models.latent_posterior import LEADING_SETTINGS
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 
-FIELD_ORDER = (
-    *(*LEADING_SETTINGS, "method", "", "learnt", "observation_digest", "mean", "variance", "covariance_"),
-    *("_loo", "_influence", "_row_weights", "_tau", "_rho", "prior_", "centre", "spread", "trace_"),
-)
 MODEL_SETTINGS = {
     "likelihood": LIKELIHOOD_SETTING,
     "approximation": one_of("full", "diagonal"),
@@ -39,5 +34,4 @@ POSTERIOR_RECORD = Record(
     _absent,
     rules=(*map(together, ("_tau", "covariance_basis", "centre"), ("_rho", "covariance_factor", "spread")), _fits),
     places={name: f"{name} model.{name}" for name in ("centre", "spread", "intercept")},
-    order=FIELD_ORDER,
 )

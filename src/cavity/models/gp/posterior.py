@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,12 +10,11 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.common_fields import ROLES_SETTING
+from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.loop import CONVERGED_STATUS
-from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
 from cavity.base.observation_digest import ObservationDigest
-from cavity.base.records import Array, Nullable, Part, names, saved
+from cavity.base.records import Array, Nullable, Part, declare, names
 from cavity.base.results import format_table, freeze_arrays, list_name_rows, shorten_repr
 from cavity.base.rows import Rows
 from cavity.base.triangles import fill_symmetric
@@ -46,10 +45,8 @@ from cavity.sources.dense_rows import read_dense
 if TYPE_CHECKING:
     from cavity.models.gp.model import GaussianProcess
 
-LAZY_FIELDS = {  # fields that an exact fit leaves open until they are asked for: they cost as much again
-    "variance": "Posterior variance of f at the rows, (N,).",
-    "_loo": "Leave-one-out log densities of the rows, (N,).",
-}
+MODEL_SETTINGS = {"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE_SETTING}
+LAZY_FIELDS = ("variance", "_loo")  # fields that an exact fit computes on first use: they cost as much again
 PRIOR_MEAN_ROUNDING = 1e-10  # of the terms of a prior mean, which another machine may sum in another order
 
 
@@ -101,45 +98,12 @@ def compute_latent_means(posterior, X):
 class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     """The posterior of a `GaussianProcess`, given N rows.
 
-    Attributes
-    ----------
-    model : GaussianProcess
-        The settings, with what was learnt in them.
-    X : ndarray (N, D)
-        The rows.
-    mean, variance : ndarray (N,)
-        Posterior mean and variance of f at the rows. With Gaussian noise variances, like leave-one-out densities, are
-        found when they are first asked for.
-    log_evidence : float
-        log p(y | X), or EP's estimate of it, all constants included: models of the same y compare by it. Log priors of
-        hyperparameters are not in it.
-    converged : bool
-        Whether the stopping rules of `GaussianProcess.fit` were met, that of the hyperparameters included.
-    n_iter : int
-        Sweeps and steps of the double loop of the last fit.
-    status : str
-        Why the iteration ended.
-    residual : float
-        How far the sites are from their fixed point: the largest change of a marginal moment that one more undamped
-        renewal of a single site would make, means in posterior sd, variances relative.
-    n_samples : int
-        N.
-    trace : dict of ndarray
-        "change" and "improper" for every sweep of the last fit, "double_loop" the number of its steps, "learning" the
-        log evidence plus log prior of every fixed point on the way of the search for hyperparameters, and "seconds"
-        when it was known, since the search began, which files do not keep.
-    columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
-        array data frames are taken by position.
-    classes : tuple or None
-        The values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, truth values, or the
-        numbers of classes.
-    roles : dict or None
-        The names of the columns that were y, offset, ..., by these words, where they were given by name.
-    dropped : DroppedRows or None
-        How many rows of the fit were left out because of missing values, and for which columns.
-    hyperparameters : Hyperparameters or None
-        What the fit has found by maximising the log evidence: `names` and `values`; see `standard_errors`.
+    Notes
+    -----
+    With Gaussian noise variances, like leave-one-out densities, are computed when they are first used. `converged`
+    includes the stopping rule of the search for hyperparameters, whose `standard_errors` are computed on demand. In
+    `trace`, "learning" has the log evidence plus log prior of every fixed point of the search, and "seconds" when it
+    was known, since the begin, which files do not keep.
 
     Examples
     --------
@@ -153,19 +117,16 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     [0.88, 0.49]
     """
 
-    model: GaussianProcess = field(
-        metadata=saved(Part({"likelihood": LIKELIHOOD_SETTING, "covariance": COVARIANCE_SETTING}))
-    )
-    X: FloatArray = field(metadata=saved(Array("N D")))
-    mean: FloatArray = field(metadata=saved(Array("N")))
-    variance: FloatArray = field(metadata=saved(Array("N", "nonnegative")))
-    _alpha: FloatArray = field(metadata=saved(Array("U")))  # of the U rows in use
+    model: GaussianProcess = declare(Part(MODEL_SETTINGS), "The settings, with the hyperparameters found.")
+    X: FloatArray = declare(Array("N D"), "The rows.")
+    mean: FloatArray = declare(Array("N"), "Posterior mean of f at the rows.")
+    variance: FloatArray = declare(Array("N", "nonnegative"), "Posterior variance of f at the rows.")
+    _alpha: FloatArray = declare(Array("U"))  # of the U rows in use
     _rows: Rows
-    _solver: Solver = field(metadata=saved(Part(Solver, "solver_")))
-    _options: Options = field(metadata=saved(EP_OPTIONS | EP_SETTINGS))
-    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
-    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES_SETTING))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
+    _solver: Solver = declare(Part(Solver, "solver_"))
+    _options: Options = declare(EP_OPTIONS | EP_SETTINGS)
+    columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("D")))
+    roles: dict[str, Any] | None = declare_common("roles")
 
     kind: ClassVar[str] = "gaussian_process"
     record: ClassVar[Any] = POSTERIOR_RECORD
@@ -179,7 +140,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             freeze_arrays(record)
 
     def _settle(self):
-        """Put what an exact fit leaves for those who ask where it belongs: the fields in `LATER`."""
+        """Compute the LAZY_FIELDS of an exact fit, and return the attributes with them."""
         used, X = self._rows.used(), self._X_in_use
         with Threads(1) as threads, single_blas(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             gram = np.empty((len(X), len(X)))
@@ -189,6 +150,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             found = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
         for name, values in zip(LAZY_FIELDS, found, strict=True):
             vars(self)[name] = arrays.make_read_only(self._rows.scattered(values, 0.0))
+        return vars(self)
 
     def __repr__(self) -> str:
         noise = "" if self._rows.noise is None else ", noise_variance of every row"
@@ -426,14 +388,13 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
 
 
 def _make_lazy_field(name):
-    """Return what stands on the class for a field in `LATER`: it is called where an instance has no value."""
+    """Return the attribute of the class for one of LAZY_FIELDS: it is called where an instance has no value."""
 
-    def found(posterior):
-        posterior._settle()
-        return vars(posterior)[name]
+    def compute(posterior):
+        """Posterior variances of f, or leave-one-out log densities, (N,); of an exact fit computed on first use."""
+        return posterior._settle()[name]
 
-    found.__doc__ = LAZY_FIELDS[name]
-    later = cached_property(found)
+    later = cached_property(compute)
     later.__set_name__(GaussianProcessPosterior, name)
     return later
 

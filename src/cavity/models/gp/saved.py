@@ -5,7 +5,6 @@ import numpy as np
 from cavity.base import records
 from cavity.base.records import FINITE_REAL, TRUTH_VALUE, UNIT_SHARE, Array, Record, integer, one_of, together
 from cavity.base.rows import Rows
-from cavity.models.latent_posterior import LEADING_SETTINGS
 from cavity.models.process.model import check_columns
 
 NEGATIVE_SITE_ARRAYS = ("negative", "weight", "reach", "corner")  # what a solver has of sites of negative precision
@@ -25,12 +24,6 @@ SAVED_ARRAYS = {
 }
 EP_SETTINGS = {"schedule": one_of("sequential", "parallel"), "power": UNIT_SHARE}  # options of these fits alone
 SAVED_SETTINGS = {"n_samples": integer(1, "N"), "solver": {"inverted": TRUTH_VALUE, "log_determinant": FINITE_REAL}}
-FIELD_ORDER = (
-    *LEADING_SETTINGS,
-    *("learnt", "_options", "solver", "covariance", "dropped"),
-    *("X", "mean", "variance", "_loo", "_influence", "_tau", "_rho", "_alpha", "rows_"),
-    *("solver_root", "solver_triangle", "solver_diagonal", "solver_", "prior_mean", "trace_"),
-)
 
 
 def _fits(arrays, settings, sizes):
@@ -75,5 +68,4 @@ POSTERIOR_RECORD = Record(
     (together(*(f"solver_{name}" for name in NEGATIVE_SITE_ARRAYS)), _fits),
     {"rows_": "_rows.", "solver": "_solver", "prior_mean": "model.mean"},
     {"_rows": (_stored, _rows)},
-    FIELD_ORDER,
 )

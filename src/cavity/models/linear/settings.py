@@ -9,11 +9,13 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frozen_dataclasses import Frozen, set_fields
+from cavity.base.results import shorten_repr
 from cavity.base.types import FloatOrArray
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import check_likelihood
 from cavity.models.formula.notation import is_formula
 from cavity.models.linear.defaults import check_intercept
+from cavity.models.linear.evidence import PRIOR_VARIANCE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,3 +59,26 @@ class LinearSettings(Frozen):
                 raise ValueError("prior_variance must be a number or (D,) for approximation='diagonal', got a matrix")
             arrays.cholesky(arrays.check_symmetric(variance, "prior_variance"), "prior_variance")
         set_fields(self, prior_variance=arrays.copy_read_only(variance))
+
+
+def describe_settings(posterior):
+    """Yield the lines about settings of the repr of a GLM's posterior."""
+    likelihood = shorten_repr(posterior.model.likelihood)
+    mean, variance = posterior.model.prior_mean, posterior.model.prior_variance
+    variances = np.broadcast_to(np.diag(variance) if np.ndim(variance) == 2 else variance, posterior.mean.shape)
+    chosen = posterior.chosen or ()
+    if "likelihood" in chosen:
+        likelihood += " (chosen from y)"
+    if "()" not in likelihood or "likelihood" in chosen:
+        yield "likelihood", likelihood
+    columns = variances[posterior.intercept :]
+    names = posterior.hyperparameters.names if posterior.hyperparameters else ()
+    learnt = any(name.startswith(PRIOR_VARIANCE) for name in names)
+    if (learnt or PRIOR_VARIANCE in chosen) and columns.size:
+        ends = sorted({f"{columns.min():.4g}", f"{columns.max():.4g}"}, key=float)
+        yield "prior", f"variance {' to '.join(ends)} ({'learnt' if learnt else 'scaled to the data'})"
+    if posterior.intercept:
+        yield "intercept", f"prior mean {np.ravel(mean)[0]:.4g}, variance {variances[0]:.4g}"
+    if posterior.centre is not None:
+        scaled = np.any(posterior.spread != 1.0)
+        yield "columns", "divided by their standard deviations" if scaled else "centred, for the thresholds"

@@ -1,12 +1,12 @@
 """The joint Gaussian posterior of all effects, and predictions of rows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from cavity.base.lazy_scipy import sparse
-from cavity.base.records import Array, saved
+from cavity.base.records import Array, declare
 from cavity.base.rows import check_moments
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import Threads, single_blas
@@ -18,11 +18,11 @@ MAX_DENSE_NUMBERS = 1 << 20  # of the dense rows in one solve
 class Effects:
     """N(mean, Q^-1), Q by the columns of its lower triangle."""
 
-    mean: np.ndarray = field(metadata=saved(Array("n")))
-    indptr: np.ndarray = field(metadata=saved(Array("m", "nonnegative", "i")))
-    indices: np.ndarray = field(metadata=saved(Array("e", "nonnegative", "i")))
-    entries: np.ndarray = field(metadata=saved(Array("e")))  # of Q
-    order: np.ndarray = field(metadata=saved(Array("n", "nonnegative", "i")))  # of elimination
+    mean: np.ndarray = declare(Array("n"))
+    indptr: np.ndarray = declare(Array("m", "nonnegative", "i"))
+    indices: np.ndarray = declare(Array("e", "nonnegative", "i"))
+    entries: np.ndarray = declare(Array("e"))  # of Q
+    order: np.ndarray = declare(Array("n", "nonnegative", "i"))  # of elimination
 
     @classmethod
     def of(cls, geometry, belief):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
+from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.labels import encode_new_labels
-from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
-from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest, join_digests
-from cavity.base.records import FINITE_REAL, TRUTH_VALUE, Array, Part, names, saved
+from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.records import FINITE_REAL, Array, Part, declare
 from cavity.base.results import format_count, format_table, list_name_rows, shorten_repr
 from cavity.base.rows import check_observations
 from cavity.base.types import ArrayLike, Data, FloatArray
@@ -78,56 +78,34 @@ def collect_moments(effects, d):
 class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, NamedEffects, SitesPosterior):
     """The approximate posterior of all effects of a `MixedGLM`.
 
-    Attributes
-    ----------
-    model : MixedGLM
-        The settings in numbers, those that were learnt or left to the data included: `effect_covariances` of all terms.
-        As that of `GLMPosterior`, it gives the same posterior of the same rows unless an intercept was added.
-    mean, variance : ndarray (D,)
-        Posterior moments of the fixed effects.
-    covariance : ndarray (D, D)
-        Their posterior covariance, the uncertainty of the random effects taken into account.
-    log_evidence : float
-        EP's estimate of log p(y | X) at these covariances, fixed and random effects integrated out, all constants
-        included; exact for Gaussian noise.
-    converged : bool
-        Whether the stopping rules of `MixedGLM.fit` were met.
-    n_iter : int
-        Passes and steps of the double loop of the last fit.
-    status : str
-        Why the iteration ended.
-    residual : float
-        How far the sites are from their fixed point, as of `GLMPosterior`.
-    n_samples : int
-        Rows seen, those of updates included.
-    effective_parameters : float
-        How many of all effects the data have determined, at most their number: the trace of X'RX times the posterior
-        covariance, R the precisions of the sites. It is the number of effects less the trace of the precision of the
-        prior of the fit times the posterior covariance, which is what it is after updates, too; negative where outliers
-        under heavy tails make the posterior wider than the prior.
-    trace : dict of ndarray
-        "change" and "improper" for every pass of the last fit, "double_loop" the number of its steps, "learning" the
-        log evidence plus log prior of every fixed point on the way of the search, and "seconds" when it was known,
-        since the search began. Files do not keep the last two.
-    hyperparameters : Hyperparameters or None
-        Standard deviations, correlations and parameters of the likelihood that maximise the log evidence, with standard
-        errors from its curvature; see `variance_components`.
-    classes, has_offset, chosen, dropped, observation_digest
-        As of `GLMPosterior`.
+    Notes
+    -----
+    As that of `GLMPosterior`, `model` gives the same posterior of the same rows unless an intercept was added. The
+    evidence has fixed and random effects integrated out; `covariance` takes the uncertainty of the random effects into
+    account.
+
+    `effective_parameters` is the trace of X'RX times the posterior covariance, R the precisions of the sites, at most
+    the number of effects. It is that number less the trace of the precision of the prior of the fit times the
+    posterior covariance, which is what it is after updates, too; negative where outliers under heavy tails make the
+    posterior wider than the prior.
+
+    `hyperparameters` are standard deviations, correlations and parameters of the likelihood, with standard errors from
+    the curvature of the log evidence; see `variance_components`. In `trace`, "learning" has the log
+    evidence plus log prior of every fixed point of the search, and "seconds" when it was known, since the begin; files
+    do not keep both.
     """
 
-    model: MixedGLM = field(metadata=saved(Part(MODEL_SETTINGS)))
-    mean: FloatArray = field(metadata=saved(Array("d")))
-    variance: FloatArray = field(metadata=saved(Array("d", "nonnegative")))
-    covariance: FloatArray = field(metadata=saved(Array("d d", "symmetric")))
-    effective_parameters: float = field(metadata=saved(FINITE_REAL))
-    _effects: Effects = field(metadata=saved(Part(Effects, "effects_")))
+    model: MixedGLM = declare(Part(MODEL_SETTINGS), "The settings in numbers: `effect_covariances` of all terms.")
+    mean: FloatArray = declare(Array("d"), "Posterior mean of the fixed effects.")
+    variance: FloatArray = declare(Array("d", "nonnegative"), "Posterior variance of each fixed effect.")
+    covariance: FloatArray = declare(Array("d d", "symmetric"), "Posterior covariance of the fixed effects.")
+    effective_parameters: float = declare(FINITE_REAL, "How many of all effects the data have determined.")
+    _effects: Effects = declare(Part(Effects, "effects_"))
     _reader: RowReader
-    has_offset: bool = field(default=False, metadata=saved(TRUTH_VALUE))
-    chosen: tuple[Any, ...] | None = field(default=None, metadata=saved(names()))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
-    _row_weights: FloatArray | None = field(default=None, metadata=saved(ROW_WEIGHTS))
-    observation_digest: ObservationDigest | None = field(default=None, metadata=saved(DIGEST_SETTING))
+    has_offset: bool = declare_common("has_offset")
+    chosen: tuple[Any, ...] | None = declare_common("chosen")
+    _row_weights: FloatArray | None = declare(ROW_WEIGHTS, default=None)
+    observation_digest: ObservationDigest | None = declare_common("observation_digest")
 
     kind: ClassVar[str] = "mixed"
     record: ClassVar[Any] = POSTERIOR_RECORD

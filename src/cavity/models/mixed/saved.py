@@ -1,13 +1,14 @@
 """What a file of a mixed model holds, and the parts of its posterior made of it again."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from cavity.base import arrays as arrays_of
 from cavity.base import records
-from cavity.base.common_fields import ROLES_SETTING
+from cavity.base.common_fields import ROLES_SETTING, are_labels
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import to_json_label
-from cavity.models.latent_posterior import LEADING_SETTINGS
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.levels import Levels
@@ -15,18 +16,12 @@ from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
 from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
 from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 
-LABEL_TYPES = str | int | float
 LABELS_SETTING = records.Setting(
     "lists of strings and numbers",
-    lambda value: (
-        isinstance(value, list | tuple)
-        and all(isinstance(each, list | tuple) and all(isinstance(one, LABEL_TYPES) for one in each) for each in value)
-    ),
+    lambda value: isinstance(value, list | tuple) and all(map(are_labels, value)),
     convert=lambda value: tuple(map(tuple, value)),
 )
-INDEX_SETTING = records.Setting(
-    records.REAL_LISTS.words, records.REAL_LISTS.test, convert=lambda value: tuple(map(int, value))
-)
+INDEX_SETTING = replace(records.REAL_LISTS, convert=lambda value: tuple(map(int, value)))
 LIST_SETTING = records.Setting("a list", lambda value: isinstance(value, list | tuple))
 TERM_SETTINGS = {
     "group": records.names(),
@@ -199,12 +194,6 @@ MODEL_SETTINGS = {
     "prior_mean": records.Array("() | d"),
     "prior_variance": records.Array("() | d | d d"),
 }
-FIELD_ORDER = (
-    *LEADING_SETTINGS,
-    *("effective_parameters", "has_offset", "chosen", "learnt", "observation_digest"),
-    *("mean", "variance", "covariance", "prior_", "", "_loo", "_tau", "_rho", "_influence", "_row_weights"),
-    *("reader_centre", "reader_spread", "trace_", "reader_levels_", "reader_coded_"),
-)
 POSTERIOR_RECORD = records.Record(
     _arrays_of,
     {
@@ -231,5 +220,4 @@ POSTERIOR_RECORD = records.Record(
         "reader_centre": "_reader.centre model.centre",
     },
     {"_reader": (_taken_apart, _reader)},
-    FIELD_ORDER,
 )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.common_fields import ROLES_SETTING
+from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.frames import check_same_names, name_coefficients
 from cavity.base.observation_digest import join_digests
-from cavity.base.records import NONNEGATIVE_REAL, Nullable, Part, names, saved
+from cavity.base.records import NONNEGATIVE_REAL, Nullable, Part, declare, names
 from cavity.base.results import SummaryMixin, VariationalPosterior, format_count, freeze_arrays
 from cavity.base.summary import make_beta_marginals, make_student_marginals
 from cavity.base.types import Data, FloatArray, IntArray, Seed
@@ -39,48 +39,22 @@ UNKNOWN_OUTCOME = {"elbo": None, "n_iter": 0, "converged": False, "contraction":
 class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
     """The approximate posterior of a `GaussianMixture` fit.
 
-    Attributes
-    ----------
-    model : GaussianMixture
-        The settings, those that came from the data included.
-    n_samples : float
-        N, the sum of the weights of all rows.
-    counts : ndarray (K,)
-        Expected number of rows of each component, sum_n w_n q(z_n = k).
-    elbo : float or None
-        The evidence lower bound, in nats, with all constants; after `update` that of the new data given the old. None
-        where no pass over all data computed it: after `merge` and `forget`, and of an iterator seen once.
-    converged : bool
-        Whether the stopping rule was met.
-    status : str
-        Why the iteration ended.
-    n_iter : int
-        Passes over the data.
-    trace : dict of ndarray
-        Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction". Of a stochastic
-        fit: "step", the step sizes. With moves: "moves", the passes after which one had been accepted.
-    contraction : float or None
-        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
-    predicted_gap : float
-        How far the ELBO is below its local optimum by that rate, in nats.
-    columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
-        array data frames are taken by position.
-    roles : dict or None
-        {"sample_weight": the name of its column}, where it was given by name.
-    observation_digest : ObservationDigest or None
-        By which `compare` tells that posteriors are of the same rows; after `update` that of the new rows, as `elbo`
-        is. None where it is not known, as of an iterator seen once and in files of earlier versions.
+    Notes
+    -----
+    `n_samples` is the sum of the weights of all rows. After `update`, `elbo` is that of the new data given the old, and
+    `observation_digest` that of the new rows; `elbo` is None where no pass over all data computed it: after `merge` and
+    `forget`, and of an iterator seen once, where the digest is None as well. With moves `trace` has "moves", the passes
+    after which one had been accepted.
     """
 
-    n_samples: float = field(metadata=saved(NONNEGATIVE_REAL))
-    model: GaussianMixture = field(metadata=saved(MODEL_SETTINGS))
-    counts: FloatArray
-    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("D"))))
-    roles: dict[str, Any] | None = field(default=None, metadata=saved(ROLES_SETTING))
+    n_samples: float = declare_common("n_samples", NONNEGATIVE_REAL)
+    model: GaussianMixture = declare(MODEL_SETTINGS, "The settings, those that came from the data included.")
+    counts: FloatArray = declare(None, "Expected number of rows of each component, sum_n w_n q(z_n = k), (K,).")
+    columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("D")))
+    roles: dict[str, Any] | None = declare_common("roles")
     _state: MixtureState
     _prior: MixtureState
-    _scaling: Scaling = field(metadata=saved(Part(Scaling)))
+    _scaling: Scaling = declare(Part(Scaling))
 
     kind: ClassVar[str] = "gaussian_mixture"
     record: ClassVar[Any] = POSTERIOR_RECORD

@@ -53,9 +53,7 @@ POSTERIOR_RECORD = Record(
     _arrays_of,
     {},
     (_proper,),
-    {"q_counts": "_state.counts counts"}
-    | {"q_concentration": "_state.weights.concentration", "q_": "_state.factors."}
-    | {"prior_counts": "_prior.counts", "prior_concentration": "_prior.weights.concentration"}
-    | {"prior_": "_prior.factors."},
-    order=("q_", "prior_", "", "trace_"),
+    {"q_counts": "_state.counts counts", "prior_counts": "_prior.counts"}
+    | {"q_concentration": "_state.weights.concentration", "prior_concentration": "_prior.weights.concentration"}
+    | {"q_": "_state.factors.", "prior_": "_prior.factors."},
 )

@@ -1,18 +1,18 @@
 """The coordinates in which a Gaussian mixture is fitted, and the way back to the units of the data."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from cavity.base.records import Array, saved
+from cavity.base.records import Array, declare
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
     """Coordinates z = (x - origin) scale near 1; scales are powers of two, so that scaling rounds nothing."""
 
-    origin: np.ndarray = field(metadata=saved(Array("D")))
-    scale: np.ndarray = field(metadata=saved(Array("D", "positive")))
+    origin: np.ndarray = declare(Array("D"))
+    scale: np.ndarray = declare(Array("D", "positive"))
 
     @classmethod
     def around(cls, low, high, mean, shared):

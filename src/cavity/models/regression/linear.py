@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range, suggest_dropping
 from cavity.base.frozen_dataclasses import check_positive
 from cavity.base.public_objects import Public
-from cavity.base.records import POSITIVE_REAL, Made, Nullable, saved
+from cavity.base.records import POSITIVE_REAL, Made, Nullable, declare
 from cavity.base.rows import Rows
 from cavity.base.summary import make_inverse_gamma_marginals, tabulate_marginals
 from cavity.base.types import ArrayLike, Data, FloatOrArray
@@ -349,52 +349,13 @@ WEIGHTS_RECORD = WeightsPosterior.record
 class LinearRegressionPosterior(WeightsPosterior):
     """The approximate posterior of a `LinearRegression` fit.
 
-    Attributes
-    ----------
-    model : LinearRegression
-        The settings.
-    mean : ndarray (D,)
-        Mean of q(w), that of an added intercept first.
-    alpha : Gamma or None
-        q(alpha), a batch with ard, one for each column; None if the prior variance is known.
-    noise_precision : Gamma or None
-        q(tau); None if the noise variance is known.
-    n_samples : int
-        N.
-    columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
-        array data frames are taken by position.
-    roles : dict or None
-        {"y": the name of its column}, where it was given by name.
-    dropped : DroppedRows or None
-        How many rows of the fit were left out because of missing values, and for which columns.
-    observation_digest : ObservationDigest or None
-        By which `compare` tells that posteriors are of the same y; None for a y of dask, and in files
-        of earlier versions.
-    intercept_prior : tuple of two floats, or None
-        Mean and variance of the prior of the intercept, where one was added.
-    elbo : float
-        The evidence lower bound, in nats, with all constants; the log evidence itself if alpha and tau are known.
-    converged : bool
-        Whether the stopping rule was met.
-    status : str
-        Why the iteration ended.
-    n_iter : int
-        Passes.
-    trace : dict of ndarray
-        Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction".
-    contraction : float or None
-        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
-    predicted_gap : float
-        How far the ELBO is below its local optimum by that rate, in nats.
-    covariance, variance, relevance
-        Derived from q(w) and q(alpha).
-    intercept : bool
-        Whether the first weight is that of a column of ones, which is put before those of new rows.
+    Notes
+    -----
+    `elbo` is the log evidence itself if alpha and tau are known.
     """
 
-    model: LinearRegression = field(metadata=saved(PRIOR_SETTINGS | NOISE_SETTINGS))
-    noise_precision: Gamma | Any
+    model: LinearRegression = declare(PRIOR_SETTINGS | NOISE_SETTINGS, "The settings.")
+    noise_precision: Gamma | Any = declare(None, "q(tau); None if the noise variance is known.")
 
     kind: ClassVar[str] = "linear_regression"
     record: ClassVar[Any] = replace(

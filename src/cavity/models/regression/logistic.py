@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from cavity.base.errors import check_within_range, suggest_dropping
 from cavity.base.public_objects import Public
-from cavity.base.records import saved
+from cavity.base.records import declare
 from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import join_coordinates, step_towards
@@ -274,53 +274,9 @@ def find_curvature(xi):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class LogisticRegressionPosterior(WeightsPosterior):
-    """The approximate posterior of a `LogisticRegression` fit.
+    """The approximate posterior of a `LogisticRegression` fit."""
 
-    Attributes
-    ----------
-    model : LogisticRegression
-        The settings.
-    mean : ndarray (D,)
-        Mean of q(w), that of an added intercept first.
-    alpha : Gamma or None
-        q(alpha), a batch with ard, one for each column; None if the prior variance is known.
-    n_samples : int
-        N.
-    columns : tuple of str or None
-        Names of the columns of X, if it was a data frame: those of later data frames are put in their order. After an
-        array data frames are taken by position.
-    classes : tuple or None
-        The two values that labels stand for, in their order; None where y was 0 and 1, -1 and 1, or truth values.
-    roles : dict or None
-        {"y": the name of its column}, where it was given by name.
-    dropped : DroppedRows or None
-        How many rows of the fit were left out because of missing values, and for which columns.
-    observation_digest : ObservationDigest or None
-        By which `compare` tells that posteriors are of the same y; None for a y of dask, and in files
-        of earlier versions.
-    intercept_prior : tuple of two floats, or None
-        Mean and variance of the prior of the intercept, where one was added.
-    elbo : float
-        A lower bound on the log evidence, in nats, with all constants.
-    converged : bool
-        Whether the stopping rule was met.
-    status : str
-        Why the iteration ended.
-    n_iter : int
-        Passes over the rows.
-    trace : dict of ndarray
-        Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction".
-    contraction : float or None
-        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
-    predicted_gap : float
-        How far the ELBO is below its local optimum by that rate, in nats.
-    covariance, variance, relevance
-        Derived from q(w) and q(alpha).
-    intercept : bool
-        Whether the first weight is that of a column of ones, which is put before those of new rows.
-    """
-
-    model: LogisticRegression = field(metadata=saved(PRIOR_SETTINGS))
+    model: LogisticRegression = declare(PRIOR_SETTINGS, "The settings.")
 
     kind: ClassVar[str] = "logistic_regression"
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from cavity.base import arrays, records
-from cavity.base.common_fields import CLASSES_SETTING, ROLES_SETTING
+from cavity.base.common_fields import declare_common
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
 from cavity.base.frozen_dataclasses import check_positive, set_fields
-from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows
+from cavity.base.missing_values import DroppedRows
 from cavity.base.records import (
     FINITE_REAL,
     POSITIVE_REAL,
@@ -21,9 +21,8 @@ from cavity.base.records import (
     Array,
     Made,
     Nullable,
-    integer,
+    declare,
     names,
-    saved,
 )
 from cavity.base.results import VariationalPosterior, format_count
 from cavity.base.rows import check_moments, check_n_features
@@ -187,16 +186,16 @@ def _find_misfit(arrays, settings, sizes):
 class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, VariationalPosterior):
     """Base of posteriors with a Gaussian q(w) = N(mean, root root'); a subclass has `model`."""
 
-    mean: FloatArray = field(metadata=saved(Array("D")))
-    _root: FloatArray = field(metadata=saved(Array("D D"), "root"))
-    alpha: Gamma | Any
+    mean: FloatArray = declare(Array("D"), "Mean of q(w), that of an added intercept first.")
+    _root: FloatArray = declare(Array("D D"), name="root")
+    alpha: Gamma | Any = declare(None, "q(alpha), with ard one for each column; None if the prior variance is known.")
     model: Any
-    n_samples: int = field(metadata=saved(integer(1)))
-    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names("C"))))
-    classes: tuple[Any, ...] | None = field(default=None, metadata=saved(CLASSES_SETTING))
-    roles: dict[str, str] | None = field(default=None, metadata=saved(ROLES_SETTING))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
-    intercept_prior: tuple[float, float] | None = None
+    n_samples: int = declare_common("n_samples")
+    columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("C")))
+    classes: tuple[Any, ...] | None = declare_common("classes")
+    roles: dict[str, Any] | None = declare_common("roles")
+    dropped: DroppedRows | None = declare_common("dropped")
+    intercept_prior: tuple[float, float] | None = declare(None, "Prior mean and variance of an added intercept.", None)
 
     record: ClassVar[Any] = records.Record(
         _list_arrays,

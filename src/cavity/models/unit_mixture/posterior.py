@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.frames import order_columns
 from cavity.base.lazy_scipy import special
-from cavity.base.missing_values import DROPPED_ROWS_SETTING, DroppedRows, join_dropped
-from cavity.base.records import POSITIVE_REAL, REAL_LISTS, Array, Nullable, integer, names, saved
+from cavity.base.missing_values import DroppedRows, join_dropped
+from cavity.base.records import POSITIVE_REAL, REAL_LISTS, Array, Nullable, declare, integer, names
 from cavity.base.results import SummaryMixin, VariationalPosterior, format_count
 from cavity.base.summary import make_gaussian_marginals, tabulate_estimates
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
@@ -39,56 +40,22 @@ MODEL_SETTINGS = {  # settings in files
 class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
     """The approximate posterior of a `UnitMixture` fit.
 
-    Attributes
-    ----------
-    model : UnitMixture
-        The settings.
-    mean, variance : ndarray (K,)
-        Moments of q(theta_k), the means of the components.
-    weights : ndarray (K,)
-        Probabilities of the components, given or learnt.
-    counts : ndarray (K,)
-        Expected number of points of each component, sum_n q(z_n = k), those of earlier updates included.
-    noise_variance : float
-        Variance around the component means, given or learnt.
-    prior_variance : float or ndarray (K,)
-        Variance of the component means, given or learnt.
-    n_samples : int
-        N, all points so far.
-    elbo : float or None
-        The evidence lower bound, in nats, with all constants.
-    converged : bool
-        Whether the stopping rule was met.
-    status : str
-        Why the iteration ended.
-    n_iter : int
-        Passes over the data.
-    trace : dict of ndarray
-        Per pass: "elbo" of the best state so far, "change" that its sweep made (nats), "contraction". Of a stochastic
-        fit: "step", the step sizes.
-    contraction : float or None
-        The measured rate at which errors shrink per sweep; None if nothing was there to shrink.
-    predicted_gap : float
-        How far the ELBO is below its local optimum by that rate, in nats.
-    columns : tuple of str or None
-        The name of the column, one, where the data were one of a data frame.
-    dropped : DroppedRows or None
-        How many points of the fits were left out because of missing values.
-    observation_digest : ObservationDigest or None
-        By which `compare` tells that posteriors are of the same points; after `update` that of the new ones, as `elbo`
-        is. None where it is not known, as of an iterator seen once and in files of earlier versions.
+    Notes
+    -----
+    `counts` include the points of earlier updates; after `update`, `observation_digest` is that of the new points, as
+    `elbo` is. It is None where it is not known, as of an iterator seen once and in files of earlier versions.
     """
 
-    mean: FloatArray = field(metadata=saved(Array("K")))
-    variance: FloatArray = field(metadata=saved(Array("K", "positive")))
-    weights: FloatArray = field(metadata=saved(Array("K", "shares")))
-    counts: FloatArray = field(metadata=saved(Array("K")))
-    noise_variance: float = field(metadata=saved(POSITIVE_REAL))
-    prior_variance: FloatOrArray = field(metadata=saved(Array("() | K", "positive")))
-    n_samples: int = field(metadata=saved(integer(1)))
-    columns: tuple[str, ...] | None = field(default=None, metadata=saved(Nullable(names())))
-    dropped: DroppedRows | None = field(default=None, metadata=saved(DROPPED_ROWS_SETTING))
-    model: UnitMixture = field(metadata=saved(MODEL_SETTINGS))
+    mean: FloatArray = declare(Array("K"), "Means of q(theta_k), the means of the components.")
+    variance: FloatArray = declare(Array("K", "positive"), "Variances of q(theta_k).")
+    weights: FloatArray = declare(Array("K", "shares"), "Probabilities of the components, given or learnt.")
+    counts: FloatArray = declare(Array("K"), "Expected number of points of each component, sum_n q(z_n = k).")
+    noise_variance: float = declare(POSITIVE_REAL, "Variance around the component means, given or learnt.")
+    prior_variance: FloatOrArray = declare(Array("() | K", "positive"), "Variance of the component means.")
+    n_samples: int = declare_common("n_samples")
+    columns: tuple[str, ...] | None = declare_common("columns")
+    dropped: DroppedRows | None = declare_common("dropped")
+    model: UnitMixture = declare(MODEL_SETTINGS, "The settings.")
 
     kind: ClassVar[str] = "unit_mixture"
 

@@ -53,7 +53,7 @@ class AverageEffects:
         by : str or sequence of str, optional
             Columns of categories: an average for each combination of them, in place of one.
         level : float in (0, 1), default 0.95
-            Probability of the intervals.
+            Probability of the intervals; as much is left out on either side.
         rng : seed or numpy.random.Generator, default 0
             Source of the 1,000 draws of the coefficients, where the link is not the identity.
 
@@ -93,7 +93,7 @@ class AverageEffects:
         by : str or sequence of str, optional
             Columns of categories: averages for each combination of them.
         level : float in (0, 1), default 0.95
-            Probability of the intervals.
+            Probability of the intervals; as much is left out on either side.
         rng : seed or numpy.random.Generator, default 0
             Source of the 1,000 draws of the coefficients, where the link is not the identity.
 
@@ -127,7 +127,7 @@ class AverageEffects:
         by : str or sequence of str, optional
             Columns of categories: averages for each combination of them.
         level : float in (0, 1), default 0.95
-            Probability of the intervals.
+            Probability of the intervals; as much is left out on either side.
         rng : seed or numpy.random.Generator, default 0
             Source of the 1,000 draws of the coefficients, where the link is not the identity.
 

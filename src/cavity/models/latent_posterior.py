@@ -148,7 +148,7 @@ class Predictions(Public):
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         missing : {"raise", "nan"}, default "raise"
             What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
 
@@ -188,7 +188,7 @@ class Predictions(Public):
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (n,) or str, optional
             For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
         missing : {"raise", "nan"}, default "raise"
@@ -233,7 +233,7 @@ class Predictions(Public):
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (n,) or str, optional
             For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
         missing : {"raise", "nan"}, default "raise"
@@ -288,11 +288,11 @@ class Predictions(Public):
         n : int
             Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
         offset : float or array_like (m,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (m,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         trials : int, array_like (m,) or str, optional
             For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
 

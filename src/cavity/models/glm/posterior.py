@@ -223,7 +223,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to. Its log is added to the offset.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
         trials : int, array_like (n,) or str, optional
@@ -321,7 +321,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         n : int
             Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------
@@ -347,7 +347,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         Parameters
         ----------
         X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
-            New rows, as `predict` takes them.
+            Rows, as `predict` takes them.
         y : array_like (n,) or str, optional
             Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
             unless it is given.
@@ -356,7 +356,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         exposure : array_like (n,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (n,) or str, optional
-            Weights; a row of weight 2 counts twice.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -318,9 +318,10 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         Parameters
         ----------
         X : array_like (n, D)
-            New rows.
+            The new rows.
         y : array_like (n,) or str
-            Their observations. What the fit took from columns of X is found there by its name, unless it is given.
+            Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
+            unless it is given.
         offset : array_like (n,) or str, optional
             Known part of f.
         exposure : array_like (n,) or str, optional
@@ -328,7 +329,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         noise_variance : array_like (n,) or str, optional
             Known noise variances of the rows; needed if, and only if, the fit had them.
         sample_weight : array_like (n,) or str, optional
-            Weights.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -72,7 +72,7 @@ class NamedEffects(Coefficients):
         term : str
             Its name, one of `terms`; that of the group will do where it has one term.
         level : float in (0, 1), default 0.95
-            Probability of the intervals.
+            Probability of the intervals; as much is left out on either side.
         wide : bool, default False
             Whether to return one row for each level, with mean and sd of the effect of each column.
 
@@ -210,7 +210,7 @@ class NamedEffects(Coefficients):
         Parameters
         ----------
         level : float in (0, 1), default 0.95
-            Probability of the intervals.
+            Probability of the intervals; as much is left out on either side.
 
         Returns
         -------
@@ -259,7 +259,7 @@ class NamedEffects(Coefficients):
         n : int
             Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------

@@ -162,7 +162,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         Parameters
         ----------
         X : data frame or array_like (n, D)
-            As in the fit.
+            Rows, as in the fit.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         levels : {"known", "new"}, default "known"
@@ -202,11 +202,11 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
         trials : int, array_like (n,) or str, optional
-            For Binomial: the number of trials of each new observation; by default 1.
+            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
         missing : {"raise", "nan"}, default "raise"
             What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
         as_frame : bool, default False
@@ -340,11 +340,11 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         X : data frame, array_like (n, D) or NewRows
             Rows, as in the fit.
         y : array_like (n,) or str, optional
-            Observations; with a formula those it says.
+            Observations, as the likelihood wants them; a formula says what they are.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         missing : {"raise", "nan"}, default "raise"
             What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
 
@@ -382,7 +382,7 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         X : data frame or array_like (n, D)
             New rows, of levels of the fit.
         y : array_like (n,) or str, optional
-            Observations; a formula says what they are.
+            Observations, as the likelihood wants them; a formula says what they are.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         offset : array_like (n,) or str, optional

@@ -2,11 +2,13 @@
 
 import inspect
 import re
+from collections import defaultdict
 from dataclasses import fields, is_dataclass
 
 from numpydoc.docscrape import NumpyDocString
 
 import cavity
+import cavity.sklearn
 from cavity import mean_field
 
 SEED = r"(seed or )?numpy\.random\.Generator(, optional)?"
@@ -28,7 +30,7 @@ WORDS = {  # of an option: what its type is like, and what its description is li
     ),
     "checkpoint_every": (
         "float, default 60.0",
-        "Seconds from one writing of it to the next; 0 writes it after each (pass|sweep|step).$",
+        "Seconds from one writing of it to the next; 0 writes it after each pass or step.$",
     ),
     "damping": (
         r"float in [(\[].*, 1\], default 1\.0",
@@ -56,6 +58,34 @@ WORDS = {  # of an option: what its type is like, and what its description is li
 }
 WEIGHTS = r"A row of weight w counts as w copies; 0 leaves it out|How often each row counts"
 ALWAYS_IN_FITS = {"n_threads": "the result has the same bits for any number", "sample_weight": WEIGHTS}
+# Of parameters that mean different things in different functions: the number of texts of their entries, which may only
+# fall. All others have the same text wherever there is an entry.
+TEXTS_BY_NAME = {
+    2: (
+        "*column *names K_aa K_ab K_fb K_ff_diagonal approximation ax b batch_size bounds by centre class_weight "
+        "clutter_variance clutter_weight copy_X_train covariance_prior covariance_type damping data "
+        "degrees_of_freedom_prior dispersion effects eval_gradient factor fitted fixed forgetting gamma1 gamma2 group "
+        "groups inducing init inverse_scale jitter mean_precision_prior mean_prior method n n_init n_threads "
+        "normalize_y old_covariance old_mean old_prior other p parts path priors reg_covar rho1 rho2 row rows "
+        "sample_weight sd size stop tau tau1 tau2 term theta title tolerance value variables vector verbose "
+        "warm_start weight_concentration_prior "
+    ),
+    3: (
+        "K_bb Z a accelerate ard as_frame callback degrees_of_freedom fit_intercept index lengthscale levels model "
+        "n_inducing names offset out power precision random_state scale shape start "
+    ),
+    4: "columns initial_means kernel max_iter n_components n_samples noise prior_mean return_std",
+    5: "**options covariance intercept missing name schedule",
+    6: "alpha likelihood q rng weights",
+    7: "learn tol",
+    8: "prior_variance x",
+    10: "mean",
+    11: "noise_variance",
+    12: "variance",
+    28: "X",
+    33: "y",
+}
+TEXTS_BY_NAME = {name: number for number, names in TEXTS_BY_NAME.items() for name in names.split()}
 
 
 def functions():
@@ -103,3 +133,29 @@ def test_attributes_of_posteriors_are_their_fields():
     assert types["GLMPosterior"]["spread"] == "ndarray (C,) or None"
     assert types["GLMPosterior"]["columns"] == "tuple of str or None"
     assert types["LinearRegressionPosterior"]["alpha"] == "Gamma or None"
+
+
+def collect_entries():
+    """Return the descriptions of parameters of public functions, methods and classes, by the names of parameters."""
+    texts = defaultdict(lambda: defaultdict(list))
+    modules = [value for value in (getattr(cavity, name) for name in cavity.__all__) if inspect.ismodule(value)]
+    for place in dict.fromkeys([cavity, cavity.sklearn, *modules]):
+        for value in [getattr(place, name) for name in getattr(place, "__all__", ())]:
+            names = [name for name in dir(value) if not name.startswith("_")] if inspect.isclass(value) else []
+            for member in [value, *(inspect.getattr_static(value, name) for name in names)]:
+                member = getattr(member, "__func__", member)
+                docstring = inspect.getdoc(member) or ""
+                own = (getattr(member, "__module__", None) or "").startswith("cavity.")
+                if own and callable(member) and "Parameters\n---" in docstring:
+                    for entry in NumpyDocString(docstring)["Parameters"]:
+                        for name in entry.name.split(", "):
+                            texts[name][" ".join(entry.desc)].append(member.__qualname__)
+    return texts
+
+
+def test_entries_of_one_name_are_equal():
+    texts = collect_entries()
+    assert len(texts) > 200
+    assert {"n_threads", "callback", "level"} <= texts.keys()
+    different = {name: dict(t) for name, t in texts.items() if len(t) > TEXTS_BY_NAME.get(name, 1)}
+    assert different == {}

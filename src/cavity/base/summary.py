@@ -250,7 +250,7 @@ def tabulate_estimates(title, names, values, errors=None, notes=(), *, scales=No
     scales : sequence of str, optional
         The scale, of NORMAL_SCALES, on which each estimate is about normal; wanted with `errors`.
     level : float in (0, 1), default 0.95
-        Probability of the intervals.
+        Probability of the intervals; as much is left out on either side.
     """
     columns = {"value": np.asarray(values, dtype=np.float64)}
     if errors is None or all(each is None for each in errors):

@@ -110,7 +110,7 @@ class Covariance(UserDefined):
         Parameters
         ----------
         X : array_like, shape (N, D)
-            Rows.
+            The rows.
         Z : array_like, shape (M, D)
             Other rows.
         n_threads : int, optional
@@ -141,7 +141,7 @@ class Covariance(UserDefined):
         Parameters
         ----------
         X : array_like, shape (N, D)
-            Rows.
+            The rows.
 
         Returns
         -------
@@ -161,7 +161,7 @@ class Covariance(UserDefined):
         Parameters
         ----------
         X : array_like, shape (N, D)
-            Rows.
+            The rows.
         weights : array_like, shape (N, M)
             Weights; symmetric (N, N) without Z.
         Z : array_like, shape (M, D), optional
@@ -190,7 +190,7 @@ class Covariance(UserDefined):
         Parameters
         ----------
         X : array_like, shape (N, D)
-            Rows.
+            The rows.
         weights : array_like, shape (N,)
             Weights.
 
@@ -211,7 +211,7 @@ class Covariance(UserDefined):
         Parameters
         ----------
         X : array_like, shape (N, D)
-            Rows.
+            The rows.
         weights : array_like, shape (N, M)
             Weights; symmetric (N, N) without Z.
         Z : array_like, shape (M, D), optional
@@ -426,7 +426,7 @@ class BuiltIn(Covariance):
         Parameters
         ----------
         X : array_like, shape (N, D)
-            Rows.
+            The rows.
         out : ndarray, shape (N, N), optional
             Where to write it: float64 in C order.
         n_threads : int, optional

@@ -61,7 +61,7 @@ class UserDefined(Public):
         Parameters
         ----------
         X : ndarray, shape (n, D)
-            Rows.
+            The rows.
         *args
             Z, other rows (m, D), in a covariance of your own; there is none in those of the library.
         **options

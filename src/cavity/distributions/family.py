@@ -96,9 +96,9 @@ class Distribution(Frozen):
         Parameters
         ----------
         n : int
-            How many.
+            Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness; a seed gives the same samples again.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------

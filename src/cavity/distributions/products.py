@@ -45,8 +45,8 @@ def multiply(
     out : tuple of three ndarrays, optional
         Where to write tau, rho and log scale. They may be the inputs themselves (in place).
     n_threads : int, optional
-        Threads for large arrays of equal shape; the result has the same bits for any number. -1 is all cores; by
-        default the environment variable CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
 
     Returns
     -------
@@ -99,8 +99,8 @@ def divide(
     out : tuple of three ndarrays, optional
         Where to write tau, rho and log scale. They may be the inputs themselves (in place).
     n_threads : int, optional
-        Threads for large arrays of equal shape; the result has the same bits for any number. -1 is all cores; by
-        default the environment variable CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
 
     Returns
     -------

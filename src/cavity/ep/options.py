@@ -23,7 +23,7 @@ class Options(Run):
     power : float
         Exponent of power EP; 1 is EP.
     max_iter : int
-        Most sweeps; of the steps of the double loop three times as many.
+        Most sweeps; of the steps of the double loop, where sweeps do not converge, three times as many.
     tol : float
         Change of the posterior in a sweep, divided by the damping in use, up to which the fit has converged.
     double_loop : int or None

@@ -33,7 +33,7 @@ class Pattern:
     Parameters
     ----------
     X : scipy.sparse CSR (N, n)
-        Rows.
+        The rows.
     rows, columns : ndarray (e,) of int
         The entries of the lower triangle of P, row >= column, with all of the diagonal.
     order : ndarray (n,) of int, optional

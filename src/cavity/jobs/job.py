@@ -53,7 +53,7 @@ class Job:
         checkpoint : path-like or None
             The file of a fit that goes on where it was killed, see `jobs.checkpoint`.
         checkpoint_every : float
-            Seconds from one writing to the next.
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Raises
         ------

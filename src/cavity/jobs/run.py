@@ -17,7 +17,8 @@ class Run:
     Attributes
     ----------
     n_threads : int
-        Threads; None and -1 become the numbers that they stand for.
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
     job : Job
         Callback, progress and checkpoint.
     """

@@ -178,9 +178,9 @@ def fit(
         Extrapolate from the last sweeps, in natural parameters: by Anderson's method (True), by squared extrapolation,
         or not at all (False). What would lower the ELBO is not accepted.
     max_iter : int, default 1000
-        Most passes: sweeps over all factors, those of rejected extrapolations included.
+        Most passes over the data, those of rejected extrapolations included.
     tol : float, default 1e-10
-        Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per sample.
+        Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
     callback : callable, optional
         Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what is
         known.

@@ -34,7 +34,7 @@ class AscentOptions(Run):
     n_init : int
         Starts, of which those after the first are drawn by `rng`.
     rng : numpy.random.Generator or None
-        Source of randomness; a seed becomes one.
+        Source of randomness; a seed gives the same bits again.
     """
 
     accelerate: bool | str

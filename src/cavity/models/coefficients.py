@@ -82,7 +82,7 @@ class Coefficients(SummaryMixin):
         Parameters
         ----------
         level : float in (0, 1), default 0.95
-            The probability; as much is left out on either side.
+            Probability of the intervals; as much is left out on either side.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class Coefficients(SummaryMixin):
         draws : int, default 1000
             How many, independent of each other: one chain.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------
@@ -178,7 +178,7 @@ class Coefficients(SummaryMixin):
         pairs : str, optional
             A column of categories: the differences of all pairs of its levels.
         level : float in (0, 1), default 0.95
-            Probability of the intervals.
+            Probability of the intervals; as much is left out on either side.
 
         Returns
         -------

@@ -38,7 +38,7 @@ class EffectDisplay(display.Display):
     others : ndarray (D,)
         Where the other columns stay.
     level : float
-        Probability of the intervals.
+        Probability of the intervals; as much is left out on either side.
     grid_new : ndarray (m,)
         The points of `grid` at which the interval of a new observation is computed.
     low_new, high_new : ndarray (m,) or None
@@ -114,7 +114,7 @@ class EffectDisplay(display.Display):
             Their observations, or the name of their column of X. They are drawn where there is one column only, and no
             offset: otherwise rows also differ in values that are not on the axis.
         level : float in (0, 1), default 0.95
-            Probability of the intervals.
+            Probability of the intervals; as much is left out on either side.
         names : sequence of str, optional
             Labels of the D columns, with units; by default their names in the fit.
         target : str, optional

@@ -81,7 +81,7 @@ class IntervalDisplay(Display):
         column : str, optional
             Of a term with several columns: the one whose effects are drawn.
         level : float in (0, 1), default 0.95
-            Probability of the intervals.
+            Probability of the intervals; as much is left out on either side.
         most : int, default 40
             Most coefficients; of more those are drawn whose intervals are farthest from 0.
         intercept : bool, default False

@@ -35,12 +35,12 @@ class ARDRegression(RegressorMixin, Estimator):
     fit_intercept : bool, default True
         Whether there is an intercept, with a flat prior: columns and targets are centred.
     max_iter : int, default 1000
-        Most passes.
+        Most passes over the data, those of rejected extrapolations included.
     tol : float, default 1e-10
         Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
     n_threads : int, optional
-        Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by default
-        the environment variable CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
     verbose : int, default 0
         1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 

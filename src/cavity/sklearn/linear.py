@@ -22,8 +22,8 @@ from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
 from cavity.models.defaults import find_prior_scale
 from cavity.models.glm.model import GLM
-from cavity.models.latent_posterior import integrate_both_log_densities
 from cavity.models.linear.defaults import INTERCEPT_VARIANCE_RATIO, resolve_defaults
+from cavity.models.predictive_densities import integrate_both_log_densities
 from cavity.sklearn import checks
 from cavity.sklearn.base import (
     FLOAT_DTYPES,
@@ -76,7 +76,7 @@ class _LinearClassifier(Classifier, Estimator):
     schedule : {"parallel", "sequential", "stochastic"}, default "parallel"
         See `cavity.GLM.fit`; "stochastic" needs the full approximation.
     power : float, default 1.0
-        Exponent of power EP, in [1e-6, 1]; 1 is EP itself.
+        Exponent of power EP; 1 is EP.
     max_iter : int, default 200
         Most sweeps.
     tol : float, default 1e-8
@@ -84,8 +84,8 @@ class _LinearClassifier(Classifier, Estimator):
     class_weight : dict or "balanced", optional
         Factors of the weights of rows by their class, of `fit` only; "balanced" gives all classes the same sum.
     n_threads : int, optional
-        Threads of the parallel schedule; the result has the same bits for any number. -1 is all cores; by default the
-        environment variable CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
     verbose : int, default 0
         1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 
@@ -154,7 +154,7 @@ class _LinearClassifier(Classifier, Estimator):
         y : array_like, shape (N,)
             Class labels of any kind, of at least two classes.
         sample_weight : array_like, shape (N,), optional
-            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------
@@ -207,7 +207,7 @@ class _LinearClassifier(Classifier, Estimator):
         classes : array_like, shape (K,), optional
             All classes there will be. Needed in the first call, unless `fit` came before.
         sample_weight : array_like, shape (N,), optional
-            As in `fit`.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -34,12 +34,12 @@ class GLMEstimator(Estimator):
         standard deviation, or half the distance of its two values, and c is 2.5 robust spreads of y for real y, 2.5 for
         counts, 2.5/1.7 for ordered classes.
     max_iter : int, default 200
-        Most sweeps of EP.
+        Most sweeps.
     tol : float, default 1e-8
         Stopping rule, see `cavity.GLM.fit`.
     n_threads : int, optional
-        Threads of the sweeps; the result has the same bits for any number. -1 is all cores; by default the environment
-        variable CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
     verbose : int, default 0
         1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 
@@ -167,7 +167,7 @@ class RobustRegressor(_GLMRegressor):
         y : array_like, shape (N,)
             The targets.
         sample_weight : array_like, shape (N,), optional
-            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------
@@ -229,7 +229,7 @@ class _CountRegressor(_GLMRegressor):
         y : array_like, shape (N,)
             The counts. Other numbers, zero or more, are taken as scikit-learn takes them: with the density of a count.
         sample_weight : array_like, shape (N,), optional
-            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+            A row of weight w counts as w copies; 0 leaves it out.
         offset : array_like, shape (N,), optional
             Known part of the log of the mean: the log of the exposure.
 
@@ -258,7 +258,7 @@ class _CountRegressor(_GLMRegressor):
         X : array_like, shape (n, D)
             The rows.
         offset : array_like, shape (n,), optional
-            Known part of the log of the mean.
+            Known part of the log of the mean: the log of the exposure.
         return_std : bool, default False
             Whether to return standard deviations of new counts.
 
@@ -285,9 +285,9 @@ class _CountRegressor(_GLMRegressor):
         y : array_like, shape (n,)
             Their counts.
         sample_weight : array_like, shape (n,), optional
-            Weights of the rows.
+            A row of weight w counts as w copies; 0 leaves it out.
         offset : array_like, shape (n,), optional
-            Known part of the log of the mean.
+            Known part of the log of the mean: the log of the exposure.
 
         Returns
         -------

@@ -167,23 +167,22 @@ class Clutter(Public):
         order : None, "random" or array_like (N,), default None
             Order of the visits: that of the rows, a new random one in each sweep (needs `rng`), or a permutation.
         damping : float in [0.01, 1], default 1.0
-            The largest fraction of each site change that is made; 1 is no damping. It is lowered while sweeps make no
-            progress.
+            Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
         power : float in (0, 1], default 1.0
             For EP: the exponent alpha of power EP [P]_, 1 for EP itself. Each site then minimises an alpha-divergence;
             as alpha falls to 0 the posterior becomes that of variational Bayes: narrower, and on one mode of several.
         max_iter : int, default 100
-            Most sweeps; of the steps of the double loop, where sweeps do not settle, three times as many.
+            Most sweeps; of the steps of the double loop, where sweeps do not converge, three times as many.
         tol : float, default 1e-10
-            Stopping rule: a sweep moves the posterior mean by at most tol posterior standard deviations and the
-            variance by at most the relative amount tol (both divided by `damping`).
+            Stopping rule: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
+            variance by more than the relative amount tol (divided by the damping in use).
         rng : seed or numpy.random.Generator, optional
             For order="random".
         n_threads : int, optional
-            Threads for batches and for the parallel schedule; the result has the same bits for any number. -1 is all
-            cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(event) with a `cavity.Event` after each sweep; a true result stops the fit and keeps what
+            Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
@@ -191,7 +190,7 @@ class Clutter(Public):
             File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
             and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
-            Seconds from one writing of it to the next; 0 writes it after each sweep.
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------

@@ -218,8 +218,7 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
         fitted : bool, default True
             Fitted points are judged by the posterior of all others (their cavity), new ones by the posterior.
         missing : {"raise", "nan"}, default "raise"
-            What is done about points of one problem without a value, which a fit may have left out: refuse them, or
-            return NaN in their places.
+            What is done about points of one problem without a value: refuse them, or return NaN in their places.
 
         Returns
         -------
@@ -288,7 +287,8 @@ class ClutterPosterior(LeavesOneOut, SummaryMixin, Posterior):
         x : array_like
             New points, shaped like the fitted data but for N.
         n_threads : int, optional
-            Threads for batches. -1 is all cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------

@@ -207,7 +207,7 @@ class FactorizedGaussian(Frozen):
             Stopping rule: KL(q || p) is at most tol nats above its minimum, which is known. With the default, the error
             of the means is some 1e-10 standard deviations of p.
         callback : callable, optional
-            Called as callback(event) with a `cavity.Event` after each sweep; a true result stops the fit and keeps what
+            Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.

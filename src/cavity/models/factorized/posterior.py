@@ -184,9 +184,9 @@ class FactorizedGaussianPosterior(SummaryMixin, VariationalPosterior):
         Parameters
         ----------
         n : int
-            How many points.
+            Number of draws.
         rng : seed or numpy.random.Generator
-            The source of randomness.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------

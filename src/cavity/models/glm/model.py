@@ -190,10 +190,10 @@ class GLM(LinearSettings):
         exposure : array_like (N,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (N,) or str, optional
-            A row of weight w counts as w copies; 0 leaves it out. They are site powers, see the notes.
+            A row of weight w counts as w copies; 0 leaves it out.
         missing : {"raise", "drop"}, default "raise"
             What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
-            leave them out; `GLMPosterior.dropped` then counts them.
+            leave them out; `dropped` of the posterior counts them.
         method : {"ep", "adf"}, default "ep"
             "adf" sees each row once, in order, on which the result depends, much so where coefficients drift, see
             `GLMPosterior.update`; schedule, damping, power, learn, max_iter, tol and callback are EP's.
@@ -213,14 +213,13 @@ class GLM(LinearSettings):
             Columns of one number share a factor on their prior variances, which is learnt; those of negative numbers
             keep theirs.
         max_iter : int, default 200
-            Most sweeps; of the steps of the double loop, where sweeps do not settle, three times as many.
+            Most sweeps; of the steps of the double loop, where sweeps do not converge, three times as many.
         tol : float, default 1e-8
             Stopping rule: a sweep moves the mean of no linear functional of w by more than tol posterior standard
             deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
         n_threads : int, optional
-            Threads of the parallel schedule; the result has the same bits for any number. -1 is all cores; by default
-            the environment variable CAVITY_NUM_THREADS counts, else 1. Fits that are started from several Python
-            threads take turns, because BLAS is held to one thread meanwhile.
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
             stops the fit and keeps what is known.
@@ -230,7 +229,7 @@ class GLM(LinearSettings):
             File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
             and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
-            Seconds from one writing of it to the next; 0 writes it after each sweep.
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------
@@ -284,6 +283,8 @@ class GLM(LinearSettings):
 
         With weights w, the exponent inside the tilted distribution is ``power * min(1, w)`` and the cavity leaves out
         the fraction ``power * min(1, 1/w)`` of the row's site: integer weights equal repeated rows exactly.
+
+        Fits that are started from several Python threads take turns, because BLAS is held to one thread meanwhile.
 
         Examples
         --------

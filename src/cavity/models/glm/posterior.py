@@ -33,11 +33,12 @@ from cavity.models.glm.scaled_columns import ScaledColumns
 from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
 from cavity.models.hyperparameters import format_hyperparameters_table
-from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrate_log_density
+from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.linear.evidence import find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.linear.settings import describe_settings
 from cavity.models.observations import Observations
+from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.models.term_bayes_factors import TermBayesFactors
 from cavity.sources.features import column_limits, iterate_large_blocks, open_features, scan
@@ -223,7 +224,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to. Its log is added to the offset.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
         trials : int, array_like (n,) or str, optional
@@ -321,7 +322,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         n : int
             Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------
@@ -347,7 +348,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         Parameters
         ----------
         X : array_like (n, D), data frame, path, Source, or scipy.sparse for approximation="diagonal"
-            New rows, as `predict` takes them.
+            Rows, as `predict` takes them.
         y : array_like (n,) or str, optional
             Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
             unless it is given.
@@ -356,7 +357,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         exposure : array_like (n,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         sample_weight : array_like (n,) or str, optional
-            Weights; a row of weight 2 counts twice.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -113,16 +113,16 @@ class GaussianProcess(LatentProcess):
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
             X, which is then no feature.
         offset : array_like (N,) or str, optional
-            Known part of f, on top of the mean.
+            Known part of f.
         exposure : array_like (N,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise_variance : array_like (N,) or str, optional
             Known variance of the noise of each row, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,) or str, optional
-            A row of weight w counts as w copies; 0 leaves it out. They are site powers, as in `cavity.GLM`.
+            A row of weight w counts as w copies; 0 leaves it out.
         missing : {"raise", "drop"}, default "raise"
             What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
-            leave them out; `GaussianProcessPosterior.dropped` then counts them.
+            leave them out; `dropped` of the posterior counts them.
         learn : bool, str or tuple of str, default True
             Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
             Gaussian, scale of StudentT and Laplace, those of the domain "scale" of your own). Names choose:
@@ -143,17 +143,16 @@ class GaussianProcess(LatentProcess):
         power : float in [1e-6, 1], default 1.0
             Exponent of power EP; 1 is EP.
         max_iter : int, default 200
-            Most sweeps of a fit; of the steps of the double loop, where sweeps do not settle, three times as many.
+            Most sweeps; of the steps of the double loop, where sweeps do not converge, three times as many.
         tol : float, default 1e-8
-            Stopping rule of EP: a sweep moves the posterior mean of no f_i by more than tol posterior standard
-            deviations, and its variance by no more than the relative amount tol (divided by the damping in use).
+            Stopping rule: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
+            variance by more than the relative amount tol (divided by the damping in use).
         n_threads : int, optional
-            Threads that fill and contract covariance matrices, and call likelihoods of your own in the parallel
-            schedule; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(event) with a `cavity.Event` after each evaluation of a search and sweep of EP; a true
-            result stops the fit and keeps what is known.
+            Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
+            stops the fit and keeps what is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
@@ -192,7 +191,7 @@ class GaussianProcess(LatentProcess):
         Hyperparameters are learnt by L-BFGS-B in the logs of the parameters, until the gradient is below 1e-4 nats or
         the evidence changes by less than 1e-11 of itself; each EP fit starts from the sites of the last. Sites of
         negative precision (StudentT) are not clamped; when sweeps do not settle, EP's free energy is minimised by a
-        double loop, as in `cavity.GLM`.
+        double loop, as in `cavity.GLM`; weights are site powers, as there.
 
         Examples
         --------

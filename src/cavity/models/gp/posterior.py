@@ -31,9 +31,10 @@ from cavity.models.gp.evidence import Evidence, allocate_matrices, compute_leave
 from cavity.models.gp.saved import EP_SETTINGS, POSTERIOR_RECORD
 from cavity.models.gp.search import add_standard_errors
 from cavity.models.hyperparameters import Hyperparameters
-from cavity.models.latent_posterior import SitesPosterior, integrate_log_density
+from cavity.models.latent_posterior import SitesPosterior
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.observations import Observations
+from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.process.model import compute_prior_means
 from cavity.models.process.predictions import ROWS_PER_TASK, ProcessPosterior
 from cavity.models.process.rows import add_prior_means
@@ -326,9 +327,10 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         Parameters
         ----------
         X : array_like (n, D)
-            New rows.
+            The new rows.
         y : array_like (n,) or str
-            Their observations. What the fit took from columns of X is found there by its name, unless it is given.
+            Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
+            unless it is given.
         offset : array_like (n,) or str, optional
             Known part of f.
         exposure : array_like (n,) or str, optional
@@ -336,7 +338,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         noise_variance : array_like (n,) or str, optional
             Known noise variances of the rows; needed if, and only if, the fit had them.
         sample_weight : array_like (n,) or str, optional
-            Weights.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

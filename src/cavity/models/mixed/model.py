@@ -167,30 +167,29 @@ class MixedGLM(Frozen):
             A row of weight w counts as w copies; 0 leaves it out.
         missing : {"raise", "drop"}, default "raise"
             What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
-            leave them out; `MixedGLMPosterior.dropped` then counts them.
+            leave them out; `dropped` of the posterior counts them.
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made; it is adapted downwards while changes do not fall.
         power : float in [1e-6, 1], default 1.0
             Exponent of power EP; 1 is EP.
         max_iter : int, default 200
-            Most passes of one fit at given covariances; of the steps of the double loop, where passes do not settle,
-            three times as many.
+            Most sweeps; of the steps of the double loop, where sweeps do not converge, three times as many.
         tol : float, default 1e-8
-            Stopping rule: a pass moves the mean of no row's f by more than tol posterior standard deviations, and its
-            variance by no more than the relative amount tol (divided by the damping in use).
+            Stopping rule: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
+            variance by more than the relative amount tol (divided by the damping in use).
         n_threads : int, optional
             Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(event) with a `cavity.Event` after each pass of the last fit, and evaluation of the
-            search; a true result stops the fit and keeps what is known.
+            Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
+            stops the fit and keeps what is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
         checkpoint : str or path-like, optional
             File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
             and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
-            Seconds from one writing of it to the next; 0 writes it after each pass.
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------

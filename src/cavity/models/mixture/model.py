@@ -184,7 +184,7 @@ class GaussianMixture(Public):
             "spherical" covariances nan stands for a value that was not seen. The posterior keeps the names of the
             columns of a data frame.
         sample_weight : array_like (N,), name of a column of X, or path, optional
-            How often each row counts; not negative, not all zero. A weight of 2 is the same as the row twice.
+            A row of weight w counts as w copies; 0 leaves it out.
         initial_means : array_like (K, D), optional
             Where to start: rows begin with the component whose mean is nearest, in units of the columns' standard
             deviations (as they are for "spherical").
@@ -203,7 +203,7 @@ class GaussianMixture(Public):
             weights, to put them in order; what raises the ELBO is kept, until nothing does. ``trace["moves"]`` holds
             the passes after which a move had been accepted.
         max_iter : int, default 1000
-            Most passes over the data (of each start), moves included.
+            Most passes over the data, those of rejected extrapolations included.
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, optional
@@ -218,7 +218,7 @@ class GaussianMixture(Public):
             File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
             and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
-            Seconds from one writing of it to the next; 0 writes it after each pass.
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------
@@ -319,8 +319,8 @@ class GaussianMixture(Public):
         init : {"auto", "kmeans", "split", "principal"}, default "auto"
             As for `fit`; of an iterator from its first minibatch, as are the priors that depend on the data.
         n_threads : int, optional
-            Threads for the check of the data and the final ELBO. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads for the check of the data and the final ELBO; the result has the same bits for any number. -1 is all
+            cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each step; a true result stops the fit and keeps what
             is known.
@@ -330,7 +330,7 @@ class GaussianMixture(Public):
             File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
             and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
-            Seconds from one writing of it to the next; 0 writes it after each step.
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------
@@ -386,11 +386,12 @@ class GaussianMixture(Public):
         Parameters
         ----------
         X : array_like (N, D), path, or list of paths
-            The data.
+            The rows.
         sample_weight : array_like (N,) or path, optional
-            Their weights.
+            A row of weight w counts as w copies; 0 leaves it out.
         n_threads : int, optional
-            Threads. -1 is all cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------

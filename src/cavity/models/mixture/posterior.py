@@ -188,7 +188,7 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         Parameters
         ----------
         X : array_like (N, D), data frame, path, or list of paths
-            Rows.
+            The rows.
 
         Returns
         -------
@@ -230,9 +230,9 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         Parameters
         ----------
         n : int
-            How many.
+            Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------
@@ -264,13 +264,13 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         Parameters
         ----------
         X : array_like (N, D), data frame, path, or list of paths
-            More data.
+            The rows.
         sample_weight : array_like (N,), name of a column of X, or path, optional
-            How often each row counts.
+            A row of weight w counts as w copies; 0 leaves it out.
         accelerate : bool or {"anderson", "squarem"}, default True
-            How to extrapolate from the last sweeps.
+            How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
         max_iter : int, default 1000
-            Most passes over these data.
+            Most passes over the data, those of rejected extrapolations included.
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, optional

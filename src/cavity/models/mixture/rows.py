@@ -72,7 +72,7 @@ def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=No
     X : Source or array_like (N, D)
         The rows. A vector (N,) is refused: whether it is a row or a column is for the user to say.
     sample_weight : Source, array_like (N,) or None
-        Weights of the rows.
+        A row of weight w counts as w copies; 0 leaves it out.
     threads : Threads
         Who reads.
     n_components : int

@@ -59,14 +59,14 @@ def select_components(
         The numbers K to try, each once.
     callback : callable, optional
         Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what is
-        known: the fits so far.
+        known.
     progress : bool, default False
         Whether to show progress on stderr: a bar where tqdm is installed, else lines.
     checkpoint : str or path-like, optional
         File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data and
         options, and ends in the same bits. The file stays when the fit is done.
     checkpoint_every : float, default 60.0
-        Seconds from one writing of it to the next; 0 writes it after each pass.
+        Seconds from one writing of it to the next; 0 writes it after each pass or step.
     **fit_options
         As for `GaussianMixture.fit`, the same for all K; not `initial_means`.
 

@@ -49,7 +49,7 @@ class LatentProcess(Frozen):
         Parameters
         ----------
         X : ndarray (n, D)
-            Rows.
+            The rows.
 
         Returns
         -------

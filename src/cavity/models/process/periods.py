@@ -16,7 +16,7 @@ def find_strongest_periods(X, f, otherwise):
     Parameters
     ----------
     X : ndarray (N, D)
-        Rows.
+        The rows.
     f : ndarray (N,)
         Rough values of f.
     otherwise : ndarray (D,)

@@ -74,7 +74,7 @@ class ProcessPosterior(LatentPosterior):
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to. Its log is added to the offset.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise : bool, default False
             Whether to predict a new observation y instead of f.
         trials : int, array_like (n,) or str, optional
@@ -84,8 +84,8 @@ class ProcessPosterior(LatentPosterior):
         as_frame : bool, default False
             Whether to return a pandas data frame with the columns mean and sd, and the index of X.
         n_threads : int, optional
-            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
-            default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
 
         Returns
         -------
@@ -138,11 +138,11 @@ class ProcessPosterior(LatentPosterior):
         Parameters
         ----------
         X : array_like (n, D) or data frame
-            Rows.
+            The rows.
         offset : float or array_like (n,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
 
         Returns
         -------
@@ -179,11 +179,11 @@ class ProcessPosterior(LatentPosterior):
         n : int
             Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
         offset : float or array_like (m,), optional
             Known part of f; wanted where the fit had some, 0 for none.
         exposure : float or array_like (m,), optional
-            For counts: what their mean is proportional to.
+            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
 
         Returns
         -------
@@ -201,7 +201,7 @@ class ProcessPosterior(LatentPosterior):
         Parameters
         ----------
         level : float in (0, 1), default 0.95
-            Probability of the intervals.
+            Probability of the intervals; as much is left out on either side.
 
         Returns
         -------

@@ -117,16 +117,16 @@ class LogisticRegression(Public):
             Labels, of any two values, or the name of their column in X.
         missing : {"raise", "drop"}, default "raise"
             What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
-            leave them out; `LogisticRegressionPosterior.dropped` then counts them.
+            leave them out; `dropped` of the posterior counts them.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
         max_iter : int, default 1000
-            Most passes.
+            Most passes over the data, those of rejected extrapolations included.
         tol : float, default 1e-10
             Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, optional
-            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
-            default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each pass; a true result stops the fit and keeps what
             is known.
@@ -136,7 +136,7 @@ class LogisticRegression(Public):
             File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
             and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
-            Seconds from one writing of it to the next; 0 writes it after each pass.
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------

@@ -236,9 +236,9 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
         Parameters
         ----------
         n : int
-            How many.
+            Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------

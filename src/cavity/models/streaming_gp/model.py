@@ -185,7 +185,7 @@ class StreamingGP(LatentProcess):
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories. A
             string, here and below, is the name of a column of X, which is then no feature.
         offset : array_like (N,) or str, optional
-            Known part of f, on top of the mean.
+            Known part of f.
         exposure : array_like (N,) or str, optional
             For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
         noise_variance : array_like (N,) or str, optional
@@ -194,7 +194,7 @@ class StreamingGP(LatentProcess):
             A row of weight w counts as w copies; 0 leaves it out.
         missing : {"raise", "drop"}, default "raise"
             What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
-            leave them out; `StreamingGPState.dropped` then counts them.
+            leave them out; `dropped` of the posterior counts them.
         learn : bool, "covariance" or the name of a scale, default True
             Whether to learn the free parameters of the covariance and the scale of the likelihood (noise_variance of
             Gaussian, scale of StudentT and Laplace), or one of the two. A scale that is None is learnt in any case.
@@ -203,16 +203,16 @@ class StreamingGP(LatentProcess):
         damping : float in (0, 1], default 1.0
             Largest fraction of each site change that is made.
         max_iter : int, default 200
-            Most sweeps for a batch; of the steps of the double loop, where sweeps do not settle, three times as many.
+            Most sweeps; of the steps of the double loop, where sweeps do not converge, three times as many.
         tol : float, default 1e-8
-            Stopping rule of EP: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
-            variance by more than the relative amount tol.
+            Stopping rule: a sweep moves no posterior mean by more than tol posterior standard deviations, and no
+            variance by more than the relative amount tol (divided by the damping in use).
         n_threads : int, optional
-            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
-            default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(event) with a `cavity.Event` after each evaluation of a search and sweep of EP; a true
-            result stops the fit and keeps what is known.
+            Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
+            stops the fit and keeps what is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 

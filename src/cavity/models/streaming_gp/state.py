@@ -148,7 +148,8 @@ class StreamingGPState(SparsePosterior):
         X : array_like (N, D), data frame, path, list of paths, or Source
             Rows; the columns of a data frame are found by their names, in whatever order; none at all change nothing.
         y : array_like (N,) or str
-            Their observations. What the fit took from columns of X is found there by its name, unless it is given.
+            Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
+            unless it is given.
         offset : array_like (N,) or str, optional
             Known part of f.
         exposure : array_like (N,) or str, optional
@@ -156,19 +157,19 @@ class StreamingGPState(SparsePosterior):
         noise_variance : array_like (N,) or str, optional
             Known noise variances of the rows, in place of that of the Gaussian likelihood.
         sample_weight : array_like (N,) or str, optional
-            A row of weight w counts as w copies; 0 leaves it out, and zeros only change nothing.
+            A row of weight w counts as w copies; 0 leaves it out.
         missing : {"raise", "drop"}, default "raise"
-            What is done about rows without a value in a column that is read: refuse them, naming the first, or leave
-            them out; `dropped` then counts them, and nothing but it changes if no row is left.
+            What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
+            leave them out; `dropped` of the posterior counts them.
         learn : bool or "covariance", default False
             Whether to learn the settings again, as in `StreamingGP.fit`, from these rows and what the state knows of
             those before.
         n_threads : int, optional
-            Threads that work on blocks of rows; the result has the same bits for any number. -1 is all cores; by
-            default the environment variable CAVITY_NUM_THREADS counts, else 1.
+            Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+            CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
-            Called as callback(event) with a `cavity.Event` after each evaluation of a search and sweep of EP; a true
-            result stops the fit and keeps what is known.
+            Called as callback(event) with a `cavity.Event` after each sweep, and evaluation of a search; a true result
+            stops the fit and keeps what is known.
         progress : bool, default False
             Whether to show progress on stderr: a bar where tqdm is installed, else lines.
 
@@ -196,7 +197,8 @@ class StreamingGPState(SparsePosterior):
 
         Notes
         -----
-        N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3.
+        N rows cost N M^2 operations, a single one M^2. New inducing points, and other settings, cost M^3. Rows that all
+        have weight 0, or are all left out, change nothing but `dropped`.
 
         With other noise than Gaussian batches are not visited again, so that the state, and its log bound, depend on
         the order of the rows and on the batches: little where rows come in random order, much where the function

@@ -142,22 +142,21 @@ class UnitMixture(Public):
             The data: numbers in memory (any real dtype, stride or order), or anything that `cavity.source` reads: files
             are read block by block in every pass, so memory does not grow with N.
         missing : {"raise", "drop"}, default "raise"
-            What is done about points without a value: refuse them, naming the first, or leave them out;
-            `UnitMixturePosterior.dropped` then counts them.
+            What is done about rows without a value in a column that the fit reads: refuse them, naming the first, or
+            leave them out; `dropped` of the posterior counts them.
         initial_means : array_like (K,), optional
             Where the component means start; if None, at the (k - 1/2)/K quantiles or at equal distances, whichever has
             the larger ELBO after 20 passes over up to 16384 rows. Equal ones are set apart a little.
         n_init : int, default 1
-            Number of starts, of which the one with the largest ELBO counts; those after the first start from K rows
-            drawn by `rng`.
+            Number of starts, of which the one with the largest ELBO counts; those after the first are drawn by `rng`.
         rng : seed or numpy.random.Generator, optional
             Needed if n_init > 1.
         accelerate : bool or {"anderson", "squarem"}, default True
             How to extrapolate from the last sweeps (`cavity.mean_field.fit`).
         max_iter : int, default 1000
-            Most passes over the data (of each start).
+            Most passes over the data, those of rejected extrapolations included.
         tol : float, default 1e-10
-            Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per data point.
+            Stopping rule: the predicted remaining gain of the ELBO is at most tol nats per row.
         n_threads : int, optional
             Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
             CAVITY_NUM_THREADS counts, else 1.
@@ -170,7 +169,7 @@ class UnitMixture(Public):
             File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
             and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
-            Seconds from one writing of it to the next; 0 writes it after each pass.
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------
@@ -270,8 +269,8 @@ class UnitMixture(Public):
         initial_means : array_like (K,), optional
             Where the component means start; if None, as for `fit`, from the first minibatch of an iterator.
         n_threads : int, optional
-            Threads for the check of the data and the final ELBO. -1 is all cores; by default the environment variable
-            CAVITY_NUM_THREADS counts, else 1.
+            Threads for the check of the data and the final ELBO; the result has the same bits for any number. -1 is all
+            cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1.
         callback : callable, optional
             Called as callback(event) with a `cavity.Event` after each step; a true result stops the fit and keeps what
             is known.
@@ -281,7 +280,7 @@ class UnitMixture(Public):
             File that keeps how far the fit is: killed, it goes on from there when it is called again with the same data
             and options, and ends in the same bits. The file stays when the fit is done.
         checkpoint_every : float, default 60.0
-            Seconds from one writing of it to the next; 0 writes it after each step.
+            Seconds from one writing of it to the next; 0 writes it after each pass or step.
 
         Returns
         -------

@@ -68,7 +68,7 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         y : array_like (N,)
             Points.
         missing : {"raise", "nan"}, default "raise"
-            What is done about points without a value: refuse them, or return NaN in their places.
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         y : array_like (N,)
             Points.
         missing : {"raise", "nan"}, default "raise"
-            What is done about points without a value: refuse them, or return NaN in their places.
+            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
 
         Returns
         -------
@@ -146,9 +146,9 @@ class UnitMixturePosterior(SummaryMixin, VariationalPosterior):
         Parameters
         ----------
         n : int
-            How many.
+            Number of draws.
         rng : seed or numpy.random.Generator
-            Source of randomness.
+            Source of randomness; a seed gives the same bits again.
 
         Returns
         -------

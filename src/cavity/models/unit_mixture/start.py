@@ -81,7 +81,7 @@ def generate_states(model, means, sample, n, options):
     sample : ndarray (m,)
         Some of the points.
     n : int
-        How many points.
+        Number of draws.
     options : AscentOptions
         How many starts, and who draws those after the first; the job.
     """

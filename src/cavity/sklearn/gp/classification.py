@@ -155,7 +155,7 @@ class GaussianProcessClassifier(Classifier, Estimator):
         y : array_like, shape (N,)
             Class labels of any kind, of at least two classes.
         sample_weight : array_like, shape (N,), optional
-            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

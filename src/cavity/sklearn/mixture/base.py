@@ -69,7 +69,7 @@ class MixtureEstimator(DensityMixin, Estimator):
         y : None
             Not used; there for pipelines.
         sample_weight : array_like, shape (N,), optional
-            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------
@@ -104,7 +104,7 @@ class MixtureEstimator(DensityMixin, Estimator):
         y : None
             Not used; there for pipelines.
         sample_weight : array_like, shape (N,), optional
-            As in `fit`.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -284,7 +284,7 @@ class BayesianGaussianMixture(MixtureEstimator):
         y : None
             Not used; there for pipelines.
         sample_weight : array_like, shape (N,), optional
-            As in `fit`.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -49,7 +49,7 @@ class GaussianMixture(MixtureEstimator):
     reg_covar : float, default 1e-6
         Added to the variances of every component.
     max_iter : int, default 100
-        Most iterations; with 0, the mixture stays where it started.
+        Most passes over the rows; with 0, the mixture stays where it started.
     n_init : int, default 1
         Number of starts, of which the one with the largest bound counts.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default "kmeans"

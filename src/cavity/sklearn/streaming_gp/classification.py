@@ -36,7 +36,7 @@ class StreamingGPClassifier(Classifier, Streaming):
     likelihood : {"logit", "probit"}, default "logit"
         p(y|f) = 1/(1 + exp(-y f)) or Phi(y f), which is faster.
     power : float in [1e-6, 1], default 1.0
-        Of power EP; 1 is EP.
+        Exponent of power EP; 1 is EP.
     inducing : array_like (M, D), optional
         Inducing points, which stay for ever. They are chosen if None.
     n_inducing : int, default 200
@@ -49,8 +49,8 @@ class StreamingGPClassifier(Classifier, Streaming):
         Whether the free parameters of the kernel are learnt from the first batch, from every batch, or not at all. A
         model learns from the batch on that makes its rows be of both kinds.
     n_threads : int, optional
-        Threads of the work on many rows; the result has the same bits for any number. -1 is all cores; by default the
-        environment variable CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
     verbose : int, default 0
         1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 
@@ -130,7 +130,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         y : array_like, shape (N,)
             Class labels of any kind, of at least two classes.
         sample_weight : array_like, shape (N,), optional
-            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------
@@ -165,7 +165,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         classes : array_like, shape (K,), optional
             All classes there will be. Needed in the first call, unless `fit` came before.
         sample_weight : array_like, shape (N,), optional
-            As in `fit`.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -51,8 +51,8 @@ class StreamingGPRegressor(Regressor, Streaming):
     normalize_y : bool, default False
         Whether targets are measured from the mean, and in standard deviations, of the first batch.
     n_threads : int, optional
-        Threads of the work on many rows; the result has the same bits for any number. -1 is all cores; by default the
-        environment variable CAVITY_NUM_THREADS counts, else 1.
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
     verbose : int, default 0
         1 and above show progress on stderr: a bar where tqdm is installed, else lines.
 
@@ -141,7 +141,7 @@ class StreamingGPRegressor(Regressor, Streaming):
         y : array_like, shape (N,)
             The targets.
         sample_weight : array_like, shape (N,), optional
-            How many times a row counts, zero or more; a whole number is the same as that many copies of the row.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------
@@ -169,9 +169,9 @@ class StreamingGPRegressor(Regressor, Streaming):
         X : array_like, shape (N, D)
             The new rows.
         y : array_like, shape (N,)
-            Their targets.
+            The targets.
         sample_weight : array_like, shape (N,), optional
-            As in `fit`.
+            A row of weight w counts as w copies; 0 leaves it out.
 
         Returns
         -------

@@ -10,7 +10,7 @@ References
 import numpy as np
 
 from cavity.base.arrays import error_of
-from cavity.base.frames import make_data_frame
+from cavity.base.frames import index_of, make_data_frame
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.summary import make_gaussian_marginals, tabulate_marginals
 from cavity.covariances import Linear
@@ -90,8 +90,7 @@ def add_mean_columns(coding, names, X):
             made[index] = coding.fixed_columns(FormulaColumns(take_rows(values, index), "X"))[0].values
     others = {name: columns[name] for name in columns.names if name not in coding.levels}
     others = {name: getattr(column, "array", column) for name, column in others.items()}  # without an index
-    frame = make_data_frame(others | dict(zip(names, made.T, strict=True)))
-    return frame.set_axis(X.index) if hasattr(X, "iloc") else frame
+    return make_data_frame(others | dict(zip(names, made.T, strict=True)), index_of(X))
 
 
 def add_mean_term(covariance, n_features, variances):

@@ -11,8 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning
-from cavity.models.latent_posterior import integrate_both_log_densities
 from cavity.models.mixture.factors import is_full
+from cavity.models.predictive_densities import integrate_both_log_densities
 from cavity.sources import chunkwise
 from cavity.sources.features import check_sparse
 

@@ -22,8 +22,8 @@ from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
 from cavity.models.defaults import find_prior_scale
 from cavity.models.glm.model import GLM
-from cavity.models.latent_posterior import integrate_both_log_densities
 from cavity.models.linear.defaults import INTERCEPT_VARIANCE_RATIO, resolve_defaults
+from cavity.models.predictive_densities import integrate_both_log_densities
 from cavity.sklearn import checks
 from cavity.sklearn.base import (
     FLOAT_DTYPES,

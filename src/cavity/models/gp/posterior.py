@@ -29,9 +29,10 @@ from cavity.models.gp.evidence import Evidence, allocate_matrices, compute_leave
 from cavity.models.gp.saved import EP_SETTINGS, POSTERIOR_RECORD
 from cavity.models.gp.search import add_standard_errors
 from cavity.models.hyperparameters import Hyperparameters
-from cavity.models.latent_posterior import SitesPosterior, integrate_log_density
+from cavity.models.latent_posterior import SitesPosterior
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.observations import Observations
+from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.process.model import compute_prior_means
 from cavity.models.process.predictions import ROWS_PER_TASK, ProcessPosterior
 from cavity.models.process.rows import add_prior_means

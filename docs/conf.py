@@ -66,7 +66,7 @@ def keep_bars(app, what, name, obj, options, lines):
 
 
 def tables_of_pipes(app, path, parent, content):
-    """Make tables of the pipe tables that benchmarks print, keep the lines between them; escape cells that are a dash."""
+    """Make tables of the pipe tables that benchmarks print; keep the lines between them; escape cells of one dash."""
     content[0] = re.sub(r"^( +[* ] -) -$", r"\1 \\-", content[0], flags=re.MULTILINE)
     if "\n|---" not in content[0]:
         return

@@ -217,6 +217,11 @@ def name_coefficients(columns, n, intercept=False):
     return first + (tuple(f"x{j + 1}" for j in range(n - len(first))) if columns is None else columns)
 
 
+def index_of(table):
+    """Return the index of a pandas table, None of anything else."""
+    return table.index if hasattr(table, "iloc") else None
+
+
 def make_data_frame(columns, index=None):
     """Return columns by names as a pandas data frame; ImportError says how to install pandas."""
     try:

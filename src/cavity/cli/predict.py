@@ -19,8 +19,9 @@ from cavity.cli.fit_commands import check_paths
 from cavity.cli.options import COMMON_OPTIONS, DATA_HELP, THREADS_OPTION, Option, command, format_option
 from cavity.cli.standard_output import print_error, print_result, write_output
 from cavity.models.clutter.posterior import ClutterPosterior
-from cavity.models.latent_posterior import Predictions, predict_class_probabilities
+from cavity.models.latent_posterior import Predictions
 from cavity.models.mixed.posterior import MixedGLMPosterior
+from cavity.models.predictive_densities import predict_class_probabilities
 from cavity.models.regression.logistic import LogisticRegressionPosterior
 from cavity.models.saved import load
 from cavity.runs.executors import Threads, resolve_n_threads

@@ -5,7 +5,7 @@ from scipy import special
 
 from cavity import likelihoods
 from cavity.base.rows import check_observations
-from cavity.models.latent_posterior import integrate_log_density, predict_class_probabilities
+from cavity.models.predictive_densities import integrate_log_density, predict_class_probabilities
 
 MAX_STRETCHES_HELD = 256  # sums in memory; more are merged in pairs of neighbours
 MIN_WEIGHT_TO_JUDGE = 50  # rows to judge by

@@ -19,16 +19,17 @@ from cavity.base.frames import join_names, make_data_frame
 from cavity.base.lazy_scipy import special
 from cavity.base.types import Data
 from cavity.likelihoods import Logit, Probit
+from cavity.models.explained_variance import ExplainedVariance
 from cavity.models.formula.columns import FormulaColumns, column_names, read_labels
 from cavity.models.formula.evaluation import shown_level
-from cavity.models.latent_posterior import predict_class_probabilities
+from cavity.models.predictive_densities import predict_class_probabilities
 
 DEFAULT_DRAWS = 1000  # of the coefficients, for standard deviations and intervals
 BLOCK_ROWS = 256  # whose draws are made at a time: 2 MB
 SLOPE_STEP_SD = 1e-3  # half of the difference by which slopes are found, in standard deviations of the variable
 
 
-class AverageEffects:
+class AverageEffects(ExplainedVariance):
     """Methods of posteriors of linear predictors that average over rows of a table.
 
     A subclass has ``_linear_rows(X)``, the matrix of all effects of rows, their known part of f or None, and the

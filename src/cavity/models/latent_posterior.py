@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cavity import likelihoods
 from cavity.base import arrays, records
 from cavity.base.common_fields import CLASSES_SETTING, declare_common
 from cavity.base.labels import encode_new_labels
@@ -17,16 +16,15 @@ from cavity.base.records import Array, Nullable, Part, declare
 from cavity.base.results import Posterior, format_count
 from cavity.base.rows import check_observations, combine_known_parts
 from cavity.base.types import ArrayLike, Data, FloatArray, Seed
-from cavity.ep.sites import find_tilted_moments
-from cavity.likelihoods.base import SHARED_ONE, has_kernel_for, refuse_classes
+from cavity.likelihoods.base import has_kernel_for, refuse_classes
 from cavity.likelihoods.counts import check_counts
-from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters
 from cavity.models.leave_one_out import LeavesOneOut
+from cavity.models.predictive_densities import integrate_log_density, predict_class_probabilities
+from cavity.models.residuals import ResidualChecks
 from cavity.models.row_predictions import complete_dataset, find_class_shape, name_classes, predict_rows
 from cavity.sources.dataset import Dataset
 
-SYMMETRIC_LIKELIHOODS = likelihoods.Probit, likelihoods.Logit, likelihoods.Step  # p(-y|f) = p(y|-f)
 AUTO_SCHEDULE = "auto"
 
 
@@ -35,41 +33,6 @@ def choose_schedule(options, likelihood, exponent):
     if options.schedule != AUTO_SCHEDULE:
         return options
     return replace(options, schedule="sequential" if has_kernel_for(likelihood, exponent) else "parallel")
-
-
-def integrate_log_density(likelihood, y, mean, variance):
-    """log of the integral of p(y|f) N(f; mean, variance) for checked vectors; a variance may be zero."""
-    out = np.empty(len(mean))
-    sure = variance < MIN_VARIANCE
-    if sure.any():
-        out[sure] = likelihood.log_p(y[sure], mean[sure])
-    if not sure.all():
-        out[~sure] = find_tilted_moments(likelihood, y[~sure], SHARED_ONE, mean[~sure], variance[~sure])[0]
-    return out
-
-
-def predict_class_probabilities(likelihood, predict):
-    """Probabilities (n, n_classes) of the classes of a likelihood; predict() gives the means and variances of f."""
-    classes = likelihood.n_classes
-    if classes is None:
-        name = type(likelihood).__name__
-        raise ValueError(f"predict_proba needs a likelihood of classes, got {name}; see log_density and expected")
-    mean, variance = predict()
-    if isinstance(likelihood, SYMMETRIC_LIKELIHOODS):
-        return np.exp(integrate_both_log_densities(likelihood, mean, variance))
-    checked = (likelihood.check(np.full(len(mean), float(k))) for k in range(classes))
-    return np.exp(np.column_stack([integrate_log_density(likelihood, y, mean, variance) for y in checked]))
-
-
-def integrate_both_log_densities(likelihood, mean, variance):
-    """Log probabilities of -1 and 1, (n, 2), under a likelihood in SYMMETRIC, for f of these moments.
-
-    The label less probable is the one that the mean of f is against; the other one has what is left.
-    """
-    positive = mean > 0
-    less = integrate_log_density(likelihood, likelihood.check(np.where(positive, -1.0, 1.0)), mean, variance)
-    more = np.log1p(-np.exp(less))
-    return np.stack([np.where(positive, less, more), np.where(positive, more, less)], axis=1)
 
 
 ROW_WEIGHTS = Array("N", "nonnegative")  # of leave-one-out densities
@@ -81,7 +44,7 @@ EP_TRACE = {
 }
 
 
-class Predictions(Public):
+class Predictions(ResidualChecks, Public):
     """Base of posteriors with a likelihood, that of their `model` or one of their own.
 
     It reads `columns`, `classes`, `roles` and `has_offset`, and calls ``_latent(X, offset, exposure)`` for moments of f
@@ -162,12 +125,15 @@ class Predictions(Public):
         ValueError
             For bad rows; for a `GaussianProcess` fitted with noise_variance, which says nothing about that of new rows.
         """
+        return integrate_log_density(self._likelihood, *self._observed_moments(X, y, offset, exposure))
+
+    def _observed_moments(self, X, y, offset, exposure):
+        """Return checked observations of new rows, and the means and variances of f."""
         self._check_noise_is_known("log_density")
-        arguments = {"y": y, "offset": offset, "exposure": exposure}
-        dataset = self._open_arguments(X, arguments)
+        dataset = self._open_arguments(X, {"y": y, "offset": offset, "exposure": exposure})
         (mean, variance), likelihood = self._latent_of(dataset), self._likelihood
         y = check_observations(likelihood, encode_new_labels(dataset.column("y"), likelihood, self.classes), len(mean))
-        return integrate_log_density(likelihood, y, mean, variance)
+        return y, mean, variance
 
     @predict_rows(on_collections=False)
     def expected(

@@ -1,6 +1,7 @@
 """Plots of results: classes like scikit-learn's Displays. Requires the plot extra (matplotlib)."""
 
 from cavity.plot.calibration import CalibrationDisplay, PITDisplay
+from cavity.plot.checks import QuantileDisplay, ResidualDisplay, RootogramDisplay
 from cavity.plot.densities import DensityDisplay, ResponsibilityDisplay
 from cavity.plot.effects import EffectDisplay, MapDisplay
 from cavity.plot.intervals import IntervalDisplay
@@ -20,7 +21,10 @@ __all__ = [
     "PITDisplay",
     "PredictionDisplay",
     "PrequentialDisplay",
+    "QuantileDisplay",
+    "ResidualDisplay",
     "ResponsibilityDisplay",
+    "RootogramDisplay",
     "SelectionDisplay",
     "TraceDisplay",
 ]

@@ -5,7 +5,7 @@ from scipy.special import ndtri
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.models.latent_posterior import predict_class_probabilities
+from cavity.models.predictive_densities import predict_class_probabilities
 from cavity.plot import display
 
 CURVE_POINTS = 801  # points along a column

@@ -9,11 +9,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.types import ArrayLike, FloatArray
-from cavity.likelihoods import predictive
-from cavity.models.latent_posterior import integrate_log_density
+from cavity.models.predicted_rows import PredictedRows, find_loo_moments
 from cavity.plot.display import SIGNAL_COLOR, AxisLabels, Display, Names, add_legend, encode_observed, open_rows
 
-LOO_TOLERANCE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
 COUNT_STRIP_HEIGHT = 0.2  # height of the strip below a reliability diagram that shows how many rows there are
 
 
@@ -81,11 +79,11 @@ class CalibrationDisplay(Display):
             The classes of the rows, as in the fit, or the name of their column of X. A Gaussian process has those of
             its own rows.
         offset : float or array_like (N,), optional
-            Known part of f; wanted where the fit had some.
+            Known part of f; wanted where the fit had some, 0 for none.
         n_bins : int, default 10
             Bins of the probability.
         target : str, optional
-            Label of y; by default its name in the fit.
+            Label of y, with its unit; by default its name in the fit.
         classes : sequence of str, optional
             Labels of the classes; by default those of the fit.
         ax : matplotlib.axes.Axes, optional
@@ -272,7 +270,7 @@ class PITDisplay(Display):
         y : array_like (N,) or str, optional
             Their observations, or the name of their column of X.
         offset : float or array_like (N,), optional
-            Known part of f; wanted where the fit had some.
+            Known part of f; wanted where the fit had some, 0 for none.
         loo : bool, optional
             Whether these are the rows of the fit, each to be predicted from all others; by default where X is left out.
         n_bins : int, default 10
@@ -378,28 +376,23 @@ def compute_loo_moments(posterior, y, X=None, offset=None):
 
     Raises ValueError where they disagree with the leave-one-out densities of the fit, as with weights of rows.
     """
-    sites, density = posterior.sites, posterior.loo_log_density
+    density = posterior.loo_log_density
     of_fit = (posterior.mean, posterior.variance) if hasattr(posterior, "X") else None
     mean, variance = of_fit or posterior.predict(X, offset=offset)
     if len(mean) != len(density):
         raise arrays.error_of("X", f"must be the {len(density)} rows of the fit for leave-one-out, got {len(mean)}")
-    rho = 1.0 / variance - sites.rho
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho
-        loo_density = integrate_log_density(posterior._likelihood, y, mean, variance) if np.all(rho > 0) else np.nan
-    if not np.allclose(loo_density, density, rtol=LOO_TOLERANCE, atol=LOO_TOLERANCE):
+    moments = find_loo_moments(posterior, y, mean, variance)
+    if moments is None:
         message = (
             "leave-one-out predictions are drawn for the rows as they were fitted, without weights, offsets or noise"
         )
         raise ValueError(f"{message} of their own; use loo_log_density for others")
-    return mean, variance
+    return moments
 
 
 def compute_pit(likelihood, y, mean, variance):
     """Return the probabilities of values below, and of values up to, each observation; they differ for counts only."""
-    at = [y - 1.0, y] if likelihood.discrete else [y]
-    cdfs = [predictive.integrate(lambda f, i, at=v: likelihood.cdf(at[i, None], f), mean, variance) for v in at]
-    return cdfs[0], cdfs[-1]
+    return PredictedRows(likelihood, y, mean, variance, True).probabilities_below()
 
 
 def find_surprising(posterior, level):

@@ -13,6 +13,7 @@ from cavity.base.persistence import open_whole_file
 from cavity.plot import display
 from cavity.plot.bands import order_columns_by_change
 from cavity.plot.calibration import CalibrationDisplay, loo_or_none
+from cavity.plot.checks import QuantileDisplay, ResidualDisplay, RootogramDisplay
 from cavity.plot.densities import DensityDisplay, ResponsibilityDisplay
 from cavity.plot.display import Figure, FigureCanvasBase
 from cavity.plot.effects import EffectDisplay, MapDisplay
@@ -22,6 +23,7 @@ from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
 
+MAX_CHECK_PANELS = 4
 MAX_PANELS = 6  # of a process of several columns
 MAX_PANELS_ACROSS = 3
 PANEL_WIDTH, PANEL_HEIGHT = 5.2, 4.2  # of a panel among others, in inches
@@ -99,11 +101,23 @@ def _plan(posterior, X, y, options):
     if hasattr(posterior, "posteriors"):
         _check_no_rows(posterior, X, y)
         return [partial(SelectionDisplay.from_selection, posterior)], 1, None
+    if hasattr(posterior, "findings"):
+        return _plan_check(posterior)
     if "column" in options and "term" not in options:
         return [partial(EffectDisplay.from_posterior, posterior, options.pop("column"), X, y)], 1, None
     if "columns" in options:
         return [partial(MapDisplay.from_posterior, posterior, options.pop("columns"), X, y)], 1, None
     return PLAN_BY_KIND[posterior.kind](posterior, X, y, options)
+
+
+def _plan_check(check):
+    """Return the panels of a `ModelCheck`, two side by side."""
+    makers = [] if check.counts is None else [partial(RootogramDisplay.from_frequencies, *check.counts)]
+    makers.append(partial(QuantileDisplay.from_residuals, check.residuals))
+    panels = {"fitted": check.fitted} | check.covariates
+    names = [*panels][: MAX_CHECK_PANELS - len(makers)]
+    makers += [partial(ResidualDisplay.from_residuals, panels[name], check.residuals, label=name) for name in names]
+    return makers, 2, (2 * PANEL_WIDTH, PANEL_HEIGHT * -(-len(makers) // 2))
 
 
 def _check_no_rows(posterior, X, y):

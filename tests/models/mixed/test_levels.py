@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from support.tolerances import AT_REST
 
+import cavity
 from cavity.models.mixed.levels import NEW_LEVEL, Levels, take_group_columns
 
 pd = pytest.importorskip("pandas")
@@ -122,3 +124,36 @@ def test_columns_that_do_not_fit(groups, words):
         take_group_columns(groups, ["g"], 5)
     with pytest.raises(ValueError, match="groups must have columns with the names 'g', 'h', got list"):
         take_group_columns(TEXT, ["g", "h"], 5)
+
+
+@pytest.mark.parametrize("by_formula", [True, False])
+def test_predictions_without_groups(by_formula):
+    """Effects at zero are predictions of the fixed effects; new levels add the prior variance of the effects."""
+    table, _ = cavity.data.table("sleepstudy", as_frame=True)
+    table = table.assign(one=1.0)
+    if by_formula:
+        posterior = cavity.GLM("Reaction ~ 0 + one + Days + (Days | Subject)").fit(table)
+        rows = [table.drop(columns="Subject")[:5], table[:5]]
+    else:
+        effects = cavity.RandomEffects("Subject", "Days")
+        columns = ["one", "Days"]
+        posterior = cavity.MixedGLM([effects], "gaussian").fit(
+            table[columns], table["Reaction"], groups=table[["Subject"]]
+        )
+        rows = [table[columns][:5]]
+    X = table[["one", "Days"]][:5].to_numpy()
+    mean, variance = X @ posterior.mean, np.einsum("ij,jk,ik->i", X, posterior.covariance, X)
+    (covariance,) = posterior.model.effect_covariances.values()
+    more = np.einsum("ij,jk,ik->i", X, covariance, X)
+    for frame in rows:
+        moments = posterior.predict(frame, levels="zero")
+        np.testing.assert_allclose(moments, [mean, variance], rtol=AT_REST)
+        np.testing.assert_array_equal(posterior.expected(frame, levels="zero"), moments[0])
+        assert posterior.quantile(frame, [0.1, 0.9], levels="zero").shape == (5, 2)
+        assert posterior.sample_y(frame, 3, 0, levels="zero").shape == (3, 5)
+        np.testing.assert_array_equal(posterior.predict(posterior.rows(frame, levels="zero")), moments)
+    np.testing.assert_allclose(posterior.predict(rows[0], levels="new"), [mean, variance + more], rtol=AT_REST)
+    with pytest.raises(ValueError, match="Subject"):
+        posterior.predict(rows[0])
+    with pytest.raises(ValueError, match="levels must be one of 'known', 'new', 'zero', got 'all'"):
+        posterior.predict(rows[0], levels="all")

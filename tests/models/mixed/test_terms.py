@@ -57,7 +57,7 @@ def test_new_rows():
         read_new_terms(terms, new, groups)
     (codes, _), (other, _) = read_new_terms(terms, new, groups, levels="new")
     assert (codes.tolist(), other.tolist()) == ([NEW_LEVEL, 0], [0, NEW_LEVEL])
-    with pytest.raises(ValueError, match="levels must be one of 'known', 'new', got 'all'"):
+    with pytest.raises(ValueError, match="levels must be one of 'known', 'new', 'zero', got 'all'"):
         read_new_terms(terms, new, groups, levels="all")
 
 

@@ -33,11 +33,12 @@ from cavity.models.glm.scaled_columns import ScaledColumns
 from cavity.models.glm.solution import solve
 from cavity.models.glm.weights import Weights
 from cavity.models.hyperparameters import format_hyperparameters_table
-from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior, integrate_log_density
+from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.linear.evidence import find_weight_gradient
 from cavity.models.linear.prior import Prior
 from cavity.models.linear.settings import describe_settings
 from cavity.models.observations import Observations
+from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.models.term_bayes_factors import TermBayesFactors
 from cavity.sources.features import column_limits, iterate_large_blocks, open_features, scan

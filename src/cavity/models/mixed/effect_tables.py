@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cavity import likelihoods
 from cavity.base import arrays, summary
 from cavity.base.frames import join_names, name_coefficients
 from cavity.base.types import FloatArray, Seed
@@ -246,6 +247,42 @@ class NamedEffects(Coefficients):
             scales=scales,
             level=level,
         )
+
+    def icc(self) -> summary.Table:
+        """Return the intraclass correlations: the share of each term of random intercepts in the variance given x.
+
+        On the scale of f: the variance of the residual is that of the noise, 1 for probit and pi^2/3 for logit links
+        (Nakagawa, Johnson and Schielzeth, "The coefficient of determination R2 and intra-class correlation coefficient
+        from generalized linear mixed-effects models revisited and expanded", Journal of the Royal Society Interface 14,
+        2017, table 2).
+
+        Returns
+        -------
+        Table
+            A share for each term, at the variances of the fit.
+
+        Raises
+        ------
+        ValueError
+            Where effects have other columns than the intercept, whose variance depends on the row, and for likelihoods
+            whose residual has no variance on that scale.
+        """
+        likelihood, terms = self.model.likelihood, self._reader.terms
+        if isinstance(likelihood, likelihoods.Gaussian):
+            residual = likelihood.noise_variance
+        elif isinstance(likelihood, likelihoods.Logit) or getattr(likelihood, "link", None) == "logit":
+            residual = np.pi**2 / 3.0
+        elif isinstance(likelihood, likelihoods.Probit | likelihoods.OrderedProbit | likelihoods.Binomial):
+            residual = 1.0
+        else:
+            name = type(likelihood).__name__
+            raise arrays.error_of("icc", f"needs Gaussian noise, or a logit or probit link, got {name}")
+        covariances = [self.model.effect_covariances[term.name] for term in terms]
+        if not terms or any(covariance.shape != (1, 1) for covariance in covariances):
+            raise arrays.error_of("icc", "needs effects (1 | g), as the variance of others depends on the row")
+        variances = np.array([float(covariance[0, 0]) for covariance in covariances])
+        shares = variances / (variances.sum() + residual)
+        return summary.Table("Intraclass correlations", tuple(term.name for term in terms), {"share": shares})
 
     def _below(self, level):
         table = self.variance_components(level)

@@ -13,6 +13,7 @@ from cavity.base.types import IntArray
 from cavity.models.formula.columns import column_names, get_column, plain_label, read_labels
 
 NEW_LEVEL = -1  # the number of a level without rows in the fit
+LEVEL_CHOICES = ("known", "new", "zero")  # levels of groups that new rows may have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,16 +123,20 @@ def take_group_columns(groups, names, n):
     return table
 
 
-def find_new_codes(terms, table, levels="known"):
-    """Return the numbers of the levels of new rows for each term; see `new_rows`."""
-    arrays.check_choice(levels, "levels", ("known", "new"))
-    found = {}
+def find_new_codes(terms, table, n, levels="known"):
+    """Return the numbers of the levels of n new rows for each term, NEW_LEVEL where the table lacks a column."""
+    arrays.check_choice(levels, "levels", LEVEL_CHOICES)
+    codes = {}
     for term in terms:
-        if term.group not in found:
-            found[term.group] = term.levels.codes(table)
-            if levels == "known":
-                _check_known(term.levels, found[term.group], table)
-    return [found[term.group] for term in terms]
+        if term.group in codes:
+            continue
+        if levels == "zero" or any(column not in table for column in term.levels.columns):
+            codes[term.group] = np.full(n, NEW_LEVEL)
+            continue
+        codes[term.group] = term.levels.codes(table)
+        if levels == "known":
+            _check_known(term.levels, codes[term.group], table)
+    return [codes[term.group] for term in terms]
 
 
 def _check_known(levels, codes, table):
@@ -142,4 +147,4 @@ def _check_known(levels, codes, table):
     columns = [read_labels(table[each], each).values for each in levels.columns]
     names = list(dict.fromkeys(":".join(str(plain_label(column[i])) for column in columns) for i in rows.tolist()))
     words = f"must have levels of the fit, got {join_names(names)} of {levels.group!r} in row {rows[0]}"
-    raise error_of("groups", f"{words}; levels='new' takes unknown ones as new")
+    raise error_of("groups", f"{words}; levels='new' takes unknown ones as new, 'zero' leaves effects of groups out")

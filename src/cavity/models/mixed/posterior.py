@@ -20,15 +20,17 @@ from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.models.average_effects import AverageEffects
-from cavity.models.latent_posterior import ROW_WEIGHTS, LatentPosterior, SitesPosterior, integrate_log_density
+from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
+from cavity.models.mixed.level_predictions import LevelPredictions
 from cavity.models.mixed.row_readers import NewRows, RowReader
 from cavity.models.mixed.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
-from cavity.models.row_predictions import name_moments, predict_rows
+from cavity.models.predictive_densities import integrate_log_density
+from cavity.models.row_predictions import predict_rows
 from cavity.models.term_bayes_factors import TermBayesFactors
 
 if TYPE_CHECKING:
@@ -75,7 +77,9 @@ def collect_moments(effects, d):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, NamedEffects, SitesPosterior):
+class MixedGLMPosterior(
+    LevelPredictions, AverageEffects, TermBayesFactors, LeavesGroupsOut, NamedEffects, SitesPosterior
+):
     """The approximate posterior of all effects of a `MixedGLM`.
 
     Notes
@@ -156,138 +160,13 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
             raise ValueError("sites are of the rows of one fit: an update has none")
         return Gaussian(self._tau, self._rho)
 
-    def rows(self, X: Data, groups: Any = None, levels: str = "known") -> NewRows:
-        """Return new rows with their groups, as one thing that all methods take as X.
-
-        Parameters
-        ----------
-        X : data frame or array_like (n, D)
-            Rows, as in the fit.
-        groups : dict of columns (n,), data frame, or one column, optional
-            Labels of the groups; by default columns of X.
-        levels : {"known", "new"}, default "known"
-            Whether every level must be one of the fit; effects of "new" ones are drawn from their prior, for each row
-            anew.
-
-        Returns
-        -------
-        NewRows
-            For `predict`, `predict_proba`, `log_density`, `quantile`, `sample_y` and `expected`.
-        """
-        return NewRows(X, groups, arrays.check_choice(levels, "levels", ("known", "new")))
-
-    def predict(
-        self,
-        X: Data | NewRows,
-        *,
-        groups: Any = None,
-        levels: str = "known",
-        offset: ArrayLike | None = None,
-        exposure: ArrayLike | None = None,
-        noise: bool = False,
-        trials: ArrayLike | None = None,
-        missing: Literal["raise", "nan"] = "raise",
-        as_frame: bool = False,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Predict the latent value f of new rows, or a new observation y: mean and variance.
-
-        Parameters
-        ----------
-        X : data frame or array_like (n, D)
-            Rows, as in the fit; or `rows`.
-        groups : dict of columns (n,), data frame, or one column, optional
-            Labels of the groups; by default columns of X.
-        levels : {"known", "new"}, default "known"
-            Whether every level must be one of the fit; effects of "new" ones are drawn from their prior.
-        offset : float or array_like (n,), optional
-            Known part of f; wanted where the fit had some, 0 for none.
-        exposure : float or array_like (n,), optional
-            For counts: what their mean is proportional to, as time or area. Its log is added to the offset.
-        noise : bool, default False
-            Whether to predict a new observation y instead of f.
-        trials : int, array_like (n,) or str, optional
-            For Binomial: the number of trials of each new observation, or the name of their column; by default 1.
-        missing : {"raise", "nan"}, default "raise"
-            What is done about rows without a value in a column that is read: refuse them, or return NaN in these rows.
-        as_frame : bool, default False
-            Whether to return a pandas data frame with the columns mean and sd, and the index of X.
-
-        Returns
-        -------
-        mean, variance : ndarray (n,)
-            Of f, or of y, under the posterior; or a pandas.DataFrame.
-
-        Raises
-        ------
-        ValueError, TypeError
-            For bad rows; for levels that the fit had not, naming them, unless levels="new".
-        """
-        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
-        options = {"offset": offset, "exposure": exposure, "noise": noise, "trials": trials}
-        return self._predict_new_rows(rows, **options, missing=missing, as_frame=as_frame)
-
-    @predict_rows(lambda self, **_: (2,), pair=True, columns=name_moments, on_collections=False)
-    def _predict_new_rows(self, rows, *, offset, exposure, noise, trials):
-        return self._observed(rows.X, self._latent(rows, offset, exposure), noise, trials)
-
-    def _complete_rows(self, X, arguments):
-        rows = X if isinstance(X, NewRows) else NewRows(X)
-        n, index, X, groups, arguments = self._reader.complete(rows.X, rows.groups, arguments)
-        return n, index, replace(rows, X=X, groups=groups), arguments
-
-    def expected(self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any) -> FloatArray:
-        """Mean of a new observation, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : data frame, array_like (n, D) or NewRows
-            Rows, as in the fit.
-        groups : dict of columns (n,), data frame, or one column, optional
-            Labels of the groups; by default columns of X.
-        levels : {"known", "new"}, default "known"
-            Whether every level must be one of the fit.
-        **options
-            offset, exposure, trials and missing, as for `predict`.
-
-        Returns
-        -------
-        ndarray (n,)
-            E[y | x, data].
-        """
-        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
-        return LatentPosterior.expected(self, rows, **options)
-
-    def predict_proba(
-        self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any
-    ) -> FloatArray:
-        """Class probabilities, integrated over the posterior.
-
-        Parameters
-        ----------
-        X : data frame, array_like (n, D) or NewRows
-            Rows, as in the fit.
-        groups : dict of columns (n,), data frame, or one column, optional
-            Labels of the groups; by default columns of X.
-        levels : {"known", "new"}, default "known"
-            Whether every level must be one of the fit.
-        **options
-            offset, missing and as_frame, as for `GLMPosterior.predict_proba`.
-
-        Returns
-        -------
-        ndarray (n, n_classes), or pandas.DataFrame
-            In the order of `classes`.
-        """
-        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
-        return LatentPosterior.predict_proba(self, rows, **options)
-
     def _read(self, X, **others):
         """Return rows of all effects as CSR, the known part of f, variances of new levels, and the `Dataset`."""
         rows = X if isinstance(X, NewRows) else NewRows(X)
         dataset, values = self._reader.read(rows.X, rows.groups, rows.levels, others)
         extra = np.zeros(dataset.n_rows)
         for term, (codes, Z) in zip(self._reader.terms, values, strict=True):
-            new = codes < 0
+            new = np.zeros(len(codes), dtype=bool) if rows.levels == "zero" else codes < 0
             extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.effect_covariances[term.name], Z[new])
         return self._layout.rows(dataset.X, values), self._known_offset(dataset), extra, dataset
 
@@ -353,11 +232,13 @@ class MixedGLMPosterior(AverageEffects, TermBayesFactors, LeavesGroupsOut, Named
         ndarray (n,)
             log p(y | x, data).
         """
+        return integrate_log_density(self.model.likelihood, *self._observed_moments(X, y, offset, exposure))
+
+    def _observed_moments(self, X, y, offset, exposure):
         *read, dataset = self._read(X, y=y, offset=offset, exposure=exposure)
         mean, variance = self._moments(*read)
         y = encode_new_labels(dataset.column("y"), self.model.likelihood, self.classes)
-        y = check_observations(self.model.likelihood, y, len(mean))
-        return integrate_log_density(self.model.likelihood, y, mean, variance)
+        return check_observations(self.model.likelihood, y, len(mean)), mean, variance
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight):
         """Checked rows with observations, and (codes, Z) of each term."""

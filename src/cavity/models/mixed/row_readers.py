@@ -7,6 +7,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.rows import check_n_features
+from cavity.models.formula.columns import column_names
 from cavity.models.formula.table import complete_new_rows, read_new_rows
 from cavity.models.mixed.levels import find_new_codes, take_group_columns
 from cavity.models.mixed.terms import read_new_terms
@@ -49,7 +50,7 @@ class RowReader:
     def read(self, X, groups, levels, others):
         """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""
         needed = self.group_columns
-        dataset, names = self._open(X, groups, others)
+        dataset, names = self._open(X, groups, others, levels)
         if groups is None:
             groups = {column: dataset.column(name) for column, name in names.items()}
             if any(column is None for column in groups.values()):
@@ -64,9 +65,12 @@ class RowReader:
         """Names of the columns of groups."""
         return list(dict.fromkeys(column for term in self.terms for column in term.levels.columns))
 
-    def _open(self, X, groups, others):
+    def _open(self, X, groups, others, levels="known"):
         """Return the `Dataset` of new rows, and the arguments of its columns of groups by their names."""
         names = {column: GROUP_ARGUMENT.format(column) for column in self.group_columns} if groups is None else {}
+        if levels != "known":  # whose columns may be absent
+            there = column_names(X) or ()
+            names = {column: argument for column, argument in names.items() if column in there}
         return Dataset.open(X, others | dict.fromkeys(names.values()), self.columns, self.roles), names
 
     def complete(self, X, groups, others):
@@ -101,8 +105,8 @@ class FormulaRowReader(RowReader):
             )
         known = {"n_features": self.n_features}
         dataset, frame, columns = read_new_rows(self.coding, X, others, self.roles, **known)
-        groups = {name: columns[name] for term in self.terms for name in term.levels.columns}
-        codes = find_new_codes(self.terms, groups, levels)
+        wanted = [name for name in self.group_columns if levels == "known" or name in columns.names]
+        codes = find_new_codes(self.terms, {name: columns[name] for name in wanted}, dataset.n_rows, levels)
         values = list(zip(codes, self.coding.random_columns(frame), strict=True))
         return self.prepare(dataset, dataset.X), values
 

@@ -17,6 +17,7 @@ from cavity.base.arrays import error_of
 from cavity.base.frames import find_repeated, join_names
 from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.types import FloatArray, IntArray
+from cavity.models.formula.columns import column_names
 from cavity.models.mixed.levels import Levels, find_new_codes, take_group_columns
 
 INTERCEPT_NAME = "intercept"
@@ -249,8 +250,8 @@ def read_new_terms(terms, X, groups, levels="known"):
         Checked rows, with the columns of the fit.
     groups : dict of columns (M,), data frame, or one column
         As in the fit.
-    levels : {"known", "new"}
-        Whether all levels must be those of the fit, or may be others, whose effects have their prior.
+    levels : {"known", "new", "zero"}
+        Whether all levels must be those of the fit, or may be others, or do not count.
 
     Returns
     -------
@@ -262,8 +263,12 @@ def read_new_terms(terms, X, groups, levels="known"):
     ValueError, TypeError
         For levels that are new and must not be, naming them, and as in `terms_of`.
     """
-    table = take_group_columns(groups, [column for term in terms for column in term.levels.columns], len(X))
+    wanted = [column for term in terms for column in term.levels.columns]
+    if levels != "known":  # whose columns may be absent
+        there = column_names(groups)
+        wanted = wanted if there is None else [column for column in wanted if column in there]
+    table = take_group_columns(groups, wanted, len(X))
     return [
         (codes, take_columns(X, term.index))
-        for term, codes in zip(terms, find_new_codes(terms, table, levels), strict=True)
+        for term, codes in zip(terms, find_new_codes(terms, table, len(X), levels), strict=True)
     ]

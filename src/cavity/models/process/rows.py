@@ -8,8 +8,8 @@ from cavity.base.errors import check_within_range
 from cavity.covariances.base import Covariance
 from cavity.covariances.program import get_program
 from cavity.likelihoods import Gaussian
+from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.defaults import likelihood_for
-from cavity.models.latent_posterior import MIN_VARIANCE
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns, compute_prior_means
 

@@ -28,7 +28,7 @@ from cavity.ep.dense import Dense
 from cavity.ep.engine import Engine
 from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
-from cavity.models.latent_posterior import MIN_VARIANCE
+from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_fractions

@@ -19,7 +19,7 @@ from cavity.base.errors import check_within_range
 from cavity.base.rows import Rows
 from cavity.covariances.program import get_program
 from cavity.likelihoods import Gaussian, Laplace, StudentT
-from cavity.models.latent_posterior import MIN_VARIANCE
+from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.process.model import compute_prior_means
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.runs import merge

@@ -1,0 +1,92 @@
+"""The share of the variance of observations that a regression explains.
+
+References
+----------
+.. [GGGV] A. Gelman, B. Goodrich, J. Gabry and A. Vehtari, "R-squared for Bayesian regression models", The American
+   Statistician 73, 2019.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays, summary
+from cavity.base.types import Data
+
+DEFAULT_DRAWS = 1000  # of the coefficients
+ROWS_PER_BLOCK = 256  # whose draws are made at a time: 2 MB
+
+
+class ExplainedVariance:
+    """The method `r2`; a subclass has ``_linear_rows`` and ``_effect_draws``, as `AverageEffects` describes them."""
+
+    __slots__ = ()
+
+    def r2(self, data: Data, *, level: float = 0.95, rng: Any = 0) -> summary.Table:
+        """Return the share of the variance of observations that is that of their means, by draws of the coefficients.
+
+        For each draw it is V/(V + M): V is the variance over the rows of the mean of the observation given f, M the
+        mean over the rows of its variance given f (eq. 3 of [GGGV]_). Effects of groups are among the coefficients.
+
+        Parameters
+        ----------
+        data : data frame, dict of columns, or array_like (n, D)
+            Rows, as `predict` takes them.
+        level : float in (0, 1), default 0.95
+            Probability of the intervals; as much is left out on either side.
+        rng : seed or numpy.random.Generator, default 0
+            Source of randomness; a seed gives the same bits again.
+
+        Returns
+        -------
+        Table
+            Mean, sd and interval of the share.
+
+        Raises
+        ------
+        ValueError
+            For more than two classes, bounds, and observations without a variance.
+
+        Examples
+        --------
+        >>> import cavity
+        >>> table, about = cavity.data.table("sleepstudy", as_frame=True)
+        >>> shares = cavity.GLM("Reaction ~ Days").fit(table).r2(table)
+        >>> round(float(shares.columns["mean"][0]), 2)
+        0.28
+        """
+        level, rng = arrays.check_number(level, "level", low=0, high=1), arrays.make_generator(rng)
+        matrix, known, _ = self._linear_rows(data)
+        weights = self._effect_draws(DEFAULT_DRAWS, rng)
+        n, sums = matrix.shape[0], np.zeros((3, DEFAULT_DRAWS))
+        centre = None
+        for start in range(0, n, ROWS_PER_BLOCK):
+            part = slice(start, start + ROWS_PER_BLOCK)
+            f = matrix[part] @ weights.T  # (rows, effects) (effects, draws)
+            mean, variance = find_conditional_moments(
+                self._likelihood, f if known is None else f + known[part][:, None]
+            )
+            centre = mean[0] if centre is None else centre  # so that sums of squares keep their digits
+            sums += ((mean - centre).sum(axis=0), ((mean - centre) ** 2).sum(axis=0), variance.sum(axis=0))
+        first, second, residual = sums / n
+        explained = second - first**2
+        draws = explained / (explained + residual)
+        low, high = summary.interval_names(level)
+        ends = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        columns = {"mean": [draws.mean()], "sd": [draws.std(ddof=1)], low: ends[:1], high: ends[1:]}
+        columns = {name: np.array(values) for name, values in columns.items()}
+        notes = (f"of {DEFAULT_DRAWS} draws",)
+        return summary.Table("Explained share of variance", ("R2",), columns, dict.fromkeys(columns, "sd"), notes)
+
+
+def find_conditional_moments(likelihood, f):
+    """Return the mean and the variance of observations given f."""
+    if likelihood.n_classes == 2:
+        y = likelihood.check(np.ones(f.size))
+        p = np.exp(likelihood.log_p(y, f.ravel())).reshape(f.shape)
+        return p, p * (1.0 - p)
+    if likelihood.n_classes is not None:
+        raise arrays.error_of("data", f"must be of numbers or two classes, got {likelihood.n_classes} classes")
+    return np.asarray(likelihood.conditional_mean(f)), likelihood.conditional_variance(f) + np.zeros(f.shape)

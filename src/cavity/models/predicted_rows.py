@@ -1,0 +1,120 @@
+"""Observations of rows under the distributions that are predicted of them: moments, probabilities, residuals.
+
+References
+----------
+.. [DS] P. K. Dunn and G. K. Smyth, "Randomized quantile residuals", Journal of Computational and Graphical Statistics
+   5, 1996.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.lazy_scipy import special
+from cavity.base.types import FloatArray
+from cavity.likelihoods import Interval, predictive
+from cavity.models.predictive_densities import integrate_log_density, predict_class_probabilities
+
+LOO_TOLERANCE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
+SMALLEST_PROBABILITY, LARGEST_PROBABILITY = np.finfo(float).tiny, 1.0 - np.finfo(float).epsneg
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PredictedRows:
+    """Observations of rows, and the moments of f by which they are predicted.
+
+    Attributes
+    ----------
+    likelihood : Likelihood
+        Of the observations.
+    y : ndarray (n,) or (n, 2)
+        As the likelihood takes them.
+    mean, variance : ndarray (n,)
+        Of f.
+    are_left_out : bool
+        Whether each row is predicted from all others.
+    """
+
+    likelihood: Any
+    y: FloatArray
+    mean: FloatArray
+    variance: FloatArray
+    are_left_out: bool
+
+    @property
+    def class_numbers(self):
+        """The numbers 0, 1, ... of the classes of the rows."""
+        return (self.y > 0).astype(np.intp) if self.likelihood.n_classes == 2 else self.y.astype(np.intp)
+
+    @property
+    def trials(self):
+        """The trials of each row, as an argument of a likelihood that takes some."""
+        return {"trials": self.y[:, 1]} if self.likelihood.takes_trials else {}
+
+    def class_probabilities(self):
+        """Return the probabilities (n, n_classes) of the classes."""
+        return predict_class_probabilities(self.likelihood, lambda: (self.mean, self.variance))
+
+    def moments(self):
+        """Return observations as numbers, and their predicted means and variances, (n,) each."""
+        if self.likelihood.n_classes is not None:
+            probabilities = self.class_probabilities()
+            numbers = np.arange(probabilities.shape[1])
+            mean = probabilities @ numbers
+            return self.class_numbers.astype(float), mean, probabilities @ numbers**2.0 - mean**2
+        if isinstance(self.likelihood, Interval):
+            raise arrays.error_of("kind", "must be 'quantile' for bounds of observations, which have no value")
+        mean, variance = self.likelihood.moments(self.mean, self.variance, **self.trials)
+        return (self.y[:, 0] if self.trials else self.y), mean, variance
+
+    def probabilities_below(self):
+        """Return the predicted probabilities of values below, and of values up to, each observation."""
+        if self.likelihood.n_classes is not None:
+            probabilities, rows = self.class_probabilities(), np.arange(len(self.y))
+            upto = np.cumsum(probabilities, axis=1)[rows, self.class_numbers]
+            return upto - probabilities[rows, self.class_numbers], upto
+        if isinstance(self.likelihood, Interval):
+            sd = np.sqrt(self.variance + self.likelihood.noise_variance)
+            return tuple(special.ndtr((self.y[:, k] - self.mean) / sd) for k in (0, 1))
+        y, *trials = (self.y[:, 0], self.y[:, 1]) if self.trials else (self.y,)
+        at = [y - 1.0, y] if self.likelihood.discrete else [y]
+
+        def integrate(values):
+            def conditional(f, index):
+                return self.likelihood.cdf(values[index, None], f, *(column[index, None] for column in trials))
+
+            return predictive.integrate(conditional, self.mean, self.variance)
+
+        cdfs = [integrate(values) for values in at]
+        return cdfs[0], cdfs[-1]
+
+    def quantile_residuals(self, rng):
+        """Return randomised quantile residuals [DS]_."""
+        below, upto = self.probabilities_below()
+        if self.likelihood.discrete or self.likelihood.n_classes is not None or isinstance(self.likelihood, Interval):
+            upto = below + (upto - below) * rng.random(len(upto))
+        return special.ndtri(np.clip(upto, SMALLEST_PROBABILITY, LARGEST_PROBABILITY))
+
+
+def find_loo_moments(posterior, y, mean, variance):
+    """Return the moments of f of rows of a fit without their own sites: the marginals divided by these.
+
+    None where there are no sites, and where densities are not the leave-one-out densities of the fit: with weights, and
+    for other rows.
+    """
+    try:
+        sites, density = posterior.sites, posterior.loo_log_density
+    except (AttributeError, ValueError):  # a fit without sites: by ADF, stochastic, by mean field, updated
+        return None
+    if np.shape(density) != np.shape(mean):
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rho = 1.0 / variance - sites.rho
+        mean, variance = (mean / variance - sites.tau) / rho, 1.0 / rho
+        if not np.all(rho > 0):
+            return None
+        loo_density = integrate_log_density(posterior._likelihood, y, mean, variance)
+    agree = np.allclose(loo_density, density, rtol=LOO_TOLERANCE, atol=LOO_TOLERANCE)
+    return (mean, variance) if agree else None

@@ -25,9 +25,8 @@ settings.load_profile("cavity")
 
 def pytest_configure(config):
     if sys.dont_write_bytecode:  # processes of tests, and later runs, share what they compile, away from the sources
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         sys.pycache_prefix = str(Path(__file__).parent.parent / "build" / "bytecode")
-        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+        os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": sys.pycache_prefix}
         sys.dont_write_bytecode = False
     if config.option.markexpr == "long":
         settings.load_profile("long")

@@ -105,9 +105,7 @@ NONNEGATIVE_REAL = number(", not negative", lambda value: value >= 0)
 UNIT_SHARE = number(" above 0 and at most 1", lambda value: 0 < value <= 1)
 REAL_LISTS = Setting("a finite number, or lists of them", _reals)
 LOG_DENSITY = Setting("a finite number, or -Infinity", lambda value: _real(value) or value == -np.inf, convert=float)
-ANY_NUMBER = Setting(
-    "a number, which may be infinite or nan", lambda value: _real(value) or isinstance(value, float), convert=float
-)
+ANY_NUMBER = Setting("a number, which may be infinite or nan", lambda x: _real(x) or isinstance(x, float), None, float)
 TRUTH_VALUE = Setting("true or false", lambda value: isinstance(value, bool))
 ANY_TEXT = Setting("a string", _text)
 JSON_OBJECT = Setting("an object", lambda value: isinstance(value, dict))

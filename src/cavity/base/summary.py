@@ -235,22 +235,9 @@ def estimate_interval(value, error, scale, level):
 
 
 def tabulate_estimates(title, names, values, errors=None, notes=(), *, scales=None, level=0.95):
-    """Return a table of estimates and, where they have some, of their standard errors and intervals.
+    """Return a table of estimates, with standard errors on the scale of the values and intervals where there are some.
 
-    Parameters
-    ----------
-    title : str
-        Of the table.
-    names, values : sequence
-        Of the estimates.
-    errors : sequence of (float or None), optional
-        Standard errors of the values, on the scale of the values.
-    notes : tuple of str, default ()
-        Lines below the rows.
-    scales : sequence of str, optional
-        The scale, of NORMAL_SCALES, on which each estimate is about normal; wanted with `errors`.
-    level : float in (0, 1), default 0.95
-        Probability of the intervals; as much is left out on either side.
+    `scales` are the scales, of NORMAL_SCALES, on which each estimate is about normal; they are needed with `errors`.
     """
     columns = {"value": np.asarray(values, dtype=np.float64)}
     if errors is None or all(each is None for each in errors):

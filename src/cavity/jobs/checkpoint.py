@@ -69,7 +69,7 @@ class Checkpoint:
 
     @contextmanager
     def open(self, model, data, **settings):
-        """A context in which stages are kept; arguments are those of `fingerprint`.
+        """A context in which stages are kept; arguments are those of `compute_fingerprint`.
 
         However it is left, what was kept last is written; after SIGTERM the process then ends by it.
 
@@ -123,9 +123,9 @@ class Checkpoint:
             As `checkpoint_encoding.encode` takes it; nothing in it may change later.
         """
         with self._guard:
-            kept = {name: each for name, each in self._stages.items() if name[: len(stage)] != stage}
-            kept[stage] = value
-            self._stages, self._changed = kept, True  # at once: signals come between statements
+            stages = {name: content for name, content in self._stages.items() if name[: len(stage)] != stage}
+            stages[stage] = value
+            self._stages, self._changed = stages, True  # at once: signals come between statements
             if time.monotonic() - self._last >= self._every:
                 self.write()
 
@@ -147,30 +147,30 @@ class Checkpoint:
     def _warn(self, error):
         if not self._warned:
             self._warned = True
-            there = "the last one is whole" if self.path.exists() else "there is none yet"
-            words = f"checkpoint {self.path} could not be written ({error.strerror or error}): {there}, the fit goes on"
-            warn(words, NumericalWarning)
+            state = "the last one is whole" if self.path.exists() else "there is none yet"
+            text = f"checkpoint {self.path} could not be written ({error.strerror or error}): {state}, the fit goes on"
+            warn(text, NumericalWarning)
 
     def _read(self):
         """Return the stages of the file, which must be of this fit."""
         try:
-            _, numbered, told = persistence.read(self.path, (FILE_KIND,))
+            _, numbered, about = persistence.read(self.path, (FILE_KIND,))
         except ValueError as error:
             raise ValueError(f"checkpoint {error}. {NEW_CHECKPOINT_ADVICE}") from error
         ours = {name: self._about[name] for name in ("format", "cavity")}
-        if told | ours != told:
+        if about | ours != about:
             raise ValueError(
-                f"checkpoint {self.path} was written by cavity {told.get('cavity')}, and this is {ours['cavity']}: it "
+                f"checkpoint {self.path} was written by cavity {about.get('cavity')}, and this is {ours['cavity']}: it "
                 "may take other steps. Go on with that version, or remove the file to start anew"
             )
-        if told.pop("digest", None) != _digest(told, numbered):
+        if about.pop("digest", None) != _digest(about, numbered):
             raise ValueError(
                 f"checkpoint {self.path} is damaged: its content is not what was written. {NEW_CHECKPOINT_ADVICE}"
             )
-        found = describe_differences(told["fit"], self._about["fit"])
-        if found:
-            raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(found)}. {NEW_CHECKPOINT_ADVICE}")
-        return {tuple(stage): EncodedValue(each, numbered) for stage, each in told["stages"]}
+        changes = describe_differences(about["fit"], self._about["fit"])
+        if changes:
+            raise ValueError(f"checkpoint {self.path} is of another fit: {'; '.join(changes)}. {NEW_CHECKPOINT_ADVICE}")
+        return {tuple(stage): EncodedValue(stored, numbered) for stage, stored in about["stages"]}
 
 
 def _digest(settings, numbered):

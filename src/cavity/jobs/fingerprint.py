@@ -1,4 +1,4 @@
-"""What decides the bits of a fit: its model, its options and its data; and what differs between two fits, in words.
+"""What decides the bits of a fit: its model, options and data; and messages about what differs between two fits.
 
 Of data count the shape, the names of the columns, the sizes of files and a digest of their rows: of all where they are
 few, of runs at equal distances where they are many.
@@ -36,15 +36,14 @@ def compute_fingerprint(model, data, **settings):
     Returns
     -------
     dict
-        For `differences`.
+        For `describe_differences`.
     """
-    given = {name: value for name, value in data.items() if value is not None}
-    told = {"model": _told(model), "settings": {name: _told(value) for name, value in settings.items()}}
-    told["data"] = {name: _described(value) for name, value in given.items()}
-    return json.loads(json.dumps(told))
+    fingerprint = {"model": _encode(model), "settings": {name: _encode(value) for name, value in settings.items()}}
+    fingerprint["data"] = {name: _fingerprint_data(value) for name, value in data.items() if value is not None}
+    return json.loads(json.dumps(fingerprint))
 
 
-def _told(value):
+def _encode(value):
     """Return a setting as JSON has it, or what stands for it."""
     match value:
         case None | bool() | int() | str():
@@ -59,29 +58,27 @@ def _told(value):
         case np.random.Generator():
             return {"state": compute_digest([json.dumps(value.bit_generator.state, default=str)])}
         case list() | tuple():
-            return [_told(each) for each in value]
+            return [_encode(item) for item in value]
         case set() | frozenset():
             return sorted(map(str, value))
         case dict():
-            return {str(name): _told(each) for name, each in value.items() if name not in OPTIONS_WITHOUT_EFFECT}
+            return {str(name): _encode(item) for name, item in value.items() if name not in OPTIONS_WITHOUT_EFFECT}
     if hasattr(value, "__dask_tokenize__"):
         from dask.base import tokenize
 
         return {"kind": type(value).__qualname__, "numbers": tokenize(value)}
     if is_dataclass(value) and not isinstance(value, type):
-        parts = {
-            each.name: getattr(value, each.name) for each in fields(value) if each.name not in OPTIONS_WITHOUT_EFFECT
-        }
+        parts = {f.name: getattr(value, f.name) for f in fields(value) if f.name not in OPTIONS_WITHOUT_EFFECT}
     else:
         parts = getattr(value, "__dict__", {}) if not callable(value) else {}
     kind = value if hasattr(value, "__qualname__") else type(value)
-    return {"kind": kind.__qualname__} | {name: _told(each) for name, each in parts.items()}
+    return {"kind": kind.__qualname__} | {name: _encode(part) for name, part in parts.items()}
 
 
-def _described(data):
+def _fingerprint_data(data):
     """Return what is compared of data."""
     if hasattr(data, "indptr"):  # a sparse matrix
-        parts = {name: _described(getattr(data, name)) for name in ("indptr", "indices", "data")}
+        parts = {name: _fingerprint_data(getattr(data, name)) for name in ("indptr", "indices", "data")}
         return {"shape": list(data.shape)} | {name: part["numbers"] for name, part in parts.items()}
     n, width = data.shape[0], int(np.prod(data.shape[1:]))
     rows = getattr(data, "rows", lambda start, stop: data[start:stop])
@@ -91,8 +88,8 @@ def _described(data):
     else:
         starts = (n - length) * np.arange(MAX_COMPARED_RUNS) // (MAX_COMPARED_RUNS - 1)
         runs = [(start, start + length) for start in starts.tolist()]
-    told = {"shape": list(data.shape), "names": _told(getattr(data, "names", None))}
-    return told | {"bytes": _file_sizes(data), "numbers": compute_digest(np.asarray(rows(*run)) for run in runs)}
+    description = {"shape": list(data.shape), "names": _encode(getattr(data, "names", None))}
+    return description | {"bytes": _file_sizes(data), "numbers": compute_digest(np.asarray(rows(*run)) for run in runs)}
 
 
 def _file_sizes(data):
@@ -116,62 +113,63 @@ def compute_digest(parts):
 
 
 def describe_differences(before, now):
-    """Return what differs between two fingerprints, in words.
+    """Return messages about what differs between two fingerprints.
 
     Parameters
     ----------
     before, now : dict
-        What `fingerprint` returned.
+        What `compute_fingerprint` returned.
 
     Returns
     -------
     list of str
         As "tol was 1e-10, is 1e-08" and "X had 1000 rows, has 1001"; empty if nothing does.
     """
-    words = [*_of_settings(before["model"], now["model"], ("model",))]
+    differences = [*_compare_settings(before["model"], now["model"], ("model",))]
     if before["model"]["kind"] != now["model"]["kind"]:
-        return words
-    words += _of_settings(before["settings"], now["settings"], ())
+        return differences
+    differences += _compare_settings(before["settings"], now["settings"], ())
     for name in sorted(before["data"].keys() | now["data"].keys()):
-        words += _of_data(name, before["data"].get(name), now["data"].get(name))
-    left = len(words) - MAX_NAMED_DIFFERENCES
-    return [*words[:MAX_NAMED_DIFFERENCES], f"and {left} more"] if left > 0 else words
+        differences += _compare_data(name, before["data"].get(name), now["data"].get(name))
+    left = len(differences) - MAX_NAMED_DIFFERENCES
+    return [*differences[:MAX_NAMED_DIFFERENCES], f"and {left} more"] if left > 0 else differences
 
 
-def _of_settings(before, now, path):
-    """Yield the words for what differs in a setting, or in settings in it."""
+def _compare_settings(before, now, path):
+    """Yield messages about what differs in a setting, or in settings within it."""
     if before == now:
         return
     name = ".".join(path[1:] if path[:1] in ENCLOSING_PATHS and len(path) > 1 else path)
     if not (isinstance(before, dict) and isinstance(now, dict)) or before.get("kind") != now.get("kind"):
-        yield _changed(name, *(each.get("kind", "given") if isinstance(each, dict) else each for each in (before, now)))
+        kinds = [side.get("kind", "given") if isinstance(side, dict) else side for side in (before, now)]
+        yield _describe(name, *kinds)
     elif "numbers" in before or "numbers" in now:
         yield f"{name} has other numbers"
     elif "state" in before:
         yield f"{name} was in another state"
     else:
         for part in {**before, **now}:
-            yield from _of_settings(before.get(part), now.get(part), (*path, part))
+            yield from _compare_settings(before.get(part), now.get(part), (*path, part))
 
 
-def _changed(name, before, now, was="was", is_now="is"):
-    """Return words for a setting that was one thing and is another."""
+def _describe(name, before, now, was="was", is_now="is"):
+    """Return the message about a setting whose value differs."""
     before, now = f"{before}", f"{now}"
     if max(len(before), len(now)) > MAX_VALUE_CHARACTERS:
         return f"{name} has other values"
     return f"{name} {was} {before}, {is_now} {now}"
 
 
-def _of_data(name, before, now):
-    """Return the words for what differs in data, at most one."""
+def _compare_data(name, before, now):
+    """Return a list of at most one message about what differs in data."""
     if before is None or now is None:
         return [f"{name} was {'not given' if before is None else 'given'}, is {'given' if before is None else 'not'}"]
     for part, unit in zip(range(max(len(before["shape"]), len(now["shape"]))), ("rows", "columns"), strict=False):
-        had, has = (each["shape"][part] if part < len(each["shape"]) else None for each in (before, now))
+        had, has = (side["shape"][part] if part < len(side["shape"]) else None for side in (before, now))
         if had != has:
             return [f"{name} had {had or 'no'} {unit}, has {has or 'none'}"]
     if before.get("names") != now.get("names"):
-        return [_changed(f"names of the columns of {name}", before.get("names"), now.get("names"), "were", "are")]
+        return [_describe(f"names of the columns of {name}", before.get("names"), now.get("names"), "were", "are")]
     if before.get("bytes") and now.get("bytes") and before["bytes"] != now["bytes"]:
         return [f"{name}: its files had other sizes"]
     same = all(before.get(part) == now.get(part) for part in ("numbers", "indptr", "indices", "data"))

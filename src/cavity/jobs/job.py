@@ -41,24 +41,9 @@ class Job:
 
     @classmethod
     def checked(cls, callback=None, progress=False, checkpoint=None, checkpoint_every=60.0):
-        """Return the job of a fit, for options as a user gave them.
+        """Return the job of a fit from its options; a stage of an outer fit is the callback, a job, of an inner one.
 
-        Parameters
-        ----------
-        callback : callable, Job or None
-            Called as callback(event) with an `Event`; a true result stops the fit. A stage of an outer fit is the job
-            of an inner one.
-        progress : bool
-            Whether to show a bar or lines on stderr.
-        checkpoint : path-like or None
-            The file of a fit that goes on where it was killed, see `jobs.checkpoint`.
-        checkpoint_every : float
-            Seconds from one writing of it to the next; 0 writes it after each pass or step.
-
-        Raises
-        ------
-        ValueError, TypeError, OSError
-            Naming what is none of these.
+        ValueError, TypeError or OSError name what is not an option.
         """
         every = arrays.check_number(checkpoint_every, "checkpoint_every", low=0, closed_low=True)
         path = None if checkpoint is None else check_path(checkpoint)

@@ -33,7 +33,7 @@ class FileLock:
         self._handle = None
 
     def take(self):
-        """Take the lock; return None, or words for who has it."""
+        """Take the lock; return None, or a description of the process that holds it."""
         while self._handle is None:
             with name_file_in_errors(self.path):
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
@@ -43,7 +43,7 @@ class FileLock:
                     if granted is None:
                         granted = holder is None or (holder[1] == get_host_name() and has_ended(holder[0]))
                     if not granted:
-                        return self._words(holder)
+                        return self._describe_holder(holder)
                     if self._is_still(handle):  # and not one that its last holder has removed meanwhile
                         os.ftruncate(handle, 0)
                         os.lseek(handle, 0, os.SEEK_SET)
@@ -69,7 +69,7 @@ class FileLock:
         except FileNotFoundError:
             return False
 
-    def _words(self, holder):
+    def _describe_holder(self, holder):
         if holder is None:
             return "another process"
         process, where = holder

@@ -1,4 +1,4 @@
-"""What is told of a fit, and shown: events, and the bars and lines that people read."""
+"""Events of a fit, and the bars and lines that show them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINE_SHARE = 0.01  # of the time so far: lines of a long job become rare
 
 @dataclass(frozen=True, slots=True)
 class Event(Public):
-    """What a callback hears after each pass, sweep, step or evaluation of a fit.
+    """The argument of a callback after each pass, sweep, step or evaluation of a fit.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class ProgressDisplay:
         return True
 
     def tell(self, event):
-        """Show an event, or keep it."""
+        """Show an event, or hold it back until it is time."""
         self._last, self._waiting = event, not self._is_time()
         if not self._waiting:
             self._writer.show(event, describe_event(event))
@@ -94,7 +94,7 @@ class ProgressDisplay:
             self._writer.show(self._last, [*describe_event(self._last), f"{share:.0%} of the next pass"])
 
     def close(self):
-        """Show what was kept last."""
+        """Show the last event if it was held back."""
         if self._waiting:
             self._writer.show(self._last, describe_event(self._last))
             self._waiting = False
@@ -109,9 +109,9 @@ class ProgressLines:
     def __init__(self, write):
         self._write = write
 
-    def show(self, event, words):
+    def show(self, event, parts):
         """Write the line of an event."""
-        self._write(f"{event.stage}: {', '.join([str(event.n_iter), *words])}")
+        self._write(f"{event.stage}: {', '.join([str(event.n_iter), *parts])}")
 
     def close(self):
         """Nothing is open."""
@@ -125,7 +125,7 @@ class ProgressBar:
     def __init__(self, tqdm):
         self._tqdm, self._bar = tqdm, None
 
-    def show(self, event, words):
+    def show(self, event, parts):
         """Draw an event."""
         left = event.passes_left
         total = None if left is None else max(1, round(event.n_iter + left))
@@ -135,7 +135,7 @@ class ProgressBar:
         bar = self._bar
         bar.n, bar.total, bar.bar_format = event.n_iter, total, form
         bar.set_description_str(event.stage, refresh=False)
-        bar.set_postfix_str(", ".join(words), refresh=False)
+        bar.set_postfix_str(", ".join(parts), refresh=False)
         bar.refresh()
 
     def close(self):
@@ -145,7 +145,7 @@ class ProgressBar:
 
 
 def describe_event(event):
-    """Return what is known of an event beside its stage and number, as a list of words."""
+    """Return what is known of an event beside its stage and number, as a list of texts."""
     known = {name: getattr(event, name) for name in EVENT_FORMATS}
     return [EVENT_FORMATS[name].format(value) for name, value in known.items() if value is not None]
 

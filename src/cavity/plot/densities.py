@@ -74,7 +74,7 @@ class DensityDisplay(Display):
         posterior : UnitMixturePosterior, GaussianMixturePosterior or ClutterPosterior
             Of one column.
         X : array_like (N,) or (N, 1), data frame, or path, optional
-            The data: of more than 20,000 rows as many at equal distances are drawn, and no missing values.
+            The data; of more than 20,000 rows as many at equal distances are drawn, and no rows with missing values.
         names : sequence of str, optional
             Name of the column, one; by default as in the fit.
         ax : matplotlib.axes.Axes, optional

@@ -75,7 +75,7 @@ class OutlierDisplay(Display):
             Whether these are the points of the fit, each then judged given all others; by default where their number is
             that of the fit, which was by EP.
         names : sequence of str, optional
-            Labels of the columns, with units; by default their names in the fit.
+            Labels of the D columns, with units; by default their names in the fit.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional

@@ -111,8 +111,8 @@ class Classifier(ClassifierMixin):
         ndarray, shape (n,)
             Labels, as in ``classes_``.
         """
-        found = self._log_probabilities(X)
-        return self.classes_[np.argmax(found, axis=1)]
+        log_probabilities = self._log_probabilities(X)  # raises if there was no fit, before classes_ is read
+        return self.classes_[np.argmax(log_probabilities, axis=1)]
 
     @predict_by_chunks(class_shape)
     def predict_proba(self, X: ArrayLike) -> FloatArray:
@@ -212,5 +212,5 @@ class Regressor(RegressorMixin):
         rng = check_random_state(random_state)
         if mean.ndim == 1:
             return rng.multivariate_normal(mean, covariance, n_samples).T
-        each = [rng.multivariate_normal(mean[:, t], covariance[..., t], n_samples).T for t in range(mean.shape[1])]
-        return np.stack(each, axis=1)
+        draws = [rng.multivariate_normal(mean[:, t], covariance[..., t], n_samples).T for t in range(mean.shape[1])]
+        return np.stack(draws, axis=1)

@@ -50,8 +50,8 @@ def drop_zero_weights(sample_weight, *rows):
         raise ValueError(f"sample_weight must not be negative, got {float(np.min(weight))!r}")
     if not np.any(weight):
         raise ValueError("sample_weight is zero for every row: no row is left")
-    kept = weight > 0
-    return *(rows if kept.all() else [each[kept] for each in rows]), weight[kept]
+    positive = weight > 0
+    return *(rows if positive.all() else [array[positive] for array in rows]), weight[positive]
 
 
 def check_rows(estimator, X, y, sample_weight=None, **options):
@@ -64,10 +64,10 @@ def check_rows(estimator, X, y, sample_weight=None, **options):
 
 def open_remotely(estimator, X, y, sample_weight):
     """Return what `counted_rows` does, the rows of a collection in a dask array, where they are; None for others."""
-    found = chunkwise.open_array(X)
-    if found is None:
+    opened = chunkwise.open_array(X)
+    if opened is None:
         return None
-    X, names = found
+    X, names = opened
     estimator.n_features_in_ = int(X.shape[1])
     vars(estimator).pop("feature_names_in_", None)
     if names is not None:
@@ -91,15 +91,15 @@ def apply_class_weight(class_weight, y, weight):
         arrays.check_choice(class_weight, "class_weight", ("balanced",))
         return weight * (np.sum(weight) / len(classes) / np.bincount(codes, weight))[codes]
     if not isinstance(class_weight, Mapping):
-        words = f"must be None, 'balanced' or a dict, got {type(class_weight).__name__}"
-        raise arrays.error_of("class_weight", words, TypeError)
+        message = f"must be None, 'balanced' or a dict, got {type(class_weight).__name__}"
+        raise arrays.error_of("class_weight", message, TypeError)
     strangers = [label for label in class_weight if label not in classes]
     if strangers:
         raise ValueError(f"class_weight has {strangers[0]!r}, which is not among the classes {classes.tolist()}")
-    each = {
+    weights_by_class = {
         label: arrays.check_number(value, f"class_weight[{label!r}]", low=0) for label, value in class_weight.items()
     }
-    return weight * np.array([each.get(label, 1.0) for label in classes.tolist()])[codes]
+    return weight * np.array([weights_by_class.get(label, 1.0) for label in classes.tolist()])[codes]
 
 
 def check_shape(value, name, wanted, shown):
@@ -152,15 +152,15 @@ def check_stream_classes(y, classes, known=None):
     """
     if known is None and classes is None:
         raise ValueError("classes must be given in the first call of partial_fit, where later classes are unknown")
-    given = known if classes is None else np.unique(classes)
-    if given.size < 2:
-        raise ValueError(f"classes holds one class ({given.tolist()[0]!r}); two are needed")
-    if known is not None and not np.array_equal(given, known):
-        raise ValueError(f"classes must be those of the first call, {known.tolist()}, got {given.tolist()}")
-    strangers = np.setdiff1d(y, given)
+    all_classes = known if classes is None else np.unique(classes)
+    if all_classes.size < 2:
+        raise ValueError(f"classes holds one class ({all_classes.tolist()[0]!r}); two are needed")
+    if known is not None and not np.array_equal(all_classes, known):
+        raise ValueError(f"classes must be those of the first call, {known.tolist()}, got {all_classes.tolist()}")
+    strangers = np.setdiff1d(y, all_classes)
     if strangers.size:
-        raise ValueError(f"y holds {strangers.tolist()[0]!r}, which is not among the classes {given.tolist()}")
-    return given
+        raise ValueError(f"y holds {strangers.tolist()[0]!r}, which is not among the classes {all_classes.tolist()}")
+    return all_classes
 
 
 def find_classes(y):

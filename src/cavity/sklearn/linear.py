@@ -242,8 +242,8 @@ class _LinearClassifier(Classifier, Estimator):
         most = FULL_COLUMNS_SPARSE if sparse.issparse(X) else FULL_COLUMNS
         automatic = "full" if X.shape[1] <= most else "diagonal"
         approximation = automatic if self.approximation == "auto" else self.approximation
-        given = {"prior_variance": slice(X.shape[1]), "intercept_variance": slice(X.shape[1], X.shape[1] + 1)}
-        if several_batches or approximation == "diagonal" or None not in self._settings(*given).values():
+        columns = {"prior_variance": slice(X.shape[1]), "intercept_variance": slice(X.shape[1], X.shape[1] + 1)}
+        if several_batches or approximation == "diagonal" or None not in self._settings(*columns).values():
             effect = find_prior_scale(self._likelihood) ** 2
             variance = np.full(X.shape[1] + 1, 1.0 if approximation == "diagonal" else effect)
             variance[-1] = INTERCEPT_VARIANCE_RATIO * effect
@@ -253,7 +253,7 @@ class _LinearClassifier(Classifier, Estimator):
             scan(design, weight)
             rows = Rows(design, None, weights=weight)
             variance = np.array(resolve_defaults(GLM(self._likelihood, intercept=False), rows).model.prior_variance)
-        for name, part in given.items():
+        for name, part in columns.items():
             if getattr(self, name) is not None:
                 variance[part] = arrays.check_number(getattr(self, name), name, low=0)
         variance = variance[: X.shape[1] + bool(self.fit_intercept)]

@@ -71,16 +71,16 @@ class GLMEstimator(Estimator):
         super().__init_subclass__(**options)
         share_docstring(cls, GLMEstimator)
 
-    def _fit_checked(self, X, y, weight, *, intercept, **given):
+    def _fit_checked(self, X, y, weight, *, intercept, **arguments):
         """Fit checked rows without those of weight zero, copies as weights: a search then sees them as one."""
-        rows, each = np.unique(np.column_stack([X, y, *given.values()]), axis=0, return_inverse=True)
+        rows, inverse = np.unique(np.column_stack([X, y, *arguments.values()]), axis=0, return_inverse=True)
         X, (y, *others) = rows[:, : X.shape[1]], rows[:, X.shape[1] :].T
-        given, weight = dict(zip(given, others, strict=True)), np.bincount(each.ravel(), weight)
+        arguments, weight = dict(zip(arguments, others, strict=True)), np.bincount(inverse.ravel(), weight)
         prior = self.prior_variance
         prior = None if prior is None else arrays.check_number(prior, "prior_variance", low=0)
         model = GLM(self._likelihood_of_fit(), prior_variance=prior, intercept=intercept)
-        given |= self._options("max_iter", "tol", "n_threads")
-        posterior = model.fit(X, y, sample_weight=weight, **given)
+        arguments |= self._options("max_iter", "tol", "n_threads")
+        posterior = model.fit(X, y, sample_weight=weight, **arguments)
         self.__dict__.pop("loo_score_", None)  # an earlier fit's says nothing about the new posterior
         self.posterior_, self.likelihood_ = posterior, posterior.model.likelihood
         mean, sd = posterior.mean, np.sqrt(posterior.variance)

@@ -65,23 +65,10 @@ def sum_run(run, e_step):
 
 
 def open_rows(X, sample_weight, threads, n_components, covariance, *, scaling=None):
-    """Return X with everything checked.
+    """Return the checked rows (N, D) and weights of a fit; a vector X is refused, as it may be a row or a column.
 
-    Parameters
-    ----------
-    X : Source or array_like (N, D)
-        The rows. A vector (N,) is refused: whether it is a row or a column is for the user to say.
-    sample_weight : Source, array_like (N,) or None
-        A row of weight w counts as w copies; 0 leaves it out.
-    threads : Threads
-        Who reads.
-    n_components : int
-        K, which decides with the kind of covariance how many rows are a block.
-    covariance : str
-        Its kind: with "diag" and "spherical" values may be missing, "spherical" has one scale for all columns.
-    scaling : Scaling, optional
-        The scaling to use, of D columns, instead of one around the data, which may then be without any value in a
-        column.
+    With the covariances "diag" and "spherical" values may be missing, and "spherical" has one scale for all columns.
+    With a scaling given, which is else one around the data, columns may be without any value.
     """
     full = is_full(covariance)
     source = open_blocks(X, n_components, full, None if scaling is None else len(scaling.scale))

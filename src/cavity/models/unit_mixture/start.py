@@ -70,20 +70,9 @@ def warn_of_units(sample, posterior):
 
 
 def generate_states(model, means, sample, n, options):
-    """Yield the first state of every start, for n points; the job hears of the trials that choose where the first is.
+    """Yield the first state of every start, for n points, the first from the means if they are not None.
 
-    Parameters
-    ----------
-    model : UnitMixture
-        The settings.
-    means : ndarray (K,) or None
-        Where the first one is.
-    sample : ndarray (m,)
-        Some of the points.
-    n : int
-        Number of draws.
-    options : AscentOptions
-        How many starts, and who draws those after the first; the job.
+    Others are drawn from a sample of the points; the job has an event for each trial that chooses the first.
     """
     k = model.n_components
     yield build_state(model, _choose_deterministic_means(model, sample, options.job) if means is None else means, n)

@@ -85,9 +85,9 @@ class BinaryClassifier(Classifier, Learner):
             return value, gradient
         with Threads(1) as threads:
             _, work = self._opened(covariance, threads, self._sites if self.warm_start else None)
-            found = self._evaluated(work, covariance, eval_gradient, EP_TOL)
+            evidence = self._evaluated(work, covariance, eval_gradient, EP_TOL)
             self._sites = work.start
-        return found
+        return evidence
 
     def _evaluated(self, work, covariance, eval_gradient, tol):
         try:

@@ -190,9 +190,9 @@ class GaussianProcessClassifier(Classifier, Estimator):
                 self.base_estimator_ = MULTI_CLASS[self.multi_class](self.base_estimator_, n_jobs=self.n_jobs)
             self.base_estimator_.fit(np.array(X) if self.copy_X_train else X, y, **weights)
         self._labels = labels
-        values = [each.log_marginal_likelihood_value_ for each in self._models()]
+        values = [model.log_marginal_likelihood_value_ for model in self._models()]
         self.log_marginal_likelihood_value_, self.log_evidence_ = np.mean(values), float(np.sum(values))
-        self.posteriors_ = [each.posterior_ for each in self._models()]
+        self.posteriors_ = [model.posterior_ for model in self._models()]
         self.converged_: bool = all(posterior.converged for posterior in self.posteriors_)
         return self
 
@@ -210,7 +210,7 @@ class GaussianProcessClassifier(Classifier, Estimator):
     @property
     def kernel_(self) -> Any:
         """The kernel with the parameters that were learnt, or those of several models."""
-        return join_kernels([each.kernel_ for each in self._models()])
+        return join_kernels([model.kernel_ for model in self._models()])
 
     @property
     def loo_log_density_(self) -> Any:
@@ -264,8 +264,8 @@ class GaussianProcessClassifier(Classifier, Estimator):
                 f"Shape of theta must be either {size} or {size * len(models)}. Obtained theta with shape "
                 f"{theta.shape[0]}."
             )
-        each = theta.reshape(-1, size) if theta.size > size else [theta] * len(models)
-        pairs = zip(models, each, strict=True)
+        parts = theta.reshape(-1, size) if theta.size > size else [theta] * len(models)
+        pairs = zip(models, parts, strict=True)
         return np.mean([model.log_marginal_likelihood(part, clone_kernel=clone_kernel) for model, part in pairs])
 
     # ------------------------------------------------------------------------------------------ predicting

@@ -77,11 +77,11 @@ def link_kernel(kernel, n_features):
     """
     if isinstance(kernel, covariances.Covariance):
         n_free = len(kernel.log_parameters)
-        found = LinkedCovariance(kernel, tuple(range(n_free)), (1.0,) * n_free)
+        linked = LinkedCovariance(kernel, tuple(range(n_free)), (1.0,) * n_free)
     else:
-        found = _translate(kernel, 0, n_features)
-    found.covariance.check_columns(n_features)
-    return found
+        linked = _translate(kernel, 0, n_features)
+    linked.covariance.check_columns(n_features)
+    return linked
 
 
 def check_kernel(kernel):
@@ -94,11 +94,11 @@ def check_kernel(kernel):
         _translate(kernel, 0, 1)  # those without a counterpart at any width
 
 
-def join_kernels(found):
+def join_kernels(parts):
     """Return the kernels of one or several models as one: it, a ``CompoundKernel``, or a tuple of covariances."""
-    if len(found) == 1:
-        return found[0]
-    return tuple(found) if isinstance(found[0], covariances.Covariance) else kernels.CompoundKernel(list(found))
+    if len(parts) == 1:
+        return parts[0]
+    return tuple(parts) if isinstance(parts[0], covariances.Covariance) else kernels.CompoundKernel(list(parts))
 
 
 # ---------------------------------------------------------------------------------------------- translation
@@ -147,9 +147,9 @@ def _leaf(kernel, family, names, first, power=1):
     values = {name: _check_parameter(kernel, theirs) ** power for name, theirs in names.items()}
     names = {"variance": None, **names}
     fixed = tuple(name for name, theirs in names.items() if theirs not in starts)
-    found = family(**values, fixed=fixed, bounds=dict.fromkeys(names, WIDEST_BOUNDS))
-    index = tuple(starts[names[slot.name]] + (slot.index or 0) for slot in slots.list_free_slots(found))
-    return LinkedCovariance(found, index, (float(power),) * len(index))
+    covariance = family(**values, fixed=fixed, bounds=dict.fromkeys(names, WIDEST_BOUNDS))
+    index = tuple(starts[names[slot.name]] + (slot.index or 0) for slot in slots.list_free_slots(covariance))
+    return LinkedCovariance(covariance, index, (float(power),) * len(index))
 
 
 def _check_parameter(kernel, name):
@@ -208,8 +208,8 @@ def _list_entries(kernel):
     """Return what every entry of theta stands for: its place in a parameter, the parameter's name, and its bounds."""
     if isinstance(kernel, covariances.Covariance):
         return [(slot.index or 0, f"{slot.label}.{slot.name}", slot.bounds) for slot in slots.list_free_slots(kernel)]
-    free = [each for each in kernel.hyperparameters if not each.fixed]
-    return [(i, each.name, each.bounds[i]) for each in free for i in range(each.n_elements)]
+    free = [parameter for parameter in kernel.hyperparameters if not parameter.fixed]
+    return [(i, parameter.name, parameter.bounds[i]) for parameter in free for i in range(parameter.n_elements)]
 
 
 def warn_at_bounds(kernel):

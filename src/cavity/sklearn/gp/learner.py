@@ -96,10 +96,10 @@ class Learner(Estimator):
         kernel = own_kernels.with_theta(self.kernel_, theta)
         if not clone_kernel:
             self.kernel_ = kernel
-        found = own_kernels.link_kernel(kernel, self.X_train_.shape[1])
-        value, gradient = self._evidence(found.covariance, bool(eval_gradient))
+        linked = own_kernels.link_kernel(kernel, self.X_train_.shape[1])
+        value, gradient = self._evidence(linked.covariance, bool(eval_gradient))
         value = np.float64(value)  # which keeps its digits in arithmetic with numpy's float32
-        return (value, found.in_theta(gradient, theta.size)) if eval_gradient else value
+        return (value, linked.in_theta(gradient, theta.size)) if eval_gradient else value
 
     def _learn(self, linked):
         """Set ``kernel_`` to the parameters with the largest evidence (times prior) of all runs of the optimizer.
@@ -120,7 +120,7 @@ class Learner(Estimator):
             starts += [rng.uniform(*bounds.T) for _ in range(self.n_restarts_optimizer)]
         with Job.checked(progress=is_verbose(self)) as job:
             begun = job.iterate_stages("search", starts, len(starts), "search")
-            theta, _ = min((self._descend(linked, each, bounds, stage) for each, stage in begun), key=itemgetter(1))
+            theta, _ = min((self._descend(linked, theta0, bounds, stage) for theta0, stage in begun), key=itemgetter(1))
         self.kernel_, linked = own_kernels.with_theta(self.kernel_, theta), self._moved(linked, theta)
         own_kernels.warn_at_bounds(self.kernel_)
         return linked
@@ -135,14 +135,14 @@ class Learner(Estimator):
         """Return where a run of the optimizer from a start ended, and the loss there; the job hears of evaluations."""
         number = count(1)
 
-        def told(theta, eval_gradient=True):
-            found = self._loss(linked, theta, eval_gradient)
-            job.report(next(number), objective=-(found[0] if eval_gradient else found))
-            return found
+        def evaluate(theta, eval_gradient=True):
+            value = self._loss(linked, theta, eval_gradient)
+            job.report(next(number), objective=-(value[0] if eval_gradient else value))
+            return value
 
         if callable(self.optimizer):
-            return self.optimizer(told, start, bounds=bounds)
-        theta, loss, message = self._search(told, start, bounds)
+            return self.optimizer(evaluate, start, bounds=bounds)
+        theta, loss, message = self._search(evaluate, start, bounds)
         if message:
             warn(f"the search for the parameters of the kernel ended early: {message}", UnfinishedWarning)
         return theta, loss

@@ -162,12 +162,12 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
         self._work = exact.allocate_matrix(len(X))  # which the evaluations of a search share
         try:
             linked = self._learn(kernels.link_kernel(self.kernel_, X.shape[1]))
-            found = self._regression(linked.covariance)
+            regression = self._regression(linked.covariance)
         finally:
             del self._work
         self._fitted = FittedRows(self.kernel_, linked, self.X_train_)
-        self.L_, self.alpha_ = found.factor, found.dual.reshape(self.y_train_.shape)
-        self.log_marginal_likelihood_value_ = found.log_evidence
+        self.L_, self.alpha_ = regression.factor, regression.dual.reshape(self.y_train_.shape)
+        self.log_marginal_likelihood_value_ = regression.log_evidence
         return self
 
     def _check_settings(self):
@@ -178,11 +178,11 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
 
     def _keep_rows(self, X, y):
         """Set the attributes of the training data."""
-        found = y.shape[1] if y.ndim > 1 else 1
-        if self.n_targets is not None and found != self.n_targets:
+        n_targets = y.shape[1] if y.ndim > 1 else 1
+        if self.n_targets is not None and n_targets != self.n_targets:
             raise ValueError(
                 "The number of targets seen in `y` is different from the parameter `n_targets`. "
-                f"Got {found} != {self.n_targets}."
+                f"Got {n_targets} != {self.n_targets}."
             )
         noise = arrays.check_finite_array(self.alpha, "alpha", ndim=(0, 1))
         if noise.size not in (1, len(y)):
@@ -214,16 +214,16 @@ class GaussianProcessRegressor(MultiOutputMixin, Regressor, Learner):
 
     def _search(self, loss, start, bounds):
         """Search as scikit-learn does, so that the same place is found."""
-        found = minimize(loss, start, method="L-BFGS-B", jac=True, bounds=bounds)
-        return found.x, found.fun, "" if found.success else found.message
+        optimum = minimize(loss, start, method="L-BFGS-B", jac=True, bounds=bounds)
+        return optimum.x, optimum.fun, "" if optimum.success else optimum.message
 
     def _evidence(self, covariance, eval_gradient):
         """Return the log evidence and, if wanted, its gradient; -inf where the matrix is not positive definite."""
         try:
-            found = self._regression(covariance)
+            regression = self._regression(covariance)
         except NotPositiveDefiniteError:
             return -np.inf, np.zeros(len(covariance.parameter_names))
-        return found.log_evidence, found.gradient(covariance, self.X_train_) if eval_gradient else None
+        return regression.log_evidence, regression.gradient(covariance, self.X_train_) if eval_gradient else None
 
     @property
     def log_evidence_(self) -> Any:

@@ -163,8 +163,8 @@ class MixtureEstimator(DensityMixin, Estimator):
 
     def _set_mixture(self, dtype, weights, means, covariances, root):
         """Set the attributes of a mixture whose precisions have the factors `root`."""
-        found = (np.asarray(each).astype(dtype) for each in (weights, means, covariances, root))
-        self.weights_, self.means_, self.covariances_, self.precisions_cholesky_ = found
+        converted = (np.asarray(array).astype(dtype) for array in (weights, means, covariances, root))
+        self.weights_, self.means_, self.covariances_, self.precisions_cholesky_ = converted
         self.precisions_ = precisions_of(self.precisions_cholesky_, self.covariance_type)
 
     def _best_start(self, climb, started):

@@ -205,13 +205,13 @@ class BayesianGaussianMixture(MixtureEstimator):
     def _fit_rows(self, X, weight, random_state, threads):
         """Fit the model of `cavity.GaussianMixture` from scikit-learn's starts."""
         data = open_rows(X, weight, threads, self.n_components, self.covariance_type)
-        found = priors.resolve_priors(self, data, threads)
-        vars(self).update({f"{name}_": value for name, value in found.items()})
-        square = np.asarray(found["covariance_prior"])
+        resolved = priors.resolve_priors(self, data, threads)
+        vars(self).update({f"{name}_": value for name, value in resolved.items()})
+        square = np.asarray(resolved["covariance_prior"])
         ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)
         kinds = self.covariance_type, WEIGHT_PRIORS[self.weight_concentration_prior_type]
         check_room(self.n_components, data.source.n_features)
-        model = GaussianMixture(self.n_components, *kinds, **found | {"covariance_prior": square + ridge})
+        model = GaussianMixture(self.n_components, *kinds, **resolved | {"covariance_prior": square + ridge})
         prior = build_prior_state(model, data)
         sweeps = MixtureSweeps(prior, data, threads)
         started = self._started()
@@ -237,9 +237,9 @@ class BayesianGaussianMixture(MixtureEstimator):
         if data.missing:
             X = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
             data = open_rows(X, weight, threads, self.n_components, self.covariance_type, scaling=data.scaling)
-        given = initialise_responsibilities(self.init_params, X, self.n_components, weight, random_state)
-        mean, found = sum_rows(data, given, is_full(self.covariance_type))
-        return replace(prior, factors=replace(prior.factors, mean=mean)).update(prior, found)
+        resp = initialise_responsibilities(self.init_params, X, self.n_components, weight, random_state)
+        mean, sums = sum_rows(data, resp, is_full(self.covariance_type))
+        return replace(prior, factors=replace(prior.factors, mean=mean)).update(prior, sums)
 
     def _climb(self, sweeps, start, report):
         """Return how coordinate ascent ended; report(n_iter, bound) hears of every pass."""

@@ -122,7 +122,7 @@ def factor_precisions(covariance, covariance_type):
     """Return scikit-learn's Cholesky factors of the precisions: U U' is the precision, U upper triangular."""
     try:
         if covariance_type == "full":
-            return np.array([_factor_precision(each) for each in covariance])
+            return np.array([_factor_precision(matrix) for matrix in covariance])
         if covariance_type == "tied":
             return _factor_precision(covariance)
         arrays.check_positive_array(covariance, "covariance")
@@ -144,8 +144,8 @@ def factor_given_precisions(precision, covariance_type):
     if not is_full(covariance_type):
         return np.sqrt(precision)
     matrices = precision.reshape(-1, *precision.shape[-2:])
-    found = [arrays.cholesky(each[::-1, ::-1], "precisions")[::-1, ::-1] for each in matrices]
-    return np.array(found).reshape(precision.shape)
+    factors = [arrays.cholesky(matrix[::-1, ::-1], "precisions")[::-1, ::-1] for matrix in matrices]
+    return np.array(factors).reshape(precision.shape)
 
 
 def precisions_of(root, covariance_type):
@@ -157,7 +157,7 @@ def covariances_of(root, covariance_type):
     """Return the covariances of these factors."""
     if not is_full(covariance_type):
         return 1.0 / root**2
-    lower = np.array([invert_lower(each.T) for each in root.reshape(-1, *root.shape[-2:])])
+    lower = np.array([invert_lower(factor.T) for factor in root.reshape(-1, *root.shape[-2:])])
     return (lower @ np.swapaxes(lower, -1, -2)).reshape(root.shape)
 
 

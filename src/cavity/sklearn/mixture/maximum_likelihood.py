@@ -160,11 +160,11 @@ class GaussianMixture(MixtureEstimator):
         """Return the first estimates: what was given, the rest from initial responsibilities."""
         weights, mean, root = self._given(data.scaling.origin)
         covariance = None if root is None else em.covariances_of(root, self.covariance_type)
-        if any(each is None for each in (weights, mean, root)):
-            given = initialise_responsibilities(self.init_params, X, self.n_components, weight, random_state)
-            around, found = sum_rows(data, given, is_full(self.covariance_type))
-            rest = sum_unclaimed(data, given) if self.covariance_type == "tied" else 0.0
-            held = em.estimate_moments(found, around, self.covariance_type, self.reg_covar, rest)
+        if any(value is None for value in (weights, mean, root)):
+            resp = initialise_responsibilities(self.init_params, X, self.n_components, weight, random_state)
+            around, sums = sum_rows(data, resp, is_full(self.covariance_type))
+            rest = sum_unclaimed(data, resp) if self.covariance_type == "tied" else 0.0
+            held = em.estimate_moments(sums, around, self.covariance_type, self.reg_covar, rest)
             weights = held.count / data.n_samples if weights is None else weights
             mean = held.mean if mean is None else mean
             if root is None:
@@ -188,14 +188,14 @@ class GaussianMixture(MixtureEstimator):
         if mean is not None:
             mean = checks.check_shape(mean, "means_init", (self.n_components, self.n_features_in_), "means") - origin
         if root is not None:
-            given = checks.check_precision(root, self.covariance_type, self._shapes(), "precision")
-            root = em.factor_given_precisions(given, self.covariance_type)
+            precision = checks.check_precision(root, self.covariance_type, self._shapes(), "precision")
+            root = em.factor_given_precisions(precision, self.covariance_type)
         return weights, mean, root
 
     def _estimates(self, origin):
         """Return the fitted estimates, means measured from an origin."""
         weights, means, root = (
-            each.astype(np.float64) for each in (self.weights_, self.means_, self.precisions_cholesky_)
+            array.astype(np.float64) for array in (self.weights_, self.means_, self.precisions_cholesky_)
         )
         return em.Estimates(self.covariance_type, weights, means - origin, self.covariances_, root)
 

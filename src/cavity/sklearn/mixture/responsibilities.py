@@ -58,21 +58,21 @@ def initialise_responsibilities(method, X, n_components, weight, random_state):
     return Responsibilities(n_components, labels, None)
 
 
-def sum_rows(data, given, full):
+def sum_rows(data, resp, full):
     """Return means (K, D), and the RowSums around them, of given responsibilities.
 
     Two passes: the second measures from the means that the first one found.
     """
     with single_blas():
-        count, first = merge.merge((held.sum(axis=0), held.T @ z) for z, held in _weighted_blocks(data, given))
+        count, first = merge.merge((held.sum(axis=0), held.T @ z) for z, held in _weighted_blocks(data, resp))
         mean = np.divide(first, count[:, None], out=np.zeros_like(first), where=count[:, None] > 0)
-        count, first, second = merge.merge(_sum_block(z, held, mean, full) for z, held in _weighted_blocks(data, given))
+        count, first, second = merge.merge(_sum_block(z, held, mean, full) for z, held in _weighted_blocks(data, resp))
     return mean, RowSums(count, first, second, count[:, None])
 
 
-def sum_unclaimed(data, given):
+def sum_unclaimed(data, resp):
     """Return the sum of x x' (D, D) over the rows of no component: scikit-learn's tied covariance begins with it."""
-    if given.labels is None or np.min(given.labels) > NO_COMPONENT:
+    if resp.labels is None or np.min(resp.labels) > NO_COMPONENT:
         return 0.0
 
     def squares(z, held):
@@ -80,13 +80,13 @@ def sum_unclaimed(data, given):
         return x.T @ x
 
     with single_blas():
-        return merge.merge(squares(z, held) for z, held in _weighted_blocks(data, given))
+        return merge.merge(squares(z, held) for z, held in _weighted_blocks(data, resp))
 
 
-def _weighted_blocks(data, given):
+def _weighted_blocks(data, resp):
     """Yield the rows of each block in coordinates, and their weighted responsibilities."""
     spans = [data.source.span(index) for index in range(data.source.block_count)]
-    for index, held in enumerate(given.blocks(spans)):
+    for index, held in enumerate(resp.blocks(spans)):
         rows, weight = data.scaling.rows(data.source.read(index)), data.weights
         yield rows, held if weight is None else weight.read(index)[:, None] * held
 
@@ -94,9 +94,9 @@ def _weighted_blocks(data, given):
 def _sum_block(z, held, mean, full):
     """Return counts, first and second sums around given means of a block; `held` is responsibilities times weights."""
     parts = []
-    for each, m in zip(held.T, mean, strict=True):
-        some = np.flatnonzero(each)
-        weight, apart = each[some], z[some] - m
+    for share, m in zip(held.T, mean, strict=True):
+        some = np.flatnonzero(share)
+        weight, apart = share[some], z[some] - m
         second = (weight[:, None] * apart).T @ apart if full else weight @ apart**2
         parts.append((weight.sum(), weight @ apart, second))
     return tuple(np.array(part) for part in zip(*parts, strict=True))

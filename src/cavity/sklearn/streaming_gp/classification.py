@@ -203,19 +203,19 @@ class StreamingGPClassifier(Classifier, Streaming):
         batch = Batch.of(X, np.searchsorted(classes, y), weight)
         signs = split_one_vs_rest(classes[batch.y], classes)
         before = self._seen if states else np.zeros((len(signs), 2), dtype=bool)
-        after = before | np.array([[np.any(each < 0), np.any(each > 0)] for each in signs])
+        after = before | np.array([[np.any(labels < 0), np.any(labels > 0)] for labels in signs])
         learn = after.all(axis=1) & bool(self.learn)
         if isinstance(self.learn, str):
             learn &= ~before.all(axis=1)
         likelihood = LIKELIHOOD_BY_NAME[self.likelihood]
         problems = zip(states or [None] * len(signs), signs, learn.tolist(), strict=True)
-        found = [self._next_state(state, parts, likelihood, batch, *each) for state, *each in problems]
-        self.classes_, self.states_, self._seen, self._parts_now = classes, found, after, parts
-        kernels = [] if states else [parts.kernel] * len(found)
+        next_states = [self._next_state(state, parts, likelihood, batch, *inputs) for state, *inputs in problems]
+        self.classes_, self.states_, self._seen, self._parts_now = classes, next_states, after, parts
+        kernels = [] if states else [parts.kernel] * len(next_states)
         if learn.any():
-            kernels = [parts.with_values(state.model.covariance) for state in found]
-        self._set_states(found, batch, not states, kernels, learn.any())
-        self.log_bound_: float = float(arrays.add_in_order(state.log_bound for state in found))
+            kernels = [parts.with_values(state.model.covariance) for state in next_states]
+        self._set_states(next_states, batch, not states, kernels, learn.any())
+        self.log_bound_: float = float(arrays.add_in_order(state.log_bound for state in next_states))
 
     def _log_probabilities(self, X):
         X = self._new_rows(X)

@@ -66,12 +66,13 @@ def keep_bars(app, what, name, obj, options, lines):
 
 
 def tables_of_pipes(app, path, parent, content):
-    """Make tables of the pipe tables that benchmarks print, and keep the lines between them."""
+    """Make tables of the pipe tables that benchmarks print; keep the lines between them; escape cells of one dash."""
+    content[0] = re.sub(r"^( +[* ] -) -$", r"\1 \\-", content[0], flags=re.MULTILINE)
     if "\n|---" not in content[0]:
         return
     lines, rows = [], []
     for line in [*content[0].splitlines(), ""]:
-        cells = [re.sub(r"([*`_|\\])", r"\\\1", each.strip()) for each in line.strip("|").split("|")]
+        cells = [re.sub(r"([*`_|\\]|^-$)", r"\\\1", each.strip()) for each in line.strip("|").split("|")]
         if line.startswith("|---"):
             continue
         if line.startswith("|"):

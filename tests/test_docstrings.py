@@ -64,29 +64,27 @@ ALWAYS_IN_FITS = {"n_threads": "the result has the same bits for any number", "s
 TEXTS_BY_NAME = {
     2: (
         "*column *names K_aa K_ab K_fb K_ff_diagonal approximation ax b batch_size bounds by centre class_weight "
-        "clutter_variance clutter_weight copy_X_train covariance_prior covariance_type damping data "
-        "degrees_of_freedom_prior density dispersion effects eval_gradient factor fixed forgetting gamma1 gamma2 grid "
-        "group groups init inverse_scale jitter labels level mean_precision_prior mean_prior n n_bins n_init "
-        "n_threads normalize_y old_covariance old_mean old_prior other p path predicted priors reg_covar "
-        "responsibilities rho1 rho2 row rows sample_weight shown size stop target tau tau1 tau2 theta tolerance value "
-        "variables vector verbose warm_start weight_concentration_prior "
+        "classes clutter_variance clutter_weight column copy_X_train covariance_prior covariance_type damping data "
+        "degrees_of_freedom_prior dispersion effects eval_gradient factor fixed forgetting gamma1 gamma2 group groups "
+        "inducing init inverse_scale jitter label mean_precision_prior mean_prior method n n_bins n_init n_threads "
+        "normalize_y old_covariance old_mean old_prior other p parts path priors reg_covar rho1 rho2 row rows "
+        "sample_weight sd size stop target tau tau1 tau2 theta tolerance value variables vector verbose warm_start "
+        "weight_concentration_prior "
     ),
     3: (
-        "K_bb Z a accelerate ard as_frame callback classes column degrees_of_freedom fit_intercept fitted high index "
-        "lengthscale levels low model n_inducing offset out parts points power precision probability random_state "
-        "scale shape start term title values "
+        "K_bb Z a accelerate ard as_frame callback degrees_of_freedom fit_intercept fitted index kind lengthscale "
+        "log_density model n_inducing offset out power precision random_state scale shape start term title "
     ),
-    4: "inducing initial_means kernel kind max_iter method n_samples noise prior_mean return_std sd",
-    5: "**options log_density missing n_components schedule",
-    6: "alpha columns covariance intercept likelihood name q rng weights",
-    7: "learn names tol",
+    4: "initial_means kernel max_iter n_components n_samples noise prior_mean return_std",
+    5: "**options columns covariance missing name names schedule",
+    6: "alpha intercept likelihood q rng weights",
+    7: "learn tol",
     8: "posterior prior_variance",
-    10: "x",
+    10: "mean x",
     11: "noise_variance",
     12: "variance",
-    15: "mean",
     35: "X",
-    42: "y",
+    39: "y",
 }
 TEXTS_BY_NAME = {name: number for number, names in TEXTS_BY_NAME.items() for name in names.split()}
 
@@ -145,11 +143,12 @@ def collect_entries():
     for place in dict.fromkeys([cavity, cavity.plot, cavity.sklearn, *modules]):
         for value in [getattr(place, name) for name in getattr(place, "__all__", ())]:
             names = [name for name in dir(value) if not name.startswith("_")] if inspect.isclass(value) else []
-            for member in [value, *(inspect.getattr_static(value, name) for name in names)]:
+            own = [] if place is cavity.plot else [value]  # fields of Displays are what is drawn
+            for member in [*own, *(inspect.getattr_static(value, name) for name in names)]:
                 member = getattr(member, "__func__", member)
                 docstring = inspect.getdoc(member) or ""
-                own = (getattr(member, "__module__", None) or "").startswith("cavity.")
-                if own and callable(member) and "Parameters\n---" in docstring:
+                is_ours = (getattr(member, "__module__", None) or "").startswith("cavity.")
+                if is_ours and callable(member) and "Parameters\n---" in docstring:
                     for entry in NumpyDocString(docstring)["Parameters"]:
                         for name in entry.name.split(", "):
                             texts[name][" ".join(entry.desc)].append(member.__qualname__)

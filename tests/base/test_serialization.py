@@ -110,7 +110,7 @@ def test_fields_declare_what_files_have():
     assert [*record.table({"name": "long"})] == names
     assert [*record.table({"name": "short"})] == [name for name in names if name != "state_loo?"]
     places = {"mean": "model.mean", "state_tau": "_twig.tau", "root": "_root", "trace_change": "trace.change"}
-    assert {name: ".".join(*record.found_at(name)) for name in places} == places
+    assert {name: ".".join(*record.list_paths(name)) for name in places} == places
 
 
 @pytest.mark.parametrize("name", ["long", "short"])

@@ -121,6 +121,56 @@ def test_predictions_by_formula(run, tmp_path, frame, formula):
         assert message in errors
 
 
+@pytest.fixture
+def curve():
+    """A smooth function of time and levels of three sites, one number missing."""
+    pandas, rng = pytest.importorskip("pandas"), np.random.default_rng(0)
+    time, site = rng.uniform(0.0, 10.0, 60), rng.integers(0, 3, 60)
+    y = np.sin(time) + np.array([0.0, 2.0, -1.0])[site] + 0.1 * rng.normal(size=60)
+    y[5] = np.nan
+    return pandas.DataFrame({"id": np.arange(60.0), "time": time, "site": np.array(["n", "s", "w"])[site], "y": y})
+
+
+def test_a_mean_function_by_formula(run, tmp_path, curve):
+    saved, out, path = tmp_path / "a.npz", tmp_path / "p.npy", table_file(tmp_path, curve)
+    words = "fit", "gp", path, "--formula", "y ~ site", "--features", "time", "--missing", "drop", "--output", saved
+    status, printed, errors = run(*words)
+    assert (status, errors) == (0, "")
+    assert "left out         1 row with missing values (y 1)" in printed
+    assert "formula          y ~ site" in printed
+    posterior = cavity.load(saved)
+    rows = curve.drop(columns="id").dropna()
+    expected = cavity.GaussianProcess("rbf", mean="site").fit(rows, "y")
+    assert posterior.log_evidence == expected.log_evidence
+    effects = posterior.summary().below.columns["mean"]
+    assert np.all(np.abs(effects[1:] - [2.0, -1.0]) < 4.0 * posterior.summary().below.columns["sd"][1:])
+    assert run("predict", saved, path, "--output", out)[0] == 0
+    np.testing.assert_allclose(np.load(out)[:, 0], expected.predict(curve[["time", "site"]])[0], rtol=SOLVES)
+    write(path, {"site": ["pink"], "time": [1.0]})
+    assert "got 'pink' in row 0 of 'site'" in run("predict", saved, path)[2]
+    write(path, {"site": ["n"]})
+    assert "no column 'time'; there is site" in run("predict", saved, path)[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--mean", "linear"), "--mean has no meaning with --formula"),
+        (("--no-ard",), "--no-ard has no meaning with --formula"),
+        (("--scale", "2"), "need --likelihood"),
+        (("--features", "time,zone"), "no column 'zone'; there is id, time, site, y"),
+        (("--formula", "log(y) ~ site"), "no column 'log(y)'"),
+        (("--formula", "y ~ (1 | site)"), "no groups"),
+        (("--missing", "error"), "--missing drop leaves such rows out"),
+    ],
+)
+def test_mean_functions_that_are_refused(run, tmp_path, curve, words, message):
+    path = table_file(tmp_path, curve)
+    status, out, errors = run("fit", "gp", path, "--missing", "drop", "--formula", "y ~ site", *words)
+    assert (status, out) == (2, "")
+    assert message in errors
+
+
 def test_predictions_to_standard_output(run, tmp_path):
     saved, out = tmp_path / "a.npz", tmp_path / "p.csv"
     assert run("fit", "mixture", "faithful", "--components", "2", "--output", saved)[0] == 0

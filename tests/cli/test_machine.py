@@ -134,7 +134,9 @@ def typed(action, kind):
 def options(command):
     """Some options of a command, few of them wrong."""
     known = [action for action in command._actions if action.option_strings and action.dest not in FILES]
-    needed = st.tuples(*(typed(action, RIGHT) for action in known if action.dest in ALWAYS))
+    has_target = any(action.dest == "target" for action in known)  # for which a formula may stand
+    always = [name for name in ALWAYS if name != "formula" or not has_target]
+    needed = st.tuples(*(typed(action, RIGHT) for action in known if action.dest in always))
     right = st.lists(st.sampled_from(known).flatmap(lambda action: typed(action, RIGHT)), max_size=2)
     wrong = st.sampled_from(known).flatmap(lambda action: typed(action, WRONG)).map(lambda word: [word])
     none = st.just([])

@@ -22,9 +22,9 @@ SYMMETRY_TILE_ROWS = 512  # rows and columns of a matrix looked at together with
 MAX_RELATIVE_ASYMMETRY = 1e-10  # of a matrix, relative to its diagonal, that passes for rounding
 
 
-def error_of(name, words, kind=ValueError):
-    """Return the error that says the words of an argument."""
-    return name_arguments(kind(f"{name} {words}"), name)
+def error_of(name, message, kind=ValueError):
+    """Return the error about an argument, whose name begins the message."""
+    return name_arguments(kind(f"{name} {message}"), name)
 
 
 def is_masked(value):
@@ -57,25 +57,25 @@ def _check_in_memory(value, name):
     if isinstance(value, np.ndarray | list | tuple | float | int):  # nearly always
         return
     if hasattr(value, "block_rows"):  # a source
-        words, cure = "in memory here, got a Source", f"{name}.rows()"
+        form, cure = "in memory here, got a Source", f"{name}.rows()"
     elif hasattr(value, "tocsr"):
-        words, cure = "dense here, got a sparse matrix", f"{name}.toarray()"
+        form, cure = "dense here, got a sparse matrix", f"{name}.toarray()"
     elif is_sliced(value):
         kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
-        words, cure = f"in memory here, got a {kind}", f"numpy.asarray({name})"
+        form, cure = f"in memory here, got a {kind}", f"numpy.asarray({name})"
     else:
         return
-    raise error_of(name, f"must be {words} of shape {value.shape}; give {cure} if that fits into memory", TypeError)
+    raise error_of(name, f"must be {form} of shape {value.shape}; give {cure} if that fits into memory", TypeError)
 
 
 def is_sliced(value):
     """Whether a value is an array that is no memory, but gives slices of rows: of zarr, h5py, dask and others."""
     if isinstance(value, np.ndarray | np.generic | list | tuple | str | float | int) or hasattr(value, "tocsr"):
         return False
-    if not all(hasattr(value, each) for each in ("shape", "dtype", "__getitem__")) or hasattr(value, "block_rows"):
+    if not all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__")) or hasattr(value, "block_rows"):
         return False
     memory = ("__dlpack__", "__array_interface__", "__array_struct__", "iloc", "get_columns")
-    if any(hasattr(value, each) for each in memory) or (hasattr(value, "to_numpy") and not hasattr(value, "dims")):
+    if any(hasattr(value, name) for name in memory) or (hasattr(value, "to_numpy") and not hasattr(value, "dims")):
         return False
     try:
         np.dtype(value.dtype)
@@ -91,18 +91,18 @@ def check_dtype(dtype, name):
         raise error_of(name, f"must hold real numbers, got dtype {dtype}", TypeError)
 
 
-def hint_one_column(given, name="X"):
-    """Return words about what makes one column of a vector, which may be one of a data frame."""
-    column = f"{name}.to_frame()" if hasattr(given, "to_frame") else f"{name}[:, None]"
-    row = f"{name}.to_frame().T" if hasattr(given, "iloc") else f"numpy.reshape({name}, (1, -1))"
+def hint_one_column(value, name="X"):
+    """Return a hint that names what makes one column of a vector, which may be one of a data frame."""
+    column = f"{name}.to_frame()" if hasattr(value, "to_frame") else f"{name}[:, None]"
+    row = f"{name}.to_frame().T" if hasattr(value, "iloc") else f"numpy.reshape({name}, (1, -1))"
     return f"{column} makes numbers one column, {row} one row"
 
 
-def check_ndim(array, name, ndim, given=None):
-    """Raise ValueError unless the array that was `given` has one of the numbers of dimensions in `ndim`."""
+def check_ndim(array, name, ndim, value=None):
+    """Raise ValueError unless the array of a `value` has one of the numbers of dimensions in `ndim`."""
     if array.ndim not in ndim:
         wanted = " or ".join(str(n) for n in ndim)
-        hint = f"; {hint_one_column(given, name)}" if array.ndim == 1 and ndim == (2,) else ""
+        hint = f"; {hint_one_column(value, name)}" if array.ndim == 1 and ndim == (2,) else ""
         hint = hint if name.isidentifier() else ""
         raise error_of(name, f"must have {wanted} dimension(s), got shape {array.shape}{hint}")
 
@@ -140,7 +140,7 @@ def check_finite(array, name, columns=None):
 
 
 def describe_entry(name, index, columns=None):
-    """Return words for an entry of an array: X[3, 1], or row 3, column 'height' of X if the columns have names."""
+    """Return what an entry of an array is called: X[3, 1], or row 3, column 'height' of X if the columns have names."""
     if columns is None:
         return f"{name}[{', '.join(map(str, index))}]" if index else name
     row, *rest = index
@@ -148,7 +148,7 @@ def describe_entry(name, index, columns=None):
 
 
 def describe_bad_entry(value, name, index, columns=None):
-    """Return words for an entry that should not be there."""
+    """Return the description of an entry that should not be there."""
     place = describe_entry(name, index, columns)
     return f"{place} = {value}" if columns is None else f"{value} in {place}"
 
@@ -268,8 +268,8 @@ def allocate_matrices(count, shape, what, way_out="", argument=""):
             raise MemoryError
         return [np.empty(shape) for _ in range(count)]
     except (MemoryError, ValueError):  # numpy counts the bytes in 63 bits
-        words = f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}"
-        raise name_arguments(MemoryError(words), argument) from None
+        message = f"{what} of shape {shape} needs {needed} bytes, more than there are{way_out}"
+        raise name_arguments(MemoryError(message), argument) from None
 
 
 def check_output_array(value, name, shape):

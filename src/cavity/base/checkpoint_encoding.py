@@ -1,8 +1,8 @@
-"""What a computation holds on its way, as JSON and numbered arrays, and back with every bit, type and memory layout.
+"""The state of a computation as JSON and numbered arrays, and back with every bit, type and memory layout.
 
-`records` say what a file of a posterior must hold. Snapshots follow the objects themselves, and only those who made
-them read them again: records (dataclasses) of classes that the reader names, tuples, lists, dictionaries, arrays and
-numbers.
+`records` say what a file of a posterior must hold. Checkpoints follow the objects themselves, and only the
+program that wrote one reads it again: records (dataclasses) of classes that the reader names, tuples, lists,
+dictionaries, arrays and numbers.
 """
 
 from dataclasses import dataclass, fields, is_dataclass
@@ -14,14 +14,14 @@ from cavity.base.frozen_dataclasses import set_fields
 
 @dataclass(frozen=True, slots=True)
 class EncodedValue:
-    """What `apart` returned, and the arrays: a value of which nobody knows the classes yet."""
+    """What `encode` returned, and the arrays: a value whose classes are not known yet."""
 
-    told: object
+    encoded: object
     arrays: dict
 
 
 def encode(value, arrays, known=None):
-    """Return a value as JSON has it; arrays go where they are told to, each once.
+    """Return a value as JSON has it; its arrays are added to `arrays`, each once.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def encode(value, arrays, known=None):
     Returns
     -------
     object
-        For `together`.
+        For `decode`.
     """
     known = {} if known is None else known
     match value:
@@ -47,19 +47,19 @@ def encode(value, arrays, known=None):
         case None | bool() | int() | float() | str():
             return value
         case tuple():
-            return {"tuple": [encode(each, arrays, known) for each in value]}
+            return {"tuple": [encode(item, arrays, known) for item in value]}
         case list():
-            return [encode(each, arrays, known) for each in value]
+            return [encode(item, arrays, known) for item in value]
         case dict():
-            return {"dict": {name: encode(each, arrays, known) for name, each in value.items()}}
+            return {"dict": {name: encode(item, arrays, known) for name, item in value.items()}}
         case EncodedValue():
-            return _renumbered(value.told, value.arrays, arrays, known)
+            return _renumbered(value.encoded, value.arrays, arrays, known)
         case _ if hasattr(value, "__array__"):  # numbers in a file, which become an array when they are written
             return {"array": _number(value, arrays, known)}
     if not is_dataclass(value):
         raise TypeError(f"a {type(value).__name__} cannot be kept")
-    kept = [each.name for each in fields(value) if each.metadata.get("kept", True)]
-    parts = {name: encode(getattr(value, name), arrays, known) for name in kept}
+    saved_names = [item.name for item in fields(value) if item.metadata.get("kept", True)]
+    parts = {name: encode(getattr(value, name), arrays, known) for name in saved_names}
     return {"record": type(value).__name__, "fields": parts}
 
 
@@ -71,29 +71,29 @@ def _number(value, arrays, known):
     return known[id(value)]
 
 
-def _renumbered(told, old, arrays, known):
-    """Return what `apart` told of other arrays, in terms of these, which they join."""
-    match told:
+def _renumbered(encoded, old, arrays, known):
+    """Return an encoded value of other arrays in terms of these, which they join."""
+    match encoded:
         case {"scalar": name}:
             return {"scalar": _number(old[name], arrays, known)}
         case {"array": name}:
-            return told | {"array": _number(old[name], arrays, known)}
+            return encoded | {"array": _number(old[name], arrays, known)}
         case {"tuple": values}:
             return {"tuple": _renumbered(values, old, arrays, known)}
         case {"dict": parts} | {"fields": parts}:
-            key = "dict" if "dict" in told else "fields"
-            return told | {key: {name: _renumbered(each, old, arrays, known) for name, each in parts.items()}}
+            key = "dict" if "dict" in encoded else "fields"
+            return encoded | {key: {name: _renumbered(part, old, arrays, known) for name, part in parts.items()}}
         case list():
-            return [_renumbered(each, old, arrays, known) for each in told]
-    return told
+            return [_renumbered(part, old, arrays, known) for part in encoded]
+    return encoded
 
 
-def decode(told, arrays, classes):
-    """Return what `apart` took apart.
+def decode(encoded, arrays, classes):
+    """Return the value that `encode` encoded.
 
     Parameters
     ----------
-    told : object
+    encoded : object
         What it returned.
     arrays : dict of ndarray
         By names.
@@ -103,28 +103,28 @@ def decode(told, arrays, classes):
     Returns
     -------
     object
-        Equal to what was taken apart.
+        Equal to the value that was encoded.
     """
-    match told:
+    match encoded:
         case {"scalar": name}:
             return arrays[name][()]
         case {"array": name}:
-            if "frozen" in told:
+            if "frozen" in encoded:
                 arrays[name].flags.writeable = False
             return arrays[name]
         case {"tuple": values}:
-            return tuple(decode(each, arrays, classes) for each in values)
+            return tuple(decode(part, arrays, classes) for part in values)
         case {"dict": values}:
-            return {name: decode(each, arrays, classes) for name, each in values.items()}
+            return {name: decode(part, arrays, classes) for name, part in values.items()}
         case {"record": name, "fields": parts}:
             record = object.__new__(classes[name])
-            for each in fields(classes[name]):
-                known = each.name in parts
-                set_fields(record, **{each.name: decode(parts[each.name], arrays, classes) if known else each.default})
+            for part in fields(classes[name]):
+                known = part.name in parts
+                set_fields(record, **{part.name: decode(parts[part.name], arrays, classes) if known else part.default})
             return record
         case list():
-            return [decode(each, arrays, classes) for each in told]
-    return told
+            return [decode(part, arrays, classes) for part in encoded]
+    return encoded
 
 
 def collect_classes(*values):
@@ -138,15 +138,15 @@ def collect_classes(*values):
     Returns
     -------
     dict of str to type
-        For `together`.
+        For `decode`.
     """
-    found = {}
+    classes = {}
     for value in values:
         if isinstance(value, type):
-            found[value.__name__] = value
+            classes[value.__name__] = value
         elif is_dataclass(value):
-            found[type(value).__name__] = type(value)
-            found |= collect_classes(*(getattr(value, each.name) for each in fields(value)))
+            classes[type(value).__name__] = type(value)
+            classes |= collect_classes(*(getattr(value, field.name) for field in fields(value)))
         elif isinstance(value, tuple | list | dict):
-            found |= collect_classes(*(value.values() if isinstance(value, dict) else value))
-    return found
+            classes |= collect_classes(*(value.values() if isinstance(value, dict) else value))
+    return classes

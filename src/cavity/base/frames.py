@@ -54,7 +54,7 @@ def names_of(X):
 def find_repeated(names):
     """The first of some names that is there twice, None if there is none."""
     seen = set()
-    return next((each for each in names if each in seen or seen.add(each)), None)
+    return next((name for name in names if name in seen or seen.add(name)), None)
 
 
 def take_only_column(table):
@@ -73,15 +73,15 @@ def name_of(column):
     return None if name is None or name == "" else (str(name),)
 
 
-def take_columns(X, given, columns=None, roles=None):
+def take_columns(X, arguments, columns=None, roles=None):
     """Take out of a table the columns that arguments name; what is left is X.
 
     Parameters
     ----------
     X : table, or anything else
-        What a fit or a method of a posterior was given.
-    given : dict
-        Its arguments "y", "sample_weight", "offset", ... with their values: arrays, None, or the name of a column; "y"
+        The X of a fit, or of a method of a posterior.
+    arguments : dict
+        Those "y", "sample_weight", "offset", ... with their values: arrays, None, or the name of a column; "y"
         of shape (N, 2) as a list of two names.
     columns, roles : optional
         Those of the posterior. What its fit took from a column is taken from there again, unless another value is
@@ -92,7 +92,7 @@ def take_columns(X, given, columns=None, roles=None):
     X : table
         The other columns, in the order of the fit.
     values : tuple
-        Those of `given`, with columns in place of names.
+        Those of `arguments`, with columns in place of names.
     roles : dict of str to str or tuple, or None
         The names of columns by arguments, those of the fit included; None if there are none.
 
@@ -102,50 +102,50 @@ def take_columns(X, given, columns=None, roles=None):
         For names of columns that are not there, or that are given where X has no names; for a value whose index is that
         of X in another order, as rows go by position.
     """
-    if given.get("y", "") is None and "y" not in (roles or {}):
+    if arguments.get("y", "") is None and "y" not in (roles or {}):
         raise TypeError("y must hold an observation for each row, or be the name of a column of X; got None")
-    if type(X) is np.ndarray and all(value is None or type(value) is np.ndarray for value in given.values()):
-        return X, tuple(given.values()), roles  # nearly always
+    if type(X) is np.ndarray and all(value is None or type(value) is np.ndarray for value in arguments.values()):
+        return X, tuple(arguments.values()), roles  # nearly always
     names, roles = names_of(X), roles or {}
-    given = {argument: take_only_column(value) for argument, value in given.items()}
+    arguments = {argument: take_only_column(value) for argument, value in arguments.items()}
     if names is None:
-        for argument, value in given.items():
+        for argument, value in arguments.items():
             if isinstance(value, str):
                 to_numbers(X, "X")  # TypeError for a lazy frame
                 raise ValueError(
                     f"{argument}={value!r} is the name of a column, but X ({type(X).__name__}) has none: give a data "
                     f"frame as X, or an array as {argument}"
                 )
-        return X, tuple(given.values()), roles or None
-    values, found = dict(given), {}
-    for argument, value in given.items():
+        return X, tuple(arguments.values()), roles or None
+    values, new_roles = dict(arguments), {}
+    for argument, value in arguments.items():
         _check_order(X, argument, value)
         remembered = value is None and argument in roles
         wanted = _match_names(argument, roles[argument] if remembered else value, names, len(X))
-        missing, twice = ([each for each in wanted if names.count(each) == n] for n in (0, 2))
+        missing, twice = ([column for column in wanted if names.count(column) == n] for n in (0, 2))
         if missing and remembered and argument in ROLES_NEEDED_AGAIN:
-            words = f"the {argument} of the fit, or give {argument}"
-            raise ValueError(f"X must have the column {join_names(missing)}, {words}; it has {join_names(names)}")
+            message = f"the {argument} of the fit, or give {argument}"
+            raise ValueError(f"X must have the column {join_names(missing)}, {message}; it has {join_names(names)}")
         if missing and remembered:
             continue
         if missing or twice:
-            words = (
+            message = (
                 f"no column {join_names(missing)}; it has {join_names(names)}"
                 if missing
                 else f"two columns {join_names(twice)}"
             )
-            raise ValueError(f"{argument}={value!r}: X has {words}")
+            raise ValueError(f"{argument}={value!r}: X has {message}")
         if wanted:
-            index = [names.index(each) for each in wanted]
+            index = [names.index(column) for column in wanted]
             values[argument] = pick_columns(X, index) if len(index) > 1 else get_column_at(X, *index)
-            found[argument] = wanted[0] if len(wanted) == 1 else wanted
-    out = {each for role in (found | roles).values() for each in ((role,) if isinstance(role, str) else role)}
+            new_roles[argument] = wanted[0] if len(wanted) == 1 else wanted
+    out = {column for role in (new_roles | roles).values() for column in ((role,) if isinstance(role, str) else role)}
     out -= set(columns or ())
-    left = [j for j, each in enumerate(names) if each not in out]
+    left = [j for j, column in enumerate(names) if column not in out]
     if out and not left:
         raise ValueError(f"X must have columns beside {join_names(names)}, which other arguments take")
     X = X if len(left) == len(names) else pick_columns(X, left)
-    return order_columns(X, columns), tuple(values.values()), found | roles or None
+    return order_columns(X, columns), tuple(values.values()), new_roles | roles or None
 
 
 def _check_order(X, argument, value):
@@ -166,7 +166,7 @@ def _match_names(argument, value, names, n):
     if isinstance(value, int | tuple) and str(value) in names:  # as a frame calls them whose names are no strings
         return (str(value),)
     pair = argument == "y" and isinstance(value, list | tuple) and len(value) == 2
-    if pair and all(isinstance(each, str) for each in value) and (n != 2 or set(value) <= set(names)):
+    if pair and all(isinstance(item, str) for item in value) and (n != 2 or set(value) <= set(names)):
         return tuple(value)
     return ()
 
@@ -182,16 +182,16 @@ def order_columns(X, columns, name="X"):
     names = names_of(X)
     if names is None or columns is None or names == columns:
         return X
-    for given, whose in (([each for each in names if each in columns], name), (columns, "the fit")):
-        twice = find_repeated(given)
+    for labels, whose in (([column for column in names if column in columns], name), (columns, "the fit")):
+        twice = find_repeated(labels)
         if twice is not None:
             raise ValueError(f"{name} must have the columns of the fit, but {whose} has two that are called {twice!r}")
-    missing = [each for each in columns if each not in names]
+    missing = [column for column in columns if column not in names]
     if missing:
         raise ValueError(
             f"{name} must have the columns of the fit: {join_names(missing)} missing; there is {join_names(names)}"
         )
-    return pick_columns(X, [names.index(each) for each in columns])
+    return pick_columns(X, [names.index(column) for column in columns])
 
 
 def check_same_names(names, others, what="columns"):
@@ -202,7 +202,7 @@ def check_same_names(names, others, what="columns"):
 
 
 def describe_column(j, columns=None):
-    """Return words for a column of X: its name, or else its number, which counts from 0 like those of rows."""
+    """Return the description of a column of X: its name, or else its number, which counts from 0 like those of rows."""
     return f"column {columns[j]!r}" if columns else f"column {j} (counted from 0)"
 
 
@@ -210,6 +210,11 @@ def name_coefficients(columns, n, intercept=False):
     """Return the names of n weights: "intercept" for the first if there is one, then the columns, or x1, x2, ..."""
     first = ("intercept",) if intercept else ()
     return first + (tuple(f"x{j + 1}" for j in range(n - len(first))) if columns is None else columns)
+
+
+def index_of(table):
+    """Return the index of a pandas table, None of anything else."""
+    return table.index if hasattr(table, "iloc") else None
 
 
 def make_data_frame(columns, index=None):

@@ -47,12 +47,12 @@ class Labels:
         except TypeError:
             raise TypeError(f"{name} must hold one label a row, got {values[0]!r} in row 0") from None
         if any(map(_is_missing, kinds)):
-            row = next(i for i, each in enumerate(values) if _is_missing(each))
+            row = next(i for i, label in enumerate(values) if _is_missing(label))
             error = error_of(name, f"must hold a label in every row, got {values[row]} in row {row}")
             raise mark_missing(error, None)
         if declared is not None:
-            return cls(values, [each for each in declared if each in set(kinds)], declared, ordered)
-        if all(isinstance(each, Real) for each in kinds):
+            return cls(values, [label for label in declared if label in set(kinds)], declared, ordered)
+        if all(isinstance(label, Real) for label in kinds):
             return cls(np.array(values, dtype=np.float64))
         try:
             return cls(values, sorted(kinds))
@@ -66,12 +66,12 @@ class Labels:
 
     def codes(self, classes):
         """Return the number of the class of each row, as float64; ValueError for one that is none of them."""
-        number = {each: float(k) for k, each in enumerate(classes)}
+        number = {label: float(k) for k, label in enumerate(classes)}
         values = self.values.tolist() if self.kinds is None else self.values
         try:
-            return np.array([number[each] for each in values])
+            return np.array([number[label] for label in values])
         except KeyError:
-            row = next(i for i, each in enumerate(values) if each not in number)
+            row = next(i for i, label in enumerate(values) if label not in number)
         raise error_of("y", f"must hold the classes {frames.join_names(classes)}, got {values[row]!r} in row {row}")
 
 
@@ -108,7 +108,7 @@ def encode_labels(y, likelihood):
     if labels.kinds is None and not (binary and labels.are_numbers and not _are_binary_codes(labels.values)):
         return labels.values, None
     classes = _find_two_classes(labels) if binary else _find_ordered_classes(labels, count)
-    return labels.codes(classes), tuple(_to_python(each) for each in classes)
+    return labels.codes(classes), tuple(_to_python(label) for label in classes)
 
 
 def encode_new_labels(y, likelihood, classes):

@@ -83,14 +83,14 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
     best, waited = np.full(n_problems, np.inf), np.zeros(n_problems)
     active = np.ones(n_problems, dtype=bool)
     changes = []
-    kept = options.job.restore(holder.checkpoint_state()) if options.job.has_checkpoint and holder is not None else None
-    if kept is not None:
-        holder.restore(kept["holder"])
-        status, changes = kept["status"].astype(object), [*kept["changes"]]
-        n_iter, best, waited = (kept[name].copy() for name in ("n_iter", "best", "waited"))
+    last = options.job.restore(holder.checkpoint_state()) if options.job.has_checkpoint and holder is not None else None
+    if last is not None:
+        holder.restore(last["holder"])
+        status, changes = last["status"].astype(object), [*last["changes"]]
+        n_iter, best, waited = (last[name].copy() for name in ("n_iter", "best", "waited"))
         active = status == MAX_ITER_STATUS
     while True:
-        if changes:  # told once more after a kill: it may be that nobody has heard it
+        if changes:  # reported again after a kill: the last report may not have arrived
             left = partial(_estimate_sweeps_left, changes, options)
             if options.job.report(len(changes), change=changes[-1].max, rows=n_rows, left=left):
                 status[active] = STOPPED_STATUS
@@ -116,7 +116,7 @@ def iterate(step, options, patience, n_problems=1, n_rows=None, holder=None):
 
 def _checkpoint_state(status, changes, counters, holder):
     """Return what `iterate` goes on with: copies, as it changes its own."""
-    counters = {name: each.copy() for name, each in counters.items()}
+    counters = {name: array.copy() for name, array in counters.items()}
     return counters | {"status": status.astype(str), "changes": np.array(changes), "holder": holder.checkpoint_state()}
 
 

@@ -33,9 +33,9 @@ CONSTRUCTOR_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError, Attri
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a setting must be, in words, and the test; `axis` names one that it is the size of, or has the length of."""
+    """What a setting must be and the test of it; `axis` names one that it is the size of, or has the length of."""
 
-    words: str
+    description: str
     test: Callable
     axis: str | None = None
     convert: Callable | None = None
@@ -64,7 +64,7 @@ def _real(value):
 
 def _reals(value, deepest=MAX_LIST_DEPTH):
     if isinstance(value, list | tuple):
-        return deepest > 0 and all(_reals(each, deepest - 1) for each in value)
+        return deepest > 0 and all(_reals(item, deepest - 1) for item in value)
     return _real(value)
 
 
@@ -72,9 +72,9 @@ def _text(value):
     return isinstance(value, str)
 
 
-def number(words="", test=lambda value: True):
-    """A finite number that passes a test, which the words describe."""
-    return Setting(f"a finite number{words}", lambda value: _real(value) and test(value), convert=float)
+def number(condition="", test=lambda value: True):
+    """A finite number that passes a test, which `condition` describes."""
+    return Setting(f"a finite number{condition}", lambda value: _real(value) and test(value), convert=float)
 
 
 def integer(least=0, axis=None):
@@ -122,7 +122,7 @@ def _setting(name, value, form, claims):
                 return form.make(value)
         case Setting():
             if not form.test(value):
-                raise ValueError(f"setting {name!r} must be {form.words}, got {_short(value)}")
+                raise ValueError(f"setting {name!r} must be {form.description}, got {_short(value)}")
             if form.axis is not None:
                 claims.append((name, value if isinstance(value, int) else len(value), form.axis))
             return value if form.convert is None else form.convert(value)
@@ -134,27 +134,27 @@ def _setting(name, value, form, claims):
         raise ValueError(f"setting {name or 'settings'!r} must be an object, got {_short(value)}")
     prefix = f"{name}." if name else ""
     forms = _entries(value, form, f"setting '{prefix}")
-    return {key: _setting(f"{prefix}{key}", each, forms[key], claims) for key, each in value.items()}
+    return {key: _setting(f"{prefix}{key}", item, forms[key], claims) for key, item in value.items()}
 
 
 def _short(value):
     try:
-        words = repr(value)
+        text = repr(value)
     except RecursionError:
         return "lists in lists without end"
-    return words if len(words) <= 80 else f"{words[:77]}..."
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _entries(found, table, what):
-    """Return the entries of a table for all that was found, in its order; all must be known, and none missing."""
+def _entries(values, table, what):
+    """Return the entries of a table for all values, in its order; all must be known, and none missing."""
     plain = {name.removesuffix("?"): (entry, name.endswith("?")) for name, entry in table.items()}
-    unknown = next((name for name in found if name not in plain), None)
+    unknown = next((name for name in values if name not in plain), None)
     if unknown is not None:
         raise ValueError(f"{what}{unknown}' is not known")
-    missing = next((name for name, (_, optional) in plain.items() if name not in found and not optional), None)
+    missing = next((name for name, (_, optional) in plain.items() if name not in values and not optional), None)
     if missing is not None:
         raise ValueError(f"{what}{missing}' is missing")
-    return {name: entry for name, (entry, _) in plain.items() if name in found}
+    return {name: entry for name, (entry, _) in plain.items() if name in values}
 
 
 # ------------------------------------------------------------------------------------------ records
@@ -171,11 +171,11 @@ class Record:
     settings : dict
         By names.
     rules : tuple of callables
-        Each gets (arrays, settings, sizes), all of them checked, and raises an error, or returns None or words, if
+        Each gets (arrays, settings, sizes), all of them checked, and raises an error, or returns None or a message, if
         they do not fit each other.
     places : dict of str to str
         Names, or what they begin with up to "_", and what that is among the attributes of the posterior: with
-        {"rows_": "_rows."} the array rows_X is found at _rows.X. Several places have a space between them. "trace_" is
+        {"rows_": "_rows."} the array rows_X is at _rows.X. Several places have a space between them. "trace_" is
         "trace."; other names are those of attributes.
     forms : dict of str to (callable, callable)
         By attributes whose parts have other names in files: the one returns a dictionary of these parts, the other
@@ -192,7 +192,7 @@ class Record:
         """Return the table of arrays that settings lead to."""
         return self.arrays(settings) if callable(self.arrays) else self.arrays
 
-    def found_at(self, name):
+    def list_paths(self, name):
         """Return the places of an array or setting, each as a list of attributes on the way."""
         places = {"trace_": "trace.", "": ""} | self.places
         known = [begin for begin in places if name.startswith(begin) and begin[-1:] in ("", "_")]
@@ -239,15 +239,15 @@ def _name_in_files(declared):
 def _declared(form, begin="", way=""):
     """Yield (name in files, form, place) of what a dataclass, or a table, says that files have."""
     if isinstance(form, Mapping):
-        entries = [(name, name.removesuffix("?"), each) for name, each in form.items()]
+        entries = [(name, name.removesuffix("?"), part) for name, part in form.items()]
     else:
-        known = [each for each in fields(form) if each.metadata.get("saved")] if is_dataclass(form) else []
-        entries = [(_name_in_files(each), each.name, each.metadata["saved"]) for each in known]
-    for name, place, each in entries:
-        if isinstance(each, Part):
-            yield from _declared(each.form, begin + each.begin, f"{way}{place}.")
+        known = [f for f in fields(form) if f.metadata.get("saved")] if is_dataclass(form) else []
+        entries = [(_name_in_files(f), f.name, f.metadata["saved"]) for f in known]
+    for name, place, part in entries:
+        if isinstance(part, Part):
+            yield from _declared(part.form, begin + part.begin, f"{way}{place}.")
         else:
-            yield f"{begin}{name}", each, f"{way}{place}"
+            yield f"{begin}{name}", part, f"{way}{place}"
 
 
 @cache
@@ -283,8 +283,8 @@ def refusing(what=MISFIT_MESSAGE):
         with np.errstate(all="ignore"):
             yield
     except CONSTRUCTOR_ERRORS as error:
-        words = f"there is no {error}" if isinstance(error, KeyError) else f"{error}"
-        raise ValueError(f"{what}{words or type(error).__name__}") from error
+        message = f"there is no {error}" if isinstance(error, KeyError) else f"{error}"
+        raise ValueError(f"{what}{message or type(error).__name__}") from error
 
 
 def check_settings(form, settings):
@@ -343,9 +343,9 @@ def check(record, arrays, settings):
             raise ValueError(f"setting {name!r} must be of size {axis} = {sizes[axis]} like the arrays, got {size}")
     for rule in record.rules:
         with refusing():
-            words = rule(checked, settings, sizes)
-        if words is not None:
-            raise ValueError(words)
+            message = rule(checked, settings, sizes)
+        if message is not None:
+            raise ValueError(message)
     return checked, settings
 
 

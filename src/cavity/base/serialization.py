@@ -34,7 +34,7 @@ def serialize(record, posterior):
     def present(table):
         for entry, form in table.items():
             name = entry.removesuffix("?")
-            place = record.found_at(name)[0]
+            place = record.list_paths(name)[0]
             value = _get_at(formed if place[0] in formed else posterior, place)
             if value is not None or isinstance(form, Nullable):
                 yield name, form, value
@@ -94,7 +94,7 @@ def deserialize(record, cls, model, arrays, settings):
     """
     tree = {}
     for name, value in [*settings.items(), *arrays.items()]:
-        for *way, last in record.found_at(name):
+        for *way, last in record.list_paths(name):
             node = tree
             for step in way:
                 node = node.setdefault(step, {})

@@ -6,12 +6,14 @@ from functools import partial
 from cavity.base.frames import ROLES_NEEDED_AGAIN
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.results import format_count
-from cavity.cli.fit_commands import collect_site_options, collect_typed, report_end, time_call
+from cavity.cli.fit_commands import collect_fit_options, collect_site_options, collect_typed, report_end, time_call
 from cavity.cli.input_tables import open_table
 from cavity.cli.options import KEYWORD_OF_OPTION, format_option
 from cavity.cli.regression_data import DEFAULT_MARK, likelihood_of
 from cavity.cli.standard_output import print_error
+from cavity.likelihoods import Gaussian
 from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
+from cavity.likelihoods.parameters import list_scales
 
 ROW_ARGUMENTS = ("offset", "exposure", "weights")
 OPTIONS_WITHOUT_FORMULA = ("target", "features", "categorical", "trials", "no_intercept")  # a formula says these
@@ -59,9 +61,57 @@ def columns_of_formula(table, formula, rows):
 
 def collect_rows(table, options):
     """Return the arguments of a fit about rows: names of columns, and what is done about missing values."""
-    typed = {name: getattr(options, name) for name in ROW_ARGUMENTS if getattr(options, name) is not None}
+    typed = {name: getattr(options, name, None) for name in ROW_ARGUMENTS}
+    typed = {name: column for name, column in typed.items() if column is not None}
     names = {KEYWORD_OF_OPTION.get(name, name): table.select([column])[0] for name, column in typed.items()}
     return names | {"missing": options.missing}
+
+
+def check_options(options, without, likelihood_options):
+    """Return the likelihood of the options, an object if it has settings; ValueError for an option of `without`."""
+    for name in without:
+        if getattr(options, name):
+            raise ValueError(f"{format_option(name)} has no meaning with --formula; leave it out")
+    if not collect_typed(options, likelihood_options):
+        return options.likelihood
+    if options.likelihood is None:
+        raise ValueError("settings of a likelihood need --likelihood, its name, where there is a formula")
+    return likelihood_of(options, options.likelihood, likelihood_options)
+
+
+def fit_process(options, without, likelihood_options):
+    """Fit a Gaussian process whose mean is the right side of a formula; return what `fit_formula` returns."""
+    from cavity.models.formula.design import formula_variables
+    from cavity.models.formula.notation import FormulaParts
+    from cavity.models.gp.model import GaussianProcess
+
+    likelihood = check_options(options, without, likelihood_options)
+    table, parts = open_table(options), FormulaParts.of(options.formula)
+    target = parts.y.strip("`")
+    rows = {"y": table.select([target])[0]} | collect_rows(table, options)
+    roles = [name for argument, name in rows.items() if argument != "missing"]
+    features, _ = table.choose(options.features, "--features", roles)
+    columns, names = TableColumns(table), dict.fromkeys([*features, *sorted(formula_variables(parts)), *roles])
+    names = [table.select([name])[0] for name in names]
+    model = GaussianProcess(options.covariance or "rbf", likelihood, options.formula.partition("~")[2].strip())
+    typed = collect_typed(options, likelihood_options)
+    fixed = typed and typed.keys() & {*list_scales(likelihood)}
+    learn = not options.no_learn and ("covariance" if fixed else True)
+    settings = collect_fit_options(options) | {"learn": learn, "n_starts": options.starts}
+    posterior, seconds = time_call(model.fit, {name: columns[name] for name in names}, **rows, **settings)
+    return posterior, report_process(table, options.formula, posterior, seconds), {}
+
+
+def report_process(table, formula, posterior, seconds):
+    """Yield the lines of the printed result of a Gaussian process."""
+    yield from report_rows(table, posterior)
+    yield f"  formula          {formula}"
+    yield f"  likelihood       {describe_likelihood(posterior)}"
+    yield from repr(posterior.summary()).splitlines()
+    yield "posterior"
+    yield f"  log evidence     {posterior.log_evidence:.6f} nats"
+    yield from report_leave_one_out(posterior)
+    yield from report_end("exact" if isinstance(posterior.model.likelihood, Gaussian) else "EP", posterior, seconds)
 
 
 def fit_formula(options, likelihood_options, report_fit):
@@ -72,14 +122,7 @@ def fit_formula(options, likelihood_options, report_fit):
     from cavity.models.formula.notation import has_random_effects
     from cavity.models.glm.model import GLM
 
-    for name in OPTIONS_WITHOUT_FORMULA:
-        if getattr(options, name):
-            raise ValueError(f"{format_option(name)} has no meaning with --formula, which says it; leave it out")
-    likelihood = options.likelihood
-    if collect_typed(options, likelihood_options):
-        if likelihood is None:
-            raise ValueError("settings of a likelihood need --likelihood, its name, where there is a formula")
-        likelihood = likelihood_of(options, likelihood, likelihood_options)
+    likelihood = check_options(options, OPTIONS_WITHOUT_FORMULA, likelihood_options)
     is_mixed = has_random_effects(options.formula)
     if options.learn_prior_variance and is_mixed:
         raise ValueError("--learn-prior-variance has no meaning for a formula with random effects; leave it out")
@@ -107,7 +150,7 @@ def describe_likelihood(posterior):
     """Return the name of the likelihood of a posterior, and whether it is the default for two values."""
     likelihood = posterior.model.likelihood
     names = {kind: name for name, kind in LIKELIHOODS_BY_NAME.items()}
-    is_default = "likelihood" in (posterior.chosen or ()) and likelihood.n_classes == 2
+    is_default = "likelihood" in (getattr(posterior, "chosen", None) or ()) and likelihood.n_classes == 2
     return names.get(type(likelihood), type(likelihood).__name__) + (DEFAULT_MARK if is_default else "")
 
 
@@ -126,6 +169,7 @@ def report_mixed(table, posterior, seconds):
 def read_new_columns(posterior, coding, options):
     """Return the columns of new rows, the arguments of `predict`, texts of --id or None, and notes on dropped rows."""
     from cavity.models.formula.design import random_blocks
+    from cavity.models.process.mean_formula import MEAN_PREFIX, list_mean_columns
 
     table = open_table(options)
     columns = TableColumns(table)
@@ -133,6 +177,9 @@ def read_new_columns(posterior, coding, options):
     known = {name: getattr(options, name) or (posterior.roles or {}).get(name) for name in ROLES_NEEDED_AGAIN}
     arguments = {name: table.select([column])[0] for name, column in known.items() if column is not None}
     names = coding.variables | groups | set(arguments.values())
+    if list_mean_columns(posterior.columns):  # of a Gaussian process, whose covariance has columns of its own
+        names |= {name for name in posterior.columns if not name.startswith(MEAN_PREFIX)}
+        columns = {table.select([name])[0]: columns[name] for name in sorted(names)}
     ids = None if options.id is None else table.text(table.select([options.id])[0])
     if options.missing != "drop":
         return columns, arguments, ids, []

@@ -7,8 +7,11 @@ from cavity.cli.options import Number, Option, OptionGroup, make_flag
 
 MAX_ROWS_UNASKED = 2000  # more rows are fitted only with --rows
 ROWS_OPTION = Option("--rows", "N", "fit the first N rows and predict the others", type=int)
+OPTIONS_WITHOUT_FORMULA = ("target", "categorical", "mean", "rows", "variance", "lengthscale", "period", "plot")
+FORMULA_HELP = "target and mean function, as 'y ~ a + C(b)', in place of --target and --mean (formula extra)"
 MODEL_OPTIONS = OptionGroup(
     "model",
+    Option("--formula", None, FORMULA_HELP),
     *gaussian_processes.make_model_options(regression_data.LIKELIHOOD_HELP.format("probit")),
     Option("--mean", gaussian_processes.MEAN_FUNCTIONS, "default zero for classes, else constant (learnt)"),
     make_flag("--no-learn", "keep all hyperparameters at their first values"),
@@ -29,6 +32,12 @@ def fit(options):
     """
     from cavity.models.gp.model import GaussianProcess
 
+    if options.formula is not None:
+        from cavity.cli.formulas import fit_process
+
+        if not options.ard:
+            raise ValueError("--no-ard has no meaning with --formula; leave it out")
+        return fit_process(options, OPTIONS_WITHOUT_FORMULA, gaussian_processes.LIKELIHOOD_OPTIONS)
     gaussian_processes.check_plot(options)
     problem, rest = problem_of(input_tables.open_table(options), options)
     likelihood, fixed = gaussian_processes.likelihood_of(problem, options)

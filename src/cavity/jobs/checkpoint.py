@@ -109,7 +109,7 @@ class Checkpoint:
             return None
         value = self._stages[stage]
         if isinstance(value, EncodedValue):
-            value = self._stages[stage] = decode(value.told, value.arrays, collect_classes(*like))
+            value = self._stages[stage] = decode(value.encoded, value.arrays, collect_classes(*like))
         return value
 
     def store(self, stage, value):

@@ -39,7 +39,7 @@ class Statistic:
 class ModelCheck(Frozen):
     """What observations say of a model, see `check` of posteriors.
 
-    Attributes
+    Parameters
     ----------
     table : Table
         The statistics: value, expected value, and how many standard deviations of chance lie between.

@@ -8,7 +8,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import suggest
-from cavity.base.frames import make_data_frame
+from cavity.base.frames import index_of, make_data_frame
 from cavity.sources.chunkwise import map_chunks
 from cavity.sources.missing_rows import find_complete_rows, take_dataset_rows
 
@@ -115,4 +115,4 @@ def _make_frame(names, result, X):
     """Return probabilities (n, K), or means and variances, as a data frame with the index of X."""
     columns = (result[0], np.sqrt(result[1])) if isinstance(result, tuple) else result.T
     rows = getattr(X, "X", X)  # those of a mixed model may be with their groups
-    return make_data_frame(dict(zip(names, columns, strict=True)), rows.index if hasattr(rows, "iloc") else None)
+    return make_data_frame(dict(zip(names, columns, strict=True)), index_of(rows))

@@ -152,6 +152,7 @@ def open_rows(posterior, X, y, needs=False):
         y = y if y is not None else None if rows is None else rows.y
     else:
         has_y = y is not None or (posterior.roles or {}).get("y") in (names_of(X) or ())
+        X = posterior._with_mean_columns(X) if hasattr(posterior, "_with_mean_columns") else X
         dataset = Dataset.open(X, {"y": y} if has_y else {}, posterior.columns, posterior.roles)
         X, y = dataset.X, dataset.column("y") if has_y else None
     X = arrays.check_finite_array(X, "X", ndim=(2,))

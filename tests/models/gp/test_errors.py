@@ -92,7 +92,7 @@ def test_bad_models():
             TypeError,
             "likelihood must be an instance of cavity.likelihoods.Likelihood",
         ),
-        ((covariances.RBF(), labels.Probit(), "quadratic"), ValueError, "mean must be one of 'constant', 'linear'"),
+        ((covariances.RBF(), labels.Probit(), "(1 | group)"), ValueError, "mean must have columns of X"),
         ((covariances.RBF(), labels.Probit(), np.nan), ValueError, "mean must be finite"),
         ((covariances.RBF(), labels.Probit(), np.zeros((2, 2))), ValueError, "mean must have"),
     ):

@@ -635,7 +635,7 @@ def test_files_with_bad_rows_name_them(tmp_path):
     [
         (dict(covariance=RBF() + White(0.1)), ValueError, "covariance must not have a White part"),
         (dict(covariance=RBF), TypeError, "covariance must be an instance of"),
-        (dict(mean="constant"), ValueError, "mean must be a number or coefficients"),
+        (dict(mean="constant"), ValueError, "mean must be a number, coefficients or a formula"),
         (dict(mean=np.nan), ValueError, "mean must be finite"),
         (dict(n_inducing=0), ValueError, "n_inducing must be at least 1, got 0"),
         (dict(n_inducing=2.5), TypeError, "n_inducing must be an integer"),

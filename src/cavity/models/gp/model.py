@@ -25,6 +25,7 @@ from cavity.models.gp.evidence import Evidence, allocate_matrices
 from cavity.models.gp.posterior import build_posterior
 from cavity.models.latent_posterior import AUTO_SCHEDULE
 from cavity.models.process.defaults import choose_first_settings, resolve_defaults
+from cavity.models.process.mean_formula import open_mean
 from cavity.models.process.model import LatentProcess, choose_learnt, fill_open_parameters
 from cavity.models.process.rows import add_prior_means, observe
 from cavity.sources.dataset import Dataset
@@ -52,10 +53,13 @@ class GaussianProcess(LatentProcess):
     likelihood : cavity.likelihoods.Likelihood or str, optional
         For example ``cavity.likelihoods.Probit()``, or one of your own, or one of the names that `GLM` knows. By
         default y decides: "probit" for two different values, "gaussian" for other numbers.
-    mean : float, array_like (1 + D,), "constant" or "linear", optional
+    mean : float, array_like (1 + D,), "constant", "linear" or a formula, optional
         Prior mean of f: a number; a number and a slope for each column; or one of the two with coefficients that the
-        fit finds, by maximising the evidence. The default is "constant" for y of real numbers and for counts if the
-        covariance is left to the data, or a string; else 0.
+        fit finds, by maximising the evidence. A formula, ``"age + C(site)"``, names columns of X, a table; needs the
+        formula extra. Its coefficients, that of an intercept included, have the default prior of a `GLM` and are
+        integrated out with f: they are a `Linear` term of the posterior's covariance (eq. 2.40 of [RW]_), and in its
+        summary. Columns of categories in it are no columns of the covariance. The default is "constant" for y of real
+        numbers and for counts if the covariance is left to the data, or a string; else 0.
 
     Raises
     ------
@@ -200,6 +204,7 @@ class GaussianProcess(LatentProcess):
         [1.0, 0.0]
         """
         columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
+        X, coding = open_mean(self.mean, X)
         dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=allocate_matrices).leave_out(missing)
         X, observations = read_dense(dataset), observe(self, dataset)
         model = resolve_defaults(self, observations, X, dataset.column("offset"))
@@ -219,7 +224,7 @@ class GaussianProcess(LatentProcess):
             point = evidence.final(solution.optimum, replace(run, job=run.job.final_job()))
             if learn:
                 search.warn_if_line(point, evidence.rows, observations.names)
-            posterior = build_posterior(model, evidence, point, solution, **observations.labels)
+            posterior = build_posterior(model, evidence, point, solution, coding=coding, **observations.labels)
         if point.fit is not None:
             point.fit.warn(run)
         return posterior

@@ -25,6 +25,8 @@ from cavity.distributions.gaussian import Gaussian
 from cavity.ep import latent_solver
 from cavity.ep.latent_solver import Solver
 from cavity.ep.options import Options
+from cavity.models.formula.design import Coding
+from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.gp.evidence import Evidence, allocate_matrices, compute_leave_one_out, make_fit
 from cavity.models.gp.saved import EP_SETTINGS, POSTERIOR_RECORD
 from cavity.models.gp.search import add_standard_errors
@@ -128,6 +130,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
     _options: Options = declare(EP_OPTIONS | EP_SETTINGS)
     columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("D")))
     roles: dict[str, Any] | None = declare_common("roles")
+    coding: Coding | None = declare(CODING_SETTING, "The formula of the mean: its columns are the last of X.", None)
 
     kind: ClassVar[str] = "gaussian_process"
     record: ClassVar[Any] = POSTERIOR_RECORD
@@ -293,6 +296,11 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         self._compared.cross(X, cross)
         return cross @ self._alpha, self._solver.find_variances(prior, cross)  # (n, U) (U,)
 
+    def _project(self, variances, columns):
+        """Return posterior moments of coefficients of some columns of X, of these prior variances."""
+        cross = variances[:, None] * self._X_in_use[:, columns].T  # (p, U), covariances with f
+        return cross @ self._alpha, self._solver.find_variances(variances, cross)
+
     def _joint(self, X, gram, threads):
         cross = np.empty((len(X), len(self._alpha)))
         self._compared.cross(X, cross)
@@ -353,6 +361,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
         columns |= {"exposure": exposure}
         names = {"names": self.columns, "roles": self.roles}
+        X = self._with_mean_columns(X)
         dataset = Dataset.open(X, columns, **names, check_size=lambda n: allocate_matrices(self.n_samples + n))
         X = read_dense(dataset, self.n_features)
         observations = Observations.of(self.model.likelihood, dataset, fitted=self)
@@ -366,6 +375,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             evidence = Evidence(self.model.likelihood, joined, threads, self._options, start, known)
             point = evidence.at(Settings(self.model.covariance, self.model.likelihood))
             labels = observations.labels | {"columns": self.columns or observations.names, "dropped": self.dropped}
+            labels["coding"] = self.coding
             posterior = build_posterior(self.model, evidence, point, hyperparameters=self.hyperparameters, **labels)
         if point.fit is not None:
             point.fit.warn(self._options)

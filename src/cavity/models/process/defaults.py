@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from cavity.base.arrays import error_of
 from cavity.base.column_statistics import column_scales, robust_spread, weighted_median
 from cavity.base.labels import has_classes
 from cavity.base.rows import check_row_vector
 from cavity.covariances.base import Covariance
 from cavity.covariances.strings import make_covariance
-from cavity.models.defaults import find_location_and_spread, is_real
+from cavity.models.defaults import find_location_and_spread, find_prior_scale, is_real
+from cavity.models.linear.defaults import ColumnScales, scale_prior_variance
+from cavity.models.process.mean_formula import add_mean_term, is_mean_formula, list_mean_columns
 from cavity.models.process.periods import find_strongest_periods
 from cavity.models.process.settings import Settings
 
@@ -48,6 +51,23 @@ def _choose_first_periods(likelihood, X, rows, spread):
     return find_strongest_periods(X[used], f[used], spread)
 
 
+def _resolve_mean_formula(model, observations, X, offset):
+    """Return a model whose covariance has a term for the mean, the last columns of X, with the prior of a GLM."""
+    n_features = X.shape[1] - len(list_mean_columns(observations.names))
+    if not n_features:
+        raise error_of("X", "must have columns of numbers for the covariance, where the mean is a formula; got none")
+    features = np.ascontiguousarray(X[:, :n_features])
+    resolved = resolve_defaults(replace(model, mean=0.0), observations, features, offset)
+    rows = observations.rows(None)
+    rows = replace(rows, offset=None if offset is None else check_row_vector(offset, "offset", rows.n))
+    location, spread = find_location_and_spread(resolved.likelihood, rows)
+    mean, _, scale = column_scales(X[:, n_features:], rows.weights)
+    size, is_constant = find_prior_scale(resolved.likelihood) * spread, scale == 0
+    variances = scale_prior_variance(ColumnScales(mean, scale), is_constant, 0.0, size)
+    covariance = add_mean_term(resolved.covariance, n_features, variances)
+    return replace(resolved, covariance=covariance, mean=location if is_constant.any() else 0.0)
+
+
 def resolve_defaults(model, observations, X, offset, *, constant="constant"):
     """Return a model with likelihood, covariance and mean.
 
@@ -71,6 +91,8 @@ def resolve_defaults(model, observations, X, offset, *, constant="constant"):
         A given covariance means that the scale of f is given: the mean is 0 then, if nothing was said.
     """
     likelihood, mean = observations.likelihood, model.mean
+    if is_mean_formula(mean):
+        return _resolve_mean_formula(model, observations, X, offset)
     if isinstance(model.covariance, Covariance):
         return replace(model, likelihood=likelihood, mean=0.0 if mean is None else mean)
     rows = observations.rows(X)

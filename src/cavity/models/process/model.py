@@ -17,6 +17,7 @@ from cavity.likelihoods import Likelihood
 from cavity.likelihoods.base import guess_latent_values
 from cavity.likelihoods.parameters import choose_parameters, list_open_parameters, list_scales
 from cavity.models.defaults import check_kind, check_likelihood
+from cavity.models.process.mean_formula import is_mean_formula, split_mean
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,8 +35,8 @@ class LatentProcess(Frozen):
         elif self.covariance is not None:
             check_kind(self.covariance, "covariance", Covariance, "covariances")
             list_leaves(self.covariance)  # TypeError for one of the user's own
-        if isinstance(self.mean, str):
-            arrays.check_choice(self.mean, "mean", ("constant", "linear"))
+        if is_mean_formula(self.mean):
+            split_mean(self.mean)
         if self.mean is None or isinstance(self.mean, str):
             return
         mean = arrays.check_finite_array(self.mean, "mean", ndim=(0, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import local
 from typing import Literal
 
@@ -18,6 +19,7 @@ from cavity.covariances.program import get_program
 from cavity.ep.latent import find_root
 from cavity.models.hyperparameters import choose_scale, label_thresholds
 from cavity.models.latent_posterior import LatentPosterior
+from cavity.models.process.mean_formula import add_mean_columns, list_mean_columns, tabulate_mean
 from cavity.models.process.model import compute_prior_means
 from cavity.models.row_predictions import name_moments, predict_rows
 from cavity.runs.block_runs import BlockTask
@@ -118,6 +120,16 @@ class ProcessPosterior(LatentPosterior):
         check_moments(mean, variance)
         return mean, variance
 
+    def _with_mean_columns(self, X):
+        """Return new rows with the columns of a mean by formula."""
+        return add_mean_columns(self.coding, list_mean_columns(self.columns), X)
+
+    def _open_arguments(self, X, arguments, **options):
+        return super()._open_arguments(self._with_mean_columns(X), arguments, **options)
+
+    def _complete_rows(self, X, arguments):
+        return super()._complete_rows(self._with_mean_columns(X), arguments)
+
     def predict_covariance(
         self, X: Data, *, offset: ArrayLike | None = None, exposure: ArrayLike | None = None
     ) -> tuple[FloatArray, FloatArray]:
@@ -205,9 +217,10 @@ class ProcessPosterior(LatentPosterior):
         shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.list_free_slots(self.model.covariance)}
         names = label_thresholds([shown.get(name, name) for name in found], self.classes)
         notes = list_notes(self)
-        return tabulate_estimates(
+        table = tabulate_estimates(
             title_of(self), names, list(found.values()), errors, notes, scales=scales, level=level
         )
+        return replace(table, below=tabulate_mean(self, level))
 
     def _drawn(self, X, n, rng, offset, exposure):
         return self.sample(X, n, rng, offset=offset, exposure=exposure)

@@ -27,6 +27,7 @@ from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.likelihoods.parameters import list_open_parameters, list_scales
 from cavity.models.process.defaults import resolve_defaults
+from cavity.models.process.mean_formula import is_mean_formula, open_mean
 from cavity.models.process.model import LatentProcess
 from cavity.models.process.rows import observe
 from cavity.models.streaming_gp.inducing_basis import has_white
@@ -59,9 +60,10 @@ class StreamingGP(LatentProcess):
     likelihood : cavity.likelihoods.Likelihood or str, optional
         Or a name, as in `GaussianProcess`; by default the first y decide. Others than Gaussian are taken in by EP,
         batch by batch.
-    mean : float or array_like (1 + D,), optional
-        Prior mean of f: a number; or a number and a slope for each column. The default is the median of the first y for
-        real numbers if the covariance is left to the data, or a string; else 0.
+    mean : float, array_like (1 + D,) or a formula, optional
+        Prior mean of f: a number; or a number and a slope for each column. A formula, ``"age + C(site)"``, is that of a
+        `GaussianProcess`: the first rows decide on its prior, and must have every category. The default is the median
+        of the first y for real numbers if the covariance is left to the data, or a string; else 0.
     inducing : array_like (M, D), optional
         The rows Z, if they are to stay as they are. Without them they are chosen among the rows of the batches.
     n_inducing : int, default 200
@@ -105,10 +107,14 @@ class StreamingGP(LatentProcess):
 
     def __post_init__(self) -> None:
         LatentProcess.__post_init__(self)
-        if isinstance(self.mean, str):
+        if isinstance(self.mean, str) and not is_mean_formula(self.mean):
             raise ValueError(
-                f"mean must be a number or coefficients, got {self.mean!r}; a mean that is yet to be found "
+                f"mean must be a number, coefficients or a formula, got {self.mean!r}; a mean that is yet to be found "
                 "is a part of the covariance: + Constant(), + Linear()"
+            )
+        if is_mean_formula(self.mean) and self.inducing is not None:
+            raise arrays.error_of(
+                "inducing", "must be None where the mean is a formula: rows of the batches are chosen"
             )
         likelihood = self.likelihood
         unknown = (
@@ -256,12 +262,13 @@ class StreamingGP(LatentProcess):
         run = Options.checked(schedules=("auto", *EP_SCHEDULES[::-1]), **iteration, **watched)
         columns = {"y": y, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
+        X, coding = open_mean(self.mean, X)
         dataset = Dataset.open(X, columns, self.inducing_columns).leave_out(missing)
-        rows = None if isinstance(self.covariance, Covariance) else sample_dense(dataset)
+        rows = None if isinstance(self.covariance, Covariance) and coding is None else sample_dense(dataset)
         observations = observe(self, dataset, some=rows is not None)
         model = resolve_defaults(self, observations, rows, dataset.column("offset"), constant=None)
         set_fields(model, inducing_columns=self.inducing_columns)
-        state = start_state(model, dataset, run)
+        state = start_state(model, dataset, run, coding)
         return take_rows_in(state, open_rows(dataset, state.n_features), observations, learn, run)
 
 

@@ -56,6 +56,13 @@ class SparsePosterior(ProcessPosterior):
         shift, spread = self._now.information.marginals(W)
         return shift, residual + spread
 
+    def _project(self, variances, columns):
+        """Return posterior moments of coefficients of some columns of X, of these prior variances."""
+        W = variances[:, None] * self._now.basis.Z[:, columns].T  # (p, M), covariances with u
+        W = solve_rows(self._now.basis.factor, np.ascontiguousarray(W))
+        shift, spread = self._now.information.marginals(W)
+        return shift, variances - np.einsum("ij,ij->i", W, W) + spread
+
     def _joint(self, X, gram, threads):
         """Return means of f at rows, less the prior's, and in place of prior covariances those of the posterior."""
         W, residual = self._now.basis.features(X, threads)

@@ -17,6 +17,7 @@ from cavity.base.records import (
     integer,
     one_of,
 )
+from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
 from cavity.models.process.saved import COVARIANCE_SETTING, EP_OPTIONS
@@ -84,6 +85,7 @@ STATE_SETTINGS = {
     "given": Made(bool, TRUTH_VALUE, lambda model: model.inducing is not None),
     "observation_digest?": DIGEST_SETTING,
     "dropped?": DROPPED_ROWS_SETTING,
+    "coding?": CODING_SETTING,
     "n_features": integer(1, "D"),
     "options": Made(
         dict,

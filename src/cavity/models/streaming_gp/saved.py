@@ -37,7 +37,7 @@ def rebuild(stored, settings):
     parts = {"n_updates": 1 if settings["parts"]["n_samples"] else 0} | settings["parts"]
     parts = {name.lstrip("_"): value for name, value in parts.items()}
     totals = np.array([float(parts.pop(name)) for name in TOTAL_NAMES])
-    parts |= {name: settings.get(name) for name in ("columns", "classes", "roles", "dropped")}
+    parts |= {name: settings.get(name) for name in ("columns", "classes", "roles", "dropped", "coding")}
     parts["trace"] = {name: arrays.make_read_only(stored[f"trace_{name}"]) for name in EMPTY_TRACE}
     ids, check = arrays.make_read_only(stored["inducing_ids"]), PredictiveCheck.of(information)
     now = StreamSnapshot(model, basis, information, totals, ids, waiting=waiting, predictive_check=check, **parts)

@@ -40,6 +40,7 @@ class StreamSnapshot:
     classes: tuple | None = None
     roles: dict[str, str] | None = None
     dropped: DroppedRows | None = None
+    coding: object = None  # of a mean by formula
     information_lost: float = 0.0
     last_information_lost: float = 0.0
     status: str = CONVERGED_STATUS

@@ -18,6 +18,7 @@ from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.base.results import format_table, list_name_rows, shorten_repr
 from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.jobs.job import SILENT_JOB, Event, Job
+from cavity.models.formula.design import Coding
 from cavity.models.observations import Observations
 from cavity.models.process.model import check_columns
 from cavity.models.streaming_gp.posterior import SparsePosterior
@@ -27,7 +28,6 @@ from cavity.models.streaming_gp.rows import is_exact, open_rows
 from cavity.models.streaming_gp.single_rows import SingleRows
 from cavity.models.streaming_gp.snapshot import StreamSnapshot
 from cavity.models.streaming_gp.update import forget, merge, relearn_scales, take_rows_in
-from cavity.sources.dataset import Dataset
 
 if TYPE_CHECKING:
     from cavity.models.streaming_gp.model import StreamingGP
@@ -86,6 +86,7 @@ class StreamingGPState(SparsePosterior):
     dropped: DroppedRows | None = _show_field(
         "dropped", "How many rows were left out because of missing values, and for which columns; None for none."
     )
+    coding: Coding | None = _show_field("coding", "The formula of the mean, None if it is none.")
     has_offset: bool = _show_field("has_offset", "Whether rows came with offsets: predictions then need theirs.")
 
     @property
@@ -211,7 +212,7 @@ class StreamingGPState(SparsePosterior):
         run = replace(self._options, n_threads=n_threads, job=Job.checked(callback, progress))
         columns = {"y": y, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
-        dataset = Dataset.open(X, columns, self.columns, self.roles).leave_out(missing, some=False)
+        dataset = self._open_arguments(X, columns).leave_out(missing, some=False)
         fitted = self if self.n_samples or self.classes is not None else None
         with suggest(DROP_WAY_OUT):
             X = open_rows(dataset, self.n_features)
@@ -428,7 +429,7 @@ def wrap_snapshot(snapshot, options):
     return out
 
 
-def start_state(model, dataset, options):
+def start_state(model, dataset, options, coding=None):
     """Return the state of a model before any row of a dataset: the prior; updates have these options of EP."""
     shape = np.shape(dataset.X)
     if len(shape) != 2:
@@ -438,7 +439,8 @@ def start_state(model, dataset, options):
         raise ValueError(f"X must have {model.inducing.shape[1]} columns like inducing, got {shape[1]}")
     columns = dataset.names or model.inducing_columns
     return wrap_snapshot(
-        StreamSnapshot.prior(model, shape[1], columns, dataset.roles), replace(options, job=SILENT_JOB)
+        replace(StreamSnapshot.prior(model, shape[1], columns, dataset.roles), coding=coding),
+        replace(options, job=SILENT_JOB),
     )
 
 

@@ -45,8 +45,10 @@ class ModelCheck(Frozen):
         The statistics: value, expected value, and how many standard deviations of chance lie between.
     findings : tuple of str
         A sentence for each statistic that differs by more than 4 standard deviations, the most surprising first.
-    residuals, fitted : ndarray (n,)
-        Quantile residuals, and predicted means, of f where observations have none.
+    residuals : ndarray (n,)
+        The residuals.
+    predicted : ndarray (n,)
+        Predicted means; of f where observations have none.
     covariates : dict of str to ndarray (n,)
         Columns of numbers of the table, the most surprising first.
     counts : ndarray (3, k) or None
@@ -56,7 +58,7 @@ class ModelCheck(Frozen):
     table: summary.Table
     findings: tuple[str, ...]
     residuals: FloatArray
-    fitted: FloatArray
+    predicted: FloatArray
     covariates: dict[str, FloatArray]
     counts: FloatArray | None = None
 
@@ -74,7 +76,7 @@ class ModelCheck(Frozen):
         Parameters
         ----------
         ax : array of matplotlib.axes.Axes, optional
-            Where to draw, one for each panel; by default in a new figure of pyplot.
+            Where to draw: one for each panel. By default in a new figure of pyplot.
         title : str, optional
             What the data are.
 
@@ -115,7 +117,7 @@ def compare_rows(posterior, data, rows, rng):
         ),
         findings=choose_findings(statistics),
         residuals=residuals,
-        fitted=fitted,
+        predicted=fitted,
         covariates={name: covariates[name] for name in order},
         counts=count_frequencies(rows),
     )

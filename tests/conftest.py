@@ -24,9 +24,10 @@ settings.load_profile("cavity")
 
 
 def pytest_configure(config):
-    if sys.dont_write_bytecode:  # processes of tests share what they compile, away from the sources
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parent.parent / "build" / "bytecode")
+    if sys.dont_write_bytecode:  # processes of tests, and later runs, share what they compile, away from the sources
+        sys.pycache_prefix = str(Path(__file__).parent.parent / "build" / "bytecode")
+        os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": sys.pycache_prefix}
+        sys.dont_write_bytecode = False
     if config.option.markexpr == "long":
         settings.load_profile("long")
 

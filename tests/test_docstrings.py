@@ -4,6 +4,7 @@ import inspect
 import re
 from collections import defaultdict
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 
 from numpydoc.docscrape import NumpyDocString
 
@@ -161,3 +162,12 @@ def test_entries_of_one_name_are_equal():
     assert {"n_threads", "callback", "level"} <= texts.keys()
     different = {name: dict(t) for name, t in texts.items() if len(t) > TEXTS_BY_NAME.get(name, 1)}
     assert different == {}
+
+
+def test_public_names_are_in_the_reference():
+    docs = Path(__file__).parents[1] / "docs"
+    text = "\n".join(path.read_text() for path in [docs / "api.rst", *(docs / "reference").glob("*.rst")])
+    documented = set(re.findall(r"^\.\. auto\w+:: (?:\w+\.)*(\w+)", text, re.MULTILINE))
+    modules = (cavity, cavity.likelihoods, cavity.covariances, cavity.distributions, cavity.sklearn, cavity.plot)
+    public = {name for module in modules for name in module.__all__ if callable(getattr(module, name))}
+    assert not public - documented

@@ -47,7 +47,7 @@ class ModelCheck(Frozen):
         A sentence for each statistic that differs by more than 4 standard deviations, the most surprising first.
     residuals : ndarray (n,)
         The residuals.
-    predicted : ndarray (n,)
+    predicted_mean : ndarray (n,)
         Predicted means; of f where observations have none.
     covariates : dict of str to ndarray (n,)
         Columns of numbers of the table, the most surprising first.
@@ -58,7 +58,7 @@ class ModelCheck(Frozen):
     table: summary.Table
     findings: tuple[str, ...]
     residuals: FloatArray
-    predicted: FloatArray
+    predicted_mean: FloatArray
     covariates: dict[str, FloatArray]
     counts: FloatArray | None = None
 
@@ -117,7 +117,7 @@ def compare_rows(posterior, data, rows, rng):
         ),
         findings=choose_findings(statistics),
         residuals=residuals,
-        predicted=fitted,
+        predicted_mean=fitted,
         covariates={name: covariates[name] for name in order},
         counts=count_frequencies(rows),
     )

@@ -11,7 +11,7 @@ CHECKOUT = Path(__file__).parent.parent
 HIDDEN_NAMES = {".ci", ".github", ".gitignore"}  # every other hidden file or folder is a tool's
 MAX_BYTES = 2**20
 LARGER_FILES = set()  # paths that may be above it
-MAX_CODE_LINES = {"src": 33_178, "tests": 43_566}
+MAX_CODE_LINES = {"src": 33_300, "tests": 43_900}
 # of src some 1,500 are formulas, missing values, averages over rows, and what explains wrong arguments
 MAX_TOLERANCES_OUTSIDE_THE_TABLE = 48
 

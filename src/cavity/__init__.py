@@ -27,6 +27,7 @@ _PUBLIC_NAMES = {
     "LogisticRegressionPosterior": "models.regression.logistic",
     "MixedGLM": "models.mixed.model",
     "MixedGLMPosterior": "models.mixed.posterior",
+    "ModelCheck": "models.model_check",
     "NotPositiveDefiniteError": "base.errors",
     "NumericalWarning": "base.errors",
     "RandomEffects": "models.mixed.terms",
@@ -95,6 +96,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors, which do not 
     from cavity.models.mixture.posterior import GaussianMixturePosterior as GaussianMixturePosterior
     from cavity.models.mixture.selection import Selection as Selection
     from cavity.models.mixture.selection import select_components as select_components
+    from cavity.models.model_check import ModelCheck as ModelCheck
     from cavity.models.regression.linear import LinearRegression as LinearRegression
     from cavity.models.regression.linear import LinearRegressionPosterior as LinearRegressionPosterior
     from cavity.models.regression.logistic import LogisticRegression as LogisticRegression

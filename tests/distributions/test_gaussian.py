@@ -489,7 +489,9 @@ def test_pickle_and_repr():
         again = pickle.loads(pickle.dumps(g))
         np.testing.assert_array_equal(again.tau, g.tau)
         assert type(again) is type(g)
-    assert repr(Gaussian(1.0, 2.0)) == "Gaussian(tau=1.0, rho=2.0, log_scale=0.0)"
+    assert repr(Gaussian(1.0, 4.0)) == "<Gaussian: mean 0.25, sd 0.5>"
+    assert repr(Gaussian(1.0, 4.0, 2.0)).endswith("sd 0.5, log_scale 2>")
+    assert repr(Gaussian(1.0, -2.0)) == "Gaussian(tau=1.0, rho=-2.0, log_scale=0.0)"
     assert "shape (2,)" in repr(Gaussian([1.0, 2.0], 2.0))
 
 

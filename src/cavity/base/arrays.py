@@ -201,7 +201,8 @@ def copy_real(array, out):
 def check_number(value, name, *, low=-np.inf, high=np.inf, closed_low=False, closed_high=False):
     """Return `value` as a float inside the interval (low, high), ends included where said."""
     if not isinstance(value, numbers.Real | np.ndarray) or np.ndim(value) != 0:
-        raise error_of(name, f"must be a number, got {value!r}", TypeError)
+        shown = type(value).__name__ if hasattr(value, "columns") or np.ndim(value) else repr(value)
+        raise error_of(name, f"must be a number, got {shown}", TypeError)
     result = float(value)
     above = result >= low if closed_low else result > low
     below = result <= high if closed_high else result < high

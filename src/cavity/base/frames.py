@@ -172,17 +172,17 @@ def _match_names(argument, value, names, n):
 
 
 def order_columns(X, columns, name="X"):
-    """Return X with its columns in the order of those of a fit, if both have names; else as it is.
+    """Return the columns of X that a fit had, in the order of the fit, if both have names; else X as it is.
 
     Raises
     ------
     ValueError
-        Naming the columns that are missing, or there and unknown.
+        Naming the columns that are missing.
     """
     names = names_of(X)
     if names is None or columns is None or names == columns:
         return X
-    for labels, whose in ((names, name), (columns, "the fit")):
+    for labels, whose in (([column for column in names if column in columns], name), (columns, "the fit")):
         twice = find_repeated(labels)
         if twice is not None:
             raise ValueError(f"{name} must have the columns of the fit, but {whose} has two that are called {twice!r}")
@@ -190,11 +190,6 @@ def order_columns(X, columns, name="X"):
     if missing:
         raise ValueError(
             f"{name} must have the columns of the fit: {join_names(missing)} missing; there is {join_names(names)}"
-        )
-    unknown = [column for column in names if column not in columns]
-    if unknown:
-        raise ValueError(
-            f"{name} must have the columns of the fit only, {join_names(columns)}, got {join_names(unknown)} too"
         )
     return pick_columns(X, [names.index(column) for column in columns])
 

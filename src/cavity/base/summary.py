@@ -101,7 +101,7 @@ class Table(Frozen):
         if form == PROBABILITY_FORMAT:
             return "<0.001" if value < 5e-4 else ">0.999" if value > 1 - 5e-4 else f"{value:.3f}"
         if form == FOUR_FIGURES:
-            return format_number(value, 0.1 * value)
+            return format_number(value, 0.1 * abs(value))
         if isinstance(form, int):
             return f"{value:z.{form}f}"
         return f"{value:.6g}" if form is None else format_number(value, self.columns[form][i])

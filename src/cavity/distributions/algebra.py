@@ -289,7 +289,12 @@ class ScaledGaussianAlgebra(GaussianFamily):
         name = type(self).__name__
         if self.shape:
             return f"<{name} batch of shape {self.shape}>"
-        return f"{name}(tau={self.tau}, rho={self.rho}, log_scale={self.log_scale})"
+        if not 0.0 < self.rho < np.inf:
+            return f"{name}(tau={self.tau}, rho={self.rho}, log_scale={self.log_scale})"
+        scale = f", log_scale {self.log_scale:g}" if self.log_scale else ""
+        mean = np.asarray(self.mean)
+        mean = np.array2string(mean, precision=6, threshold=8) if mean.ndim else f"{mean:g}"
+        return f"<{name}: mean {mean}, sd {np.sqrt(self.variance):g}{scale}>"
 
 
 def _pull_back(action, rho, gamma, tau, finite, a, b):

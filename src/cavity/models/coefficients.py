@@ -89,6 +89,9 @@ class Coefficients(SummaryMixin):
         ndarray (D, 2)
             Lower and upper ends, of the same weights as `mean`.
         """
+        if hasattr(level, "columns") or np.ndim(level):
+            hint = "interval is about coefficients; predict, quantile and sample_y are about rows"
+            raise arrays.error_of("level", f"must be a number, got {type(level).__name__}: {hint}", TypeError)
         return make_gaussian_marginals(self.coefficient_names, self.mean, self.sd).interval(level)
 
     def to_scipy(self) -> Any:

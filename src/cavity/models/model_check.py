@@ -39,14 +39,16 @@ class Statistic:
 class ModelCheck(Frozen):
     """What observations say of a model, see `check` of posteriors.
 
-    Attributes
+    Parameters
     ----------
     table : Table
         The statistics: value, expected value, and how many standard deviations of chance lie between.
     findings : tuple of str
         A sentence for each statistic that differs by more than 4 standard deviations, the most surprising first.
-    residuals, fitted : ndarray (n,)
-        Quantile residuals, and predicted means, of f where observations have none.
+    residuals : ndarray (n,)
+        The residuals.
+    predicted_mean : ndarray (n,)
+        Predicted means; of f where observations have none.
     covariates : dict of str to ndarray (n,)
         Columns of numbers of the table, the most surprising first.
     counts : ndarray (3, k) or None
@@ -56,7 +58,7 @@ class ModelCheck(Frozen):
     table: summary.Table
     findings: tuple[str, ...]
     residuals: FloatArray
-    fitted: FloatArray
+    predicted_mean: FloatArray
     covariates: dict[str, FloatArray]
     counts: FloatArray | None = None
 
@@ -74,7 +76,7 @@ class ModelCheck(Frozen):
         Parameters
         ----------
         ax : array of matplotlib.axes.Axes, optional
-            Where to draw, one for each panel; by default in a new figure of pyplot.
+            Where to draw: one for each panel. By default in a new figure of pyplot.
         title : str, optional
             What the data are.
 
@@ -110,11 +112,12 @@ def compare_rows(posterior, data, rows, rng):
             f"Check of {type(posterior).__name__}: {len(residuals)} rows",
             tuple(statistic.name for statistic in statistics),
             columns,
-            notes=(how,),
+            {"value": summary.FOUR_FIGURES, "expected": summary.FOUR_FIGURES, "deviations": 1},
+            (how,),
         ),
         findings=choose_findings(statistics),
         residuals=residuals,
-        fitted=fitted,
+        predicted_mean=fitted,
         covariates={name: covariates[name] for name in order},
         counts=count_frequencies(rows),
     )
@@ -131,7 +134,8 @@ def choose_findings(statistics):
     consequences = {"kurtosis", "variance"}
     if surprising.keys() - consequences - {"doubtful rows"}:
         surprising = {name: each for name, each in surprising.items() if name not in consequences}
-    return tuple(each.sentence for each in sorted(surprising.values(), key=lambda each: -abs(each.deviations)))
+    order = sorted(surprising.values(), key=lambda each: (each.name == "doubtful rows", -abs(each.deviations)))
+    return tuple(each.sentence for each in order)
 
 
 def split_covariates(posterior, data, n):
@@ -143,8 +147,12 @@ def split_covariates(posterior, data, n):
         columns = {f"x{j + 1}": X[:, j] for j in range(X.shape[1])}
     else:
         columns = FormulaColumns(data, "X").to_dict()
-    numbers, groups = {}, {}
-    for name in columns.keys() - list_observed_columns(posterior):
+    numbers, groups, partitions = {}, {}, set()
+    observed, coding = list_observed_columns(posterior), getattr(posterior, "_coding", None)
+    names = [name for name in columns if name not in observed]
+    for name in sorted(
+        names, key=lambda name: coding is not None and name in coding.numbers
+    ):  # those without an effect
         labels = Labels.of(columns[name], name)
         values = labels.codes(labels.kinds) if labels.kinds is not None else np.asarray(labels.values, dtype=float)
         if values.shape != (n,) or not np.isfinite(values).all() or np.ptp(values) == 0:
@@ -152,7 +160,11 @@ def split_covariates(posterior, data, n):
         _, codes = np.unique(values, return_inverse=True)
         if labels.kinds is None:
             numbers[name] = values
-        if np.array_equal(values, np.floor(values)) and 2 < codes.max() + 1 <= n / MIN_ROWS_PER_LEVEL:
+        first = np.unique(codes, return_index=True)[1]
+        partition = np.argsort(np.argsort(first))[codes].tobytes()  # levels in the order of their first rows
+        are_levels = np.array_equal(values, np.floor(values)) and 2 < codes.max() + 1 <= n / MIN_ROWS_PER_LEVEL
+        if are_levels and partition not in partitions:
+            partitions.add(partition)
             groups[name] = codes
     return {name: numbers[name] for name in columns if name in numbers}, groups
 

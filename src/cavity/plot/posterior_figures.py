@@ -114,7 +114,7 @@ def _plan_check(check):
     """Return the panels of a `ModelCheck`, two side by side."""
     makers = [] if check.counts is None else [partial(RootogramDisplay.from_frequencies, *check.counts)]
     makers.append(partial(QuantileDisplay.from_residuals, check.residuals))
-    panels = {"fitted": check.fitted} | check.covariates
+    panels = {"fitted": check.predicted_mean} | check.covariates
     names = [*panels][: MAX_CHECK_PANELS - len(makers)]
     makers += [partial(ResidualDisplay.from_residuals, panels[name], check.residuals, label=name) for name in names]
     return makers, 2, (2 * PANEL_WIDTH, PANEL_HEIGHT * -(-len(makers) // 2))

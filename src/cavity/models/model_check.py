@@ -16,7 +16,7 @@ from cavity.models.formula.columns import FormulaColumns, column_names
 from cavity.models.leave_one_out import make_record
 from cavity.models.predicted_rows import PredictedRows
 
-SURPRISING_DEVIATIONS = 4.0  # standard deviations of chance: one in 16,000 statistics of a right model is beyond
+SURPRISING_DEVIATIONS = 3.5  # standard deviations of chance: one in 2,000 statistics of a right model is beyond
 SIMULATED_ROWS = 20_000  # at most, at equal distances, whose observations are drawn
 N_SIMULATIONS = 200
 MIN_ROWS_PER_LEVEL = 3.0  # on average, for a column to be looked at as groups
@@ -44,7 +44,7 @@ class ModelCheck(Frozen):
     table : Table
         The statistics: value, expected value, and how many standard deviations of chance lie between.
     findings : tuple of str
-        A sentence for each statistic that differs by more than 4 standard deviations, the most surprising first.
+        A sentence for each statistic that differs by more than 3.5 standard deviations, the most surprising first.
     residuals : ndarray (n,)
         The residuals.
     predicted_mean : ndarray (n,)

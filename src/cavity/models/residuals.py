@@ -140,7 +140,7 @@ class ResidualChecks:
         -------
         ModelCheck
             With a `table` of statistics, each with what is expected of it and by how many standard deviations of chance
-            it differs; `findings`, a sentence for each that differs by more than 4; and `plot`.
+            it differs; `findings`, a sentence for each that differs by more than 3.5; and `plot`.
 
         Examples
         --------

@@ -217,3 +217,14 @@ def test_intraclass_correlations():
     assert logit.icc().columns["share"] == pytest.approx([variance / (variance + np.pi**2 / 3)])
     with pytest.raises(ValueError, match=r"icc needs effects \(1 \| g\)"):
         cavity.GLM("Reaction ~ Days + (Days | Subject)").fit(table).icc()
+
+
+def test_other_columns_of_a_table():
+    """Missing values, dates, constants and flags of columns that are not in the model are no errors."""
+    frame = FRAME.assign(y=draw("gaussian"), one=1.0, day=pd.date_range("2020", periods=N), flag=FRAME["x"] > 0)
+    frame["gap"] = [np.nan, *FRAME["x"][1:]]
+    frame["text"] = [None, *FRAME["g"][1:]]
+    check = cavity.GLM("y ~ x", "gaussian").fit(frame).check(frame)
+    assert check.findings == ()
+    assert list(check.covariates)
+    assert not {"one", "gap", "text"} & {*check.covariates}

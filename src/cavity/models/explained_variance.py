@@ -28,7 +28,8 @@ class ExplainedVariance:
         """Return the share of the variance of observations that is that of their means, by draws of the coefficients.
 
         For each draw it is V/(V + M): V is the variance over the rows of the mean of the observation given f, M the
-        mean over the rows of its variance given f (eq. 3 of [GGGV]_). Effects of groups are among the coefficients.
+        mean over the rows of its variance given f (eq. 3 of [GGGV]_). Effects of groups are among the coefficients, and
+        trials count one by one.
 
         Parameters
         ----------

@@ -10,6 +10,7 @@ import numpy as np
 from cavity.base import arrays, summary
 from cavity.base.frozen_dataclasses import Frozen
 from cavity.base.labels import Labels
+from cavity.base.missing_values import missing_mask
 from cavity.base.results import draw, freeze_arrays
 from cavity.base.types import FloatArray
 from cavity.models.formula.columns import FormulaColumns, column_names
@@ -139,7 +140,10 @@ def choose_findings(statistics):
 
 
 def split_covariates(posterior, data, n):
-    """Return the columns of numbers of a table by their names, and those of labels as codes; without that of y."""
+    """Return the columns of numbers of a table by their names, and those of labels as codes.
+
+    Columns of observations, with missing values, or with one value only are left out.
+    """
     data = getattr(data, "X", data) if hasattr(data, "levels") else data
     names = column_names(data)
     if names is None:
@@ -153,6 +157,8 @@ def split_covariates(posterior, data, n):
     for name in sorted(
         names, key=lambda name: coding is not None and name in coding.numbers
     ):  # those without an effect
+        if missing_mask(columns[name]).any():
+            continue
         labels = Labels.of(columns[name], name)
         values = labels.codes(labels.kinds) if labels.kinds is not None else np.asarray(labels.values, dtype=float)
         if values.shape != (n,) or not np.isfinite(values).all() or np.ptp(values) == 0:

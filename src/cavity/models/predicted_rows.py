@@ -14,7 +14,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.lazy_scipy import special
 from cavity.base.types import FloatArray
-from cavity.likelihoods import Interval, predictive
+from cavity.likelihoods import Gaussian, Interval, predictive
 from cavity.models.predictive_densities import integrate_log_density, predict_class_probabilities
 
 LOO_TOLERANCE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
@@ -92,6 +92,8 @@ class PredictedRows:
 
     def quantile_residuals(self, rng):
         """Return randomised quantile residuals [DS]_."""
+        if isinstance(self.likelihood, Gaussian):
+            return (self.y - self.mean) / np.sqrt(self.variance + self.likelihood.noise_variance)
         below, upto = self.probabilities_below()
         if self.likelihood.discrete or self.likelihood.n_classes is not None or isinstance(self.likelihood, Interval):
             upto = below + (upto - below) * rng.random(len(upto))

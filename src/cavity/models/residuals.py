@@ -87,7 +87,8 @@ class ResidualChecks:
         Returns
         -------
         ndarray (n,)
-            Quantile residuals of probabilities that round to 1 are 8.2.
+            Quantile residuals of probabilities that round to 1 are 8.2, and those of probabilities that round to 0 are
+            -37.5, but for Gaussian noise.
 
         Raises
         ------
@@ -120,7 +121,7 @@ class ResidualChecks:
     ) -> ModelCheck:
         """Compare observations with what the model says of them, and say in words what does not fit and what to try.
 
-        Columns of X that are not in the model are compared with the residuals, too.
+        Columns of X that are not in the model are compared with the residuals, too, if they have no missing values.
 
         Parameters
         ----------

@@ -157,3 +157,12 @@ def test_predictions_without_groups(by_formula):
         posterior.predict(rows[0])
     with pytest.raises(ValueError, match="levels must be one of 'known', 'new', 'zero', got 'all'"):
         posterior.predict(rows[0], levels="all")
+
+
+def test_rows_with_missing_values_and_without_groups():
+    table, _ = cavity.data.table("sleepstudy", as_frame=True)
+    posterior = cavity.GLM("Reaction ~ Days + (1 | Subject)").fit(table)
+    rows = table[["Days"]][:3].assign(Days=[0.0, np.nan, 2.0])
+    mean, _ = posterior.predict(rows, levels="zero", missing="nan")
+    np.testing.assert_array_equal(np.isnan(mean), [False, True, False])
+    np.testing.assert_allclose(mean[[0, 2]], posterior.mean[0] + posterior.mean[1] * np.array([0.0, 2.0]), rtol=AT_REST)

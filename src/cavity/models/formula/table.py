@@ -102,17 +102,19 @@ def read_new_rows(coding, data, arguments, roles, *, intercept=True, n_features=
     return replace(dataset, X=fixed.values, columns=dataset.columns | made, name="X"), frame, columns
 
 
-def complete_new_rows(coding, data, arguments, roles):
+def complete_new_rows(coding, data, arguments, roles, optional=()):
     """Return the number of new rows, those without missing values, None for all, and their table and arguments.
 
-    The parameters are those of `read_new_rows`; values that the formula and the arguments do not read do not count.
+    The parameters are those of `read_new_rows`; values that the formula and the arguments do not read do not count, and
+    `optional` columns may be absent.
     """
     columns = FormulaColumns(open_table(data, "data"))
     dataset = columns.open_dataset({name: value for name, value in arguments.items() if name != "y"}, roles)
     y = arguments.get("y")
     parts = coding.parts if "y" in arguments and y is None else replace(coding.parts, y="1")
     names = formula_variables(parts)
-    table = {name: columns[name] for name in sorted(names)}
+    wanted = [name for name in sorted(names) if name in columns.names or name not in optional]
+    table = {name: columns[name] for name in wanted}
     rows = {name: dataset.column(name) for name in dataset.columns}
     rows |= {} if y is None else {"y": columns[y] if isinstance(y, str) else y}
     index, _ = complete_rows(table | {f"argument {name}": value for name, value in rows.items()}, "drop", some=False)

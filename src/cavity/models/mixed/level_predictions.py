@@ -95,7 +95,7 @@ class LevelPredictions(Predictions):
 
     def _complete_rows(self, X, arguments):
         rows = X if isinstance(X, NewRows) else NewRows(X)
-        n, index, X, groups, arguments = self._reader.complete(rows.X, rows.groups, arguments)
+        n, index, X, groups, arguments = self._reader.complete(rows.X, rows.groups, arguments, rows.levels)
         return n, index, replace(rows, X=X, groups=groups), arguments
 
     def expected(self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any) -> FloatArray:

@@ -73,9 +73,9 @@ class RowReader:
             names = {column: argument for column, argument in names.items() if column in there}
         return Dataset.open(X, others | dict.fromkeys(names.values()), self.columns, self.roles), names
 
-    def complete(self, X, groups, others):
+    def complete(self, X, groups, others, levels):
         """Return the number of rows, which have all values, None for all, and their X, groups and other arguments."""
-        dataset, names = self._open(X, groups, others)
+        dataset, names = self._open(X, groups, others, levels)
         if groups is not None:
             table = take_group_columns(groups, self.group_columns, dataset.n_rows)
             names = {column: GROUP_ARGUMENT.format(column) for column in table}
@@ -110,7 +110,8 @@ class FormulaRowReader(RowReader):
         values = list(zip(codes, self.coding.random_columns(frame), strict=True))
         return self.prepare(dataset, dataset.X), values
 
-    def complete(self, X, groups, others):
+    def complete(self, X, groups, others, levels):
         """Return the number of rows, which have all values, None for all, and their X, groups and other arguments."""
-        n, index, table, others = complete_new_rows(self.coding, X, others, self.roles)
+        optional = self.group_columns if levels != "known" else ()
+        n, index, table, others = complete_new_rows(self.coding, X, others, self.roles, optional)
         return n, index, table, groups, others

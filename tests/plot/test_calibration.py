@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.plots import RNG, TWO, X, Y, glm, process
-from support.tolerances import EARLY
+from support.tolerances import AT_REST, EARLY
 
 import cavity
 from cavity import covariances, likelihoods, plot
@@ -75,3 +75,17 @@ def test_pit_of_numbers_is_their_distribution_function():
     known = plot.PITDisplay.from_predictions(stats.norm.cdf((Y - mean) / np.sqrt(variance)), n_bins=4)
     display = plot.PITDisplay.from_posterior(posterior, X, Y, n_bins=4)
     np.testing.assert_allclose(display.density, known.density)
+
+
+@pytest.mark.parametrize("formula", ["type ~ glu + bmi", "glu ~ bmi + type", "glu ~ bmi + (1 | type)"])
+def test_tables_of_formulas_are_drawn_as_predicted_rows(formula):
+    """The last panel has the rows, predicted from all others."""
+    pytest.importorskip("formulae")
+    table, _ = cavity.data.table("pima", as_frame=True)
+    posterior = cavity.GLM(formula).fit(table)
+    *_, panel = posterior.plot(table)
+    y = "type = Yes" if posterior.classes else "glu"
+    assert y in panel.get_xlabel()
+    if not posterior.classes:
+        predicted = table["glu"] - posterior.residuals(table, kind="response")
+        np.testing.assert_allclose(panel.collections[0].get_offsets()[:, 0], predicted, rtol=AT_REST)

@@ -139,6 +139,14 @@ def _coefficients(posterior, X, y, options):
 
 def _predictions(posterior, X, y):
     """Return the function that draws predictions of rows: leave-one-out for the rows of the fit."""
+    coding = getattr(posterior, "_coding", None)
+    if coding is not None or hasattr(posterior, "terms"):
+        observed, predicted, _ = posterior._predicted_rows(X, y, None, None).moments()
+        target = "y" if coding is None else coding.parts.y
+        if posterior._likelihood.n_classes != 2:
+            return partial(PredictionDisplay.from_predictions, observed, predicted, target=target)
+        label = f"{target} = {(posterior.classes or (0, 1))[1]}"
+        return partial(CalibrationDisplay.from_predictions, observed, predicted, label=label)
     if posterior._likelihood.n_classes != 2:
         return partial(PredictionDisplay.from_posterior, posterior, X, y)
     if X is not None:
@@ -149,7 +157,6 @@ def _predictions(posterior, X, y):
 
 
 def _mixed(posterior, X, y, options):
-    _check_no_rows(posterior, X, y)
     if options.get("term") in posterior.terms:
         count = len(posterior.effect_names(options["term"])[1])
         return [partial(IntervalDisplay.from_posterior, posterior)], 1, size_of(count)
@@ -158,6 +165,8 @@ def _mixed(posterior, X, y, options):
         columns, levels = posterior.effect_names(term)
         counts += [len(levels)] * len(columns)
         makers += [partial(IntervalDisplay.from_posterior, posterior, term=term, column=name) for name in columns]
+    if X is not None:
+        makers.append(_predictions(posterior, X, y))
     across = min(len(makers), MAX_PANELS_ACROSS)
     down = -(-len(makers) // across)
     return makers, across, (4.2 * across, down * max(3.2, 1.2 + 0.2 * min(max(counts), MAX_NAMES)))

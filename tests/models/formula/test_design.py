@@ -254,7 +254,7 @@ def test_new_levels_of_groups_and_unknown_categories():
         ("y ~ x + 3 + (1 | g)", "numbers other than 0 and 1 are no effects, got 3"),
         ("y ~ x % z + (1 | g)", "part that is not understood, 'x % z"),
         ("y ~ x $ z", "Unexpected character: \\$"),
-        ("y ~ smooth(x) + (1 | g)", "there is no function 'smooth', but B, C, I, S, T"),
+        ("y ~ smooth(x) + (1 | g)", "there is no function 'smooth', but B, C, I, S, Sum, T"),
         ("y ~ x > z", "part that is not understood, 'x > z'"),
         ("y ~ x - f:x**f", "not understood"),
         ("p(k) ~ x", r"'p\(k\)': there are two columns in p, got 1"),

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from support.tolerances import ROUNDING
+from support.tolerances import EXPANSION, ROUNDING
 
 import cavity
 from cavity.models.formula import design_rows
@@ -207,6 +207,17 @@ def test_rows_with_missing_values():
 def test_formulas_that_are_refused(formula, message):
     with pytest.raises(ValueError, match=message):
         cavity.GLM(formula, "poisson").fit(FRAME)
+
+
+@pytest.mark.parametrize("coding", ["C(sex, Treatment('M'))", 'C(sex, Treatment("M"))'])
+def test_another_base_level(coding):
+    """The coefficient of the other level has the other sign; rows are predicted alike."""
+    model, other = (cavity.GLM(f"age ~ {term} + holders", "gaussian") for term in (coding, "sex"))
+    posterior, expected = model.fit(FRAME), other.fit(FRAME)
+    assert posterior.coefficient_names == ("intercept", "sex[F]", "holders")
+    assert posterior.coding.base_levels == {"sex": "M"}
+    assert posterior.mean[1] == pytest.approx(-expected.mean[1], rel=0.02)  # the intercepts have other priors
+    assert posterior.predict(FRAME[:3])[0] == pytest.approx(expected.predict(FRAME[:3])[0], rel=EXPANSION)
 
 
 @pytest.mark.parametrize("make", [cavity.GLM, cavity.MixedGLM])

@@ -50,7 +50,7 @@ def check_words(text):
     bare = QUOTED_TEXT.sub("", text)
     if "^" in bare:
         raise refuse(text, "a power is written **: I(x**2) for the square, (a + b)**2 for effects and interactions")
-    known = {*FORMULA_FUNCTIONS, *_import_formulae()[-1].TRANSFORMS} - {"np"}
+    known = {*FORMULA_FUNCTIONS, *_import_formulae()[-1].TRANSFORMS, "Treatment", "Sum"} - {"np"}
     for name in FUNCTION_CALL.findall(bare):
         if name not in known and not name.startswith("np."):
             hint = OTHER_NAMES.get(name)

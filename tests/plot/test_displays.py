@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.plots import COUNTS, RNG, TWO, X, Y, glm, process
-from support.tolerances import INTEGRAL, SOLVES
+from support.tolerances import AT_REST, INTEGRAL, SOLVES
 
 import cavity
 from cavity import covariances, data, likelihoods, plot
@@ -59,7 +59,7 @@ CASES = {  # a posterior, the rows that are drawn with it, and the number of pan
     "adf": (lambda: glm("probit", TWO, method="adf"), (X, TWO), 2),
     "linear": (lambda: cavity.LinearRegression(intercept=False).fit(X, Y), (X, Y), 2),
     "logistic": (lambda: cavity.LogisticRegression(intercept=False).fit(X, TWO), (X, TWO), 2),
-    "mixed": (mixed, (), 3),
+    "mixed": (mixed, (), 4),
     "process": (lambda: process(1), (), 1),
     "process of two": (lambda: process(2), (), 2),
     "process of classes": (lambda: process(2, likelihoods.Probit(), TWO), (), 1),
@@ -102,6 +102,7 @@ def test_every_kind_of_posterior_has_a_picture():
 
     from cavity.base.results import POSTERIOR_CLASSES
 
+    assert all(hasattr(cavity, name) for name in cavity.__all__)  # which imports them
     assert set(POSTERIOR_CLASSES) == set(posterior_figures.PLAN_BY_KIND)
 
 
@@ -350,3 +351,43 @@ def test_a_plot_without_matplotlib_names_the_command():
     code = "import sys; sys.modules['matplotlib'] = None; import cavity; cavity.Clutter().fit([1.0, 2.0]).plot()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'cavity[plot]'" in done.stderr
+
+
+def test_coefficients_of_different_scales_are_drawn_per_scale():
+    """Times standard deviations of their columns, where these differ, unless raw ones are wanted."""
+    frame = np.column_stack([X[:, 0], 1000.0 * X[:, 1]])
+    posterior = cavity.GLM("logit", intercept=True).fit(frame, TWO)
+    drawn = plot.IntervalDisplay.from_posterior(posterior)
+    np.testing.assert_allclose(drawn.mean[::-1], posterior.mean[1:] * frame.std(axis=0), rtol=AT_REST)
+    assert "coefficient times scale of its column" in drawn.ax_.get_xlabel()
+    raw = plot.IntervalDisplay.from_posterior(posterior, per_scale=False)
+    np.testing.assert_array_equal(raw.mean[::-1], posterior.mean[1:])
+    same = cavity.GLM("logit", intercept=True).fit(X[:, :2], TWO)
+    assert plot.IntervalDisplay.from_posterior(same).mean[1] == same.mean[1]
+    with pytest.raises(ValueError, match="per_scale needs a posterior of classes or counts with the default prior"):
+        plot.IntervalDisplay.from_posterior(cavity.LinearRegression(intercept=True).fit(X, Y), per_scale=True)
+
+
+def test_a_long_interval_is_cut_and_named():
+    numbers = {
+        "mean": np.array([0.5, 40.0, -0.2]),
+        "low": np.array([0.1, -10.0, -0.9]),
+        "high": np.array([0.9, 90.0, 0.5]),
+    }
+    drawn = plot.IntervalDisplay(names=("a", "separated", "b"), **numbers).plot()
+    assert drawn.ax_.get_xlim()[1] < 2.0
+    assert drawn.ax_.get_title() == "separated cut"
+
+
+def test_a_formula_of_one_column_is_drawn_as_its_line():
+    """The line and the rows, and beside a mixed model its standard deviations and correlations."""
+    pytest.importorskip("formulae")
+    table, _ = cavity.data.table("sleepstudy", as_frame=True)
+    posterior = cavity.GLM("Reaction ~ Days").fit(table)
+    line = posterior.plot(table)[-1]
+    assert (line.get_xlabel(), line.get_ylabel()) == ("Days", "Reaction")
+    expected = next(curve for curve in line.lines if curve.get_label() == "expected")
+    wanted = posterior.predict({"Days": expected.get_xdata()})[0]
+    np.testing.assert_allclose(expected.get_ydata(), wanted, rtol=AT_REST)
+    components = cavity.GLM("Reaction ~ Days + (1 | Subject)").fit(table).plot()[1]
+    assert [label.get_text() for label in components.get_yticklabels()] == ["sd(residual)", "sd(intercept | Subject)"]

@@ -9,9 +9,13 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.types import FloatArray
+from cavity.models.defaults import find_prior_scale, is_real
 from cavity.plot.display import SIGNAL_COLOR, Display, MaxNLocator, posterior_error
 
+SCALED_LABEL = "coefficient times scale of its column"
 INTERCEPT_NAME = "intercept"  # name of the constant column in formulas and in added columns
+MAX_SCALE_RATIO = 10.0  # of scales of columns, above which coefficients are drawn per scale
+MAX_LENGTH_RATIO = 8.0  # of an interval and the median one, above which the axis ends before it
 MAX_NAMES = 40  # up to so many numbers are named on the axis
 
 
@@ -67,6 +71,7 @@ class IntervalDisplay(Display):
         level: float = 0.95,
         most: int = MAX_NAMES,
         intercept: bool = False,
+        per_scale: bool | None = None,
         ax: Any = None,
         title: str | None = None,
     ) -> IntervalDisplay:
@@ -86,6 +91,10 @@ class IntervalDisplay(Display):
             Most coefficients; of more those are drawn whose intervals are farthest from 0.
         intercept : bool, default False
             Whether to draw the intercept as well, which is on a scale of its own; otherwise it stands above the plot.
+        per_scale : bool, optional
+            Whether to multiply coefficients by the scales of their columns, by which the default prior was chosen:
+            standard deviations, or half the distance of two values. By default where scales differ by more than ten
+            times, and the posterior has them: of classes and counts with the default prior.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
@@ -110,6 +119,15 @@ class IntervalDisplay(Display):
             raise posterior_error(posterior, "a posterior with a summary of numbers")
         table = summary.tabulate_marginals("", marginals(), level)
         names, (mean, sd, low, high, *_) = table.names, table.columns.values()
+        scales = find_column_scales(posterior) if per_scale in (None, True) else None
+        if per_scale and scales is None:
+            raise arrays.error_of("per_scale", "needs a posterior of classes or counts with the default prior")
+        columns = np.array([name != INTERCEPT_NAME for name in names])
+        if scales is not None and (per_scale or np.ptp(np.log(scales[columns])) > np.log(MAX_SCALE_RATIO)):
+            mean, sd, low, high = (values * np.where(columns, scales, 1.0) for values in (mean, sd, low, high))
+            label = SCALED_LABEL
+        else:
+            label = "coefficient"
         shown, heading = np.arange(len(names)), ""
         if not intercept and INTERCEPT_NAME in names and len(names) > 1:
             at = names.index(INTERCEPT_NAME)
@@ -129,7 +147,7 @@ class IntervalDisplay(Display):
             low=low[shown],
             high=high[shown],
             level=level,
-            xlabel="coefficient" if hasattr(posterior, "coefficient_names") else "value",
+            xlabel="value" if not hasattr(posterior, "coefficient_names") else label,
             heading=heading,
         ).plot(ax=ax, title=title)
 
@@ -151,6 +169,41 @@ class IntervalDisplay(Display):
         intervals = {"mean": marginals.mean, "low": low, "high": high, "level": level}
         return cls(names=marginals.names, **intervals, xlabel="effect", heading=heading)
 
+    @classmethod
+    def from_table(cls, estimates: Any, *, ax: Any = None, title: str | None = None) -> IntervalDisplay:
+        """Draw the rows of a table of estimates that have intervals, as `variance_components` of mixed models.
+
+        Parameters
+        ----------
+        estimates : Table
+            With the columns value and, last, the ends of the intervals.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; by default in a new figure of pyplot.
+        title : str, optional
+            Title of the plot.
+
+        Returns
+        -------
+        IntervalDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        ValueError
+            For a table without intervals.
+        """
+        *_, low_name, high_name = ("", "", *estimates.columns)
+        if not high_name.endswith("%"):
+            raise arrays.error_of("estimates", "must have intervals as its last columns")
+        value, low, high = (estimates.columns[name][::-1] for name in ("value", low_name, high_name))
+        has_interval = np.isfinite(low)
+        names = tuple(name for name, is_shown in zip(estimates.names[::-1], has_interval, strict=True) if is_shown)
+        ends = {"mean": value[has_interval], "low": low[has_interval], "high": high[has_interval]}
+        level = (float(high_name[:-1]) - float(low_name[:-1])) / 100.0
+        return cls(names=names, **ends, level=level, xlabel="estimate", heading=estimates.title).plot(
+            ax=ax, title=title
+        )
+
     @property
     def size(self) -> tuple[float, float]:
         """Width and height of a figure of its own, in inches."""
@@ -169,6 +222,31 @@ class IntervalDisplay(Display):
             axes.set_ylabel(f"{len(self.mean)} levels, from the smallest to the largest")
         axes.set_ylim(-0.7, len(self.mean) - 0.3)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+        heading = self.heading
+        length = self.high - self.low
+        is_long = length > MAX_LENGTH_RATIO * np.median(length)
+        if len(length) > 2 and is_long.any():
+            ends = min(0.0, self.low[~is_long].min()), max(0.0, self.high[~is_long].max())
+            room = 0.5 * (ends[1] - ends[0])
+            axes.set_xlim(ends[0] - room, ends[1] + room)
+            for at, mean in zip(position[is_long], self.mean[is_long], strict=True):
+                end, marker = (ends[1] + 0.9 * room, ">") if mean > 0 else (ends[0] - 0.9 * room, "<")
+                axes.plot(end, at, marker, color="gray")
+            cut = f"{', '.join(np.array(self.names)[is_long][:3])} cut"
+            heading = f"{heading}; {cut}" if heading else cut
         share = f"{100 * self.level:.3g} %"
         axes.set_xlabel(f"{self.xlabel}, mean and {share} interval (gray: 0 is inside)", fontsize="small")
-        axes.set_title(self.heading, fontsize="medium")
+        axes.set_title(heading, fontsize="medium")
+
+
+def find_column_scales(posterior):
+    """Return the scales of the columns of weights by which the default prior of a posterior was chosen, or None."""
+    likelihood, model = getattr(posterior, "_likelihood", None), getattr(posterior, "model", None)
+    chosen = getattr(posterior, "chosen", None) or ()
+    learnt = getattr(getattr(posterior, "hyperparameters", None), "names", ())
+    if "prior_variance" not in chosen or is_real(likelihood) or any(name.startswith("prior") for name in learnt):
+        return None
+    variance = np.asarray(model.prior_variance)
+    if variance.ndim != 1 or getattr(posterior, "spread", None) is not None:
+        return None
+    return find_prior_scale(likelihood) / np.sqrt(variance)  # (c / s)^2 is the prior variance

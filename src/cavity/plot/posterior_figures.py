@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.persistence import open_whole_file
+from cavity.models.formula.notation import COLUMN_NAME
 from cavity.plot import display
 from cavity.plot.bands import order_columns_by_change
 from cavity.plot.calibration import CalibrationDisplay, loo_or_none
@@ -134,7 +136,42 @@ def _coefficients(posterior, X, y, options):
     makers, across, (width, height) = _intervals(posterior)
     if X is None and y is None:
         return makers, across, (width, height)
+    curve = SingleColumn.of(posterior)
+    if curve is not None:
+        return [*makers, partial(EffectDisplay.from_posterior, curve, None, X, y)], 2, (2 * PANEL_WIDTH, PANEL_HEIGHT)
     return [*makers, _predictions(posterior, X, y)], 2, (2 * PANEL_WIDTH + 0.8, max(PANEL_HEIGHT + 0.4, height))
+
+
+@dataclass(frozen=True)
+class SingleColumn:
+    """A posterior by a formula of one column of numbers, as the posterior of that column."""
+
+    posterior: object
+    columns: tuple
+    roles: dict
+
+    @classmethod
+    def of(cls, posterior):
+        """Return it for a posterior of real numbers or counts; None for any other."""
+        coding = getattr(posterior, "_coding", None)
+        likelihood = posterior._likelihood
+        if coding is None or likelihood.n_classes or likelihood.takes_trials or posterior.has_offset:
+            return None
+        observed = COLUMN_NAME.fullmatch(coding.parts.y)
+        if len(coding.variables) != 1 or coding.levels or not observed:
+            return None
+        return cls(posterior, tuple(coding.variables), {"y": observed[1] or observed[2]})
+
+    def __getattr__(self, name):
+        return getattr(self.posterior, name)
+
+    def predict(self, points, **options):
+        """Predict the rows of an array (n, 1)."""
+        return self.posterior.predict({self.columns[0]: points[:, 0]}, **options)
+
+    def quantile(self, points, q, **options):
+        """Find quantiles of the rows of an array (n, 1)."""
+        return self.posterior.quantile({self.columns[0]: points[:, 0]}, q, **options)
 
 
 def _predictions(posterior, X, y):
@@ -161,6 +198,9 @@ def _mixed(posterior, X, y, options):
         count = len(posterior.effect_names(options["term"])[1])
         return [partial(IntervalDisplay.from_posterior, posterior)], 1, size_of(count)
     makers, counts = [partial(IntervalDisplay.from_posterior, posterior)], [len(posterior.mean)]
+    components = posterior.variance_components()
+    if any(name.endswith("%") for name in components.columns):
+        makers.append(partial(IntervalDisplay.from_table, components))
     for term in posterior.terms:
         columns, levels = posterior.effect_names(term)
         counts += [len(levels)] * len(columns)

@@ -129,14 +129,18 @@ def choose_findings(statistics):
 
     Counts that vary too much have skewed residuals; what bends, or is skewed, has heavy tails.
     """
-    surprising = {each.name: each for each in statistics if abs(each.deviations) > SURPRISING_DEVIATIONS}
+    surprising = {
+        statistic.name: statistic for statistic in statistics if abs(statistic.deviations) > SURPRISING_DEVIATIONS
+    }
     if surprising.keys() & {"dispersion", "zeros"}:
-        surprising = {name: each for name, each in surprising.items() if name not in ("skewness", "spread")}
+        surprising = {name: statistic for name, statistic in surprising.items() if name not in ("skewness", "spread")}
     consequences = {"kurtosis", "variance"}
     if surprising.keys() - consequences - {"doubtful rows"}:
-        surprising = {name: each for name, each in surprising.items() if name not in consequences}
-    order = sorted(surprising.values(), key=lambda each: (each.name == "doubtful rows", -abs(each.deviations)))
-    return tuple(each.sentence for each in order)
+        surprising = {name: statistic for name, statistic in surprising.items() if name not in consequences}
+    order = sorted(
+        surprising.values(), key=lambda statistic: (statistic.name == "doubtful rows", -abs(statistic.deviations))
+    )
+    return tuple(statistic.sentence for statistic in order)
 
 
 def split_covariates(posterior, data, n):

@@ -146,5 +146,5 @@ def _check_known(levels, codes, table):
         return
     columns = [read_labels(table[each], each).values for each in levels.columns]
     names = list(dict.fromkeys(":".join(str(plain_label(column[i])) for column in columns) for i in rows.tolist()))
-    words = f"must have levels of the fit, got {join_names(names)} of {levels.group!r} in row {rows[0]}"
-    raise error_of("groups", f"{words}; levels='new' takes unknown ones as new, 'zero' leaves effects of groups out")
+    message = f"must have levels of the fit, got {join_names(names)} of {levels.group!r} in row {rows[0]}"
+    raise error_of("groups", f"{message}; levels='new' takes unknown ones as new, 'zero' leaves effects of groups out")

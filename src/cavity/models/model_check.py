@@ -129,18 +129,13 @@ def choose_findings(statistics):
 
     Counts that vary too much have skewed residuals; what bends, or is skewed, has heavy tails.
     """
-    surprising = {
-        statistic.name: statistic for statistic in statistics if abs(statistic.deviations) > SURPRISING_DEVIATIONS
-    }
-    if surprising.keys() & {"dispersion", "zeros"}:
-        surprising = {name: statistic for name, statistic in surprising.items() if name not in ("skewness", "spread")}
-    consequences = {"kurtosis", "variance"}
-    if surprising.keys() - consequences - {"doubtful rows"}:
-        surprising = {name: statistic for name, statistic in surprising.items() if name not in consequences}
-    order = sorted(
-        surprising.values(), key=lambda statistic: (statistic.name == "doubtful rows", -abs(statistic.deviations))
-    )
-    return tuple(statistic.sentence for statistic in order)
+    surprising = [statistic for statistic in statistics if abs(statistic.deviations) > SURPRISING_DEVIATIONS]
+    names = {statistic.name for statistic in surprising}
+    consequences = {"skewness", "spread"} if names & {"dispersion", "zeros"} else set()
+    if names - consequences - {"kurtosis", "variance", "doubtful rows"}:
+        consequences |= {"kurtosis", "variance"}
+    surprising.sort(key=lambda statistic: (statistic.name == "doubtful rows", -abs(statistic.deviations)))
+    return tuple(statistic.sentence for statistic in surprising if statistic.name not in consequences)
 
 
 def split_covariates(posterior, data, n):

@@ -74,6 +74,6 @@ def test_the_picture_shows_every_term():
     figure = posterior_figures.make_figure(posterior, title="Sleep")
     titles = [axes.get_title() for axes in figure.axes]
     assert titles[0].startswith("intercept 251.4")
-    assert titles[1:] == ["intercept of Subject", "Days of Subject"]
-    assert [text.get_text() for text in figure.axes[2].get_yticklabels()][-1] == "308"
+    assert titles[1:] == ["Variance components", "intercept of Subject", "Days of Subject"]
+    assert [text.get_text() for text in figure.axes[3].get_yticklabels()][-1] == "308"
     assert figure.get_suptitle() == "Sleep"

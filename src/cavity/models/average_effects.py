@@ -19,13 +19,11 @@ from cavity.base.frames import join_names, make_data_frame
 from cavity.base.lazy_scipy import special
 from cavity.base.types import Data
 from cavity.likelihoods import Logit, Probit
-from cavity.models.explained_variance import ExplainedVariance
+from cavity.models.explained_variance import DEFAULT_DRAWS, ROWS_PER_BLOCK, ExplainedVariance
 from cavity.models.formula.columns import FormulaColumns, column_names, read_labels
 from cavity.models.formula.evaluation import shown_level
 from cavity.models.predictive_densities import predict_class_probabilities
 
-DEFAULT_DRAWS = 1000  # of the coefficients, for standard deviations and intervals
-BLOCK_ROWS = 256  # whose draws are made at a time: 2 MB
 SLOPE_STEP_SD = 1e-3  # half of the difference by which slopes are found, in standard deviations of the variable
 
 
@@ -348,8 +346,8 @@ def average_draws(groups, ends, weights, conditional):
     out = np.zeros((len(groups), len(weights)))
     for k, (_, rows) in enumerate(groups):
         index = np.arange(ends[0][0].shape[0])[rows]
-        for start in range(0, len(index), BLOCK_ROWS):
-            block = index[start : start + BLOCK_ROWS]
+        for start in range(0, len(index), ROWS_PER_BLOCK):
+            block = index[start : start + ROWS_PER_BLOCK]
             for sign, (matrix, known, _) in zip((1.0, -1.0), ends, strict=False):
                 f = matrix[block] @ weights.T  # (rows, effects) (effects, draws)
                 f = f if known is None else f + known[block][:, None]

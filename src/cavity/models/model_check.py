@@ -16,6 +16,7 @@ from cavity.base.types import FloatArray
 from cavity.models.formula.columns import FormulaColumns, column_names
 from cavity.models.leave_one_out import make_record
 from cavity.models.predicted_rows import PredictedRows
+from cavity.models.predictive_densities import integrate_log_density
 
 SURPRISING_DEVIATIONS = 3.5  # standard deviations of chance: one in 2,000 statistics of a right model is beyond
 SIMULATED_ROWS = 20_000  # at most, at equal distances, whose observations are drawn
@@ -38,7 +39,7 @@ class Statistic:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class ModelCheck(Frozen):
-    """What observations say of a model, see `check` of posteriors.
+    """Statistics of observations under the predictions of a model, see `check` of posteriors.
 
     Parameters
     ----------
@@ -218,9 +219,9 @@ def check_counts(rows, rng):
 
 
 def count_probabilities(rows, count):
-    """Return the predicted probabilities that observations are at most a number, (n,)."""
-    y = np.full(len(rows.mean), float(count))
-    return PredictedRows(rows.likelihood, y, rows.mean, rows.variance, rows.are_left_out).probabilities_below()[1]
+    """Return the predicted probabilities that observations are a number, (n,)."""
+    y = rows.likelihood.check(np.full(len(rows.mean), float(count)))
+    return np.exp(integrate_log_density(rows.likelihood, y, rows.mean, rows.variance))
 
 
 def count_frequencies(rows, largest=30):
@@ -228,7 +229,7 @@ def count_frequencies(rows, largest=30):
     if not rows.likelihood.discrete or rows.trials or rows.likelihood.n_classes is not None:
         return None
     numbers = np.arange(min(int(np.quantile(rows.y, 0.99)) + 2, largest))
-    expected = np.diff([0.0, *(np.sum(count_probabilities(rows, number)) for number in numbers)])
+    expected = [np.sum(count_probabilities(rows, number)) for number in numbers]
     return np.stack([numbers, [np.sum(rows.y == number) for number in numbers], expected])
 
 

@@ -119,7 +119,7 @@ class ResidualChecks:
         exposure: ArrayLike | None = None,
         rng: Any = 0,
     ) -> ModelCheck:
-        """Compare observations with what the model says of them, and say in words what does not fit and what to try.
+        """Compare observations with their predictions, and describe what does not fit and what to try.
 
         Columns of X that are not in the model are compared with the residuals, too, if they have no missing values.
 

@@ -137,7 +137,7 @@ def evaluate_columns(matrix, table, intercept=True, checked=True):
     if matrix is None:
         return Evaluated(np.zeros((len(table), 0)), (), None, {})
     unordered = {name: table[name].cat.as_unordered() for name in table if table[name].dtype == "category"}
-    table = table.assign(**unordered)  # of ordered categories C(x) wants every one among the rows
+    table = table.assign(**unordered)  # formulae refuses C(x) of ordered categories that rows lack
     try:
         with np.errstate(all="ignore"):  # what is not finite is refused below
             values = matrix.evaluate_new_data(table).design_matrix

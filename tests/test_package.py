@@ -65,7 +65,7 @@ def imports_of(module):
     tree = ast.parse(path_of(module).read_text())
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
             node.body = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -74,7 +74,7 @@ def imports_of(module):
             start = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             source = ".".join([*start, *([node.module] if node.module else [])])
             names = [(source, alias.name) for alias in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Call) and "import_module" in (getattr(node.func, key, "") for key in ("id", "attr")):
             literal = node.args and isinstance(node.args[0], ast.Constant)
             assert literal or module in BY_NAME, f"{module}: import_module of a name that no test can see"
             names = [(node.args[0].value, "")] if literal else []

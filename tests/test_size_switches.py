@@ -388,10 +388,10 @@ def test_layouts_on_each_side(switch, layouts, tmp_path):
     X, y = numbers()
     first = switch.fit(X, y)
     assert np.all(np.isfinite(first))
-    for side in switch.sides:
+    for i, side in enumerate(switch.sides):
         with set_to(switch, side):
             ordinary = switch.fit(X, y)
-            for name in FEW if switch.few else layouts:
+            for name in (FEW[i % 2],) if layouts is FEW else FEW if switch.few else layouts:
                 laid = LAYOUTS[name](X, tmp_path)
                 np.testing.assert_array_equal(switch.fit(laid, y), ordinary, err_msg=f"{name}, {side}")
         if switch.close is not None:

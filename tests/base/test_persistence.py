@@ -129,6 +129,7 @@ with open_whole_file(sys.argv[1]) as file:
 """
 
 
+@pytest.mark.long_cases("name1")
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 @pytest.mark.parametrize("name", ["posterior.npz", "n" * 240])
 def test_what_a_killed_process_left_is_removed(tmp_path, name):

@@ -72,6 +72,7 @@ def test_pima_data_are_ripleys():
     assert data.table("newcomb")[0]["time"].tolist() == values.tolist()
 
 
+@pytest.mark.long_cases("logit")
 @pytest.mark.parametrize("name", ["probit", "logit"])
 def test_pima_has_the_numbers_of_the_library(run, tmp_path, name):
     status, out, err = run("pima", "--likelihood", name, "--output", tmp_path / "o.npz", "--plot", tmp_path / "o.png")
@@ -150,6 +151,7 @@ def test_counts_with_offset_and_weights(run, tmp_path):
     assert re.search(r"likelihood +negative-binomial, dispersion 3\n", first)
 
 
+@pytest.mark.long_cases("laplace")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["gaussian", "student-t", "laplace"])
 def test_real_targets_are_scaled_to_their_residuals(run, tmp_path, name):

@@ -72,6 +72,7 @@ def number(printed, words):
     return float(printed.split(words, 1)[1].split()[0])
 
 
+@pytest.mark.long
 def test_motorcycle_is_learnt(run, tmp_path):
     files = "--output", tmp_path / "m.npz", "--plot", tmp_path / "m.png"
     status, printed, errors = run("motorcycle", *files)
@@ -104,6 +105,7 @@ def test_motorcycle_is_learnt(run, tmp_path):
     assert image.std() > 0.05
 
 
+@pytest.mark.long
 def test_banana_predicts_the_rows_it_has_not_seen(run):
     status, printed, errors = run("banana")
     assert (status, errors) == (0, "")
@@ -180,7 +182,7 @@ LIKELIHOODS = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("target", "name"),
     [
@@ -311,6 +313,7 @@ def test_not_converged_is_status_1(run):
     assert "NOT CONVERGED" in printed
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "text",
     [

@@ -203,6 +203,7 @@ SMOOTH = {
 }
 
 
+@pytest.mark.long_cases("laplace")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SMOOTH)
 def test_share_below(name):
@@ -327,6 +328,7 @@ def test_classes_that_come_late(run, tmp_path):
     assert f"x.csv, line {first + 2}: column 'two' is yes, not one of no, maybe" in errors
 
 
+@pytest.mark.long_cases("real-student-t-RMSE")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("target", "name", "column"),

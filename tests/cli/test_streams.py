@@ -77,7 +77,7 @@ def test_errors_that_cannot_be_told():
         assert (done.returncode, done.stderr) == (2, "cavity: error: standard output: No space left on device\n")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -272,6 +272,7 @@ def narrow_cavities(seed, likelihood, name, parameters, draw, n):
                 check_narrow(likelihood, name, parameters, y[i], power, mean[i], variance[i])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), NARROW)
 def test_narrow_cavities(likelihood, name, parameters, draw):
     narrow_cavities(1, likelihood, name, parameters, draw, 2)

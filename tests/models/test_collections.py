@@ -149,6 +149,7 @@ GLMS = {
 }
 
 
+@pytest.mark.long_cases("outliers", "weights")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("case", GLMS)
 def test_glms_have_the_same_bits(case):

@@ -81,6 +81,7 @@ class Shifted(base.Likelihood):
         return 1.0 / (1.0 + np.exp(np.clip((f - y) / 0.2, -700.0, 700.0)))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("likelihood", [likelihoods.StudentT(3.0, 0.2), likelihoods.Laplace(0.3), Shifted()])
 def test_robust_bands_hold_95_percent(likelihood):
     rng = np.random.default_rng(1)
@@ -114,6 +115,7 @@ def test_of_trials_shares_are_drawn(columns):
         assert np.isnan(data[:10]).all()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("likelihood", "y", "classes"),
     [
@@ -219,6 +221,7 @@ def test_line_of_a_stream_has_its_inducing_points(canvas):
     texts_apart(figure)
 
 
+@pytest.mark.long_cases("classes1")
 @pytest.mark.parametrize("classes", [("out", "in"), ()])
 def test_maps_of_a_stream_have_its_inducing_points(canvas, classes):
     rng = np.random.default_rng(6)

@@ -1,6 +1,5 @@
 """The scikit-learn Gaussian processes: their own checks, scikit-learn's numbers, exact integrals, refits, real data."""
 
-import doctest
 import pickle
 import warnings
 
@@ -47,7 +46,6 @@ from support.tolerances import (
 import cavity
 from cavity import covariances
 from cavity.sklearn import GaussianProcessClassifier, GaussianProcessRegressor, checks
-from cavity.sklearn.gp import classification, regression
 
 BOTH = pytest.mark.parametrize("kind", [GaussianProcessClassifier, GaussianProcessRegressor])
 LINKS = pytest.mark.parametrize(("likelihood", "link"), [("logit", expit), ("probit", ndtr)])
@@ -126,13 +124,6 @@ def test_docstrings_follow_numpydoc(kind):
     assert docstring_errors(kind.__name__, [*members, "log_marginal_likelihood"]) == []
 
 
-@pytest.mark.parametrize("module", [classification, regression])
-def test_examples_in_docstrings_run(module):
-    results = doctest.testmod(module)
-    assert results.attempted > 0
-    assert results.failed == 0
-
-
 # ---------------------------------------------------------------------------------------------- regression
 
 
@@ -171,6 +162,7 @@ def test_periodic_regression_has_the_numbers_of_scikit_learn():
     np.testing.assert_allclose(ours.predict(X + 0.01), known.predict(X + 0.01), atol=EXPANSION)
 
 
+@pytest.mark.long_cases("kernel1", "kernel2")
 @QUIET
 @KERNELS
 def test_learning_finds_what_scikit_learn_finds(kernel):
@@ -295,6 +287,7 @@ def test_classifier_is_cavity_gaussian_process(kernel, likelihood, link):
     assert model.converged_
 
 
+@pytest.mark.long_cases("logit-expit")
 @LINKS
 def test_probabilities_and_evidence_of_two_rows_are_close_to_the_integrals(likelihood, link):
     X, y, new = np.array([[0.0], [1.0]]), np.array([1, 0]), np.array([[0.4], [-1.0]])
@@ -340,6 +333,7 @@ def test_classifier_learns_to_a_maximum(likelihood, link):
     assert value > model.log_marginal_likelihood(kernel.theta)
 
 
+@pytest.mark.long
 def test_loo_is_close_to_refits():
     X, y = labels(30, n_classes=3)
     kernel = 2.0 * RBF(1.5)

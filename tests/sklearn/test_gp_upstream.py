@@ -6,7 +6,10 @@ from support.upstream import counts, take_over
 
 from cavity.sklearn import GaussianProcessClassifier, GaussianProcessRegressor
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # scikit-learn's warn, too
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),  # scikit-learn's warn, too
+    pytest.mark.sample(3),
+]
 
 STRINGS = "rows are strings, of a kernel written in Python that has no counterpart; the error is tested at home"
 DIFFERENCES = "differences over 1e-9 are rounding, so that scikit-learn expects it to fail; there is one at home"
@@ -28,9 +31,8 @@ def global_random_seed():
     return 42
 
 
-take_over(globals(), gaussian_process_tests, TAKEN, LEFT_OUT)
-SEVERAL_PROCESSES = "test_classifier_multi_class_n_jobs"  # there is one at home
-globals()[SEVERAL_PROCESSES] = pytest.mark.long(globals()[SEVERAL_PROCESSES])
+SLOW = {"test_multi_class_n_jobs", "test_random_starts"}  # the default run has tests of several processes and starts
+take_over(globals(), gaussian_process_tests, TAKEN, LEFT_OUT, SLOW)
 
 
 def test_most_tests_are_there():

@@ -177,6 +177,7 @@ def test_decision_function_is_the_latent_value_of_the_probability(kind):
     assert np.all(np.abs(classifier.decision_function(new)) < np.abs(mean))
 
 
+@pytest.mark.long_cases("LogitClassifier")
 @BOTH
 def test_loo_score_is_what_refits_without_each_row_give(kind):
     X, y = draw(n=40, seed=4)
@@ -205,7 +206,7 @@ def test_loo_score_of_more_classes_is_that_of_the_cavities():
         assert classifier.loo_score_ == pytest.approx(expected, rel=INTEGRAL)
 
 
-@pytest.mark.parametrize("load", [load_breast_cancer, pytest.param(load_iris, marks=pytest.mark.long)])
+@pytest.mark.parametrize("load", [pytest.param(load_breast_cancer, marks=pytest.mark.long), load_iris])
 def test_as_good_as_logistic_regression(load):
     """Out of sample: log loss at most 0.01 nats above that of the mode, close probabilities with the same link.
 
@@ -637,6 +638,7 @@ def test_probabilities_of_two_classes_are_those_of_both_labels(kind):
 # ---------------------------------------------------------------------------------------------- weights of classes
 
 
+@pytest.mark.long_cases("OrdinalClassifier")
 @pytest.mark.parametrize("kind", [ProbitClassifier, cavity.sklearn.OrdinalClassifier])
 def test_weights_of_classes_are_weights_of_rows(kind):
     X, y = draw(n=90, n_classes=3, seed=5)
@@ -663,6 +665,7 @@ def test_bad_weights_of_classes(given, words):
 # ---------------------------------------------------------------------------------------------- rows of dask
 
 
+@pytest.mark.long_cases("LogitClassifier")
 @BOTH
 def test_collections_are_worked_on_where_they_are(kind):
     da = pytest.importorskip("dask.array")

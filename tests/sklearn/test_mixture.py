@@ -267,6 +267,7 @@ def test_sticks_make_the_weights(k):
     assert np.sum(first - 1.0) == pytest.approx(150, rel=SOLVES)
 
 
+@pytest.mark.long_cases("full")
 @pytest.mark.parametrize("kind", ["full", "spherical"])
 def test_scores_are_log_densities(kind):
     x = draw(20, d=1)
@@ -404,6 +405,7 @@ def test_threads_do_not_change_a_bit(estimator, kind):
     assert two.lower_bounds_ == one.lower_bounds_
 
 
+@pytest.mark.long_cases("likelihood")
 @ALL
 def test_no_array_of_rows_times_components(estimator):
     n, k = 100_000, 64
@@ -423,6 +425,7 @@ def test_no_array_of_rows_times_components(estimator):
     assert peak < 0.6 * 8 * n * k
 
 
+@pytest.mark.long_cases("bayes")
 @ALL
 @UNFINISHED
 def test_warm_start_goes_on(estimator):

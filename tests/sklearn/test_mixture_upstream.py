@@ -8,7 +8,10 @@ from threadpoolctl import threadpool_limits
 
 from cavity.sklearn import BayesianGaussianMixture, GaussianMixture
 
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # k-means has some, too
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),  # k-means has some, too
+    pytest.mark.sample(2),
+]
 
 NO_MIXTURE = "tests private functions of scikit-learn, no mixture"
 PRIVATE = "calls private methods of the estimator"
@@ -30,6 +33,12 @@ LEFT_OUT = {
 }
 if before("1.7"):
     LEFT_OUT["test_regularisation"] = "has another wording of the message, which is that of newer versions here"
+SLOW = {
+    "test_monotonic_likelihood",
+    "test_init",
+    "test_bayesian_mixture_fit_predict_n_init",
+    "test_invariant_translation",
+}
 TAKEN = {
     "bayes": ("test_bayesian_mixture", {"BayesianGaussianMixture": BayesianGaussianMixture}),
     "likelihood": ("test_gaussian_mixture", {"GaussianMixture": GaussianMixture}),
@@ -52,7 +61,7 @@ def global_random_seed():
     return 42
 
 
-take_over(globals(), mixture_tests, TAKEN, LEFT_OUT)
+take_over(globals(), mixture_tests, TAKEN, LEFT_OUT, SLOW)
 
 
 def test_most_tests_are_there():

@@ -253,6 +253,7 @@ def test_contraction_of_several_blocks(blocks):
     assert posterior.contraction == pytest.approx(exact, rel=PRINTED)
 
 
+@pytest.mark.long_cases("None")
 @pytest.mark.parametrize("blocks", [None, [range(i, i + 3) for i in range(0, 600, 3)]])
 def test_contraction_of_many_coordinates_by_arnoldi(blocks, monkeypatch):
     """A chain, whose contraction is known; with blocks, against all eigenvalues."""

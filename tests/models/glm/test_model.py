@@ -145,6 +145,7 @@ def test_gaussian_likelihood_is_exact_whatever_weights_and_power(weights, power)
     assert posterior.log_evidence == pytest.approx(exact, abs=INTEGRAL)
 
 
+@pytest.mark.long_cases("Probit-1000-0.001")
 @pytest.mark.parametrize(
     ("name", "n", "tolerance"), [("Gaussian", 40, 1e-10), ("Probit", 1000, 1e-3), ("Poisson", 200, 1e-3)]
 )
@@ -188,6 +189,7 @@ def test_integer_weights_equal_repeated_rows(name):
     assert np.allclose(a.loo_log_density[~used], b.log_density(X[~used], np.asarray(y)[~used]), atol=ROOT_EPS)
 
 
+@pytest.mark.long_cases("OrderedProbit")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["Probit", "Logit", "OrderedProbit", "StudentT"])
 def test_power_ep_and_fractional_weights_by_the_book(name):
@@ -379,6 +381,7 @@ def hard_problems():  # (name, X, y, likelihood, prior variance)
 SLOW = ("few outliers 3", "few outliers 4")  # alike others, and many steps of the double loop
 
 
+@pytest.mark.long_cases("few outliers 1----")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "X", "y", "likelihood", "variance"),
@@ -447,6 +450,7 @@ def test_contradictory_labels_of_identical_rows(schedule, seeds):
         assert np.all(posterior.variance > 0)
 
 
+@pytest.mark.long_cases("sequential")
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning", "ignore::cavity.NumericalWarning")
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_learning_from_contradictory_ranges_is_quiet(schedule):

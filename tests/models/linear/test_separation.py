@@ -76,6 +76,7 @@ def draw(rng, likelihood, n):
     return np.append(np.arange(3.0), rng.integers(0, 3, n - 3))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("n_problems", [6, pytest.param(100, marks=pytest.mark.long)])
 @pytest.mark.parametrize("has_intercept", [True, False])
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from cavity.runs.executors import Threads
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("which", "alpha", "variant"),
     [
@@ -98,6 +98,7 @@ def test_a_batch_that_needs_no_inducing_points_is_learnt_from(likelihood):
     assert np.isfinite(state.log_bound)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [name for name in COVARIANCES if name not in ("White", "Constant", "sum")])
 def test_gradient_with_every_covariance(name):
     """Where both batches share some inducing points; `sum` has White in it, which has no place here."""

@@ -1,7 +1,7 @@
 """Shared fixtures and hypothesis profiles: reproducible runs, no time limits on shared machines.
 
-`-m long` runs the tests marked long, the cases that the default run leaves out (those of products of parameters, outside
-samples and named by `long_cases`), and, on many more examples, all properties.
+`-m long` runs the tests marked long, the cases that the default run leaves out (of products of parameters, outside
+samples, named by `long_cases`), and, on many more examples, all properties.
 """
 
 import os

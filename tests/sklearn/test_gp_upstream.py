@@ -6,10 +6,7 @@ from support.upstream import counts, take_over
 
 from cavity.sklearn import GaussianProcessClassifier, GaussianProcessRegressor
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),  # scikit-learn's warn, too
-    pytest.mark.sample(3),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # scikit-learn's warn, too
 
 STRINGS = "rows are strings, of a kernel written in Python that has no counterpart; the error is tested at home"
 DIFFERENCES = "differences over 1e-9 are rounding, so that scikit-learn expects it to fail; there is one at home"

@@ -8,10 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from cavity.sklearn import BayesianGaussianMixture, GaussianMixture
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),  # k-means has some, too
-    pytest.mark.sample(2),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # k-means has some, too
 
 NO_MIXTURE = "tests private functions of scikit-learn, no mixture"
 PRIVATE = "calls private methods of the estimator"

@@ -7,7 +7,9 @@ import pytest
 from reference import glm as reference
 from scipy import sparse
 from scipy.stats import multivariate_normal, norm
+from support.bad_fits import BAD_FITS
 from support.glms import GLM, factors
+from support.own_likelihoods import FastLogit, PlainLogit
 from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS, SOLVES, SUMS
 
 import cavity
@@ -487,16 +489,6 @@ def test_outliers_get_sites_of_negative_precision():
 # ------------------------------------------------------------------------------------------ your own likelihood
 
 
-class PlainLogit(likelihoods.Likelihood):
-    def log_p(self, y, f):
-        return -np.logaddexp(0.0, -y * f)
-
-
-class FastLogit(PlainLogit):
-    def log_tilted(self, y, mean, variance):
-        return likelihoods.Logit().log_tilted(y, mean, variance)
-
-
 @pytest.mark.parametrize("own", [PlainLogit(), FastLogit()])
 @pytest.mark.parametrize("schedule", [*SCHEDULES, "stochastic"])
 def test_a_likelihood_in_plain_python(own, schedule):
@@ -598,25 +590,9 @@ def test_scales_of_columns_do_not_matter():
 
 
 BAD = [
-    (dict(y=[0, 1, 2]), ValueError, "two classes, got 3 different values: 0, 1, 2"),
-    (dict(y=[-1, 0, 1]), ValueError, "two classes"),
-    (dict(y=["a", "b", "c"]), ValueError, "two classes, got 3 different values: 'a', 'b', 'c'"),
-    (dict(y=[0, 1]), ValueError, "y must have one entry per row of X, that is 3"),
-    (dict(y=[0, 1, np.nan]), ValueError, "y must hold a label in every row, got nan in row 2"),
-    (dict(X=[[1.0], [np.nan], [2.0]]), ValueError, r"X must be finite, got X\[1, 0\] = nan"),
-    (dict(X=[1.0, 2.0, 3.0]), ValueError, "X must have 2 dimension"),
-    (dict(X=np.empty((0, 2)), y=[]), ValueError, "X must not be empty"),
-    (dict(offset=[1.0]), ValueError, "offset must have one entry per row of X"),
-    (dict(sample_weight=[1, -1, 1]), ValueError, "sample_weight must not be negative, got -1.0 in row 1"),
-    (dict(sample_weight=[0, 0, 0]), ValueError, "sample_weight must be positive in some row"),
+    *BAD_FITS,
     (dict(method="vb"), ValueError, "method must be one of"),
-    (dict(schedule="fast"), ValueError, "schedule must be one of"),
     (dict(learn="noise"), ValueError, "learn must be one of"),
-    (dict(damping=0), ValueError, "damping must be in"),
-    (dict(power=1.5), ValueError, "power must be in"),
-    (dict(max_iter=0), ValueError, "max_iter must be at least 1"),
-    (dict(tol=-1), ValueError, "tol must be in"),
-    (dict(n_threads=0), ValueError, "n_threads must be at least 1"),
     (dict(method="adf", power=0.5), ValueError, "method='adf' sees each row once"),
 ]
 

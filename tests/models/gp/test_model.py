@@ -14,11 +14,12 @@ from support import GOLDEN
 from support.events import writing
 from support.examples import examples
 from support.gaussian_processes import COVARIANCES, NAMES, Cauchy, covariance, factors, known, problem
+from support.own_likelihoods import FastLogit, PlainLogit
 from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LAST_BIT, LOSSES, ROOT_EPS, SOLVES
 
 import cavity
 from cavity import GaussianProcess, covariances, likelihoods
-from cavity.likelihoods import base, labels, noise
+from cavity.likelihoods import labels, noise
 
 SCHEDULES = ("parallel", "sequential")
 TABLE = GOLDEN / "gp_slice.json"
@@ -728,20 +729,6 @@ def test_callback_and_max_iter():
 
 
 # ------------------------------------------------------------------------------------------ your own likelihood
-
-
-class PlainLogit(base.Likelihood):
-    """log_p alone."""
-
-    def log_p(self, y, f):
-        return -np.logaddexp(0.0, -y * f)
-
-
-class FastLogit(PlainLogit):
-    """With moments of its own."""
-
-    def log_tilted(self, y, mean, variance):
-        return labels.Logit().log_tilted(y, mean, variance)
 
 
 @pytest.mark.parametrize("own", [PlainLogit(), FastLogit()], ids=["log_p", "log_tilted"])

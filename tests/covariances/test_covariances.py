@@ -15,17 +15,21 @@ from support.tolerances import AT_REST, INTEGRAL, LOSSES, ROOT_EPS, ROUNDING, SO
 
 import cavity
 from cavity.base import arrays
-from cavity.covariances import Covariance, Gamma, LogNormal, Product, Sum
-from cavity.covariances.kinds import (
+from cavity.covariances import (
     RBF,
     Constant,
+    Covariance,
+    Gamma,
     Linear,
+    LogNormal,
     Matern,
     Matern12,
     Matern32,
     Matern52,
     Periodic,
+    Product,
     RationalQuadratic,
+    Sum,
     White,
     from_settings,
 )

@@ -8,7 +8,7 @@ import pytest
 from support.tolerances import AT_REST, INTEGRAL, OPTIMUM
 
 import cavity
-from cavity.base.errors import ConvergenceWarning
+from cavity import ConvergenceWarning
 from cavity.runs import dask_scheduler, remote
 
 dask = pytest.importorskip("dask")

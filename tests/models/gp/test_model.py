@@ -19,7 +19,6 @@ from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, LAST_BIT, LO
 
 import cavity
 from cavity import GaussianProcess, covariances, likelihoods
-from cavity.likelihoods import labels, noise
 
 SCHEDULES = ("parallel", "sequential")
 TABLE = GOLDEN / "gp_slice.json"
@@ -138,9 +137,9 @@ def test_against_elliptical_slice_sampling(name, error):
     golden = json.loads(TABLE.read_text())
     model, truth = golden["model"], {key: np.array(value) for key, value in golden[name].items()}
     likelihood = {
-        "Probit": labels.Probit(),
+        "Probit": likelihoods.Probit(),
         "Poisson": likelihoods.Poisson(),
-        "StudentT": noise.StudentT(model["degrees_of_freedom"], model["scale"]),
+        "StudentT": likelihoods.StudentT(model["degrees_of_freedom"], model["scale"]),
     }[name]
     posterior = fit(
         likelihood, truth["X"][:, None], truth["y"], covariances.RBF(model["variance"], model["lengthscale"])
@@ -638,14 +637,20 @@ def hard_problems():
     """(name, X, y, likelihood, covariance) that EP has trouble with."""
     rng = np.random.default_rng(0)
     x = np.linspace(-3, 3, 60)[:, None]
-    yield "separable", x, np.where(x[:, 0] > 0, 1, -1), labels.Probit(), covariances.RBF(1e4, 3.0)
-    yield "separable, no noise", x, np.where(x[:, 0] > 0, 1, -1), labels.Step(), covariances.RBF(25.0, 1.0)
-    yield "labels at random", x, rng.choice([-1, 1], 60), labels.Logit(), covariances.RBF(100.0, 0.5)
-    yield "contradictions", np.repeat(x, 2, axis=0), np.tile([1, -1], 60), labels.Probit(), covariances.RBF(100.0, 2.0)
+    yield "separable", x, np.where(x[:, 0] > 0, 1, -1), likelihoods.Probit(), covariances.RBF(1e4, 3.0)
+    yield "separable, no noise", x, np.where(x[:, 0] > 0, 1, -1), likelihoods.Step(), covariances.RBF(25.0, 1.0)
+    yield "labels at random", x, rng.choice([-1, 1], 60), likelihoods.Logit(), covariances.RBF(100.0, 0.5)
+    yield (
+        "contradictions",
+        np.repeat(x, 2, axis=0),
+        np.tile([1, -1], 60),
+        likelihoods.Probit(),
+        covariances.RBF(100.0, 2.0),
+    )
     outliers = np.sin(x[:, 0]) + 0.1 * rng.normal(size=60)
     outliers[::7] += rng.choice([-8, 8], 9)
     for nu in (1.0, 2.0, 4.0):
-        yield f"outliers {nu}", x, outliers, noise.StudentT(nu, 0.1), covariances.RBF(1.0, 1.0)
+        yield f"outliers {nu}", x, outliers, likelihoods.StudentT(nu, 0.1), covariances.RBF(1.0, 1.0)
     yield (
         "large counts",
         x,
@@ -654,10 +659,16 @@ def hard_problems():
         covariances.RBF(4.0, 1.0),
     )
     yield "no counts", x, np.zeros(60), likelihoods.Poisson(), covariances.RBF(100.0, 1.0)
-    yield "clutter", x, outliers, noise.Clutter(0.2, 30.0, 0.02), covariances.RBF(1.0, 1.0)
-    yield "ill-conditioned", 1e-3 * x, np.where(rng.random(60) < 0.7, 1, -1), labels.Probit(), covariances.RBF(1e3, 1.0)
-    yield "little noise", x, outliers, noise.Laplace(0.1), covariances.RBF(1.0, 1.0)
-    yield "hopeless", np.repeat(x[::6], 2, axis=0), np.tile([1, -1], 10), labels.Step(), covariances.RBF(10.0, 1.0)
+    yield "clutter", x, outliers, likelihoods.Clutter(0.2, 30.0, 0.02), covariances.RBF(1.0, 1.0)
+    yield (
+        "ill-conditioned",
+        1e-3 * x,
+        np.where(rng.random(60) < 0.7, 1, -1),
+        likelihoods.Probit(),
+        covariances.RBF(1e3, 1.0),
+    )
+    yield "little noise", x, outliers, likelihoods.Laplace(0.1), covariances.RBF(1.0, 1.0)
+    yield "hopeless", np.repeat(x[::6], 2, axis=0), np.tile([1, -1], 10), likelihoods.Step(), covariances.RBF(10.0, 1.0)
 
 
 @pytest.mark.long_cases("contradictions----")
@@ -683,7 +694,7 @@ def test_what_says_it_converged_is_a_fixed_point(name, X, y, likelihood, kernel)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("likelihood", [noise.Laplace(0.1), noise.StudentT(4.0, 0.1)], ids=repr)
+@pytest.mark.parametrize("likelihood", [likelihoods.Laplace(0.1), likelihoods.StudentT(4.0, 0.1)], ids=repr)
 def test_sites_lost_to_rounding_are_said_to_be(likelihood, schedule):
     """Beside a prior variance of 1e40 nothing is left of one: sites that imply themselves may have no belief."""
     kernel, X = covariances.Matern12(1.0, lengthscale=1.0) + covariances.Linear(1.0), np.full((3, 1), 1e20)

@@ -8,9 +8,8 @@ import pytest
 from scipy.optimize import linprog
 
 import cavity
-from cavity import GLM, likelihoods
+from cavity import GLM, NumericalWarning, likelihoods
 from cavity.base.rows import Rows
-from cavity.errors import NumericalWarning
 from cavity.models.linear.separation import separating_columns
 
 OPEN = likelihoods.OrderedProbit()

@@ -10,7 +10,7 @@ from support.examples import examples
 from support.tolerances import AT_REST, EARLY, OPTIMUM
 
 import cavity
-from cavity.errors import SettingsWarning
+from cavity import SettingsWarning
 from cavity.models.saved import rebuild
 
 RNG = np.random.default_rng(1)

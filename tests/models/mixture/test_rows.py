@@ -20,7 +20,7 @@ from support.mixtures import (
 from support.tolerances import AT_REST, EXPANSION, LOSSES, OPTIMUM, ROUNDING, SOLVES, SUMS
 
 import cavity
-from cavity.errors import SettingsWarning
+from cavity import SettingsWarning
 from cavity.models.mixture import e_step
 from cavity.models.mixture.rows import sum_run
 from cavity.models.mixture.scaling import Scaling

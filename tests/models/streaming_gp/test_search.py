@@ -13,9 +13,8 @@ from scipy.optimize import minimize, minimize_scalar
 from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of
 from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, PRINTED, ROOT_EPS, SOLVES, SUMS
 
-from cavity import StreamingGP, covariances, likelihoods
+from cavity import ConvergenceWarning, SettingsWarning, StreamingGP, covariances, likelihoods
 from cavity import covariances as c
-from cavity.base.errors import ConvergenceWarning, SettingsWarning
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.models.search import SEARCH_NOT_CONVERGED
 from cavity.models.streaming_gp import search

@@ -56,11 +56,12 @@ def pytest_collection_modifyitems(config, items):
 def choose_default_cases(items):
     """Return those of the cases of a parametrised test that the default run takes."""
     sample, named = (items[0].get_closest_marker(name) for name in ("sample", "long_cases"))
-    chosen = choose_from_product(items) if sample is None else items[:: sample.args[0]]
     ids = {item.callspec.id for item in items}
     left_out = set() if named is None or len(ids) == 1 else set(named.args)
     assert left_out <= ids, f"{items[0].nodeid}: no cases {left_out - ids}"
-    return [item for item in chosen if item.callspec.id not in left_out]
+    if sample is None:
+        return choose_from_product([item for item in items if item.callspec.id not in left_out])
+    return [item for item in items[:: sample.args[0]] if item.callspec.id not in left_out]
 
 
 def choose_from_product(items):

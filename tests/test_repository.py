@@ -1,6 +1,7 @@
 """What the repository holds: files that people wrote, none above a megabyte, and no more code than was agreed."""
 
 import ast
+import re
 import subprocess
 from pathlib import Path, PurePosixPath
 
@@ -14,6 +15,8 @@ LARGER_FILES = set()  # paths that may be above it
 MAX_CODE_LINES = {"src": 33_286, "tests": 43_632}
 # of src some 2,900 are formulas, missing values, averages over rows, checks of models, and what explains arguments
 MAX_TOLERANCES_OUTSIDE_THE_TABLE = 48
+TOLERANCE = re.compile(r"\b(rtol|atol|rel|abs)=([^,\n]*\d(\.\d|e)|[\w.]*\(\n)")  # with a number, or with more lines
+STATEMENTS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def list_tracked(*options):
@@ -28,7 +31,9 @@ def list_tracked(*options):
 def count_code_lines(text):
     """Count the lines of Python code that are not blank and neither comment nor docstring."""
     lines = {i for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")}
-    for node in ast.walk(ast.parse(text)):
+    nodes = [ast.parse(text)]
+    for node in nodes:  # which grows: statements alone, no expressions
+        nodes += [child for name in STATEMENTS for child in getattr(node, name, ())]
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
             lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return len(lines)
@@ -73,6 +78,6 @@ def list_tolerances(tree):
 
 def test_tolerances_come_from_the_table():
     texts = (path.read_text() for path in (CHECKOUT / "tests").rglob("test_*.py"))
-    numbers = set().union(*(list_tolerances(ast.parse(text)) for text in texts))
+    numbers = set().union(*(list_tolerances(ast.parse(text)) for text in texts if TOLERANCE.search(text)))
     assert not numbers & {value for name, value in vars(tolerances).items() if name.isupper()}
     assert len(numbers) <= MAX_TOLERANCES_OUTSIDE_THE_TABLE, numbers

@@ -365,6 +365,11 @@ def set_to(switch, side):
         yield
 
 
+@pytest.mark.long_cases(
+    "models.streaming_gp.search.MAX_FIRST_ROWS-student-few",
+    "models.streaming_gp.inducing_basis.ROWS_PER_BLOCK-learn-few",
+    "models.streaming_gp.update.MAX_CANDIDATE_ROWS-learn-few",
+)
 @pytest.mark.filterwarnings("ignore::cavity.SettingsWarning", "ignore::cavity.ConvergenceWarning")
 @pytest.mark.parametrize("layouts", [FEW, pytest.param(tuple(LAYOUTS), marks=pytest.mark.long)], ids=["few", "all"])
 @pytest.mark.parametrize("switch", SWITCHES, ids=str)

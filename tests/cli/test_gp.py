@@ -182,7 +182,7 @@ LIKELIHOODS = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("target", "name"),
     [

@@ -743,6 +743,7 @@ def test_a_factor_that_is_nearly_all_of_a_product_leaves_what_the_other_says():
     assert Gaussian(tau[::-1], rho[::-1], [-1.2, -0.4]).prod().log_scale == INF
 
 
+@pytest.mark.long_cases("8")
 @pytest.mark.parametrize("top", [8, *(pytest.param(top, marks=pytest.mark.long) for top in (90, 110, 300)), 1000])
 def test_prod_at_any_exponents(top):
     for _ in range(60):
@@ -792,6 +793,7 @@ def near(value, exact, size, tolerance=20):
     return abs(mp.mpf(float(value)) - exact) <= tolerance * EPS * size + mp.mpf("1e-320")
 
 
+@pytest.mark.long_cases("8", "110")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("top", [8, 90, 110, 300, 1000])
 def test_linear_functions_at_any_exponents(top):
@@ -824,6 +826,7 @@ def test_linear_functions_at_any_exponents(top):
                     assert near(result.log_scale, expected, size)
 
 
+@pytest.mark.long_cases("8", "110")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("top", [8, 90, 110, 300, 1000])
 def test_observe_at_any_exponents(top):

@@ -88,23 +88,22 @@ def test_golden_moments(name):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
-    ("name", "n"),
-    [(name, n) for name in ("Probit", "Logit", "Poisson") for n in range(1, 34)]
-    + [("Logit", n) for n in (63, 64, 65)]
-    + [("Probit", n) for n in (126, 127, 128, 129, 255, 256, 257)],
+    ("name", "sizes"), [("Probit", (126, 127, 128, 129, 255, 256, 257)), ("Logit", (63, 64, 65)), ("Poisson", ())]
 )
-def test_the_last_sites_of_a_tile_count(name, n, variant):
+def test_the_last_sites_of_a_tile_count(name, sizes, variant):
     """The last row takes each entry of the table in turn, the others one with the fewest nodes."""
     likelihood = getattr(likelihoods, name)()
     entries = [each for each in TABLE if each["likelihood"] == name and each["power"] == 1]
     other = min(entries, key=lambda entry: entry["variance"])
-    for entry in entries[:: 1 if n % 16 < 2 else 4]:
-        rows = [other] * (n - 1) + [entry]
-        y, mean, variance = (np.array([row[key] for row in rows], dtype=float) for key in ("y", "mean", "variance"))
-        found = np.transpose(kernel(likelihood, np.ascontiguousarray(likelihood.check(y)), 1, mean, variance, variant))
-        assert_golden(entry, found[-1])
-        assert_golden(rows[0], found[0])
-        np.testing.assert_array_equal(found[:-1], np.broadcast_to(found[0], (n - 1, 5)))
+    for n in (*range(1, 34), *sizes):
+        for entry in entries[:: 1 if n % 16 < 2 else 4]:
+            rows = [other] * (n - 1) + [entry]
+            y, mean, variance = (np.array([row[key] for row in rows], dtype=float) for key in ("y", "mean", "variance"))
+            checked = np.ascontiguousarray(likelihood.check(y))
+            found = np.transpose(kernel(likelihood, checked, 1, mean, variance, variant))
+            assert_golden(entry, found[-1])
+            assert_golden(rows[0], found[0])
+            np.testing.assert_array_equal(found[:-1], np.broadcast_to(found[0], (n - 1, 5)))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

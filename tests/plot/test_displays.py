@@ -80,6 +80,7 @@ CASES = {  # a posterior, the rows that are drawn with it, and the number of pan
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_plot_of_every_posterior(name):
     make, rows, count = CASES[name]

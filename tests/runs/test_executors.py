@@ -313,6 +313,7 @@ def counts():
 """
 
 
+@pytest.mark.long
 def test_callers_on_several_threads_share_the_limit():
     """The first sets it and the last lifts it, whatever ends them."""
     out = script(
@@ -448,6 +449,7 @@ print(counts() == {2})
     assert out.split() == ["0", "0", "True"]
 
 
+@pytest.mark.long
 def test_the_limit_holds_for_libraries_that_are_loaded_under_it():
     """SciPy's comes with the first call that needs it."""
     out = script(

@@ -26,8 +26,6 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.faces import docstring_errors, public_members
 from support.tolerances import (
     AT_REST,
     EARLY,
@@ -84,44 +82,12 @@ def slopes(function, theta, step=1e-4):
 # ---------------------------------------------------------------------------------------------- the contract
 
 
-@QUIET
-@parametrize_with_checks(
-    [
-        GaussianProcessClassifier(),
-        GaussianProcessRegressor(covariances.RBF() + covariances.White(0.1), normalize_y=True),
-    ]
-)
-def test_contract_of_scikit_learn(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.long
-@QUIET
-@parametrize_with_checks(
-    [
-        GaussianProcessClassifier(
-            covariances.RBF(2.0).fix("rbf.variance"), likelihood="probit", multi_class="one_vs_one"
-        ),
-        GaussianProcessRegressor(),
-    ]
-)
-def test_contract_of_scikit_learn_with_other_settings(estimator, check):
-    check(estimator)
-
-
 @BOTH
 def test_settings_are_those_of_scikit_learn(kind):
     known = getattr(theirs, kind.__name__)().get_params()
     ours = kind().get_params()
     assert {name: ours[name] for name in known} == known
     assert set(ours) - set(known) == {"verbose"} | ({"likelihood"} if kind is GaussianProcessClassifier else set())
-
-
-@BOTH
-def test_docstrings_follow_numpydoc(kind):
-    members = public_members(kind)
-    assert len(members) > 2
-    assert docstring_errors(kind.__name__, [*members, "log_marginal_likelihood"]) == []
 
 
 # ---------------------------------------------------------------------------------------------- regression

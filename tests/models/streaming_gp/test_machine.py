@@ -408,4 +408,4 @@ def test_a_batch_interrupted_anywhere_is_taken_in_whole_or_not_at_all(likelihood
 
 for machine in (GaussianStream, AnyStream):
     machine.TestCase.settings = settings(examples(6), stateful_step_count=30)
-TestGaussianStream, TestAnyStream = GaussianStream.TestCase, AnyStream.TestCase
+TestGaussianStream, TestAnyStream = pytest.mark.long(GaussianStream.TestCase), AnyStream.TestCase

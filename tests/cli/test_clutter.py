@@ -8,7 +8,6 @@ import threading
 
 import numpy as np
 import pytest
-from support.commands import runner
 from support.tolerances import SLOPES
 
 import cavity
@@ -17,12 +16,6 @@ from cavity.base.errors import name_arguments
 from cavity.cli import options as shared
 
 SHIPPED = "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, motorcycle, newcomb, pima, sleepstudy"
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command in this process; returns status, printed text, error text."""
-    return runner(capsys)
 
 
 def test_newcomb_as_a_command(tmp_path):

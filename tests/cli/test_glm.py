@@ -8,18 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from support.commands import runner, write
+from support.commands import write
 from support.tolerances import AT_REST, INTEGRAL, PRINTED, ROOT_EPS, SOLVES
 
 import cavity
 from cavity import data
 from cavity.cli import input_tables, main
 
-
-@pytest.fixture
-def run(capsys):
-    """Run the command in this process; returns status, printed text, error text."""
-    return runner(capsys, "fit", "glm")
+COMMAND = ("fit", "glm")
 
 
 def pima():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.commands import runner, write
+from support.commands import write
 from support.tolerances import AT_REST, EARLY, EXPANSION, OPTIMUM, PRINTED, SLOPES, SOLVES
 
 import cavity
@@ -37,10 +37,7 @@ def test_banana_is_that_of_the_benchmark():
     assert 0.09 < wrong < 0.13
 
 
-@pytest.fixture
-def run(capsys):
-    """Run `cavity fit gp` (or another command) in this process; return status, printed text, errors."""
-    return runner(capsys, "fit", "gp")
+COMMAND = ("fit", "gp")
 
 
 def table(n=60, seed=0):

@@ -4,19 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.commands import runner
 from support.mixtures import faithful, groups
 from support.tolerances import EXPANSION, LAST_BIT, OPTIMUM, PRINTED, SLOPES, SOLVES
 
 import cavity
 from cavity import data
 from cavity.cli import main
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command; return its status, what it printed, and its errors."""
-    return runner(capsys)
 
 
 @pytest.fixture(name="faithful", scope="module")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
-from support.commands import runner, write
+from support.commands import write
 from support.tolerances import AT_REST, EXPANSION, PRINTED, SOLVES
 
 import cavity
@@ -24,10 +24,7 @@ def batches(source, *sizes):
     return [part for part, _ in input_tables.read_batches(SimpleNamespace(data=str(source)), *sizes)]
 
 
-@pytest.fixture
-def run(capsys):
-    """Run `cavity fit streaming-gp` (or another command) in this process; return status, printed text, errors."""
-    return runner(capsys, "fit", "streaming-gp")
+COMMAND = ("fit", "streaming-gp")
 
 
 def table(n=90, seed=0):

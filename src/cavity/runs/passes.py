@@ -17,9 +17,8 @@ from queue import SimpleQueue
 import numpy as np
 
 from cavity.runs import remote
-from cavity.runs.block_runs import call_on_run
 from cavity.runs.executors import call_with_fallback
-from cavity.runs.merge import merge_runs
+from cavity.runs.merge import call_on_run, merge_runs
 
 MAX_RUN_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
 MAX_CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache

@@ -9,10 +9,9 @@ import numpy as np
 
 from cavity.base.build_description import describe_build
 from cavity.base.errors import NumericalWarning, warn
-from cavity.runs.block_runs import call_on_run
 from cavity.runs.dask_scheduler import Scheduler
 from cavity.runs.executors import single_blas
-from cavity.runs.merge import merge_runs
+from cavity.runs.merge import call_on_run, merge_runs
 
 TASK_SECONDS = 0.2  # of work in a task: dask takes about a millisecond for each
 FIRST_BLOCKS = 16  # of a run, as long as it is not known how long a block takes

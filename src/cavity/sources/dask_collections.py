@@ -23,8 +23,7 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.runs import dask_scheduler
-from cavity.sources.source_parts import ArrayRows, NamedRows, find_piece
-from cavity.sources.tables import FrameRows
+from cavity.sources.source_parts import ArrayRows, FrameRows, NamedRows, find_piece
 
 LEAST_WHOLE = 4  # rows for each that is kept anew because it lies in several chunks
 SMALL_ROWS, SMALL_NUMBERS = 1 << 14, 1 << 20  # of collections that are read at once: passes over them go nowhere

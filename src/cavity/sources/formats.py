@@ -9,7 +9,7 @@ from cavity.base import arrays, frames
 from cavity.sources import arrow
 from cavity.sources.chunked_arrays import ChunkedArrayRows
 from cavity.sources.npy import open_npy
-from cavity.sources.sparse import SparseRows
+from cavity.sources.source_parts import SparseRows
 from cavity.sources.text_rows import open_text
 
 

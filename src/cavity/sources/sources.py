@@ -19,14 +19,12 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.base.types import FloatArray
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.merge import split_rows
+from cavity.runs.merge import BlockTask, split_rows
 from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources import column_summary, formats
 from cavity.sources.blocks import Blocks, rows_per_block
-from cavity.sources.source_parts import ArrayRows, ReadRows
-from cavity.sources.tables import FrameRows
+from cavity.sources.source_parts import ArrayRows, FrameRows, ReadRows
 
 SAMPLE_ROWS = 1 << 14  # rows of a sample to choose starting points from
 

@@ -5,8 +5,8 @@ from bisect import bisect_right
 import numpy as np
 
 from cavity.jobs.job import SILENT_JOB
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import reduce_runs
 from cavity.sources.read_ahead import iterate_blocks
 from cavity.sources.source_parts import DerivedRows, SourcePart

@@ -16,13 +16,13 @@ from cavity.base import arrays
 from cavity.base.frames import make_data_frame
 from cavity.base.types import FloatArray
 from cavity.models.formula.columns import categorical, check_length
-from cavity.models.formula.design_rows import evaluate_in_blocks
 from cavity.models.formula.evaluation import (
     coded_numbers,
     column_variables,
     describe,
     evaluate,
     evaluate_columns,
+    evaluate_in_blocks,
     has_memory,
     quote_term,
 )

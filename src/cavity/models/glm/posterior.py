@@ -22,7 +22,7 @@ from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.ep.weights import WeightRoot
 from cavity.models.average_effects import AverageEffects
-from cavity.models.coefficients import ColumnCoefficients
+from cavity.models.coefficients import ColumnCoefficients, TermBayesFactors
 from cavity.models.formula.design import Coding
 from cavity.models.formula.evaluation import INTERCEPT_NAME
 from cavity.models.formula.saved import CODING_SETTING
@@ -30,8 +30,7 @@ from cavity.models.formula.table import complete_new_rows, read_new_rows
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.glm.scaled_columns import ScaledColumns
-from cavity.models.glm.solution import solve
-from cavity.models.glm.weights import Weights
+from cavity.models.glm.solution import Weights, solve
 from cavity.models.hyperparameters import format_hyperparameters_table
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.linear.evidence import find_weight_gradient
@@ -40,7 +39,6 @@ from cavity.models.linear.settings import describe_settings
 from cavity.models.observations import Observations
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import name_moments, predict_rows
-from cavity.models.term_bayes_factors import TermBayesFactors
 from cavity.sources.features import column_limits, iterate_large_blocks, open_features, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
 

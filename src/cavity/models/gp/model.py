@@ -26,8 +26,7 @@ from cavity.models.gp.posterior import build_posterior
 from cavity.models.latent_posterior import AUTO_SCHEDULE
 from cavity.models.process.defaults import choose_first_settings, resolve_defaults
 from cavity.models.process.mean_formula import open_mean
-from cavity.models.process.model import LatentProcess, choose_learnt, fill_open_parameters
-from cavity.models.process.rows import add_prior_means, observe
+from cavity.models.process.model import LatentProcess, add_prior_means, choose_learnt, fill_open_parameters, observe
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import read_dense
 

@@ -35,9 +35,8 @@ from cavity.models.latent_posterior import SitesPosterior
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.observations import Observations
 from cavity.models.predictive_densities import integrate_log_density
-from cavity.models.process.model import compute_prior_means
+from cavity.models.process.model import add_prior_means, compute_prior_means
 from cavity.models.process.predictions import ROWS_PER_TASK, ProcessPosterior
-from cavity.models.process.rows import add_prior_means
 from cavity.models.process.saved import COVARIANCE_SETTING, EP_OPTIONS
 from cavity.models.process.settings import Settings, compute_gaussian_log_density
 from cavity.runs.executors import Threads, single_blas

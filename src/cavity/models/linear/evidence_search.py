@@ -1,12 +1,13 @@
 """Search for factors on prior variances and parameters of the likelihood of a GLM by the log evidence."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
+from cavity.ep.fit_result import FitResult
 from cavity.likelihoods.base import estimate_spread, guess_latent_values
 from cavity.likelihoods.parameters import choose_parameters, find_unit, list_open_parameters
 from cavity.models.hyperparameters import Hyperparameters
@@ -23,6 +24,18 @@ from cavity.models.search import (
 from cavity.models.standard_errors import find_standard_errors
 from cavity.sources.features import find_constant_columns
 from cavity.sources.read_ahead import iterate_blocks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """The outcome of a fit, and the posterior of the weights, or of all effects of a mixed model."""
+
+    problem: object  # GLMProblem or MixedProblem at the learnt hyperparameters
+    fit: FitResult
+    weights: object  # Weights or Effects
+    hyperparameters: Hyperparameters | None = None
+    searched: str = CONVERGED_STATUS  # status of the search for hyperparameters
+
 
 START_ROWS = 1 << 12  # most rows of the regression for first values
 BLOCK_ROWS = 1 << 13

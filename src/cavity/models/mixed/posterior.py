@@ -20,6 +20,7 @@ from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.models.average_effects import AverageEffects
+from cavity.models.coefficients import TermBayesFactors
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
@@ -31,7 +32,6 @@ from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import predict_rows
-from cavity.models.term_bayes_factors import TermBayesFactors
 
 if TYPE_CHECKING:
     from cavity.models.mixed.model import MixedGLM

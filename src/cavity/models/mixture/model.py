@@ -23,8 +23,13 @@ from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
-from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
-from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions
+from cavity.mean_field.options import (
+    LARGEST_TO_INVERT,
+    LEAST_TO_INVERT,
+    TRIAL_OPTIONS,
+    AscentOptions,
+    StochasticOptions,
+)
 from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.misfit_warnings import warn_of_few_rows
 from cavity.models.mixture.component_moves import ascend_with_moves

@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import frames
 from cavity.base.observation_digest import ObservationDigest
-from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
+from cavity.mean_field.options import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.models.mixture.e_step import EStep, UnreachableRow, choose_block_rows
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.scaling import Scaling

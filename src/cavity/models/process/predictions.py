@@ -22,8 +22,8 @@ from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.mean_formula import add_mean_columns, list_mean_columns, tabulate_mean
 from cavity.models.process.model import compute_prior_means
 from cavity.models.row_predictions import name_moments, predict_rows
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads, resolve_n_threads, single_blas
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import map_runs
 from cavity.sources.dense_rows import in_blocks, open_dense, read_dense
 

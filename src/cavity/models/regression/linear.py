@@ -29,9 +29,8 @@ from cavity.jobs.job import Event
 from cavity.likelihoods import Gaussian
 from cavity.linalg import tiled
 from cavity.models.defaults import REAL_PRIOR_SCALE, find_location_and_spread
-from cavity.models.regression.ascent import fit_weights
 from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
-from cavity.models.regression.rows import add_ones
+from cavity.models.regression.rows import add_ones, fit_weights
 from cavity.runs.executors import Threads
 from cavity.runs.passes import map_runs
 

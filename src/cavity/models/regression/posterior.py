@@ -36,8 +36,8 @@ from cavity.models.linear.defaults import ColumnScales, add_intercept, check_int
 from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import add_ones, open_rows
 from cavity.models.row_predictions import name_moments, predict_rows
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import map_runs
 
 PREDICT_ROWS = 4096

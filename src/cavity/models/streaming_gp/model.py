@@ -28,8 +28,7 @@ from cavity.jobs.job import Event
 from cavity.likelihoods.parameters import list_open_parameters, list_scales
 from cavity.models.process.defaults import resolve_defaults
 from cavity.models.process.mean_formula import is_mean_formula, open_mean
-from cavity.models.process.model import LatentProcess
-from cavity.models.process.rows import observe
+from cavity.models.process.model import LatentProcess, observe
 from cavity.models.streaming_gp.inducing_basis import has_white
 from cavity.models.streaming_gp.rows import is_exact, open_rows
 from cavity.models.streaming_gp.state import start_state

@@ -14,9 +14,8 @@ from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.model import StreamingGP
 from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
 from cavity.models.streaming_gp.record import INFORMATION_ARRAYS
-from cavity.models.streaming_gp.snapshot import EMPTY_TRACE, TOTAL_NAMES, StreamSnapshot
+from cavity.models.streaming_gp.snapshot import EMPTY_TRACE, TOTAL_NAMES, History, StreamSnapshot
 from cavity.models.streaming_gp.state import wrap_snapshot
-from cavity.models.streaming_gp.update_history import History
 
 
 def rebuild(stored, settings):

@@ -26,8 +26,7 @@ from cavity.base.public_objects import Public
 from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
-from cavity.mean_field.limits import LEAST_TO_INVERT
-from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
+from cavity.mean_field.options import LEAST_TO_INVERT, TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
 from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.misfit_warnings import warn_of_few_rows
 from cavity.models.unit_mixture import start

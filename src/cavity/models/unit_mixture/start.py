@@ -4,8 +4,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.mean_field import engine
-from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
-from cavity.mean_field.options import TRIAL_PASSES
+from cavity.mean_field.options import LARGEST_TO_SQUARE, LEAST_TO_SQUARE, TRIAL_PASSES
 from cavity.models.misfit_warnings import are_many, choose_far_sd, warn_of_far_points
 from cavity.models.unit_mixture.sweep import DataExtent, UnitMixtureState, UnitMixtureSweeps
 from cavity.runs.executors import Threads

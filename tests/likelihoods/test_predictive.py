@@ -279,3 +279,16 @@ def test_what_does_not_exist_is_said():
 @pytest.mark.parametrize("nu", [2.5, 5.0, 40.0])
 def test_noise_of_student_t_has_its_variance(nu):
     assert StudentT(nu, 0.7).conditional_variance(0.0) == pytest.approx(stats.t(nu, scale=0.7).var(), rel=SOLVES)
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.5), StudentT(3.5, 0.5)], ids=repr)
+@pytest.mark.parametrize("y", [0.0, 3.0, 40.0])
+def test_probabilities_by_fixed_rules_have_the_digits_of_quadrature_in_both_tails(likelihood, y):
+    mean, sd = (v.ravel() for v in np.meshgrid([-6.0, 0.0, 2.0, 4.5], [0.0, 1e-4, 0.03, 0.3, 1.0, 4.0]))
+    found = predictive.integrate_probability(lambda f, rows: likelihood.cdf(y, f), mean, sd**2)
+    for value, m, s in zip(found, mean, sd, strict=True):
+        points = m + s * np.linspace(-14.0, 14.0, 4001)
+        weights = stats.norm.pdf(np.linspace(-14.0, 14.0, 4001)) * (points[1] - points[0]) / s if s else None
+        exact = likelihood.cdf(y, points) @ weights if s else likelihood.cdf(y, m)
+        np.testing.assert_allclose(value, exact, rtol=ROOT_EPS)
+        np.testing.assert_allclose(1.0 - value, 1.0 - exact, rtol=ROOT_EPS, atol=SUMS)

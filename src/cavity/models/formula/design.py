@@ -126,11 +126,17 @@ def take_every_category(parts, table):
     """
     if has_memory(parts.to_text()):
         return table
-    matrices = evaluate_all(parts, table.iloc[:PROBE_ROWS])
-    coded = {name for name in table if table[name].dtype == "category"}
-    coded |= {name for matrix in matrices.values() for name in coded_numbers(matrix)}
-    first = [np.unique(table[name], return_index=True)[1] for name in sorted(coded)]
-    return table.iloc[np.unique(np.concatenate([*first, [0]]).astype(np.intp))]
+    text_columns = {name for name in table if table[name].dtype == "category"}
+    first = find_first_rows(table, text_columns)
+    matrices = evaluate_all(parts, table.iloc[np.union1d(first, np.arange(min(PROBE_ROWS, len(table))))])
+    coded = {name for matrix in matrices.values() for name in coded_numbers(matrix)} - text_columns
+    return table.iloc[np.union1d(first, find_first_rows(table, coded))]
+
+
+def find_first_rows(table, names):
+    """Return the numbers of the first row, and of the first with each value of some columns."""
+    rows = [np.unique(table[name], return_index=True)[1] for name in names]
+    return np.unique(np.concatenate([*rows, [0]]).astype(np.intp))
 
 
 def with_all_others(parts, names, reserved=()):

@@ -12,9 +12,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import make_data_frame
-from cavity.base.frozen_dataclasses import Frozen
 from cavity.base.lazy_scipy import special
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray, Frozen
 
 SD_FIGURES_SHOWN = 3  # of a standard deviation that are shown: the third one is already noise
 MAX_DIGITS_SHOWN, MAX_DECIMALS_SHOWN = 9, 7  # beyond which numbers are shown with an exponent

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import set_fields
 from cavity.base.triangles import fill_symmetric
 from cavity.covariances.base import BuiltIn, Covariance, wrap_number
 from cavity.covariances.program import ADD, MULTIPLY, Program, UncompiledProgram, make_range_error

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.types import FloatOrArray
+from cavity.base.public_objects import FloatOrArray, set_fields
 from cavity.covariances import priors, program
 from cavity.covariances.base import COVARIANCE_KINDS
 from cavity.covariances.leaf import ColumnLeaf, Leaf

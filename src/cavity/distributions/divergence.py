@@ -8,6 +8,7 @@ import numpy as np
 
 from cavity import distributions
 from cavity.base.errors import check_within_range
+from cavity.base.public_objects import FloatOrArray
 from cavity.base.special import (
     binet_divergence,
     excess,
@@ -19,7 +20,6 @@ from cavity.base.special import (
     wishart_shape_divergence,
 )
 from cavity.base.triangles import solve_lower, whiten
-from cavity.base.types import FloatOrArray
 
 # in Frobenius norm: eigenvalues of the relative difference of two matrices stay in (-1/2, 1/2)
 MAX_SERIES_DISTANCE = 0.5

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import set_fields
 from cavity.jobs.job import Run
 
 EP_SCHEDULES = ("parallel", "sequential")

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import set_fields
 from cavity.jobs.checkpoint import Checkpoint, check_path
 from cavity.jobs.progress import (
     BAR_SECONDS,

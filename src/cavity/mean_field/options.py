@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import set_fields
 from cavity.jobs.job import Run
 from cavity.mean_field.acceleration import ACCELERATOR_NAMES
 

@@ -19,9 +19,9 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import missing_extra_error
 from cavity.base.frames import join_names, name_coefficients
 from cavity.base.lazy_scipy import linalg
+from cavity.base.public_objects import FloatArray, Seed
 from cavity.base.results import SummaryMixin, find_base_levels, list_notes, title_of
 from cavity.base.summary import Table, make_gaussian_marginals, tabulate_marginals, tabulate_ratios
-from cavity.base.types import FloatArray, Seed
 from cavity.models.contrasts import (
     describe_unknown,
     level_pairs,

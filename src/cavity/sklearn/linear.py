@@ -17,22 +17,29 @@ from scipy import sparse
 
 from cavity.base import arrays
 from cavity.base.errors import check_within_range
+from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.base.rows import Rows, check_row_weights
-from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
 from cavity.models.defaults import find_prior_scale
 from cavity.models.glm.model import GLM
 from cavity.models.linear.defaults import INTERCEPT_VARIANCE_RATIO, resolve_defaults
 from cavity.models.predictive_densities import integrate_both_log_densities
-from cavity.sklearn import checks
 from cavity.sklearn.base import (
     FLOAT_DTYPES,
     Classifier,
     Estimator,
+    apply_class_weight,
+    check_rows,
+    check_stream_classes,
     class_shape,
+    compute_log_probabilities,
+    compute_loo_log_density,
+    find_classes,
     label_dtype,
+    open_remotely,
     predict_by_chunks,
     share_docstring,
+    split_one_vs_rest,
 )
 from cavity.sources.dataset import Dataset
 from cavity.sources.features import append_ones, open_features, scan
@@ -173,9 +180,9 @@ class _LinearClassifier(Classifier, Estimator):
         NumericalWarning
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
-        remote = checks.open_remotely(self, X, y, sample_weight)
-        X, y, weight = checks.check_rows(self, X, y, sample_weight, **ROW_CHECKS) if remote is None else remote
-        classes, weight = checks.find_classes(y), checks.apply_class_weight(self.class_weight, y, weight)
+        remote = open_remotely(self, X, y, sample_weight)
+        X, y, weight = check_rows(self, X, y, sample_weight, **ROW_CHECKS) if remote is None else remote
+        classes, weight = find_classes(y), apply_class_weight(self.class_weight, y, weight)
         model = self._model(X, weight)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
@@ -184,13 +191,9 @@ class _LinearClassifier(Classifier, Estimator):
         if self.learn_prior_variance:  # that of the intercept, the last one, stays
             groups = np.where(np.arange(len(model.prior_variance)) < X.shape[1], 0, -1)
             options |= {"learn": "prior_variance", "prior_groups": groups}
-        self._set_posteriors(
-            classes, [model.fit(design, signs, **options) for signs in checks.split_one_vs_rest(y, classes)]
-        )
+        self._set_posteriors(classes, [model.fit(design, signs, **options) for signs in split_one_vs_rest(y, classes)])
         if self.schedule != "stochastic":  # which keeps no sites
-            self._set_loo_score(
-                lambda: checks.compute_loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight
-            )
+            self._set_loo_score(lambda: compute_loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight)
         return self
 
     def partial_fit(
@@ -226,10 +229,10 @@ class _LinearClassifier(Classifier, Estimator):
         and there is no ``loo_score_``.
         """
         first = not hasattr(self, "posteriors_")
-        X, y, weight = checks.check_rows(self, X, y, sample_weight, reset=first, **ROW_CHECKS)
-        classes = checks.check_stream_classes(y, classes, None if first else self.classes_)
+        X, y, weight = check_rows(self, X, y, sample_weight, reset=first, **ROW_CHECKS)
+        classes = check_stream_classes(y, classes, None if first else self.classes_)
         model = self._model(X, several_batches=True) if first else self.posteriors_[0].model
-        design, problems = self._design(X, model.approximation), checks.split_one_vs_rest(y, classes)
+        design, problems = self._design(X, model.approximation), split_one_vs_rest(y, classes)
         begin = partial(model.fit, method="adf", n_threads=self.n_threads)
         takers = [begin] * len(problems) if first else [posterior.update for posterior in self.posteriors_]
         posteriors = [take(design, signs, sample_weight=weight) for take, signs in zip(takers, problems, strict=True)]
@@ -319,7 +322,7 @@ class _LinearClassifier(Classifier, Estimator):
         return self.classes_[most_probable]
 
     def _log_probabilities(self, X):
-        return self._evaluate(X, checks.compute_log_probabilities)
+        return self._evaluate(X, compute_log_probabilities)
 
     def _evaluate(self, X, function):
         """Return function(posteriors, design matrix) of new rows, taken block by block."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, frames
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.runs.executors import Threads
 from cavity.runs.merge import BlockTask, split_rows
 from cavity.runs.passes import map_runs, reduce_runs

@@ -14,7 +14,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import make_data_frame
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.models.formula.columns import categorical, check_length
 from cavity.models.formula.evaluation import (
     coded_numbers,

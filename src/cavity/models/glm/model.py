@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cavity.base import arrays
 from cavity.base.errors import name_arguments, suggest_dropping
-from cavity.base.frozen_dataclasses import replace_unchecked
-from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_unchecked
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.models.formula.notation import has_random_effects

@@ -10,14 +10,13 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.lazy_scipy import linalg
 from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed
 from cavity.base.records import TRUTH_VALUE, Array, Nullable, Part, declare, names, one_of
-from cavity.base.results import format_table, list_name_rows
+from cavity.base.results import declare_common, format_table, list_name_rows
 from cavity.base.rows import check_n_features
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.ep.weights import WeightRoot

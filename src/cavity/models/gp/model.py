@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
-from cavity.base.types import ArrayLike, Data
+from cavity.base.public_objects import ArrayLike, Data
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event

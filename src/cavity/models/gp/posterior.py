@@ -10,15 +10,14 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.observation_digest import ObservationDigest
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.base.records import Array, Nullable, Part, declare, names
-from cavity.base.results import format_table, freeze_arrays, list_name_rows, shorten_repr
+from cavity.base.results import declare_common, format_table, freeze_arrays, list_name_rows, shorten_repr
 from cavity.base.rows import Rows
 from cavity.base.triangles import fill_symmetric
-from cavity.base.types import ArrayLike, FloatArray
 from cavity.covariances.program import ReferenceRows, get_program
 from cavity.covariances.slots import compute_gradient
 from cavity.distributions.gaussian import Gaussian

@@ -6,8 +6,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import SettingsWarning, check_within_range, warn
-from cavity.base.frozen_dataclasses import replace_unchecked
 from cavity.base.labels import is_ordered
+from cavity.base.public_objects import replace_unchecked
 from cavity.base.rows import Rows
 from cavity.models.defaults import find_location_and_spread, find_prior_scale
 from cavity.models.linear.prior import Prior

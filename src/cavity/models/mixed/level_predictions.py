@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed
 from cavity.models.latent_posterior import Predictions
 from cavity.models.mixed.levels import LEVEL_CHOICES
 from cavity.models.mixed.row_readers import NewRows

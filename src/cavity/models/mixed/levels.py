@@ -9,7 +9,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.arrays import error_of
 from cavity.base.frames import join_names
-from cavity.base.types import IntArray
+from cavity.base.public_objects import IntArray
 from cavity.models.formula.columns import column_names, get_column, plain_label, read_labels
 
 NEW_LEVEL = -1  # the number of a level without rows in the fit

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
-from cavity.base.frozen_dataclasses import Frozen, replace_unchecked, set_fields
-from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, Frozen, replace_unchecked, set_fields
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.likelihoods import Likelihood

@@ -9,14 +9,13 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.labels import encode_new_labels
 from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.base.records import FINITE_REAL, Array, Part, declare
-from cavity.base.results import format_count, format_table, list_name_rows, shorten_repr
+from cavity.base.results import declare_common, format_count, format_table, list_name_rows, shorten_repr
 from cavity.base.rows import check_observations
-from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.models.average_effects import AverageEffects

@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import arrays as arrays_of
 from cavity.base import records
-from cavity.base.common_fields import ROLES_SETTING, are_labels
+from cavity.base.results import ROLES_SETTING, are_labels
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import to_json_label
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING

@@ -15,8 +15,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.arrays import error_of
 from cavity.base.frames import find_repeated, join_names
-from cavity.base.frozen_dataclasses import Frozen, set_fields
-from cavity.base.types import FloatArray, IntArray
+from cavity.base.public_objects import FloatArray, Frozen, IntArray, set_fields
 from cavity.models.formula.columns import column_names
 from cavity.models.mixed.levels import Levels, find_new_codes, take_group_columns
 

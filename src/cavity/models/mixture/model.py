@@ -18,9 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.public_objects import Public
-from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, Public, Seed, set_fields
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
 from cavity.mean_field.options import (

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.frames import check_same_names, name_coefficients
 from cavity.base.observation_digest import join_digests
+from cavity.base.public_objects import Data, FloatArray, IntArray, Seed
 from cavity.base.records import NONNEGATIVE_REAL, Nullable, Part, declare, names
-from cavity.base.results import SummaryMixin, VariationalPosterior, format_count, freeze_arrays
+from cavity.base.results import SummaryMixin, VariationalPosterior, declare_common, format_count, freeze_arrays
 from cavity.base.summary import make_beta_marginals, make_student_marginals
-from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions

@@ -9,8 +9,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import check_within_range
-from cavity.base.frozen_dataclasses import Frozen, set_fields
-from cavity.base.types import FloatArray, FloatOrArray
+from cavity.base.public_objects import FloatArray, FloatOrArray, Frozen, set_fields
 from cavity.covariances.base import Covariance
 from cavity.covariances.program import get_program
 from cavity.covariances.slots import list_leaves

@@ -10,10 +10,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import name_coefficients
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed
 from cavity.base.results import list_notes, title_of
 from cavity.base.rows import check_moments
 from cavity.base.summary import Table, tabulate_estimates
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.covariances import slots
 from cavity.covariances.program import get_program
 from cavity.ep.latent import find_root

@@ -17,9 +17,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base.errors import check_within_range, suggest_dropping
-from cavity.base.public_objects import Public
+from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, Public
 from cavity.base.records import declare
-from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.distributions.multivariate import covariance_root

@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays, records
-from cavity.base.common_fields import declare_common
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
-from cavity.base.frozen_dataclasses import check_positive, set_fields
 from cavity.base.missing_values import DroppedRows
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed, check_positive, set_fields
 from cavity.base.records import (
     FINITE_REAL,
     POSITIVE_REAL,
@@ -24,9 +23,8 @@ from cavity.base.records import (
     declare,
     names,
 )
-from cavity.base.results import VariationalPosterior, format_count
+from cavity.base.results import VariationalPosterior, declare_common, format_count
 from cavity.base.rows import check_moments, check_n_features
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.average_effects import AverageEffects

@@ -20,8 +20,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, suggest_dropping, warn
 from cavity.base.frames import names_of
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, set_fields
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event

@@ -49,9 +49,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import check_within_range
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.base.special import quiet
 from cavity.base.triangles import solve_lower
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions import MultivariateGaussian
 from cavity.distributions.divergence import kl
 from cavity.models.streaming_gp.online_factors import (

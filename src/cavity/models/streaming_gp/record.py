@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from cavity.base.common_fields import kept
 from cavity.base.missing_values import DROPPED_ROWS_SETTING
 from cavity.base.observation_digest import DIGEST_SETTING
 from cavity.base.records import (
@@ -17,6 +16,7 @@ from cavity.base.records import (
     integer,
     one_of,
 )
+from cavity.base.results import column_settings
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
@@ -73,7 +73,7 @@ STATE_SETTINGS = {
     "waiting": Made(
         dict, WAITING_SETTINGS, lambda now: {name: getattr(now, name) for name in reversed(WAITING_SETTINGS)}
     ),
-    **kept("D"),
+    **column_settings("D"),
     "covariance": COVARIANCE_SETTING,
     "likelihood": OPEN_LIKELIHOOD_SETTING,
     "model": {

@@ -7,7 +7,7 @@ from cavity.covariances import Product
 from cavity.covariances.slots import get_parts, list_free_slots, list_leaves
 from cavity.likelihoods.parameters import PARAMETER_RANGE
 from cavity.models.search import climb
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import Information
 from cavity.models.streaming_gp.old_data_factor import compute_scaling_cost
 
 

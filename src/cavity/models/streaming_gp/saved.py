@@ -8,9 +8,8 @@ from cavity.base import arrays
 from cavity.base.observation_digest import ObservationDigest
 from cavity.covariances.program import get_program
 from cavity.ep.options import Options
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.inducing_choice import WaitingRows
-from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.model import StreamingGP
 from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
 from cavity.models.streaming_gp.record import INFORMATION_ARRAYS

@@ -19,9 +19,8 @@ from cavity.base.errors import check_within_range
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.missing_values import DroppedRows
 from cavity.base.observation_digest import ObservationDigest
-from cavity.models.streaming_gp.inducing_basis import InducingBasis, match_equal_rows
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information, match_equal_rows
 from cavity.models.streaming_gp.inducing_choice import WaitingRows
-from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
 from cavity.runs.executors import Threads, single_blas
 

@@ -21,9 +21,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
 from cavity.base.frames import name_of
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.public_objects import Public
-from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, Public, Seed, set_fields
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
 from cavity.mean_field.options import LEAST_TO_INVERT, TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room

@@ -18,7 +18,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import ConvergenceWarning, check_within_range
 from cavity.base.loop import MAX_ITER_STATUS
-from cavity.base.types import ArrayLike
+from cavity.base.public_objects import ArrayLike
 from cavity.jobs.job import Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions, check_room
@@ -28,7 +28,7 @@ from cavity.models.mixture.posterior import build_posterior, draw, get_factors
 from cavity.models.mixture.prior import build_prior_state
 from cavity.models.mixture.rows import compute_moments, open_rows
 from cavity.models.mixture.sweep import MixtureSweeps
-from cavity.sklearn import checks
+from cavity.sklearn.base import check_precision, check_shape
 from cavity.sklearn.mixture.base import MixtureEstimator
 from cavity.sklearn.mixture.em import factor_precisions, warn_unfinished
 from cavity.sklearn.mixture.responsibilities import initialise_responsibilities, sum_rows
@@ -50,10 +50,10 @@ def resolve_priors(settings, data, threads):
             f"The parameter 'degrees_of_freedom_prior' should be greater than {dim - 1}, but got {freedom:.3f}."
         )
     if mean is not None:
-        mean = checks.check_shape(mean, "mean_prior", (dim,), "means")
+        mean = check_shape(mean, "mean_prior", (dim,), "means")
     if square is not None:
         shapes = {"full": (dim, dim), "tied": (dim, dim), "diag": (dim,), "spherical": ()}
-        square = checks.check_precision(square, kind, shapes, "covariance_prior")
+        square = check_precision(square, kind, shapes, "covariance_prior")
     if mean is None or square is None:
         mean, square = _from_rows(mean, square, kind, data, threads)
     concentration, precision = settings.weight_concentration_prior, settings.mean_precision_prior

@@ -14,9 +14,14 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike
-from cavity.sklearn.base import Classifier
-from cavity.sklearn.checks import check_stream_classes, compute_log_probabilities, find_classes, split_one_vs_rest
+from cavity.base.public_objects import ArrayLike
+from cavity.sklearn.base import (
+    Classifier,
+    check_stream_classes,
+    compute_log_probabilities,
+    find_classes,
+    split_one_vs_rest,
+)
 from cavity.sklearn.gp.binary import LIKELIHOOD_BY_NAME
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 

@@ -123,6 +123,11 @@ def take_group_columns(groups, names, n):
     return table
 
 
+def select_group_columns(columns, available, levels):
+    """Return the columns of groups to be read: those available, None for all, where levels may be others than known."""
+    return [name for name in columns if levels == "known" or available is None or name in available]
+
+
 def find_new_codes(terms, table, n, levels="known"):
     """Return the numbers of the levels of n new rows for each term, NEW_LEVEL where the table lacks a column."""
     arrays.check_choice(levels, "levels", LEVEL_CHOICES)

@@ -161,7 +161,7 @@ class MixedGLMPosterior(
 
     def _read(self, X, **others):
         """Return rows of all effects as CSR, the known part of f, variances of new levels, and the `Dataset`."""
-        rows = X if isinstance(X, NewRows) else NewRows(X)
+        rows = self.rows(X)
         dataset, values = self._reader.read(rows.X, rows.groups, rows.levels, others)
         extra = np.zeros(dataset.n_rows)
         for term, (codes, Z) in zip(self._reader.terms, values, strict=True):

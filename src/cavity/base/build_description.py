@@ -22,5 +22,5 @@ def _describe_loaded_blas(_):
     from threadpoolctl import threadpool_info
 
     blas = [each for each in threadpool_info() if each["user_api"] == "blas"]
-    found = {(each["internal_api"], each["version"], each.get("architecture")) for each in blas}
-    return ", ".join(sorted(" ".join(filter(None, map(str, each))) for each in found)) or "no known BLAS"
+    libraries = {(each["internal_api"], each["version"], each.get("architecture")) for each in blas}
+    return ", ".join(sorted(" ".join(filter(None, map(str, each))) for each in libraries)) or "no known BLAS"

@@ -60,9 +60,9 @@ class Job:
         displays = [ProgressDisplay(open_progress_writer())] if arrays.check_flag(progress, "progress") else []
         if LOGGER.isEnabledFor(logging.INFO):
             displays.append(ProgressDisplay(ProgressLines(LOGGER.info)))
-        kept = None if path is None else Checkpoint(path, every)
-        heard = displays or callback is not None or kept is not None
-        return cls(JobState(callback, displays, kept) if heard else None)
+        checkpoint_file = None if path is None else Checkpoint(path, every)
+        is_reported = displays or callback is not None or checkpoint_file is not None
+        return cls(JobState(callback, displays, checkpoint_file) if is_reported else None)
 
     def __reduce__(self):
         """Nobody listens to copies in files and other processes."""

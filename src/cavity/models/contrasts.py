@@ -27,9 +27,9 @@ def parse_combination(text, names):
         For names that are no coefficients, products of coefficients, and constants that are added.
     """
     forms = (rf"`{re.escape(name)}`|(?<![\w.]){re.escape(name)}(?![\w.\[])" for name in _longest_first(names))
-    found = re.compile("|".join(forms))
+    pattern = re.compile("|".join(forms))
     number = {form: k for k, name in enumerate(names) for form in (name, f"`{name}`")}
-    expression = found.sub(lambda match: PLACEHOLDER_NAME.format(number[match[0]]), text)
+    expression = pattern.sub(lambda match: PLACEHOLDER_NAME.format(number[match[0]]), text)
     try:
         value = _evaluate(ast.parse(expression.strip(), mode="eval").body, names)
     except SyntaxError:

@@ -181,9 +181,9 @@ class Dataset:
         if check_size is not None and isinstance(X, Source):
             check_size(X.n_rows)
         known = frames.names_of(X) or ()
-        given = arguments or {}
-        unread = {key: open_unchecked(given[key], key) for key in streamed if _is_stored(given[key], known)}
-        arguments = {key: None if key in unread else _read_column(key, given[key], known) for key in given}
+        arguments = arguments or {}
+        unread = {key: open_unchecked(arguments[key], key) for key in streamed if _is_stored(arguments[key], known)}
+        arguments = {key: None if key in unread else _read_column(key, arguments[key], known) for key in arguments}
         X, values, roles = frames.take_columns(X, arguments, names, roles)
         dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
         if not remote:

@@ -149,8 +149,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             keep = self._rows.in_use
             known = self._rho[keep], self.mean[keep], self._alpha
-            found = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
-        for name, values in zip(LAZY_FIELDS, found, strict=True):
+            fields = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
+        for name, values in zip(LAZY_FIELDS, fields, strict=True):
             vars(self)[name] = arrays.make_read_only(self._rows.scattered(values, 0.0))
         return vars(self)
 
@@ -225,10 +225,10 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             gram = np.empty((self.n_samples, self.n_samples))
             get_program(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
             if keep.all():
-                found = fill_symmetric(latent_solver.find_covariance(gram, self._own_solver(), self._rho, threads))
+                matrix = fill_symmetric(latent_solver.find_covariance(gram, self._own_solver(), self._rho, threads))
             else:
-                found = self._solver.find_covariance(gram, gram[:, keep])
-            return arrays.make_read_only(check_within_range(found, "covariance: its entries"))
+                matrix = self._solver.find_covariance(gram, gram[:, keep])
+            return arrays.make_read_only(check_within_range(matrix, "covariance: its entries"))
 
     def _own_solver(self):
         """The solver, with a triangle that may be overwritten."""
@@ -388,8 +388,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         out = rows.left_out
         if out.any():
             new = rows.part(out)
-            given = new.offset - self.model.prior_mean(new.X)
-            mean[out], variance[out] = moments = self.predict(new.X, offset=given)
+            offset = new.offset - self.model.prior_mean(new.X)
+            mean[out], variance[out] = moments = self.predict(new.X, offset=offset)
             if rows.noise is None:
                 loo[out] = integrate_log_density(likelihood, new.y, *moments)
             else:

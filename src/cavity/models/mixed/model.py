@@ -275,9 +275,9 @@ def _match_covariances(terms, covariances):
         there = ", ".join(repr(term.name) for term in terms)
         raise arrays.error_of("effect_covariances", f"must be of the terms {there}, got {unknown[0]!r}")
     for term in terms:
-        k, given = len(term.columns), covariances.get(term.name)
-        if given is not None and given.shape != (k, k):
-            words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {given.shape}"
+        k, covariance = len(term.columns), covariances.get(term.name)
+        if covariance is not None and covariance.shape != (k, k):
+            words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {covariance.shape}"
             raise arrays.error_of(f"effect_covariances[{term.name!r}]", words)
     return [covariances.get(term.name) for term in terms]
 

@@ -241,8 +241,8 @@ class MixedGLMPosterior(
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight):
         """Checked rows with observations, and (codes, Z) of each term."""
-        given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        dataset, values = self._reader.read(X, groups, "known", given)
+        arguments = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        dataset, values = self._reader.read(X, groups, "known", arguments)
         return Observations.of(self.model.likelihood, dataset, fitted=self).rows(dataset.X), values
 
     def update(

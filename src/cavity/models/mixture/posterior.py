@@ -128,13 +128,13 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         with np.errstate(over="ignore"):
             scale = np.sqrt(scatter / (factors.beta * degrees)) / self._scaling.scale
         columns = name_coefficients(self.columns, dim)
-        found = [make_beta_marginals(tuple(f"weight[{i}]" for i in range(k)), weights.mean(), weights.variance())]
+        marginals = [make_beta_marginals(tuple(f"weight[{i}]" for i in range(k)), weights.mean(), weights.variance())]
         for i in range(k):
             names = tuple(f"mean[{i}, {column}]" for column in columns)
-            found.append(
+            marginals.append(
                 make_student_marginals(names, mean[i], check_within_range(scale[i], "summary: scales"), degrees[i])
             )
-        return found
+        return marginals
 
     def _squares(self, scatter, name):
         """Squares in the units of the data, in the shape that they have there."""

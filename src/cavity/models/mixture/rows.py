@@ -151,8 +151,8 @@ def _check_range(low, high, names):
     narrow = (spread > 0) & (spread < LEAST_TO_SQUARE)
     if narrow.any():
         column = int(np.argmax(narrow))
-        found = f"{spread[column]:g} in {frames.describe_column(column, names)}"
-        raise ValueError(f"X must have ranges above {LEAST_TO_SQUARE:g}, got {found}; rescale it")
+        widest = f"{spread[column]:g} in {frames.describe_column(column, names)}"
+        raise ValueError(f"X must have ranges above {LEAST_TO_SQUARE:g}, got {widest}; rescale it")
 
 
 def compute_moments(data, threads, full):

@@ -28,8 +28,8 @@ def observe(model, dataset, *, some=True):
 
     def choose_likelihood(y):
         likelihood = likelihood_for(y) if dataset.columns["noise_variance"] is None else Gaussian(None)
-        given = isinstance(model.covariance, Covariance) and isinstance(likelihood, Gaussian)
-        return Gaussian() if given else likelihood
+        has_scale = isinstance(model.covariance, Covariance) and isinstance(likelihood, Gaussian)
+        return Gaussian() if has_scale else likelihood
 
     return Observations.of(model.likelihood, dataset, default=choose_likelihood, some=some)
 

@@ -150,8 +150,8 @@ class GaussianMixture(MixtureEstimator):
             return done.bound, done.converged, done
 
         bound, converged, done = self._best_start(climb, started)
-        found = done.estimates
-        self._set_mixture(X.dtype, found.weights, origin + found.mean, found.covariance, found.root)
+        estimates = done.estimates
+        self._set_mixture(X.dtype, estimates.weights, origin + estimates.mean, estimates.covariance, estimates.root)
         self.n_iter_, self.converged_ = len(done.bounds), converged
         self.lower_bound_, self.lower_bounds_ = bound, done.bounds
         return done.reason

@@ -218,7 +218,7 @@ class VariationalPosterior(Posterior):
     def _described(self, title, **values):
         """Return a repr with these values, arrays or texts, the names of columns and classes, and how the fit ended."""
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            rows = [(name, each if isinstance(each, str) else np.array2string(each)) for name, each in values.items()]
+            rows = [(name, part if isinstance(part, str) else np.array2string(part)) for name, part in values.items()]
         return format_table(title, [*list_name_rows(self), *rows, *self.outcome_rows()])
 
     def outcome_rows(self) -> Any:

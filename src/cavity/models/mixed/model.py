@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
@@ -28,14 +28,11 @@ from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
-from cavity.models.mixed.posterior import make_posterior
+from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import RandomEffects, check_effects
 from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
-
-if TYPE_CHECKING:
-    from cavity.models.mixed.posterior import MixedGLMPosterior
 
 
 @dataclass(frozen=True, slots=True, eq=False)

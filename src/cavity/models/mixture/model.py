@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, Public, Seed, set_fields
@@ -32,16 +32,13 @@ from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.misfit_warnings import warn_of_few_rows
 from cavity.models.mixture.component_moves import ascend_with_moves
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.posterior import build_posterior
+from cavity.models.mixture.posterior import GaussianMixturePosterior, build_posterior
 from cavity.models.mixture.prior import build_prior_state, fill_priors
 from cavity.models.mixture.rows import open_minibatch, open_rows
 from cavity.models.mixture.start import check_means, generate_states
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources.dataset import Dataset
-
-if TYPE_CHECKING:
-    from cavity.models.mixture.posterior import GaussianMixturePosterior
 
 COVARIANCE_KINDS = ("full", "tied", "diag", "spherical")
 WEIGHT_KINDS = ("dirichlet", "stick_breaking")

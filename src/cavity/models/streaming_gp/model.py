@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -30,13 +30,10 @@ from cavity.models.process.mean_formula import is_mean_formula, open_mean
 from cavity.models.process.model import LatentProcess, observe
 from cavity.models.streaming_gp.inducing_basis import has_white
 from cavity.models.streaming_gp.rows import is_exact, open_rows
-from cavity.models.streaming_gp.state import start_state
+from cavity.models.streaming_gp.state import StreamingGPState, start_state
 from cavity.models.streaming_gp.update import take_rows_in
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import sample_dense
-
-if TYPE_CHECKING:
-    from cavity.models.streaming_gp.state import StreamingGPState
 
 MATRICES_PER_UPDATE = 8  # M x M that an update needs
 

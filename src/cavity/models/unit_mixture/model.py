@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from cavity.mean_field.options import LEAST_TO_INVERT, TRIAL_OPTIONS, AscentOpti
 from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.misfit_warnings import warn_of_few_rows
 from cavity.models.unit_mixture import start
-from cavity.models.unit_mixture.posterior import build_posterior
+from cavity.models.unit_mixture.posterior import UnitMixturePosterior, build_posterior
 from cavity.models.unit_mixture.sweep import (
     EPSILON_64,
     LEARNABLE_SETTINGS,
@@ -37,9 +37,6 @@ from cavity.models.unit_mixture.sweep import (
     UnitMixtureSweeps,
 )
 from cavity.sources.dataset import Dataset
-
-if TYPE_CHECKING:
-    from cavity.models.unit_mixture.posterior import UnitMixturePosterior
 
 
 @dataclass(frozen=True, slots=True)

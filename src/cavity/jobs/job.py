@@ -36,7 +36,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 
 class Job:
-    """Who listens to a fit, or to one stage of it; `Job()` is one that nobody listens to."""
+    """Receiver of the reports of a fit, or of one stage of it; `Job()` passes them to nobody."""
 
     __slots__ = ("_before", "_floor", "_outermost", "_place", "_since", "_told", "_watch", "name")
 
@@ -65,8 +65,8 @@ class Job:
         return cls(JobState(callback, displays, checkpoint_file) if is_reported else None)
 
     def __reduce__(self):
-        """Nobody listens to copies in files and other processes."""
-        return _quiet, ()
+        """Copies in files and other processes pass reports to nobody."""
+        return _silent_job, ()
 
     def __enter__(self):
         return self
@@ -216,7 +216,7 @@ def _number(value):
     return None if value is None else float(value)
 
 
-def _quiet():
+def _silent_job():
     return SILENT_JOB
 
 

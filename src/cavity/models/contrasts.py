@@ -26,7 +26,8 @@ def parse_combination(text, names):
     ValueError
         For names that are no coefficients, products of coefficients, and constants that are added.
     """
-    forms = (rf"`{re.escape(name)}`|(?<![\w.]){re.escape(name)}(?![\w.\[])" for name in _longest_first(names))
+    longest_first = sorted(names, key=len, reverse=True)
+    forms = (rf"`{re.escape(name)}`|(?<![\w.]){re.escape(name)}(?![\w.\[])" for name in longest_first)
     pattern = re.compile("|".join(forms))
     number = {form: k for k, name in enumerate(names) for form in (name, f"`{name}`")}
     expression = pattern.sub(lambda match: PLACEHOLDER_NAME.format(number[match[0]]), text)
@@ -71,10 +72,6 @@ def _evaluate(node, names):
         raise _NotLinearError(describe_unknown(node.id, names))
     there = f"there is {join_names(names)}, and no parameter of the likelihood as a threshold"
     raise _NotLinearError(f"must be a sum of numbers times coefficients: {there}")
-
-
-def _longest_first(names):
-    return sorted(names, key=len, reverse=True)
 
 
 def describe_unknown(name, names):

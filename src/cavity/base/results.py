@@ -12,28 +12,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cavity.base import persistence, serialization
+from cavity.base import persistence, records, serialization
 from cavity.base.field_descriptions import document_fields
 from cavity.base.frames import LEVELS_ROLE, join_names
 from cavity.base.missing_values import DROPPED_ROWS_SETTING
 from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest
 from cavity.base.public_objects import Frozen, Public, set_fields
-from cavity.base.records import (
-    ANY_TEXT,
-    FINITE_REAL,
-    LOG_DENSITY,
-    TRUTH_VALUE,
-    Array,
-    Made,
-    Nullable,
-    Part,
-    Record,
-    Setting,
-    declare,
-    integer,
-    names,
-    record_of,
-)
+from cavity.base.records import FINITE_REAL, LOG_DENSITY, Array, Made, Nullable, Setting, declare, integer, names
 from cavity.base.summary import Table, tabulate_marginals
 
 LABEL_TYPES = str | bool | int | float  # in files
@@ -66,16 +51,16 @@ ROLES_SETTING = Made(
 )
 COMMON_FIELDS = {  # the arguments of `declare`; form None: that of the class
     "log_evidence": (LOG_DENSITY, "Estimate of the log evidence, all constants included, by which models compare."),
-    "converged": (TRUTH_VALUE, "Whether the stopping rule of the fit was met."),
+    "converged": (records.TRUTH_VALUE, "Whether the stopping rule of the fit was met."),
     "n_iter": (integer(), "Passes over the data (sweeps), steps of EP's double loop included."),
-    "status": (ANY_TEXT, "Why the iteration ended."),
+    "status": (records.ANY_TEXT, "Why the iteration ended."),
     "trace": (None, '"change" and "improper" of sweeps, "double_loop" steps; "learning", "seconds" of a search.'),
     "hyperparameters": (None, "Settings that the fit found by maximising the log evidence.", None, "learnt?"),
     "n_samples": (integer(1), "Number of rows, those of later updates included."),
     "columns": (Nullable(names()), "Names of columns, which order those of later data frames; None for arrays.", None),
     "classes": (CLASSES_SETTING, "Values of labels, in order; None for 0 and 1, -1 and 1, numbers of classes.", None),
     "roles": (ROLES_SETTING, "Names of the columns that were arguments of the fit, y for example, by argument.", None),
-    "has_offset": (TRUTH_VALUE, "Whether rows came with offsets, which predictions then need as well.", False),
+    "has_offset": (records.TRUTH_VALUE, "Whether rows came with offsets, which predictions then need as well.", False),
     "chosen": (names(), "The settings that were left to the data, if any, such as 'prior_variance'.", None),
     "dropped": (DROPPED_ROWS_SETTING, "Rows of the fit left out because of missing values, and their columns.", None),
     "observation_digest": (DIGEST_SETTING, "By which `compare` tells that posteriors are of the same rows.", None),
@@ -121,7 +106,7 @@ class Posterior(Frozen):
     __eq__: ClassVar[Any] = object.__eq__
     __hash__: ClassVar[Any] = object.__hash__
     kind: ClassVar[Any] = None
-    record: ClassVar[Any] = Record()
+    record: ClassVar[Any] = records.Record()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -131,7 +116,7 @@ class Posterior(Frozen):
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (dict of arrays, JSON-able settings) that hold all of the posterior."""
-        return serialization.serialize(record_of(type(self)), self)
+        return serialization.serialize(records.record_of(type(self)), self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the posterior to `path` as a pickle-free .npz with a JSON header; the file appears whole or not at all.
@@ -205,7 +190,7 @@ class VariationalPosterior(Posterior):
     converged: bool = declare_common("converged")
     status: str = declare_common("status")
     n_iter: int = declare_common("n_iter")
-    trace: dict[str, Any] = declare(Part(VARIATIONAL_TRACE_ARRAYS, "trace_"), VARIATIONAL_TRACE_DESCRIPTION)
+    trace: dict[str, Any] = declare(records.Part(VARIATIONAL_TRACE_ARRAYS, "trace_"), VARIATIONAL_TRACE_DESCRIPTION)
     contraction: float | Any = declare(Nullable(FINITE_REAL), "The measured rate at which errors shrink per sweep.")
     predicted_gap: float = declare(Nullable(FINITE_REAL, np.inf), "Estimated nats from the ELBO to its local optimum.")
     observation_digest: ObservationDigest | None = declare_common("observation_digest")

@@ -24,23 +24,8 @@ from cavity.models.defaults import find_prior_scale
 from cavity.models.glm.model import GLM
 from cavity.models.linear.defaults import INTERCEPT_VARIANCE_RATIO, resolve_defaults
 from cavity.models.predictive_densities import integrate_both_log_densities
-from cavity.sklearn.base import (
-    FLOAT_DTYPES,
-    Classifier,
-    Estimator,
-    apply_class_weight,
-    check_rows,
-    check_stream_classes,
-    class_shape,
-    compute_log_probabilities,
-    compute_loo_log_density,
-    find_classes,
-    label_dtype,
-    open_remotely,
-    predict_by_chunks,
-    share_docstring,
-    split_one_vs_rest,
-)
+from cavity.sklearn import base
+from cavity.sklearn.base import FLOAT_DTYPES, Classifier, Estimator, check_rows, predict_by_chunks, split_one_vs_rest
 from cavity.sources.dataset import Dataset
 from cavity.sources.features import append_ones, open_features, scan
 
@@ -141,7 +126,7 @@ class _LinearClassifier(Classifier, Estimator):
     def __init_subclass__(cls, **options):
         """Put what both classifiers share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
-        share_docstring(cls, _LinearClassifier)
+        base.share_docstring(cls, _LinearClassifier)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -180,9 +165,9 @@ class _LinearClassifier(Classifier, Estimator):
         NumericalWarning
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
-        remote = open_remotely(self, X, y, sample_weight)
+        remote = base.open_remotely(self, X, y, sample_weight)
         X, y, weight = check_rows(self, X, y, sample_weight, **ROW_CHECKS) if remote is None else remote
-        classes, weight = find_classes(y), apply_class_weight(self.class_weight, y, weight)
+        classes, weight = base.find_classes(y), base.apply_class_weight(self.class_weight, y, weight)
         model = self._model(X, weight)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
@@ -193,7 +178,9 @@ class _LinearClassifier(Classifier, Estimator):
             options |= {"learn": "prior_variance", "prior_groups": groups}
         self._set_posteriors(classes, [model.fit(design, signs, **options) for signs in split_one_vs_rest(y, classes)])
         if self.schedule != "stochastic":  # which keeps no sites
-            self._set_loo_score(lambda: compute_loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight)
+            self._set_loo_score(
+                lambda: base.compute_loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight
+            )
         return self
 
     def partial_fit(
@@ -230,7 +217,7 @@ class _LinearClassifier(Classifier, Estimator):
         """
         first = not hasattr(self, "posteriors_")
         X, y, weight = check_rows(self, X, y, sample_weight, reset=first, **ROW_CHECKS)
-        classes = check_stream_classes(y, classes, None if first else self.classes_)
+        classes = base.check_stream_classes(y, classes, None if first else self.classes_)
         model = self._model(X, several_batches=True) if first else self.posteriors_[0].model
         design, problems = self._design(X, model.approximation), split_one_vs_rest(y, classes)
         begin = partial(model.fit, method="adf", n_threads=self.n_threads)
@@ -285,7 +272,7 @@ class _LinearClassifier(Classifier, Estimator):
 
     # --------------------------------------------------------------------------------------- predicting
 
-    @predict_by_chunks(lambda self: class_shape(self) if len(self.classes_) > 2 else ())
+    @predict_by_chunks(lambda self: base.class_shape(self) if len(self.classes_) > 2 else ())
     def decision_function(self, X: Data) -> FloatArray:
         """Latent value that stands for the predictive probability: 0 means one half, as far as the data tell.
 
@@ -304,7 +291,7 @@ class _LinearClassifier(Classifier, Estimator):
         values = self._evaluate(X, self._decisions)
         return values[:, 0] if self.classes_.size == 2 else values
 
-    @predict_by_chunks(dtype=label_dtype)
+    @predict_by_chunks(dtype=base.label_dtype)
     def predict(self, X: Data) -> FloatArray:
         """Most probable class under `predict_proba`.
 
@@ -322,7 +309,7 @@ class _LinearClassifier(Classifier, Estimator):
         return self.classes_[most_probable]
 
     def _log_probabilities(self, X):
-        return self._evaluate(X, compute_log_probabilities)
+        return self._evaluate(X, base.compute_log_probabilities)
 
     def _evaluate(self, X, function):
         """Return function(posteriors, design matrix) of new rows, taken block by block."""

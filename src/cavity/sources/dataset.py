@@ -5,15 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from cavity.base import arrays, frames
-from cavity.base.missing_values import (
-    MISSING_CHOICES,
-    DroppedRows,
-    complete_rows,
-    join_dropped,
-    missing_entries,
-    take_rows,
-)
+from cavity.base import arrays, frames, missing_values
+from cavity.base.missing_values import MISSING_CHOICES, DroppedRows, complete_rows, join_dropped, take_rows
 from cavity.runs.merge import split_rows
 from cavity.runs.passes import check_not_remote
 from cavity.sources import formats
@@ -84,7 +77,7 @@ def _list_features(dataset):
         yield from ((f"{dataset.name}[:, {j}]", np.where(masks[:, k], np.nan, 1.0)) for k, j in enumerate(columns))
         return
     else:
-        masks = missing_entries(np.asarray(X))
+        masks = missing_values.missing_entries(np.asarray(X))
     if masks.ndim not in (1, 2):
         message = f"must have 1 or 2 dimensions to leave out rows with missing values, got shape {masks.shape}"
         raise arrays.error_of(dataset.name, message)

@@ -20,14 +20,8 @@ from typing import Literal
 from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, Public, Seed, set_fields
 from cavity.jobs.job import Event
-from cavity.mean_field import engine
-from cavity.mean_field.options import (
-    LARGEST_TO_INVERT,
-    LEAST_TO_INVERT,
-    TRIAL_OPTIONS,
-    AscentOptions,
-    StochasticOptions,
-)
+from cavity.mean_field import engine, options
+from cavity.mean_field.options import LARGEST_TO_INVERT, LEAST_TO_INVERT, AscentOptions, StochasticOptions
 from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.misfit_warnings import warn_of_few_rows
 from cavity.models.mixture.component_moves import ascend_with_moves
@@ -375,7 +369,7 @@ class GaussianMixture(Public):
             rows = open_rows(source, None, threads, self.n_components, self.covariance)
             model = fill_priors(self, rows, threads)
             sweeps = MixtureSweeps(build_prior_state(model, rows), rows, threads, n_samples)
-            state, _ = next(generate_states(sweeps, means, init, replace(TRIAL_OPTIONS, job=run.job)))
+            state, _ = next(generate_states(sweeps, means, init, replace(options.TRIAL_OPTIONS, job=run.job)))
             done = batches.fit(sweeps, state, source, run)
         outcome = done.outcome() | {"observation_digest": rows.digest if batches.stream is None else None}
         return build_posterior(model, sweeps, done, batches.columns, **outcome)

@@ -12,17 +12,7 @@ from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
 from cavity.base.missing_values import DroppedRows
 from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed, check_positive, set_fields
-from cavity.base.records import (
-    FINITE_REAL,
-    POSITIVE_REAL,
-    REAL_LISTS,
-    TRUTH_VALUE,
-    Array,
-    Made,
-    Nullable,
-    declare,
-    names,
-)
+from cavity.base.records import FINITE_REAL, POSITIVE_REAL, REAL_LISTS, TRUTH_VALUE, Array, Made, Nullable, declare
 from cavity.base.results import VariationalPosterior, declare_common, format_count
 from cavity.base.rows import check_moments, check_n_features
 from cavity.distributions import Gamma
@@ -189,7 +179,7 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
     alpha: Gamma | Any = declare(None, "q(alpha), with ard one for each column; None if the prior variance is known.")
     model: Any
     n_samples: int = declare_common("n_samples")
-    columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("C")))
+    columns: tuple[str, ...] | None = declare_common("columns", Nullable(records.names("C")))
     classes: tuple[Any, ...] | None = declare_common("classes")
     roles: dict[str, Any] | None = declare_common("roles")
     dropped: DroppedRows | None = declare_common("dropped")

@@ -2,20 +2,10 @@
 
 import numpy as np
 
+from cavity.base import records
 from cavity.base.missing_values import DROPPED_ROWS_SETTING
 from cavity.base.observation_digest import DIGEST_SETTING
-from cavity.base.records import (
-    ANY_TEXT,
-    FINITE_REAL,
-    NONNEGATIVE_REAL,
-    TRUTH_VALUE,
-    Array,
-    Made,
-    Nullable,
-    Record,
-    integer,
-    one_of,
-)
+from cavity.base.records import ANY_TEXT, FINITE_REAL, NONNEGATIVE_REAL, TRUTH_VALUE, Array, Made, Nullable, integer
 from cavity.base.results import column_settings
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
@@ -89,7 +79,7 @@ STATE_SETTINGS = {
     "n_features": integer(1, "D"),
     "options": Made(
         dict,
-        EP_OPTIONS | {"schedule": one_of("auto", "sequential", "parallel")},
+        EP_OPTIONS | {"schedule": records.one_of("auto", "sequential", "parallel")},
         lambda options: options.record("schedule", *EP_OPTIONS),
     ),
 }
@@ -120,4 +110,4 @@ def _fits(stored, settings, sizes):
     return None
 
 
-STATE_RECORD = Record(STATE_ARRAYS, STATE_SETTINGS, (_fits,), FIELD_PATHS)
+STATE_RECORD = records.Record(STATE_ARRAYS, STATE_SETTINGS, (_fits,), FIELD_PATHS)

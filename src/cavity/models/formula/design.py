@@ -124,13 +124,21 @@ def take_every_category(parts, table):
 
     They are all rows where a function keeps something of all.
     """
-    if has_memory(parts.to_text()):
+    text = parts.to_text()
+    if has_memory(text):
         return table
-    matrices = evaluate_all(parts, table.iloc[:PROBE_ROWS])
     coded = {name for name in table if table[name].dtype == "category"}
+    # the number that is the base level of a Treatment() may be in any row
+    few = {name for name in table if "Treatment" in text and table[name].nunique() <= PROBE_ROWS}
+    matrices = evaluate_all(parts, take_first_rows(table, coded | few, PROBE_ROWS))
     coded |= {name for matrix in matrices.values() for name in coded_numbers(matrix)}
-    first = [np.unique(table[name], return_index=True)[1] for name in sorted(coded)]
-    return table.iloc[np.unique(np.concatenate([*first, [0]]).astype(np.intp))]
+    return take_first_rows(table, coded, 1)
+
+
+def take_first_rows(table, names, n):
+    """Return the first n rows of a table, and the first row of each value of some columns."""
+    first = [np.unique(table[name], return_index=True)[1] for name in sorted(names)]
+    return table.iloc[np.unique(np.concatenate([*first, np.arange(min(n, len(table)))]).astype(np.intp))]
 
 
 def with_all_others(parts, names, reserved=()):

@@ -127,18 +127,20 @@ def take_every_category(parts, table):
     text = parts.to_text()
     if has_memory(text):
         return table
-    coded = {name for name in table if table[name].dtype == "category"}
+    text_columns = {name for name in table if table[name].dtype == "category"}
+    first = find_first_rows(table, text_columns)
     # the number that is the base level of a Treatment() may be in any row
-    few = {name for name in table if "Treatment" in text and table[name].nunique() <= PROBE_ROWS}
-    matrices = evaluate_all(parts, take_first_rows(table, coded | few, PROBE_ROWS))
-    coded |= {name for matrix in matrices.values() for name in coded_numbers(matrix)}
-    return take_first_rows(table, coded, 1)
+    few_values = {name for name in table if "Treatment" in text and table[name].nunique() <= PROBE_ROWS}
+    probe = np.union1d(find_first_rows(table, text_columns | few_values), np.arange(min(PROBE_ROWS, len(table))))
+    matrices = evaluate_all(parts, table.iloc[probe])
+    coded = {name for matrix in matrices.values() for name in coded_numbers(matrix)} - text_columns
+    return table.iloc[np.union1d(first, find_first_rows(table, coded))]
 
 
-def take_first_rows(table, names, n):
-    """Return the first n rows of a table, and the first row of each value of some columns."""
-    first = [np.unique(table[name], return_index=True)[1] for name in sorted(names)]
-    return table.iloc[np.unique(np.concatenate([*first, np.arange(min(n, len(table)))]).astype(np.intp))]
+def find_first_rows(table, names):
+    """Return the numbers of the first row, and of the first with each value of some columns."""
+    rows = [np.unique(table[name], return_index=True)[1] for name in names]
+    return np.unique(np.concatenate([*rows, [0]]).astype(np.intp))
 
 
 def with_all_others(parts, names, reserved=()):

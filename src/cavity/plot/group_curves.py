@@ -115,8 +115,9 @@ class GroupCurveDisplay(display.Display):
         """
         level = arrays.check_number(level, "level", low=0, high=1)
         curve, rows, y = NumberColumns.of(posterior, frame)
-        terms = [term for term in getattr(posterior, "_terms", ()) if len(term.levels.columns) == 1]
-        if curve is None or not terms:
+        has_effects = curve is not None and hasattr(posterior, "effect_names")
+        terms = [term for term in posterior._reader.terms if len(term.levels.columns) == 1] if has_effects else []
+        if not terms:
             raise display.posterior_error(posterior, "of a mixed model by a formula with a column of numbers")
         if along is None:
             along = curve.columns[int(order_columns_by_change(curve, rows)[0])]

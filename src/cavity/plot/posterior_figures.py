@@ -212,7 +212,9 @@ def _mixed(posterior, X, y, options):
         counts += [len(levels)] * len(columns)
         makers += [partial(IntervalDisplay.from_posterior, posterior, term=term, column=name) for name in columns]
     if X is not None:
-        if NumberColumns.of(posterior, X)[0] is not None and any(":" not in term.group for term in posterior._terms):
+        if NumberColumns.of(posterior, X)[0] is not None and any(
+            ":" not in term.group for term in posterior._reader.terms
+        ):
             makers.append(partial(GroupCurveDisplay.from_posterior, posterior, X))
         makers.append(_predictions(posterior, X, y))
     across = min(len(makers), MAX_PANELS_ACROSS)

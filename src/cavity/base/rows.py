@@ -182,7 +182,8 @@ def combine_known_parts(likelihood, offset, exposure, n, *, broadcast=False):
     exposure = rows_of(exposure, "exposure")
     if not np.all(exposure > 0):
         row = int(np.argmin(exposure > 0))
-        raise arrays.error_of("exposure", f"must be positive, got {float(exposure[row])!r} in row {row}")
+        message = f"must be positive, got {float(exposure[row])!r} in row {row}; leave out rows without exposure"
+        raise arrays.error_of("exposure", message)
     return np.log(exposure) if offset is None else offset + np.log(exposure)
 
 

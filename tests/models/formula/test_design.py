@@ -226,6 +226,14 @@ def test_categories_have_the_order_of_the_column():
     np.testing.assert_array_equal(X, one.X)
 
 
+def test_base_levels_may_first_be_in_late_rows():
+    frame = pd.DataFrame({"y": RNG.normal(size=300), "c": ["a"] * 150 + ["b"] * 150, "k": [1] * 150 + [2] * 150})
+    for column, base, name in [("c", '"b"', "c[a]"), ("k", "2", "k[1]")]:
+        design = build_design(FormulaParts.of(f"y ~ C({column}, Treatment({base}))"), FormulaColumns(frame))
+        assert design.names == ("intercept", name)
+        np.testing.assert_array_equal(design.X[:, 1], np.arange(300) < 150)
+
+
 def test_new_levels_of_groups_and_unknown_categories():
     one = design("y ~ f + C(z) + (1 | g)", FRAME)
     new = FRAME[:3].assign(g=["g0", "g9", "g1"])

@@ -116,11 +116,15 @@ def take_every_category(parts, table):
 
     They are all rows where a function keeps something of all.
     """
-    if evaluation.has_memory(parts.to_text()):
+    text = parts.to_text()
+    if evaluation.has_memory(text):
         return table
     text_columns = {name for name in table if table[name].dtype == "category"}
     first = find_first_rows(table, text_columns)
-    matrices = evaluate_all(parts, table.iloc[np.union1d(first, np.arange(min(PROBE_ROWS, len(table))))])
+    # the number that is the base level of a Treatment() may be in any row
+    few_values = {name for name in table if "Treatment" in text and table[name].nunique() <= PROBE_ROWS}
+    probe = np.union1d(find_first_rows(table, text_columns | few_values), np.arange(min(PROBE_ROWS, len(table))))
+    matrices = evaluate_all(parts, table.iloc[probe])
     coded = {name for matrix in matrices.values() for name in coded_numbers(matrix)} - text_columns
     return table.iloc[np.union1d(first, find_first_rows(table, coded))]
 

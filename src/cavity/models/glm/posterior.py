@@ -287,8 +287,8 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     def _coding(self):
         return self.coding
 
-    def _linear_rows(self, X):
-        dataset = self._open(X, None, None).in_memory()
+    def _linear_rows(self, X, offset=None, exposure=None):
+        dataset = self._open(X, offset, exposure).in_memory()
         features = self._features(dataset)
         return self._scale(features) if self._scales_rows else features, self._known_offset(dataset), None
 

@@ -173,12 +173,8 @@ class MixedGLMPosterior(
     def _coding(self):
         return getattr(self._reader, "coding", None)
 
-    @property
-    def _terms(self):
-        return self._reader.terms
-
-    def _linear_rows(self, X):
-        return self._read(X, offset=None, exposure=None)[:3]
+    def _linear_rows(self, X, offset=None, exposure=None, groups=None, levels="known"):
+        return self._read(self.rows(X, groups, levels), offset=offset, exposure=exposure)[:3]
 
     def _effect_draws(self, n, rng):
         return self._effects.sample(n, rng)

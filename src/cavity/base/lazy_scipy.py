@@ -3,11 +3,17 @@
 What is to happen whenever one has been loaded is a call in `AFTER_LOADING`.
 """
 
+import sys
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 AFTER_LOADING: list[Callable[[], object]] = []
+
+
+def _load(name):
+    """Return a module by its name, imported if need be."""
+    __import__(name)
+    return sys.modules[name]
 
 
 class LazyModule:
@@ -17,7 +23,7 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(import_module(self._name), name)
+        value = getattr(_load(self._name), name)
         for call in AFTER_LOADING:
             call()
         setattr(self, name, value)

@@ -176,6 +176,8 @@ class IntervalDisplay(Display):
     def from_table(cls, estimates: Any, *, ax: Any = None, title: str | None = None) -> IntervalDisplay:
         """Draw the rows of a table of estimates that have intervals, as `variance_components` of mixed models.
 
+        Correlations, which have no unit, are left out.
+
         Parameters
         ----------
         estimates : Table
@@ -199,7 +201,8 @@ class IntervalDisplay(Display):
         if not high_name.endswith("%"):
             raise arrays.error_of("estimates", "must have intervals as its last columns")
         value, low, high = (estimates.columns[name][::-1] for name in ("value", low_name, high_name))
-        has_interval = np.isfinite(low)
+        are_correlations = [name.startswith("corr(") for name in estimates.names[::-1]]
+        has_interval = np.isfinite(low) & ~np.array(are_correlations)
         names = tuple(name for name, is_shown in zip(estimates.names[::-1], has_interval, strict=True) if is_shown)
         ends = {"mean": value[has_interval], "low": low[has_interval], "high": high[has_interval]}
         level = (float(high_name[:-1]) - float(low_name[:-1])) / 100.0

@@ -217,7 +217,7 @@ def _mixed(posterior, X, y, options):
         ):
             makers.append(partial(GroupCurveDisplay.from_posterior, posterior, X))
         makers.append(_predictions(posterior, X, y))
-    across = min(len(makers), MAX_PANELS_ACROSS)
+    across = 2 if len(makers) == 4 else min(len(makers), MAX_PANELS_ACROSS)
     down = -(-len(makers) // across)
     return makers, across, (4.2 * across, down * max(3.2, 1.2 + 0.2 * min(max(counts), MAX_NAMES)))
 

@@ -253,6 +253,13 @@ def interval_names(level):
     return tuple(f"{50 + side * 50 * level:.10g}%" for side in (-1, 1))
 
 
+def summarise_draws(draws, level):
+    """Return columns of a table of draws (..., n): their means, standard deviations and the ends of intervals."""
+    low, high = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=-1)
+    moments = {"mean": draws.mean(axis=-1), "sd": draws.std(axis=-1, ddof=1)}
+    return moments | dict(zip(interval_names(level), (low, high), strict=True))
+
+
 def tabulate_marginals(title, marginals, level, *, notes=(), below=None):
     """Return the table of some marginals: mean, sd, interval and, where numbers have a sign, P(>0)."""
     parts = marginals if isinstance(marginals, list) else [marginals]

@@ -41,7 +41,7 @@ class Table(Frozen):
         Columns by their names, each with one entry for every row: numbers, nan where there is none, or text.
     formats : dict, default {}
         How columns are shown: a number of decimals, "probability", "four figures", or the name of the column of
-        standard deviations that says how many digits are known; six figures where nothing is said.
+        standard deviations from which the number of digits follows; by default six figures.
     notes : tuple of str, default ()
         Lines below the rows.
     below : Table, optional

@@ -38,7 +38,7 @@ LOGGER.addHandler(logging.NullHandler())
 class Job:
     """Receiver of the reports of a fit, or of one stage of it; `Job()` passes them to nobody."""
 
-    __slots__ = ("_before", "_floor", "_outermost", "_place", "_since", "_reported", "_watch", "name")
+    __slots__ = ("_before", "_floor", "_outermost", "_place", "_reported", "_since", "_watch", "name")
 
     def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True, place=()):
         self._watch, self.name, self._before, self._floor, self._outermost = watch, name, before, floor, outermost

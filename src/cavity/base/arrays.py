@@ -332,7 +332,7 @@ def cholesky(matrix, name):
 def check_partition(value, name, size):
     """Return lists of indices as a tuple of index arrays that hold each of 0..size-1 once, none of them empty."""
     try:
-        parts = [np.asarray(each) for each in value]
+        parts = [np.asarray(part) for part in value]
     except (TypeError, ValueError):
         raise error_of(name, f"must be a sequence of lists of coordinates, got {value!r}", TypeError) from None
     owner = np.full(size, -1)

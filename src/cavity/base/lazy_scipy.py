@@ -23,11 +23,11 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(_load(self._name), name)
+        value = getattr(_load(self._name), name)
         for call in AFTER_LOADING:
             call()
-        setattr(self, name, found)
-        return found
+        setattr(self, name, value)
+        return value
 
 
 if TYPE_CHECKING:

@@ -140,8 +140,8 @@ def _remove_abandoned(folder, prefix):
     ours = re.compile(rf"{re.escape(prefix)}([0-9]+)\.[0-9a-f]{{8}}\.part")
     with suppress(OSError):  # what cannot be seen or removed is no reason not to save
         with os.scandir(folder) as entries:
-            found = [match for entry in entries if (match := ours.fullmatch(entry.name))]
-        for match in found:
+            matches = [match for entry in entries if (match := ours.fullmatch(entry.name))]
+        for match in matches:
             if has_ended(int(match[1])):
                 os.unlink(folder / match[0])
 
@@ -297,10 +297,10 @@ def _read_array(archive, name, part, size):
         with archive.open(part) as stream:
             start = stream.read(len(NPY_MAGIC_BYTES) + 2)
             header = stream.read(int.from_bytes(start[len(NPY_MAGIC_BYTES) :], "little"))
-            found = NPY_HEADER.fullmatch(header) if start.startswith(NPY_MAGIC_BYTES) else None
-            if found is None:
+            described = NPY_HEADER.fullmatch(header) if start.startswith(NPY_MAGIC_BYTES) else None
+            if described is None:
                 raise ValueError("its header is not that of an array of numbers")
-            code, shape = found[1].decode(), tuple(int(n) for n in found[3].split(b",") if n.strip())
+            code, shape = described[1].decode(), tuple(int(n) for n in described[3].split(b",") if n.strip())
             n_bytes = part.file_size - len(start) - len(header)
             width = int(code[2:]) * (4 if code[1] == "U" else 1)
             if prod(shape) * width != n_bytes or max(shape, default=0) > max(size, MAX_EMPTY_AXIS_LENGTH):
@@ -310,7 +310,7 @@ def _read_array(archive, name, part, size):
             raise ValueError("a boolean must be 0 or 1")
         if code[1] == "U" and np.any(room.view(f"{code[0]}u4") > sys.maxunicode):
             raise ValueError("a character must be one")
-        return room.view(code).reshape(shape, order="F" if found[2] == b"True" else "C")
+        return room.view(code).reshape(shape, order="F" if described[2] == b"True" else "C")
     except DAMAGED_FILE_ERRORS as error:
         raise ValueError(f"array {name!r}: {error}") from error
 

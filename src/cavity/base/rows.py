@@ -62,8 +62,8 @@ class Rows:
 
     def part(self, index):
         """Return the rows of a mask, a slice or an array of indices."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: value[index] for name, value in found.items() if value is not None})
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: value[index] for name, value in values.items() if value is not None})
 
     def joined(self, other):
         """Return these rows and then others; both have X, and both or neither noise."""

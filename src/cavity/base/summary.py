@@ -12,9 +12,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import make_data_frame
-from cavity.base.frozen_dataclasses import Frozen
 from cavity.base.lazy_scipy import special
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray, Frozen
 
 SD_FIGURES_SHOWN = 3  # of a standard deviation that are shown: the third one is already noise
 MAX_DIGITS_SHOWN, MAX_DECIMALS_SHOWN = 9, 7  # beyond which numbers are shown with an exponent
@@ -144,8 +143,8 @@ def format_number(value, sd):
 
 def _width(text):
     """How many columns of a terminal a text takes."""
-    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
-    return len(text) + wide - sum(unicodedata.combining(each) > 0 for each in text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
 
 
 # ------------------------------------------------------------------------------------------ marginals
@@ -240,9 +239,9 @@ def tabulate_estimates(title, names, values, errors=None, notes=(), *, scales=No
     `scales` are the scales, of NORMAL_SCALES, on which each estimate is about normal; they are needed with `errors`.
     """
     columns = {"value": np.asarray(values, dtype=np.float64)}
-    if errors is None or all(each is None for each in errors):
+    if errors is None or all(error is None for error in errors):
         return Table(title, tuple(names), columns, notes=notes)
-    columns["standard error"] = np.array([np.nan if each is None else each for each in errors], dtype=np.float64)
+    columns["standard error"] = np.array([np.nan if error is None else error for error in errors], dtype=np.float64)
     estimates = zip(columns["value"], columns["standard error"], scales, strict=True)
     ends = np.array([estimate_interval(*estimate, level) for estimate in estimates])
     columns |= dict(zip(interval_names(level), ends.T, strict=True))

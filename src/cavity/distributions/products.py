@@ -15,7 +15,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.errors import raise_status
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.runs.executors import THREADS_VARIABLE, Threads, resolve_n_threads, split_range
 
 _kernel = _core.best("gaussian")

@@ -1,20 +1,22 @@
-"""What watches over a fit: who is told how far it is, and may stop it; and what it goes on with after a kill.
+"""The job of a fit: callback, progress and checkpoint; and `Run`, the base of the options of fits.
 
-One `Job` goes through a fit, in its options. Whoever does passes says so by `Job.after`; parts of a fit that have a
-number or a name are stages of it. Where nobody listens, that costs the call and nothing more.
+One `Job` goes through a fit, in its options. Passes call `Job.report`; parts of a fit that have a number or a name are
+stages of it. A job without callback, progress and checkpoint costs the call and nothing more.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from math import isfinite
 from threading import RLock
 from time import perf_counter
 from typing import Any
 
 from cavity.base import arrays
+from cavity.base.public_objects import set_fields
 from cavity.jobs.checkpoint import Checkpoint, check_path
 from cavity.jobs.progress import (
     BAR_SECONDS,
@@ -24,13 +26,17 @@ from cavity.jobs.progress import (
     ProgressLines,
     open_progress_writer,
 )
+from cavity.runs.executors import Threads, resolve_n_threads, single_blas
+
+JOB_ARGUMENTS = ("callback", "progress", "checkpoint", "checkpoint_every")
+
 
 LOGGER = logging.getLogger("cavity")
 LOGGER.addHandler(logging.NullHandler())
 
 
 class Job:
-    """Who listens to a fit, or to one stage of it; `Job()` is one that nobody listens to."""
+    """Receiver of the reports of a fit, or of one stage of it; `Job()` passes them to nobody."""
 
     __slots__ = ("_before", "_floor", "_outermost", "_place", "_since", "_told", "_watch", "name")
 
@@ -54,13 +60,13 @@ class Job:
         displays = [ProgressDisplay(open_progress_writer())] if arrays.check_flag(progress, "progress") else []
         if LOGGER.isEnabledFor(logging.INFO):
             displays.append(ProgressDisplay(ProgressLines(LOGGER.info)))
-        kept = None if path is None else Checkpoint(path, every)
-        heard = displays or callback is not None or kept is not None
-        return cls(JobState(callback, displays, kept) if heard else None)
+        checkpoint_file = None if path is None else Checkpoint(path, every)
+        is_reported = displays or callback is not None or checkpoint_file is not None
+        return cls(JobState(callback, displays, checkpoint_file) if is_reported else None)
 
     def __reduce__(self):
-        """Nobody listens to copies in files and other processes."""
-        return _quiet, ()
+        """Copies in files and other processes pass reports to nobody."""
+        return _silent_job, ()
 
     def __enter__(self):
         return self
@@ -210,7 +216,7 @@ def _number(value):
     return None if value is None else float(value)
 
 
-def _quiet():
+def _silent_job():
     return SILENT_JOB
 
 
@@ -244,3 +250,56 @@ class JobState:
         """End the displays."""
         for display in self.displays:
             display.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Base of the options of fits.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
+    job : Job
+        Callback, progress and checkpoint.
+    """
+
+    n_threads: int | None = None
+    job: Job = SILENT_JOB
+
+    def __post_init__(self):
+        set_fields(self, n_threads=resolve_n_threads(self.n_threads))
+
+    @classmethod
+    def checked(cls, **arguments):
+        """Return the run of a fit with these arguments, as a user gave them.
+
+        Parameters
+        ----------
+        **arguments
+            Fields of the class, and callback, progress, checkpoint and checkpoint_every in place of `job`.
+
+        Raises
+        ------
+        ValueError, TypeError, OSError
+            Naming the argument, what was expected and what came.
+        """
+        watched = {name: arguments.pop(name) for name in JOB_ARGUMENTS if name in arguments}
+        return cls(**arguments, **({"job": Job.checked(**watched)} if watched else {}))
+
+    @contextmanager
+    def open(self, model, data, *, uses_blas=True, **decisive):
+        """A context of the work, with its `Threads`; displays end with it.
+
+        Parameters
+        ----------
+        model, data, **decisive
+            What decides the bits of the result beside these options; see `Checkpoint.opened`.
+        uses_blas : bool, default True
+            Whether BLAS is called: it has one thread then, which takes some microseconds.
+        """
+        opened = self.job.open_checkpoint(model, data, options=self, **decisive)
+        limit = single_blas() if uses_blas else nullcontext()
+        with self.job, opened, Threads(self.n_threads, self.job) as threads, limit:
+            yield threads

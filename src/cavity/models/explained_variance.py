@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.types import Data
+from cavity.base.public_objects import Data
 
 DEFAULT_DRAWS = 1000  # of the coefficients, for standard deviations and intervals
 ROWS_PER_BLOCK = 256  # whose draws are made at a time: 2 MB

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.frozen_dataclasses import Frozen
 from cavity.base.labels import Labels
 from cavity.base.missing_values import missing_mask
+from cavity.base.public_objects import FloatArray, Frozen
 from cavity.base.results import draw, freeze_arrays
-from cavity.base.types import FloatArray
 from cavity.models.formula.columns import FormulaColumns, column_names
 from cavity.models.leave_one_out import make_record
 from cavity.models.predicted_rows import PredictedRows

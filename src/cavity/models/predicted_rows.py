@@ -13,7 +13,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.lazy_scipy import special
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.likelihoods import Gaussian, Interval, predictive
 from cavity.models.predictive_densities import integrate_log_density, predict_class_probabilities
 

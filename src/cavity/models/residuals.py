@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, Data, FloatArray
+from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.models.model_check import ModelCheck, compare_rows
 from cavity.models.predicted_rows import PredictedRows, find_loo_moments
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.lazy_scipy import special
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.plot.display import CLUTTER_COLOR, SIGNAL_COLOR, Display, MaxNLocator, add_legend
 
 N_CURVE_BINS = 12  # of equal counts, whose mean residuals are joined

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.models.predictive_densities import predict_class_probabilities
 from cavity.plot import display
 from cavity.plot.bands import CURVE_POINTS, open_labelled_rows

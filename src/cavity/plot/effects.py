@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.plot import display
 from cavity.plot.bands import CURVE_POINTS, QUANTILE_STRIDE, open_labelled_rows, predict_band, predict_interval
 from cavity.plot.calibration import find_surprising

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.plot import display
 from cavity.plot.bands import compute_band, order_columns_by_change
 from cavity.plot.number_columns import NumberColumns

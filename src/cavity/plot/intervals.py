@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.models.defaults import find_prior_scale, is_real
 from cavity.plot.display import SIGNAL_COLOR, Display, MaxNLocator, posterior_error
 

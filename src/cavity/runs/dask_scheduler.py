@@ -86,15 +86,15 @@ class Scheduler:
 
         return config.get("num_workers", None) or CPU_COUNT
 
-    def sent(self, given, n, token):
+    def sent(self, inputs, n, token):
         """Return a graph, and what stands in it for what all of n tasks need.
 
         That is itself, unless it is large: then it is sent once, and workers have it from each other, which takes time.
         """
-        if self.client is None or n * _size(given) <= MAX_COPIED_BYTES:
-            return {}, given
+        if self.client is None or n * _size(inputs) <= MAX_COPIED_BYTES:
+            return {}, inputs
         key = f"cavity-given-{token}"
-        return {key: given}, key
+        return {key: inputs}, key
 
     def held(self, graph, keys):
         """Return handles of what is at the keys: values, from a local scheduler."""
@@ -135,8 +135,8 @@ class Scheduler:
     def both(self, graph, keys, tellers, spans, parts):
         """Return handles of what is at the keys, and what is at the tellers, the last tasks of the graph."""
         if self.client is None:
-            found = list(self.values(graph, [*keys, *tellers], spans * 2, parts))
-            return found[: len(keys)], found[len(keys) :]
+            values = list(self.values(graph, [*keys, *tellers], spans * 2, parts))
+            return values[: len(keys)], values[len(keys) :]
         whole = self.held(graph, [*keys, *tellers])
         return whole[: len(keys)], list(self.values(graph, tellers, spans, parts, whole[len(keys) :]))
 
@@ -154,10 +154,10 @@ class Scheduler:
         except GeneratorExit:
             raise
         except Exception as error:
-            told = self._told(error, graph, futures, spans, parts)
-            if told is None:
+            explained = self._told(error, graph, futures, spans, parts)
+            if explained is None:
                 raise
-            raise told from error
+            raise explained from error
         finally:
             if futures is not None and self.client.status == "running":
                 self.client.cancel(futures)
@@ -180,8 +180,8 @@ class Scheduler:
             for number, key in enumerate(() if part is None else part.chunks.keys):
                 try:
                     compute(graph, [(len, key)])
-                except Exception as found:
+                except Exception as error_there:
                     low, high = part.chunks.span(number)
                     words = f"{part.name}: chunk {number} (rows {low} to {high}) cannot be computed"
-                    return RuntimeError(f"{words}: {type(found).__name__}: {found}")
+                    return RuntimeError(f"{words}: {type(error_there).__name__}: {error_there}")
         return None

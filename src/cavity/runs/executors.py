@@ -194,10 +194,10 @@ def _looked_up(_):
     """Look for libraries, which costs half a millisecond."""
     from threadpoolctl import ThreadpoolController
 
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    found = [_controllers.setdefault(each.filepath, each) for each in found]
-    own = [each for each in found if (each.internal_api, each.threading_layer) == ("openblas", "openmp")]
-    return [each for each in found if each not in own], own
+    controllers = ThreadpoolController().select(user_api="blas").lib_controllers
+    controllers = [_controllers.setdefault(each.filepath, each) for each in controllers]
+    own = [each for each in controllers if (each.internal_api, each.threading_layer) == ("openblas", "openmp")]
+    return [each for each in controllers if each not in own], own
 
 
 def _set(numbers, hold=False):

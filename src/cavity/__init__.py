@@ -3,7 +3,7 @@
 from importlib import import_module
 
 TYPE_CHECKING = False  # as that of typing, which takes longer to import than all of this
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 _NAMES_BY_MODULE = {
     "base.errors": ("ConvergenceWarning", "NotPositiveDefiniteError", "NumericalWarning", "SettingsWarning"),

@@ -18,7 +18,7 @@ from support.glms import GLM
 import cavity
 from cavity import covariances, distributions, likelihoods
 from cavity.base import persistence
-from cavity.base.frozen_dataclasses import _arrays_in
+from cavity.base.public_objects import _arrays_in
 from cavity.models import saved
 
 RNG = np.random.default_rng(1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 from support.glms import GLM
-from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, ROUNDING, SOLVES, SUMS
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 from cavity.likelihoods import (
     Binomial,
@@ -280,3 +280,19 @@ def test_what_does_not_exist_is_said():
 @pytest.mark.parametrize("nu", [2.5, 5.0, 40.0])
 def test_noise_of_student_t_has_its_variance(nu):
     assert StudentT(nu, 0.7).conditional_variance(0.0) == pytest.approx(stats.t(nu, scale=0.7).var(), rel=SOLVES)
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.5), StudentT(3.5, 0.5)], ids=repr)
+@pytest.mark.parametrize("y", [0.0, 3.0, 40.0])
+def test_probabilities_by_fixed_rules_have_the_digits_of_quadrature_in_both_tails(likelihood, y):
+    mean, sd = (v.ravel() for v in np.meshgrid([-6.0, 0.0, 2.0, 4.5], [0.0, 1e-4, 0.03, 0.3, 1.0, 4.0]))
+
+    def cdf(f, rows=None):
+        return likelihood.cdf(y, f)
+
+    probabilities = predictive.integrate_probability(cdf, mean, sd**2)
+    z, step = np.linspace(-14.0, 14.0, 4001, retstep=True)
+    weights = stats.norm.pdf(z) * step
+    for value, m, s in zip(probabilities, mean, sd, strict=True):
+        np.testing.assert_allclose(value, weights @ cdf(m + s * z), rtol=ROOT_EPS)
+        np.testing.assert_allclose(1.0 - value, weights @ (1.0 - cdf(m + s * z)), rtol=ROOT_EPS, atol=INTEGRAL)

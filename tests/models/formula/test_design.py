@@ -209,12 +209,29 @@ def test_what_is_kept_of_the_rows_is_little_where_it_can_be():
     assert len(design("y ~ scale(x) + (1 | g)", FRAME).coding.numbers["x"]) == N
 
 
+@pytest.mark.parametrize("column", ["C(f)", "f", "x * C(f)", "C(z) + C(f)", "C(f, Treatment('b'))"])
+def test_sorted_rows_whose_first_hundreds_are_of_one_level_have_the_columns_of_all(column):
+    long = pd.concat([FRAME] * 400, ignore_index=True).sort_values(["f", "z"], ignore_index=True)
+    order = np.random.default_rng(1).permutation(len(long))
+    in_order, shuffled = (design(f"y ~ {column}", frame) for frame in (long, long.iloc[order]))
+    assert in_order.names == shuffled.names
+    np.testing.assert_array_equal(in_order.X[order], shuffled.X)
+
+
 def test_categories_have_the_order_of_the_column():
     frame = FRAME.assign(f=pd.Categorical(FRAME["f"], categories=["c", "d", "a", "b"]))
     one = design("y ~ f + (1 | g)", frame)
     assert one.names == ("intercept", "f[a]", "f[b]")
     X, _, _ = read(one, FRAME)
     np.testing.assert_array_equal(X, one.X)
+
+
+def test_base_levels_may_first_be_in_late_rows():
+    frame = pd.DataFrame({"y": RNG.normal(size=300), "c": ["a"] * 150 + ["b"] * 150, "k": [1] * 150 + [2] * 150})
+    for column, base, name in [("c", '"b"', "c[a]"), ("k", "2", "k[1]")]:
+        design = build_design(FormulaParts.of(f"y ~ C({column}, Treatment({base}))"), FormulaColumns(frame))
+        assert design.names == ("intercept", name)
+        np.testing.assert_array_equal(design.X[:, 1], np.arange(300) < 150)
 
 
 def test_new_levels_of_groups_and_unknown_categories():

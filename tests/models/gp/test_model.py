@@ -640,33 +640,18 @@ def hard_problems():
     yield "separable", x, np.where(x[:, 0] > 0, 1, -1), likelihoods.Probit(), covariances.RBF(1e4, 3.0)
     yield "separable, no noise", x, np.where(x[:, 0] > 0, 1, -1), likelihoods.Step(), covariances.RBF(25.0, 1.0)
     yield "labels at random", x, rng.choice([-1, 1], 60), likelihoods.Logit(), covariances.RBF(100.0, 0.5)
-    yield (
-        "contradictions",
-        np.repeat(x, 2, axis=0),
-        np.tile([1, -1], 60),
-        likelihoods.Probit(),
-        covariances.RBF(100.0, 2.0),
-    )
+    twice, both = np.repeat(x, 2, axis=0), np.tile([1, -1], 60)
+    yield "contradictions", twice, both, likelihoods.Probit(), covariances.RBF(100.0, 2.0)
     outliers = np.sin(x[:, 0]) + 0.1 * rng.normal(size=60)
     outliers[::7] += rng.choice([-8, 8], 9)
     for nu in (1.0, 2.0, 4.0):
         yield f"outliers {nu}", x, outliers, likelihoods.StudentT(nu, 0.1), covariances.RBF(1.0, 1.0)
-    yield (
-        "large counts",
-        x,
-        rng.poisson(np.exp(5 + 2 * np.sin(x[:, 0]))),
-        likelihoods.Poisson(),
-        covariances.RBF(4.0, 1.0),
-    )
+    many = rng.poisson(np.exp(5 + 2 * np.sin(x[:, 0])))
+    yield "large counts", x, many, likelihoods.Poisson(), covariances.RBF(4.0, 1.0)
     yield "no counts", x, np.zeros(60), likelihoods.Poisson(), covariances.RBF(100.0, 1.0)
     yield "clutter", x, outliers, likelihoods.Clutter(0.2, 30.0, 0.02), covariances.RBF(1.0, 1.0)
-    yield (
-        "ill-conditioned",
-        1e-3 * x,
-        np.where(rng.random(60) < 0.7, 1, -1),
-        likelihoods.Probit(),
-        covariances.RBF(1e3, 1.0),
-    )
+    signs = np.where(rng.random(60) < 0.7, 1, -1)
+    yield "ill-conditioned", 1e-3 * x, signs, likelihoods.Probit(), covariances.RBF(1e3, 1.0)
     yield "little noise", x, outliers, likelihoods.Laplace(0.1), covariances.RBF(1.0, 1.0)
     yield "hopeless", np.repeat(x[::6], 2, axis=0), np.tile([1, -1], 10), likelihoods.Step(), covariances.RBF(10.0, 1.0)
 

@@ -18,7 +18,7 @@ from support.glms import GLM
 import cavity
 from cavity import covariances, distributions
 from cavity.base import persistence
-from cavity.base.frozen_dataclasses import _arrays_in
+from cavity.base.public_objects import _arrays_in
 from cavity.likelihoods import labels, noise
 from cavity.models import saved
 

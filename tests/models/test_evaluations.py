@@ -11,7 +11,7 @@ from cavity.ep.options import Options
 from cavity.jobs.job import Job
 from cavity.models.gp.evidence import Evidence
 from cavity.models.gp.search import learn
-from cavity.models.process.rows import add_prior_means
+from cavity.models.process.model import add_prior_means
 from cavity.models.process.settings import Settings
 from cavity.runs.executors import Threads
 

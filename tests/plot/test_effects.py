@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
-from support.tolerances import AT_REST, INTEGRAL
+from support.tolerances import AT_REST, INTEGRAL, ROUNDING
 
 import cavity
 from cavity import covariances, likelihoods
@@ -118,7 +118,6 @@ def test_of_trials_shares_are_drawn(columns):
     ("likelihood", "y", "classes"),
     [
         (labels.Probit(), lambda f: (f > 0.1) * 1.0, ("no", "yes")),
-        (labels.OrderedProbit([-0.5, 0.5]), lambda f: np.digitize(f, [-0.5, 0.5]) * 1.0, ("a", "b", "c")),
         (likelihoods.Poisson(), lambda f: np.round(np.exp(1 + f)), ()),
     ],
 )
@@ -138,8 +137,26 @@ def test_lines_are_what_is_expected(canvas, likelihood, y, classes):
     shown = np.concatenate([np.column_stack(line.get_data()) for line in points])
     data = np.column_stack([posterior.X[:, 0], numbers])
     np.testing.assert_array_equal(shown[np.argsort(shown[:, 0])], data)
-    if len(classes) > 2:
-        assert [label.get_text() for label in axes.get_yticklabels()] == list(classes)
+    texts_apart(figure)
+
+
+def test_probabilities_of_ordered_classes_are_stacked_beside_their_shares(canvas):
+    posterior = line(labels.OrderedProbit([-0.5, 0.5]), lambda f: np.digitize(f, [-0.5, 0.5]) * 1.0)
+    numbers = np.digitize(np.sin(posterior.X[:, 0]), [-0.5, 0.5])
+    figure = canvas(picture(posterior, names=["x"], target="y", title="title", classes=("a", "b", "c")))
+    (axes,) = figure.axes
+    areas = {area.get_label(): area.get_paths()[0].vertices for area in axes.collections if area.get_label()[0] == "y"}
+    assert list(areas) == ["y = a", "y = b", "y = c"]
+    x = np.unique(areas["y = a"][:, 0])
+    tops = np.cumsum(posterior.predict_proba(x[:, None]), axis=1)
+    for k, vertices in enumerate(areas.values()):
+        for at, top, foot in zip(x, tops[:, k], tops[:, k - 1] if k else np.zeros(len(x)), strict=True):
+            heights = vertices[vertices[:, 0] == at, 1]
+            np.testing.assert_allclose([heights.min(), heights.max()], [foot, top], atol=INTEGRAL)
+    shares = [line.get_ydata() for line in axes.lines]
+    bins = np.array_split(np.argsort(posterior.X[:, 0], kind="stable"), len(shares[0]))
+    for k, share in enumerate(shares):
+        np.testing.assert_allclose(share, [np.mean(numbers[rows] <= k) for rows in bins], rtol=ROUNDING)
     texts_apart(figure)
 
 

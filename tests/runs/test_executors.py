@@ -203,7 +203,7 @@ import signal, sys, threading, time
 import numpy as np
 from cavity.sources import sources
 from cavity.runs.executors import Threads
-from cavity.runs.block_runs import BlockTask
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import reduce_runs
 signal.signal(signal.SIGINT, signal.default_int_handler)
 source = sources.open_source(sys.argv[1], "y", block_rows=1 << 12)

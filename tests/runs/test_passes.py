@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from cavity.runs import passes
-from cavity.runs.block_runs import BlockRun, BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.merge import merge, split_rows
+from cavity.runs.merge import BlockRun, BlockTask, merge, split_rows
 from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources.sources import open_source
 
@@ -239,7 +238,7 @@ for n_threads in (1, 2):
 INTERRUPTED = """
 import signal, sys, threading, time
 from cavity.runs.executors import Threads
-from cavity.runs.block_runs import BlockRun, BlockTask
+from cavity.runs.merge import BlockRun, BlockTask
 from cavity.runs.passes import reduce_runs
 from cavity.sources.sources import open_source
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -46,7 +46,7 @@ from support.tolerances import (
 
 import cavity
 from cavity import covariances
-from cavity.sklearn import GaussianProcessClassifier, GaussianProcessRegressor, checks
+from cavity.sklearn import GaussianProcessClassifier, GaussianProcessRegressor, base
 from cavity.sklearn.gp import classification, regression
 
 BOTH = pytest.mark.parametrize("kind", [GaussianProcessClassifier, GaussianProcessRegressor])
@@ -376,7 +376,7 @@ def test_more_classes_are_one_against_the_rest_normalised():
 
 
 def test_probabilities_too_small_for_float64_still_sum_to_one():
-    logs = checks.normalise(np.array([[-800.0, -900.0, -801.0], [-1e5, -1e5, -1e5]]))
+    logs = base.normalise(np.array([[-800.0, -900.0, -801.0], [-1e5, -1e5, -1e5]]))
     share = 1.0 / (1.0 + np.exp(-1.0))
     np.testing.assert_allclose(np.exp(logs), [[share, 0.0, 1.0 - share], [1 / 3] * 3], atol=LAST_BIT)
 

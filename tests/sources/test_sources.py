@@ -584,7 +584,7 @@ import resource, sys
 import numpy as np
 from cavity.sources import sources
 from cavity.runs.executors import Threads
-from cavity.runs.block_runs import BlockTask
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import reduce_runs
 def kernel(block, start, broadcast):
     return block.sum()

@@ -9,7 +9,7 @@ import cavity
 from cavity.base import frames
 from cavity.runs.executors import Threads
 from cavity.sources import sources
-from cavity.sources.tables import FrameRows
+from cavity.sources.source_parts import FrameRows
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

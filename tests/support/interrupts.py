@@ -7,7 +7,7 @@ from pathlib import Path
 import cavity
 
 LIBRARY = str(Path(cavity.__file__).parent)
-GUARDED = ("runs", "executors.py"), ("jobs", "job.py"), ("jobs", "run.py")
+GUARDED = ("runs", "executors.py"), ("jobs", "job.py")
 GUARDS = tuple(str(Path(*parts)) for parts in GUARDED)  # what they end must end
 
 

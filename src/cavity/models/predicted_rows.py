@@ -13,11 +13,11 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.lazy_scipy import special
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.likelihoods import Gaussian, Interval, predictive
 from cavity.models.predictive_densities import integrate_log_density, predict_class_probabilities
 
-LOO_TOLERANCE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
+LOO_TOLERANCE = 1e-3  # nats by which a leave-one-out log density found from a site may differ from that of the fit
 MIN_DIFFERENCE_SHARE = 0.1  # of the probability of no more than a count, below which that of less is not a difference
 SMALLEST_PROBABILITY, LARGEST_PROBABILITY = np.finfo(float).tiny, 1.0 - np.finfo(float).epsneg
 

@@ -24,7 +24,7 @@ from cavity.errors import SettingsWarning
 from cavity.models.mixture import e_step
 from cavity.models.mixture.rows import sum_run
 from cavity.models.mixture.scaling import Scaling
-from cavity.runs.block_runs import BlockRun
+from cavity.runs.merge import BlockRun
 
 THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 

@@ -19,8 +19,7 @@ from cavity.likelihoods.parameters import list_scales
 from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp import bound_increment as streaming_increment
 from cavity.models.streaming_gp.bound_increment import BoundIncrement, RowSites
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows, add_rows_by_ep
 from cavity.models.streaming_gp.old_data_factor import map_old_factor
 from cavity.runs.executors import Threads

@@ -12,8 +12,7 @@ from support.tolerances import AT_REST, EARLY, LAST_BIT, LOSSES, OPTIMUM, ROUNDI
 import cavity
 from cavity import covariances, likelihoods
 from cavity.models.streaming_gp import inducing_choice
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.runs.executors import Threads, single_blas
 
 JITTER = 1e-8

@@ -19,9 +19,8 @@ from cavity.base.errors import ConvergenceWarning, SettingsWarning
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.models.search import SEARCH_NOT_CONVERGED
 from cavity.models.streaming_gp import search
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.inducing_choice import choose_greedily
-from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows
 from cavity.models.streaming_gp.old_data_factor import map_old_factor
 from cavity.models.streaming_gp.rescaling import ScaleObjective, learn_scales, multiply_covariance, rescale_information

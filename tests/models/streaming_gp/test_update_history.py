@@ -21,7 +21,7 @@ from cavity.base.records import Record, check_settings
 from cavity.covariances import RBF
 from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck
 from cavity.models.streaming_gp.record import STATE_SETTINGS
-from cavity.models.streaming_gp.update_history import History, Unconverged
+from cavity.models.streaming_gp.snapshot import History, Unconverged
 from cavity.runs.executors import Threads
 
 seeds = st.integers(0, 10**6)

@@ -14,18 +14,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import make_data_frame
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
+from cavity.models.formula import evaluation
 from cavity.models.formula.columns import categorical, check_length
-from cavity.models.formula.design_rows import evaluate_in_blocks
-from cavity.models.formula.evaluation import (
-    coded_numbers,
-    column_variables,
-    describe,
-    evaluate,
-    evaluate_columns,
-    has_memory,
-    quote_term,
-)
+from cavity.models.formula.evaluation import coded_numbers, column_variables, evaluate, evaluate_columns
 from cavity.models.formula.notation import COLUMN_NAME, FormulaParts, refuse, split
 
 PROBE_ROWS = 100  # by which columns of numbers that functions make categories of are found
@@ -100,7 +92,7 @@ def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=Fal
     table = columns.to_pandas(names, len(y))
     examples = take_every_category(parts, table)
     matrices = evaluate_all(parts, examples)
-    fixed = (evaluate_in_blocks if in_blocks else evaluate_columns)(matrices[parts.fixed], table, intercept)
+    fixed = (evaluation.evaluate_in_blocks if in_blocks else evaluate_columns)(matrices[parts.fixed], table, intercept)
     groups = {name: columns[name] for group, _ in random_blocks(parts) for name in group}
     for name, column in groups.items():
         check_length(column, name, len(y))
@@ -125,7 +117,7 @@ def take_every_category(parts, table):
     They are all rows where a function keeps something of all.
     """
     text = parts.to_text()
-    if has_memory(text):
+    if evaluation.has_memory(text):
         return table
     text_columns = {name for name in table if table[name].dtype == "category"}
     first = find_first_rows(table, text_columns)
@@ -245,7 +237,7 @@ class Coding:
             Naming categories that the fit has not, and columns that are not there.
         """
         table = columns.to_pandas(self.variables, columns.n_rows, self.labels)
-        evaluated = evaluate_in_blocks if in_blocks else evaluate_columns
+        evaluated = evaluation.evaluate_in_blocks if in_blocks else evaluate_columns
         return evaluated(self._matrices[self.parts.fixed], table, intercept), table
 
     def random_columns(self, table):
@@ -271,7 +263,7 @@ def _block_texts(group):
     """Return the columns of each block of effects of a group that share a covariance matrix, as parts of a formula."""
     if group.correlated:
         return [group.columns]
-    names = [quote_term(term) for term in describe(group.columns).common_terms]
+    names = [evaluation.quote_term(term) for term in evaluation.describe(group.columns).common_terms]
     return ["1" if name is None else f"0 + {name}" for name in names]
 
 

@@ -53,8 +53,8 @@ class FormulaTable:
         index, dropped = complete_rows(needed | others, missing)
         if index is not None:
             columns = FormulaColumns({name: take_rows(column, index) for name, column in needed.items()})
-            kept = {name: take_rows(value, index) for name, value in others.items()}
-            dataset = replace(dataset, columns=dataset.columns | kept, dropped=dropped)
+            arguments = {name: take_rows(value, index) for name, value in others.items()}
+            dataset = replace(dataset, columns=dataset.columns | arguments, dropped=dropped)
         return cls(parts, columns, dataset)
 
     def design(self, **options):

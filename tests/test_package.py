@@ -249,8 +249,8 @@ def public_objects():
 
 def is_documented(member, value):
     """Whether a member of a class is public and written here."""
-    is_ours = (getattr(value, "__module__", None) or "cavity").startswith("cavity")
-    return is_ours and member[0] != "_" and (inspect.isroutine(value) or isinstance(value, property))
+    is_ours = (getattr(value, "__module__", None) or "cavity").startswith(("cavity", "functools"))  # of cached ones
+    return member[0] != "_" and (isinstance(value, property) or (is_ours and inspect.isroutine(value)))
 
 
 NEEDED = {"GL08", "SS03", "SS05", "PR01", "PR02", "PR03", "PR04", "PR10", "RT03"}

@@ -19,7 +19,7 @@ ArrayLike = npt.ArrayLike
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
-FloatOrArray = Any  # a float for one, an array for several: callers know what they asked for
+FloatOrArray = Any  # a float for one, an array for several
 Seed = int | Sequence[int] | np.random.SeedSequence | np.random.BitGenerator | np.random.Generator
 
 

@@ -9,7 +9,7 @@ Axes are written as
     "S* D"          S are any number of axes, the same ones wherever they are named;
     "K 1 | K D"     either.
 
-Sizes are at least 1, but those of names in lower case may be 0. The first array that names an axis tells its size.
+Sizes are at least 1, but those of names in lower case may be 0. The first array that names an axis sets its size.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Array:
     kind: str = "f"
 
     def check(self, name, array, sizes):
-        """Return the array in the bytes of this machine, and the sizes with those that it tells.
+        """Return the array in the bytes of this machine, and the sizes with those of its axes.
 
         Parameters
         ----------

@@ -63,7 +63,7 @@ COMMON_FIELDS = {  # the arguments of `declare`; form None: that of the class
     "has_offset": (records.TRUTH_VALUE, "Whether rows came with offsets, which predictions then need as well.", False),
     "chosen": (names(), "The settings that were left to the data, if any, such as 'prior_variance'.", None),
     "dropped": (DROPPED_ROWS_SETTING, "Rows of the fit left out because of missing values, and their columns.", None),
-    "observation_digest": (DIGEST_SETTING, "By which `compare` tells that posteriors are of the same rows.", None),
+    "observation_digest": (DIGEST_SETTING, "By which `compare` finds that posteriors are of the same rows.", None),
 }
 
 
@@ -98,8 +98,8 @@ def freeze_arrays(record, *later):
 class Posterior(Frozen):
     """Base of the frozen posterior dataclasses.
 
-    A subclass sets `kind`, by which files know it, and declares what a file of that kind holds: with its fields, and
-    in `record` what these do not say.
+    A subclass sets `kind`, its name in files, and declares what a file of that kind holds: with its fields, and
+    in `record` what these do not declare.
     """
 
     __slots__ = ()
@@ -180,7 +180,7 @@ class Posterior(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class VariationalPosterior(Posterior):
-    """Base of the posteriors that coordinate ascent finds: what `cavity.mean_field.engine` says about every fit.
+    """Base of the posteriors that coordinate ascent finds: what `cavity.mean_field.engine` returns of every fit.
 
     `elbo` and `contraction` are None where nothing measured them, never nan; `observation_digest` is that of the
     observations that `elbo` is of.

@@ -25,7 +25,7 @@ class Rows:
     weights : ndarray (N,) or None
         How many copies each row counts as; 0 leaves it out. None is 1 for all.
     noise : ndarray (N,) or None
-        Known variance of the noise of each row; None where the likelihood says it.
+        Known variance of the noise of each row; None where it is that of the likelihood.
     f_known : ndarray (N,) of bool or None
         Rows whose f is the offset, whatever is unknown: they get no site. None where there are none.
     """

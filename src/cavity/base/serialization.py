@@ -13,7 +13,7 @@ from cavity.base.records import Made, Nullable
 
 
 def serialize(record, posterior):
-    """Return the arrays and the settings of a posterior, as its record says.
+    """Return the arrays and the settings of a posterior, by its record.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def deserialize(record, cls, model, arrays, settings):
     record : Record
         The tables.
     cls : type
-        The dataclass of the posterior; annotations of its fields tell what those in them are.
+        The dataclass of the posterior; annotations of its fields are the classes of those in them.
     model : callable or None
         What makes the field `model`, if there is one.
     arrays : dict of ndarray

@@ -41,7 +41,7 @@ class Table(Frozen):
         Columns by their names, each with one entry for every row: numbers, nan where there is none, or text.
     formats : dict, default {}
         How columns are shown: a number of decimals, "probability", "four figures", or the name of the column of
-        standard deviations that says how many digits are known; six figures where nothing is said.
+        standard deviations from which the number of digits follows; by default six figures.
     notes : tuple of str, default ()
         Lines below the rows.
     below : Table, optional
@@ -251,6 +251,13 @@ def tabulate_estimates(title, names, values, errors=None, notes=(), *, scales=No
 def interval_names(level):
     """Return what the ends of intervals of a probability are called: "2.5%" and "97.5%" for 0.95."""
     return tuple(f"{50 + side * 50 * level:.10g}%" for side in (-1, 1))
+
+
+def summarise_draws(draws, level):
+    """Return columns of a table of draws (..., n): their means, standard deviations and the ends of intervals."""
+    low, high = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=-1)
+    moments = {"mean": draws.mean(axis=-1), "sd": draws.std(axis=-1, ddof=1)}
+    return moments | dict(zip(interval_names(level), (low, high), strict=True))
 
 
 def tabulate_marginals(title, marginals, level, *, notes=(), below=None):

@@ -21,7 +21,7 @@ from cavity.runs.executors import THREADS_VARIABLE, Threads, resolve_n_threads, 
 _kernel = _core.best("gaussian")
 
 MIN_THREADED_SIZE = 1 << 17  # elements from which threads are worth their start
-# asked once: a product of two numbers takes less time than the question
+# looked up once: a product of two numbers takes less time than the look-up
 SERIAL_BY_DEFAULT = THREADS_VARIABLE not in os.environ
 
 

@@ -38,12 +38,12 @@ LOGGER.addHandler(logging.NullHandler())
 class Job:
     """Receiver of the reports of a fit, or of one stage of it; `Job()` passes them to nobody."""
 
-    __slots__ = ("_before", "_floor", "_outermost", "_place", "_since", "_told", "_watch", "name")
+    __slots__ = ("_before", "_floor", "_outermost", "_place", "_reported", "_since", "_watch", "name")
 
     def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True, place=()):
         self._watch, self.name, self._before, self._floor, self._outermost = watch, name, before, floor, outermost
         self._place = place  # in the checkpoint: the names of the stages on the way; None keeps nothing
-        self._since, self._told = perf_counter(), 0
+        self._since, self._reported = perf_counter(), 0
 
     @classmethod
     def checked(cls, callback=None, progress=False, checkpoint=None, checkpoint_every=60.0):
@@ -77,7 +77,7 @@ class Job:
 
     @property
     def stopped(self):
-        """Whether the callback has asked to stop: no stage that has not begun shall begin."""
+        """Whether the callback stopped the fit: no stage that has not begun shall begin."""
         return self._watch is not None and self._watch.stopped
 
     def stage(self, name):
@@ -109,8 +109,8 @@ class Job:
         if not whole:
             self._watch.show_share(done / n)
         elif perf_counter() - self._since >= BAR_SECONDS:
-            self.report(done, rows=(done - self._told) * rows / n, left=n - done)
-            self._told = done
+            self.report(done, rows=(done - self._reported) * rows / n, left=n - done)
+            self._reported = done
 
     def continued_after(self, n_iter, objective=-float("inf")):
         """Return the job of what follows so many passes, with which this objective was reached."""
@@ -118,22 +118,22 @@ class Job:
         return Job(self._watch, self.name, self._before + n_iter, floor, False, self._place)
 
     def substage(self, name):
-        """Return the same job for all who listen, which keeps what it keeps under a name of its own."""
+        """Return a job with the same receivers, which keeps what it keeps under a name of its own."""
         return Job(self._watch, self.name, self._before, self._floor, False, self._inside(name))
 
     def without_checkpoint(self):
-        """Return the same job for all who listen, which keeps nothing: for what is done again after a kill."""
+        """Return a job with the same receivers, which keeps nothing: for what is done again after a kill."""
         return Job(self._watch, self.name, self._before, self._floor, False, None)
 
     def _inside(self, name):
         return None if self._place is None else (*self._place, name)
 
     def final_job(self):
-        """Return the job of what is done even after a stop, so that there is a result: nobody stops it again."""
+        """Return the job of what is done even after a stop, so that there is a result: it is not stopped again."""
         return SILENT_JOB if self.stopped else self
 
     def report(self, n_iter, *, objective=None, change=None, rows=None, left=None):
-        """Tell all who listen that a pass is done; return whether to stop and keep what is known.
+        """Report that a pass is done to all receivers; return whether to stop and keep what is known.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Job:
         objective : float, optional
             See `Event`.
         change, left : float, or callable without arguments that returns it, optional
-            The change and the passes that are left, see `Event`; functions are called where somebody listens.
+            The change and the passes that are left, see `Event`; functions are called where there is a receiver.
         rows : int, optional
             Rows seen in the pass.
         """
@@ -187,7 +187,7 @@ class Job:
         return None if self._checkpoint is None else self._checkpoint.path.parent
 
     def without_listeners(self):
-        """Return the job of inner fits that nobody wants to hear of, which go on after a kill all the same."""
+        """Return the job of inner fits that are not reported, which go on after a kill all the same."""
         if not self.has_checkpoint or self.stopped:
             return SILENT_JOB
         return Job(JobState(None, [], self._checkpoint), outermost=False, place=self._place)
@@ -211,7 +211,7 @@ class Job:
 
 
 def _number(value):
-    """Return a number as float, that of a function which is asked only now, or None."""
+    """Return a number as float, what it returns if it is a function, or None."""
     value = value() if callable(value) else value
     return None if value is None else float(value)
 
@@ -231,7 +231,7 @@ class JobState:
         self.stopped, self._lock = False, RLock()
 
     def tell(self, event):
-        """Tell all; return whether to stop. Threads are heard one after the other."""
+        """Pass an event to all receivers, one thread after the other; return whether to stop."""
         with self._lock:
             if not self.stopped:
                 for display in self.displays:

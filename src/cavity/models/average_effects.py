@@ -404,9 +404,7 @@ def average_table(title, parts, level, notes, signed):
         table = summary.tabulate_marginals(title, marginals, level)
     else:
         draws = np.array([draw for *_, draw in parts])
-        ends = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=1)
-        low, high = summary.interval_names(level)
-        columns = {"mean": mean, "sd": draws.std(axis=1, ddof=1), low: ends[0], high: ends[1]}
+        columns = summary.summarise_draws(draws, level) | {"mean": mean}
         formats = dict.fromkeys(columns, "sd")
         columns["P(>0)"], formats["P(>0)"] = np.mean(draws > 0, axis=1), summary.PROBABILITY_FORMAT
         table = summary.Table(title, names, columns, formats, notes)

@@ -24,6 +24,9 @@ class ExplainedVariance:
 
     __slots__ = ()
 
+    def _effect_draws(self, n, rng):
+        return self.sample(n, rng)
+
     def r2(self, data: Data, *, level: float = 0.95, rng: Any = 0) -> summary.Table:
         """Return the share of the variance of observations that is that of their means, by draws of the coefficients.
 
@@ -73,11 +76,8 @@ class ExplainedVariance:
             sums += ((mean - centre).sum(axis=0), ((mean - centre) ** 2).sum(axis=0), variance.sum(axis=0))
         first, second, residual = sums / n
         explained = second - first**2
-        draws = explained / (explained + residual)
-        low, high = summary.interval_names(level)
-        ends = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
-        columns = {"mean": [draws.mean()], "sd": [draws.std(ddof=1)], low: ends[:1], high: ends[1:]}
-        columns = {name: np.array(values) for name, values in columns.items()}
+        columns = summary.summarise_draws(explained / (explained + residual), level)
+        columns = {name: np.array([value]) for name, value in columns.items()}
         notes = (f"of {DEFAULT_DRAWS} draws",)
         return summary.Table("Explained share of variance", ("R2",), columns, dict.fromkeys(columns, "sd"), notes)
 

@@ -54,7 +54,7 @@ def _closed():
 
 
 class Scheduler:
-    """Who is in force for dask: its client, or a local scheduler; threads if there is none."""
+    """The scheduler in force for dask: its client, or a local one; threads if there is none."""
 
     def __init__(self):
         from dask.base import get_scheduler
@@ -141,7 +141,7 @@ class Scheduler:
         return whole[: len(keys)], list(self.values(graph, tellers, spans, parts, whole[len(keys) :]))
 
     def values(self, graph, keys, spans, parts, futures=None):
-        """Yield what is at the keys, in order; errors name the chunk, or the rows of the keys that nobody could do."""
+        """Yield what is at the keys, in order; errors name the chunk, or the rows that could not be done."""
         try:
             if self.client is None:
                 yield from self.held(graph, keys)
@@ -154,7 +154,7 @@ class Scheduler:
         except GeneratorExit:
             raise
         except Exception as error:
-            explained = self._told(error, graph, futures, spans, parts)
+            explained = self._explain(error, graph, futures, spans, parts)
             if explained is None:
                 raise
             raise explained from error
@@ -162,7 +162,7 @@ class Scheduler:
             if futures is not None and self.client.status == "running":
                 self.client.cancel(futures)
 
-    def _told(self, error, graph, futures, spans, parts):
+    def _explain(self, error, graph, futures, spans, parts):
         """Return what to raise for an error of dask or of a chunk; None for the error itself."""
         if self.client is not None and self.client.status != "running":
             return _closed()

@@ -43,7 +43,7 @@ def map_runs(task, broadcast, sources, threads, *, grain=None):
         Most blocks of a run, 1 for block by block. As many as some 20 ms of work are enough to make nothing of what it
         costs to hand a run to a thread, and few enough to be interrupted between them.
     """
-    return (result for _, result in _told(task, broadcast, sources, threads, grain))
+    return (result for _, result in _reported(task, broadcast, sources, threads, grain))
 
 
 def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stage=None):
@@ -55,7 +55,7 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
     layout = next(source for source in sources if source is not None)
     if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
         return _only_run(task, broadcast, sources, layout, threads.job, stage)
-    with closing(_told(task, broadcast, sources, threads, grain, stage, {"add": add, "merging": True})) as results:
+    with closing(_reported(task, broadcast, sources, threads, grain, stage, {"add": add, "merging": True})) as results:
         return merge_runs(results, add)
 
 
@@ -85,8 +85,8 @@ def _only_run(task, broadcast, sources, layout, job, stage):
     return result
 
 
-def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
-    """Yield what `_results` does, and tell the job of the threads how far the pass is, which may be a stage.
+def _reported(task, broadcast, sources, threads, grain, stage=None, merged=None):
+    """Yield what `_results` does, and report to the job of the threads how far the pass is, which may be a stage.
 
     What is `merged` anyway, and how, may be merged already where the rows are.
     """

@@ -292,9 +292,6 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         features = self._features(dataset)
         return self._scale(features) if self._scales_rows else features, self._known_offset(dataset), None
 
-    def _effect_draws(self, n, rng):
-        return self.sample(n, rng)
-
     def _linear_moments(self, matrix, known):
         return self._weights.predict(matrix, np.zeros(matrix.shape[0]) if known is None else known)
 

@@ -24,7 +24,7 @@ class LevelPredictions(Predictions):
         Parameters
         ----------
         X : data frame, array_like (n, D) or NewRows
-            Rows, as in the fit; those with groups stay as they are.
+            Rows, as in the fit.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
         levels : {"known", "new", "zero"}, default "known"

@@ -293,9 +293,6 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
         X.check_finite(rows, 0)
         return add_ones(rows) if self.intercept else rows, known, None
 
-    def _effect_draws(self, n, rng):
-        return self.sample(n, rng)
-
     def _linear_moments(self, matrix, known):
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread = matrix @ self.mean, matrix @ self._root

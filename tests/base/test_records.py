@@ -379,6 +379,7 @@ def test_persistence_knows_each_kind_that_is_tested():
     assert set(ONE_OF_EACH) == set(SAVED_KINDS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_damaged_files(name, tmp_path):
     data = saved(name)[0]

@@ -66,6 +66,7 @@ def test_nan_in_a_file_is_named(capsys, tmp_path):
     assert "row 18: column" in capsys.readouterr().err
 
 
+@pytest.mark.long_cases("values1")
 @pytest.mark.parametrize("values", [np.repeat([1, 2, 3], 40), np.repeat([0, 1, 2, 3, 4], [5, 9, 30, 9, 5])])
 def test_numbers_of_components_whose_noise_vanishes_are_left_out(values, capsys, tmp_path):
     np.save(tmp_path / "y.npy", values)

@@ -14,10 +14,7 @@ pytest.importorskip("formulae")
 FORMULA = "p(incidence, size) ~ period + (1 | herd)"
 
 
-@pytest.fixture
-def run(capsys):
-    """Run `cavity fit mixed` in this process; return status, printed text, errors."""
-    return runner(capsys, "fit", "mixed")
+COMMAND = ("fit", "mixed")
 
 
 def test_a_fit_is_that_of_the_library(run, tmp_path):

@@ -98,6 +98,7 @@ def test_means_far_from_zero_show_their_digits(capsys, tmp_path):
     assert means == pytest.approx([1e8, 1e8 + 6e-3], abs=5e-4, rel=0)
 
 
+@pytest.mark.long_cases("values1-arguments1", "values2-arguments2")
 @pytest.mark.parametrize(
     ("values", "arguments"),
     [

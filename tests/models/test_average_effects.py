@@ -43,6 +43,7 @@ def make_columns(posterior, frame):
         yield column
 
 
+@pytest.mark.long_cases("logit")
 @pytest.mark.parametrize("posterior", [LINEAR, LOGIT, COUNTS], ids=["linear", "logit", "counts"])
 def test_average_predictions_are_those_of_draws(posterior):
     table = posterior.average_predictions(FRAME)
@@ -58,6 +59,7 @@ def test_average_predictions_are_those_of_draws(posterior):
     assert abs(by.columns["mean"][3] - draws.mean()) < 4 * draws.std() / np.sqrt(len(draws))
 
 
+@pytest.mark.long_cases("logistic")
 @pytest.mark.parametrize(
     ("model", "y", "inverse_link"),
     [
@@ -86,6 +88,7 @@ def test_regressions_by_mean_field_have_the_averages_of_their_draws(model, y, in
     assert abs(slope - step.mean()) < 4 * step.std() / np.sqrt(step.size)
 
 
+@pytest.mark.long_cases("logit")
 @pytest.mark.parametrize("posterior", [LINEAR, LOGIT], ids=["linear", "logit"])
 def test_comparisons_are_differences_of_predictions(posterior):
     table = posterior.average_comparisons(FRAME)

@@ -8,7 +8,7 @@ import pytest
 from support.tolerances import AT_REST, INTEGRAL, OPTIMUM
 
 import cavity
-from cavity.base.errors import ConvergenceWarning
+from cavity import ConvergenceWarning
 from cavity.runs import dask_scheduler, remote
 
 dask = pytest.importorskip("dask")
@@ -149,6 +149,7 @@ GLMS = {
 }
 
 
+@pytest.mark.long_cases("outliers", "weights")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("case", GLMS)
 def test_glms_have_the_same_bits(case):

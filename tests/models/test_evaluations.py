@@ -53,7 +53,7 @@ def search(name, path, killed_at=np.inf):
     return result, len(made)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.long_cases(*(f"{n}-{name}" for n in (0, 2, 9, 20) for name in MODELS if (n, name) != (9, "exact")))
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("killed_at", [0, 2, 9, 20])
 def test_a_gaussian_process_goes_on_where_it_was_killed(name, killed_at, tmp_path):

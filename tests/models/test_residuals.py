@@ -35,6 +35,7 @@ def draw(kind, f=F, rng=RNG):
     }[kind]
 
 
+@pytest.mark.long_cases("negative-binomial")
 @pytest.mark.parametrize("kind", ["gaussian", "poisson", "negative-binomial", "logit", "ordered-probit"])
 def test_a_right_model_has_normal_quantile_residuals_and_no_findings(kind):
     frame = FRAME.assign(y=draw(kind))
@@ -84,6 +85,7 @@ def test_mixed_models_without_a_group_have_it_named():
     assert right.check(frame).findings == ()
 
 
+@pytest.mark.long_cases("response")
 @pytest.mark.parametrize("kind", ["response", "pearson", "quantile"])
 def test_residuals_of_a_gaussian_are_those_of_refits(kind):
     """Leave-one-out residuals of a few rows by fits without them."""

@@ -81,6 +81,7 @@ CASES = {  # a posterior, the rows that are drawn with it, and the number of pan
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_plot_of_every_posterior(name):
     make, rows, count = CASES[name]
@@ -423,6 +424,24 @@ def test_formulas_are_drawn_along_their_columns_of_numbers():
         with pytest.raises(ValueError, match=r"column must be of numbers \('a', 'b'\); 'c' has levels"):
             posterior.plot(frame, column="c")
     assert repr(posterior.plot(frame)) == "<5 Axes>"
+    only_levels = cavity.GLM("y ~ c + (1 | g)", "poisson").fit(frame)
+    with pytest.raises(ValueError, match="formula must have a column of numbers"):
+        only_levels.plot(frame, column="c")
+    assert len(cavity.GLM("a ~ 1 + (1 | g)").fit(frame).plot(frame)) == 4
+
+
+def test_curves_of_formulas_take_paths_and_tables_without_observations(tmp_path):
+    pytest.importorskip("formulae")
+    table, _ = cavity.data.table("sleepstudy", as_frame=True)
+    table.to_csv(tmp_path / "sleep.csv", index=False)
+    posterior = cavity.GLM("Reaction ~ Days + (Days | Subject)").fit(table)
+    one, other = (
+        plot.GroupCurveDisplay.from_posterior(posterior, rows) for rows in (table, str(tmp_path / "sleep.csv"))
+    )
+    np.testing.assert_array_equal(one.codes, other.codes)
+    np.testing.assert_array_equal(one.by_level, other.by_level)
+    assert len(posterior.plot(table.drop(columns="Reaction"), column="Days").lines) == 1
+    assert len(posterior.plot(table, "Reaction", column="Days").lines) == 2
 
 
 def test_curves_of_levels_are_what_is_predicted_of_them():

@@ -7,7 +7,6 @@ from support.tolerances import AT_REST, INTEGRAL, ROUNDING
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.likelihoods import base, labels
 
 pictures = pytest.importorskip("cavity.plot.posterior_figures")
 picture = pictures.make_figure
@@ -70,7 +69,7 @@ def test_bands_of_a_line(canvas):
     texts_apart(figure)
 
 
-class Shifted(base.Likelihood):
+class Shifted(likelihoods.Likelihood):
     """Noise of a user's own: logistic, of scale 0.2."""
 
     def log_p(self, y, f):
@@ -81,6 +80,7 @@ class Shifted(base.Likelihood):
         return 1.0 / (1.0 + np.exp(np.clip((f - y) / 0.2, -700.0, 700.0)))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("likelihood", [likelihoods.StudentT(3.0, 0.2), likelihoods.Laplace(0.3), Shifted()])
 def test_robust_bands_hold_95_percent(likelihood):
     rng = np.random.default_rng(1)
@@ -114,10 +114,11 @@ def test_of_trials_shares_are_drawn(columns):
         assert np.isnan(data[:10]).all()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("likelihood", "y", "classes"),
     [
-        (labels.Probit(), lambda f: (f > 0.1) * 1.0, ("no", "yes")),
+        (likelihoods.Probit(), lambda f: (f > 0.1) * 1.0, ("no", "yes")),
         (likelihoods.Poisson(), lambda f: np.round(np.exp(1 + f)), ()),
     ],
 )
@@ -141,7 +142,7 @@ def test_lines_are_what_is_expected(canvas, likelihood, y, classes):
 
 
 def test_probabilities_of_ordered_classes_are_stacked_beside_their_shares(canvas):
-    posterior = line(labels.OrderedProbit([-0.5, 0.5]), lambda f: np.digitize(f, [-0.5, 0.5]) * 1.0)
+    posterior = line(likelihoods.OrderedProbit([-0.5, 0.5]), lambda f: np.digitize(f, [-0.5, 0.5]) * 1.0)
     numbers = np.digitize(np.sin(posterior.X[:, 0]), [-0.5, 0.5])
     figure = canvas(picture(posterior, names=["x"], target="y", title="title", classes=("a", "b", "c")))
     (axes,) = figure.axes
@@ -164,7 +165,7 @@ def test_map_of_probabilities(canvas):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(50, 2))
     y = (X[:, 0] > X[:, 1] ** 2 - 0.5) * 1.0
-    posterior = cavity.GaussianProcess(covariances.RBF(4.0), labels.Probit()).fit(X, y, learn=False)
+    posterior = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Probit()).fit(X, y, learn=False)
     figure = canvas(picture(posterior, names=["a", "b"], target="class", title="title", classes=("out", "in")))
     axes, bar = figure.axes
     assert bar.get_ylabel() == "probability of class = in"
@@ -195,7 +196,7 @@ def test_slices_along_many_columns(canvas, columns):
     y = (2 * X[:, 1] + X[:, 2] + 0.5 * rng.normal(size=60) > 0) * 1.0
     lengths = np.full(columns, 20.0)
     lengths[1], lengths[2] = 2.0, 4.0
-    posterior = cavity.GaussianProcess(covariances.RBF(9.0, lengths), labels.Probit()).fit(X, y, learn=False)
+    posterior = cavity.GaussianProcess(covariances.RBF(9.0, lengths), likelihoods.Probit()).fit(X, y, learn=False)
     names = [f"c{d}" for d in range(columns)]
     figure = canvas(picture(posterior, names=names, target="class", title="title", classes=("out", "in")))
     shown = [axes for axes in figure.axes if axes.get_xlabel() in names]
@@ -236,13 +237,14 @@ def test_line_of_a_stream_has_its_inducing_points(canvas):
     texts_apart(figure)
 
 
+@pytest.mark.long_cases("classes1")
 @pytest.mark.parametrize("classes", [("out", "in"), ()])
 def test_maps_of_a_stream_have_its_inducing_points(canvas, classes):
     rng = np.random.default_rng(6)
     X = rng.normal(size=(60, 2))
     f = X[:, 0] - X[:, 1] ** 2 + 0.5
     y = (f > 0) * 1.0 if classes else f
-    state = streamed(labels.Probit() if classes else likelihoods.Gaussian(0.1), X, y)
+    state = streamed(likelihoods.Probit() if classes else likelihoods.Gaussian(0.1), X, y)
     figure = canvas(picture(state, X, y, names=["a", "b"], target="target", classes=classes))
     maps = [axes for axes in figure.axes if axes.get_xlabel() == "a"]
     assert len(maps) == (1 if classes else 2)

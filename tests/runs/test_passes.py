@@ -3,7 +3,6 @@
 import itertools
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.interrupts import check_script_is_interrupted
 
 from cavity.runs import passes
 from cavity.runs.executors import Threads
@@ -261,11 +261,4 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_interruption_while_rows_are_read_ahead(tmp_path, n_threads):
-    np.save(tmp_path / "y.npy", np.zeros(1 << 20))
-    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "y.npy"), str(n_threads)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted 1\n"
-        assert process.wait(10) == 0
+    check_script_is_interrupted(INTERRUPTED, tmp_path / "y.npy", n_threads)

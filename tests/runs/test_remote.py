@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cavity.base.errors import NumericalWarning
+from cavity import NumericalWarning
 from cavity.runs import remote
 from cavity.runs.executors import Threads
 from cavity.runs.merge import BlockTask

@@ -600,6 +600,7 @@ with Threads(2) as threads:
 """
 
 
+@pytest.mark.long_cases("f8")
 @pytest.mark.skipif(sys.platform != "linux", reason="other units of ru_maxrss")
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_memory_does_not_grow_with_a_file(tmp_path, dtype):

@@ -149,6 +149,7 @@ BAD = {
 }
 
 
+@pytest.mark.long_cases("pyarrow-4", "python-5")
 @pytest.mark.parametrize("content", BAD, ids=range(len(BAD)))
 def test_what_is_wrong_is_named_with_its_line(tmp_path, parser, content):
     path = tmp_path / "x.csv"

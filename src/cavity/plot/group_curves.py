@@ -9,9 +9,11 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.public_objects import FloatArray
+from cavity.models.formula.columns import FormulaColumns
 from cavity.plot import display
 from cavity.plot.bands import compute_band, order_columns_by_change
 from cavity.plot.number_columns import NumberColumns
+from cavity.sources.dataset import open_table
 
 GROUP_CURVE_POINTS = 101  # points along the column
 MAX_NAMED_LEVELS = len(display.COLOR_CYCLE)  # up to so many levels have colours and names
@@ -133,7 +135,7 @@ class GroupCurveDisplay(display.Display):
         means = [posterior.predict(table, levels="new")[0] for table in known]
         own = {} if curve.has_other_columns or posterior.has_offset else {"x": rows[:, d], "y": y}
         if own:
-            own["codes"] = levels.codes({group: np.asarray(frame[group])})
+            own["codes"] = levels.codes({group: FormulaColumns(open_table(frame, "frame"), "frame")[group]})
         return cls(
             column=along,
             group=group,

@@ -125,7 +125,11 @@ class IntervalDisplay(Display):
         if per_scale and scales is None:
             raise arrays.error_of("per_scale", "needs a posterior with the default prior")
         columns = np.array([name != INTERCEPT_NAME for name in names])
-        if scales is not None and (per_scale or np.ptp(np.log(scales[columns])) > np.log(MAX_SCALE_RATIO)):
+        if (
+            scales is not None
+            and columns.any()
+            and (per_scale or np.ptp(np.log(scales[columns])) > np.log(MAX_SCALE_RATIO))
+        ):
             mean, sd, low, high = (values * np.where(columns, scales, 1.0) for values in (mean, sd, low, high))
             intercept = intercept and not is_real(posterior._likelihood)
             label = STANDARD_LABEL if is_real(posterior._likelihood) else SCALED_LABEL

@@ -7,7 +7,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.models.formula.columns import FormulaColumns
+from cavity.models.formula.design import observation_variables
 from cavity.plot.display import encode_observed
+from cavity.sources.dataset import open_table
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class NumberColumns:
         coding = getattr(posterior, "_coding", None)
         if coding is None or X is None:
             return None, None, None
-        table = FormulaColumns(X, "X")
+        table = FormulaColumns(open_table(X, "X"), "X")
         names = tuple(name for name in table.names if name in coding.variables and name not in coding.levels)
         if not names:
             return None, None, None
@@ -48,7 +50,11 @@ class NumberColumns:
             labels, counts = np.unique(np.asarray(table[name]), return_counts=True)
             fixed[name] = labels[np.argmax(counts)]
         rows = np.column_stack([arrays.check_finite_array(table[name], f"X[{name!r}]", ndim=(1,)) for name in names])
-        observed = encode_observed(posterior, coding.observations(table) if y is None else y)
+        if isinstance(y, str):
+            y = table[y]
+        elif y is None and observation_variables(coding.parts.y) <= {*table.names}:
+            y = coding.observations(table)
+        observed = None if y is None else encode_observed(posterior, y)
         return cls(posterior, names, fixed, {"y": coding.parts.y}), rows, observed
 
     def __getattr__(self, name):

@@ -124,6 +124,8 @@ def _along(posterior, X, y, options):
     if curve is not None:
         posterior, X, y = curve, rows, observed
         _check_numbers(curve, options)
+    elif getattr(posterior, "_coding", None) is not None and X is not None:
+        raise arrays.error_of("formula", "must have a column of numbers, along which a curve is drawn")
     if "columns" in options:
         return partial(MapDisplay.from_posterior, posterior, options.pop("columns"), X, y)
     return _effect(posterior, options.pop("column"), X, y)

@@ -168,6 +168,14 @@ def test_observations(text, wanted):
     np.testing.assert_array_equal(one.coding.observations(FormulaColumns(FRAME[:5])), wanted[:5])
 
 
+def test_a_number_is_added_to_the_offsets_of_a_formula():
+    frame = FRAME.assign(k=FRAME["k"] + 1)
+    posterior = cavity.GLM("k ~ x + offset(log(n))", "poisson").fit(frame)
+    np.testing.assert_allclose(
+        posterior.predict(frame, offset=0.5)[0], posterior.predict(frame)[0] + 0.5, rtol=ROUNDING
+    )
+
+
 def test_offsets_are_added_up():
     one = design("k ~ offset(n) + x + offset(z) + (1 | g)", FRAME)
     np.testing.assert_array_equal(one.offset, FRAME["n"] + z)

@@ -128,4 +128,5 @@ def add_offsets(known, offset):
     """Return the sum of the offset of a formula and the argument of that name, None where there are none."""
     if known is None or offset is None:
         return offset if known is None else known
+    offset = np.full(len(known), offset) if np.ndim(offset) == 0 else offset
     return known + check_row_vector(offset, "offset", len(known))

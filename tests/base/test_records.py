@@ -333,7 +333,7 @@ def attack_settings(name, read):
 EACH = [pytest.param(name, marks=pytest.mark.long if "," in name else ()) for name in POSTERIORS]  # one a kind, or all
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", EACH)
 def test_every_array_and_setting_is_checked(name, one_blas_thread):
     attack_arrays(name, from_memory)
@@ -379,6 +379,7 @@ def test_persistence_knows_each_kind_that_is_tested():
     assert set(ONE_OF_EACH) == set(SAVED_KINDS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_damaged_files(name, tmp_path):
     data = saved(name)[0]

@@ -118,7 +118,7 @@ def test_not_converged_is_status_1(run):
     assert "NOT CONVERGED: max_iter reached" in out
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("values", [[3.0], [3.0] * 9, [1.0, 1.0, 1.0, 1.0, 50.0]])
 def test_degenerate_data(run, tmp_path, values):
     np.save(tmp_path / "x.npy", np.array(values))

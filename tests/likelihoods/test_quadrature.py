@@ -218,7 +218,7 @@ def test_closed_forms_far_away(name, distance):
             assert max(errors(one(log_p, mean, sd), closed_form(z, mean, sd), sd)) < WORST
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "mean", "sd"),
     [

@@ -161,6 +161,23 @@ def test_probabilities_of_ordered_classes_are_stacked_beside_their_shares(canvas
     texts_apart(figure)
 
 
+def test_bins_hold_all_rows_of_a_value():
+    """Shares of rows of equal columns that are in the order of their classes are those of all of them."""
+    x = np.repeat([0.0, 1.0, 2.0, 3.0], [40, 30, 20, 10])
+    bins = pictures.display.split_into_bins(x, 3)
+    assert [np.unique(x[rows]).tolist() for rows in bins] == [[0.0], [1.0], [2.0, 3.0]]
+    np.testing.assert_array_equal(np.sort(np.concatenate(bins)), np.arange(100))
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("formulae")
+    frame = pd.DataFrame(
+        {"g": np.repeat(["a", "b"], 300), "c": np.repeat([0, 1, 2, 0, 1, 2], [60, 120, 120, 150, 90, 60])}
+    )
+    posterior = cavity.GLM("c ~ g", "ordered-probit").fit(frame)
+    figure = posterior.plot(frame)[-1].figure
+    shares = [line.get_ydata() for line in figure.axes[-1].lines]
+    np.testing.assert_allclose(shares, [[0.5, 0.2], [0.8, 0.6]], rtol=ROUNDING)
+
+
 def test_map_of_probabilities(canvas):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(50, 2))

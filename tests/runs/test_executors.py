@@ -220,6 +220,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long_cases("1")
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_interruption_in_the_middle_of_a_pass(tmp_path, n_threads):
@@ -495,6 +496,7 @@ def test_libraries_with_a_number_for_each_thread(monkeypatch):
         assert threads.run(library.get_num_threads, [()] * 20) == [8] * 20
 
 
+@pytest.mark.long
 def test_the_limit_holds_where_another_thread_has_set_numbers():
     """Newer versions of threadpoolctl do nothing for threads other than the one that set numbers first."""
     out = script(

@@ -258,6 +258,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long_cases("1")
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_interruption_while_rows_are_read_ahead(tmp_path, n_threads):

@@ -112,6 +112,7 @@ def test_probabilities_integrate_over_the_posterior():
     np.testing.assert_allclose(classifier.predict_log_proba(new[:, :4])[:, 1], expected, rtol=INTEGRAL)
 
 
+@pytest.mark.long_cases("LogitClassifier")
 @BOTH
 def test_log_probabilities_far_in_the_tail(kind):
     X, y = draw(n=20000)  # so many that the posterior is sure

@@ -59,6 +59,7 @@ def test_is_cavity_glm_underneath(estimator, likelihood):
     np.testing.assert_allclose(sd, np.sqrt(spread), rtol=OPTIMUM)
 
 
+@pytest.mark.long
 def test_outliers_have_no_say():
     X, f, rng = draw(200)
     y = f + 0.1 * rng.normal(size=200)

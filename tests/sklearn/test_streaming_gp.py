@@ -338,6 +338,7 @@ def test_batches_give_what_all_rows_at_once_give(weighted):
         assert stream.n_samples_seen_ == whole.n_samples_seen_ == (np.sum(weight > 0) if weighted else 50)
 
 
+@pytest.mark.long_cases("first-StreamingGPClassifier")
 @pytest.mark.sample(2)
 @BOTH
 @QUIET

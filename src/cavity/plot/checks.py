@@ -10,7 +10,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import FloatArray
-from cavity.plot.display import CLUTTER_COLOR, SIGNAL_COLOR, Display, MaxNLocator, add_legend
+from cavity.plot.display import CLUTTER_COLOR, SIGNAL_COLOR, Display, MaxNLocator, add_legend, split_into_bins
 
 N_CURVE_BINS = 12  # of equal counts, whose mean residuals are joined
 MIN_LOG_RATIO = 20.0  # of the largest and the median of positive x, from which on the axis is logarithmic
@@ -146,7 +146,7 @@ class ResidualDisplay(Display):
         if len(values) <= N_CURVE_BINS:
             bins = [np.flatnonzero(codes == k) for k in range(len(values))]
         else:
-            bins = np.array_split(np.argsort(self.x, kind="stable"), min(N_CURVE_BINS, max(1, len(self.x) // 5)))
+            bins = split_into_bins(self.x, min(N_CURVE_BINS, max(1, len(self.x) // 5)))
         if values[0] > 0 and values[-1] > MIN_LOG_RATIO * np.median(self.x):
             axes.set_xscale("log")
         means = [(self.x[rows].mean(), self.residuals[rows].mean(), 2.0 / np.sqrt(len(rows))) for rows in bins]

@@ -201,7 +201,7 @@ class ClassProbabilityDisplay(display.Display):
 def compute_shares(x, observed, count):
     """Return the bins of rows of a ClassProbabilityDisplay: the mean of x, shares up to each class, and their noise."""
     n_bins = min(N_SHARE_BINS, max(1, len(x) // MIN_BIN_ROWS))
-    bins = np.array_split(np.argsort(x, kind="stable"), n_bins)
+    bins = display.split_into_bins(x, n_bins)
     share = np.array([[np.mean(observed[rows] <= k) for k in range(count - 1)] for rows in bins])
     sizes = np.array([len(rows) for rows in bins])[:, None]
     noise = 2.0 * np.sqrt((share * sizes + 1.0) * ((1.0 - share) * sizes + 1.0) / (sizes + 2.0) ** 2 / (sizes + 3.0))

@@ -10,6 +10,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.persistence import open_whole_file
+from cavity.models.predicted_rows import PredictedRows
 from cavity.plot import display
 from cavity.plot.bands import order_columns_by_change
 from cavity.plot.calibration import CalibrationDisplay, loo_or_none
@@ -184,6 +185,8 @@ def _predictions(posterior, X, y):
         rows = posterior._predicted_rows(X, y, None, None)
         target = "y" if coding is None else coding.parts.y
         if (posterior._likelihood.n_classes or 0) > 2:
+            # f of a row given all others orders rows of equal columns by their classes, and so would be bins
+            rows = PredictedRows(posterior._likelihood, *posterior._observed_moments(X, y, None, None), False)
             values = rows.mean, rows.class_probabilities(), rows.class_numbers
             labels = {"class_names": posterior.classes, "xlabel": "predicted mean of f", "target": target}
             return partial(ClassProbabilityDisplay.from_predictions, *values, **labels)

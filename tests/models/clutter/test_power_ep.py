@@ -152,6 +152,7 @@ def test_weak_sites_keep_their_digits():
 # ---------------------------------------------------------------------------------------------- fixed points
 
 
+@pytest.mark.long_cases("0.2-0.7")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("damping", [1.0, 0.7])
 @pytest.mark.parametrize("alpha", [0.5, 0.2])
@@ -295,6 +296,7 @@ def test_unfinished_fits_are_finite():
                         assert posterior.variance > 0
 
 
+@pytest.mark.long_cases("0.05-sequential")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
 @pytest.mark.parametrize("power", [0.05, 0.5])

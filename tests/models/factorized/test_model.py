@@ -363,6 +363,7 @@ def test_default_start_is_one_standard_deviation_away():
 # ---------------------------------------------------------------------------------------------- fitting
 
 
+@pytest.mark.long_cases("None-squarem")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("method", [True, "anderson", "squarem"])
 @pytest.mark.parametrize("blocks", [None, [range(i, i + 2) for i in range(0, 100, 2)]])

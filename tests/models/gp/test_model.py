@@ -58,6 +58,7 @@ def distance_to_fixed_point(posterior, likelihood, y, K, mean=0.0):
 # ------------------------------------------------------------------------------------------ truth
 
 
+@pytest.mark.long_cases("Cauchy-parallel")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", NAMES)

@@ -36,7 +36,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(e_step, "MIN_BLOCK_ROWS", 1 << 6)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @every_covariance
 @pytest.mark.usefixtures("small_blocks")
 def test_same_bits_for_any_number_of_threads_and_kind_of_source(covariance, tmp_path):

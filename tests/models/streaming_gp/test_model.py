@@ -171,6 +171,7 @@ def test_offsets_of_other_likelihoods():
 # ------------------------------------------------------------------------------------------ hard streams
 
 
+@pytest.mark.long_cases("False-1.0")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("given_points", [True, False])

@@ -302,6 +302,10 @@ def _evaluate_number(text, columns):
     """Return the numbers that an expression has for the rows of a table."""
     if text.strip().isdigit():
         return np.full(columns.n_rows, float(text))
-    text = f"0 + I({text})"
-    table = columns.to_pandas(column_variables(text), columns.n_rows)
-    return evaluate_columns(evaluate(text, table), table).values[:, 0]
+    one_term = f"0 + I({text})"
+    table = columns.to_pandas(column_variables(one_term), columns.n_rows)
+    values = evaluate_columns(evaluate(one_term, table), table).values
+    if values.shape[1] != 1:
+        message = "observations are one column: write y for a column of labels, y == 'b' for one label against others"
+        raise refuse(text, message)
+    return values[:, 0]

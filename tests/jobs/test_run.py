@@ -37,8 +37,7 @@ def test_arguments_of_jobs_are_checked(arguments, error, message):
 
 
 def test_a_run_is_open_with_threads_and_its_checkpoint(tmp_path):
-    path = tmp_path / "fit.checkpoint"
-    events = []
+    path, events = tmp_path / "fit.checkpoint", []
     job = Job.checked(events.append, checkpoint=path)
     run = AscentOptions(accelerate=False, max_iter=3, tol=0.0, n_threads=2, job=job)
     with run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=1) as threads:

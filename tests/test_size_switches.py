@@ -411,7 +411,7 @@ def by_vectors(X, y, w, offset):
     yield cavity.Clutter(noise_variance=1.0).fit(y).mean
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.filterwarnings("ignore::cavity.SettingsWarning")
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("int16", "map by columns")])
 @pytest.mark.parametrize("candidates", [HUGE, 7])

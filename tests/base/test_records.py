@@ -333,7 +333,7 @@ def attack_settings(name, read):
 EACH = [pytest.param(name, marks=pytest.mark.long if "," in name else ()) for name in POSTERIORS]  # one a kind, or all
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", EACH)
 def test_every_array_and_setting_is_checked(name, one_blas_thread):
     attack_arrays(name, from_memory)

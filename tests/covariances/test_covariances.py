@@ -104,7 +104,7 @@ def test_matrices_are_those_of_the_formulas(name):
     np.testing.assert_allclose(covariance.cross(X, Z), crossed, rtol=SUMS, atol=ROUNDING)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", ALL)
 def test_gradients_are_differences_of_the_formulas(name):
     covariance, X, Z = ALL[name], rows(4), rows(3, seed=3)

@@ -223,6 +223,7 @@ def test_the_last_rows_of_a_chunk_count(name, variant):
         assert (status != 0, row) == (True, n - 1)
 
 
+@pytest.mark.long_cases("divide-True")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("operation", [cavity.multiply, cavity.divide])

@@ -194,6 +194,7 @@ def test_many_digits(op):
 # ---------------------------------------------------------------------------------------------- the twin
 
 
+@pytest.mark.long_cases("rbf linear add periodic multiply rational quadratic add-False")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS, ids=title)

@@ -253,7 +253,7 @@ def check_narrow(likelihood, name, parameters, y, power, mean, variance):
     assert abs(at[4] - rho) <= 1e-10 * abs(rho), where
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("n", [2, pytest.param(40, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("likelihood", "name", "parameters", "draw"), NARROW)
 def test_narrow_cavities(likelihood, name, parameters, draw, n):

@@ -174,7 +174,8 @@ def test_counts_of_any_size_have_quantiles(r, mean):
     assert np.allclose(NegativeBinomial(r).quantile(q, here, known), expected, rtol=EARLY, atol=0)
 
 
-@pytest.mark.parametrize("likelihood", [pytest.param(Poisson(), marks=pytest.mark.long), NegativeBinomial(2.0)])
+@pytest.mark.long
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.0)])
 def test_quantiles_beyond_float64_say_so(likelihood):
     with pytest.raises(OverflowError, match="quantiles of new observations leave the range"):
         likelihood.quantile(np.array([0.5]), np.array([800.0]), np.array([1.0]))

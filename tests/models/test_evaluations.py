@@ -16,10 +16,10 @@ from cavity.models.process.settings import Settings
 from cavity.runs.executors import Threads
 
 RNG = np.random.default_rng(4)
-X = np.linspace(0.0, 6.0, 30)[:, None]
+X = np.linspace(0.0, 6.0, 16)[:, None]
 MODELS = {
-    "exact": (likelihoods.Gaussian(), np.sin(X[:, 0]) + 0.2 * RNG.normal(size=30), "constant"),
-    "labels": (likelihoods.Probit(), np.where(np.sin(X[:, 0]) + 0.3 * RNG.normal(size=30) > 0, 1.0, -1.0), "linear"),
+    "exact": (likelihoods.Gaussian(), np.sin(X[:, 0]) + 0.2 * RNG.normal(size=16), "constant"),
+    "labels": (likelihoods.Probit(), np.where(np.sin(X[:, 0]) + 0.3 * RNG.normal(size=16) > 0, 1.0, -1.0), "linear"),
 }
 
 

@@ -387,7 +387,8 @@ def test_rows_whose_function_value_is_known():
     np.testing.assert_allclose(model.predict_proba([[0.0]]), [[0.5, 0.5]])
 
 
-@pytest.mark.parametrize("load", [pytest.param(load_breast_cancer, marks=pytest.mark.long), load_iris])
+@pytest.mark.long
+@pytest.mark.parametrize("load", [load_breast_cancer, load_iris])
 def test_better_probabilities_than_by_laplace(load):
     """Out of sample, with the same kernel: log loss and error not worse than those of scikit-learn's classifier."""
     X, y = load(return_X_y=True)

@@ -64,6 +64,7 @@ FITS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", FITS)
 def test_the_model_of_a_posterior_reproduces_the_fit_from_the_same_rows(name, tmp_path):
     posterior, fit = FITS[name]()

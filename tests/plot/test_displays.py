@@ -367,7 +367,7 @@ def test_coefficients_of_different_scales_are_drawn_per_scale():
     np.testing.assert_array_equal(raw.mean[::-1], posterior.mean)
     same = cavity.GLM("logit", intercept=True).fit(X[:, :2], TWO)
     assert plot.IntervalDisplay.from_posterior(same).mean[1] == same.mean[1]
-    with pytest.raises(ValueError, match="per_scale needs a posterior with the default prior"):
+    with pytest.raises(ValueError, match="per_scale needs a posterior with standardize=True or the default prior"):
         plot.IntervalDisplay.from_posterior(cavity.LinearRegression(intercept=True).fit(X, Y), per_scale=True)
 
 
@@ -381,6 +381,13 @@ def test_coefficients_of_real_y_are_drawn_in_spreads_of_y():
     np.testing.assert_allclose(ratio, robust_spread(Y), rtol=OPTIMUM)
     assert first.names == ("x2", "x1")
     assert first.ax_.get_title().startswith("intercept")
+
+
+def test_standardised_coefficients_are_drawn_per_spread_of_their_columns():
+    frame = np.column_stack([X[:, 0], 1000.0 * X[:, 1]])
+    posterior = cavity.GLM("logit", intercept=True, standardize=True, prior_variance=2.0).fit(frame, TWO)
+    drawn = plot.IntervalDisplay.from_posterior(posterior)
+    np.testing.assert_allclose(drawn.mean[-2::-1], posterior.mean[1:], rtol=AT_REST)
 
 
 def test_an_intercept_is_a_row_and_a_far_one_ends_the_axis_before_it():

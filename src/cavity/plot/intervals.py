@@ -96,7 +96,7 @@ class IntervalDisplay(Display):
         per_scale : bool, optional
             Whether to multiply coefficients by the scales of their columns, by which the default prior was chosen:
             standard deviations, or half the distance of two values; of real y they are then in spreads of y. By default
-            where scales differ by more than ten times, and the prior is the default.
+            where scales differ by more than ten times, and the prior is the default, or columns were standardised.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
@@ -121,18 +121,14 @@ class IntervalDisplay(Display):
             raise posterior_error(posterior, "a posterior with a summary of numbers")
         table = summary.tabulate_marginals("", marginals(), level)
         names, (mean, sd, low, high, *_) = table.names, table.columns.values()
-        scales = find_column_scales(posterior) if per_scale in (None, True) else None
+        scales, label = (None, "coefficient") if per_scale is False else find_column_scales(posterior)
         if per_scale and scales is None:
-            raise arrays.error_of("per_scale", "needs a posterior with the default prior")
+            raise arrays.error_of("per_scale", "needs a posterior with standardize=True or the default prior")
         columns = np.array([name != INTERCEPT_NAME for name in names])
-        if (
-            scales is not None
-            and columns.any()
-            and (per_scale or np.ptp(np.log(scales[columns])) > np.log(MAX_SCALE_RATIO))
-        ):
+        scales = scales if columns.any() else None
+        if scales is not None and (per_scale or np.ptp(np.log(scales[columns])) > np.log(MAX_SCALE_RATIO)):
             mean, sd, low, high = (values * np.where(columns, scales, 1.0) for values in (mean, sd, low, high))
-            intercept = intercept and not is_real(posterior._likelihood)
-            label = STANDARD_LABEL if is_real(posterior._likelihood) else SCALED_LABEL
+            intercept = intercept and label != STANDARD_LABEL
         else:
             label = "coefficient"
         shown, heading = np.arange(len(names)), ""
@@ -263,13 +259,19 @@ class IntervalDisplay(Display):
 
 
 def find_column_scales(posterior):
-    """Return the scales of the columns of weights by which the default prior of a posterior was chosen, or None."""
+    """Return the scales of the columns of weights, or None, and the label of coefficients that are multiplied by them.
+
+    Scales are those of standardised columns, or those by which the default prior was chosen.
+    """
     likelihood, model = getattr(posterior, "_likelihood", None), getattr(posterior, "model", None)
+    spread = getattr(posterior, "spread", None)
+    if spread is not None and np.any(spread != 1.0):
+        return np.append(np.ones(int(posterior.intercept)), spread), SCALED_LABEL
     chosen = getattr(posterior, "chosen", None) or ()
     learnt = getattr(getattr(posterior, "hyperparameters", None), "names", ())
-    if "prior_variance" not in chosen or any(name.startswith("prior") for name in learnt):
-        return None
-    variance, spread = np.asarray(model.prior_variance), getattr(posterior, "spread", None)
-    if variance.ndim != 1 or (spread is not None and np.any(spread != 1.0)):
-        return None
-    return find_prior_scale(likelihood) / np.sqrt(variance)  # (c / s)^2 is the prior variance
+    variance = np.asarray(getattr(model, "prior_variance", 1.0))
+    if "prior_variance" not in chosen or variance.ndim != 1 or any(name.startswith("prior") for name in learnt):
+        return None, "coefficient"
+    # (c / s)^2 is the prior variance
+    scales = find_prior_scale(likelihood) / np.sqrt(variance)
+    return scales, STANDARD_LABEL if is_real(likelihood) else SCALED_LABEL

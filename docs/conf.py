@@ -4,6 +4,8 @@ import logging
 import re
 from importlib.metadata import files
 
+from sphinx.ext import autosummary
+
 import cavity
 
 logging.getLogger("cavity").setLevel(logging.WARNING)  # the gallery's logging would show the progress of fits
@@ -65,36 +67,50 @@ def keep_bars(app, what, name, obj, options, lines):
     lines[:] = [re.sub(r"(?<!\w)\|(?=\w)", r"\\|", line) for line in lines]
 
 
+def summarise(doc, settings, extract=autosummary.extract_summary):
+    """Return the first sentence of a docstring without its citations, in whose "(eq. 4.9)" it would end."""
+    text = re.sub(r"\s*\[[\w-]+\]_(\s*\((eq|section|algorithm)[^)]*\))?", "", "\n".join(doc))
+    return extract(text.splitlines(), settings)
+
+
 def tables_of_pipes(app, path, parent, content):
     """Make tables of the pipe tables that benchmarks print; keep the lines between them; escape cells of one dash."""
     content[0] = re.sub(r"^( +[* ] -) -$", r"\1 \\-", content[0], flags=re.MULTILINE)
-    if "\n|---" not in content[0]:
-        return
+    if "\n|---" in content[0] and path.name != "CHANGELOG.md":
+        content[0] = replace_pipe_tables(content[0], special=r"[*`_|\\]|^-$", prefix="| ")
+
+
+def replace_pipe_tables(text, special="^-$", prefix=""):
+    """Return a text with list tables in place of pipe tables.
+
+    What matches `special` in cells, and in other lines if they have a prefix, is escaped.
+    """
     lines, rows = [], []
-    for line in [*content[0].splitlines(), ""]:
-        cells = [re.sub(r"([*`_|\\]|^-$)", r"\\\1", each.strip()) for each in line.strip("|").split("|")]
+    for line in [*text.splitlines(), ""]:
         if line.startswith("|---"):
             continue
         if line.startswith("|"):
+            cells = [re.sub(f"({special})", r"\\\1", cell.strip()) for cell in line.strip("|").split("|")]
             rows.append(cells + [""] * (len(rows[0]) - len(cells) if rows else 0))
             continue
         if rows:
             lines += [".. list-table::", "   :header-rows: 1", ""]
-            lines += [f"   {' ' if k else '*'} - {each}" for row in rows for k, each in enumerate(row)]
+            lines += [f"   {' ' if k else '*'} - {cell}" for row in rows for k, cell in enumerate(row)]
             lines.append("")
             rows = []
-        lines.append(f"| {cells[0]}" if line else "")
-    content[0] = "\n".join(lines)
+        escaped = re.sub(f"({special})", r"\\\1", line) if prefix else line
+        lines.append(prefix + escaped if line else "")
+    return "\n".join(lines)
 
 
 def convert_changelog(app, path, parent, content):
-    """Turn the Markdown of the changelog into reST: headings, code and links."""
+    """Turn the Markdown of the changelog into reST: headings, tables, code and links."""
     if path.name != "CHANGELOG.md":
         return
     text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", content[0])
     text = re.sub(r"\[([^]]+)\]\((\S+?)\)", r"`\1 <\2>`__", text)
     lines = []
-    for line in text.splitlines():
+    for line in replace_pipe_tables(text).splitlines():
         heading = re.match(r"(#+) (.*)", line)
         lines += [heading[2], "=-~"[len(heading[1]) - 1] * len(heading[2])] if heading else [line]
     content[0] = "\n".join(lines)
@@ -102,6 +118,7 @@ def convert_changelog(app, path, parent, content):
 
 def setup(app):
     """Register the hooks."""
+    autosummary.extract_summary = summarise  # there is no event for summaries
     app.connect("autodoc-process-docstring", keep_bars)
     app.connect("include-read", tables_of_pipes)
     app.connect("include-read", convert_changelog)

@@ -6,8 +6,7 @@ from support.glms import GLM
 from support.tolerances import AT_REST, SOLVES
 
 import cavity
-from cavity import covariances
-from cavity.likelihoods import counts, labels
+from cavity import covariances, likelihoods
 from cavity.models import saved
 
 pd = pytest.importorskip("pandas")
@@ -19,13 +18,13 @@ LABEL = (FRAME["dose"] + RNG.normal(size=40) > 0).to_numpy()
 REAL = X @ [0.1, 1.0, -0.5] + 0.1 * RNG.normal(size=40)
 RBF = covariances.RBF(1.0, [9.0, 1.0, 1.0])
 FITS = {
-    "glm": lambda X: GLM(labels.Probit()).fit(X, LABEL),
-    "diagonal glm": lambda X: GLM(labels.Probit(), approximation="diagonal").fit(X, LABEL),
-    "glm by adf": lambda X: GLM(labels.Probit()).fit(X, LABEL, method="adf"),
+    "glm": lambda X: GLM(likelihoods.Probit()).fit(X, LABEL),
+    "diagonal glm": lambda X: GLM(likelihoods.Probit(), approximation="diagonal").fit(X, LABEL),
+    "glm by adf": lambda X: GLM(likelihoods.Probit()).fit(X, LABEL, method="adf"),
     "linear": lambda X: cavity.LinearRegression(intercept=False).fit(X, REAL),
     "logistic": lambda X: cavity.LogisticRegression(intercept=False).fit(X, LABEL),
     "gp": lambda X: cavity.GaussianProcess(RBF).fit(X, REAL, learn=False),
-    "gp classes": lambda X: cavity.GaussianProcess(RBF, labels.Probit()).fit(X, LABEL, learn=False),
+    "gp classes": lambda X: cavity.GaussianProcess(RBF, likelihoods.Probit()).fit(X, LABEL, learn=False),
     "streaming": lambda X: cavity.StreamingGP(RBF).fit(X, REAL, learn=False),
     "mixture": lambda X: cavity.GaussianMixture(2, covariance="diag").fit(X),
     "clutter": lambda X: cavity.Clutter(clutter_variance=1e4).fit(X),
@@ -158,7 +157,7 @@ def test_weights_of_scaled_columns_take_the_columns_as_they_are(tmp_path):
     design = np.column_stack([np.ones(40), (X - centre) / spread])
     turned = NEW[["smokes", "age", "dose"]]
     for approximation in ("full", "diagonal"):
-        fit = GLM(labels.Probit(), approximation=approximation).fit(design, LABEL)
+        fit = GLM(likelihoods.Probit(), approximation=approximation).fit(design, LABEL)
         described = {"columns": tuple(FRAME), "centre": centre, "spread": spread, "intercept": True}
         posterior = replace(fit, **described, classes=("no", "yes"))
         posterior.save(tmp_path / "p.npz")
@@ -197,7 +196,7 @@ def test_rows_out_of_range_are_named():
 
 
 def test_offsets_are_remembered(tmp_path):
-    model = GLM(counts.Poisson())
+    model = GLM(likelihoods.Poisson())
     for offset, has in ((None, False), (np.zeros(40), False), (pd.Series(np.ones(40)), True)):
         posterior = model.fit(X / 50, LABEL, offset=offset)
         posterior.save(tmp_path / "p.npz")
@@ -207,9 +206,9 @@ def test_offsets_are_remembered(tmp_path):
 
 TABLE = FRAME.assign(died=np.where(LABEL, "yes", "no"), w=RNG.uniform(1.0, 2.0, 40), log_pop=0.1 * RNG.normal(size=40))
 BY_NAME = {
-    "glm": lambda X, y, **more: GLM(labels.Probit(), prior_variance=1e-4).fit(X, y, **more),
-    "gp": lambda X, y, **more: cavity.GaussianProcess(RBF, labels.Probit()).fit(X, y, learn=False, **more),
-    "streaming": lambda X, y, **more: cavity.StreamingGP(RBF, labels.Probit()).fit(X, y, learn=False, **more),
+    "glm": lambda X, y, **more: GLM(likelihoods.Probit(), prior_variance=1e-4).fit(X, y, **more),
+    "gp": lambda X, y, **more: cavity.GaussianProcess(RBF, likelihoods.Probit()).fit(X, y, learn=False, **more),
+    "streaming": lambda X, y, **more: cavity.StreamingGP(RBF, likelihoods.Probit()).fit(X, y, learn=False, **more),
 }
 
 
@@ -269,11 +268,11 @@ def test_other_names_and_pairs():
     table = pd.DataFrame({0: X[:, 1], 1: REAL})
     assert cavity.LinearRegression(intercept=False).fit(table, 1).columns == ("0",)
     bounds = pd.DataFrame({"low": REAL - 1.0, "high": REAL + 1.0, "dose": X[:, 1]})
-    posterior = GLM(labels.Interval(), prior_variance=1.0).fit(bounds, ["low", "high"])
+    posterior = GLM(likelihoods.Interval(), prior_variance=1.0).fit(bounds, ["low", "high"])
     assert (posterior.columns, posterior.roles) == (("dose",), {"y": ("low", "high")})
     assert np.isfinite(posterior.log_density(bounds, ["low", "high"])).all()
     two = TABLE[:2][["dose", "died"]]
-    assert GLM(labels.Probit()).fit(two[["dose"]], ["no", "yes"]).classes == ("no", "yes")  # labels of two rows
+    assert GLM(likelihoods.Probit()).fit(two[["dose"]], ["no", "yes"]).classes == ("no", "yes")  # labels of two rows
 
 
 def test_inducing_points_of_a_frame_go_by_name():

@@ -15,7 +15,6 @@ from cavity import mean_field
 
 SEED = r"(seed or )?numpy\.random\.Generator(, optional)?"
 CORES = "-1 is all cores; by default the environment variable CAVITY_NUM_THREADS counts, else 1"
-OF_ROWS = r"(float or )?array_like \([NMnm],\)( or str)?, optional"
 WORDS = {  # of an option: what its type is like, and what its description is like from its beginning on
     "accelerate": (
         r'bool or {"anderson", "squarem"}, default \w+',

@@ -20,4 +20,11 @@ def test_block_runs_alone(number, tmp_path, monkeypatch, capsys):
 
 
 def test_readme_is_short():
-    assert len(TEXT.splitlines()) < 200
+    assert len(TEXT.splitlines()) <= 180
+
+
+def test_links_of_readme_lead_to_files():
+    links = re.findall(r"\]\(([^)#:]+)\)", TEXT)
+    assert len(links) > 15
+    missing = [link for link in links if not (Path(__file__).parents[1] / link).exists()]
+    assert not missing

@@ -1,6 +1,7 @@
 """What the repository holds: files that people wrote, none above a megabyte, and no more code than was agreed."""
 
 import ast
+import re
 import subprocess
 from pathlib import Path, PurePosixPath
 
@@ -11,9 +12,11 @@ CHECKOUT = Path(__file__).parent.parent
 HIDDEN_NAMES = {".ci", ".github", ".gitignore"}  # every other hidden file or folder is a tool's
 MAX_BYTES = 2**20
 LARGER_FILES = set()  # paths that may be above it
-MAX_CODE_LINES = {"src": 33_286, "tests": 43_632}
+MAX_CODE_LINES = {"src": 33_349, "tests": 43_811}
 # of src some 2,900 are formulas, missing values, averages over rows, checks of models, and what explains arguments
 MAX_TOLERANCES_OUTSIDE_THE_TABLE = 48
+TOLERANCE = re.compile(r"\b(rtol|atol|rel|abs)=([^,\n]*\d(\.\d|e)|[\w.]*\(\n)")  # with a number, or with more lines
+STATEMENTS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def list_tracked(*options):
@@ -28,7 +31,9 @@ def list_tracked(*options):
 def count_code_lines(text):
     """Count the lines of Python code that are not blank and neither comment nor docstring."""
     lines = {i for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")}
-    for node in ast.walk(ast.parse(text)):
+    nodes = [ast.parse(text)]
+    for node in nodes:  # which grows: statements alone, no expressions
+        nodes += [child for name in STATEMENTS for child in getattr(node, name, ())]
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
             lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
     return len(lines)
@@ -65,14 +70,14 @@ def test_the_repository_keeps_to_its_budget_of_lines(folder, most):
 
 def list_tolerances(tree):
     """Return the numbers in the tolerances of comparisons, 0 left out."""
-    keywords = [word for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords]
-    values = [word.value for word in keywords if word.arg in ("rtol", "atol", "rel", "abs")]
+    keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword)]
+    values = [node.value for node in keywords if node.arg in ("rtol", "atol", "rel", "abs")]
     constants = [node for value in values for node in ast.walk(value) if isinstance(node, ast.Constant)]
     return {node.value for node in constants if isinstance(node.value, float) and node.value}
 
 
 def test_tolerances_come_from_the_table():
-    trees = [ast.parse(path.read_text()) for path in (CHECKOUT / "tests").rglob("test_*.py")]
-    numbers = set().union(*map(list_tolerances, trees))
+    texts = (path.read_text() for path in (CHECKOUT / "tests").rglob("test_*.py"))
+    numbers = set().union(*(list_tolerances(ast.parse(text)) for text in texts if TOLERANCE.search(text)))
     assert not numbers & {value for name, value in vars(tolerances).items() if name.isupper()}
     assert len(numbers) <= MAX_TOLERANCES_OUTSIDE_THE_TABLE, numbers

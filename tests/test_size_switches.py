@@ -269,12 +269,7 @@ SWITCHES = [
     Switch(SPARSE_BLOCK, (N, 7), streaming(learn=True), RULES, "-learn", few=True),
     Switch(SPARSE_BLOCK, (N, 7), streaming(probit, batches=2), RULES, "-probit"),
     Switch(CANDIDATE_NUMBERS, (12 * N, 12 * N - 1, 12 * 9), streaming(batches=2), OTHERWISE),
-    Switch(
-        "models.streaming_gp.inducing_choice.MAX_WAITING_ROWS",
-        (HUGE, 3),
-        streaming(batches=12, tolerance=1e-6),
-        OTHERWISE,
-    ),
+    Switch(WAITING_ROWS, (HUGE, 3), streaming(batches=12, tolerance=1e-6), OTHERWISE),
     Switch("models.process.predictions.ROWS_PER_TASK", (N, 7), streaming()),
     Switch("ep.latent.MATCHED_ROWS", (N, 7), process(probit, schedule="parallel"), ROUNDING),
     Switch("ep.latent.JOINT_SITES", (N, 7), process(probit, schedule="sequential"), RULES),
@@ -286,12 +281,7 @@ SWITCHES = [
     Switch("linalg.tiled.MOST_FLOPS", (np.inf, 1.0), process(student), BITS),
     Switch("linalg.tiled.ENTRIES_PER_TASK", (N * N + 1, 100), process(student), BITS),
     Switch("ep.latent_solver.COLUMNS_PER_TASK", (N, 7), process(student), RULES),
-    Switch(
-        "covariances.program.MIN_GRAM_ROWS covariances.program.MIN_GRAM_NUMBERS",
-        ((128, 1 << 16), (7, 1)),
-        gram,
-        ROUNDING,
-    ),
+    Switch(BLOCKS_OF_GRAM, ((128, 1 << 16), (7, 1)), gram, ROUNDING),
     Switch("models.process.predictions.ROWS_PER_TASK", (N, 7), process(gaussian), ROUNDING),
     Switch("ep.engine.FIRST_SWEEP_ROWS", (N, N - 1, 7), process(probit, schedule="parallel"), RULES),
     Switch("ep.engine.MAX_RETREAT_ROWS", (N, N - 1), process(probit, schedule="parallel")),
@@ -330,13 +320,7 @@ SWITCHES = [
     Switch("sources.sources.SAMPLE_ROWS", (N, N - 1, 13), mixture(weight=True), OTHERWISE, few=True),
     Switch("sources.sources.SAMPLE_ROWS", (N, N - 1, 13), unit_mixture, OTHERWISE, "-unit"),
     Switch("runs.merge.ROWS_PER_CALL", (N, 7), unit_mixture, RULES),
-    Switch(
-        "sources.blocks.BLOCK_NUMBERS sources.blocks.LEAST_BLOCK_ROWS",
-        ((HUGE, 8), (D * 8, 8)),
-        mixture(),
-        RULES,
-        few=True,
-    ),
+    Switch(BLOCKS_OF_FILES, ((HUGE, 8), (D * 8, 8)), mixture(), RULES, few=True),
     Switch("sources.column_summary.FOLDED_ROWS", (N, 7), mixture(covariance="diag"), RULES, few=True),
     Switch("models.clutter.problem.MEDIAN_POINTS", (N, 7), clutter(), RULES),
     Switch("models.clutter.power_ep.SITES_AT_ONCE", (6, 4), clutter(power=0.5, rows=6), RULES, few=True),
@@ -381,6 +365,11 @@ def set_to(switch, side):
         yield
 
 
+@pytest.mark.long_cases(
+    "models.streaming_gp.search.MAX_FIRST_ROWS-student-few",
+    "models.streaming_gp.inducing_basis.ROWS_PER_BLOCK-learn-few",
+    "models.streaming_gp.update.MAX_CANDIDATE_ROWS-learn-few",
+)
 @pytest.mark.filterwarnings("ignore::cavity.SettingsWarning", "ignore::cavity.ConvergenceWarning")
 @pytest.mark.parametrize("layouts", [FEW, pytest.param(tuple(LAYOUTS), marks=pytest.mark.long)], ids=["few", "all"])
 @pytest.mark.parametrize("switch", SWITCHES, ids=str)
@@ -388,10 +377,10 @@ def test_layouts_on_each_side(switch, layouts, tmp_path):
     X, y = numbers()
     first = switch.fit(X, y)
     assert np.all(np.isfinite(first))
-    for side in switch.sides:
+    for i, side in enumerate(switch.sides):
         with set_to(switch, side):
             ordinary = switch.fit(X, y)
-            for name in FEW if switch.few else layouts:
+            for name in (FEW[i % 2],) if layouts is FEW else FEW if switch.few else layouts:
                 laid = LAYOUTS[name](X, tmp_path)
                 np.testing.assert_array_equal(switch.fit(laid, y), ordinary, err_msg=f"{name}, {side}")
         if switch.close is not None:
@@ -422,7 +411,7 @@ def by_vectors(X, y, w, offset):
     yield cavity.Clutter(noise_variance=1.0).fit(y).mean
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.filterwarnings("ignore::cavity.SettingsWarning")
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("int16", "map by columns")])
 @pytest.mark.parametrize("candidates", [HUGE, 7])

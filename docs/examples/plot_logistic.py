@@ -9,13 +9,11 @@ is.
 import cavity
 
 table, about = cavity.data.table("pima", as_frame=True)
-columns = table.drop(columns=["set", "type"])
-columns = (columns - columns.mean()) / columns.std()  # of one scale, so that coefficients can be compared
-posterior = cavity.GLM("logit", intercept=True).fit(columns, table["type"])
-posterior.plot(columns, table["type"], title=about["title"])
+posterior = cavity.GLM("type ~ npreg + glu + bp + skin + bmi + ped + age", "logit").fit(table)
+posterior.plot(table, title=about["title"])
 
 # %%
-# Left are the coefficients for columns in units of their standard deviations, right whether the probabilities that each
-# row gets from all others are right.
+# Left are the coefficients times the standard deviations of their columns, so that they can be compared, right whether
+# the probabilities that each row gets from all others are right. Below they are in the units of the columns.
 
 print(posterior.summary())

@@ -12,7 +12,7 @@ times, about = cavity.data.load("newcomb")
 posterior = cavity.Clutter(clutter_weight=0.1, clutter_variance=400.0, clutter_mean=27.0, noise_variance=25.0).fit(
     times
 )
-posterior.plot(times, title=about["title"])
+posterior.plot(times, names=["time [ns]"], title=about["title"])
 
 # %%
 print(posterior)

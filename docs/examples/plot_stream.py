@@ -23,7 +23,7 @@ PrequentialDisplay.from_posterior(state, X[12:], y[12:], batch=12)
 
 for start in range(12, 468, 12):
     state.update(X[start : start + 12], y[start : start + 12])
-state.plot(X, y, title=about["title"])
+state.plot(X, y, target="CO2 [ppm]", title=about["title"])
 
 # %%
 print(state)

@@ -18,6 +18,8 @@ def some_trials(name):
         trial(name, 0, k)
 
 
+@pytest.mark.sample(2)
+@pytest.mark.long_cases("defaults")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_some_trials(name):
     for k in range(1 if name in SLOW else 4):

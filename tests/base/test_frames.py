@@ -7,9 +7,9 @@ import pytest
 from support.glms import GLM
 
 import cavity
+from cavity import likelihoods
 from cavity.base import frames
 from cavity.base.arrays import check_finite_array
-from cavity.likelihoods import labels, noise
 from cavity.runs.executors import Threads
 from cavity.sources.sources import open_source
 
@@ -58,8 +58,8 @@ def test_numbers_of_several_types_side_by_side(library):
 
 
 MODELS = {
-    "glm": lambda X, y: GLM(labels.Probit()).fit(X, y, offset=y, sample_weight=y),
-    "diagonal glm": lambda X, y: GLM(labels.Probit(), approximation="diagonal").fit(X, y),
+    "glm": lambda X, y: GLM(likelihoods.Probit()).fit(X, y, offset=y, sample_weight=y),
+    "diagonal glm": lambda X, y: GLM(likelihoods.Probit(), approximation="diagonal").fit(X, y),
     "linear": lambda X, y: cavity.LinearRegression(intercept=False, prior_variance=1.0, noise_variance=1.0).fit(X, y),
     "logistic": lambda X, y: cavity.LogisticRegression(intercept=False).fit(X, y),
     "gp": lambda X, y: cavity.GaussianProcess(cavity.covariances.RBF()).fit(X, y, offset=y, learn=False),
@@ -95,11 +95,11 @@ def test_mixtures_take_tables(library):
 def test_missing_values_are_named_by_row_and_column(library):
     frame = made(library, {"a": [1.0, 2.0, 3.0], "weight": [1, 2, None], "ok": [True, None, False]})
     with pytest.raises(ValueError, match=r"X must be finite, got nan in row 1, column 'ok' of X"):
-        GLM(labels.Probit()).fit(frame, Y)
+        GLM(likelihoods.Probit()).fit(frame, Y)
     with pytest.raises(ValueError, match=r"X must be finite, got nan in row 1, column 'ok' of X"):
         cavity.GaussianMixture(1).fit(frame)
     with pytest.raises(ValueError, match=r"sample_weight must be finite, got sample_weight\[2\] = nan"):
-        GLM(labels.Probit()).fit(TRUTH, Y, sample_weight=column(frame, "weight"))
+        GLM(likelihoods.Probit()).fit(TRUTH, Y, sample_weight=column(frame, "weight"))
     with pytest.raises(ValueError, match=r"y must be finite, got y\[2\] = nan"):
         cavity.UnitMixture(1).fit(column(frame, "weight"))
     seen = cavity.GaussianMixture(1, covariance="diag").fit(frame)  # for which nan is a value not seen
@@ -125,7 +125,7 @@ def test_what_is_no_number_is_refused_by_name(library, kind):
     values, message = TEXT[kind]
     frame = made(library, {"a": [1.0, 2.0, 3.0], "city": values})
     with pytest.raises(TypeError, match=f"X must hold real numbers, {message}"):
-        GLM(labels.Probit()).fit(frame, Y)
+        GLM(likelihoods.Probit()).fit(frame, Y)
     with pytest.raises(TypeError, match="y must hold real numbers, got dtype"):
         cavity.UnitMixture(1).fit(column(frame, "city"))
 
@@ -180,7 +180,7 @@ def test_vectors_in_place_of_rows_are_told_what_to_do():
     y = np.arange(5.0)
     for fit in (
         lambda: cavity.GaussianMixture(1).fit(y),
-        lambda: GLM(noise.Gaussian()).fit(y, y),
+        lambda: GLM(likelihoods.Gaussian()).fit(y, y),
         lambda: cavity.LinearRegression(intercept=False).fit(y, y),
         lambda: cavity.LogisticRegression(intercept=False).fit(y, y > 2),
         lambda: cavity.GaussianProcess(cavity.covariances.RBF()).fit(y, y),

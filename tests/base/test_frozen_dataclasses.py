@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from cavity.base.frozen_dataclasses import check_positive, replace_unchecked, set_fields
+from cavity.base.public_objects import check_positive, replace_unchecked, set_fields
 
 
 @dataclass(frozen=True)

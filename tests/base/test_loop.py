@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.events import writing
 
+from cavity import ConvergenceWarning
 from cavity.base import loop
-from cavity.base.errors import ConvergenceWarning
 from cavity.ep.options import Options
 from cavity.jobs.job import Job
 

@@ -146,7 +146,7 @@ class Writers(RuleBasedStateMachine):
             assert self.path.read_bytes() == FILES[self.last]
 
 
-TestWriters = Writers.TestCase
+TestWriters = pytest.mark.long(Writers.TestCase)
 TestWriters.settings = settings(examples(15), stateful_step_count=20)
 
 

@@ -32,6 +32,7 @@ def twin(rows):
     return ObservationDigest(len(digests), sum(digests) & WORD, ordered & WORD)
 
 
+@pytest.mark.long_cases("shape4")
 @pytest.mark.parametrize("shape", [(1,), (7,), (7, 1), (5, 3), (ROWS_PER_CHUNK + 3,)])
 def test_it_is_that_of_the_definition(shape):
     rows = RNG.normal(size=shape) * 10.0 ** RNG.integers(-50, 50, shape)

@@ -16,10 +16,9 @@ import pytest
 from support.glms import GLM
 
 import cavity
-from cavity import covariances, distributions
+from cavity import covariances, distributions, likelihoods
 from cavity.base import persistence
-from cavity.base.frozen_dataclasses import _arrays_in
-from cavity.likelihoods import labels, noise
+from cavity.base.public_objects import _arrays_in
 from cavity.models import saved
 
 RNG = np.random.default_rng(1)
@@ -129,6 +128,7 @@ with open_whole_file(sys.argv[1]) as file:
 """
 
 
+@pytest.mark.long_cases("name1")
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 @pytest.mark.parametrize("name", ["posterior.npz", "n" * 240])
 def test_what_a_killed_process_left_is_removed(tmp_path, name):
@@ -202,11 +202,11 @@ FROZEN = POSTERIORS | {
     "mixture": lambda: cavity.GaussianMixture(2).fit(X),
     "selection": lambda: cavity.select_components(cavity.GaussianMixture(1), X, (1, 2)),
     "unit mixture": lambda: cavity.UnitMixture(2).fit(Y),
-    "glm": lambda: GLM(labels.Probit(), prior_mean=[0.0, 0.1]).fit(X, Y > 0),
-    "diagonal": lambda: GLM(labels.Logit(), approximation="diagonal").fit(X, Y > 0),
-    "process": lambda: cavity.GaussianProcess(RBF, labels.Probit()).fit(X, Y > 0, learn=False),
-    "exact": lambda: cavity.GaussianProcess(RBF, noise.Gaussian(0.1), [0.0, 1.0, 2.0]).fit(X, Y, learn=False),
-    "stream": lambda: cavity.StreamingGP(RBF, noise.Gaussian(0.1)).fit(X, Y, learn=False),
+    "glm": lambda: GLM(likelihoods.Probit(), prior_mean=[0.0, 0.1]).fit(X, Y > 0),
+    "diagonal": lambda: GLM(likelihoods.Logit(), approximation="diagonal").fit(X, Y > 0),
+    "process": lambda: cavity.GaussianProcess(RBF, likelihoods.Probit()).fit(X, Y > 0, learn=False),
+    "exact": lambda: cavity.GaussianProcess(RBF, likelihoods.Gaussian(0.1), [0.0, 1.0, 2.0]).fit(X, Y, learn=False),
+    "stream": lambda: cavity.StreamingGP(RBF, likelihoods.Gaussian(0.1)).fit(X, Y, learn=False),
     "linear regression": lambda: cavity.LinearRegression(intercept=False).fit(X, Y),
     "logistic regression": lambda: cavity.LogisticRegression(intercept=False).fit(X, Y > 0),
     "factorized": lambda: cavity.FactorizedGaussian(np.zeros(2), PRECISION).fit(),

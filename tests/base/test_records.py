@@ -13,10 +13,9 @@ import pytest
 from support.glms import GLM
 
 import cavity
-from cavity import covariances, distributions
+from cavity import covariances, distributions, likelihoods
 from cavity.base import records
 from cavity.base.records import Array, Made, Nullable, Record
-from cavity.likelihoods import labels, noise
 from cavity.models.saved import SAVED_KINDS, rebuild
 
 RNG = np.random.default_rng(0)
@@ -60,7 +59,7 @@ def mixture(kind, **settings):
 
 
 def process(likelihood=None, y=Y, **data):
-    model = cavity.GaussianProcess(covariance(), likelihood or noise.Gaussian())
+    model = cavity.GaussianProcess(covariance(), likelihood or likelihoods.Gaussian())
     return model.fit(X, y, learn=False, **data)
 
 
@@ -87,14 +86,14 @@ POSTERIORS = {
     "gaussian_mixture, spherical": lambda: mixture("spherical").forget(0.5),
     "gaussian_process": process,
     "gaussian_process, noise": lambda: process(noise_variance=np.ones(7), sample_weight=[2.0, 0, 1, 1, 1, 1, 1]),
-    "gaussian_process, negative": lambda: process(noise.StudentT(3.0, 0.1), 10.0 * Y),
-    "gaussian_process, bounds": lambda: process(labels.Interval(0.1), np.column_stack([Y, Y + 1.0])),
-    "gaussian_process, labels": lambda: process(labels.Probit(), LABELS),
-    "glm": lambda: GLM(labels.Probit()).fit(X, LABELS),
-    "glm, wide": lambda: GLM(labels.Probit(), prior_mean=np.ones(9)).fit(RNG.normal(size=(4, 9)), [1, 0, 1, 0]),
-    "glm, matrix": lambda: GLM(noise.Gaussian(0.3), prior_variance=np.eye(2) + 0.1).fit(X, Y),
-    "glm, updated": lambda: GLM(labels.Probit()).fit(X, LABELS).update(X, LABELS),
-    "glm, diagonal": lambda: GLM(labels.Probit(), approximation="diagonal").fit(X, LABELS),
+    "gaussian_process, negative": lambda: process(likelihoods.StudentT(3.0, 0.1), 10.0 * Y),
+    "gaussian_process, bounds": lambda: process(likelihoods.Interval(0.1), np.column_stack([Y, Y + 1.0])),
+    "gaussian_process, labels": lambda: process(likelihoods.Probit(), LABELS),
+    "glm": lambda: GLM(likelihoods.Probit()).fit(X, LABELS),
+    "glm, wide": lambda: GLM(likelihoods.Probit(), prior_mean=np.ones(9)).fit(RNG.normal(size=(4, 9)), [1, 0, 1, 0]),
+    "glm, matrix": lambda: GLM(likelihoods.Gaussian(0.3), prior_variance=np.eye(2) + 0.1).fit(X, Y),
+    "glm, updated": lambda: GLM(likelihoods.Probit()).fit(X, LABELS).update(X, LABELS),
+    "glm, diagonal": lambda: GLM(likelihoods.Probit(), approximation="diagonal").fit(X, LABELS),
     "linear_regression": lambda: cavity.LinearRegression(intercept=False, ard=True).fit(X, Y),
     "linear_regression, known": lambda: cavity.LinearRegression(
         intercept=False, prior_variance=[1.0, 2.0], noise_variance=1.0
@@ -105,7 +104,7 @@ POSTERIORS = {
     ),
     "streaming_gp": lambda: streaming().fit(X, Y, learn=False),
     "streaming_gp, given": lambda: streaming(inducing=X[:3]).fit(X, Y, learn=False),
-    "streaming_gp, labels": lambda: streaming(likelihood=labels.Probit()).fit(X, LABELS, learn=False),
+    "streaming_gp, labels": lambda: streaming(likelihood=likelihoods.Probit()).fit(X, LABELS, learn=False),
     "streaming_gp, empty": lambda: streaming().fit(X[:0], Y[:0]),
     "mean_field": lambda: cavity.mean_field.fit(Factors(), max_iter=2),
     "unit_mixture": lambda: cavity.UnitMixture(2).fit(Y),
@@ -334,7 +333,7 @@ def attack_settings(name, read):
 EACH = [pytest.param(name, marks=pytest.mark.long if "," in name else ()) for name in POSTERIORS]  # one a kind, or all
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", EACH)
 def test_every_array_and_setting_is_checked(name, one_blas_thread):
     attack_arrays(name, from_memory)
@@ -380,6 +379,7 @@ def test_persistence_knows_each_kind_that_is_tested():
     assert set(ONE_OF_EACH) == set(SAVED_KINDS)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_damaged_files(name, tmp_path):
     data = saved(name)[0]

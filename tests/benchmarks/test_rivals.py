@@ -32,6 +32,7 @@ def test_tasks_name_libraries_cases_and_columns(runner):
         assert module.COLUMNS
 
 
+@pytest.mark.long
 def test_a_small_run_ends_in_a_table_and_a_file(tmp_path):
     command = [sys.executable, FOLDER / "run.py", "binary_regression", "--cases", "logit", "--libraries", "cavity"]
     target = tmp_path / "found.json"

@@ -8,7 +8,6 @@ import threading
 
 import numpy as np
 import pytest
-from support.commands import runner
 from support.tolerances import SLOPES
 
 import cavity
@@ -17,12 +16,6 @@ from cavity.base.errors import name_arguments
 from cavity.cli import options as shared
 
 SHIPPED = "banana, cbpp, co2, contraception, faithful, galaxies, grouseticks, motorcycle, newcomb, pima, sleepstudy"
-
-
-@pytest.fixture
-def run(capsys):
-    """Run the command in this process; returns status, printed text, error text."""
-    return runner(capsys)
 
 
 def test_newcomb_as_a_command(tmp_path):
@@ -125,6 +118,7 @@ def test_not_converged_is_status_1(run):
     assert "NOT CONVERGED: max_iter reached" in out
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("values", [[3.0], [3.0] * 9, [1.0, 1.0, 1.0, 1.0, 50.0]])
 def test_degenerate_data(run, tmp_path, values):
     np.save(tmp_path / "x.npy", np.array(values))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.commands import runner, write
+from support.commands import write
 from support.tolerances import SOLVES
 
 import cavity
@@ -16,12 +16,6 @@ from cavity.sources import text_reader
 
 COLOURS = ("blue", "green", "red")
 LEAVE_OUT = "and is left out; name it in --{} to keep it"
-
-
-@pytest.fixture
-def run(capsys):
-    """Run `cavity` in this process; return status, printed text, errors."""
-    return runner(capsys)
 
 
 def table(n=120, seed=0):

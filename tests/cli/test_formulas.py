@@ -2,19 +2,13 @@
 
 import numpy as np
 import pytest
-from support.commands import runner, write
+from support.commands import write
 from support.tolerances import SOLVES
 
 import cavity
 
 pytest.importorskip("formulae")
 FORMULA = "claims ~ age + C(district)"
-
-
-@pytest.fixture
-def run(capsys):
-    """Run `cavity` in this process; return status, printed text, errors."""
-    return runner(capsys)
 
 
 @pytest.fixture

@@ -8,18 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from support.commands import runner, write
+from support.commands import write
 from support.tolerances import AT_REST, INTEGRAL, PRINTED, ROOT_EPS, SOLVES
 
 import cavity
 from cavity import data
 from cavity.cli import input_tables, main
 
-
-@pytest.fixture
-def run(capsys):
-    """Run the command in this process; returns status, printed text, error text."""
-    return runner(capsys, "fit", "glm")
+COMMAND = ("fit", "glm")
 
 
 def pima():
@@ -72,6 +68,7 @@ def test_pima_data_are_ripleys():
     assert data.table("newcomb")[0]["time"].tolist() == values.tolist()
 
 
+@pytest.mark.long_cases("logit")
 @pytest.mark.parametrize("name", ["probit", "logit"])
 def test_pima_has_the_numbers_of_the_library(run, tmp_path, name):
     status, out, err = run("pima", "--likelihood", name, "--output", tmp_path / "o.npz", "--plot", tmp_path / "o.png")
@@ -150,6 +147,7 @@ def test_counts_with_offset_and_weights(run, tmp_path):
     assert re.search(r"likelihood +negative-binomial, dispersion 3\n", first)
 
 
+@pytest.mark.long_cases("laplace")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["gaussian", "student-t", "laplace"])
 def test_real_targets_are_scaled_to_their_residuals(run, tmp_path, name):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.commands import runner, write
+from support.commands import write
 from support.tolerances import AT_REST, EARLY, EXPANSION, OPTIMUM, PRINTED, SLOPES, SOLVES
 
 import cavity
@@ -37,10 +37,7 @@ def test_banana_is_that_of_the_benchmark():
     assert 0.09 < wrong < 0.13
 
 
-@pytest.fixture
-def run(capsys):
-    """Run `cavity fit gp` (or another command) in this process; return status, printed text, errors."""
-    return runner(capsys, "fit", "gp")
+COMMAND = ("fit", "gp")
 
 
 def table(n=60, seed=0):
@@ -72,6 +69,7 @@ def number(printed, words):
     return float(printed.split(words, 1)[1].split()[0])
 
 
+@pytest.mark.long
 def test_motorcycle_is_learnt(run, tmp_path):
     files = "--output", tmp_path / "m.npz", "--plot", tmp_path / "m.png"
     status, printed, errors = run("motorcycle", *files)
@@ -104,6 +102,7 @@ def test_motorcycle_is_learnt(run, tmp_path):
     assert image.std() > 0.05
 
 
+@pytest.mark.long
 def test_banana_predicts_the_rows_it_has_not_seen(run):
     status, printed, errors = run("banana")
     assert (status, errors) == (0, "")
@@ -180,7 +179,7 @@ LIKELIHOODS = {
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("target", "name"),
     [
@@ -311,6 +310,7 @@ def test_not_converged_is_status_1(run):
     assert "NOT CONVERGED" in printed
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "text",
     [

@@ -12,7 +12,7 @@ from datetime import date
 
 import numpy as np
 import pytest
-from support.commands import runner, write
+from support.commands import write
 from support.tolerances import SOLVES
 
 import cavity
@@ -20,12 +20,6 @@ from cavity import data
 from cavity.base import persistence
 from cavity.cli import doctor
 from cavity.sources import text_rows
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command in this process; returns status, printed text, error text."""
-    return runner(capsys)
 
 
 def result(run, *arguments):

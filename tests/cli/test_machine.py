@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
@@ -320,5 +321,5 @@ class Commands(RuleBasedStateMachine):
         self.run("info", path, *["--json"] * json)
 
 
-TestCommands = Commands.TestCase
+TestCommands = pytest.mark.long(Commands.TestCase)
 TestCommands.settings = settings(examples(10), stateful_step_count=12)

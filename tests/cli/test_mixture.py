@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.commands import runner
+from support.mixtures import faithful, groups
 from support.tolerances import EXPANSION, LAST_BIT, OPTIMUM, PRINTED, SLOPES, SOLVES
 
 import cavity
@@ -12,23 +12,9 @@ from cavity import data
 from cavity.cli import main
 
 
-@pytest.fixture
-def run(capsys):
-    """Run the command; return its status, what it printed, and its errors."""
-    return runner(capsys)
-
-
-@pytest.fixture(scope="module")
-def faithful():
-    columns, _ = data.table("faithful")
-    return np.column_stack(list(columns.values()))
-
-
-def groups(n=300, seed=0):
-    """Rows of three groups in four columns."""
-    rng = np.random.default_rng(seed)
-    centres = np.array([[0.0, 0.0, 0.0, 0.0], [8.0, 0.0, 0.0, 1.0], [0.0, 9.0, -3.0, 0.0]])
-    return centres[rng.integers(0, 3, n)] + rng.normal(size=(n, 4))
+@pytest.fixture(name="faithful", scope="module")
+def make_faithful():
+    return faithful()
 
 
 def table_of(printed):

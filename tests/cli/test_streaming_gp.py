@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
-from support.commands import runner, write
+from support.commands import write
 from support.tolerances import AT_REST, EXPANSION, PRINTED, SOLVES
 
 import cavity
@@ -24,10 +24,7 @@ def batches(source, *sizes):
     return [part for part, _ in input_tables.read_batches(SimpleNamespace(data=str(source)), *sizes)]
 
 
-@pytest.fixture
-def run(capsys):
-    """Run `cavity fit streaming-gp` (or another command) in this process; return status, printed text, errors."""
-    return runner(capsys, "fit", "streaming-gp")
+COMMAND = ("fit", "streaming-gp")
 
 
 def table(n=90, seed=0):
@@ -203,6 +200,7 @@ SMOOTH = {
 }
 
 
+@pytest.mark.long_cases("laplace")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SMOOTH)
 def test_share_below(name):
@@ -327,6 +325,7 @@ def test_classes_that_come_late(run, tmp_path):
     assert f"x.csv, line {first + 2}: column 'two' is yes, not one of no, maybe" in errors
 
 
+@pytest.mark.long_cases("real-student-t-RMSE")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("target", "name", "column"),

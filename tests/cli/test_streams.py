@@ -50,18 +50,20 @@ def test_a_table_from_closed_standard_input():
 
 
 @POSIX
-def test_a_reader_that_has_seen_enough(tmp_path):
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(UNCONVERGED, 1), (("fit", "clutter", "newcomb"), 0), (("--help",), 0), (("data",), 0)]
+)
+def test_a_reader_that_has_seen_enough(tmp_path, arguments, status):
     """It changes nothing about the status: of a fit that did not converge it is 1."""
     target = tmp_path / "x.npz"
-    for arguments, status in ((UNCONVERGED, 1), (("fit", "clutter", "newcomb"), 0), (("--help",), 0), (("data",), 0)):
-        read, written = os.pipe()
-        os.close(read)
-        files = ("--output", str(target)) if "fit" in arguments else ()
-        done = subprocess.run([*CAVITY, *arguments, *files], stdout=written, stderr=subprocess.PIPE, check=False)
-        os.close(written)
-        assert (done.returncode, done.stderr) == (status, b"")
-        assert target.exists() == bool(files)
-        target.unlink(missing_ok=True)
+    read, written = os.pipe()
+    os.close(read)
+    files = ("--output", str(target)) if "fit" in arguments else ()
+    done = subprocess.run([*CAVITY, *arguments, *files], stdout=written, stderr=subprocess.PIPE, check=False)
+    os.close(written)
+    assert (done.returncode, done.stderr) == (status, b"")
+    assert target.exists() == bool(files)
 
 
 @POSIX
@@ -77,7 +79,7 @@ def test_errors_that_cannot_be_told():
         assert (done.returncode, done.stderr) == (2, "cavity: error: standard output: No space left on device\n")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -32,11 +32,11 @@ def test_given_settings_are_not_learnt(capsys):
 
 
 def test_file_of_ones_own(capsys, tmp_path):
-    y = np.random.default_rng(0).normal([[-5.0], [5.0]], 1.0, (2, 500)).ravel()
+    y = np.random.default_rng(0).normal([[-5.0], [5.0]], 1.0, (2, 60)).ravel()
     np.save(tmp_path / "y.npy", y.astype(np.float32))
     np.savetxt(tmp_path / "y.csv", np.column_stack([y, -y]), delimiter=",", header="a,b", comments="")
     assert main(["fit", "unit-mixture", str(tmp_path / "y.npy"), "--components", "2", "--threads", "2"]) == 0
-    assert "1000 points" in capsys.readouterr().out
+    assert "120 points" in capsys.readouterr().out
     assert main(["fit", "unit-mixture", str(tmp_path / "y.csv"), "--column", "b", "--starts", "2", "--seed", "0"]) == 0
     assert "2    ELBO" in capsys.readouterr().out
 
@@ -66,6 +66,7 @@ def test_nan_in_a_file_is_named(capsys, tmp_path):
     assert "row 18: column" in capsys.readouterr().err
 
 
+@pytest.mark.long_cases("values1")
 @pytest.mark.parametrize("values", [np.repeat([1, 2, 3], 40), np.repeat([0, 1, 2, 3, 4], [5, 9, 30, 9, 5])])
 def test_numbers_of_components_whose_noise_vanishes_are_left_out(values, capsys, tmp_path):
     np.save(tmp_path / "y.npy", values)
@@ -98,6 +99,7 @@ def test_means_far_from_zero_show_their_digits(capsys, tmp_path):
     assert means == pytest.approx([1e8, 1e8 + 6e-3], abs=5e-4, rel=0)
 
 
+@pytest.mark.long_cases("values1-arguments1", "values2-arguments2")
 @pytest.mark.parametrize(
     ("values", "arguments"),
     [

@@ -417,6 +417,7 @@ def test_any_sampler_and_density():
     assert abs(estimate - cavity.kl(*full)) < 4 * error
 
 
+@pytest.mark.long_cases("wishart")
 @pytest.mark.parametrize("name", ["dirichlet", "wishart"])
 def test_scipy_families_with_points_along_the_last_axis(name):
     p, q = PAIRS[name]
@@ -618,6 +619,7 @@ def test_one_sample_more_than_blocks_hold():
     assert error < 1e-12
 
 
+@pytest.mark.long
 def test_large_samples_are_taken_few_at_a_time():
     many = cavity.Gaussian.from_moments(np.zeros(200_000), 1.0)  # 8192 samples would take 13 GB
     estimate, _ = cavity.monte_carlo_kl(many, many, 50, 0)

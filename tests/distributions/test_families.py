@@ -109,6 +109,7 @@ def test_dirichlet_and_wishart_equal_scipy():
     assert EXAMPLES["wishart"].entropy() == pytest.approx(float(theirs.entropy()), rel=SOLVES)
 
 
+@pytest.mark.long_cases("q2-0-inf")
 @pytest.mark.parametrize(
     ("q", "low", "high"),
     [(EXAMPLES["gaussian"], -np.inf, np.inf), (EXAMPLES["gamma"], 0, np.inf), (Wishart(3.0, [[2.0]]), 0, np.inf)],

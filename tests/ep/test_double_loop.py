@@ -40,6 +40,7 @@ def hopeless():
 HOPELESS = list(hopeless())
 
 
+@pytest.mark.long_cases("narrow Laplace-parallel")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", ["parallel", "sequential"])
 @pytest.mark.parametrize("case", HOPELESS, ids=[case[0] for case in HOPELESS])

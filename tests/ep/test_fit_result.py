@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.base.errors import ConvergenceWarning
+from cavity import ConvergenceWarning
 from cavity.base.loop import CONVERGED_STATUS, MAX_ITER_STATUS
 from cavity.ep.fit_result import FitResult
 from cavity.ep.options import Options

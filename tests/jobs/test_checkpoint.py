@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import cavity
+from cavity import NumericalWarning
 from cavity.base import persistence
-from cavity.base.errors import NumericalWarning
 from cavity.jobs import checkpoint as checkpoints
 from cavity.jobs.checkpoint import Checkpoint
 from cavity.jobs.job import Job

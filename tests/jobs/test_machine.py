@@ -208,7 +208,7 @@ class Checkpoints(RuleBasedStateMachine):
 
 
 # some do not converge in so few passes
-TestCheckpoints = pytest.mark.filterwarnings("ignore")(Checkpoints.TestCase)
+TestCheckpoints = pytest.mark.long(pytest.mark.filterwarnings("ignore")(Checkpoints.TestCase))
 TestCheckpoints.settings = settings(examples(3), stateful_step_count=8)
 
 
@@ -257,10 +257,10 @@ def test_killed_at_many_places(name, server, tmp_path):
         check_killed(server, name, place, int(rng.integers(1, most, endpoint=True)), tmp_path / f"{number}")
 
 
-@pytest.mark.parametrize("n_rounds", [1, pytest.param(60, marks=pytest.mark.long)])
-def test_several_processes_begin_at_once(n_rounds, server, tmp_path):
+@pytest.mark.long
+def test_several_processes_begin_at_once(server, tmp_path):
     """One after the other has the checkpoint; those that come meanwhile are refused."""
-    for each in range(n_rounds):
+    for each in range(60):
         path, outs = tmp_path / f"{each}.npz", [tmp_path / f"{each} {number}.npz" for number in range(5)]
         started = [server.start("unit", path, every=0.0, out=out, seconds=0.0) for out in outs]
         ends = [server.ended(process) for process in started]

@@ -5,8 +5,7 @@ import pytest
 
 import cavity
 from cavity.ep.options import Options
-from cavity.jobs.job import SILENT_JOB
-from cavity.jobs.run import Run
+from cavity.jobs.job import SILENT_JOB, Run
 from cavity.mean_field.options import AscentOptions
 
 

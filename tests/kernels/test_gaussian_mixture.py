@@ -418,19 +418,19 @@ def test_a_row_does_not_depend_on_its_neighbours(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf, 1e200])
-@pytest.mark.parametrize("index", [0, 6, 64, 99])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_first_row_without_weight_is_named(kind, variant, bad, index):
-    module = _core.load("gaussian_mixture", variant)
-    rows, *rest, height = draw("full" if kind == "full" else "diagonal", 100, 9, 3)
-    rows[[index, 99], index % 9] = bad
-    expected = -1 if kind == "seen" and np.isnan(bad) else index
-    assert call(kind, rows, *rest, height, module=module)[0] == expected
-    assert call(kind, rows, *rest, height, weight=np.zeros(100), module=module)[0] == expected
-    if kind != "diagonal":
-        function = module.distances if kind == "full" else module.distances_diagonal
-        assert function(rows, *rest, np.empty((100, 3))) == expected
+def test_the_first_row_without_weight_is_named(kind, variant):
+    for index in (0, 6, 64, 99):
+        for bad in (np.nan, -np.nan, np.inf, -np.inf, 1e200):
+            module = _core.load("gaussian_mixture", variant)
+            rows, *rest, height = draw("full" if kind == "full" else "diagonal", 100, 9, 3)
+            rows[[index, 99], index % 9] = bad
+            expected = -1 if kind == "seen" and np.isnan(bad) else index
+            assert call(kind, rows, *rest, height, module=module)[0] == expected
+            assert call(kind, rows, *rest, height, weight=np.zeros(100), module=module)[0] == expected
+            if kind != "diagonal":
+                function = module.distances if kind == "full" else module.distances_diagonal
+                assert function(rows, *rest, np.empty((100, 3))) == expected
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -488,14 +488,14 @@ def test_a_row_out_of_reach_of_some_components_only():
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [1, 64, 65, 5 * 64, 7 * 64 + 3, 16 * 64])
-def test_blocks_are_added_up_along_the_tree(variant, kind, n):
+def test_blocks_are_added_up_along_the_tree(variant, kind):
     """The same bits as one block after the other, merged; a bad row is counted from the first of all."""
-    rows, *place = draw(kind, n, 3, 2, seed=n)
-    weight = np.random.default_rng(n).gamma(1.0, size=n)
-    module = _core.load("gaussian_mixture", variant)
-    for each in (NO_WEIGHT, weight):
-        parts = (run(kind, rows[a:b], *place, weight=each[a:b], module=module) for a, b in split_rows(n, 64))
-        assert_same_bits(run(kind, rows, *place, weight=each, module=module, block_rows=64), merge(parts))
-    rows[n - 1] = np.inf
-    assert call(kind, rows, *place, module=module, block_rows=64)[0] == n - 1
+    for n in (1, 64, 65, 5 * 64, 7 * 64 + 3, 16 * 64):
+        rows, *place = draw(kind, n, 3, 2, seed=n)
+        weight = np.random.default_rng(n).gamma(1.0, size=n)
+        module = _core.load("gaussian_mixture", variant)
+        for each in (NO_WEIGHT, weight):
+            parts = (run(kind, rows[a:b], *place, weight=each[a:b], module=module) for a, b in split_rows(n, 64))
+            assert_same_bits(run(kind, rows, *place, weight=each, module=module, block_rows=64), merge(parts))
+        rows[n - 1] = np.inf
+        assert call(kind, rows, *place, module=module, block_rows=64)[0] == n - 1

@@ -29,54 +29,54 @@ def assert_lower(found, expected):
     assert np.all(np.isnan(found[np.triu_indices(len(found), 1)]))
 
 
-@pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_scaled(n, variant):
-    K, root, _ = draw(n)
-    out = np.full((n, n), np.nan)
-    for start, stop in ((n // 3, n), (0, n // 3)):
-        _core.load("latent", variant).scaled(lower(K), root, out, start, stop)
-    assert_lower(out, np.eye(n) + np.diag(root) @ K @ np.diag(root))
+def test_scaled(variant):
+    for n in SIZES:
+        K, root, _ = draw(n)
+        out = np.full((n, n), np.nan)
+        for start, stop in ((n // 3, n), (0, n // 3)):
+            _core.load("latent", variant).scaled(lower(K), root, out, start, stop)
+        assert_lower(out, np.eye(n) + np.diag(root) @ K @ np.diag(root))
 
 
-@pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_squares_of_columns(n, variant):
-    triangle, out = np.tril(draw(n)[0]), np.full(n, np.nan)
-    for start, stop in ((n // 3, n), (0, n // 3)):
-        _core.load("latent", variant).column_squares(lower(triangle), out, start, stop)
-    np.testing.assert_allclose(out, np.diag(triangle.T @ triangle), rtol=SUMS)
+def test_squares_of_columns(variant):
+    for n in SIZES:
+        triangle, out = np.tril(draw(n)[0]), np.full(n, np.nan)
+        for start, stop in ((n // 3, n), (0, n // 3)):
+            _core.load("latent", variant).column_squares(lower(triangle), out, start, stop)
+        np.testing.assert_allclose(out, np.diag(triangle.T @ triangle), rtol=SUMS)
 
 
-@pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_weights_and_covariance(n, variant):
+def test_weights_and_covariance(variant):
     """Of the evidence in K, and of the function values: K - K root B^-1 root K, or 0 where scale is."""
-    kernel, (K, root, alpha) = _core.load("latent", variant), draw(n)
-    K += np.eye(n)
-    S = np.diag(root)
-    inverse = np.linalg.inv(np.eye(n) + S @ K @ S)
-    weights, covariance = lower(inverse), lower(inverse)
-    for start, stop in ((n // 3, n), (0, n // 3)):
-        kernel.evidence_weights(weights, root, alpha, start, stop)
-    assert_lower(weights, 0.5 * (np.outer(alpha, alpha) - S @ inverse @ S))
-    for start, stop in ((n // 3, n), (0, n // 3)):
-        kernel.covariance(covariance, 1.0 / root, start, stop)
-    expected = K - K @ S @ inverse @ S @ K
-    np.testing.assert_allclose(np.tril(covariance), np.tril(expected), rtol=0, atol=INTEGRAL)
-    assert_lower(covariance, np.tril(covariance))
-    for left_out in {0, n - 1}:
-        some = lower(inverse)
-        kernel.covariance(some, np.where(np.arange(n) == left_out, 0.0, 1.0 / root), 0, n)
-        kept = np.where(np.arange(n) == left_out, 0.0, 1.0)
-        assert_lower(some, np.tril(covariance) * np.outer(kept, kept))
+    for n in SIZES:
+        kernel, (K, root, alpha) = _core.load("latent", variant), draw(n)
+        K += np.eye(n)
+        S = np.diag(root)
+        inverse = np.linalg.inv(np.eye(n) + S @ K @ S)
+        weights, covariance = lower(inverse), lower(inverse)
+        for start, stop in ((n // 3, n), (0, n // 3)):
+            kernel.evidence_weights(weights, root, alpha, start, stop)
+        assert_lower(weights, 0.5 * (np.outer(alpha, alpha) - S @ inverse @ S))
+        for start, stop in ((n // 3, n), (0, n // 3)):
+            kernel.covariance(covariance, 1.0 / root, start, stop)
+        expected = K - K @ S @ inverse @ S @ K
+        np.testing.assert_allclose(np.tril(covariance), np.tril(expected), rtol=0, atol=INTEGRAL)
+        assert_lower(covariance, np.tril(covariance))
+        for left_out in {0, n - 1}:
+            some = lower(inverse)
+            kernel.covariance(some, np.where(np.arange(n) == left_out, 0.0, 1.0 / root), 0, n)
+            kept = np.where(np.arange(n) == left_out, 0.0, 1.0)
+            assert_lower(some, np.tril(covariance) * np.outer(kept, kept))
 
 
-@pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_rows_of_a_symmetric_matrix(n, variant):
-    K = draw(n)[0]
-    for start, stop in {(0, n), (0, 1), (n - 1, n), (n // 3, n - n // 3)}:
-        out = np.full((stop - start, n), np.nan)
-        _core.load("latent", variant).rows(lower(K), start, stop, out)
-        np.testing.assert_array_equal(out, (np.tril(K) + np.tril(K, -1).T)[start:stop])
+def test_rows_of_a_symmetric_matrix(variant):
+    for n in SIZES:
+        K = draw(n)[0]
+        for start, stop in {(0, n), (0, 1), (n - 1, n), (n // 3, n - n // 3)}:
+            out = np.full((stop - start, n), np.nan)
+            _core.load("latent", variant).rows(lower(K), start, stop, out)
+            np.testing.assert_array_equal(out, (np.tril(K) + np.tril(K, -1).T)[start:stop])

@@ -165,51 +165,51 @@ def test_gain_is_not_a_difference_of_large_numbers():
 # ------------------------------------------------------------------------------------------------ refusals
 
 
-@pytest.mark.parametrize("n", SMALL)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_rows_that_cannot_be_added_leave_no_trace(n, variant):
-    kernel, known = _core.load("sparse_gp", variant), filled(n)
-    before = copies(known)
-    w = rows(1, n, seed=8)[0]
-    v = float(reference.marginals(whole(known[0]), known[1], w[0])[1])
-    bad = {
-        "not positive definite": (w, 0.1, -1.001 / v),
-        "singular": (w, 0.1, -1.0 / v * (1 - 1e-14)),
-        "nan rho": (w, 0.1, np.nan),
-        "nan tau": (w, np.nan, 1.0),
-        "inf": (w, np.inf, 1.0),
-        "inf rho": (w, 0.0, np.inf),
-        "nan w": (np.full((1, n), np.nan), 0.1, 1.0),
-        "large A": (1e155 * w, 0.0, 1.0),
-        "large r": (1e100 * w, 1e100, 1.0),
-        "large both": (w, 1e200, 1.0),
-    }
-    for name, (row, tau, rho) in bad.items():
-        assert kernel.add_rows(row, np.array([tau]), np.array([rho]), *known) == 0, name
-        for a, b in zip(known, before, strict=True):
-            np.testing.assert_array_equal(a, b, err_msg=name)
-    assert kernel.add_rows(w, np.array([0.1]), np.array([-0.5 / v]), *known) == 1
-    assert_consistent(known, rtol=SOLVES)
+def test_rows_that_cannot_be_added_leave_no_trace(variant):
+    for n in SMALL:
+        kernel, known = _core.load("sparse_gp", variant), filled(n)
+        before = copies(known)
+        w = rows(1, n, seed=8)[0]
+        v = float(reference.marginals(whole(known[0]), known[1], w[0])[1])
+        bad = {
+            "not positive definite": (w, 0.1, -1.001 / v),
+            "singular": (w, 0.1, -1.0 / v * (1 - 1e-14)),
+            "nan rho": (w, 0.1, np.nan),
+            "nan tau": (w, np.nan, 1.0),
+            "inf": (w, np.inf, 1.0),
+            "inf rho": (w, 0.0, np.inf),
+            "nan w": (np.full((1, n), np.nan), 0.1, 1.0),
+            "large A": (1e155 * w, 0.0, 1.0),
+            "large r": (1e100 * w, 1e100, 1.0),
+            "large both": (w, 1e200, 1.0),
+        }
+        for name, (row, tau, rho) in bad.items():
+            assert kernel.add_rows(row, np.array([tau]), np.array([rho]), *known) == 0, name
+            for a, b in zip(known, before, strict=True):
+                np.testing.assert_array_equal(a, b, err_msg=name)
+        assert kernel.add_rows(w, np.array([0.1]), np.array([-0.5 / v]), *known) == 1
+        assert_consistent(known, rtol=SOLVES)
 
 
-@pytest.mark.parametrize("n", range(1, 18))
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_sums_beyond_reach_in_the_last_coordinate_are_seen(n, variant):
+def test_sums_beyond_reach_in_the_last_coordinate_are_seen(variant):
     """Those of A, of r and of c, where all rows but the last are harmless and name the last coordinate alone."""
-    kernel, w = _core.load("sparse_gp", variant), np.zeros((2, n))
-    w[:, -1] = 1.0
-    trouble = {
-        "A, together": ([0.0, 0.0], [6e299, 6e299]),
-        "r, together": ([6e149, 6e149], [1.0, 1.0]),
-        "c, as B falls to 1e-7": ([9e149, 0.0], [1.0, -2.0 + 1e-7]),
-        "c, as B is 1e-7 and rho nothing": ([0.0, 1e149], [-1.0 + 1e-7, 0.0]),
-    }
-    for name, (tau, rho) in trouble.items():
-        known, expected = prior(n), prior(n)
-        assert kernel.add_rows(w, np.array(tau), np.array(rho), *known) == 1, name
-        assert kernel.add_rows(w[:1], np.array(tau[:1]), np.array(rho[:1]), *expected) == 1, name
-        for a, b in zip(known, expected, strict=True):
-            np.testing.assert_array_equal(a, b, err_msg=name)
+    for n in range(1, 18):
+        kernel, w = _core.load("sparse_gp", variant), np.zeros((2, n))
+        w[:, -1] = 1.0
+        trouble = {
+            "A, together": ([0.0, 0.0], [6e299, 6e299]),
+            "r, together": ([6e149, 6e149], [1.0, 1.0]),
+            "c, as B falls to 1e-7": ([9e149, 0.0], [1.0, -2.0 + 1e-7]),
+            "c, as B is 1e-7 and rho nothing": ([0.0, 1e149], [-1.0 + 1e-7, 0.0]),
+        }
+        for name, (tau, rho) in trouble.items():
+            known, expected = prior(n), prior(n)
+            assert kernel.add_rows(w, np.array(tau), np.array(rho), *known) == 1, name
+            assert kernel.add_rows(w[:1], np.array(tau[:1]), np.array(rho[:1]), *expected) == 1, name
+            for a, b in zip(known, expected, strict=True):
+                np.testing.assert_array_equal(a, b, err_msg=name)
 
 
 def test_rows_before_a_bad_one_stay():
@@ -319,21 +319,21 @@ def test_many_rows_are_single_rows(n):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("n_rows", [2, 7, 8, 9, 23, 24, 25, 31, 49])
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_rows_do_not_depend_on_the_others(variant, n, n_rows):
-    kernel, L, c = _core.load("sparse_gp", variant), triangle(n), np.linspace(-1, 1, n)
-    k = np.random.default_rng(14).normal(size=(n_rows, n))
-    together, alone = [k.copy(), *np.empty((3, n_rows))], [k.copy(), *np.empty((3, n_rows))]
-    kernel.solve_rows(L, together[0], np.full(n_rows, 1e6), together[1])
-    kernel.marginals(L, c, k, *together[2:])
-    for i in range(n_rows):
-        part = slice(i, i + 1)
-        kernel.solve_rows(L, alone[0][part], np.full(1, 1e6), alone[1][part])
-        kernel.marginals(L, c, k[part], alone[2][part], alone[3][part])
-    for a, b in zip(together, alone, strict=True):
-        np.testing.assert_array_equal(a, b)
+def test_rows_do_not_depend_on_the_others(variant, n):
+    for n_rows in (2, 7, 8, 9, 23, 24, 25, 31, 49):
+        kernel, L, c = _core.load("sparse_gp", variant), triangle(n), np.linspace(-1, 1, n)
+        k = np.random.default_rng(14).normal(size=(n_rows, n))
+        together, alone = [k.copy(), *np.empty((3, n_rows))], [k.copy(), *np.empty((3, n_rows))]
+        kernel.solve_rows(L, together[0], np.full(n_rows, 1e6), together[1])
+        kernel.marginals(L, c, k, *together[2:])
+        for i in range(n_rows):
+            part = slice(i, i + 1)
+            kernel.solve_rows(L, alone[0][part], np.full(1, 1e6), alone[1][part])
+            kernel.marginals(L, c, k[part], alone[2][part], alone[3][part])
+        for a, b in zip(together, alone, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("n", SIZES)

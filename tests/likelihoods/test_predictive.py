@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 from support.glms import GLM
-from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, ROUNDING, SOLVES, SUMS
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 from cavity.likelihoods import (
     Binomial,
@@ -160,20 +160,22 @@ def test_quantiles_are_where_the_distribution_function_is_q(likelihood):
                 assert at == pytest.approx(p, rel=OPTIMUM, abs=AT_REST)
 
 
-@pytest.mark.parametrize("mean", [100.0, *(pytest.param(mean, marks=pytest.mark.long) for mean in (300.0, 600.0))])
-def test_counts_of_any_size_have_quantiles(mean):
+@pytest.mark.long
+@pytest.mark.parametrize("mean", [100.0, 300.0, 600.0])
+@pytest.mark.parametrize("r", [2.0, 0.01])
+def test_counts_of_any_size_have_quantiles(r, mean):
     q, tail = np.array([1e-9, 0.3, 0.5, 1 - 1e-9]), 1 - np.array([1e-9, 0.3, 0.5, 1 - 1e-9])
     here, known = np.full(4, mean), np.zeros(4)
     assert np.allclose(np.log(Poisson().quantile(q, here, known)), mean, rtol=0, atol=SOLVES)
     assert np.allclose(np.log(Poisson().quantile(q, here, known + 0.25)), mean + 0.5 * special.ndtri(q), atol=OPTIMUM)
-    for r in (2.0, 1e-2):
-        zero = np.exp(-r * (mean - np.log(r)))  # all but the chance of no count
-        expected = np.where(q > zero, special.gammaincinv(r, q) / r * np.exp(mean), 0.0)
-        expected = np.where(tail < 0.5, special.gammainccinv(r, tail) / r * np.exp(mean), expected)
-        assert np.allclose(NegativeBinomial(r).quantile(q, here, known), expected, rtol=EARLY, atol=0)
+    zero = np.exp(-r * (mean - np.log(r)))  # all but the chance of no count
+    expected = np.where(q > zero, special.gammaincinv(r, q) / r * np.exp(mean), 0.0)
+    expected = np.where(tail < 0.5, special.gammainccinv(r, tail) / r * np.exp(mean), expected)
+    assert np.allclose(NegativeBinomial(r).quantile(q, here, known), expected, rtol=EARLY, atol=0)
 
 
-@pytest.mark.parametrize("likelihood", [pytest.param(Poisson(), marks=pytest.mark.long), NegativeBinomial(2.0)])
+@pytest.mark.long
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.0)])
 def test_quantiles_beyond_float64_say_so(likelihood):
     with pytest.raises(OverflowError, match="quantiles of new observations leave the range"):
         likelihood.quantile(np.array([0.5]), np.array([800.0]), np.array([1.0]))
@@ -279,3 +281,19 @@ def test_what_does_not_exist_is_said():
 @pytest.mark.parametrize("nu", [2.5, 5.0, 40.0])
 def test_noise_of_student_t_has_its_variance(nu):
     assert StudentT(nu, 0.7).conditional_variance(0.0) == pytest.approx(stats.t(nu, scale=0.7).var(), rel=SOLVES)
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), NegativeBinomial(2.5), StudentT(3.5, 0.5)], ids=repr)
+@pytest.mark.parametrize("y", [0.0, 3.0, 40.0])
+def test_probabilities_by_fixed_rules_have_the_digits_of_quadrature_in_both_tails(likelihood, y):
+    mean, sd = (v.ravel() for v in np.meshgrid([-6.0, 0.0, 2.0, 4.5], [0.0, 1e-4, 0.03, 0.3, 1.0, 4.0]))
+
+    def cdf(f, rows=None):
+        return likelihood.cdf(y, f)
+
+    probabilities = predictive.integrate_probability(cdf, mean, sd**2)
+    z, step = np.linspace(-14.0, 14.0, 4001, retstep=True)
+    weights = stats.norm.pdf(z) * step
+    for value, m, s in zip(probabilities, mean, sd, strict=True):
+        np.testing.assert_allclose(value, weights @ cdf(m + s * z), rtol=ROOT_EPS)
+        np.testing.assert_allclose(1.0 - value, weights @ (1.0 - cdf(m + s * z)), rtol=ROOT_EPS, atol=INTEGRAL)

@@ -218,7 +218,7 @@ def test_closed_forms_far_away(name, distance):
             assert max(errors(one(log_p, mean, sd), closed_form(z, mean, sd), sd)) < WORST
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "mean", "sd"),
     [
@@ -236,6 +236,7 @@ def test_both_peaks_of_an_outlier_count():
     assert one(INTEGRALS["narrow student"][0], 6.5, 1.0)[3] > 5  # neither peak alone is wider than the cavity
 
 
+@pytest.mark.long_cases("0.001")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("sd", [1e-6, 1e-5, 1e-4, 1e-3])
 def test_narrow_cavities_keep_the_digits_of_derivatives(sd):

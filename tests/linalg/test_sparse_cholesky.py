@@ -163,6 +163,7 @@ def test_tasks_of_any_size(name, large, task, monkeypatch):
     check(MATRICES[name])
 
 
+@pytest.mark.long_cases("inf")
 @pytest.mark.parametrize("large", [0.0, np.inf])
 def test_several_tiles(large, monkeypatch):
     """Supernodes above and below others, of more rows than a tile has."""

@@ -226,6 +226,7 @@ def test_shuffled_steps_are_reproducible_and_counted():
     assert (len(stopped.trace["step"]), stopped.n_iter) == (6, 2)
 
 
+@pytest.mark.long
 def test_stochastic_steps_come_near_the_optimum():
     X, y = regression(4, 20_000, 6)
     model = Ard(X, y)

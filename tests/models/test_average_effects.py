@@ -43,6 +43,7 @@ def make_columns(posterior, frame):
         yield column
 
 
+@pytest.mark.long_cases("logit")
 @pytest.mark.parametrize("posterior", [LINEAR, LOGIT, COUNTS], ids=["linear", "logit", "counts"])
 def test_average_predictions_are_those_of_draws(posterior):
     table = posterior.average_predictions(FRAME)
@@ -58,6 +59,7 @@ def test_average_predictions_are_those_of_draws(posterior):
     assert abs(by.columns["mean"][3] - draws.mean()) < 4 * draws.std() / np.sqrt(len(draws))
 
 
+@pytest.mark.long_cases("logistic")
 @pytest.mark.parametrize(
     ("model", "y", "inverse_link"),
     [
@@ -86,6 +88,7 @@ def test_regressions_by_mean_field_have_the_averages_of_their_draws(model, y, in
     assert abs(slope - step.mean()) < 4 * step.std() / np.sqrt(step.size)
 
 
+@pytest.mark.long_cases("logit")
 @pytest.mark.parametrize("posterior", [LINEAR, LOGIT], ids=["linear", "logit"])
 def test_comparisons_are_differences_of_predictions(posterior):
     table = posterior.average_comparisons(FRAME)
@@ -124,7 +127,8 @@ def test_probabilities_of_ordered_classes_add_up():
     frame = FRAME.assign(grade=pd.cut(FRAME["real"], [-9, -1, 1, 9], labels=["low", "mid", "high"], ordered=True))
     posterior = cavity.GLM("grade ~ x + f").fit(frame)
     table = posterior.average_predictions(frame)
-    assert table.names == ("low", "mid", "high")
+    assert table.names == ("P(low)", "P(mid)", "P(high)")
+    assert posterior.average_predictions(frame, by="f").names[:2] == ("P(low), a", "P(low), b")
     assert table.columns["mean"].sum() == pytest.approx(1.0)
     assert posterior.average_comparisons(frame, "x").columns["mean"].sum() == pytest.approx(0.0, abs=SOLVES)
 
@@ -142,6 +146,37 @@ def test_mixed_models_average_over_their_groups():
     labels = cavity.GLM("label ~ x + (1 | g)", "logit").fit(frame)
     mean = labels.average_predictions(frame).columns["mean"][0]
     assert mean == pytest.approx(labels.predict_proba(frame)[:, 1].mean(), rel=SOLVES)
+
+
+def test_averages_for_exposures_and_levels_of_groups():
+    """Means of counts of new groups are those of groups with effects at 0 times exp(v/2), v the variance of groups."""
+    frame = FRAME.assign(g=np.arange(N) % 10, t=RNG.uniform(1.0, 2.0, N))
+    rates = cavity.GLM("count ~ x + f", "poisson").fit(frame, exposure="t")
+    doubled = rates.average_predictions(frame, exposure=2.0).columns["mean"][0]
+    assert doubled == pytest.approx(rates.expected(frame, exposure=2.0).mean(), rel=SOLVES)
+    groups = cavity.GLM("count ~ x + (1 | g)", "poisson").fit(frame)
+    tables = {levels: groups.average_predictions(frame[["x"]], levels=levels) for levels in ("zero", "new")}
+    for levels, table in tables.items():
+        expected = groups.expected(frame[["x"]], levels=levels).mean()
+        assert table.columns["mean"][0] == pytest.approx(expected, rel=SOLVES)
+    factor = np.exp(0.5 * groups.model.effect_covariances["g"][0, 0])
+    draws = [table.columns["sd"][0] for table in tables.values()]
+    assert draws[1] == pytest.approx(factor * draws[0], rel=SOLVES)
+
+
+def test_the_base_level_is_that_of_the_coefficients():
+    posterior = cavity.GLM('label ~ x + C(f, Treatment("b"))', "logit").fit(FRAME)
+    assert posterior.average_comparisons(FRAME).names == ("f: a - b", "f: c - b", "x: +1")
+    assert posterior.average_comparisons(FRAME).columns["mean"][0] == pytest.approx(
+        np.subtract(*(posterior.predict_proba(FRAME.assign(f=f))[:, 1] for f in "ab")).mean()
+    )
+
+
+def test_a_column_of_fixed_effects_may_be_part_of_a_group():
+    frame = FRAME.assign(g=np.arange(N) % 10)
+    frame["real"] += RNG.normal(size=(3, 10))[frame["f"].map({"a": 0, "b": 1, "c": 2}), frame["g"]]
+    posterior = cavity.GLM("real ~ f + (1 | g:f)", "gaussian").fit(frame)
+    assert posterior.average_comparisons(frame, levels="zero").names == ("f: b - a", "f: c - a")
 
 
 def test_arrays_and_frames_without_a_formula():
@@ -200,6 +235,7 @@ def test_contrasts_that_are_none(arguments, error, message):
         (lambda: LOGIT.average_slopes(FRAME, "z"), "variables must be of the model, got 'z'; there is 'b', 'f', 'x'"),
         (lambda: LOGIT.average_predictions(FRAME, by="g"), "'g' missing"),
         (lambda: LOGIT.average_predictions(FRAME.drop(columns="x")), "'x' missing"),
+        (lambda: LOGIT.average_predictions(FRAME, levels="new"), "row_options must be of 'offset', 'exposure', got"),
         (lambda: LOGIT.average_predictions(FRAME[:0]), "must have rows, got none"),
         (lambda: LOGIT.bayes_factors("z"), "terms must be of the model, got 'z'"),
     ],

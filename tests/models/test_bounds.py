@@ -47,6 +47,7 @@ TOO_LARGE = {  # a call, and the bytes that its message says
 }
 
 
+@pytest.mark.long_cases("mixture tied")
 @pytest.mark.parametrize("name", TOO_LARGE)
 def test_what_does_not_fit_into_memory_is_refused_before_work_with_its_size(name, monkeypatch):
     call, size = TOO_LARGE[name]

@@ -8,7 +8,7 @@ import pytest
 from support.tolerances import AT_REST, INTEGRAL, OPTIMUM
 
 import cavity
-from cavity.base.errors import ConvergenceWarning
+from cavity import ConvergenceWarning
 from cavity.runs import dask_scheduler, remote
 
 dask = pytest.importorskip("dask")
@@ -60,6 +60,7 @@ def same(found, known):
 MIXTURE = cavity.GaussianMixture(3)
 
 
+@pytest.mark.long_cases("client")
 def test_a_mixture_has_the_same_bits(scheduler):
     known, weighted = MIXTURE.fit(X), MIXTURE.fit(X, sample_weight=W)
     same(MIXTURE.fit(array(X).persist()), known)
@@ -69,6 +70,7 @@ def test_a_mixture_has_the_same_bits(scheduler):
     assert found.roles == {"sample_weight": "copies"}
 
 
+@pytest.mark.long
 def test_other_mixtures_have_the_same_bits():
     same(MIXTURE.fit(array(X), sample_weight=array(W)), MIXTURE.fit(X, sample_weight=W))
     rows = X.copy()
@@ -90,6 +92,7 @@ def test_selection_reads_where_the_rows_are(tmp_path):
         assert np.array_equal(found.elbo, known.elbo)
 
 
+@pytest.mark.long_cases("client")
 def test_regressions_have_the_same_bits(scheduler):
     linear, logistic = (
         cavity.LinearRegression(intercept=False),
@@ -149,6 +152,7 @@ GLMS = {
 }
 
 
+@pytest.mark.long_cases("outliers", "weights")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("case", GLMS)
 def test_glms_have_the_same_bits(case):
@@ -190,6 +194,7 @@ def test_sites_that_go_back_have_the_same_bits(monkeypatch, tmp_path):
     assert np.array_equal(found.trace["change"], known.trace["change"])
 
 
+@pytest.mark.long
 def test_a_glm_goes_on_from_its_checkpoint(tmp_path):
     options = {"checkpoint": tmp_path / "fit", "checkpoint_every": 0}
     with pytest.warns(ConvergenceWarning, match="stopped by callback"):

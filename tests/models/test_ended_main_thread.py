@@ -66,6 +66,7 @@ def test_fits_with_threads(tmp_path):
     ended(tmp_path, "glm", "mixture", "file", "process")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("dask") is None, reason="needs dask")
 def test_fits_of_collections(tmp_path):
     ended(tmp_path, "collection")

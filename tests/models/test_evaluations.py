@@ -11,15 +11,15 @@ from cavity.ep.options import Options
 from cavity.jobs.job import Job
 from cavity.models.gp.evidence import Evidence
 from cavity.models.gp.search import learn
-from cavity.models.process.rows import add_prior_means
+from cavity.models.process.model import add_prior_means
 from cavity.models.process.settings import Settings
 from cavity.runs.executors import Threads
 
 RNG = np.random.default_rng(4)
-X = np.linspace(0.0, 6.0, 30)[:, None]
+X = np.linspace(0.0, 6.0, 16)[:, None]
 MODELS = {
-    "exact": (likelihoods.Gaussian(), np.sin(X[:, 0]) + 0.2 * RNG.normal(size=30), "constant"),
-    "labels": (likelihoods.Probit(), np.where(np.sin(X[:, 0]) + 0.3 * RNG.normal(size=30) > 0, 1.0, -1.0), "linear"),
+    "exact": (likelihoods.Gaussian(), np.sin(X[:, 0]) + 0.2 * RNG.normal(size=16), "constant"),
+    "labels": (likelihoods.Probit(), np.where(np.sin(X[:, 0]) + 0.3 * RNG.normal(size=16) > 0, 1.0, -1.0), "linear"),
 }
 
 
@@ -53,7 +53,7 @@ def search(name, path, killed_at=np.inf):
     return result, len(made)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.long_cases(*(f"{n}-{name}" for n in (0, 2, 9, 20) for name in MODELS if (n, name) != (9, "exact")))
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("killed_at", [0, 2, 9, 20])
 def test_a_gaussian_process_goes_on_where_it_was_killed(name, killed_at, tmp_path):

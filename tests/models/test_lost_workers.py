@@ -70,6 +70,7 @@ def killer(client, passes, how_many=1):
     return callback
 
 
+@pytest.mark.long
 def test_a_killed_worker_changes_no_bit(client):
     found = MIXTURE.fit(client.persist(rows()), callback=killer(client, 2))
     assert found.elbo == MIXTURE.fit(X).elbo

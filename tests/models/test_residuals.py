@@ -8,6 +8,7 @@ from scipy import special, stats
 from support.tolerances import EXPANSION, INTEGRAL, ROOT_EPS, SLOPES
 
 import cavity
+from cavity.models.model_check import compare_rows
 from cavity.models.predicted_rows import PredictedRows
 
 pytest.importorskip("formulae")
@@ -34,6 +35,7 @@ def draw(kind, f=F, rng=RNG):
     }[kind]
 
 
+@pytest.mark.long_cases("negative-binomial")
 @pytest.mark.parametrize("kind", ["gaussian", "poisson", "negative-binomial", "logit", "ordered-probit"])
 def test_a_right_model_has_normal_quantile_residuals_and_no_findings(kind):
     frame = FRAME.assign(y=draw(kind))
@@ -83,6 +85,7 @@ def test_mixed_models_without_a_group_have_it_named():
     assert right.check(frame).findings == ()
 
 
+@pytest.mark.long_cases("response")
 @pytest.mark.parametrize("kind", ["response", "pearson", "quantile"])
 def test_residuals_of_a_gaussian_are_those_of_refits(kind):
     """Leave-one-out residuals of a few rows by fits without them."""
@@ -228,3 +231,37 @@ def test_other_columns_of_a_table():
     assert check.findings == ()
     assert list(check.covariates)
     assert not {"one", "gap", "text"} & {*check.covariates}
+
+
+def test_rows_of_a_process_with_a_wide_prior_are_those_of_its_fit():
+    """Leave-one-out densities by sites lose digits there, and rows predicted by their own posterior vary too little."""
+    month = np.arange(120) / 12.0 + 1949.0
+    y = 5.0 + 0.1 * (month - 1955.0) + 0.1 * np.sin(2.0 * np.pi * month)
+    y += 0.01 * np.random.default_rng(4).normal(size=120)
+    frame = {"time": month, "y": y}
+    noise = cavity.likelihoods.Gaussian(1e-4)
+    model = cavity.GaussianProcess(cavity.covariances.RBF(0.1, 0.3), noise, mean="time")
+    check = model.fit(frame, "y", learn=False).check(frame)
+    assert check.table.notes == ("each row predicted from all others",)
+    assert not any("residuals vary" in finding for finding in check.findings)
+
+
+def test_small_variation_of_rows_that_their_own_posterior_predicts_is_no_finding():
+    rng = np.random.default_rng(3)
+    x = np.linspace(0.0, 1.0, 60)
+    y = np.sin(20.0 * x) + 0.1 * rng.normal(size=60)
+    posterior = cavity.GaussianProcess(cavity.covariances.RBF(1.0, 0.02), cavity.likelihoods.Gaussian(0.01))
+    posterior = posterior.fit(x[:, None], y, learn=False)
+    own = PredictedRows(cavity.likelihoods.Gaussian(0.01), y, *posterior.predict(x[:, None]), False)
+    check = compare_rows(posterior, x[:, None], own, rng)
+    assert check.table.columns["deviations"][check.table.names.index("variance")] < -3.5
+    assert check.findings == ()
+
+
+def test_labels_of_groups_that_are_numbers_have_no_trend():
+    frame = FRAME.assign(
+        y=draw("poisson", F + GROUP), worker=FRAME["g"].map(dict(zip(LEVELS, range(8), strict=True)))
+    ).drop(columns="g")
+    check = cavity.GLM("y ~ x + (1 | worker)", "poisson").fit(frame).check(frame)
+    assert "trend in worker" not in check.table.names
+    assert "levels of worker" in check.table.names

@@ -70,6 +70,7 @@ class Quadratic:
         return 0.5 * float(apart @ self.hessian @ apart), self.hessian @ apart
 
 
+@pytest.mark.long_cases("0.3")
 @pytest.mark.parametrize("high", [9.0, 0.3])
 def test_the_root_of_an_inverse_hessian_makes_a_search_newtons(high):
     """Curvatures below one count as one. With the root three evaluations end where thirty do without."""

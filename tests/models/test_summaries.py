@@ -31,6 +31,7 @@ def agrees(frame, draws):
         np.testing.assert_allclose(frame["P(>0)"].dropna(), (draws > 0).mean(axis=0), atol=0.02)
 
 
+@pytest.mark.long_cases("full")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
 def test_means_of_a_mixture_by_draws_from_its_factors(covariance):

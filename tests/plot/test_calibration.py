@@ -77,6 +77,7 @@ def test_pit_of_numbers_is_their_distribution_function():
     np.testing.assert_allclose(display.density, known.density)
 
 
+@pytest.mark.long_cases("glu ~ bmi + (1 | type)")
 @pytest.mark.parametrize("formula", ["type ~ glu + bmi", "glu ~ bmi + type", "glu ~ bmi + (1 | type)"])
 def test_tables_of_formulas_are_drawn_as_predicted_rows(formula):
     """The last panel has the rows, predicted from all others."""

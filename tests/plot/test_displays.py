@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.plots import COUNTS, RNG, TWO, X, Y, glm, process
-from support.tolerances import AT_REST, INTEGRAL, SOLVES
+from support.tolerances import AT_REST, INTEGRAL, OPTIMUM, SOLVES
 
 import cavity
 from cavity import covariances, data, likelihoods, plot
+from cavity.base.column_statistics import robust_spread
 from cavity.plot import posterior_figures
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -80,6 +81,7 @@ CASES = {  # a posterior, the rows that are drawn with it, and the number of pan
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_plot_of_every_posterior(name):
     make, rows, count = CASES[name]
@@ -358,14 +360,45 @@ def test_coefficients_of_different_scales_are_drawn_per_scale():
     frame = np.column_stack([X[:, 0], 1000.0 * X[:, 1]])
     posterior = cavity.GLM("logit", intercept=True).fit(frame, TWO)
     drawn = plot.IntervalDisplay.from_posterior(posterior)
-    np.testing.assert_allclose(drawn.mean[::-1], posterior.mean[1:] * frame.std(axis=0), rtol=AT_REST)
+    scaled = np.append(posterior.mean[0], posterior.mean[1:] * frame.std(axis=0))
+    np.testing.assert_allclose(drawn.mean[::-1], scaled, rtol=AT_REST)
     assert "coefficient times scale of its column" in drawn.ax_.get_xlabel()
     raw = plot.IntervalDisplay.from_posterior(posterior, per_scale=False)
-    np.testing.assert_array_equal(raw.mean[::-1], posterior.mean[1:])
+    np.testing.assert_array_equal(raw.mean[::-1], posterior.mean)
     same = cavity.GLM("logit", intercept=True).fit(X[:, :2], TWO)
     assert plot.IntervalDisplay.from_posterior(same).mean[1] == same.mean[1]
-    with pytest.raises(ValueError, match="per_scale needs a posterior of classes or counts with the default prior"):
+    with pytest.raises(ValueError, match="per_scale needs a posterior with standardize=True or the default prior"):
         plot.IntervalDisplay.from_posterior(cavity.LinearRegression(intercept=True).fit(X, Y), per_scale=True)
+
+
+def test_coefficients_of_real_y_are_drawn_in_spreads_of_y():
+    """The same for y in other units, and without the intercept, which stands above the plot."""
+    frame = np.column_stack([X[:, 0], 1000.0 * X[:, 1]])
+    posteriors = [cavity.GLM("gaussian", intercept=True).fit(frame, unit * Y) for unit in (1.0, 100.0)]
+    first, second = (plot.IntervalDisplay.from_posterior(posterior) for posterior in posteriors)
+    np.testing.assert_allclose(first.mean, second.mean, rtol=OPTIMUM)
+    ratio = posteriors[0].mean[1:] * frame.std(axis=0) / first.mean[::-1]
+    np.testing.assert_allclose(ratio, robust_spread(Y), rtol=OPTIMUM)
+    assert first.names == ("x2", "x1")
+    assert first.ax_.get_title().startswith("intercept")
+
+
+def test_standardised_coefficients_are_drawn_per_spread_of_their_columns():
+    frame = np.column_stack([X[:, 0], 1000.0 * X[:, 1]])
+    posterior = cavity.GLM("logit", intercept=True, standardize=True, prior_variance=2.0).fit(frame, TWO)
+    drawn = plot.IntervalDisplay.from_posterior(posterior)
+    np.testing.assert_allclose(drawn.mean[-2::-1], posterior.mean[1:], rtol=AT_REST)
+
+
+def test_an_intercept_is_a_row_and_a_far_one_ends_the_axis_before_it():
+    near, far = (
+        plot.IntervalDisplay.from_posterior(cavity.GLM("gaussian", intercept=True).fit(X[:, :2], Y + shift))
+        for shift in (0.0, 1e4)
+    )
+    assert near.names[-1] == far.names[-1] == "intercept"
+    assert near.ax_.get_yticklabels()[-1].get_text() == "intercept"
+    assert far.ax_.get_yticklabels()[-1].get_text().startswith("intercept: 9999.99")
+    assert far.ax_.get_xlim()[1] < 1e3
 
 
 def test_a_long_interval_is_cut_and_named():
@@ -377,6 +410,63 @@ def test_a_long_interval_is_cut_and_named():
     drawn = plot.IntervalDisplay(names=("a", "separated", "b"), **numbers).plot()
     assert drawn.ax_.get_xlim()[1] < 2.0
     assert drawn.ax_.get_title() == "separated cut"
+
+
+def test_formulas_are_drawn_along_their_columns_of_numbers():
+    """Others stay at their medians, columns of categories at their most frequent level, effects of groups at zero."""
+    pytest.importorskip("formulae")
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(5)
+    frame = pandas.DataFrame({"a": rng.normal(size=90), "b": rng.normal(size=90), "c": list("uvv") * 30})
+    frame["g"] = rng.choice(list("klm"), 90)
+    frame["y"] = rng.poisson(np.exp(frame["a"] + (frame["c"] == "u") + 0.3 * (frame["g"] == "k")))
+    for formula, levels in (("y ~ a + b + c", {}), ("y ~ a + b + c + (1 | g)", {"levels": "zero"})):
+        posterior = cavity.GLM(formula, "poisson").fit(frame)
+        axes = posterior.plot(frame, column="a")
+        curve = next(line for line in axes.lines if line.get_label() == "expected")
+        rows = {"a": curve.get_xdata(), "b": np.full(801, frame["b"].median()), "c": ["v"] * 801}
+        np.testing.assert_allclose(curve.get_ydata(), posterior.expected(rows, **levels), rtol=INTEGRAL)
+        assert len(axes.lines) == 1  # no rows, which differ in other columns
+        assert posterior.plot(frame, columns=("b", "a")).get_xlabel() == "b"
+        with pytest.raises(ValueError, match=r"column must be of numbers \('a', 'b'\); 'c' has levels"):
+            posterior.plot(frame, column="c")
+    assert repr(posterior.plot(frame)) == "<5 Axes>"
+    only_levels = cavity.GLM("y ~ c + (1 | g)", "poisson").fit(frame)
+    with pytest.raises(ValueError, match="formula must have a column of numbers"):
+        only_levels.plot(frame, column="c")
+    assert len(cavity.GLM("a ~ 1 + (1 | g)").fit(frame).plot(frame)) == 4
+
+
+def test_curves_of_formulas_take_paths_and_tables_without_observations(tmp_path):
+    pytest.importorskip("formulae")
+    table, _ = cavity.data.table("sleepstudy", as_frame=True)
+    table.to_csv(tmp_path / "sleep.csv", index=False)
+    posterior = cavity.GLM("Reaction ~ Days + (Days | Subject)").fit(table)
+    one, other = (
+        plot.GroupCurveDisplay.from_posterior(posterior, rows) for rows in (table, str(tmp_path / "sleep.csv"))
+    )
+    np.testing.assert_array_equal(one.codes, other.codes)
+    np.testing.assert_array_equal(one.by_level, other.by_level)
+    assert len(posterior.plot(table.drop(columns="Reaction"), column="Days").lines) == 1
+    assert len(posterior.plot(table, "Reaction", column="Days").lines) == 2
+
+
+def test_curves_of_levels_are_what_is_predicted_of_them():
+    pytest.importorskip("formulae")
+    table, _ = cavity.data.table("sleepstudy", as_frame=True)
+    posterior = cavity.GLM("Reaction ~ Days + (Days | Subject)").fit(table)
+    drawn = plot.GroupCurveDisplay.from_posterior(posterior, table)
+    assert (drawn.column, drawn.group, drawn.target) == ("Days", "Subject", "Reaction")
+    for label, curve in zip(sorted(set(table["Subject"])), drawn.by_level, strict=True):
+        rows = {"Days": drawn.grid, "Subject": [label] * len(drawn.grid)}
+        np.testing.assert_allclose(curve, posterior.predict(rows)[0], rtol=AT_REST)
+    zero = posterior.predict({"Days": drawn.grid}, levels="zero")[0]
+    np.testing.assert_allclose(drawn.expected, zero, rtol=AT_REST)
+    np.testing.assert_array_equal(drawn.y, table["Reaction"])
+    with pytest.raises(ValueError, match="along must be one of 'Days'"):
+        plot.GroupCurveDisplay.from_posterior(posterior, table, along="Subject")
+    with pytest.raises(TypeError, match="posterior must be of a mixed model by a formula"):
+        plot.GroupCurveDisplay.from_posterior(cavity.GLM("Reaction ~ Days").fit(table), table)
 
 
 def test_a_formula_of_one_column_is_drawn_as_its_line():

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
-from support.tolerances import AT_REST, INTEGRAL
+from support.tolerances import AT_REST, INTEGRAL, ROUNDING
 
 import cavity
 from cavity import covariances, likelihoods
-from cavity.likelihoods import base, labels
 
 pictures = pytest.importorskip("cavity.plot.posterior_figures")
 picture = pictures.make_figure
@@ -70,7 +69,7 @@ def test_bands_of_a_line(canvas):
     texts_apart(figure)
 
 
-class Shifted(base.Likelihood):
+class Shifted(likelihoods.Likelihood):
     """Noise of a user's own: logistic, of scale 0.2."""
 
     def log_p(self, y, f):
@@ -81,6 +80,7 @@ class Shifted(base.Likelihood):
         return 1.0 / (1.0 + np.exp(np.clip((f - y) / 0.2, -700.0, 700.0)))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("likelihood", [likelihoods.StudentT(3.0, 0.2), likelihoods.Laplace(0.3), Shifted()])
 def test_robust_bands_hold_95_percent(likelihood):
     rng = np.random.default_rng(1)
@@ -114,11 +114,11 @@ def test_of_trials_shares_are_drawn(columns):
         assert np.isnan(data[:10]).all()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("likelihood", "y", "classes"),
     [
-        (labels.Probit(), lambda f: (f > 0.1) * 1.0, ("no", "yes")),
-        (labels.OrderedProbit([-0.5, 0.5]), lambda f: np.digitize(f, [-0.5, 0.5]) * 1.0, ("a", "b", "c")),
+        (likelihoods.Probit(), lambda f: (f > 0.1) * 1.0, ("no", "yes")),
         (likelihoods.Poisson(), lambda f: np.round(np.exp(1 + f)), ()),
     ],
 )
@@ -138,16 +138,51 @@ def test_lines_are_what_is_expected(canvas, likelihood, y, classes):
     shown = np.concatenate([np.column_stack(line.get_data()) for line in points])
     data = np.column_stack([posterior.X[:, 0], numbers])
     np.testing.assert_array_equal(shown[np.argsort(shown[:, 0])], data)
-    if len(classes) > 2:
-        assert [label.get_text() for label in axes.get_yticklabels()] == list(classes)
     texts_apart(figure)
+
+
+def test_probabilities_of_ordered_classes_are_stacked_beside_their_shares(canvas):
+    posterior = line(likelihoods.OrderedProbit([-0.5, 0.5]), lambda f: np.digitize(f, [-0.5, 0.5]) * 1.0)
+    numbers = np.digitize(np.sin(posterior.X[:, 0]), [-0.5, 0.5])
+    figure = canvas(picture(posterior, names=["x"], target="y", title="title", classes=("a", "b", "c")))
+    (axes,) = figure.axes
+    areas = {area.get_label(): area.get_paths()[0].vertices for area in axes.collections if area.get_label()[0] == "y"}
+    assert list(areas) == ["y = a", "y = b", "y = c"]
+    x = np.unique(areas["y = a"][:, 0])
+    tops = np.cumsum(posterior.predict_proba(x[:, None]), axis=1)
+    for k, vertices in enumerate(areas.values()):
+        for at, top, foot in zip(x, tops[:, k], tops[:, k - 1] if k else np.zeros(len(x)), strict=True):
+            heights = vertices[vertices[:, 0] == at, 1]
+            np.testing.assert_allclose([heights.min(), heights.max()], [foot, top], atol=INTEGRAL)
+    shares = [line.get_ydata() for line in axes.lines]
+    bins = np.array_split(np.argsort(posterior.X[:, 0], kind="stable"), len(shares[0]))
+    for k, share in enumerate(shares):
+        np.testing.assert_allclose(share, [np.mean(numbers[rows] <= k) for rows in bins], rtol=ROUNDING)
+    texts_apart(figure)
+
+
+def test_bins_hold_all_rows_of_a_value():
+    """Shares of rows of equal columns that are in the order of their classes are those of all of them."""
+    x = np.repeat([0.0, 1.0, 2.0, 3.0], [40, 30, 20, 10])
+    bins = pictures.display.split_into_bins(x, 3)
+    assert [np.unique(x[rows]).tolist() for rows in bins] == [[0.0], [1.0], [2.0, 3.0]]
+    np.testing.assert_array_equal(np.sort(np.concatenate(bins)), np.arange(100))
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("formulae")
+    frame = pd.DataFrame(
+        {"g": np.repeat(["a", "b"], 300), "c": np.repeat([0, 1, 2, 0, 1, 2], [60, 120, 120, 150, 90, 60])}
+    )
+    posterior = cavity.GLM("c ~ g", "ordered-probit").fit(frame)
+    figure = posterior.plot(frame)[-1].figure
+    shares = [line.get_ydata() for line in figure.axes[-1].lines]
+    np.testing.assert_allclose(shares, [[0.5, 0.2], [0.8, 0.6]], rtol=ROUNDING)
 
 
 def test_map_of_probabilities(canvas):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(50, 2))
     y = (X[:, 0] > X[:, 1] ** 2 - 0.5) * 1.0
-    posterior = cavity.GaussianProcess(covariances.RBF(4.0), labels.Probit()).fit(X, y, learn=False)
+    posterior = cavity.GaussianProcess(covariances.RBF(4.0), likelihoods.Probit()).fit(X, y, learn=False)
     figure = canvas(picture(posterior, names=["a", "b"], target="class", title="title", classes=("out", "in")))
     axes, bar = figure.axes
     assert bar.get_ylabel() == "probability of class = in"
@@ -178,7 +213,7 @@ def test_slices_along_many_columns(canvas, columns):
     y = (2 * X[:, 1] + X[:, 2] + 0.5 * rng.normal(size=60) > 0) * 1.0
     lengths = np.full(columns, 20.0)
     lengths[1], lengths[2] = 2.0, 4.0
-    posterior = cavity.GaussianProcess(covariances.RBF(9.0, lengths), labels.Probit()).fit(X, y, learn=False)
+    posterior = cavity.GaussianProcess(covariances.RBF(9.0, lengths), likelihoods.Probit()).fit(X, y, learn=False)
     names = [f"c{d}" for d in range(columns)]
     figure = canvas(picture(posterior, names=names, target="class", title="title", classes=("out", "in")))
     shown = [axes for axes in figure.axes if axes.get_xlabel() in names]
@@ -219,13 +254,14 @@ def test_line_of_a_stream_has_its_inducing_points(canvas):
     texts_apart(figure)
 
 
+@pytest.mark.long_cases("classes1")
 @pytest.mark.parametrize("classes", [("out", "in"), ()])
 def test_maps_of_a_stream_have_its_inducing_points(canvas, classes):
     rng = np.random.default_rng(6)
     X = rng.normal(size=(60, 2))
     f = X[:, 0] - X[:, 1] ** 2 + 0.5
     y = (f > 0) * 1.0 if classes else f
-    state = streamed(labels.Probit() if classes else likelihoods.Gaussian(0.1), X, y)
+    state = streamed(likelihoods.Probit() if classes else likelihoods.Gaussian(0.1), X, y)
     figure = canvas(picture(state, X, y, names=["a", "b"], target="target", classes=classes))
     maps = [axes for axes in figure.axes if axes.get_xlabel() == "a"]
     assert len(maps) == (1 if classes else 2)

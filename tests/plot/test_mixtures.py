@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.mixtures import faithful, groups
 from support.tolerances import EXPANSION, INTEGRAL
 
 import cavity
@@ -13,17 +14,9 @@ mixtures = pytest.importorskip("cavity.plot.mixtures")
 picture = pytest.importorskip("cavity.plot.posterior_figures").make_figure
 
 
-@pytest.fixture(scope="module")
-def faithful():
-    columns, _ = cavity.data.table("faithful")
-    return np.column_stack(list(columns.values()))
-
-
-def groups(n=300, seed=0):
-    """Rows of three groups in four columns."""
-    rng = np.random.default_rng(seed)
-    centres = np.array([[0.0, 0.0, 0.0, 0.0], [8.0, 0.0, 0.0, 1.0], [0.0, 9.0, -3.0, 0.0]])
-    return centres[rng.integers(0, 3, n)] + rng.normal(size=(n, 4))
+@pytest.fixture(name="faithful", scope="module")
+def make_faithful():
+    return faithful()
 
 
 def test_the_ascent_is_shown_if_there_is_one(faithful):

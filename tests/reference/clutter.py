@@ -98,9 +98,17 @@ def tilted_by_quadrature(x, m, v, w, c, s, centre=0.0):
     """The moments of `tilted` by brute force on a grid over the cavity, d = 1 or 2."""
     d, sd = np.size(x), np.sqrt(v)
     axes = [np.linspace(mi - 9 * sd, mi + 9 * sd, 3001 if d == 1 else 201) for mi in np.atleast_1d(m)]
+    log_z, new_m, new_v = moments_on_grid(
+        axes, m, v, lambda theta: likelihood(np.atleast_1d(x), theta, w, c, s, centre)
+    )
+    return log_z, None, new_m, new_v
+
+
+def moments_on_grid(axes, m, v, factor):
+    """Log Z, mean and variance per coordinate of N(theta; m, v I) times a factor, on a grid of d axes."""
+    d = len(axes)
     theta = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    density = likelihood(np.atleast_1d(x), theta, w, c, s, centre)
-    density *= np.exp(-0.5 * np.sum((theta - m) ** 2, axis=-1) / v) / (2 * np.pi * v) ** (d / 2)
+    density = factor(theta) * np.exp(-0.5 * np.sum((theta - m) ** 2, axis=-1) / v) / (2 * np.pi * v) ** (d / 2)
 
     def integral(values):
         for axis in reversed(axes):
@@ -108,9 +116,8 @@ def tilted_by_quadrature(x, m, v, w, c, s, centre=0.0):
         return values
 
     z = integral(density)
-    new_m = np.array([integral(density * theta[..., j]) for j in range(d)]) / z
-    second = integral(density * np.sum((theta - new_m) ** 2, axis=-1)) / z
-    return np.log(z), None, new_m, second / d
+    mean = np.array([integral(density * theta[..., j]) for j in range(d)]) / z
+    return np.log(z), mean, integral(density * np.sum((theta - mean) ** 2, axis=-1)) / z / d
 
 
 def exact(x, w=0.5, c=10.0, s=1.0, m0=0.0, v0=100.0, centre=0.0, n_grid=200001):

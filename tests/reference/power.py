@@ -9,20 +9,8 @@ from . import clutter
 def tilted(x, m, v, alpha, w=0.5, c=10.0, s=1.0, centre=0.0):
     """Return log Z, mean and variance per coordinate of N(theta; m, v I) p(x | theta)^alpha, d = 1 or 2."""
     x, m, sd = np.atleast_1d(x), np.atleast_1d(m), np.sqrt(v)
-    d = x.size
-    axes = [np.linspace(mi - 10 * sd, mi + 10 * sd, 4001 if d == 1 else 501) for mi in m]
-    theta = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    density = clutter.likelihood(x, theta, w, c, s, centre) ** alpha
-    density *= np.exp(-0.5 * np.sum((theta - m) ** 2, axis=-1) / v) / (2 * np.pi * v) ** (d / 2)
-
-    def integral(values):
-        for axis in reversed(axes):
-            values = integrate.simpson(values, x=axis, axis=-1)
-        return values
-
-    z = integral(density)
-    mean = np.array([integral(density * theta[..., j]) for j in range(d)]) / z
-    return np.log(z), mean, integral(density * np.sum((theta - mean) ** 2, axis=-1)) / z / d
+    axes = [np.linspace(mi - 10 * sd, mi + 10 * sd, 4001 if x.size == 1 else 501) for mi in m]
+    return clutter.moments_on_grid(axes, m, v, lambda theta: clutter.likelihood(x, theta, w, c, s, centre) ** alpha)
 
 
 def tilted_radially(d, distance, v, alpha, log_a, log_b, s=1.0):

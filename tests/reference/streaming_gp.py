@@ -23,7 +23,6 @@ from .glm import log_tilted
 _mpf = np.frompyfunc(mp.mpf, 1, 1)
 _exp = np.frompyfunc(mp.exp, 1, 1)
 _log = np.frompyfunc(mp.log, 1, 1)
-_sqrt = np.frompyfunc(mp.sqrt, 1, 1)
 
 
 def many_digits(array):

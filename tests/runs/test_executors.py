@@ -3,7 +3,6 @@
 import gc
 import itertools
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from support.interrupts import check_script_is_interrupted
 
 import cavity
 from cavity.runs import executors
@@ -203,7 +203,7 @@ import signal, sys, threading, time
 import numpy as np
 from cavity.sources import sources
 from cavity.runs.executors import Threads
-from cavity.runs.block_runs import BlockTask
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import reduce_runs
 signal.signal(signal.SIGINT, signal.default_int_handler)
 source = sources.open_source(sys.argv[1], "y", block_rows=1 << 12)
@@ -220,19 +220,11 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long_cases("1")
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_interruption_in_the_middle_of_a_pass(tmp_path, n_threads):
-    np.save(tmp_path / "y.npy", np.zeros(1 << 20))
-    command = [sys.executable, "-c", PASSES, str(tmp_path / "y.npy"), str(n_threads)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.1)
-        sent = time.perf_counter()
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted 1\n"
-        assert process.wait(10) == 0
-    assert time.perf_counter() - sent < 2.0
+    check_script_is_interrupted(PASSES, tmp_path / "y.npy", n_threads)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
@@ -322,6 +314,7 @@ def counts():
 """
 
 
+@pytest.mark.long
 def test_callers_on_several_threads_share_the_limit():
     """The first sets it and the last lifts it, whatever ends them."""
     out = script(
@@ -457,6 +450,7 @@ print(counts() == {2})
     assert out.split() == ["0", "0", "True"]
 
 
+@pytest.mark.long
 def test_the_limit_holds_for_libraries_that_are_loaded_under_it():
     """SciPy's comes with the first call that needs it."""
     out = script(
@@ -502,6 +496,7 @@ def test_libraries_with_a_number_for_each_thread(monkeypatch):
         assert threads.run(library.get_num_threads, [()] * 20) == [8] * 20
 
 
+@pytest.mark.long
 def test_the_limit_holds_where_another_thread_has_set_numbers():
     """Newer versions of threadpoolctl do nothing for threads other than the one that set numbers first."""
     out = script(

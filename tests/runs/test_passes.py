@@ -3,7 +3,6 @@
 import itertools
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -14,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.interrupts import check_script_is_interrupted
 
 from cavity.runs import passes
-from cavity.runs.block_runs import BlockRun, BlockTask
 from cavity.runs.executors import Threads
-from cavity.runs.merge import merge, split_rows
+from cavity.runs.merge import BlockRun, BlockTask, merge, split_rows
 from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources.sources import open_source
 
@@ -239,7 +238,7 @@ for n_threads in (1, 2):
 INTERRUPTED = """
 import signal, sys, threading, time
 from cavity.runs.executors import Threads
-from cavity.runs.block_runs import BlockRun, BlockTask
+from cavity.runs.merge import BlockRun, BlockTask
 from cavity.runs.passes import reduce_runs
 from cavity.sources.sources import open_source
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -259,14 +258,8 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.long_cases("1")
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_interruption_while_rows_are_read_ahead(tmp_path, n_threads):
-    np.save(tmp_path / "y.npy", np.zeros(1 << 20))
-    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "y.npy"), str(n_threads)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted 1\n"
-        assert process.wait(10) == 0
+    check_script_is_interrupted(INTERRUPTED, tmp_path / "y.npy", n_threads)

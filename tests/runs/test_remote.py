@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cavity.base.errors import NumericalWarning
+from cavity import NumericalWarning
 from cavity.runs import remote
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources import dask_collections
 from cavity.sources.source_parts import find_piece

@@ -46,6 +46,7 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.long_cases("StreamingGPRegressor")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("kind", ESTIMATORS, ids=lambda kind: kind.__name__)
 def test_verbose_fits_show_progress_on_stderr(kind, capsys):

@@ -1,6 +1,5 @@
 """The scikit-learn Gaussian processes: their own checks, scikit-learn's numbers, exact integrals, refits, real data."""
 
-import doctest
 import pickle
 import warnings
 
@@ -27,8 +26,6 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.faces import docstring_errors, public_members
 from support.tolerances import (
     AT_REST,
     EARLY,
@@ -46,8 +43,7 @@ from support.tolerances import (
 
 import cavity
 from cavity import covariances
-from cavity.sklearn import GaussianProcessClassifier, GaussianProcessRegressor, checks
-from cavity.sklearn.gp import classification, regression
+from cavity.sklearn import GaussianProcessClassifier, GaussianProcessRegressor, base
 
 BOTH = pytest.mark.parametrize("kind", [GaussianProcessClassifier, GaussianProcessRegressor])
 LINKS = pytest.mark.parametrize(("likelihood", "link"), [("logit", expit), ("probit", ndtr)])
@@ -86,51 +82,12 @@ def slopes(function, theta, step=1e-4):
 # ---------------------------------------------------------------------------------------------- the contract
 
 
-@QUIET
-@parametrize_with_checks(
-    [
-        GaussianProcessClassifier(),
-        GaussianProcessRegressor(covariances.RBF() + covariances.White(0.1), normalize_y=True),
-    ]
-)
-def test_contract_of_scikit_learn(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.long
-@QUIET
-@parametrize_with_checks(
-    [
-        GaussianProcessClassifier(
-            covariances.RBF(2.0).fix("rbf.variance"), likelihood="probit", multi_class="one_vs_one"
-        ),
-        GaussianProcessRegressor(),
-    ]
-)
-def test_contract_of_scikit_learn_with_other_settings(estimator, check):
-    check(estimator)
-
-
 @BOTH
 def test_settings_are_those_of_scikit_learn(kind):
     known = getattr(theirs, kind.__name__)().get_params()
     ours = kind().get_params()
     assert {name: ours[name] for name in known} == known
     assert set(ours) - set(known) == {"verbose"} | ({"likelihood"} if kind is GaussianProcessClassifier else set())
-
-
-@BOTH
-def test_docstrings_follow_numpydoc(kind):
-    members = public_members(kind)
-    assert len(members) > 2
-    assert docstring_errors(kind.__name__, [*members, "log_marginal_likelihood"]) == []
-
-
-@pytest.mark.parametrize("module", [classification, regression])
-def test_examples_in_docstrings_run(module):
-    results = doctest.testmod(module)
-    assert results.attempted > 0
-    assert results.failed == 0
 
 
 # ---------------------------------------------------------------------------------------------- regression
@@ -171,6 +128,7 @@ def test_periodic_regression_has_the_numbers_of_scikit_learn():
     np.testing.assert_allclose(ours.predict(X + 0.01), known.predict(X + 0.01), atol=EXPANSION)
 
 
+@pytest.mark.long_cases("kernel1", "kernel2")
 @QUIET
 @KERNELS
 def test_learning_finds_what_scikit_learn_finds(kernel):
@@ -295,6 +253,7 @@ def test_classifier_is_cavity_gaussian_process(kernel, likelihood, link):
     assert model.converged_
 
 
+@pytest.mark.long_cases("logit-expit")
 @LINKS
 def test_probabilities_and_evidence_of_two_rows_are_close_to_the_integrals(likelihood, link):
     X, y, new = np.array([[0.0], [1.0]]), np.array([1, 0]), np.array([[0.4], [-1.0]])
@@ -340,6 +299,7 @@ def test_classifier_learns_to_a_maximum(likelihood, link):
     assert value > model.log_marginal_likelihood(kernel.theta)
 
 
+@pytest.mark.long
 def test_loo_is_close_to_refits():
     X, y = labels(30, n_classes=3)
     kernel = 2.0 * RBF(1.5)
@@ -376,7 +336,7 @@ def test_more_classes_are_one_against_the_rest_normalised():
 
 
 def test_probabilities_too_small_for_float64_still_sum_to_one():
-    logs = checks.normalise(np.array([[-800.0, -900.0, -801.0], [-1e5, -1e5, -1e5]]))
+    logs = base.normalise(np.array([[-800.0, -900.0, -801.0], [-1e5, -1e5, -1e5]]))
     share = 1.0 / (1.0 + np.exp(-1.0))
     np.testing.assert_allclose(np.exp(logs), [[share, 0.0, 1.0 - share], [1 / 3] * 3], atol=LAST_BIT)
 
@@ -427,7 +387,8 @@ def test_rows_whose_function_value_is_known():
     np.testing.assert_allclose(model.predict_proba([[0.0]]), [[0.5, 0.5]])
 
 
-@pytest.mark.parametrize("load", [pytest.param(load_breast_cancer, marks=pytest.mark.long), load_iris])
+@pytest.mark.long
+@pytest.mark.parametrize("load", [load_breast_cancer, load_iris])
 def test_better_probabilities_than_by_laplace(load):
     """Out of sample, with the same kernel: log loss and error not worse than those of scikit-learn's classifier."""
     X, y = load(return_X_y=True)

@@ -28,9 +28,8 @@ def global_random_seed():
     return 42
 
 
-take_over(globals(), gaussian_process_tests, TAKEN, LEFT_OUT)
-SEVERAL_PROCESSES = "test_classifier_multi_class_n_jobs"  # there is one at home
-globals()[SEVERAL_PROCESSES] = pytest.mark.long(globals()[SEVERAL_PROCESSES])
+SLOW = {"test_multi_class_n_jobs", "test_random_starts"}  # the default run has tests of several processes and starts
+take_over(globals(), gaussian_process_tests, TAKEN, LEFT_OUT, SLOW)
 
 
 def test_most_tests_are_there():

@@ -1,7 +1,6 @@
 """The scikit-learn classifiers: their own checks, the model underneath, other classifiers, the tools around them."""
 
 import copy
-import doctest
 import inspect
 import pickle
 import subprocess
@@ -23,8 +22,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.faces import docstring_errors
 from support.glms import GLM
 from support.tolerances import AT_REST, EARLY, INTEGRAL, LAST_BIT, LOSSES, ROOT_EPS, ROUNDING, SOLVES, SUMS
 from support.upstream import routed_scores
@@ -53,22 +50,6 @@ def same_fit(a, b, rtol=1e-7, atol=1e-9):
     for name in ("coef_", "intercept_", "coef_sd_", "log_evidence_"):
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=rtol, atol=atol, err_msg=name)
     np.testing.assert_array_equal(a.classes_, b.classes_)
-
-
-# ---------------------------------------------------------------------------------------------- the contract
-
-
-@parametrize_with_checks([LogitClassifier(power=0.5)])
-def test_contract_of_scikit_learn(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.long
-@parametrize_with_checks(
-    [LogitClassifier(), ProbitClassifier(), ProbitClassifier(approximation="full", schedule="sequential")]
-)
-def test_contract_of_scikit_learn_with_other_settings(estimator, check):
-    check(estimator)
 
 
 # ---------------------------------------------------------------------------------------------- truth
@@ -131,6 +112,7 @@ def test_probabilities_integrate_over_the_posterior():
     np.testing.assert_allclose(classifier.predict_log_proba(new[:, :4])[:, 1], expected, rtol=INTEGRAL)
 
 
+@pytest.mark.long_cases("LogitClassifier")
 @BOTH
 def test_log_probabilities_far_in_the_tail(kind):
     X, y = draw(n=20000)  # so many that the posterior is sure
@@ -177,6 +159,7 @@ def test_decision_function_is_the_latent_value_of_the_probability(kind):
     assert np.all(np.abs(classifier.decision_function(new)) < np.abs(mean))
 
 
+@pytest.mark.long_cases("LogitClassifier")
 @BOTH
 def test_loo_score_is_what_refits_without_each_row_give(kind):
     X, y = draw(n=40, seed=4)
@@ -205,7 +188,8 @@ def test_loo_score_of_more_classes_is_that_of_the_cavities():
         assert classifier.loo_score_ == pytest.approx(expected, rel=INTEGRAL)
 
 
-@pytest.mark.parametrize("load", [load_breast_cancer, pytest.param(load_iris, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("load", [load_breast_cancer, load_iris])
 def test_as_good_as_logistic_regression(load):
     """Out of sample: log loss at most 0.01 nats above that of the mode, close probabilities with the same link.
 
@@ -580,15 +564,6 @@ def test_without_scikit_learn_the_error_says_what_to_install():
     assert "this needs scikit-learn, which is not installed; run: pip install 'cavity[sklearn]'" in done.stderr
 
 
-def test_documentation():
-    results = doctest.testmod(linear)
-    assert results.attempted > 0
-    assert results.failed == 0
-    members = ("fit", "partial_fit", "predict", "predict_proba", "predict_log_proba", "decision_function")
-    for face in linear.__all__:
-        assert docstring_errors(face, members) == []
-
-
 def test_unknown_arguments_are_refused_by_the_name_of_the_class():
     import cavity.sklearn as faces
 
@@ -637,6 +612,7 @@ def test_probabilities_of_two_classes_are_those_of_both_labels(kind):
 # ---------------------------------------------------------------------------------------------- weights of classes
 
 
+@pytest.mark.long_cases("OrdinalClassifier")
 @pytest.mark.parametrize("kind", [ProbitClassifier, cavity.sklearn.OrdinalClassifier])
 def test_weights_of_classes_are_weights_of_rows(kind):
     X, y = draw(n=90, n_classes=3, seed=5)
@@ -663,6 +639,7 @@ def test_bad_weights_of_classes(given, words):
 # ---------------------------------------------------------------------------------------------- rows of dask
 
 
+@pytest.mark.long_cases("LogitClassifier")
 @BOTH
 def test_collections_are_worked_on_where_they_are(kind):
     da = pytest.importorskip("dask.array")

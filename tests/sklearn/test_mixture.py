@@ -1,6 +1,5 @@
 """The scikit-learn mixtures: their contract, scikit-learn's numbers, the model underneath, weights, starts, words."""
 
-import doctest
 import pickle
 import tracemalloc
 import warnings
@@ -16,14 +15,11 @@ from sklearn.datasets import load_iris
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.faces import docstring_errors
 from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, PRINTED, ROOT_EPS, ROUNDING, SLOPES, SOLVES
 from threadpoolctl import threadpool_limits
 
 import cavity
 from cavity.sklearn import BayesianGaussianMixture, GaussianMixture
-from cavity.sklearn.mixture import bayesian, maximum_likelihood
 
 TYPES = pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
 PRIORS = pytest.mark.parametrize("prior", ["dirichlet_process", "dirichlet_distribution"])
@@ -68,29 +64,6 @@ def same_bounds(ours, known, rtol=1e-8):
 
 
 # ---------------------------------------------------------------------------------------------- the contract
-
-
-@parametrize_with_checks(
-    [
-        BayesianGaussianMixture(),
-        BayesianGaussianMixture(covariance_type="tied", weight_concentration_prior_type="dirichlet_distribution"),
-        GaussianMixture(covariance_type="diag"),
-    ]
-)
-def test_contract_of_scikit_learn(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.long
-@parametrize_with_checks(
-    [
-        BayesianGaussianMixture(covariance_type="diag"),
-        BayesianGaussianMixture(covariance_type="spherical"),
-        GaussianMixture(),
-    ]
-)
-def test_contract_of_scikit_learn_with_other_settings(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("name", ["BayesianGaussianMixture", "GaussianMixture"])
@@ -267,6 +240,7 @@ def test_sticks_make_the_weights(k):
     assert np.sum(first - 1.0) == pytest.approx(150, rel=SOLVES)
 
 
+@pytest.mark.long_cases("full")
 @pytest.mark.parametrize("kind", ["full", "spherical"])
 def test_scores_are_log_densities(kind):
     x = draw(20, d=1)
@@ -404,6 +378,7 @@ def test_threads_do_not_change_a_bit(estimator, kind):
     assert two.lower_bounds_ == one.lower_bounds_
 
 
+@pytest.mark.long_cases("likelihood")
 @ALL
 def test_no_array_of_rows_times_components(estimator):
     n, k = 100_000, 64
@@ -423,6 +398,7 @@ def test_no_array_of_rows_times_components(estimator):
     assert peak < 0.6 * 8 * n * k
 
 
+@pytest.mark.long_cases("bayes")
 @ALL
 @UNFINISHED
 def test_warm_start_goes_on(estimator):
@@ -595,17 +571,6 @@ def test_bad_data(estimator):
     if isinstance(estimator, BayesianGaussianMixture):
         with pytest.raises(ValueError, match="weights that sum to more than one, got 0.3; give covariance_prior"):
             clone(estimator).fit(X, sample_weight=0.01)
-
-
-@pytest.mark.parametrize("module", [maximum_likelihood, bayesian])
-def test_documentation(module):
-    results = doctest.testmod(module)
-    assert results.attempted > 0
-    assert results.failed == 0
-    kind = {maximum_likelihood: "GaussianMixture", bayesian: "BayesianGaussianMixture"}[module]
-    members = ["fit", "fit_predict", "predict", "predict_proba", "score", "score_samples", "sample"]
-    members += ["aic", "bic"] if module is maximum_likelihood else ["partial_fit"]
-    assert docstring_errors(kind, members) == []
 
 
 @pytest.mark.parametrize("kind", ["diag", "spherical"])

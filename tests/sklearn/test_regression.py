@@ -8,8 +8,6 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
-from support.faces import docstring_errors, public_members
 from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS
 from support.upstream import routed_scores
 
@@ -31,27 +29,6 @@ def draw(n=80, d=3, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     return X, 0.5 + X @ np.array([1.0, -0.5, 0.0])[:d], rng
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([PoissonRegressor(max_iter=50)])
-def test_contract_of_scikit_learn(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(
-    [
-        OrdinalClassifier(),
-        NegativeBinomialRegressor(),
-        RobustRegressor(),
-        RobustRegressor("laplace"),
-        ARDRegression(ard=False),
-    ]
-)
-def test_contract_of_scikit_learn_with_other_settings(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +59,7 @@ def test_is_cavity_glm_underneath(estimator, likelihood):
     np.testing.assert_allclose(sd, np.sqrt(spread), rtol=OPTIMUM)
 
 
+@pytest.mark.long
 def test_outliers_have_no_say():
     X, f, rng = draw(200)
     y = f + 0.1 * rng.normal(size=200)
@@ -169,9 +147,3 @@ def test_offsets_and_weights_find_their_way_through_pipelines():
     direct.fit(X, y, poissonregressor__offset=np.log(exposure))
     assert search.best_params_ == {"poissonregressor__prior_variance": 10.0}
     np.testing.assert_allclose(search.best_estimator_[-1].coef_, direct[-1].coef_, atol=ROOT_EPS)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_docstrings(kind):
-    assert docstring_errors(kind.__name__, public_members(kind)) == []
-    assert "{settings}" not in kind.__doc__

@@ -4,10 +4,10 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
+from support.source_threads import check_threads_read
 
 import cavity
 from cavity.base.labels import Labels
@@ -123,21 +123,7 @@ def test_the_same_bits_as_an_array(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["folder", "feather", "dataset"])
 def test_threads_read_for_themselves(tmp_path, kind):
-    source, found = open_source(KINDS[kind](tmp_path), "X", ndim=(2,)), {}
-
-    def read(start):
-        rows = np.empty((50, 5))
-        for low in range(start, N - 50, 70):
-            source.fill(rows, low)
-            found[low] = np.array_equal(rows, X[low : low + 50], equal_nan=True)
-
-    threads = [threading.Thread(target=read, args=(start,)) for start in range(0, 70, 10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) > 40
-    assert all(found.values())
+    check_threads_read(open_source(KINDS[kind](tmp_path), "X", ndim=(2,)), X)
 
 
 def test_one_pass_reads_every_batch_once(tmp_path, monkeypatch):

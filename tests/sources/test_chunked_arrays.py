@@ -2,11 +2,11 @@
 
 import pickle
 import shutil
-import threading
 
 import numpy as np
 import pytest
 import scipy.sparse
+from support.source_threads import check_threads_read
 
 import cavity
 from cavity.base import arrays
@@ -96,21 +96,7 @@ def test_chunks_are_read_whole_and_once_a_pass():
 
 @pytest.mark.parametrize("kind", ["zarr", "hdf5 chunks", "csr"])
 def test_threads_read_for_themselves(tmp_path, kind):
-    source, found = open_source(KINDS[kind](tmp_path), "X", ndim=(2,)), []
-
-    def read(start):
-        rows = np.empty((50, 4))
-        for low in range(start, N - 50, 70):
-            source.fill(rows, low)
-            found.append(np.array_equal(rows, X[low : low + 50]))
-
-    threads = [threading.Thread(target=read, args=(start,)) for start in range(0, 70, 10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) > 40
-    assert all(found)
+    check_threads_read(open_source(KINDS[kind](tmp_path), "X", ndim=(2,)), X)
 
 
 @pytest.mark.parametrize("kind", ["zarr", "hdf5", "slices"])

@@ -116,6 +116,7 @@ def test_mixtures_have_the_same_bits(tmp_path, kind):
     assert (found.elbo, found.columns) == (expected.elbo, ("b",) if kind in NAMED else None)
 
 
+@pytest.mark.long_cases("dataset")
 @pytest.mark.parametrize("kind", NAMED)
 def test_weights_by_name_and_in_files(tmp_path, kind):
     data, expected = NAMED[kind](tmp_path), mixture(X, sample_weight=W)

@@ -41,6 +41,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(array, others[name], err_msg=name)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("settings", "options"),
     [

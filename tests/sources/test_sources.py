@@ -584,7 +584,7 @@ import resource, sys
 import numpy as np
 from cavity.sources import sources
 from cavity.runs.executors import Threads
-from cavity.runs.block_runs import BlockTask
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import reduce_runs
 def kernel(block, start, broadcast):
     return block.sum()
@@ -600,6 +600,7 @@ with Threads(2) as threads:
 """
 
 
+@pytest.mark.long_cases("f8")
 @pytest.mark.skipif(sys.platform != "linux", reason="other units of ru_maxrss")
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_memory_does_not_grow_with_a_file(tmp_path, dtype):

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from cavity.sources.source_parts import ReadState
-from cavity.sources.sparse import SparseRows
+from cavity.sources.source_parts import ReadState, SparseRows
 
 sparse = pytest.importorskip("scipy.sparse")
 ROWS = np.where(np.random.default_rng(0).random((40, 6)) < 0.2, 1.5, 0.0)

@@ -9,7 +9,7 @@ import cavity
 from cavity.base import frames
 from cavity.runs.executors import Threads
 from cavity.sources import sources
-from cavity.sources.tables import FrameRows
+from cavity.sources.source_parts import FrameRows
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -137,6 +137,7 @@ def test_unit_mixtures_know_the_name_of_their_column(tmp_path):
         posterior.log_density(FRAME[["count"]])
 
 
+@pytest.mark.long_cases("pandas")
 @pytest.mark.parametrize("kind", ["pandas", "polars"])
 def test_streams_read_tables_block_by_block(kind, monkeypatch):
     for module in ("inducing_basis", "rows", "new_data_factor", "bound_increment"):

@@ -112,6 +112,7 @@ def test_lines_are_those_of_the_file(tmp_path, parser):
     assert part.describe_value("nan", 1, 0) == f"nan in line 7 of {tmp_path / 'x.csv'}, column 'a'"
 
 
+@pytest.mark.long
 def test_many_columns(tmp_path):
     names = [f"c{j}" for j in range(20_000)]  # of which each is not compared with each
     for path in (tmp_path / "a.csv", tmp_path / "b.csv"):
@@ -149,6 +150,7 @@ BAD = {
 }
 
 
+@pytest.mark.long_cases("pyarrow-4", "python-5")
 @pytest.mark.parametrize("content", BAD, ids=range(len(BAD)))
 def test_what_is_wrong_is_named_with_its_line(tmp_path, parser, content):
     path = tmp_path / "x.csv"

@@ -6,7 +6,6 @@ import numpy as np
 from reference import gaussian_process as reference
 
 from cavity import covariances, likelihoods
-from cavity.likelihoods import base, counts, noise
 from support.glms import factors
 
 __all__ = ["COVARIANCES", "NAMES", "Cauchy", "covariance", "factors", "known", "problem"]
@@ -50,7 +49,7 @@ def covariance(name="RBF"):
     return _pairs()[name]
 
 
-class Cauchy(base.Likelihood):
+class Cauchy(likelihoods.Likelihood):
     """A likelihood of the user's own, by its density alone."""
 
     def log_p(self, y, f):
@@ -85,11 +84,11 @@ def problem(name, n=12, d=2, seed=0):
             X,
             np.digitize(f + rng.normal(size=n), thresholds),
         ),
-        "Poisson": lambda: (counts.Poisson(), X, rng.poisson(np.exp(f))),
-        "StudentT": lambda: (noise.StudentT(4.0, 0.4), X, f + 0.4 * rng.standard_t(4, size=n)),
-        "Laplace": lambda: (noise.Laplace(0.5), X, f + rng.laplace(scale=0.5, size=n)),
+        "Poisson": lambda: (likelihoods.Poisson(), X, rng.poisson(np.exp(f))),
+        "StudentT": lambda: (likelihoods.StudentT(4.0, 0.4), X, f + 0.4 * rng.standard_t(4, size=n)),
+        "Laplace": lambda: (likelihoods.Laplace(0.5), X, f + rng.laplace(scale=0.5, size=n)),
         "Cauchy": lambda: (Cauchy(), X, f + 0.5 * rng.standard_cauchy(size=n).clip(-4, 4)),
-        "Gaussian": lambda: (noise.Gaussian(0.3), X, f + np.sqrt(0.3) * rng.normal(size=n)),
+        "Gaussian": lambda: (likelihoods.Gaussian(0.3), X, f + np.sqrt(0.3) * rng.normal(size=n)),
     }[name]()
 
 

@@ -1,13 +1,18 @@
 """Ctrl-C in the middle of a call, wherever Python may answer it: between two calls of functions."""
 
+import signal
+import subprocess
 import sys
+import time
 from inspect import CO_GENERATOR
 from pathlib import Path
+
+import numpy as np
 
 import cavity
 
 LIBRARY = str(Path(cavity.__file__).parent)
-GUARDED = ("runs", "executors.py"), ("jobs", "job.py"), ("jobs", "run.py")
+GUARDED = ("runs", "executors.py"), ("jobs", "job.py")
 GUARDS = tuple(str(Path(*parts)) for parts in GUARDED)  # what they end must end
 
 
@@ -39,3 +44,17 @@ def interrupted(call, after):
     finally:
         sys.setprofile(before)
     return False
+
+
+def check_script_is_interrupted(script, path, n_threads):
+    """Interrupt a script that reads a file of zeros, and assert that it ends soon and leaves no thread."""
+    np.save(path, np.zeros(1 << 20))
+    command = [sys.executable, "-c", script, str(path), str(n_threads)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        sent = time.perf_counter()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted 1\n"
+        assert process.wait(10) == 0
+    assert time.perf_counter() - sent < 2.0

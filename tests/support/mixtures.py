@@ -26,6 +26,13 @@ def with_gaps(X, seed=0, share=0.2):
     return np.where(np.random.default_rng(seed).random(X.shape) < share, np.nan, X)
 
 
+def groups(n=300, seed=0):
+    """Rows of three groups in four columns."""
+    rng = np.random.default_rng(seed)
+    centres = np.array([[0.0, 0.0, 0.0, 0.0], [8.0, 0.0, 0.0, 1.0], [0.0, 9.0, -3.0, 0.0]])
+    return centres[rng.integers(0, 3, n)] + rng.normal(size=(n, 4))
+
+
 def faithful(standard=False):
     """Old Faithful (272, 2), standardised with ddof=0 on request."""
     columns, _ = cavity.data.table("faithful")

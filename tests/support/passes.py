@@ -1,6 +1,6 @@
 """Passes over the blocks of one source, by a function of a block."""
 
-from cavity.runs.block_runs import BlockTask
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import map_runs, reduce_runs
 
 

@@ -7,8 +7,7 @@ from reference import streaming_learn as reference
 from cavity import StreamingGP, covariances, likelihoods
 from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp.bound_increment import BoundIncrement, RowSites
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows
 from cavity.models.streaming_gp.rows import BatchRows
 from cavity.runs.executors import Threads

@@ -34,10 +34,14 @@ def functions_of(module, left_out):
     return {name: test for name, test in found if name.startswith("test_") and name not in left_out}
 
 
-def take_over(namespace, package, taken, left_out):
-    """Put the test functions of modules into a namespace; `taken` maps labels to a module's name and our classes."""
+def take_over(namespace, package, taken, left_out, slow=()):
+    """Put the test functions of modules into a namespace; `taken` maps labels to a module's name and our classes.
+
+    Those named by `slow`, and every second case of the others, run with `-m long`.
+    """
     for label, (name, classes) in taken.items():
         for test_name, test in functions_of(load(package, name, label, classes), left_out).items():
+            test = pytest.mark.long(test) if test_name in slow else pytest.mark.sample(2)(test)
             namespace[test_name.replace("test_", f"test_{label}_", 1)] = test
 
 

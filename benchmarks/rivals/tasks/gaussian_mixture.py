@@ -1,4 +1,4 @@
-"""Variational Gaussian mixture, N = 1e5, D = 5, 8 overlapping components of full covariance, K = 8.
+"""Variational Gaussian mixture, N = 2e4, D = 5, 8 overlapping components of full covariance, K = 8.
 
 Each library begins and stops by its own rule, with its own default prior. "below the truth" is the held-out log density
 under the mixture that the rows were drawn from, minus that of the fit.
@@ -10,14 +10,14 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, multivariate_t
 
-CASES = {"8": "Variational Gaussian mixture, N = 1e5, D = 5, K = 8"}
+CASES = {"8": "Variational Gaussian mixture, N = 2e4, D = 5, K = 8"}
 COLUMNS = ("held-out log density", "below the truth")
 DIM = 5
 
 
 def data(case, small):
     """Return rows to fit, others to judge by, and the log density of those."""
-    n, k, rng = 500 if small else 10**5, 3 if small else int(case), np.random.default_rng(6)
+    n, k, rng = 500 if small else 20_000, 3 if small else int(case), np.random.default_rng(6)
     means, roots = 2.5 * rng.normal(size=(k, DIM)), rng.normal(size=(k, DIM, DIM)) / np.sqrt(DIM)
     covariances = roots @ roots.transpose(0, 2, 1) + 0.05 * np.eye(DIM)
     labels = rng.integers(0, k, n + 5000)

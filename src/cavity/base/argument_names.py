@@ -100,7 +100,8 @@ def _explained(method):
 def _names_of(function):
     """Return the names of the parameters of a method, without self; None if it takes any."""
     parameters = list(signature(function).parameters.values())[1:]
-    return None if any(each.kind is each.VAR_KEYWORD for each in parameters) else [each.name for each in parameters]
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    return None if takes_any else [parameter.name for parameter in parameters]
 
 
 def _describe_unknown(cls, method, arguments):

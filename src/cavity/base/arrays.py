@@ -35,7 +35,7 @@ def is_masked(value):
 def check_real(value, name):
     """Return `value` as an ndarray in its own dtype, which has to be one of real numbers; tables column by column.
 
-    What would have to be read as a whole from somewhere else is refused: whether it fits is for the user to say.
+    What would have to be read as a whole from somewhere else is refused: whether it fits into memory is left to users.
     """
     _check_in_memory(value, name)
     value = frame_numbers(value, name)
@@ -199,7 +199,7 @@ def copy_real(array, out):
 
 
 def check_number(value, name, *, low=-np.inf, high=np.inf, closed_low=False, closed_high=False):
-    """Return `value` as a float inside the interval (low, high), ends included where said."""
+    """Return `value` as a float inside the interval (low, high), ends included where closed."""
     if not isinstance(value, numbers.Real | np.ndarray) or np.ndim(value) != 0:
         shown = type(value).__name__ if hasattr(value, "columns") or np.ndim(value) else repr(value)
         raise error_of(name, f"must be a number, got {shown}", TypeError)
@@ -332,7 +332,7 @@ def cholesky(matrix, name):
 def check_partition(value, name, size):
     """Return lists of indices as a tuple of index arrays that hold each of 0..size-1 once, none of them empty."""
     try:
-        parts = [np.asarray(each) for each in value]
+        parts = [np.asarray(part) for part in value]
     except (TypeError, ValueError):
         raise error_of(name, f"must be a sequence of lists of coordinates, got {value!r}", TypeError) from None
     owner = np.full(size, -1)

@@ -21,6 +21,6 @@ def _describe_loaded_blas(_):
     """Look for libraries, which costs half a millisecond."""
     from threadpoolctl import threadpool_info
 
-    blas = [each for each in threadpool_info() if each["user_api"] == "blas"]
-    found = {(each["internal_api"], each["version"], each.get("architecture")) for each in blas}
-    return ", ".join(sorted(" ".join(filter(None, map(str, each))) for each in found)) or "no known BLAS"
+    blas = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    libraries = {(library["internal_api"], library["version"], library.get("architecture")) for library in blas}
+    return ", ".join(sorted(" ".join(filter(None, map(str, parts))) for parts in libraries)) or "no known BLAS"

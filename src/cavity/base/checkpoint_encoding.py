@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 
-from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import set_fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def sum_block(x, unit, middle, ends, weights=None):
 
 
 def _has_inner_values(x, low, high):
-    """Return which columns of x have a value between the ends, a mask (D,); a few rows tell of most columns."""
+    """Return which columns of x have a value between the ends, a mask (D,); a few rows are enough for most columns."""
     few = x[:: max(1, len(x) // 8)]
     mask = np.any((few > low) & (few < high), axis=0)
     for j in np.flatnonzero(~mask):

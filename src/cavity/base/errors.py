@@ -25,7 +25,7 @@ class NotPositiveDefiniteError(np.linalg.LinAlgError, ValueError):
 
 
 class NumericalWarning(RuntimeWarning):
-    """The result stands, but not exactly for what was asked: jitter added, precision lost."""
+    """The result stands, but not exactly for these arguments: jitter added, precision lost."""
 
     __module__ = PUBLIC_MODULE
 
@@ -52,7 +52,7 @@ def name_arguments(error, *arguments):
 
 
 def mark_missing(error, value):
-    """Return an error about a value, marked if that is missing, so that `suggest` can say what is done about it."""
+    """Return an error about a value, marked if that is missing, so that `suggest` can add what to do about it."""
     error.is_about_missing_value = value is None or value != value
     return error
 
@@ -112,7 +112,7 @@ def missing_extra_error(module, extra):
 
 @contextmanager
 def name_file_in_errors(path):
-    """Give errors of the file system that do not say which file they are about the name of this one."""
+    """Give errors of the file system without a file name the name of this one."""
     try:
         yield
     except OSError as error:

@@ -85,7 +85,7 @@ def take_columns(X, arguments, columns=None, roles=None):
         of shape (N, 2) as a list of two names.
     columns, roles : optional
         Those of the posterior. What its fit took from a column is taken from there again, unless another value is
-        given; columns of arguments that are not asked for now are left out.
+        given; columns of other arguments are left out.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Labels of any two values, and ordered categories, as the numbers that likelihoods know; and what kind a target is.
+"""Labels of any two values, and ordered categories, as the numbers that likelihoods take; and what kind a target is.
 
 A label is a text, a number, a truth value, or anything else that sorts and hashes; labels come as an array, a list, or
-a column of a table, categories included. Likelihoods know classes by their numbers 0, 1, ..., two also as -1 and 1.
+a column of a table, categories included. Likelihoods take classes as numbers 0, 1, ..., two also as -1 and 1.
 """
 
 from dataclasses import dataclass
@@ -212,7 +212,7 @@ def _find_ordered_classes(labels, count):
 
 
 def _read_categories(y):
-    """Return the categories of a column that says them in order, and whether the order means something; else None."""
+    """Return the categories of a column that lists them in order, and whether the order means something; else None."""
     dtype = frames.dtype_of(y)
     if hasattr(dtype, "ordered") and hasattr(y, "to_pylist"):  # an Arrow dictionary, in the order of appearance if not
         whole = y.unify_dictionaries().chunk(0) if hasattr(y, "unify_dictionaries") and y.num_chunks else y

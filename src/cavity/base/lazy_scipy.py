@@ -1,6 +1,6 @@
-"""Modules of SciPy that are imported when something of them is asked for: they take half of the time of a first fit.
+"""Modules of SciPy that are imported on first use: they take half of the time of a first fit.
 
-What is to happen whenever one has been loaded is a call in `AFTER_LOADING`.
+The calls in `AFTER_LOADING` are made whenever one has been loaded.
 """
 
 import sys
@@ -23,11 +23,11 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(_load(self._name), name)
+        value = getattr(_load(self._name), name)
         for call in AFTER_LOADING:
             call()
-        setattr(self, name, found)
-        return found
+        setattr(self, name, value)
+        return value
 
 
 if TYPE_CHECKING:

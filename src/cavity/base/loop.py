@@ -1,4 +1,4 @@
-"""The one iteration loop: when to stop, what to remember, what to tell the caller.
+"""The one iteration loop: when to stop, what to store, what to report.
 
 It drives any number of independent problems at once, so that a batch and a single fit stop by the same rule.
 """
@@ -17,7 +17,7 @@ CONVERGED_STATUS, MAX_ITER_STATUS, STUCK_STATUS, STOPPED_STATUS = (
     "stopped by callback",
 )
 
-SWEEPS_OF_TREND = 5  # sweeps whose mean rate says how many are left
+SWEEPS_OF_TREND = 5  # sweeps whose mean rate predicts how many are left
 ROUNDING_CHANGE = 1e-9  # changes below it may have stopped halving because of rounding: no reason to look elsewhere
 
 

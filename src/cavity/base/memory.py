@@ -33,7 +33,7 @@ def _get_cgroup_bytes(of_process, groups):
         if controllers in ("", "memory"):
             folder, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
             inner = PurePosixPath(place).relative_to("/")
-            limits += [_read_limit(folder / each / name) for each in (inner, *inner.parents)]
+            limits += [_read_limit(folder / inner_path / name) for inner_path in (inner, *inner.parents)]
     return min(limits)
 
 

@@ -1,4 +1,4 @@
-"""Rows without a value in some column: which they are, what is said of them, and columns without them."""
+"""Rows without a value in some column: which they are, the messages about them, and columns without them."""
 
 from dataclasses import dataclass
 

@@ -66,7 +66,7 @@ class ObservationDigest:
         """The digest of these rows followed by others."""
         ordered = self.ordered + later.ordered * pow(ROW_BASE, self.n_rows, HASH_MODULUS)
         sums = self.unordered + later.unordered, ordered
-        return ObservationDigest(self.n_rows + later.n_rows, *(each % HASH_MODULUS for each in sums))
+        return ObservationDigest(self.n_rows + later.n_rows, *(number % HASH_MODULUS for number in sums))
 
 
 def join_digests(first: ObservationDigest | None, later: ObservationDigest | None) -> ObservationDigest | None:
@@ -87,7 +87,7 @@ def _sum_digests(rows, single, digests, product):
         digests *= np.uint32(multiplier)
         digests ^= np.right_shift(digests, np.uint32(shift), out=product)
     np.multiply(digests, _row_powers()[: len(digests)], out=product)
-    return (int(np.sum(each, dtype=np.uint32)) for each in (digests, product))
+    return (int(np.sum(array, dtype=np.uint32)) for array in (digests, product))
 
 
 @cache

@@ -22,7 +22,7 @@ from cavity.base.build_description import describe_build
 from cavity.base.errors import name_file_in_errors
 from cavity.base.paths import check_not_table, open_regular, resolve_output
 
-FILE_FORMAT_VERSION = 2  # 2 may have names of columns, and what a GLM needs to know of them
+FILE_FORMAT_VERSION = 2  # 2 may have names of columns, and what a GLM needs of them
 HEADER_NAME = "header"
 MAX_PREFIX_BYTES = 200  # bytes of the name of a temporary file before process and ending; file systems take 255
 HEADER_FORM = {
@@ -30,7 +30,7 @@ HEADER_FORM = {
     "format": records.integer(1),
     "cavity": records.ANY_TEXT,
     "build?": records.ANY_TEXT,  # the process that wrote it: what decides the last bits
-    "arrays?": records.names(),  # a damaged directory can leave some out; format 1 did not say
+    "arrays?": records.names(),  # a damaged directory can leave some out; format 1 did not list them
     "settings": records.JSON_OBJECT,
 }
 NPY_MAGIC_BYTES = b"\x93NUMPY\x01\x00"  # of arrays whose headers are short, as ours are
@@ -46,7 +46,7 @@ MAX_HEADER_BYTES = 1 << 26  # of the header, which has the names of columns and 
 MAX_NAMES_SHOWN = 8  # of arrays, in a message
 MAX_EMPTY_AXIS_LENGTH = (
     1 << 20
-)  # length of an axis of an array without entries, of which a small file could say anything
+)  # length of an axis of an array without entries, which a small file could set to anything
 DAMAGED_FILE_ERRORS = (  # what reading and decoding raise where the bytes are not as they were written
     *(ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError),
     *(struct.error, zipfile.BadZipFile),
@@ -140,14 +140,14 @@ def _remove_abandoned(folder, prefix):
     ours = re.compile(rf"{re.escape(prefix)}([0-9]+)\.[0-9a-f]{{8}}\.part")
     with suppress(OSError):  # what cannot be seen or removed is no reason not to save
         with os.scandir(folder) as entries:
-            found = [match for entry in entries if (match := ours.fullmatch(entry.name))]
-        for match in found:
+            matches = [match for entry in entries if (match := ours.fullmatch(entry.name))]
+        for match in matches:
             if has_ended(int(match[1])):
                 os.unlink(folder / match[0])
 
 
 def has_ended(process):
-    """Return whether there is no process of that number on this host; False where the system does not tell.
+    """Return whether there is no process of that number on this host; False where that cannot be found out.
 
     Parameters
     ----------
@@ -159,13 +159,13 @@ def has_ended(process):
     bool
         True if it is certain.
     """
-    if os.name != "posix":  # to ask for a process there is to end it
+    if os.name != "posix":  # os.kill would end the process there
         return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):  # somebody else's, or no such number
+    except (OSError, OverflowError):  # a process of another user, or no such number
         return False
     return False
 
@@ -205,7 +205,7 @@ def read(path, kinds, left=()):
 
 
 def read_with_header(path, kinds, left=()):
-    """Return (header, arrays) of a file as `read` does; the header says the kind, what wrote the file, and settings."""
+    """Return (header, arrays) of a file as `read` does; the header has the kind, what wrote the file, and settings."""
     with open_regular(path) as file:
         try:
             header, arrays = _read(file, kinds)
@@ -289,7 +289,7 @@ def _read_header(raw, parts):
 
 
 def _read_array(archive, name, part, size):
-    """Return an array of an archive of so many bytes, whose header must be as numpy writes it and say what there is."""
+    """Return an array of an archive of so many bytes, whose header must be as numpy writes it, and true of the data."""
     try:
         plain = part.compress_type == zipfile.ZIP_STORED and part.file_size == part.compress_size
         if not plain or part.flag_bits & ENCRYPTED_FLAG_BIT:
@@ -297,10 +297,10 @@ def _read_array(archive, name, part, size):
         with archive.open(part) as stream:
             start = stream.read(len(NPY_MAGIC_BYTES) + 2)
             header = stream.read(int.from_bytes(start[len(NPY_MAGIC_BYTES) :], "little"))
-            found = NPY_HEADER.fullmatch(header) if start.startswith(NPY_MAGIC_BYTES) else None
-            if found is None:
+            described = NPY_HEADER.fullmatch(header) if start.startswith(NPY_MAGIC_BYTES) else None
+            if described is None:
                 raise ValueError("its header is not that of an array of numbers")
-            code, shape = found[1].decode(), tuple(int(n) for n in found[3].split(b",") if n.strip())
+            code, shape = described[1].decode(), tuple(int(n) for n in described[3].split(b",") if n.strip())
             n_bytes = part.file_size - len(start) - len(header)
             width = int(code[2:]) * (4 if code[1] == "U" else 1)
             if prod(shape) * width != n_bytes or max(shape, default=0) > max(size, MAX_EMPTY_AXIS_LENGTH):
@@ -310,7 +310,7 @@ def _read_array(archive, name, part, size):
             raise ValueError("a boolean must be 0 or 1")
         if code[1] == "U" and np.any(room.view(f"{code[0]}u4") > sys.maxunicode):
             raise ValueError("a character must be one")
-        return room.view(code).reshape(shape, order="F" if found[2] == b"True" else "C")
+        return room.view(code).reshape(shape, order="F" if described[2] == b"True" else "C")
     except DAMAGED_FILE_ERRORS as error:
         raise ValueError(f"array {name!r}: {error}") from error
 

@@ -9,7 +9,7 @@ Axes are written as
     "S* D"          S are any number of axes, the same ones wherever they are named;
     "K 1 | K D"     either.
 
-Sizes are at least 1, but those of names in lower case may be 0. The first array that names an axis tells its size.
+Sizes are at least 1, but those of names in lower case may be 0. The first array that names an axis sets its size.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Array:
     kind: str = "f"
 
     def check(self, name, array, sizes):
-        """Return the array in the bytes of this machine, and the sizes with those that it tells.
+        """Return the array in the bytes of this machine, and the sizes with those of its axes.
 
         Parameters
         ----------
@@ -94,19 +94,19 @@ class Array:
             wanted = " or ".join(KIND_WORDS[kind] for kind in self.kind)
             raise ValueError(f"array {name!r} must hold {wanted}, got {array.dtype}")
         forms = (_matched(array.shape, form.split(), sizes) for form in self.axes.split("|"))
-        found = next((each for each in forms if each is not None), None)
-        if found is None:
+        matched = next((form for form in forms if form is not None), None)
+        if matched is None:
             named = self.axes.replace("-1", "").split()
             known = ", ".join(f"{axis} = {size}" for axis, size in sizes.items() if axis in named)
-            told = f", where {known}" if known else ""
-            raise ValueError(f"array {name!r} must have axes {self.axes!r}{told}, got shape {array.shape}")
+            known_sizes = f", where {known}" if known else ""
+            raise ValueError(f"array {name!r} must have axes {self.axes!r}{known_sizes}, got shape {array.shape}")
         words, test = ARRAY_DOMAINS[self.domain]
         with np.errstate(all="ignore"):
             good = array.dtype.kind not in "fi" or test(array)
         if not good:
             raise ValueError(f"array {name!r} must be {words}")
         dtype = np.dtype(np.intp) if array.dtype.kind == "i" else array.dtype.newbyteorder("=")
-        return array.astype(dtype, copy=False), found
+        return array.astype(dtype, copy=False), matched
 
 
 def _matched(shape, form, sizes):

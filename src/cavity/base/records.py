@@ -1,13 +1,13 @@
 """Tables of what a saved record holds, and the one check of a record against its table.
 
-A `Record` says what arrays and settings there are, and where in a posterior they are (`cavity.base.serialization`). An
+A `Record` lists what arrays and settings there are, and where in a posterior they are (`cavity.base.serialization`). An
 array is an `Array`: its axes, its domain, its kind (`cavity.base.record_arrays`).
 
 A dataclass declares its fields with `declare`, and those of objects in its fields with `Part`: `record_of` makes a
-record of that. What fields do not say is in the attribute `record` of the class.
+record of that. What fields do not declare is in the attribute `record` of the class.
 
 A setting is a `Setting`, a table of them (a dictionary by names), a list of them (one for each entry), `Nullable`, or
-`Made`: handed to a function that makes an object of it and refuses what it does not know. Names of arrays and settings
+`Made`: handed to a function that makes an object of it and refuses what it cannot use. Names of arrays and settings
 that end in "?" may be missing; those not in the table are refused.
 """
 
@@ -43,7 +43,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Nullable:
-    """Null, which stands for `missing`, or what is said."""
+    """Null, which stands for `missing`, or a value of a form."""
 
     form: object
     missing: object = None
@@ -51,7 +51,7 @@ class Nullable:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What is said, of which a function then makes an object; `apart` takes one apart."""
+    """A value of a form, of which a function makes an object; `apart` takes one apart."""
 
     make: Callable
     form: object
@@ -237,7 +237,7 @@ def _name_in_files(declared):
 
 
 def _declared(form, begin="", way=""):
-    """Yield (name in files, form, place) of what a dataclass, or a table, says that files have."""
+    """Yield (name in files, form, place) of what files have by a dataclass or a table."""
     if isinstance(form, Mapping):
         entries = [(name, name.removesuffix("?"), part) for name, part in form.items()]
     else:
@@ -252,7 +252,7 @@ def _declared(form, begin="", way=""):
 
 @cache
 def record_of(cls):
-    """Return the record of a dataclass: what its fields declare, and what its attribute `record` says beside that.
+    """Return the record of a dataclass: what its fields declare, and what its attribute `record` adds to that.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""What all posteriors share: they are frozen, show themselves in a few lines, and turn into named arrays and back."""
+"""What all posteriors share: they are frozen, show themselves in a few lines, and turn into named arrays and back.
+
+Fields that many of them have are here with their forms in files and their descriptions.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,71 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cavity.base import persistence, serialization
-from cavity.base.common_fields import declare_common
+from cavity.base import persistence, records, serialization
 from cavity.base.field_descriptions import document_fields
 from cavity.base.frames import LEVELS_ROLE, join_names
-from cavity.base.frozen_dataclasses import Frozen, set_fields
-from cavity.base.observation_digest import ObservationDigest
-from cavity.base.public_objects import Public
-from cavity.base.records import FINITE_REAL, Array, Nullable, Part, Record, declare, record_of
+from cavity.base.missing_values import DROPPED_ROWS_SETTING
+from cavity.base.observation_digest import DIGEST_SETTING, ObservationDigest
+from cavity.base.public_objects import Frozen, Public, set_fields
+from cavity.base.records import FINITE_REAL, LOG_DENSITY, Array, Made, Nullable, Setting, declare, integer, names
 from cavity.base.summary import Table, tabulate_marginals
+
+LABEL_TYPES = str | bool | int | float  # in files
+
+
+def _savable(classes):
+    """Return classes as a list."""
+    other = next((label for label in classes if not isinstance(label, LABEL_TYPES)), None)
+    if other is not None:
+        raise TypeError(f"classes must be texts or numbers to be saved, got {other!r} ({type(other).__name__})")
+    return list(classes)
+
+
+def are_labels(value):
+    """Return whether a value is a list of labels, as files have them."""
+    return isinstance(value, list | tuple) and all(isinstance(label, LABEL_TYPES) for label in value)
+
+
+def _are_roles(value):
+    columns = value.values() if isinstance(value, dict) else [None]
+    names_by_role = (column if isinstance(column, list) else [column] for column in columns)
+    return all(isinstance(name, str) for column_names in names_by_role for name in column_names)
+
+
+CLASSES_SETTING = Made(tuple, Setting("a list of strings and numbers", are_labels), _savable)
+ROLES_SETTING = Made(
+    lambda roles: {role: tuple(name) if isinstance(name, list) else name for role, name in roles.items()},
+    Setting("an object of names of columns", _are_roles),
+    lambda roles: {role: list(name) if isinstance(name, tuple) else name for role, name in roles.items()},
+)
+COMMON_FIELDS = {  # the arguments of `declare`; form None: that of the class
+    "log_evidence": (LOG_DENSITY, "Estimate of the log evidence, all constants included, by which models compare."),
+    "converged": (records.TRUTH_VALUE, "Whether the stopping rule of the fit was met."),
+    "n_iter": (integer(), "Passes over the data (sweeps), steps of EP's double loop included."),
+    "status": (records.ANY_TEXT, "Why the iteration ended."),
+    "trace": (None, '"change" and "improper" of sweeps, "double_loop" steps; "learning", "seconds" of a search.'),
+    "hyperparameters": (None, "Settings that the fit found by maximising the log evidence.", None, "learnt?"),
+    "n_samples": (integer(1), "Number of rows, those of later updates included."),
+    "columns": (Nullable(names()), "Names of columns, which order those of later data frames; None for arrays.", None),
+    "classes": (CLASSES_SETTING, "Values of labels, in order; None for 0 and 1, -1 and 1, numbers of classes.", None),
+    "roles": (ROLES_SETTING, "Names of the columns that were arguments of the fit, y for example, by argument.", None),
+    "has_offset": (records.TRUTH_VALUE, "Whether rows came with offsets, which predictions then need as well.", False),
+    "chosen": (names(), "The settings that were left to the data, if any, such as 'prior_variance'.", None),
+    "dropped": (DROPPED_ROWS_SETTING, "Rows of the fit left out because of missing values, and their columns.", None),
+    "observation_digest": (DIGEST_SETTING, "By which `compare` finds that posteriors are of the same rows.", None),
+}
+
+
+def declare_common(name, form=None):
+    """Return a field of COMMON_FIELDS for the body of a dataclass, in files of another form if one is given."""
+    common_form, *others = COMMON_FIELDS[name]
+    return declare(form or common_form, *others)
+
+
+def column_settings(axis):
+    """Return the settings of a record: the names of so many columns, classes, and columns by what was taken of them."""
+    return {"columns?": Nullable(names(axis)), "classes?": Nullable(CLASSES_SETTING), "roles?": ROLES_SETTING}
+
 
 VARIATIONAL_TRACE_ARRAYS = {f"{name}?": Array(name, "any") for name in ("elbo", "change", "contraction")}
 VARIATIONAL_TRACE_ARRAYS |= {"step?": Array("step")}
@@ -27,10 +86,10 @@ POSTERIOR_CLASSES = {}  # by kinds, of the files that were imported
 
 def freeze_arrays(record, *later):
     """Clear the writeable flag of the arrays in the fields of a dataclass, but for some, in dictionaries too."""
-    for each in fields(record):
-        if each.name in later:
+    for field in fields(record):
+        if field.name in later:
             continue
-        value = getattr(record, each.name)
+        value = getattr(record, field.name)
         for array in value.values() if isinstance(value, dict) else (value,):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
@@ -39,15 +98,15 @@ def freeze_arrays(record, *later):
 class Posterior(Frozen):
     """Base of the frozen posterior dataclasses.
 
-    A subclass sets `kind`, by which files know it, and declares what a file of that kind holds: with its fields, and
-    in `record` what these do not say.
+    A subclass sets `kind`, its name in files, and declares what a file of that kind holds: with its fields, and
+    in `record` what these do not declare.
     """
 
     __slots__ = ()
     __eq__: ClassVar[Any] = object.__eq__
     __hash__: ClassVar[Any] = object.__hash__
     kind: ClassVar[Any] = None
-    record: ClassVar[Any] = Record()
+    record: ClassVar[Any] = records.Record()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -57,7 +116,7 @@ class Posterior(Frozen):
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (dict of arrays, JSON-able settings) that hold all of the posterior."""
-        return serialization.serialize(record_of(type(self)), self)
+        return serialization.serialize(records.record_of(type(self)), self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the posterior to `path` as a pickle-free .npz with a JSON header; the file appears whole or not at all.
@@ -121,7 +180,7 @@ class Posterior(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class VariationalPosterior(Posterior):
-    """Base of the posteriors that coordinate ascent finds: what `cavity.mean_field.engine` says about every fit.
+    """Base of the posteriors that coordinate ascent finds: what `cavity.mean_field.engine` returns of every fit.
 
     `elbo` and `contraction` are None where nothing measured them, never nan; `observation_digest` is that of the
     observations that `elbo` is of.
@@ -131,7 +190,7 @@ class VariationalPosterior(Posterior):
     converged: bool = declare_common("converged")
     status: str = declare_common("status")
     n_iter: int = declare_common("n_iter")
-    trace: dict[str, Any] = declare(Part(VARIATIONAL_TRACE_ARRAYS, "trace_"), VARIATIONAL_TRACE_DESCRIPTION)
+    trace: dict[str, Any] = declare(records.Part(VARIATIONAL_TRACE_ARRAYS, "trace_"), VARIATIONAL_TRACE_DESCRIPTION)
     contraction: float | Any = declare(Nullable(FINITE_REAL), "The measured rate at which errors shrink per sweep.")
     predicted_gap: float = declare(Nullable(FINITE_REAL, np.inf), "Estimated nats from the ELBO to its local optimum.")
     observation_digest: ObservationDigest | None = declare_common("observation_digest")
@@ -144,7 +203,7 @@ class VariationalPosterior(Posterior):
     def _described(self, title, **values):
         """Return a repr with these values, arrays or texts, the names of columns and classes, and how the fit ended."""
         with np.printoptions(precision=6, threshold=6, edgeitems=2):
-            rows = [(name, each if isinstance(each, str) else np.array2string(each)) for name, each in values.items()]
+            rows = [(name, part if isinstance(part, str) else np.array2string(part)) for name, part in values.items()]
         return format_table(title, [*list_name_rows(self), *rows, *self.outcome_rows()])
 
     def outcome_rows(self) -> Any:

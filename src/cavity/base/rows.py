@@ -25,7 +25,7 @@ class Rows:
     weights : ndarray (N,) or None
         How many copies each row counts as; 0 leaves it out. None is 1 for all.
     noise : ndarray (N,) or None
-        Known variance of the noise of each row; None where the likelihood says it.
+        Known variance of the noise of each row; None where it is that of the likelihood.
     f_known : ndarray (N,) of bool or None
         Rows whose f is the offset, whatever is unknown: they get no site. None where there are none.
     """
@@ -62,8 +62,8 @@ class Rows:
 
     def part(self, index):
         """Return the rows of a mask, a slice or an array of indices."""
-        found = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: value[index] for name, value in found.items() if value is not None})
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{name: value[index] for name, value in values.items() if value is not None})
 
     def joined(self, other):
         """Return these rows and then others; both have X, and both or neither noise."""
@@ -182,7 +182,8 @@ def combine_known_parts(likelihood, offset, exposure, n, *, broadcast=False):
     exposure = rows_of(exposure, "exposure")
     if not np.all(exposure > 0):
         row = int(np.argmin(exposure > 0))
-        raise arrays.error_of("exposure", f"must be positive, got {float(exposure[row])!r} in row {row}")
+        message = f"must be positive, got {float(exposure[row])!r} in row {row}; leave out rows without exposure"
+        raise arrays.error_of("exposure", message)
     return np.log(exposure) if offset is None else offset + np.log(exposure)
 
 

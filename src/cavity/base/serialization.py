@@ -13,7 +13,7 @@ from cavity.base.records import Made, Nullable
 
 
 def serialize(record, posterior):
-    """Return the arrays and the settings of a posterior, as its record says.
+    """Return the arrays and the settings of a posterior, by its record.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def _write_setting(value, form):
                 for name in form
             }
     if isinstance(value, list | tuple):
-        return [_write_setting(each, form) for each in value]
+        return [_write_setting(entry, form) for entry in value]
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
@@ -79,7 +79,7 @@ def deserialize(record, cls, model, arrays, settings):
     record : Record
         The tables.
     cls : type
-        The dataclass of the posterior; annotations of its fields tell what those in them are.
+        The dataclass of the posterior; annotations of its fields are the classes of those in them.
     model : callable or None
         What makes the field `model`, if there is one.
     arrays : dict of ndarray
@@ -117,7 +117,7 @@ def _make(cls, tree):
         return tree
     if cls is tuple:
         return tuple(map(_plain, tree.values()))
-    needed = [each.name for each in fields(cls) if each.default is MISSING] if is_dataclass(cls) else []
+    needed = [field.name for field in fields(cls) if field.default is MISSING] if is_dataclass(cls) else []
     known = {name: {} if dict in _list_types(cls, name) else None for name in needed if name not in tree}
     for name, value in tree.items():
         kinds = _list_types(cls, name) if isinstance(value, dict | list) else ()

@@ -52,7 +52,7 @@ def log_ratio(y, x):
 
 @quiet
 def excess(y, x, u=None):
-    """y/x - 1 - log(y/x) >= 0 of positive numbers; `u` is y/x - 1, where the caller knows it better near zero."""
+    """y/x - 1 - log(y/x) >= 0 of positive numbers; `u` is y/x - 1, where the caller has it more exactly near zero."""
     if not type(y) is type(x) is float:
         y, x = np.asarray(y, dtype=np.float64), np.asarray(x, dtype=np.float64)
     rough = (y - x) / x

@@ -12,9 +12,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import make_data_frame
-from cavity.base.frozen_dataclasses import Frozen
 from cavity.base.lazy_scipy import special
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray, Frozen
 
 SD_FIGURES_SHOWN = 3  # of a standard deviation that are shown: the third one is already noise
 MAX_DIGITS_SHOWN, MAX_DECIMALS_SHOWN = 9, 7  # beyond which numbers are shown with an exponent
@@ -42,7 +41,7 @@ class Table(Frozen):
         Columns by their names, each with one entry for every row: numbers, nan where there is none, or text.
     formats : dict, default {}
         How columns are shown: a number of decimals, "probability", "four figures", or the name of the column of
-        standard deviations that says how many digits are known; six figures where nothing is said.
+        standard deviations from which the number of digits follows; by default six figures.
     notes : tuple of str, default ()
         Lines below the rows.
     below : Table, optional
@@ -144,8 +143,8 @@ def format_number(value, sd):
 
 def _width(text):
     """How many columns of a terminal a text takes."""
-    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in text)
-    return len(text) + wide - sum(unicodedata.combining(each) > 0 for each in text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
 
 
 # ------------------------------------------------------------------------------------------ marginals
@@ -240,9 +239,9 @@ def tabulate_estimates(title, names, values, errors=None, notes=(), *, scales=No
     `scales` are the scales, of NORMAL_SCALES, on which each estimate is about normal; they are needed with `errors`.
     """
     columns = {"value": np.asarray(values, dtype=np.float64)}
-    if errors is None or all(each is None for each in errors):
+    if errors is None or all(error is None for error in errors):
         return Table(title, tuple(names), columns, notes=notes)
-    columns["standard error"] = np.array([np.nan if each is None else each for each in errors], dtype=np.float64)
+    columns["standard error"] = np.array([np.nan if error is None else error for error in errors], dtype=np.float64)
     estimates = zip(columns["value"], columns["standard error"], scales, strict=True)
     ends = np.array([estimate_interval(*estimate, level) for estimate in estimates])
     columns |= dict(zip(interval_names(level), ends.T, strict=True))
@@ -252,6 +251,13 @@ def tabulate_estimates(title, names, values, errors=None, notes=(), *, scales=No
 def interval_names(level):
     """Return what the ends of intervals of a probability are called: "2.5%" and "97.5%" for 0.95."""
     return tuple(f"{50 + side * 50 * level:.10g}%" for side in (-1, 1))
+
+
+def summarise_draws(draws, level):
+    """Return columns of a table of draws (..., n): their means, standard deviations and the ends of intervals."""
+    low, high = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=-1)
+    moments = {"mean": draws.mean(axis=-1), "sd": draws.std(axis=-1, ddof=1)}
+    return moments | dict(zip(interval_names(level), (low, high), strict=True))
 
 
 def tabulate_marginals(title, marginals, level, *, notes=(), below=None):

@@ -21,7 +21,7 @@ def whiten(factor, matrix):
 
 
 def solve_rows(factor, rows, trans=0):
-    """factor^-1, or its transpose if so said, applied to the rows of (N, M), which are overwritten."""
+    """factor^-1, or its transpose with trans=1, applied to the rows of (N, M), which are overwritten."""
     if rows.size:
         blas.dtrsm(1.0, factor, rows.T, lower=1, trans_a=trans, overwrite_b=1)
     return rows

@@ -16,7 +16,7 @@ from cavity.covariances.strings import COVARIANCES_BY_NAME, INITIAL_NOISE_SHARE,
 from cavity.likelihoods.names import REAL_LIKELIHOODS
 from cavity.likelihoods.names import make_likelihood as named_likelihood
 from cavity.likelihoods.parameters import list_scales
-from cavity.models.process.periods import find_strongest_periods
+from cavity.models.process.defaults import find_strongest_periods
 
 MEAN_FUNCTIONS = ("zero", "constant", "linear")
 LIKELIHOOD_OPTIONS = (

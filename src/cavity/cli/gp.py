@@ -80,8 +80,8 @@ def count_fitted_rows(table, options, total):
 def report(problem, rest, posterior, mean, learn, seconds):
     """Yield the lines of the printed result."""
     yield from regression_data.report_heading(problem)
-    found = "" if mean == "zero" else f" {format_numbers(posterior.model.mean)} (learnt)"
-    yield from gaussian_processes.report_model(problem, posterior.model, f"{mean}{found}", learn)
+    learnt_mean = "" if mean == "zero" else f" {format_numbers(posterior.model.mean)} (learnt)"
+    yield from gaussian_processes.report_model(problem, posterior.model, f"{mean}{learnt_mean}", learn)
     yield "posterior"
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     yield from regression_data.report_leave_one_out(posterior, problem)

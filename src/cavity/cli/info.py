@@ -27,16 +27,16 @@ def show(options):
     """Say what is in a file."""
     about, arrays = persistence.read_with_header(options.posterior, (*SAVED_KINDS, checkpoint.FILE_KIND), REFUSED_KINDS)
     about = {name: value for name, value in about.items() if name != "arrays"}
-    kind, told = about["kind"], about.pop("settings")
+    kind, settings = about["kind"], about.pop("settings")
     writer = about.get("build", f"cavity {about['cavity']}")
     lines = [f"{options.posterior}: {about['kind']}, written by {writer} (format {about['format']})"]
     if kind == checkpoint.FILE_KIND:
-        stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in told["stages"]]
-        lines += [*report_fit_settings(told["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]
+        stages = [", ".join(map(str, stage)) or "the fit as a whole" for stage, _ in settings["stages"]]
+        lines += [*report_fit_settings(settings["fit"]), "stages that were kept", *(f"  {stage}" for stage in stages)]
         return print_result(
-            options, lines, lambda: {"file": options.posterior} | about | told["fit"] | {"stages": stages}
+            options, lines, lambda: {"file": options.posterior} | about | settings["fit"] | {"stages": stages}
         )
-    posterior = rebuild_from_file(options.posterior, kind, arrays, told)
+    posterior = rebuild_from_file(options.posterior, kind, arrays, settings)
     lines += repr(posterior).splitlines()
     if hasattr(posterior, "summary"):
         lines += ["", *repr(posterior.summary()).splitlines()]

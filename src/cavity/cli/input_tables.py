@@ -12,15 +12,8 @@ import numpy as np
 
 from cavity import data
 from cavity.base import arrays
-from cavity.cli.data_table import (
-    MOST_COLUMNS_LISTED,
-    DataTable,
-    add_columns_of_fit,
-    drop_incomplete,
-    list_first,
-    read_coded_columns,
-    reorder_as_fit,
-)
+from cavity.cli import data_table
+from cavity.cli.data_table import MOST_COLUMNS_LISTED, DataTable, add_columns_of_fit, drop_incomplete, list_first
 from cavity.cli.options import CHECKPOINT_OPTIONS, Option, OptionGroup
 from cavity.cli.standard_output import show_progress
 from cavity.sources import formats, sources, text_rows
@@ -182,13 +175,13 @@ def read_columns(options, gaps, way_out=MISSING_VALUES_HINT, *, fitted=None, rol
     """
     table = open_table(options)
     also = [table.select([name])[0] for name in also]
-    fitted, levels = read_coded_columns(fitted, roles)
+    fitted, levels = data_table.read_coded_columns(fitted, roles)
     table = add_columns_of_fit(table, fitted, levels)
     columns, there = options.columns, [*table.names, *table.made]
     if columns is None and fitted is not None and (table.rows.names is not None or len(there) != len(fitted)):
         columns = _match_fit_columns(options.data, there, fitted)
     names, notes = table.choose(columns, "--columns", also)
-    names = reorder_as_fit(fitted, names)
+    names = data_table.reorder_as_fit(fitted, names)
     if not names:
         raise ValueError(f"{options.data}: there is no column of numbers")
     if table.made or options.missing == "drop":

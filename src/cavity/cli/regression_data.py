@@ -5,15 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base.frames import LEVELS_ROLE
-from cavity.cli.data_table import (
-    MAX_LEVELS_UNASKED,
-    DataTable,
-    add_categories,
-    drop_incomplete,
-    encode_text,
-    list_first,
-    split_names,
-)
+from cavity.cli import data_table
+from cavity.cli.data_table import MAX_LEVELS_UNASKED, DataTable, add_categories, encode_text, list_first, split_names
 from cavity.cli.fit_commands import collect_typed
 from cavity.cli.options import KEYWORD_OF_OPTION, Number, Option, OptionGroup, format_option, make_flag
 from cavity.cli.standard_output import print_error
@@ -236,7 +229,7 @@ def choose_columns(table, options, likelihood, classes=None, levels=None, *, sto
     made = {name: [column for column in table.made_of(name) if column in features] for name in base_levels}
     base_levels = {name: level for name, level in base_levels.items() if made[name]}
     explicit = [] if options.features is None else [name for name in features if name not in table.made]
-    table, dropped = drop_incomplete(table, [target, *features, *names.values()], options)
+    table, dropped = data_table.drop_incomplete(table, [target, *features, *names.values()], options)
     y, classes = read_target(table, target, likelihood, classes, names.get("trials"))
     offset, exposure, weights = (
         table.numbers(names[role]) if role in names else None for role in ("offset", "exposure", "weights")

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.covariances import slots
 from cavity.covariances.program import check_rows, get_program
 from cavity.covariances.user_defined import UserDefined

@@ -5,19 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import factorial, sqrt
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.types import FloatOrArray
+from cavity.base.public_objects import FloatOrArray, set_fields
 from cavity.covariances import priors, program
-from cavity.covariances.base import COVARIANCE_KINDS
+from cavity.covariances.base import COVARIANCE_KINDS, Covariance
 from cavity.covariances.leaf import ColumnLeaf, Leaf
-
-if TYPE_CHECKING:
-    from cavity.covariances.base import Covariance
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import replace_unchecked, set_fields
+from cavity.base.public_objects import replace_unchecked, set_fields
 from cavity.covariances import priors
 from cavity.covariances.base import BuiltIn
 from cavity.covariances.program import Program

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cavity.base.constants import LOG_2PI
-from cavity.base.frozen_dataclasses import check_positive
-from cavity.base.public_objects import Public
-from cavity.base.types import FloatOrArray
+from cavity.base.public_objects import FloatOrArray, Public, check_positive
 from cavity.distributions.gamma import Gamma
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import set_fields
 from cavity.covariances import priors
 from cavity.covariances.program import get_program
 

@@ -17,10 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.public_objects import Public
+from cavity.base.public_objects import FloatArray, Public, set_fields
 from cavity.base.triangles import fill_symmetric
-from cavity.base.types import FloatArray
 from cavity.covariances import priors
 from cavity.covariances.program import UncompiledProgram, split_rows
 from cavity.runs import merge

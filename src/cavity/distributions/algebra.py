@@ -16,7 +16,7 @@ from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range, raise_status
-from cavity.base.types import ArrayLike, FloatOrArray
+from cavity.base.public_objects import ArrayLike, FloatOrArray
 from cavity.distributions.family import GaussianFamily
 from cavity.distributions.wide_range import WideRangeArray, invert, log_abs, sum_last_axis, to_float64, widen_range
 

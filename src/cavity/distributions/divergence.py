@@ -7,19 +7,11 @@ from typing import Any
 import numpy as np
 
 from cavity import distributions
+from cavity.base import special
 from cavity.base.errors import check_within_range
-from cavity.base.special import (
-    binet_divergence,
-    excess,
-    gap,
-    log_ratio,
-    quiet,
-    quotient_difference,
-    shape_divergence,
-    wishart_shape_divergence,
-)
+from cavity.base.public_objects import FloatOrArray
+from cavity.base.special import binet_divergence, excess, gap, log_ratio, quiet, quotient_difference, shape_divergence
 from cavity.base.triangles import solve_lower, whiten
-from cavity.base.types import FloatOrArray
 
 # in Frobenius norm: eigenvalues of the relative difference of two matrices stay in (-1/2, 1/2)
 MAX_SERIES_DISTANCE = 0.5
@@ -164,7 +156,7 @@ def _kl_wishart(p, q):
     relative = whiten(p._factor, q.inverse_scale - p.inverse_scale) * (n_p / n_q)
     relative[np.diag_indices(p.dim)] += (n_p - n_q) / n_q
     means = _matrix_excess(relative, q._factor / np.sqrt(n_q), p._factor / np.sqrt(n_p))
-    return 0.5 * n_q * means + wishart_shape_divergence(n_p, n_q, p.dim)
+    return 0.5 * n_q * means + special.wishart_shape_divergence(n_p, n_q, p.dim)
 
 
 def _kl_normal_wishart(p, q):

@@ -68,7 +68,7 @@ def step_towards(factors, natural):
     start, _ = join_coordinates(factors)
     held_back = start + np.concatenate([_hold_back(f, part) for f, part in _split_vector(factors, natural - start)])
     ways = [natural, *(start + share * (natural - start) for share in STEP_SHARES), held_back]
-    return next((found for found in (_rebuild(factors, way) for way in ways) if found is not None), None)
+    return next((step for step in (_rebuild(factors, way) for way in ways) if step is not None), None)
 
 
 def _split_vector(factors, vector):

@@ -9,8 +9,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
-from cavity.base.frozen_dataclasses import Frozen
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray, Frozen, Seed
 
 
 def sum_log_densities(logs, ndim):

@@ -10,10 +10,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import check_within_range
-from cavity.base.frozen_dataclasses import set_fields
 from cavity.base.lazy_scipy import special, stats
+from cavity.base.public_objects import FloatArray, FloatOrArray, set_fields
 from cavity.base.special import excess, quiet, shape_entropy, stirling
-from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution, sum_log_densities
 
 

@@ -18,7 +18,7 @@ from cavity._core import scalar
 from cavity.base import arrays
 from cavity.base.errors import raise_status
 from cavity.base.lazy_scipy import special, stats
-from cavity.base.types import ArrayLike
+from cavity.base.public_objects import ArrayLike
 from cavity.distributions import algebra
 from cavity.distributions.algebra import ScaledGaussianAlgebra, check_slots, check_variance, resolve_slots
 from cavity.distributions.products import divide, multiply

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import Seed
+from cavity.base.public_objects import Seed
 from cavity.distributions.family import Distribution
 
 MAX_SAMPLES_PER_BLOCK = 8192  # most samples held at a time; fixed, so that a seed gives the same bits

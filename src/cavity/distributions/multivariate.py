@@ -11,8 +11,8 @@ from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
 from cavity.base.lazy_scipy import stats
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.base.triangles import invert_lower, solve_lower
-from cavity.base.types import ArrayLike, FloatArray
 from cavity.distributions.family import Distribution
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.errors import raise_status
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.runs.executors import THREADS_VARIABLE, Threads, resolve_n_threads, split_range
 
 _kernel = _core.best("gaussian")
 
 MIN_THREADED_SIZE = 1 << 17  # elements from which threads are worth their start
-# asked once: a product of two numbers takes less time than the question
+# looked up once: a product of two numbers takes less time than the look-up
 SERIAL_BY_DEFAULT = THREADS_VARIABLE not in os.environ
 
 

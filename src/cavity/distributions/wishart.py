@@ -10,11 +10,10 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2, LOG_2PI, LOG_PI
 from cavity.base.errors import check_within_range
-from cavity.base.frozen_dataclasses import set_fields
 from cavity.base.lazy_scipy import special, stats
+from cavity.base.public_objects import FloatArray, FloatOrArray, set_fields
 from cavity.base.special import excess, quiet, shape_entropy, stirling
 from cavity.base.triangles import invert_lower
-from cavity.base.types import FloatArray, FloatOrArray
 from cavity.distributions.family import Distribution
 
 

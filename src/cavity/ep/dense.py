@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cavity import _core
+from cavity.base.arrays import add_in_order
 from cavity.base.lazy_scipy import lapack
 from cavity.base.triangles import fill_symmetric, invert_lower, solve_lower, whiten
 from cavity.ep.geometry import ROW_GROUPS, Geometry
@@ -309,7 +310,7 @@ class Dense(Geometry):
         """
         moments = belief.mean.copy(), belief.covariance()
         *_, skipped, gained = self.visit_from(sites, *moments, part, tau, rho, up, down)
-        return self.belief(*self.gather(tau, rho)), skipped, sum_in_order(gained)
+        return self.belief(*self.gather(tau, rho)), skipped, add_in_order(gained)
 
     def visit_from(self, sites, mean, covariance, part, tau, rho, up, down):
         """Visit them from moments of the coordinates, which change in place.
@@ -398,11 +399,3 @@ class Dense(Geometry):
     def joint_rows(self):
         """Rows whose sites are visited one by one, and change the moments of the coordinates together."""
         return int(np.clip(self.size // 2, 8, 64))
-
-
-def sum_in_order(numbers):
-    """Return the sum of numbers, added one after the other."""
-    total = 0.0
-    for number in numbers:
-        total += number
-    return total

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.jobs.run import Run
+from cavity.base.public_objects import set_fields
+from cavity.jobs.job import Run
 
 EP_SCHEDULES = ("parallel", "sequential")
 MIN_POWER = 1e-6  # below it, changes of a site, divided by the power, have few digits

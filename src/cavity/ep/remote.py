@@ -13,7 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from cavity.ep.dense import MAX_RANK_ONE_COLUMNS, SWEEP_ROWS, Dense, sum_in_order
+from cavity.base.arrays import add_in_order
+from cavity.ep.dense import MAX_RANK_ONE_COLUMNS, SWEEP_ROWS, Dense
 from cavity.ep.engine import Engine
 from cavity.ep.geometry import BlockGroup, Geometry
 from cavity.runs.merge import merge, merge_runs, split_rows
@@ -97,7 +98,7 @@ class RemoteDense(Dense):
             tau[slice(*span)], rho[slice(*span)] = own_tau, own_rho
             skipped += missed
             log_z += gained
-        return self.belief(*self.gather(tau, rho)), skipped, sum_in_order(log_z)
+        return self.belief(*self.gather(tau, rho)), skipped, add_in_order(log_z)
 
 
 def _run_groups(run, task, own, old=(None, None)):

@@ -37,10 +37,6 @@ class Stochastic:
         share = 1.0 - 1.0 / self.total
         return self.geometry.belief(share * belief.h, share * belief.g)
 
-    def _pass(self):
-        """Ask all rows for their sites; return their sums."""
-        return self.geometry.sums(add_requested_sites, self.sites, NO_SITES, self._cavity(self.belief))[0][:2]
-
     def checkpoint_state(self):
         """Return what decides how passes go on, for `restore`."""
         return {"belief": self.belief, "damping": self.damping.checkpoint_state()}
@@ -55,8 +51,8 @@ class Stochastic:
         damping = self.damping
 
         def step(_):
-            h, g = self._pass()
             before = self.belief
+            h, g = self.geometry.sums(add_requested_sites, self.sites, NO_SITES, self._cavity(before))[0][:2]
             self.belief, length = step_towards(
                 self.geometry, before, h, g, damping.step, lambda belief: self._cavity(belief) is not None
             )

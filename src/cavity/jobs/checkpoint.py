@@ -5,7 +5,7 @@ last: whatever decides how it goes on. What a stage keeps supersedes what those 
 again, does the same work again, but each stage first takes what it had kept.
 
 The file is one of `persistence`: written beside it and then renamed, so that a whole one is there at any time. It has
-a digest of its content: the arrays that stages go on with are of any shape and value, so nothing else could tell that
+a digest of its content: the arrays that stages go on with are of any shape and value, so nothing else could show that
 one of them was altered.
 """
 
@@ -31,7 +31,7 @@ NEW_CHECKPOINT_ADVICE = "Give another path, or remove the file to start anew"
 
 
 class TerminationSignal(BaseException):
-    """The process was asked to end."""
+    """SIGTERM was received."""
 
 
 def check_path(checkpoint):
@@ -62,7 +62,7 @@ class Checkpoint:
 
     def __init__(self, path, every):
         self.path, self._every = path, every
-        self._stages, self._about = {}, {}  # by the names on the way to them; what the file says of the fit
+        self._stages, self._about = {}, {}  # by the names on the way to them; what the file holds about the fit
         self._changed, self._warned = False, False
         self._guard = threading.RLock()
         self._last = time.monotonic()
@@ -190,7 +190,7 @@ def _digest(settings, numbered):
 def raise_on_sigterm():
     """Let SIGTERM end a block as Ctrl-C does, so that it can write what it has; then it ends the process all the same.
 
-    Where somebody else has a handler, or in another thread than the main one, nothing changes.
+    Where another handler is set, or in another thread than the main one, nothing changes.
     """
     here = threading.current_thread() is threading.main_thread()
     if not here or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

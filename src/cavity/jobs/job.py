@@ -1,20 +1,22 @@
-"""What watches over a fit: who is told how far it is, and may stop it; and what it goes on with after a kill.
+"""The job of a fit: callback, progress and checkpoint; and `Run`, the base of the options of fits.
 
-One `Job` goes through a fit, in its options. Whoever does passes says so by `Job.after`; parts of a fit that have a
-number or a name are stages of it. Where nobody listens, that costs the call and nothing more.
+One `Job` goes through a fit, in its options. Passes call `Job.report`; parts of a fit that have a number or a name are
+stages of it. A job without callback, progress and checkpoint costs the call and nothing more.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from math import isfinite
 from threading import RLock
 from time import perf_counter
 from typing import Any
 
 from cavity.base import arrays
+from cavity.base.public_objects import set_fields
 from cavity.jobs.checkpoint import Checkpoint, check_path
 from cavity.jobs.progress import (
     BAR_SECONDS,
@@ -24,20 +26,24 @@ from cavity.jobs.progress import (
     ProgressLines,
     open_progress_writer,
 )
+from cavity.runs.executors import Threads, resolve_n_threads, single_blas
+
+JOB_ARGUMENTS = ("callback", "progress", "checkpoint", "checkpoint_every")
+
 
 LOGGER = logging.getLogger("cavity")
 LOGGER.addHandler(logging.NullHandler())
 
 
 class Job:
-    """Who listens to a fit, or to one stage of it; `Job()` is one that nobody listens to."""
+    """Receiver of the reports of a fit, or of one stage of it; `Job()` passes them to nobody."""
 
-    __slots__ = ("_before", "_floor", "_outermost", "_place", "_since", "_told", "_watch", "name")
+    __slots__ = ("_before", "_floor", "_outermost", "_place", "_reported", "_since", "_watch", "name")
 
     def __init__(self, watch=None, name="", before=0, floor=-float("inf"), outermost=True, place=()):
         self._watch, self.name, self._before, self._floor, self._outermost = watch, name, before, floor, outermost
         self._place = place  # in the checkpoint: the names of the stages on the way; None keeps nothing
-        self._since, self._told = perf_counter(), 0
+        self._since, self._reported = perf_counter(), 0
 
     @classmethod
     def checked(cls, callback=None, progress=False, checkpoint=None, checkpoint_every=60.0):
@@ -54,13 +60,13 @@ class Job:
         displays = [ProgressDisplay(open_progress_writer())] if arrays.check_flag(progress, "progress") else []
         if LOGGER.isEnabledFor(logging.INFO):
             displays.append(ProgressDisplay(ProgressLines(LOGGER.info)))
-        kept = None if path is None else Checkpoint(path, every)
-        heard = displays or callback is not None or kept is not None
-        return cls(JobState(callback, displays, kept) if heard else None)
+        checkpoint_file = None if path is None else Checkpoint(path, every)
+        is_reported = displays or callback is not None or checkpoint_file is not None
+        return cls(JobState(callback, displays, checkpoint_file) if is_reported else None)
 
     def __reduce__(self):
-        """Nobody listens to copies in files and other processes."""
-        return _quiet, ()
+        """Copies in files and other processes pass reports to nobody."""
+        return _silent_job, ()
 
     def __enter__(self):
         return self
@@ -71,7 +77,7 @@ class Job:
 
     @property
     def stopped(self):
-        """Whether the callback has asked to stop: no stage that has not begun shall begin."""
+        """Whether the callback stopped the fit: no stage that has not begun shall begin."""
         return self._watch is not None and self._watch.stopped
 
     def stage(self, name):
@@ -103,8 +109,8 @@ class Job:
         if not whole:
             self._watch.show_share(done / n)
         elif perf_counter() - self._since >= BAR_SECONDS:
-            self.report(done, rows=(done - self._told) * rows / n, left=n - done)
-            self._told = done
+            self.report(done, rows=(done - self._reported) * rows / n, left=n - done)
+            self._reported = done
 
     def continued_after(self, n_iter, objective=-float("inf")):
         """Return the job of what follows so many passes, with which this objective was reached."""
@@ -112,22 +118,22 @@ class Job:
         return Job(self._watch, self.name, self._before + n_iter, floor, False, self._place)
 
     def substage(self, name):
-        """Return the same job for all who listen, which keeps what it keeps under a name of its own."""
+        """Return a job with the same receivers, which keeps what it keeps under a name of its own."""
         return Job(self._watch, self.name, self._before, self._floor, False, self._inside(name))
 
     def without_checkpoint(self):
-        """Return the same job for all who listen, which keeps nothing: for what is done again after a kill."""
+        """Return a job with the same receivers, which keeps nothing: for what is done again after a kill."""
         return Job(self._watch, self.name, self._before, self._floor, False, None)
 
     def _inside(self, name):
         return None if self._place is None else (*self._place, name)
 
     def final_job(self):
-        """Return the job of what is done even after a stop, so that there is a result: nobody stops it again."""
+        """Return the job of what is done even after a stop, so that there is a result: it is not stopped again."""
         return SILENT_JOB if self.stopped else self
 
     def report(self, n_iter, *, objective=None, change=None, rows=None, left=None):
-        """Tell all who listen that a pass is done; return whether to stop and keep what is known.
+        """Report that a pass is done to all receivers; return whether to stop and keep what is known.
 
         Parameters
         ----------
@@ -136,7 +142,7 @@ class Job:
         objective : float, optional
             See `Event`.
         change, left : float, or callable without arguments that returns it, optional
-            The change and the passes that are left, see `Event`; functions are called where somebody listens.
+            The change and the passes that are left, see `Event`; functions are called where there is a receiver.
         rows : int, optional
             Rows seen in the pass.
         """
@@ -181,7 +187,7 @@ class Job:
         return None if self._checkpoint is None else self._checkpoint.path.parent
 
     def without_listeners(self):
-        """Return the job of inner fits that nobody wants to hear of, which go on after a kill all the same."""
+        """Return the job of inner fits that are not reported, which go on after a kill all the same."""
         if not self.has_checkpoint or self.stopped:
             return SILENT_JOB
         return Job(JobState(None, [], self._checkpoint), outermost=False, place=self._place)
@@ -205,12 +211,12 @@ class Job:
 
 
 def _number(value):
-    """Return a number as float, that of a function which is asked only now, or None."""
+    """Return a number as float, what it returns if it is a function, or None."""
     value = value() if callable(value) else value
     return None if value is None else float(value)
 
 
-def _quiet():
+def _silent_job():
     return SILENT_JOB
 
 
@@ -225,7 +231,7 @@ class JobState:
         self.stopped, self._lock = False, RLock()
 
     def tell(self, event):
-        """Tell all; return whether to stop. Threads are heard one after the other."""
+        """Pass an event to all receivers, one thread after the other; return whether to stop."""
         with self._lock:
             if not self.stopped:
                 for display in self.displays:
@@ -244,3 +250,56 @@ class JobState:
         """End the displays."""
         for display in self.displays:
             display.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Base of the options of fits.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads; the result has the same bits for any number. -1 is all cores; by default the environment variable
+        CAVITY_NUM_THREADS counts, else 1.
+    job : Job
+        Callback, progress and checkpoint.
+    """
+
+    n_threads: int | None = None
+    job: Job = SILENT_JOB
+
+    def __post_init__(self):
+        set_fields(self, n_threads=resolve_n_threads(self.n_threads))
+
+    @classmethod
+    def checked(cls, **arguments):
+        """Return the run of a fit with these arguments, as a user gave them.
+
+        Parameters
+        ----------
+        **arguments
+            Fields of the class, and callback, progress, checkpoint and checkpoint_every in place of `job`.
+
+        Raises
+        ------
+        ValueError, TypeError, OSError
+            Naming the argument, what was expected and what came.
+        """
+        watched = {name: arguments.pop(name) for name in JOB_ARGUMENTS if name in arguments}
+        return cls(**arguments, **({"job": Job.checked(**watched)} if watched else {}))
+
+    @contextmanager
+    def open(self, model, data, *, uses_blas=True, **decisive):
+        """A context of the work, with its `Threads`; displays end with it.
+
+        Parameters
+        ----------
+        model, data, **decisive
+            What decides the bits of the result beside these options; see `Checkpoint.opened`.
+        uses_blas : bool, default True
+            Whether BLAS is called: it has one thread then, which takes some microseconds.
+        """
+        opened = self.job.open_checkpoint(model, data, options=self, **decisive)
+        limit = single_blas() if uses_blas else nullcontext()
+        with self.job, opened, Threads(self.n_threads, self.job) as threads, limit:
+            yield threads

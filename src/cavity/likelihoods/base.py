@@ -11,8 +11,7 @@ import numpy as np
 from cavity import _core
 from cavity.base import arrays
 from cavity.base.constants import MAD_TO_SD
-from cavity.base.public_objects import Public
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray, Public
 from cavity.likelihoods import predictive, quadrature
 from cavity.likelihoods.parameters import check_closed, check_fields
 

@@ -11,8 +11,8 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import special
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.base.special import binet, gap
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.likelihoods import predictive
 from cavity.likelihoods.base import BINOMIAL, NEGATIVE_BINOMIAL, POISSON, _Compiled
 from cavity.likelihoods.parameters import check_closed

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
 from cavity.base.lazy_scipy import special
-from cavity.base.types import FloatArray, FloatOrArray
+from cavity.base.public_objects import FloatArray, FloatOrArray, set_fields
 from cavity.likelihoods import base
 from cavity.likelihoods.base import INTERVAL, LOGIT, PROBIT, _Compiled, estimate_spread
 from cavity.likelihoods.counts import check_counts

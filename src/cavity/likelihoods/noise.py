@@ -10,8 +10,8 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import special
+from cavity.base.public_objects import ArrayLike, FloatOrArray
 from cavity.base.special import binet, gap
-from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Noisy, estimate_spread
 from cavity.likelihoods.parameters import check_closed
 

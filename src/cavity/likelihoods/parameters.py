@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
+from cavity.base.public_objects import set_fields
 
 PARAMETER_RANGE = 1e10  # parameters stay within this factor of where a search may start
 DIFFERENCE_STEP = 1e-3  # of a free number, in differences of fourth order

@@ -22,15 +22,9 @@ from functools import partial
 
 import numpy as np
 
+from cavity.base import loop
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.loop import (
-    CONVERGED_STATUS,
-    MAX_ITER_STATUS,
-    STOPPED_STATUS,
-    Outcome,
-    estimate_passes_left,
-    warn_unconverged,
-)
+from cavity.base.loop import CONVERGED_STATUS, MAX_ITER_STATUS, STOPPED_STATUS, Outcome, estimate_passes_left
 from cavity.base.results import VariationalPosterior
 from cavity.mean_field.acceleration import SweepHistory
 from cavity.mean_field.options import AscentOptions
@@ -157,7 +151,7 @@ def join_fits(first, second, accepted=True):
 
 def report_outcome(done, n_samples, options):
     """Return the fields of a `VariationalPosterior` that a fit gives; warn if its stopping rule was not met."""
-    warn_unconverged(done.status, done.predicted_gap / n_samples, options.tol, options.max_iter)
+    loop.warn_unconverged(done.status, done.predicted_gap / n_samples, options.tol, options.max_iter)
     return done.outcome()
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.public_objects import Public
+from cavity.base.public_objects import IntArray, Public, Seed
 from cavity.base.records import Record, Setting, declare
 from cavity.base.results import VariationalPosterior, format_table
-from cavity.base.types import IntArray, Seed
 from cavity.distributions import factors as families
 from cavity.jobs.job import Event
 from cavity.mean_field import engine, stochastic

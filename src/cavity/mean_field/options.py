@@ -6,9 +6,13 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.jobs.run import Run
+from cavity.base.public_objects import set_fields
+from cavity.jobs.job import Run
 from cavity.mean_field.acceleration import ACCELERATOR_NAMES
+
+LARGEST_TO_SQUARE = 1e150  # squares of data beyond it overflow
+LEAST_TO_SQUARE = 1e-140  # squares of differences below it underflow
+LEAST_TO_INVERT, LARGEST_TO_INVERT = 1e-300, 1e300  # of settings that are positive: beyond, inverses are no numbers
 
 LEAST_ARRAYS = 16  # of numbers for every component, that a fit of a mixture holds at least
 TRIAL_PASSES = 20  # over a sample of the data, that decide where a mixture starts

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from cavity.base import arrays, summary
 from cavity.base.frames import join_names, make_data_frame
 from cavity.base.lazy_scipy import special
-from cavity.base.types import Data
+from cavity.base.public_objects import Data
 from cavity.likelihoods import Logit, Probit
 from cavity.models.explained_variance import DEFAULT_DRAWS, ROWS_PER_BLOCK, ExplainedVariance
 from cavity.models.formula.columns import FormulaColumns, column_names, read_labels
@@ -30,18 +31,23 @@ SLOPE_STEP_SD = 1e-3  # half of the difference by which slopes are found, in sta
 class AverageEffects(ExplainedVariance):
     """Methods of posteriors of linear predictors that average over rows of a table.
 
-    A subclass has ``_linear_rows(X)``, the matrix of all effects of rows, their known part of f or None, and the
-    variance that effects without data add to it or None; ``_effect_draws(n, rng)``; and ``_linear_moments(matrix,
+    A subclass has ``_linear_rows(X, **options)``, the matrix of all effects of rows, their known part of f or None, and
+    the variance that effects without data add to it or None; ``_effect_draws(n, rng)``; and ``_linear_moments(matrix,
     known)``, means and variances of f.
     """
 
     __slots__ = ()
 
     _coding = None  # that of the formula of the fit, if any
-    _terms = ()  # random effects
 
     def average_predictions(
-        self, data: Data, *, by: str | Sequence[str] | None = None, level: float = 0.95, rng: Any = 0
+        self,
+        data: Data,
+        *,
+        by: str | Sequence[str] | None = None,
+        level: float = 0.95,
+        rng: Any = 0,
+        **row_options: Any,
     ) -> summary.Table:
         """Average the mean of a new observation over the rows of a table, as `avg_predictions` of marginaleffects.
 
@@ -55,6 +61,9 @@ class AverageEffects(ExplainedVariance):
             Probability of the intervals; as much is left out on either side.
         rng : seed or numpy.random.Generator, default 0
             Source of the 1,000 draws of the coefficients, where the link is not the identity.
+        **row_options : optional
+            offset and exposure, and of mixed models groups and levels, as `predict` takes them: ``exposure=1.0`` gives
+            rates, ``levels="zero"`` typical groups, ``levels="new"`` averages over groups that have not been seen.
 
         Returns
         -------
@@ -68,7 +77,7 @@ class AverageEffects(ExplainedVariance):
         all of them are exact [MFX]_.
         """
         groups = group_rows(data, by)
-        return self._average([(groups, None, data, 1.0)], "Average predictions", level, rng, signed=False)
+        return self._average([(groups, None, data, 1.0)], "Average predictions", level, rng, row_options, signed=False)
 
     def average_comparisons(
         self,
@@ -78,6 +87,7 @@ class AverageEffects(ExplainedVariance):
         by: str | Sequence[str] | None = None,
         level: float = 0.95,
         rng: Any = 0,
+        **row_options: Any,
     ) -> summary.Table:
         """Average over rows what changes when a variable does, as `avg_comparisons` of marginaleffects.
 
@@ -87,7 +97,7 @@ class AverageEffects(ExplainedVariance):
             Rows, as `predict` takes them.
         variables : str, sequence of str, or dict, optional
             The variables, by default all of the formula, or all columns. Of categories each level is compared with the
-            first one; of numbers with two values the larger one with the smaller one; of other numbers x + 1/2 with
+            base level; of numbers with two values the larger one with the smaller one; of other numbers x + 1/2 with
             x - 1/2. A dict has another step for numbers, or a pair of values, for each variable.
         by : str or sequence of str, optional
             Columns of categories: averages for each combination of them.
@@ -95,6 +105,9 @@ class AverageEffects(ExplainedVariance):
             Probability of the intervals; as much is left out on either side.
         rng : seed or numpy.random.Generator, default 0
             Source of the 1,000 draws of the coefficients, where the link is not the identity.
+        **row_options : optional
+            offset and exposure, and of mixed models groups and levels, as `predict` takes them: ``exposure=1.0`` gives
+            rates, ``levels="zero"`` typical groups, ``levels="new"`` averages over groups that have not been seen.
 
         Returns
         -------
@@ -104,7 +117,7 @@ class AverageEffects(ExplainedVariance):
         groups, table = group_rows(data, by), self._variable_table(data)
         pairs = [pair for variable in choose_variables(table, variables) for pair in variable.pairs()]
         jobs = [(prefixed(groups, name), low, high, 1.0) for name, low, high in pairs]
-        return self._average(jobs, "Average comparisons", level, rng)
+        return self._average(jobs, "Average comparisons", level, rng, row_options)
 
     def average_slopes(
         self,
@@ -114,6 +127,7 @@ class AverageEffects(ExplainedVariance):
         by: str | Sequence[str] | None = None,
         level: float = 0.95,
         rng: Any = 0,
+        **row_options: Any,
     ) -> summary.Table:
         """Average over rows the slope of the mean of an observation in a variable, as `avg_slopes` of marginaleffects.
 
@@ -129,6 +143,9 @@ class AverageEffects(ExplainedVariance):
             Probability of the intervals; as much is left out on either side.
         rng : seed or numpy.random.Generator, default 0
             Source of the 1,000 draws of the coefficients, where the link is not the identity.
+        **row_options : optional
+            offset and exposure, and of mixed models groups and levels, as `predict` takes them: ``exposure=1.0`` gives
+            rates, ``levels="zero"`` typical groups, ``levels="new"`` averages over groups that have not been seen.
 
         Returns
         -------
@@ -144,16 +161,19 @@ class AverageEffects(ExplainedVariance):
         for variable in chosen:
             step, low, high = variable.around()
             jobs.append((prefixed(groups, variable.name), low, high, 2.0 * step))
-        return self._average(jobs, "Average slopes", level, rng)
+        return self._average(jobs, "Average slopes", level, rng, row_options)
 
-    def _average(self, jobs, title, level, rng, signed=True):
+    def _average(self, jobs, title, level, rng, row_options, signed=True):
         """Return the table of averages over groups of rows of (high - low) / step, or of high where low is None."""
         level = arrays.check_number(level, "level", low=0, high=1)
+        _, *options = signature(self._linear_rows).parameters
+        for name in row_options.keys() - set(options):
+            raise arrays.error_of("row_options", f"must be of {join_names(options)}, got {name!r}")
         rng, parts, notes = arrays.make_generator(rng), [], ()
         outcomes = list_outcomes(self._likelihood, self.classes)
         weights = None
         for groups, low, high, step in jobs:
-            ends = [self._linear_rows(end) for end in (high, low) if end is not None]
+            ends = [self._linear_rows(end, **row_options) for end in (high, low) if end is not None]
             if is_identity(self._likelihood):
                 parts += [self._exact_average(name, rows, ends, step) for name, rows in groups]
                 continue
@@ -163,9 +183,9 @@ class AverageEffects(ExplainedVariance):
             moments = [self._moments_of(*end) for end in ends]
             for outcome in outcomes:
                 mean = outcome.integrated(*moments[0]) - (outcome.integrated(*moments[1]) if len(ends) == 2 else 0.0)
-                draws = average_draws(groups, ends, weights, outcome.conditional) / step
+                draws = average_draws(groups, ends, weights, outcome) / step
                 parts += [
-                    (f"{name} {outcome.label}".strip(), float(np.mean(mean[rows])) / step, draws[k])
+                    (outcome.prefixed(name), float(np.mean(mean[rows])) / step, draws[k])
                     for k, (name, rows) in enumerate(groups)
                 ]
         return average_table(title, parts, level, notes, signed)
@@ -188,8 +208,10 @@ class AverageEffects(ExplainedVariance):
         """Return the variables of rows by their names, as `VariableTable`."""
         coding = self._coding
         if coding is not None:
-            groups = {name for term in self._terms for name in term.levels.columns}
-            return VariableTable(FormulaColumns(data).to_dict(), sorted(coding.variables - groups), coding.levels)
+            levels = {
+                name: order_levels(levels, coding.base_levels.get(name)) for name, levels in coding.levels.items()
+            }
+            return VariableTable(FormulaColumns(data).to_dict(), sorted(coding.variables), levels)
         names = column_names(data)
         if names is None:
             X = arrays.check_finite_array(data, "data", ndim=(2,))
@@ -259,6 +281,11 @@ class Variable:
         return step, self.table.changed(self.name, numbers - step), self.table.changed(self.name, numbers + step)
 
 
+def order_levels(levels, base_level):
+    """Return levels with the base level of the coefficients, if there is one, before the others."""
+    return sorted(levels, key=lambda level: shown_level(level) != base_level)
+
+
 def choose_variables(table, variables):
     """Return the `Variable`s of a table that a user has chosen."""
     changes = dict(variables) if isinstance(variables, Mapping) else {}
@@ -304,6 +331,10 @@ class ObservedOutcome:
     conditional: Any  # a function of f, whose memory it may use
     integrated: Any  # a function of the mean and the variance of f
 
+    def prefixed(self, name):
+        """Return the name of an average with what is averaged: that of one of several classes is "P(class), name"."""
+        return ", ".join(filter(None, (self.label and f"P({self.label})", name)))
+
 
 def list_outcomes(likelihood, classes):
     """Return the outcomes of a likelihood: the mean, the probability of the second of two classes, or those of all."""
@@ -341,17 +372,24 @@ def is_identity(likelihood):
     return likelihood.n_classes is None and np.array_equal(likelihood.conditional_mean(f), f)
 
 
-def average_draws(groups, ends, weights, conditional):
-    """Return draws (groups, draws) of averages over rows of a function of f, or of its difference between two ends."""
+def average_draws(groups, ends, weights, outcome):
+    """Return draws (groups, draws) of averages over rows of an `ObservedOutcome`, or of its difference of two ends.
+
+    Effects of groups that have not been seen are integrated out in each draw.
+    """
     out = np.zeros((len(groups), len(weights)))
     for k, (_, rows) in enumerate(groups):
         index = np.arange(ends[0][0].shape[0])[rows]
         for start in range(0, len(index), ROWS_PER_BLOCK):
             block = index[start : start + ROWS_PER_BLOCK]
-            for sign, (matrix, known, _) in zip((1.0, -1.0), ends, strict=False):
+            for sign, (matrix, known, extra) in zip((1.0, -1.0), ends, strict=False):
                 f = matrix[block] @ weights.T  # (rows, effects) (effects, draws)
                 f = f if known is None else f + known[block][:, None]
-                out[k] += sign * conditional(f).sum(axis=0)
+                if extra is None or not extra[block].any():
+                    values = outcome.conditional(f)
+                else:
+                    values = outcome.integrated(f.ravel(), np.repeat(extra[block], len(weights))).reshape(f.shape)
+                out[k] += sign * values.sum(axis=0)
         out[k] /= len(index)
     return out
 
@@ -366,9 +404,7 @@ def average_table(title, parts, level, notes, signed):
         table = summary.tabulate_marginals(title, marginals, level)
     else:
         draws = np.array([draw for *_, draw in parts])
-        ends = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=1)
-        low, high = summary.interval_names(level)
-        columns = {"mean": mean, "sd": draws.std(axis=1, ddof=1), low: ends[0], high: ends[1]}
+        columns = summary.summarise_draws(draws, level) | {"mean": mean}
         formats = dict.fromkeys(columns, "sd")
         columns["P(>0)"], formats["P(>0)"] = np.mean(draws > 0, axis=1), summary.PROBABILITY_FORMAT
         table = summary.Table(title, names, columns, formats, notes)

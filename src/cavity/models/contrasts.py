@@ -26,10 +26,11 @@ def parse_combination(text, names):
     ValueError
         For names that are no coefficients, products of coefficients, and constants that are added.
     """
-    forms = (rf"`{re.escape(name)}`|(?<![\w.]){re.escape(name)}(?![\w.\[])" for name in _longest_first(names))
-    found = re.compile("|".join(forms))
+    longest_first = sorted(names, key=len, reverse=True)
+    forms = (rf"`{re.escape(name)}`|(?<![\w.]){re.escape(name)}(?![\w.\[])" for name in longest_first)
+    pattern = re.compile("|".join(forms))
     number = {form: k for k, name in enumerate(names) for form in (name, f"`{name}`")}
-    expression = found.sub(lambda match: PLACEHOLDER_NAME.format(number[match[0]]), text)
+    expression = pattern.sub(lambda match: PLACEHOLDER_NAME.format(number[match[0]]), text)
     try:
         value = _evaluate(ast.parse(expression.strip(), mode="eval").body, names)
     except SyntaxError:
@@ -71,10 +72,6 @@ def _evaluate(node, names):
         raise _NotLinearError(describe_unknown(node.id, names))
     there = f"there is {join_names(names)}, and no parameter of the likelihood as a threshold"
     raise _NotLinearError(f"must be a sum of numbers times coefficients: {there}")
-
-
-def _longest_first(names):
-    return sorted(names, key=len, reverse=True)
 
 
 def describe_unknown(name, names):

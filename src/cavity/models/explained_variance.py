@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.types import Data
+from cavity.base.public_objects import Data
 
 DEFAULT_DRAWS = 1000  # of the coefficients, for standard deviations and intervals
 ROWS_PER_BLOCK = 256  # whose draws are made at a time: 2 MB
@@ -23,6 +23,9 @@ class ExplainedVariance:
     """The method `r2`; a subclass has ``_linear_rows`` and ``_effect_draws``, as `AverageEffects` describes them."""
 
     __slots__ = ()
+
+    def _effect_draws(self, n, rng):
+        return self.sample(n, rng)
 
     def r2(self, data: Data, *, level: float = 0.95, rng: Any = 0) -> summary.Table:
         """Return the share of the variance of observations that is that of their means, by draws of the coefficients.
@@ -73,11 +76,8 @@ class ExplainedVariance:
             sums += ((mean - centre).sum(axis=0), ((mean - centre) ** 2).sum(axis=0), variance.sum(axis=0))
         first, second, residual = sums / n
         explained = second - first**2
-        draws = explained / (explained + residual)
-        low, high = summary.interval_names(level)
-        ends = np.quantile(draws, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
-        columns = {"mean": [draws.mean()], "sd": [draws.std(ddof=1)], low: ends[:1], high: ends[1:]}
-        columns = {name: np.array(values) for name, values in columns.items()}
+        columns = summary.summarise_draws(explained / (explained + residual), level)
+        columns = {name: np.array([value]) for name, value in columns.items()}
         notes = (f"of {DEFAULT_DRAWS} draws",)
         return summary.Table("Explained share of variance", ("R2",), columns, dict.fromkeys(columns, "sd"), notes)
 

@@ -8,14 +8,12 @@ from typing import Any, Literal
 import numpy as np
 
 from cavity.base import arrays, records
-from cavity.base.common_fields import CLASSES_SETTING, declare_common
 from cavity.base.labels import encode_new_labels
 from cavity.base.missing_values import DroppedRows
-from cavity.base.public_objects import Public
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, Public, Seed
 from cavity.base.records import Array, Nullable, Part, declare
-from cavity.base.results import Posterior, format_count
+from cavity.base.results import CLASSES_SETTING, Posterior, declare_common, format_count
 from cavity.base.rows import check_observations, combine_known_parts
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.likelihoods.base import has_kernel_for, refuse_classes
 from cavity.likelihoods.counts import check_counts
 from cavity.models.hyperparameters import HYPERPARAMETERS_SETTING, Hyperparameters

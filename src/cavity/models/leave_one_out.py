@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
-from cavity.base.frozen_dataclasses import Frozen
+from cavity.base.public_objects import BoolArray, FloatArray, FloatOrArray, Frozen
 from cavity.base.results import format_table
 from cavity.base.summary import Table
-from cavity.base.types import BoolArray, FloatArray, FloatOrArray
 
 DOUBTFUL_NATS = 0.5  # of influence: 99 of 100 rows below were within 0.05 of refits, one in eight above not in 0.1
 DOUBTFUL_REACTION = 0.02  # nats, influence times parameters per row: all rows below were within 0.015 of refits

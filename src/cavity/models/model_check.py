@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.frozen_dataclasses import Frozen
 from cavity.base.labels import Labels
 from cavity.base.missing_values import missing_mask
+from cavity.base.public_objects import FloatArray, Frozen
 from cavity.base.results import draw, freeze_arrays
-from cavity.base.types import FloatArray
 from cavity.models.formula.columns import FormulaColumns, column_names
 from cavity.models.leave_one_out import make_record
 from cavity.models.predicted_rows import PredictedRows
@@ -109,15 +108,16 @@ def compare_rows(posterior, data, rows, rng):
         for name in ("value", "expected", "deviations")
     }
     how = "each row predicted from all others" if rows.are_left_out else "rows predicted by the posterior"
+    notes = (how,) if getattr(posterior, "_row_weights", None) is None else (how, "each row counts once: no weights")
     return ModelCheck(
         table=summary.Table(
             f"Check of {type(posterior).__name__}: {len(residuals)} rows",
             tuple(statistic.name for statistic in statistics),
             columns,
             {"value": summary.FOUR_FIGURES, "expected": summary.FOUR_FIGURES, "deviations": 1},
-            (how,),
+            notes,
         ),
-        findings=choose_findings(statistics),
+        findings=choose_findings(statistics, rows.are_left_out),
         residuals=residuals,
         predicted_mean=fitted,
         covariates={name: covariates[name] for name in order},
@@ -125,12 +125,16 @@ def compare_rows(posterior, data, rows, rng):
     )
 
 
-def choose_findings(statistics):
+def choose_findings(statistics, are_left_out):
     """Return the sentences of surprising statistics, without those that may be consequences of others.
 
-    Counts that vary too much have skewed residuals; what bends, or is skewed, has heavy tails.
+    Counts that vary too much have skewed residuals; what bends, or is skewed, has heavy tails. Rows of a fit that are
+    predicted by its posterior vary less than predicted.
     """
     surprising = [statistic for statistic in statistics if abs(statistic.deviations) > SURPRISING_DEVIATIONS]
+    if not are_left_out:
+        low = {statistic.name for statistic in statistics if statistic.value < statistic.expected}
+        surprising = [statistic for statistic in surprising if statistic.name not in low & {"variance", "dispersion"}]
     names = {statistic.name for statistic in surprising}
     consequences = {"skewness", "spread"} if names & {"dispersion", "zeros"} else set()
     if names - consequences - {"kurtosis", "variance", "doubtful rows"}:
@@ -153,6 +157,7 @@ def split_covariates(posterior, data, n):
         columns = FormulaColumns(data, "X").to_dict()
     numbers, groups, partitions = {}, {}, set()
     observed, coding = list_observed_columns(posterior), getattr(posterior, "_coding", None)
+    levels_only = getattr(getattr(posterior, "_reader", None), "group_columns", ())
     names = [name for name in columns if name not in observed]
     for name in sorted(
         names, key=lambda name: coding is not None and name in coding.numbers
@@ -164,7 +169,7 @@ def split_covariates(posterior, data, n):
         if values.shape != (n,) or not np.isfinite(values).all() or np.ptp(values) == 0:
             continue
         _, codes = np.unique(values, return_inverse=True)
-        if labels.kinds is None:
+        if labels.kinds is None and name not in levels_only:
             numbers[name] = values
         first = np.unique(codes, return_index=True)[1]
         partition = np.argsort(np.argsort(first))[codes].tobytes()  # levels in the order of their first rows
@@ -274,7 +279,13 @@ def check_columns(residuals, covariates):
         size = np.sqrt(np.mean(square**2))
         trend, bend = np.mean(scaled * x), np.mean(scaled * square) / size if size > 1e-6 else 0.0
         statistics += [
-            Statistic(f"trend in {name}", trend, 0.0, trend * np.sqrt(n), f"residuals have a trend in {name}: add it"),
+            Statistic(
+                f"trend in {name}",
+                trend,
+                0.0,
+                trend * np.sqrt(n),
+                f"residuals have a trend in {name}: add it, unless it is a result of y",
+            ),
             Statistic(
                 f"bend in {name}",
                 bend,

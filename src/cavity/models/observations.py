@@ -12,8 +12,8 @@ from cavity.base.observation_digest import ObservationDigest
 from cavity.base.rows import Rows, check_observations, check_row_vector, check_row_weights, combine_known_parts
 from cavity.likelihoods import Gaussian
 from cavity.models.defaults import likelihood_for
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import reduce_runs
 from cavity.sources.sources import Source, open_source
 

@@ -13,11 +13,12 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.lazy_scipy import special
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.likelihoods import Gaussian, Interval, predictive
 from cavity.models.predictive_densities import integrate_log_density, predict_class_probabilities
 
-LOO_TOLERANCE = 1e-6  # nats by which a leave-one-out log density found from a site may differ from that of the fit
+LOO_TOLERANCE = 1e-3  # nats by which a leave-one-out log density found from a site may differ from that of the fit
+MIN_DIFFERENCE_SHARE = 0.1  # of the probability of no more than a count, below which that of less is not a difference
 SMALLEST_PROBABILITY, LARGEST_PROBABILITY = np.finfo(float).tiny, 1.0 - np.finfo(float).epsneg
 
 
@@ -79,16 +80,22 @@ class PredictedRows:
             sd = np.sqrt(self.variance + self.likelihood.noise_variance)
             return tuple(special.ndtr((self.y[:, k] - self.mean) / sd) for k in (0, 1))
         y, *trials = (self.y[:, 0], self.y[:, 1]) if self.trials else (self.y,)
-        at = [y - 1.0, y] if self.likelihood.discrete else [y]
 
-        def integrate(values):
+        def integrate(y, rows):
             def conditional(f, index):
-                return self.likelihood.cdf(values[index, None], f, *(column[index, None] for column in trials))
+                return self.likelihood.cdf(y[index, None], f, *(column[rows][index, None] for column in trials))
 
-            return predictive.integrate(conditional, self.mean, self.variance)
+            return predictive.integrate_probability(conditional, self.mean[rows], self.variance[rows])
 
-        cdfs = [integrate(values) for values in at]
-        return cdfs[0], cdfs[-1]
+        upto = integrate(y, slice(None))
+        if not self.likelihood.discrete:
+            return upto, upto
+        below = upto - np.exp(integrate_log_density(self.likelihood, self.y, self.mean, self.variance))
+        small = np.flatnonzero(below < MIN_DIFFERENCE_SHARE * upto)
+        below[small] = 0.0
+        small = small[y[small] > 0.0]
+        below[small] = integrate(y[small] - 1.0, small)
+        return below, upto
 
     def quantile_residuals(self, rng):
         """Return randomised quantile residuals [DS]_."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, Data, FloatArray
+from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.models.model_check import ModelCheck, compare_rows
 from cavity.models.predicted_rows import PredictedRows, find_loo_moments
 
@@ -122,6 +122,8 @@ class ResidualChecks:
         """Compare observations with their predictions, and describe what does not fit and what to try.
 
         Columns of X that are not in the model are compared with the residuals, too, if they have no missing values.
+        Columns of labels, and of whole numbers with three rows or more of each on average, are compared as groups
+        ("levels of" them). Rows count once, whatever their weights in the fit.
 
         Parameters
         ----------

@@ -10,7 +10,7 @@ from cavity.base import arrays
 from cavity.base.errors import suggest
 from cavity.base.frames import index_of, make_data_frame
 from cavity.sources.chunkwise import map_chunks
-from cavity.sources.missing_rows import find_complete_rows, take_dataset_rows
+from cavity.sources.dataset import find_complete_rows, take_dataset_rows
 
 NAN_CHOICES = ("raise", "nan")  # what predictions do about rows without a value
 NAN_WAY_OUT = "missing='nan' gives NaN in such rows"

@@ -2,8 +2,10 @@
 
 from cavity.plot.calibration import CalibrationDisplay, PITDisplay
 from cavity.plot.checks import QuantileDisplay, ResidualDisplay, RootogramDisplay
+from cavity.plot.classes import ClassProbabilityDisplay
 from cavity.plot.densities import DensityDisplay, ResponsibilityDisplay
 from cavity.plot.effects import EffectDisplay, MapDisplay
+from cavity.plot.group_curves import GroupCurveDisplay
 from cavity.plot.intervals import IntervalDisplay
 from cavity.plot.mixtures import MixtureDisplay
 from cavity.plot.outliers import OutlierDisplay
@@ -12,8 +14,10 @@ from cavity.plot.traces import SelectionDisplay, TraceDisplay
 
 __all__ = [
     "CalibrationDisplay",
+    "ClassProbabilityDisplay",
     "DensityDisplay",
     "EffectDisplay",
+    "GroupCurveDisplay",
     "IntervalDisplay",
     "MapDisplay",
     "MixtureDisplay",

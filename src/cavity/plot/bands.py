@@ -7,6 +7,7 @@ from cavity import likelihoods
 from cavity.base import arrays
 from cavity.models.predictive_densities import predict_class_probabilities
 from cavity.plot import display
+from cavity.plot.number_columns import NumberColumns
 
 CURVE_POINTS = 801  # points along a column
 QUANTILE_STRIDE = 8  # the interval of new observations is computed at every eighth of these points
@@ -16,7 +17,7 @@ def open_labelled_rows(posterior, X, y, names=None, target=None, classes=None, n
     """Return rows, their y and Labels; TypeError for a posterior that cannot predict from columns alone."""
     if not hasattr(posterior, "predict") or not hasattr(posterior, "_likelihood"):
         raise display.posterior_error(posterior, "a posterior that predicts observations from columns")
-    if hasattr(posterior, "effect_names"):
+    if hasattr(posterior, "effect_names") and not isinstance(posterior, NumberColumns):
         message = "is of a mixed model, whose predictions take groups: IntervalDisplay draws its effects"
         raise arrays.error_of("posterior", message, TypeError)
     X, y = display.open_rows(posterior, X, y, needs)

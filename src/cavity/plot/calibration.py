@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.models.predicted_rows import PredictedRows, find_loo_moments
 from cavity.plot.display import SIGNAL_COLOR, AxisLabels, Display, Names, add_legend, encode_observed, open_rows
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.lazy_scipy import special
-from cavity.base.types import FloatArray
-from cavity.plot.display import CLUTTER_COLOR, SIGNAL_COLOR, Display, MaxNLocator, add_legend
+from cavity.base.public_objects import FloatArray
+from cavity.plot.display import CLUTTER_COLOR, SIGNAL_COLOR, Display, MaxNLocator, add_legend, split_into_bins
 
 N_CURVE_BINS = 12  # of equal counts, whose mean residuals are joined
+MIN_LOG_RATIO = 20.0  # of the largest and the median of positive x, from which on the axis is logarithmic
 MAX_POINTS = 5000  # drawn, at equal distances in the order of the rows
 
 
@@ -141,7 +142,13 @@ class ResidualDisplay(Display):
         step = -(-len(self.x) // MAX_POINTS)
         axes.axhline(0.0, color="black", lw=0.8, ls=":")
         axes.plot(self.x[::step], self.residuals[::step], ".", color=SIGNAL_COLOR, ms=4, alpha=0.6)
-        bins = np.array_split(np.argsort(self.x, kind="stable"), min(N_CURVE_BINS, max(1, len(self.x) // 5)))
+        values, codes = np.unique(self.x, return_inverse=True)
+        if len(values) <= N_CURVE_BINS:
+            bins = [np.flatnonzero(codes == k) for k in range(len(values))]
+        else:
+            bins = split_into_bins(self.x, min(N_CURVE_BINS, max(1, len(self.x) // 5)))
+        if values[0] > 0 and values[-1] > MIN_LOG_RATIO * np.median(self.x):
+            axes.set_xscale("log")
         means = [(self.x[rows].mean(), self.residuals[rows].mean(), 2.0 / np.sqrt(len(rows))) for rows in bins]
         at, mean, noise = np.array(means).T
         axes.errorbar(at, mean, noise, color=CLUTTER_COLOR, marker="o", ms=4, lw=1.2, label="mean of a bin, ± 2 sd")

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.public_objects import FloatArray
 from cavity.base.special import log_gamma_ratio
-from cavity.base.types import FloatArray
 from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.plot.display import Display, Names, add_legend, colormaps, resolve_names
 from cavity.plot.mixtures import count_columns, sample_rows

@@ -191,6 +191,14 @@ def make_grid(sample, count=801):
     return np.linspace(sample.min() - margin, sample.max() + margin, count)
 
 
+def split_into_bins(x, n_bins):
+    """Return the numbers of the rows of each bin, of about as many rows; those of one value of x are in one bin."""
+    _, codes, counts = np.unique(x, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - 0.5 * counts
+    number = (n_bins * middle / len(x)).astype(int)[codes]
+    return [np.flatnonzero(number == k) for k in np.unique(number)]
+
+
 def choose_class_colors(count):
     """Return a colour for each class."""
     return [SIGNAL_COLOR, CLUTTER_COLOR] if count == 2 else list(colormaps["viridis"](np.linspace(0.0, 0.9, count)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.plot import display
 from cavity.plot.bands import CURVE_POINTS, QUANTILE_STRIDE, open_labelled_rows, predict_band, predict_interval
 from cavity.plot.calibration import find_surprising
@@ -150,6 +150,7 @@ class EffectDisplay(display.Display):
         sparse = slice(None, None, 1 if isinstance(posterior._likelihood, likelihoods.Gaussian) else QUANTILE_STRIDE)
         ends = predict_interval(posterior, points[sparse], level) or (None, None)
         alone = X.shape[1] == 1 and y is not None and not posterior.has_offset
+        alone = alone and not getattr(posterior, "has_other_columns", False)
         inducing = getattr(posterior, "inducing", None)
         return cls(
             labels=labels,

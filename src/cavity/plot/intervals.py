@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, summary
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.models.defaults import find_prior_scale, is_real
 from cavity.plot.display import SIGNAL_COLOR, Display, MaxNLocator, posterior_error
 
 SCALED_LABEL = "coefficient times scale of its column"
+STANDARD_LABEL = "coefficient times scale of its column over spread of y"
 INTERCEPT_NAME = "intercept"  # name of the constant column in formulas and in added columns
 MAX_SCALE_RATIO = 10.0  # of scales of columns, above which coefficients are drawn per scale
 MAX_LENGTH_RATIO = 8.0  # of an interval and the median one, above which the axis ends before it
@@ -70,7 +71,7 @@ class IntervalDisplay(Display):
         column: str | None = None,
         level: float = 0.95,
         most: int = MAX_NAMES,
-        intercept: bool = False,
+        intercept: bool = True,
         per_scale: bool | None = None,
         ax: Any = None,
         title: str | None = None,
@@ -89,12 +90,13 @@ class IntervalDisplay(Display):
             Probability of the intervals; as much is left out on either side.
         most : int, default 40
             Most coefficients; of more those are drawn whose intervals are farthest from 0.
-        intercept : bool, default False
-            Whether to draw the intercept as well, which is on a scale of its own; otherwise it stands above the plot.
+        intercept : bool, default True
+            Whether to draw the intercept as well, beyond the end of the axis where it is far from the coefficients;
+            otherwise, and where coefficients are in spreads of y, it stands above the plot.
         per_scale : bool, optional
             Whether to multiply coefficients by the scales of their columns, by which the default prior was chosen:
-            standard deviations, or half the distance of two values. By default where scales differ by more than ten
-            times, and the posterior has them: of classes and counts with the default prior.
+            standard deviations, or half the distance of two values; of real y they are then in spreads of y. By default
+            where scales differ by more than ten times, and the prior is the default, or columns were standardised.
         ax : matplotlib.axes.Axes, optional
             Where to draw; by default in a new figure of pyplot.
         title : str, optional
@@ -119,13 +121,14 @@ class IntervalDisplay(Display):
             raise posterior_error(posterior, "a posterior with a summary of numbers")
         table = summary.tabulate_marginals("", marginals(), level)
         names, (mean, sd, low, high, *_) = table.names, table.columns.values()
-        scales = find_column_scales(posterior) if per_scale in (None, True) else None
+        scales, label = (None, "coefficient") if per_scale is False else find_column_scales(posterior)
         if per_scale and scales is None:
-            raise arrays.error_of("per_scale", "needs a posterior of classes or counts with the default prior")
+            raise arrays.error_of("per_scale", "needs a posterior with standardize=True or the default prior")
         columns = np.array([name != INTERCEPT_NAME for name in names])
+        scales = scales if columns.any() else None
         if scales is not None and (per_scale or np.ptp(np.log(scales[columns])) > np.log(MAX_SCALE_RATIO)):
             mean, sd, low, high = (values * np.where(columns, scales, 1.0) for values in (mean, sd, low, high))
-            label = SCALED_LABEL
+            intercept = intercept and label != STANDARD_LABEL
         else:
             label = "coefficient"
         shown, heading = np.arange(len(names)), ""
@@ -173,6 +176,8 @@ class IntervalDisplay(Display):
     def from_table(cls, estimates: Any, *, ax: Any = None, title: str | None = None) -> IntervalDisplay:
         """Draw the rows of a table of estimates that have intervals, as `variance_components` of mixed models.
 
+        Correlations, which have no unit, are left out.
+
         Parameters
         ----------
         estimates : Table
@@ -196,7 +201,8 @@ class IntervalDisplay(Display):
         if not high_name.endswith("%"):
             raise arrays.error_of("estimates", "must have intervals as its last columns")
         value, low, high = (estimates.columns[name][::-1] for name in ("value", low_name, high_name))
-        has_interval = np.isfinite(low)
+        are_correlations = [name.startswith("corr(") for name in estimates.names[::-1]]
+        has_interval = np.isfinite(low) & ~np.array(are_correlations)
         names = tuple(name for name, is_shown in zip(estimates.names[::-1], has_interval, strict=True) if is_shown)
         ends = {"mean": value[has_interval], "low": low[has_interval], "high": high[has_interval]}
         level = (float(high_name[:-1]) - float(low_name[:-1])) / 100.0
@@ -222,31 +228,50 @@ class IntervalDisplay(Display):
             axes.set_ylabel(f"{len(self.mean)} levels, from the smallest to the largest")
         axes.set_ylim(-0.7, len(self.mean) - 0.3)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-        heading = self.heading
-        length = self.high - self.low
-        is_long = length > MAX_LENGTH_RATIO * np.median(length)
-        if len(length) > 2 and is_long.any():
-            ends = min(0.0, self.low[~is_long].min()), max(0.0, self.high[~is_long].max())
-            room = 0.5 * (ends[1] - ends[0])
-            axes.set_xlim(ends[0] - room, ends[1] + room)
-            for at, mean in zip(position[is_long], self.mean[is_long], strict=True):
-                end, marker = (ends[1] + 0.9 * room, ">") if mean > 0 else (ends[0] - 0.9 * room, "<")
-                axes.plot(end, at, marker, color="gray")
-            cut = f"{', '.join(np.array(self.names)[is_long][:3])} cut"
-            heading = f"{heading}; {cut}" if heading else cut
+        heading = self._cut_intervals(axes)
         share = f"{100 * self.level:.3g} %"
-        axes.set_xlabel(f"{self.xlabel}, mean and {share} interval (gray: 0 is inside)", fontsize="small")
+        axes.set_xlabel(f"{self.xlabel}\nmean and {share} interval (gray: 0 is inside)", fontsize="small")
         axes.set_title(heading, fontsize="medium")
+
+    def _cut_intervals(self, axes):
+        """End the axis before long intervals and a far intercept, write their numbers; return the heading."""
+        names, length = np.array(self.names), self.high - self.low
+        others = names != INTERCEPT_NAME
+        if others.sum() < 1 or len(names) > MAX_NAMES:
+            return self.heading
+        is_long = others & (length > MAX_LENGTH_RATIO * np.median(length[others])) & (others.sum() > 2)
+        inside = others & ~is_long
+        ends = min(0.0, self.low[inside].min()), max(0.0, self.high[inside].max())
+        room = 0.5 * (ends[1] - ends[0])
+        cut = is_long | (~others & ((self.low < ends[0] - room) | (self.high > ends[1] + room)))
+        if not cut.any() or not room:
+            return self.heading
+        axes.set_xlim(ends[0] - room, ends[1] + room)
+        labels = list(self.names)
+        for k in np.flatnonzero(cut):
+            end, marker = (ends[1] + 0.9 * room, ">") if self.mean[k] > 0 else (ends[0] - 0.9 * room, "<")
+            axes.plot(end, k, marker, color="gray")
+            numbers = [summary.format_number(v[k], length[k] / 4.0) for v in (self.mean, self.low, self.high)]
+            labels[k] = f"{labels[k]}: {numbers[0]}\n({numbers[1]}, {numbers[2]})"
+        axes.set_yticks(np.arange(len(names)), labels)
+        texts = self.heading, f"{', '.join(names[is_long][:3])} cut" if is_long.any() else ""
+        return "; ".join(filter(None, texts))
 
 
 def find_column_scales(posterior):
-    """Return the scales of the columns of weights by which the default prior of a posterior was chosen, or None."""
+    """Return the scales of the columns of weights, or None, and the label of coefficients that are multiplied by them.
+
+    Scales are those of standardised columns, or those by which the default prior was chosen.
+    """
     likelihood, model = getattr(posterior, "_likelihood", None), getattr(posterior, "model", None)
+    spread = getattr(posterior, "spread", None)
+    if spread is not None and np.any(spread != 1.0):
+        return np.append(np.ones(int(posterior.intercept)), spread), SCALED_LABEL
     chosen = getattr(posterior, "chosen", None) or ()
     learnt = getattr(getattr(posterior, "hyperparameters", None), "names", ())
-    if "prior_variance" not in chosen or is_real(likelihood) or any(name.startswith("prior") for name in learnt):
-        return None
-    variance = np.asarray(model.prior_variance)
-    if variance.ndim != 1 or getattr(posterior, "spread", None) is not None:
-        return None
-    return find_prior_scale(likelihood) / np.sqrt(variance)  # (c / s)^2 is the prior variance
+    variance = np.asarray(getattr(model, "prior_variance", 1.0))
+    if "prior_variance" not in chosen or variance.ndim != 1 or any(name.startswith("prior") for name in learnt):
+        return None, "coefficient"
+    # (c / s)^2 is the prior variance
+    scales = find_prior_scale(likelihood) / np.sqrt(variance)
+    return scales, STANDARD_LABEL if is_real(likelihood) else SCALED_LABEL

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from cavity.base import arrays
-from cavity.base.types import Data, FloatArray
+from cavity.base.public_objects import Data, FloatArray
 from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.plot.display import COLOR_CYCLE, Display, Names, colormaps, outline_text, posterior_error, resolve_names
 from cavity.sources import sources

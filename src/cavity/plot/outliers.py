@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.plot.display import CLUTTER_COLOR, SIGNAL_COLOR, Display, Names, add_legend, posterior_error, resolve_names
 from cavity.plot.mixtures import UNIT_CIRCLE, sample_rows
 

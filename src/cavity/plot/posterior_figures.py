@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 
@@ -11,16 +10,19 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.persistence import open_whole_file
-from cavity.models.formula.notation import COLUMN_NAME
+from cavity.models.predicted_rows import PredictedRows
 from cavity.plot import display
 from cavity.plot.bands import order_columns_by_change
 from cavity.plot.calibration import CalibrationDisplay, loo_or_none
 from cavity.plot.checks import QuantileDisplay, ResidualDisplay, RootogramDisplay
+from cavity.plot.classes import ClassProbabilityDisplay
 from cavity.plot.densities import DensityDisplay, ResponsibilityDisplay
 from cavity.plot.display import Figure, FigureCanvasBase
 from cavity.plot.effects import EffectDisplay, MapDisplay
+from cavity.plot.group_curves import GroupCurveDisplay
 from cavity.plot.intervals import MAX_NAMES, IntervalDisplay, size_of
 from cavity.plot.mixtures import MixtureDisplay, count_columns
+from cavity.plot.number_columns import NumberColumns
 from cavity.plot.outliers import OutlierDisplay
 from cavity.plot.predictions import PredictionDisplay
 from cavity.plot.traces import SelectionDisplay, TraceDisplay
@@ -66,7 +68,14 @@ def draw(posterior, X=None, y=None, *, ax=None, title=None, figure=None, trace=F
         panels[0].get_figure().suptitle(title)
     elif title is not None:
         display.add_title(panels[0], title)
-    return panels[0] if len(panels) == 1 else panels
+    return panels[0] if len(panels) == 1 else panels.view(AxesArray)
+
+
+class AxesArray(np.ndarray):
+    """An array of Axes, of which a notebook shows the number only."""
+
+    def __repr__(self) -> str:
+        return f"<{self.size} Axes>"
 
 
 def make_figure(posterior, X=None, y=None, *, title=None, trace=False, **options):
@@ -105,11 +114,38 @@ def _plan(posterior, X, y, options):
         return [partial(SelectionDisplay.from_selection, posterior)], 1, None
     if hasattr(posterior, "findings"):
         return _plan_check(posterior)
-    if "column" in options and "term" not in options:
-        return [partial(EffectDisplay.from_posterior, posterior, options.pop("column"), X, y)], 1, None
-    if "columns" in options:
-        return [partial(MapDisplay.from_posterior, posterior, options.pop("columns"), X, y)], 1, None
+    if "columns" in options or ("column" in options and "term" not in options):
+        return [_along(posterior, X, y, options)], 1, None
     return PLAN_BY_KIND[posterior.kind](posterior, X, y, options)
+
+
+def _along(posterior, X, y, options):
+    """Return the function that draws what is expected along a column, or over two."""
+    curve, rows, observed = NumberColumns.of(posterior, X, y)
+    if curve is not None:
+        posterior, X, y = curve, rows, observed
+        _check_numbers(curve, options)
+    elif getattr(posterior, "_coding", None) is not None and X is not None:
+        raise arrays.error_of("formula", "must have a column of numbers, along which a curve is drawn")
+    if "columns" in options:
+        return partial(MapDisplay.from_posterior, posterior, options.pop("columns"), X, y)
+    return _effect(posterior, options.pop("column"), X, y)
+
+
+def _check_numbers(curve, options):
+    """Raise ValueError for columns of categories."""
+    chosen = options.get("columns", options.get("column"))
+    for name in (chosen,) if isinstance(chosen, str) else chosen if isinstance(chosen, tuple | list) else ():
+        if name in curve.fixed:
+            numbers = ", ".join(map(repr, curve.columns))
+            message = f"must be of numbers ({numbers}); {name!r} has levels, which average_predictions compares"
+            raise arrays.error_of("columns" if "columns" in options else "column", message)
+
+
+def _effect(posterior, column, X, y):
+    """Return the function that draws what is expected along a column: probabilities of several classes, stacked."""
+    several = (posterior._likelihood.n_classes or 0) > 2
+    return partial((ClassProbabilityDisplay if several else EffectDisplay).from_posterior, posterior, column, X, y)
 
 
 def _plan_check(check):
@@ -136,50 +172,25 @@ def _coefficients(posterior, X, y, options):
     makers, across, (width, height) = _intervals(posterior)
     if X is None and y is None:
         return makers, across, (width, height)
-    curve = SingleColumn.of(posterior)
-    if curve is not None:
-        return [*makers, partial(EffectDisplay.from_posterior, curve, None, X, y)], 2, (2 * PANEL_WIDTH, PANEL_HEIGHT)
+    curve, rows, observed = NumberColumns.of(posterior, X, y)
+    if curve is not None and not curve.has_other_columns and posterior._likelihood.n_classes != 2:
+        return [*makers, _effect(curve, 0, rows, observed)], 2, (2 * PANEL_WIDTH, PANEL_HEIGHT)
     return [*makers, _predictions(posterior, X, y)], 2, (2 * PANEL_WIDTH + 0.8, max(PANEL_HEIGHT + 0.4, height))
-
-
-@dataclass(frozen=True)
-class SingleColumn:
-    """A posterior by a formula of one column of numbers, as the posterior of that column."""
-
-    posterior: object
-    columns: tuple
-    roles: dict
-
-    @classmethod
-    def of(cls, posterior):
-        """Return it for a posterior of real numbers or counts; None for any other."""
-        coding = getattr(posterior, "_coding", None)
-        likelihood = posterior._likelihood
-        if coding is None or likelihood.n_classes or likelihood.takes_trials or posterior.has_offset:
-            return None
-        observed = COLUMN_NAME.fullmatch(coding.parts.y)
-        if len(coding.variables) != 1 or coding.levels or not observed:
-            return None
-        return cls(posterior, tuple(coding.variables), {"y": observed[1] or observed[2]})
-
-    def __getattr__(self, name):
-        return getattr(self.posterior, name)
-
-    def predict(self, points, **options):
-        """Predict the rows of an array (n, 1)."""
-        return self.posterior.predict({self.columns[0]: points[:, 0]}, **options)
-
-    def quantile(self, points, q, **options):
-        """Find quantiles of the rows of an array (n, 1)."""
-        return self.posterior.quantile({self.columns[0]: points[:, 0]}, q, **options)
 
 
 def _predictions(posterior, X, y):
     """Return the function that draws predictions of rows: leave-one-out for the rows of the fit."""
     coding = getattr(posterior, "_coding", None)
     if coding is not None or hasattr(posterior, "terms"):
-        observed, predicted, _ = posterior._predicted_rows(X, y, None, None).moments()
+        rows = posterior._predicted_rows(X, y, None, None)
         target = "y" if coding is None else coding.parts.y
+        if (posterior._likelihood.n_classes or 0) > 2:
+            # f of a row given all others orders rows of equal columns by their classes, and so would be bins
+            rows = PredictedRows(posterior._likelihood, *posterior._observed_moments(X, y, None, None), False)
+            values = rows.mean, rows.class_probabilities(), rows.class_numbers
+            labels = {"class_names": posterior.classes, "xlabel": "predicted mean of f", "target": target}
+            return partial(ClassProbabilityDisplay.from_predictions, *values, **labels)
+        observed, predicted, _ = rows.moments()
         if posterior._likelihood.n_classes != 2:
             return partial(PredictionDisplay.from_predictions, observed, predicted, target=target)
         label = f"{target} = {(posterior.classes or (0, 1))[1]}"
@@ -206,8 +217,12 @@ def _mixed(posterior, X, y, options):
         counts += [len(levels)] * len(columns)
         makers += [partial(IntervalDisplay.from_posterior, posterior, term=term, column=name) for name in columns]
     if X is not None:
+        if NumberColumns.of(posterior, X)[0] is not None and any(
+            ":" not in term.group for term in posterior._reader.terms
+        ):
+            makers.append(partial(GroupCurveDisplay.from_posterior, posterior, X))
         makers.append(_predictions(posterior, X, y))
-    across = min(len(makers), MAX_PANELS_ACROSS)
+    across = 2 if len(makers) == 4 else min(len(makers), MAX_PANELS_ACROSS)
     down = -(-len(makers) // across)
     return makers, across, (4.2 * across, down * max(3.2, 1.2 + 0.2 * min(max(counts), MAX_NAMES)))
 
@@ -215,7 +230,7 @@ def _mixed(posterior, X, y, options):
 def _process(posterior, X, y, options):
     count = posterior.n_features
     if count == 1:
-        return [partial(EffectDisplay.from_posterior, posterior, None, X, y)], 1, None
+        return [_effect(posterior, None, X, y)], 1, None
     if count == 2:
         numbers = posterior._likelihood.n_classes is None
         kinds = [options["kind"]] if "kind" in options else ["expected", "sd"] if numbers else ["expected"]
@@ -226,7 +241,7 @@ def _process(posterior, X, y, options):
     unknown = seen is None or (posterior.has_offset and "offset" not in options)
     predictions = [] if unknown else [_predictions(posterior, X, y)]
     order = order_columns_by_change(posterior, rows)[: MAX_PANELS - len(predictions)]
-    makers = [partial(EffectDisplay.from_posterior, posterior, int(d), X, y) for d in order] + predictions
+    makers = [_effect(posterior, int(d), X, y) for d in order] + predictions
     across = 2 if len(makers) in (3, 4) else MAX_PANELS_ACROSS
     return makers, across, (4.2 * across, 3.6 * -(-len(makers) // across))
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.plot.bands import compute_band, open_labelled_rows
 from cavity.plot.calibration import check_pair, loo_or_none
 from cavity.plot.display import COLOR_CYCLE, SIGNAL_COLOR, Display, MaxNLocator, add_legend, open_rows, posterior_error

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.public_objects import FloatArray
 from cavity.base.results import format_count
-from cavity.base.types import FloatArray
 from cavity.plot.display import SIGNAL_COLOR, Display, MaxNLocator, add_legend, outline_text
 
 MAX_PASSES_AS_DOTS = 100

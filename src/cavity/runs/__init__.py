@@ -1,1 +1,1 @@
-"""Who works on blocks of rows: threads, or workers of dask; and the ordered merge of what they return."""
+"""Work on blocks of rows, by threads or workers of dask, and the ordered merge of what they return."""

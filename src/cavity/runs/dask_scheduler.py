@@ -54,7 +54,7 @@ def _closed():
 
 
 class Scheduler:
-    """Who is in force for dask: its client, or a local scheduler; threads if there is none."""
+    """The scheduler in force for dask: its client, or a local one; threads if there is none."""
 
     def __init__(self):
         from dask.base import get_scheduler
@@ -86,15 +86,15 @@ class Scheduler:
 
         return config.get("num_workers", None) or CPU_COUNT
 
-    def sent(self, given, n, token):
+    def sent(self, inputs, n, token):
         """Return a graph, and what stands in it for what all of n tasks need.
 
         That is itself, unless it is large: then it is sent once, and workers have it from each other, which takes time.
         """
-        if self.client is None or n * _size(given) <= MAX_COPIED_BYTES:
-            return {}, given
+        if self.client is None or n * _size(inputs) <= MAX_COPIED_BYTES:
+            return {}, inputs
         key = f"cavity-given-{token}"
-        return {key: given}, key
+        return {key: inputs}, key
 
     def held(self, graph, keys):
         """Return handles of what is at the keys: values, from a local scheduler."""
@@ -135,13 +135,13 @@ class Scheduler:
     def both(self, graph, keys, tellers, spans, parts):
         """Return handles of what is at the keys, and what is at the tellers, the last tasks of the graph."""
         if self.client is None:
-            found = list(self.values(graph, [*keys, *tellers], spans * 2, parts))
-            return found[: len(keys)], found[len(keys) :]
+            values = list(self.values(graph, [*keys, *tellers], spans * 2, parts))
+            return values[: len(keys)], values[len(keys) :]
         whole = self.held(graph, [*keys, *tellers])
         return whole[: len(keys)], list(self.values(graph, tellers, spans, parts, whole[len(keys) :]))
 
     def values(self, graph, keys, spans, parts, futures=None):
-        """Yield what is at the keys, in order; errors name the chunk, or the rows of the keys that nobody could do."""
+        """Yield what is at the keys, in order; errors name the chunk, or the rows that could not be done."""
         try:
             if self.client is None:
                 yield from self.held(graph, keys)
@@ -154,15 +154,15 @@ class Scheduler:
         except GeneratorExit:
             raise
         except Exception as error:
-            told = self._told(error, graph, futures, spans, parts)
-            if told is None:
+            explained = self._explain(error, graph, futures, spans, parts)
+            if explained is None:
                 raise
-            raise told from error
+            raise explained from error
         finally:
             if futures is not None and self.client.status == "running":
                 self.client.cancel(futures)
 
-    def _told(self, error, graph, futures, spans, parts):
+    def _explain(self, error, graph, futures, spans, parts):
         """Return what to raise for an error of dask or of a chunk; None for the error itself."""
         if self.client is not None and self.client.status != "running":
             return _closed()
@@ -180,8 +180,8 @@ class Scheduler:
             for number, key in enumerate(() if part is None else part.chunks.keys):
                 try:
                     compute(graph, [(len, key)])
-                except Exception as found:
+                except Exception as error_there:
                     low, high = part.chunks.span(number)
                     words = f"{part.name}: chunk {number} (rows {low} to {high}) cannot be computed"
-                    return RuntimeError(f"{words}: {type(found).__name__}: {found}")
+                    return RuntimeError(f"{words}: {type(error_there).__name__}: {error_there}")
         return None

@@ -1,6 +1,6 @@
-"""Who runs the blocks: this thread, or a few Python threads over `nogil` kernels.
+"""Blocks are run by this thread, or by a few Python threads over `nogil` kernels.
 
-Results come back in the order of the tasks, whoever finished first, so callers can merge them in a fixed order.
+Results come back in the order of the tasks, not of their ends, so callers can merge them in a fixed order.
 """
 
 import math
@@ -74,7 +74,7 @@ def _here(call):
 
 
 def call_with_fallback(call, instead):
-    """Return call(), or instead() where that says that Python begins no more threads, as the main one has ended."""
+    """Return call(), or instead() where Python begins no more threads, as the main one has ended."""
     try:
         return call()
     except RuntimeError as error:
@@ -194,10 +194,10 @@ def _looked_up(_):
     """Look for libraries, which costs half a millisecond."""
     from threadpoolctl import ThreadpoolController
 
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    found = [_controllers.setdefault(each.filepath, each) for each in found]
-    own = [each for each in found if (each.internal_api, each.threading_layer) == ("openblas", "openmp")]
-    return [each for each in found if each not in own], own
+    controllers = ThreadpoolController().select(user_api="blas").lib_controllers
+    controllers = [_controllers.setdefault(each.filepath, each) for each in controllers]
+    own = [each for each in controllers if (each.internal_api, each.threading_layer) == ("openblas", "openmp")]
+    return [each for each in controllers if each not in own], own
 
 
 def _set(numbers, hold=False):
@@ -219,15 +219,15 @@ def _unknown(libraries, known):
 
 
 class _Limit:
-    """One BLAS thread for the whole process while anybody asks for it.
+    """One BLAS thread for the whole process while there is a holder of the limit.
 
-    The first who does sets it, and the last who goes puts back what was there. A forked child drops those who asked on
+    The first holder sets it, and the last to be dropped puts back what was there. A forked child drops the holders of
     threads that only its parent has.
     """
 
     def __init__(self):
         self._guard = RLock()
-        self._holders = {}  # of each who asked the thread, and what that thread had for itself
+        self._holders = {}  # the thread of each, and what that thread had for itself
         self._before = []  # how many threads each shared library had; empty without holders
 
     def take(self, holder):
@@ -236,7 +236,7 @@ class _Limit:
             self._limit_all()
 
     def renew(self):
-        """Limit libraries, too, that were loaded while somebody had asked."""
+        """Limit libraries, too, that were loaded since there are holders."""
         with self._guard:
             if self._holders:
                 self._limit_all()
@@ -253,7 +253,7 @@ class _Limit:
             _limit_this_thread()
 
     def drop(self, holder):
-        """Drop one who asked, or who was interrupted on the way."""
+        """Drop a holder, or one that was interrupted on the way."""
         with self._guard:
             _, own = self._holders.pop(holder, (None, []))
             _set(own)
@@ -262,7 +262,7 @@ class _Limit:
                 self._before = []
 
     def guard_forks(self):
-        """Fork while nobody changes the limit."""
+        """Fork while the limit does not change."""
         os.register_at_fork(
             before=self._guard.acquire, after_in_parent=self._guard.release, after_in_child=self._in_child
         )
@@ -290,7 +290,7 @@ if hasattr(os, "register_at_fork"):
 def single_blas():
     """Run BLAS on one thread: several give other bits, and they fight with ours.
 
-    Callers on several Python threads share the limit. Tasks of a caller who has it need not ask.
+    Callers on several Python threads share the limit. Tasks of a caller that has it need not take it.
     """
     if _limited.get():
         yield

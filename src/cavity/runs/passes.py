@@ -17,9 +17,8 @@ from queue import SimpleQueue
 import numpy as np
 
 from cavity.runs import remote
-from cavity.runs.block_runs import call_on_run
 from cavity.runs.executors import call_with_fallback
-from cavity.runs.merge import merge_runs
+from cavity.runs.merge import call_on_run, merge_runs
 
 MAX_RUN_BLOCKS = 16  # of a run, where the caller does not say: an interruption waits for those under way
 MAX_CONVERTED_BYTES = 1 << 20  # most bytes of a run that a task converts for itself: they should stay in its cache
@@ -44,7 +43,7 @@ def map_runs(task, broadcast, sources, threads, *, grain=None):
         Most blocks of a run, 1 for block by block. As many as some 20 ms of work are enough to make nothing of what it
         costs to hand a run to a thread, and few enough to be interrupted between them.
     """
-    return (result for _, result in _told(task, broadcast, sources, threads, grain))
+    return (result for _, result in _reported(task, broadcast, sources, threads, grain))
 
 
 def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stage=None):
@@ -56,7 +55,7 @@ def reduce_runs(task, broadcast, sources, threads, *, grain=None, add=None, stag
     layout = next(source for source in sources if source is not None)
     if layout.block_count == 1 and all(source is None or source.in_memory for source in sources):
         return _only_run(task, broadcast, sources, layout, threads.job, stage)
-    with closing(_told(task, broadcast, sources, threads, grain, stage, {"add": add, "merging": True})) as results:
+    with closing(_reported(task, broadcast, sources, threads, grain, stage, {"add": add, "merging": True})) as results:
         return merge_runs(results, add)
 
 
@@ -66,28 +65,28 @@ def split_blocks(block_count, n_threads, most):
     For several threads they get shorter towards the end, at most the share of a thread in what is left, so that all are
     done at about the same time.
     """
-    found, first = [], 0
+    spans, first = [], 0
     while first < block_count:
         share = most if n_threads == 1 else (block_count - first) // n_threads
         size = 1 << (max(1, min(most, share)).bit_length() - 1)
-        found.append((first, min(first + size, block_count)))
+        spans.append((first, min(first + size, block_count)))
         first += size
-    return found
+    return spans
 
 
 def _only_run(task, broadcast, sources, layout, job, stage):
     """Return what a task makes of the only block that there is, in memory, without any of what others ask for."""
     local = threading.local()
     arrays = [_in_memory(source, 0, layout.n_rows, local, i) for i, source in enumerate(sources)]
-    found = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
+    result = call_on_run(task, broadcast, 0, layout.n_rows, layout.block_rows, arrays)
     if job is not None:
         job = job if stage is None else job.stage(stage)
         job.report_share(1, 1, layout.n_rows, whole=stage is not None)
-    return found
+    return result
 
 
-def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
-    """Yield what `_results` does, and tell the job of the threads how far the pass is, which may be a stage.
+def _reported(task, broadcast, sources, threads, grain, stage=None, merged=None):
+    """Yield what `_results` does, and report to the job of the threads how far the pass is, which may be a stage.
 
     What is `merged` anyway, and how, may be merged already where the rows are.
     """
@@ -98,9 +97,9 @@ def _told(task, broadcast, sources, threads, grain, stage=None, merged=None):
     else:
         results = _results(task, broadcast, sources, threads, grain)
     with closing(results):
-        for found in results:
-            yield found
-            done += found[0]
+        for result in results:
+            yield result
+            done += result[0]
             if job is not None:
                 job.report_share(done, layout.block_count, layout.n_rows, whole=stage is not None)
 
@@ -125,8 +124,8 @@ def _results(task, broadcast, sources, threads, grain):
         try:
             if slot is not None:
                 arrays = [a if b is None else b for a, b in zip(arrays, slot.arrays(stop - start), strict=True)]
-            found = call_on_run(task, broadcast, start, stop, layout.block_rows, arrays)
-            return -(-(stop - start) // layout.block_rows), found
+            result = call_on_run(task, broadcast, start, stop, layout.block_rows, arrays)
+            return -(-(stop - start) // layout.block_rows), result
         finally:
             if slot is not None:
                 slot.free()
@@ -152,11 +151,11 @@ def _in_memory(source, start, stop, local, number):
         return None
     array = source.view(start, stop)
     if array is None:
-        kept = getattr(local, f"array{number}", None)
-        if kept is None or len(kept) < stop - start:
-            kept = np.empty((stop - start, *source.shape[1:]))
-            setattr(local, f"array{number}", kept)
-        array = kept[: stop - start]
+        buffer = getattr(local, f"array{number}", None)
+        if buffer is None or len(buffer) < stop - start:
+            buffer = np.empty((stop - start, *source.shape[1:]))
+            setattr(local, f"array{number}", buffer)
+        array = buffer[: stop - start]
         source.fill(array, start)
     return array
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from cavity.base.build_description import describe_build
 from cavity.base.errors import NumericalWarning, warn
-from cavity.runs.block_runs import call_on_run
 from cavity.runs.dask_scheduler import Scheduler
 from cavity.runs.executors import single_blas
-from cavity.runs.merge import merge_runs
+from cavity.runs.merge import call_on_run, merge_runs
 
 TASK_SECONDS = 0.2  # of work in a task: dask takes about a millisecond for each
 FIRST_BLOCKS = 16  # of a run, as long as it is not known how long a block takes
@@ -68,24 +67,24 @@ class RunTask:
     stop: int
     cuts: tuple
 
-    def __call__(self, given, chunks, held=None):
+    def __call__(self, inputs, chunks, held=None):
         """Return what was done; errors are returned as well: what is raised comes from chunks, or from dask.
 
         With held values, task(run, broadcast, *values) is called, and what it returns in second place is held as well.
         """
-        begin, blocks = perf_counter(), -(-(self.stop - self.start) // given.block_rows)
+        begin, blocks = perf_counter(), -(-(self.stop - self.start) // inputs.block_rows)
         try:
-            with single_blas(), np.errstate(**given.errors):
+            with single_blas(), np.errstate(**inputs.errors):
                 arrays = [None if cut is None else cut(some) for cut, some in zip(self.cuts, chunks, strict=True)]
-                task = given.task if held is None else partial(_called, given.task, [each.value for each in held])
-                found = call_on_run(task, given.broadcast, self.start, self.stop, given.block_rows, arrays)
-                found, kept = found if held is not None else (found, None)
+                task = inputs.task if held is None else partial(_called, inputs.task, [each.value for each in held])
+                result = call_on_run(task, inputs.broadcast, self.start, self.stop, inputs.block_rows, arrays)
+                result, left = result if held is not None else (result, None)
         except Exception as error:
-            found, kept = error, None
+            result, left = error, None
         done = Done(
-            self.start // given.block_rows, blocks, found, perf_counter() - begin, frozenset([describe_build()])
+            self.start // inputs.block_rows, blocks, result, perf_counter() - begin, frozenset([describe_build()])
         )
-        return done if held is None else HeldValue(kept, done)
+        return done if held is None else HeldValue(left, done)
 
 
 def _called(task, held, run, broadcast):
@@ -102,11 +101,11 @@ class Several:
     works: tuple
     add: object
 
-    def __call__(self, given, chunks):
+    def __call__(self, inputs, chunks):
         """Return what was done in each run, up to an error."""
         done = []
         for work in self.works:
-            done.append(work(given, chunks))
+            done.append(work(inputs, chunks))
             if isinstance(done[-1].found, Exception):
                 return done[-1:]
         return done if self.add is False else merged(self.add, done)
@@ -127,8 +126,8 @@ def merged(add, *several):
 
 def _both(left, right, add):
     """Return what was done in two runs together."""
-    found = merge_runs([(left.blocks, left.found), (right.blocks, right.found)], add)
-    return Done(left.first, 2 * left.blocks, found, left.seconds + right.seconds, left.builds | right.builds)
+    total = merge_runs([(left.blocks, left.found), (right.blocks, right.found)], add)
+    return Done(left.first, 2 * left.blocks, total, left.seconds + right.seconds, left.builds | right.builds)
 
 
 def results(task, broadcast, sources, grain=None, add=None, merging=False):
@@ -151,12 +150,12 @@ def results(task, broadcast, sources, grain=None, add=None, merging=False):
     row_bytes = 8 * sum(source.n_features for source in sources if source is not None)
     most = 1 if grain == 1 else _most(layout, row_bytes, paces.get(pace), scheduler.threads)
     spans, token = _spans(chunks, layout, most), uuid.uuid4().hex
-    graph, given = scheduler.sent(TaskInputs(task, broadcast, layout.block_rows, np.geterr()), len(spans), token)
+    graph, inputs = scheduler.sent(TaskInputs(task, broadcast, layout.block_rows, np.geterr()), len(spans), token)
     for each in chunks:
         graph |= each.graph
     nothing = [(None, None)] * len(spans)
     pieces = [nothing if part is None else part.moved(graph, spans, scheduler) for part in parts]
-    keys, spans = _tasks(graph, given, spans, pieces, most * layout.block_rows, add if merging else False)
+    keys, spans = _tasks(graph, inputs, spans, pieces, most * layout.block_rows, add if merging else False)
     while merging and len(keys) > MAX_FETCHED_PARTS:
         keys, spans = _merging(graph, keys, spans, add)
     seconds, builds = 0.0, set()
@@ -169,11 +168,11 @@ def results(task, broadcast, sources, grain=None, add=None, merging=False):
     _compare(builds, chunks[0].builds)
 
 
-def _tasks(graph, given, spans, pieces, most, add):
+def _tasks(graph, inputs, spans, pieces, most, add):
     """Put tasks into the graph, each of runs in one chunk with so many rows at most; return their keys and rows."""
     tasks = []  # [keys of the chunks, works]
-    for span, *found in zip(spans, *pieces, strict=True):
-        needed, cuts = zip(*found, strict=True)
+    for span, *located in zip(spans, *pieces, strict=True):
+        needed, cuts = zip(*located, strict=True)
         one = all(keys is None or len(keys) == 1 for keys in needed)
         if one and tasks and tasks[-1][0] == needed and span[1] - tasks[-1][1][0].start <= most:
             tasks[-1][1].append(RunTask(*span, cuts))
@@ -181,7 +180,7 @@ def _tasks(graph, given, spans, pieces, most, add):
             tasks.append((needed, [RunTask(*span, cuts)]))
     keys = [(f"cavity-run-{uuid.uuid4().hex}", number) for number in range(len(tasks))]
     for key, (needed, works) in zip(keys, tasks, strict=True):
-        graph[key] = Several(tuple(works), add), given, list(needed)
+        graph[key] = Several(tuple(works), add), inputs, list(needed)
     return keys, [(works[0].start, works[-1].stop) for _, works in tasks]
 
 
@@ -207,7 +206,7 @@ def _spans(chunks, layout, most):
 
     Where chunks hold several blocks, those in one chunk alone; blocks that they share are runs of their own.
     """
-    found, size, n = [], layout.block_rows, layout.n_rows
+    spans, size, n = [], layout.block_rows, layout.n_rows
     waiting = [(first, most) for first in range(0, layout.block_count, most)][::-1]
     while waiting:
         first, count = waiting.pop()
@@ -215,10 +214,10 @@ def _spans(chunks, layout, most):
         if start >= n:
             continue
         if count == 1 or not any(each.divides(start, stop, 2 * size) for each in chunks):
-            found.append((start, stop))
+            spans.append((start, stop))
         else:
             waiting += [(first + count // 2, count // 2), (first, count // 2)]
-    return found
+    return spans
 
 
 def _merging(graph, keys, spans, add):
@@ -276,8 +275,8 @@ class RemoteRuns:
         """
         token, scheduler = uuid.uuid4().hex, Scheduler()
         scheduler.goes_on(self.part.chunks)
-        given = TaskInputs(task, broadcast, self.layout.block_rows, np.geterr())
-        graph, given = scheduler.sent(given, len(self.spans), token)
+        inputs = TaskInputs(task, broadcast, self.layout.block_rows, np.geterr())
+        graph, inputs = scheduler.sent(inputs, len(self.spans), token)
         keys = [(f"cavity-hold-{token}", number) for number in range(len(self.spans))]
         graph |= self.part.chunks.graph if rows else {}
         pieces = self.part.moved(graph, self.spans, scheduler) if rows else [(None, None)] * len(self.spans)
@@ -286,7 +285,7 @@ class RemoteRuns:
                 scheduler.named(graph, each[number], f"cavity-held-{token}-{i}-{number}")
                 for i, each in enumerate(handles)
             ]
-            graph[keys[number]] = RunTask(*span, (cut,)), given, [needed], held
+            graph[keys[number]] = RunTask(*span, (cut,)), inputs, [needed], held
         whole, said = self._finished(scheduler, graph, keys)
         _compare(set().union(*(done.builds for done in said)), self.part.chunks.builds)
         return [done.found for done in said], whole
@@ -304,10 +303,10 @@ class RemoteRuns:
         graph[keys[0]] = (HeldValue(state),)
         pieces = self.part.moved(graph, self.spans, scheduler)
         for number, (span, values, (needed, cut)) in enumerate(zip(self.spans, inputs, pieces, strict=True)):
-            given = f"cavity-given-{token}-{number}"
-            graph[given] = TaskInputs(task, values, self.layout.block_rows, np.geterr())
+            input_key = f"cavity-given-{token}-{number}"
+            graph[input_key] = TaskInputs(task, values, self.layout.block_rows, np.geterr())
             keys.append((f"cavity-turn-{token}", number))
-            graph[keys[-1]] = RunTask(*span, (cut,)), given, [needed], keys[-2:-1]
+            graph[keys[-1]] = RunTask(*span, (cut,)), input_key, [needed], keys[-2:-1]
         return [done.found for done in self._finished(scheduler, graph, keys[1:])[1]]
 
     def _finished(self, scheduler, graph, keys):

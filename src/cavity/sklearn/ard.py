@@ -14,10 +14,9 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike
+from cavity.base.public_objects import ArrayLike
 from cavity.models.regression.linear import LinearRegression
-from cavity.sklearn.base import Estimator
-from cavity.sklearn.checks import check_rows
+from cavity.sklearn.base import Estimator, check_rows
 
 __all__ = ["ARDRegression"]
 

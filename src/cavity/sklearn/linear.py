@@ -17,23 +17,15 @@ from scipy import sparse
 
 from cavity.base import arrays
 from cavity.base.errors import check_within_range
+from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.base.rows import Rows, check_row_weights
-from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.likelihoods import Logit, Probit
 from cavity.models.defaults import find_prior_scale
 from cavity.models.glm.model import GLM
 from cavity.models.linear.defaults import INTERCEPT_VARIANCE_RATIO, resolve_defaults
 from cavity.models.predictive_densities import integrate_both_log_densities
-from cavity.sklearn import checks
-from cavity.sklearn.base import (
-    FLOAT_DTYPES,
-    Classifier,
-    Estimator,
-    class_shape,
-    label_dtype,
-    predict_by_chunks,
-    share_docstring,
-)
+from cavity.sklearn import base
+from cavity.sklearn.base import FLOAT_DTYPES, Classifier, Estimator, check_rows, predict_by_chunks, split_one_vs_rest
 from cavity.sources.dataset import Dataset
 from cavity.sources.features import append_ones, open_features, scan
 
@@ -134,7 +126,7 @@ class _LinearClassifier(Classifier, Estimator):
     def __init_subclass__(cls, **options):
         """Put what both classifiers share into a docstring, in place of its line "{settings}"."""
         super().__init_subclass__(**options)
-        share_docstring(cls, _LinearClassifier)
+        base.share_docstring(cls, _LinearClassifier)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -173,9 +165,9 @@ class _LinearClassifier(Classifier, Estimator):
         NumericalWarning
             If there is no ``loo_score_`` because a row has no proper cavity.
         """
-        remote = checks.open_remotely(self, X, y, sample_weight)
-        X, y, weight = checks.check_rows(self, X, y, sample_weight, **ROW_CHECKS) if remote is None else remote
-        classes, weight = checks.find_classes(y), checks.apply_class_weight(self.class_weight, y, weight)
+        remote = base.open_remotely(self, X, y, sample_weight)
+        X, y, weight = check_rows(self, X, y, sample_weight, **ROW_CHECKS) if remote is None else remote
+        classes, weight = base.find_classes(y), base.apply_class_weight(self.class_weight, y, weight)
         model = self._model(X, weight)
         if self.learn_prior_variance and model.approximation == "diagonal":
             raise ValueError("learn_prior_variance=True needs the full approximation; here it is the diagonal one")
@@ -184,12 +176,10 @@ class _LinearClassifier(Classifier, Estimator):
         if self.learn_prior_variance:  # that of the intercept, the last one, stays
             groups = np.where(np.arange(len(model.prior_variance)) < X.shape[1], 0, -1)
             options |= {"learn": "prior_variance", "prior_groups": groups}
-        self._set_posteriors(
-            classes, [model.fit(design, signs, **options) for signs in checks.split_one_vs_rest(y, classes)]
-        )
+        self._set_posteriors(classes, [model.fit(design, signs, **options) for signs in split_one_vs_rest(y, classes)])
         if self.schedule != "stochastic":  # which keeps no sites
             self._set_loo_score(
-                lambda: checks.compute_loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight
+                lambda: base.compute_loo_log_density(self.posteriors_, np.searchsorted(classes, y)), weight
             )
         return self
 
@@ -226,10 +216,10 @@ class _LinearClassifier(Classifier, Estimator):
         and there is no ``loo_score_``.
         """
         first = not hasattr(self, "posteriors_")
-        X, y, weight = checks.check_rows(self, X, y, sample_weight, reset=first, **ROW_CHECKS)
-        classes = checks.check_stream_classes(y, classes, None if first else self.classes_)
+        X, y, weight = check_rows(self, X, y, sample_weight, reset=first, **ROW_CHECKS)
+        classes = base.check_stream_classes(y, classes, None if first else self.classes_)
         model = self._model(X, several_batches=True) if first else self.posteriors_[0].model
-        design, problems = self._design(X, model.approximation), checks.split_one_vs_rest(y, classes)
+        design, problems = self._design(X, model.approximation), split_one_vs_rest(y, classes)
         begin = partial(model.fit, method="adf", n_threads=self.n_threads)
         takers = [begin] * len(problems) if first else [posterior.update for posterior in self.posteriors_]
         posteriors = [take(design, signs, sample_weight=weight) for take, signs in zip(takers, problems, strict=True)]
@@ -282,7 +272,7 @@ class _LinearClassifier(Classifier, Estimator):
 
     # --------------------------------------------------------------------------------------- predicting
 
-    @predict_by_chunks(lambda self: class_shape(self) if len(self.classes_) > 2 else ())
+    @predict_by_chunks(lambda self: base.class_shape(self) if len(self.classes_) > 2 else ())
     def decision_function(self, X: Data) -> FloatArray:
         """Latent value that stands for the predictive probability: 0 means one half, as far as the data tell.
 
@@ -301,7 +291,7 @@ class _LinearClassifier(Classifier, Estimator):
         values = self._evaluate(X, self._decisions)
         return values[:, 0] if self.classes_.size == 2 else values
 
-    @predict_by_chunks(dtype=label_dtype)
+    @predict_by_chunks(dtype=base.label_dtype)
     def predict(self, X: Data) -> FloatArray:
         """Most probable class under `predict_proba`.
 
@@ -319,7 +309,7 @@ class _LinearClassifier(Classifier, Estimator):
         return self.classes_[most_probable]
 
     def _log_probabilities(self, X):
-        return self._evaluate(X, checks.compute_log_probabilities)
+        return self._evaluate(X, base.compute_log_probabilities)
 
     def _evaluate(self, X, function):
         """Return function(posteriors, design matrix) of new rows, taken block by block."""

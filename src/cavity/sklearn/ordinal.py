@@ -13,10 +13,9 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from cavity.base.types import ArrayLike
+from cavity.base.public_objects import ArrayLike
 from cavity.likelihoods import OrderedProbit
-from cavity.sklearn.base import Classifier
-from cavity.sklearn.checks import apply_class_weight, check_rows, find_classes
+from cavity.sklearn.base import Classifier, apply_class_weight, check_rows, find_classes
 from cavity.sklearn.regression import GLMEstimator
 
 __all__ = ["OrdinalClassifier"]

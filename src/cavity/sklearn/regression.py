@@ -17,11 +17,10 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.likelihoods import Laplace, NegativeBinomial, Poisson, StudentT
 from cavity.models.glm.model import GLM
-from cavity.sklearn.base import Estimator, share_docstring
-from cavity.sklearn.checks import check_per_row, drop_zero_weights, validate_data
+from cavity.sklearn.base import Estimator, check_per_row, drop_zero_weights, share_docstring, validate_data
 
 __all__ = ["NegativeBinomialRegressor", "PoissonRegressor", "RobustRegressor"]
 

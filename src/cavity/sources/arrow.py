@@ -13,8 +13,7 @@ from itertools import accumulate
 from cavity.base import arrays, frames
 from cavity.base.errors import missing_extra_error, name_file_in_errors
 from cavity.sources.files import FileState
-from cavity.sources.source_parts import SourcePart, find_piece
-from cavity.sources.tables import FrameRows
+from cavity.sources.source_parts import FrameRows, SourcePart, find_piece
 
 NUMBERS_PER_BATCH = 1 << 17  # decoded together, 1 MB, which stays in the cache while they are copied
 MIN_BATCH_ROWS = 1 << 10  # of a batch

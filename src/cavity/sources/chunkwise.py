@@ -37,8 +37,8 @@ def map_chunks(tail=lambda self, **settings: (), dtype=lambda self: np.float64, 
             shape = tail(self, **settings)
             if shape is None:
                 return method(self, X, **settings)
-            found = _compute_lazily(partial(method, self), X, shape, dtype(self), settings)
-            return tuple(found.T) if pair else found
+            result = _compute_lazily(partial(method, self), X, shape, dtype(self), settings)
+            return tuple(result.T) if pair else result
 
         return call
 
@@ -72,9 +72,9 @@ def _compute_lazily(method, X, tail, dtype, settings):
             raise TypeError(f"{name} must be a number or the name of a column where X is a collection of dask")
     call, meta = Chunkwise(method, settings, tail, dtype), np.empty((0,) * (1 + len(tail)), dtype=dtype)
     if hasattr(X, "npartitions") and not hasattr(X, "numblocks"):
-        found = X.map_partitions(call, meta=meta)
-        found._chunks = (found.chunks[0], *((size,) for size in tail))
-        return found
+        result = X.map_partitions(call, meta=meta)
+        result._chunks = (result.chunks[0], *((size,) for size in tail))
+        return result
     X = X.rechunk({1: -1}) if X.ndim == 2 and X.numblocks[1] > 1 else X
     axes = {"drop_axis": list(range(1, X.ndim)), "new_axis": list(range(1, 1 + len(tail))) or None}
     return X.map_blocks(call, dtype=dtype, meta=meta, chunks=(X.chunks[0], *((size,) for size in tail)), **axes)
@@ -92,8 +92,8 @@ class Chunkwise:
     def __call__(self, rows):
         if not len(rows):
             return np.empty((0, *self.tail), dtype=self.dtype)
-        found = self.method(rows, **self.settings)
-        return np.stack(found, axis=1) if isinstance(found, tuple) else found
+        result = self.method(rows, **self.settings)
+        return np.stack(result, axis=1) if isinstance(result, tuple) else result
 
 
 def refuse_collections(*data, words):

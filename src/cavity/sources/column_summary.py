@@ -44,8 +44,8 @@ def compute_means(low, high, total, huge, seen):
     """Return the means of the columns with these extents, which are between minimum and maximum but for rounding."""
     counts = np.maximum(seen, 1.0)
     with np.errstate(over="ignore"):
-        found = total / counts + np.ldexp(huge / counts, SHRINK_EXPONENT)
-    return np.clip(found, low, high)
+        means = total / counts + np.ldexp(huge / counts, SHRINK_EXPONENT)
+    return np.clip(means, low, high)
 
 
 def _sums(block, huge):

@@ -23,8 +23,7 @@ import numpy as np
 
 from cavity.base import arrays, frames
 from cavity.runs import dask_scheduler
-from cavity.sources.source_parts import ArrayRows, NamedRows, find_piece
-from cavity.sources.tables import FrameRows
+from cavity.sources.source_parts import ArrayRows, FrameRows, NamedRows, find_piece
 
 LEAST_WHOLE = 4  # rows for each that is kept anew because it lies in several chunks
 SMALL_ROWS, SMALL_NUMBERS = 1 << 14, 1 << 20  # of collections that are read at once: passes over them go nowhere
@@ -198,27 +197,27 @@ class ChunkRows(Elsewhere):
         A client sends chunks as they are. Rows that lie in several are therefore cut out of each where it is, once, and
         what they make is kept by the workers, if that is little of all.
         """
-        found = [self.pieces(*span) for span in spans]
-        edges = [number for number, (keys, _) in enumerate(found) if len(keys) > 1]
+        located = [self.pieces(*span) for span in spans]
+        edges = [number for number, (keys, _) in enumerate(located) if len(keys) > 1]
         rows = sum(spans[number][1] - spans[number][0] for number in edges)
         if scheduler.client is None or rows * LEAST_WHOLE > self.shape[0]:
-            return found
-        new = [number for number in edges if (scheduler.client.id, found[number][1]) not in self.chunks.edges]
+            return located
+        new = [number for number in edges if (scheduler.client.id, located[number][1]) not in self.chunks.edges]
         if new:
             own, joined = dict(self.chunks.graph), []
             for number in new:
-                keys, cut = found[number]
+                keys, cut = located[number]
                 token = uuid4().hex
                 for place, key in enumerate(keys):
                     own[f"cavity-edge-{token}", place] = cut.only(place), [key]
                 joined.append(f"cavity-edges-{token}")
                 own[joined[-1]] = cut.rest(), [(f"cavity-edge-{token}", place) for place in range(len(keys))]
             for number, future in zip(new, scheduler.held(own, joined), strict=True):
-                self.chunks.edges[scheduler.client.id, found[number][1]] = future
+                self.chunks.edges[scheduler.client.id, located[number][1]] = future
         for number in edges:
-            future = self.chunks.edges[scheduler.client.id, found[number][1]]
-            found[number] = [scheduler.named(graph, future, None)], whole
-        return found
+            future = self.chunks.edges[scheduler.client.id, located[number][1]]
+            located[number] = [scheduler.named(graph, future, None)], whole
+        return located
 
     def fill(self, out, start, state):
         """Fetch the rows from `start` on into out."""
@@ -237,10 +236,10 @@ class Cut:
     name: str
 
     def __call__(self, chunks):
-        found = self._rows(chunks)
+        rows = self._rows(chunks)
         for change in self.changes:
-            found = np.require(change(found), np.float64, "C")
-        return found
+            rows = np.require(change(rows), np.float64, "C")
+        return rows
 
     def only(self, place):
         """What cuts the rows out of one of the chunks."""

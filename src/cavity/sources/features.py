@@ -17,8 +17,8 @@ from cavity.runs.passes import map_runs
 from cavity.sources import formats
 from cavity.sources.dataset import IN_FILES, IN_MEMORY, ON_WORKERS
 from cavity.sources.read_ahead import iterate_blocks
+from cavity.sources.source_parts import SparseRows
 from cavity.sources.sources import Source
-from cavity.sources.sparse import SparseRows
 from cavity.sources.stored_rows import StoredRows
 
 SPARSE_KIND = "sparse"

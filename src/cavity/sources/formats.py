@@ -9,7 +9,7 @@ from cavity.base import arrays, frames
 from cavity.sources import arrow
 from cavity.sources.chunked_arrays import ChunkedArrayRows
 from cavity.sources.npy import open_npy
-from cavity.sources.sparse import SparseRows
+from cavity.sources.source_parts import SparseRows
 from cavity.sources.text_rows import open_text
 
 
@@ -106,8 +106,8 @@ def open_texts(data, name, **settings):
     files = [file for path in paths or () for file in _files(os.fsdecode(path), name)]
     other = next((file for file in files if _opener(file) not in (None, open_text)), None)
     if paths is None or other is not None:
-        told = type(data).__name__ if paths is None else other
-        raise ValueError(f"{name}: separator, decimal and encoding are for text files, got {told}")
+        kind = type(data).__name__ if paths is None else other
+        raise ValueError(f"{name}: separator, decimal and encoding are for text files, got {kind}")
     return _fitting([open_text(file, name, **settings) for file in files], name)
 
 
@@ -153,10 +153,10 @@ def open_only_array(path, name):
     except ImportError as error:
         raise ImportError(f"{name}: {path} needs {library}, which is not installed; pip install {library}") from error
     try:
-        found = open_store(path, mode="r")
+        store = open_store(path, mode="r")
     except (OSError, ValueError, LookupError, TypeError) as error:  # of damaged files, whatever the library meets first
         raise ValueError(f"{name}: {path} cannot be read by {library} ({error})") from error
-    members = {each: found[each] for each in sorted(found)} if hasattr(found, "keys") else {"": found}
+    members = {each: store[each] for each in sorted(store)} if hasattr(store, "keys") else {"": store}
     if len(members) != 1 or not arrays.is_sliced(only := next(iter(members.values()))):
         words = "h5py.File({!r})['name']" if library == "h5py" else "zarr.open({!r}, mode='r')['name']"
         raise ValueError(
@@ -202,15 +202,15 @@ def _files(path, name):
         return _in_folder(path, name)
     if Path(path).exists():
         return [path]
-    found = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
-    if not found:
+    paths = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+    if not paths:
         hint = f"; for other places give pyarrow.dataset.dataset({path!r})" if "://" in path else ""
         words = "no file is called like" if glob.has_magic(path) else "there is no file"
         words = "a symbolic link leads nowhere or in a circle:" if os.path.islink(path) else words
         raise FileNotFoundError(
             f"{name} must be real numbers or the path of a .csv, .npy, Parquet or other file; {words} {path!r}{hint}"
         )
-    return found
+    return paths
 
 
 def _in_folder(folder, name):

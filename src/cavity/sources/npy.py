@@ -82,9 +82,9 @@ def open_npy(path, name):
     arrays.check_dtype(dtype, f"{name} ({path})")
     if not shape:
         raise ValueError(f"{name}: {path} holds a single number, not rows of them")
-    found, needed = state.stamp[0] - state.offset, prod(shape) * dtype.itemsize
-    if found < needed:
-        raise ValueError(f"{name}: {path} is cut short: shape {shape} takes {needed} bytes, the file has {found}")
+    available, needed = state.stamp[0] - state.offset, prod(shape) * dtype.itemsize
+    if available < needed:
+        raise ValueError(f"{name}: {path} is cut short: shape {shape} takes {needed} bytes, the file has {available}")
     by_columns = by_columns and len(shape) > 1
     return NpyFile(path, os.path.abspath(path), dtype, shape, by_columns, state)
 
@@ -118,10 +118,10 @@ def _header(file):
 
 def _exactly(file, count):
     """Return the next `count` bytes of a file."""
-    found = file.read(count)
-    if len(found) < count:
+    data = file.read(count)
+    if len(data) < count:
         raise ValueError("it ends within its header")
-    return found
+    return data
 
 
 def _dtype(described):

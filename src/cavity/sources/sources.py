@@ -18,15 +18,13 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, frames
-from cavity.base.types import FloatArray
-from cavity.runs.block_runs import BlockTask
+from cavity.base.public_objects import FloatArray
 from cavity.runs.executors import Threads
-from cavity.runs.merge import split_rows
+from cavity.runs.merge import BlockTask, split_rows
 from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources import column_summary, formats
 from cavity.sources.blocks import Blocks, rows_per_block
-from cavity.sources.source_parts import ArrayRows, ReadRows
-from cavity.sources.tables import FrameRows
+from cavity.sources.source_parts import ArrayRows, FrameRows, ReadRows
 
 SAMPLE_ROWS = 1 << 14  # rows of a sample to choose starting points from
 
@@ -121,14 +119,14 @@ def source(
     """
     text = {"separator": separator, "decimal": decimal, "encoding": encoding}
     if any(each is not None for each in text.values()):
-        found = Source(formats.open_texts(data, "data", **text), "data")
+        opened = Source(formats.open_texts(data, "data", **text), "data")
     else:
-        found = open_unchecked(data, "data")
+        opened = open_unchecked(data, "data")
     if columns is None:
-        return found
+        return opened
     if isinstance(columns, str | Integral):
-        return found.column(columns)
-    return found.columns([found.column_index(each) for each in columns])
+        return opened.column(columns)
+    return opened.columns([opened.column_index(each) for each in columns])
 
 
 def open_unchecked(data, name):
@@ -337,11 +335,11 @@ class Source(Blocks):
             Naming the first number, by rows, that is nan or infinite.
         """
         task = BlockTask(column_summary.summarize_block, add=column_summary.merge_summaries)
-        found = reduce_runs(
+        sums = reduce_runs(
             task, (self, missing, digested), [self], threads, add=column_summary.merge_summaries, stage="reading"
         )
-        (low, high, *_, seen), digest = found[:5], found[5:]
-        mean = column_summary.compute_means(*found[:5])
+        (low, high, *_, seen), digest = sums[:5], sums[5:]
+        mean = column_summary.compute_means(*sums[:5])
         if len(self.shape) > 1:
             return (low, high, mean, seen, *digest) if missing else (low, high, mean, *digest)
         return float(low[0]), float(high[0]), float(mean[0]), *digest

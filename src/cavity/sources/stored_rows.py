@@ -5,8 +5,8 @@ from bisect import bisect_right
 import numpy as np
 
 from cavity.jobs.job import SILENT_JOB
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import reduce_runs
 from cavity.sources.read_ahead import iterate_blocks
 from cavity.sources.source_parts import DerivedRows, SourcePart
@@ -83,8 +83,8 @@ class StoredRows(Source):
             weights = None
         task = BlockTask(looked, add=seen_by_both)
         with Threads(1, job) as thread:
-            found = reduce_runs(task, (self, weights), [self], thread, add=seen_by_both, stage="reading")
-        self.low, self.high, self.least = *found[:2], float(found[2])
+            sums = reduce_runs(task, (self, weights), [self], thread, add=seen_by_both, stage="reading")
+        self.low, self.high, self.least = *sums[:2], float(sums[2])
         return self
 
     def checked_blocks(self, size=None):
@@ -112,9 +112,9 @@ def seen_by_both(left, right):
 
 
 def _stored(parts, name, low, high, least):
-    found = StoredRows(parts, name)
-    found.low, found.high, found.least = low, high, least
-    return found
+    rows = StoredRows(parts, name)
+    rows.low, rows.high, rows.least = low, high, least
+    return rows
 
 
 class PickedRows(DerivedRows):
@@ -135,9 +135,9 @@ class PickedRows(DerivedRows):
         while done < len(out):
             picked = self._picked(start + done)[: len(out) - done]
             first, last = int(picked[0]), int(picked[-1]) + 1
-            found = np.empty((last - first, *self.shape[1:]))
-            self._source.fill(found, first)
-            np.take(found, picked - first, axis=0, out=out[done : done + len(picked)])
+            rows = np.empty((last - first, *self.shape[1:]))
+            self._source.fill(rows, first)
+            np.take(rows, picked - first, axis=0, out=out[done : done + len(picked)])
             done += len(picked)
 
     def _picked(self, row):
@@ -163,9 +163,9 @@ class ChangedRows(DerivedRows):
 
     def fill(self, out, start, state):
         """Read the rows from `start` on and change them."""
-        found = np.empty((len(out), *self._source.shape[1:]))
-        self._source.fill(found, start)
-        out[...] = self._function(found)
+        rows = np.empty((len(out), *self._source.shape[1:]))
+        self._source.fill(rows, start)
+        out[...] = self._function(rows)
 
     def describe_row(self, row, *column):
         """Words for a row, for messages."""

@@ -66,14 +66,14 @@ class TextRows(SourcePart):
         Columns without a name in the header, called by their number.
     """
 
-    def __init__(self, reader, kept, *, first=0, index=None, vector=False, again=None):
-        self._reader, self._kept, self._first, self._again = reader, kept, first, again
-        self._index = list(range(kept.width)) if index is None else list(index)
+    def __init__(self, reader, buffer, *, first=0, index=None, vector=False, again=None):
+        self._reader, self._kept, self._first, self._again = reader, buffer, first, again
+        self._index = list(range(buffer.width)) if index is None else list(index)
         self._known = [reader.columns[j] for j in self._index]
-        self.path, self.shape = reader.path, (kept.count,) if vector else (kept.count, len(self._index))
+        self.path, self.shape = reader.path, (buffer.count,) if vector else (buffer.count, len(self._index))
         self.columns = tuple(column.name for column in self._known)
-        self.in_memory = kept.view(0, 0) is not None
-        self._kinds = [column.kinds(first + kept.count) for column in self._known]
+        self.in_memory = buffer.view(0, 0) is not None
+        self._kinds = [column.kinds(first + buffer.count) for column in self._known]
         self.text = tuple(text and not number for number, text in self._kinds)
         self.unnamed = tuple(column.name for column in self._known if not column.named)
 
@@ -178,15 +178,15 @@ def open_text(file, name="the data", *, separator=None, decimal=None, encoding=N
         file = os.fspath(file)
         state = FileState.of_path(file) if os.path.isfile(file) else None  # pipes are read once
     reader = TextReader(file, **settings)
-    kept = RowBuffer(len(reader.columns))
+    buffer = RowBuffer(len(reader.columns))
     for rows in reader:
-        kept.add(rows)
+        buffer.add(rows)
         if tell is not None:
             tell(reader.share)
     reader.check_rows()
-    kept.done()
+    buffer.done()
     again = None if state is None else (os.path.abspath(file), state, settings)
-    return TextRows(reader, kept, again=again)
+    return TextRows(reader, buffer, again=again)
 
 
 def _opened_again(again, index, vector):
@@ -220,9 +220,9 @@ def read_batches(reader, sizes, skip=0):
         if not count:
             break
         rows = np.concatenate(known) if len(known) > 1 else waiting
-        kept = RowBuffer(rows.shape[1])
-        kept.add(rows[:size])
-        kept.done()
-        yield TextRows(reader, kept, first=first)
-        waiting, first = rows[kept.count :], first + kept.count
+        buffer = RowBuffer(rows.shape[1])
+        buffer.add(rows[:size])
+        buffer.done()
+        yield TextRows(reader, buffer, first=first)
+        waiting, first = rows[buffer.count :], first + buffer.count
     reader.check_rows()

@@ -91,6 +91,7 @@ def test_single_sweeps_equal_the_naive_twin(d):
         assert variance / units.scale**2 == pytest.approx(v, rel=AT_REST)
 
 
+@pytest.mark.long_cases("2")
 @pytest.mark.parametrize("d", [1, 2])
 def test_ep_with_moments_by_brute_force(d):
     """The whole fixed point again, with tilted moments integrated on a grid instead of by formula."""
@@ -112,6 +113,7 @@ def test_adf_with_moments_by_brute_force(d):
     assert posterior.log_evidence == pytest.approx(evidence, rel=EARLY)
 
 
+@pytest.mark.long_cases("1", "2")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_ep_is_close_to_the_exact_posterior(seed):
     x = draw((100, 1), seed=seed)
@@ -220,17 +222,17 @@ def test_not_converging_is_said():
     np.testing.assert_array_equal([c for _, c in seen], done.trace["change"])
 
 
-def test_unfinished_fits_are_finite_on_hard_data():
-    for n_iter in range(1, 12):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            for schedule in ("sequential", "parallel"):
-                for row in draw((40, 20), seed=20):
-                    posterior = Clutter().fit(row, max_iter=n_iter, schedule=schedule)
-                    assert np.isfinite([posterior.mean, posterior.variance, posterior.log_evidence]).all()
-                    assert posterior.variance > 0
-                    assert np.isfinite(posterior.loo_log_density).all()
-                    assert not posterior.converged or posterior.trace["change"][-1] <= 1e-10
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("n_iter", range(1, 12))
+@pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning")
+def test_unfinished_fits_are_finite_on_hard_data(n_iter):
+    for schedule in ("sequential", "parallel"):
+        for row in draw((40, 20), seed=20):
+            posterior = Clutter().fit(row, max_iter=n_iter, schedule=schedule)
+            assert np.isfinite([posterior.mean, posterior.variance, posterior.log_evidence]).all()
+            assert posterior.variance > 0
+            assert np.isfinite(posterior.loo_log_density).all()
+            assert not posterior.converged or posterior.trace["change"][-1] <= 1e-10
 
 
 # ---------------------------------------------------------------------------------------------- symmetries
@@ -339,6 +341,7 @@ def test_data_of_every_kind(kind):
         assert base.log_evidence == other.log_evidence
 
 
+@pytest.mark.long_cases("parallel")
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
 def test_memory_is_the_sites(schedule):
     for d in (1, 6):

@@ -152,6 +152,7 @@ def test_weak_sites_keep_their_digits():
 # ---------------------------------------------------------------------------------------------- fixed points
 
 
+@pytest.mark.long_cases("0.2-0.7")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("damping", [1.0, 0.7])
 @pytest.mark.parametrize("alpha", [0.5, 0.2])
@@ -171,6 +172,7 @@ def test_fits_equal_their_naive_twin(alpha, damping):
     np.testing.assert_allclose(posterior.clutter_probability(x), 1 - np.array(signal), rtol=AT_REST)
 
 
+@pytest.mark.long_cases("2")
 @pytest.mark.parametrize("d", [1, 2, 20])
 def test_fixed_point(d):
     """The tilted moments are the posterior's for every site, and the sites make the evidence."""
@@ -190,13 +192,13 @@ def test_fixed_point(d):
 
 
 def test_schedules_orders_and_dampings_share_the_fixed_point():
-    x = draw((60, 2), seed=9)
+    x = draw((24, 2), seed=9)
     base = Clutter().fit(x, power=0.5)
     for options in (
         dict(schedule="parallel"),
         dict(schedule="parallel", damping=0.6, max_iter=300),
         dict(order="random", rng=1),
-        dict(order=np.arange(60)[::-1]),
+        dict(order=np.arange(24)[::-1]),
     ):
         other = Clutter().fit(x, power=0.5, **options)
         assert other.converged
@@ -219,6 +221,7 @@ def test_power_one_through_the_quadrature_is_ordinary_ep(schedule, d):
     np.testing.assert_allclose(state.loo + base._units.log_jacobian, base.loo_log_density, rtol=AT_REST)
 
 
+@pytest.mark.long_cases("4")
 @pytest.mark.parametrize("d", [1, 4])
 def test_continuity(d):
     x = draw((40, d), seed=2)
@@ -236,6 +239,7 @@ def test_one_is_the_default():
     assert_same_bits(bits(Clutter().fit(x)), bits(Clutter().fit(x, power=1)))
 
 
+@pytest.mark.long_cases("sequential")
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
 def test_a_batch_has_the_bits_of_its_problems(schedule):
     x = draw((5, 20, 1), seed=5)
@@ -270,7 +274,7 @@ def test_judging_points_without_a_proper_cavity_is_refused():
     x = draw((5,), seed=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        posteriors = [Clutter().fit(draw((5,), seed=seed), power=0.8, max_iter=30) for seed in range(30)]
+        posteriors = [Clutter().fit(draw((5,), seed=seed), power=0.8, max_iter=30) for seed in range(10)]
     refused = [p for p in posteriors if (1 / p.variance <= p.sites.rho).any()]
     assert refused
     for posterior in refused:
@@ -292,6 +296,7 @@ def test_unfinished_fits_are_finite():
                         assert posterior.variance > 0
 
 
+@pytest.mark.long_cases("0.05-sequential")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
 @pytest.mark.parametrize("power", [0.05, 0.5])
@@ -329,6 +334,7 @@ def test_extreme_units():
 # ---------------------------------------------------------------------------------------------- results, errors
 
 
+@pytest.mark.long_cases("shape1")
 @pytest.mark.parametrize("shape", [(20,), (20, 2), (3, 10, 1)])
 def test_every_bit_comes_back(shape, tmp_path):
     posterior, path = Clutter().fit(draw(shape, seed=1), power=0.5, schedule="parallel"), tmp_path / "posterior.npz"

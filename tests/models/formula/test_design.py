@@ -168,6 +168,14 @@ def test_observations(text, wanted):
     np.testing.assert_array_equal(one.coding.observations(FormulaColumns(FRAME[:5])), wanted[:5])
 
 
+def test_a_number_is_added_to_the_offsets_of_a_formula():
+    frame = FRAME.assign(k=FRAME["k"] + 1)
+    posterior = cavity.GLM("k ~ x + offset(log(n))", "poisson").fit(frame)
+    np.testing.assert_allclose(
+        posterior.predict(frame, offset=0.5)[0], posterior.predict(frame)[0] + 0.5, rtol=ROUNDING
+    )
+
+
 def test_offsets_are_added_up():
     one = design("k ~ offset(n) + x + offset(z) + (1 | g)", FRAME)
     np.testing.assert_array_equal(one.offset, FRAME["n"] + z)
@@ -209,12 +217,29 @@ def test_what_is_kept_of_the_rows_is_little_where_it_can_be():
     assert len(design("y ~ scale(x) + (1 | g)", FRAME).coding.numbers["x"]) == N
 
 
+@pytest.mark.parametrize("column", ["C(f)", "f", "x * C(f)", "C(z) + C(f)", "C(f, Treatment('b'))"])
+def test_sorted_rows_whose_first_hundreds_are_of_one_level_have_the_columns_of_all(column):
+    long = pd.concat([FRAME] * 400, ignore_index=True).sort_values(["f", "z"], ignore_index=True)
+    order = np.random.default_rng(1).permutation(len(long))
+    in_order, shuffled = (design(f"y ~ {column}", frame) for frame in (long, long.iloc[order]))
+    assert in_order.names == shuffled.names
+    np.testing.assert_array_equal(in_order.X[order], shuffled.X)
+
+
 def test_categories_have_the_order_of_the_column():
     frame = FRAME.assign(f=pd.Categorical(FRAME["f"], categories=["c", "d", "a", "b"]))
     one = design("y ~ f + (1 | g)", frame)
     assert one.names == ("intercept", "f[a]", "f[b]")
     X, _, _ = read(one, FRAME)
     np.testing.assert_array_equal(X, one.X)
+
+
+def test_base_levels_may_first_be_in_late_rows():
+    frame = pd.DataFrame({"y": RNG.normal(size=300), "c": ["a"] * 150 + ["b"] * 150, "k": [1] * 150 + [2] * 150})
+    for column, base, name in [("c", '"b"', "c[a]"), ("k", "2", "k[1]")]:
+        design = build_design(FormulaParts.of(f"y ~ C({column}, Treatment({base}))"), FormulaColumns(frame))
+        assert design.names == ("intercept", name)
+        np.testing.assert_array_equal(design.X[:, 1], np.arange(300) < 150)
 
 
 def test_new_levels_of_groups_and_unknown_categories():
@@ -258,6 +283,9 @@ def test_new_levels_of_groups_and_unknown_categories():
         ("y ~ x > z", "part that is not understood, 'x > z'"),
         ("y ~ x - f:x**f", "not understood"),
         ("p(k) ~ x", r"'p\(k\)': there are two columns in p, got 1"),
+        ("C(f) ~ x", r"'C\(f\)': observations are one column: write y for a column of labels, y == 'b' for one"),
+        ("f['b'] ~ x", r"f\['b'\]\": observations are one column"),
+        ("poly(x, 2) ~ z", "observations are one column"),
         ("y ~ log(f)", r"'log\(f\)'"),
         ("y ~ offset(f)", "can only be used with numeric variables"),
     ],

@@ -89,6 +89,7 @@ def test_adf_is_its_twin(weighted):
     assert (result.status, result.n_iter, result.trace) == (CONVERGED_STATUS, 1, {})
 
 
+@pytest.mark.long_cases("True-0.1")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("weighted", "power"),
@@ -111,6 +112,7 @@ def test_ep_is_its_twin(weighted, power):
     assert result.log_evidence == pytest.approx(log_evidence, rel=AT_REST)
 
 
+@pytest.mark.long_cases("likelihood2")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "likelihood",

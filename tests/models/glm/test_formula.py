@@ -7,7 +7,7 @@ import pytest
 from support.tolerances import EXPANSION, ROUNDING
 
 import cavity
-from cavity.models.formula import design_rows
+from cavity.models.formula import evaluation
 
 pytest.importorskip("formulae")
 pd = pytest.importorskip("pandas")
@@ -95,12 +95,12 @@ def test_design_matrices_of_long_files_are_evaluated_in_blocks(tmp_path, monkeyp
     model = cavity.GLM(formula, "poisson")
     expected = model.fit(FRAME)
     predicted = expected.predict(FRAME)
-    monkeypatch.setattr(design_rows, "LARGEST_DESIGN", N)
-    monkeypatch.setattr(design_rows, "EVALUATED_ROWS", 50)
+    monkeypatch.setattr(evaluation, "LARGEST_DESIGN", N)
+    monkeypatch.setattr(evaluation, "EVALUATED_ROWS", 50)
     sizes = []
-    fill = design_rows.DesignRows.fill
+    fill = evaluation.DesignRows.fill
     monkeypatch.setattr(
-        design_rows.DesignRows, "fill", lambda rows, out, *where: (sizes.append(len(out)), fill(rows, out, *where))
+        evaluation.DesignRows, "fill", lambda rows, out, *where: (sizes.append(len(out)), fill(rows, out, *where))
     )
     posterior = model.fit(str(path), n_threads=2)
     np.testing.assert_array_equal(posterior.mean, expected.mean)

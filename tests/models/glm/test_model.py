@@ -7,7 +7,9 @@ import pytest
 from reference import glm as reference
 from scipy import sparse
 from scipy.stats import multivariate_normal, norm
+from support.bad_fits import BAD_FITS
 from support.glms import GLM, factors
+from support.own_likelihoods import FastLogit, PlainLogit
 from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS, SOLVES, SUMS
 
 import cavity
@@ -145,6 +147,7 @@ def test_gaussian_likelihood_is_exact_whatever_weights_and_power(weights, power)
     assert posterior.log_evidence == pytest.approx(exact, abs=INTEGRAL)
 
 
+@pytest.mark.long_cases("Probit-1000-0.001")
 @pytest.mark.parametrize(
     ("name", "n", "tolerance"), [("Gaussian", 40, 1e-10), ("Probit", 1000, 1e-3), ("Poisson", 200, 1e-3)]
 )
@@ -188,6 +191,7 @@ def test_integer_weights_equal_repeated_rows(name):
     assert np.allclose(a.loo_log_density[~used], b.log_density(X[~used], np.asarray(y)[~used]), atol=ROOT_EPS)
 
 
+@pytest.mark.long_cases("OrderedProbit")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["Probit", "Logit", "OrderedProbit", "StudentT"])
 def test_power_ep_and_fractional_weights_by_the_book(name):
@@ -379,6 +383,7 @@ def hard_problems():  # (name, X, y, likelihood, prior variance)
 SLOW = ("few outliers 3", "few outliers 4")  # alike others, and many steps of the double loop
 
 
+@pytest.mark.long_cases("few outliers 1----")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "X", "y", "likelihood", "variance"),
@@ -447,6 +452,7 @@ def test_contradictory_labels_of_identical_rows(schedule, seeds):
         assert np.all(posterior.variance > 0)
 
 
+@pytest.mark.long_cases("sequential")
 @pytest.mark.filterwarnings("ignore::cavity.ConvergenceWarning", "ignore::cavity.NumericalWarning")
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_learning_from_contradictory_ranges_is_quiet(schedule):
@@ -481,16 +487,6 @@ def test_outliers_get_sites_of_negative_precision():
 
 
 # ------------------------------------------------------------------------------------------ your own likelihood
-
-
-class PlainLogit(likelihoods.Likelihood):
-    def log_p(self, y, f):
-        return -np.logaddexp(0.0, -y * f)
-
-
-class FastLogit(PlainLogit):
-    def log_tilted(self, y, mean, variance):
-        return likelihoods.Logit().log_tilted(y, mean, variance)
 
 
 @pytest.mark.parametrize("own", [PlainLogit(), FastLogit()])
@@ -594,25 +590,9 @@ def test_scales_of_columns_do_not_matter():
 
 
 BAD = [
-    (dict(y=[0, 1, 2]), ValueError, "two classes, got 3 different values: 0, 1, 2"),
-    (dict(y=[-1, 0, 1]), ValueError, "two classes"),
-    (dict(y=["a", "b", "c"]), ValueError, "two classes, got 3 different values: 'a', 'b', 'c'"),
-    (dict(y=[0, 1]), ValueError, "y must have one entry per row of X, that is 3"),
-    (dict(y=[0, 1, np.nan]), ValueError, "y must hold a label in every row, got nan in row 2"),
-    (dict(X=[[1.0], [np.nan], [2.0]]), ValueError, r"X must be finite, got X\[1, 0\] = nan"),
-    (dict(X=[1.0, 2.0, 3.0]), ValueError, "X must have 2 dimension"),
-    (dict(X=np.empty((0, 2)), y=[]), ValueError, "X must not be empty"),
-    (dict(offset=[1.0]), ValueError, "offset must have one entry per row of X"),
-    (dict(sample_weight=[1, -1, 1]), ValueError, "sample_weight must not be negative, got -1.0 in row 1"),
-    (dict(sample_weight=[0, 0, 0]), ValueError, "sample_weight must be positive in some row"),
+    *BAD_FITS,
     (dict(method="vb"), ValueError, "method must be one of"),
-    (dict(schedule="fast"), ValueError, "schedule must be one of"),
     (dict(learn="noise"), ValueError, "learn must be one of"),
-    (dict(damping=0), ValueError, "damping must be in"),
-    (dict(power=1.5), ValueError, "power must be in"),
-    (dict(max_iter=0), ValueError, "max_iter must be at least 1"),
-    (dict(tol=-1), ValueError, "tol must be in"),
-    (dict(n_threads=0), ValueError, "n_threads must be at least 1"),
     (dict(method="adf", power=0.5), ValueError, "method='adf' sees each row once"),
 ]
 

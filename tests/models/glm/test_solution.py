@@ -7,8 +7,7 @@ from support.tolerances import ROUNDING, SOLVES
 
 from cavity import likelihoods
 from cavity.ep.options import Options
-from cavity.models.glm.solution import solve
-from cavity.models.glm.weights import Weights
+from cavity.models.glm.solution import Weights, solve
 from cavity.runs.executors import Threads
 
 RNG = np.random.default_rng(5)

@@ -346,6 +346,7 @@ def test_huge_observations_end_in_numbers_or_a_sentence():
         fit(X, 1e200 * y)
 
 
+@pytest.mark.long_cases("0.0001")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("noise", [1e-4, 1e-8, 1e-10])
 def test_predictions_keep_their_digits_where_the_noise_is_small(noise):

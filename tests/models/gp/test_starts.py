@@ -12,7 +12,7 @@ import cavity
 from cavity import GaussianProcess, StreamingGP, covariances, likelihoods
 from cavity.models import search
 from cavity.models.evaluations import Evaluations
-from cavity.models.process.periods import find_strongest_periods
+from cavity.models.process.defaults import find_strongest_periods
 from cavity.models.process.starts import compute_neighbour_distances
 
 YEARS = np.arange(100.0)[:, None]

@@ -9,8 +9,7 @@ from support.glms import GLM as plain
 from support.tolerances import AT_REST, EARLY, OPTIMUM, ROOT_EPS, SOLVES
 
 import cavity
-from cavity import GLM, likelihoods
-from cavity.errors import SettingsWarning
+from cavity import GLM, SettingsWarning, likelihoods
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(80, 2)) * [2.0, 0.1] + [10.0, -3.0]

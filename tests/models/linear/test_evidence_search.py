@@ -122,6 +122,7 @@ def test_gaussian_noise_is_learnt_as_by_the_closed_form():
     assert learnt.values == (float(posterior.model.prior_variance), posterior.model.likelihood.noise_variance)
 
 
+@pytest.mark.long_cases("NegativeBinomial")
 @pytest.mark.parametrize("name", ["NegativeBinomial", "Laplace", "Interval"])
 def test_one_parameter_is_near_the_maximum_of_the_evidence_itself(name):
     """Which is an integral over two weights, by quadrature over one at a time."""

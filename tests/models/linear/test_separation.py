@@ -8,9 +8,8 @@ import pytest
 from scipy.optimize import linprog
 
 import cavity
-from cavity import GLM, likelihoods
+from cavity import GLM, NumericalWarning, likelihoods
 from cavity.base.rows import Rows
-from cavity.errors import NumericalWarning
 from cavity.models.linear.separation import separating_columns
 
 OPEN = likelihoods.OrderedProbit()
@@ -76,6 +75,7 @@ def draw(rng, likelihood, n):
     return np.append(np.arange(3.0), rng.integers(0, 3, n - 3))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("n_problems", [6, pytest.param(100, marks=pytest.mark.long)])
 @pytest.mark.parametrize("has_intercept", [True, False])
 @pytest.mark.parametrize(

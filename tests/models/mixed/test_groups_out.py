@@ -42,6 +42,7 @@ def cavities(posterior, X, g):
         yield level, precision, prior @ mean + rows[out].T @ tau
 
 
+@pytest.mark.long_cases("74")
 @pytest.mark.parametrize("seed", IMPROPER)
 def test_a_level_without_which_the_posterior_is_improper_is_named(seed):
     model, X, y, g = problem(seed)

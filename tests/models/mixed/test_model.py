@@ -119,6 +119,7 @@ def test_new_levels_are_drawn_from_their_prior():
         posterior.predict(rows, groups={"g": [99], "h": ["a"]})
 
 
+@pytest.mark.long_cases("flat")
 @pytest.mark.parametrize("prior_of", ["flat", "avoid-zero"])
 def test_gradients_are_those_of_differences(prior_of):
     """Of the log evidence and log prior, in all free numbers of covariances and likelihood."""

@@ -10,7 +10,7 @@ from support.examples import examples
 from support.tolerances import AT_REST, EARLY, OPTIMUM
 
 import cavity
-from cavity.errors import SettingsWarning
+from cavity import SettingsWarning
 from cavity.models.saved import rebuild
 
 RNG = np.random.default_rng(1)
@@ -64,6 +64,7 @@ FITS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", FITS)
 def test_the_model_of_a_posterior_reproduces_the_fit_from_the_same_rows(name, tmp_path):
     posterior, fit = FITS[name]()
@@ -77,6 +78,7 @@ def test_the_model_of_a_posterior_reproduces_the_fit_from_the_same_rows(name, tm
         assert again.log_evidence == pytest.approx(posterior.log_evidence, abs=OPTIMUM)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:the log evidence has no maximum")
 @examples(5)
 @given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3))

@@ -74,6 +74,7 @@ def cbpp_ep(case, variance):
     return A, C, reference.ep(mixed.binomial(case.y), A, C)
 
 
+@pytest.mark.long
 def test_golden_numbers_of_cbpp():
     case = mixed.cbpp()
     known = case.known
@@ -91,7 +92,7 @@ def test_golden_numbers_of_cbpp():
     assert truth == pytest.approx(known["truth"][0], abs=4 * np.hypot(error, known["truth"][1]))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["reml", "ml"])
 def test_golden_numbers_of_sleepstudy(kind):
     """Value and slope of the likelihood where the closed form has its optimum."""

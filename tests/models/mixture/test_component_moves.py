@@ -43,6 +43,7 @@ def test_statistics_move_and_merge_as_sums_over_rows_do(covariance):
     assert_same(sums(z, r, mean, full).take([2, 0, 1]), sums(z, r[:, [2, 0, 1]], mean[[2, 0, 1]], full))
 
 
+@pytest.mark.sample(2)
 @every_covariance
 def test_moves_leave_local_optima_of_surplus_components(covariance):
     X = draws(0, 200, [[0.0, 0.0], [3.0, 1.0], [-2.0, 4.0]])

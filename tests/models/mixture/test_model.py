@@ -83,6 +83,7 @@ def test_sweeps_and_elbo_are_those_of_the_definition(covariance, weights, weight
     assert post.elbo == post.trace["elbo"][-1]
 
 
+@pytest.mark.sample(2)
 @every_covariance
 def test_default_priors_are_those_said(covariance):
     X = draws(0, 50, THREE)
@@ -120,6 +121,7 @@ def test_default_priors_of_weighted_rows_and_rows_with_gaps():
     np.testing.assert_allclose(model.mean_prior, np.nanmean(gaps, axis=0), rtol=SUMS)
 
 
+@pytest.mark.long_cases("tied-stick_breaking")
 @pytest.mark.sample(3)
 @every_kind
 def test_elbo_is_below_the_exact_evidence_and_meets_it_for_one_component(covariance, weights):
@@ -194,6 +196,7 @@ def test_elbo_never_falls(seed, covariance, weights, k, n, dim, spread, accelera
     assert np.all(np.diff(elbos) >= -rounding)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_fixed_point(covariance, weights):
     X = data_for(covariance, 4, 200)
@@ -206,6 +209,7 @@ def test_fixed_point(covariance, weights):
     assert reference_elbo(X, w, post) == pytest.approx(post.elbo, rel=SOLVES)
 
 
+@pytest.mark.sample(2)
 @every_covariance
 def test_predicted_gap_is_the_gap(covariance):
     X = draws(5, 300, [[0.0, 0.0], [2.0, 0.5]])
@@ -233,6 +237,7 @@ def test_rows_and_components_can_be_permuted(covariance):
     np.testing.assert_allclose(turned.counts, post.counts[[2, 0, 1]], atol=SLOPES)
 
 
+@pytest.mark.sample(2)
 @every_covariance
 def test_default_starts_do_not_depend_on_the_order_of_the_rows(covariance):
     X = data_for(covariance, 6, 150)
@@ -259,6 +264,7 @@ def test_translation_changes_nothing(covariance):
     np.testing.assert_allclose(far.responsibilities(X + shift), post.responsibilities(X), atol=OPTIMUM)
 
 
+@pytest.mark.sample(2)
 @every_covariance
 def test_units_change_nothing(covariance):
     """Powers of two are exact; all models but the spherical one may have a unit for each column."""
@@ -326,6 +332,7 @@ def test_rows_of_weight_zero_have_no_influence():
     np.testing.assert_allclose(one.mean, other.mean, rtol=PRINTED)
 
 
+@pytest.mark.long_cases("full")
 @pytest.mark.sample(2)
 @every_covariance
 def test_acceleration_saves_passes_and_ends_at_the_same_optimum(covariance):

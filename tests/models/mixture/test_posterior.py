@@ -33,6 +33,7 @@ def data_for(covariance, seed, n):
     return with_gaps(X, seed) if covariance in ("diag", "spherical") else X
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_log_density_is_the_mixture_of_student_t_densities(covariance, weights):
     post = model_of(covariance, 3, 2, weights).fit(draws(0, 60, TWO), sample_weight=np.linspace(0.2, 2.0, 60))
@@ -73,6 +74,7 @@ def test_log_density_keeps_its_digits_at_any_degrees_of_freedom(covariance, nu):
     assert post.log_density([x])[0] == pytest.approx(float(expected), abs=SUMS)
 
 
+@pytest.mark.long_cases("full")
 @pytest.mark.sample(2)
 @every_covariance
 def test_predictive_density_integrates_to_one(covariance):
@@ -205,6 +207,7 @@ def test_merge_counts_the_data_of_both_and_the_prior_once(covariance, weights):
     np.testing.assert_allclose(merged.counts, whole.counts, rtol=OPTIMUM)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_merge_is_addition_of_natural_parameters(covariance, weights):
     X = draws(8, 80, TWO)
@@ -302,6 +305,7 @@ def test_merge_refuses_what_does_not_fit():
         post.log_density([[1.0, 2.0], [1.0, np.nan]])
 
 
+@pytest.mark.long_cases("stick_breaking")
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_save_keeps_every_bit(tmp_path, weights):
     for covariance in COVARIANCES:

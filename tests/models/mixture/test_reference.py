@@ -81,7 +81,7 @@ def test_elbo_is_the_exact_evidence_of_one_component(covariance, weights):
         assert ref.elbo(X, np.ones(7), prior, q, r) == pytest.approx(exact, rel=SOLVES)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.long
 @every_kind
 def test_elbo_is_the_expectation_under_samples_of_q(covariance, weights):
     rng = np.random.default_rng(2)
@@ -154,6 +154,7 @@ def draw_precision(rng, prior, q):
     return shaped[prior["covariance"]](), total
 
 
+@pytest.mark.long_cases("tied-stick_breaking")
 @pytest.mark.sample(3)
 @every_kind
 def test_a_step_never_lowers_the_elbo_and_each_half_is_the_best(covariance, weights):
@@ -220,6 +221,7 @@ def test_the_evidence_is_the_product_of_predictive_densities(covariance, weights
     assert ref.log_evidence(X[:1], prior, 3) == pytest.approx(ref.log_predictive(X[0], prior, q), rel=SOLVES)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("covariance", COVARIANCES)
 def test_evidence_and_bound_of_one_dimension_against_quadrature(covariance):
     """p(y) of one component by integrals over mu and the precision, as the model is written."""
@@ -242,6 +244,7 @@ def test_evidence_and_bound_of_one_dimension_against_quadrature(covariance):
     assert ref.elbo(X, np.ones(3), prior, q, r) == pytest.approx(exact, abs=OPTIMUM)
 
 
+@pytest.mark.long_cases("diag")
 @pytest.mark.parametrize("covariance", ["diag", "spherical"])
 def test_missing_entries_are_integrated_out(covariance):
     """p(x) of points with holes is the integral of p(x) over what could be there."""
@@ -257,7 +260,7 @@ def test_missing_entries_are_integrated_out(covariance):
     assert ref.log_evidence(holed, prior, 2) == pytest.approx(np.log(total), abs=EARLY)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.long
 @every_kind
 def test_predictive_density_is_the_average_over_samples_of_q(covariance, weights):
     rng = np.random.default_rng(8)

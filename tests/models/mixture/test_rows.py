@@ -20,11 +20,11 @@ from support.mixtures import (
 from support.tolerances import AT_REST, EXPANSION, LOSSES, OPTIMUM, ROUNDING, SOLVES, SUMS
 
 import cavity
-from cavity.errors import SettingsWarning
+from cavity import SettingsWarning
 from cavity.models.mixture import e_step
 from cavity.models.mixture.rows import sum_run
 from cavity.models.mixture.scaling import Scaling
-from cavity.runs.block_runs import BlockRun
+from cavity.runs.merge import BlockRun
 
 THREE = [[-3.0, 0.0], [0.5, 2.0], [3.0, -1.0]]
 
@@ -36,6 +36,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(e_step, "MIN_BLOCK_ROWS", 1 << 6)
 
 
+@pytest.mark.sample(4)
 @every_covariance
 @pytest.mark.usefixtures("small_blocks")
 def test_same_bits_for_any_number_of_threads_and_kind_of_source(covariance, tmp_path):
@@ -105,6 +106,7 @@ def test_more_components_than_rows(covariance, weights):
     assert post.counts.sum() == pytest.approx(4.0)
 
 
+@pytest.mark.sample(3)
 @every_kind
 def test_empty_components_are_the_prior(covariance, weights):
     """Of 6 components all but two stay empty under a prior that wants few; what is empty is as before the data."""
@@ -269,6 +271,7 @@ def test_stochastic_average_is_exact_where_nothing_is_latent():
         assert post.elbo == pytest.approx(exact.elbo, rel=SUMS)
 
 
+@pytest.mark.sample(2)
 @every_covariance
 def test_stochastic_fit_of_an_iterator(covariance, tmp_path):
     X = draws(9, 9000, np.array(THREE) * 2.0)

@@ -26,9 +26,13 @@ def clusters(seed, k, d, apart=10.0):
 
 
 def every_start(points, weight, k):
-    return {m: start.choose_labels(points, weight, k, m, np.random.default_rng(0)) for m in start.STARTING_METHODS}
+    return {
+        m: start.choose_labels(points, weight, k, m, np.random.default_rng(0))
+        for m in (*start.DETERMINISTIC_METHODS, "random")
+    }
 
 
+@pytest.mark.long_cases("5")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_kmeans_is_that_of_the_definition(monkeypatch, d):
@@ -149,6 +153,7 @@ def test_labels_follow_the_rows_and_do_not_depend_on_where_and_how_large():
             np.testing.assert_array_equal(other, labels[order])
 
 
+@pytest.mark.long_cases("split")
 @pytest.mark.parametrize("method", start.DETERMINISTIC_METHODS)
 def test_a_whole_weight_is_a_repeated_point(method):
     """Points of weight zero neither count as farthest nor decide the numbers of the clusters."""

@@ -7,7 +7,7 @@ from support.tolerances import AT_REST, EXPANSION, SLOPES, SOLVES
 import cavity
 from cavity import GaussianProcess, StreamingGP, covariances, likelihoods
 from cavity.models.process.defaults import resolve_defaults
-from cavity.models.process.rows import observe
+from cavity.models.process.model import observe
 from cavity.sources.dataset import Dataset
 
 RNG = np.random.default_rng(0)

@@ -48,6 +48,7 @@ def test_gradient_with_every_covariance(kernel):
         assert_gradient(covariance(kernel)[0], likelihood, X, y, mean=0.3)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "name", ["Logit", "OrderedProbit", "Poisson", "StudentT", "Laplace", pytest.param("Cauchy", marks=pytest.mark.long)]
 )
@@ -56,6 +57,7 @@ def test_gradient_with_every_likelihood(name):
     assert_gradient(covariance()[0], likelihood, X, y, mean=[0.1, 0.2, -0.3])
 
 
+@pytest.mark.long_cases("StudentT")
 @pytest.mark.parametrize("name", ["Gaussian", "Probit", "StudentT"])
 def test_gradient_with_weights_offsets_and_both_schedules(name):
     likelihood, X, y = problem(name)
@@ -119,6 +121,7 @@ def hessian(f, x, h=1e-3):
     return np.array([[(f(x + a + b) - f(x + a - b) - f(x - a + b) + f(x - a - b)) / (4 * h * h) for a in e] for b in e])
 
 
+@pytest.mark.long_cases("1", "2")
 @pytest.mark.parametrize("seed", range(3))
 def test_regression_finds_the_maximum_and_the_truth_in_its_error_bars(seed):
     X, _, y = simulated(seed=seed)
@@ -137,6 +140,7 @@ def test_regression_finds_the_maximum_and_the_truth_in_its_error_bars(seed):
     assert np.all(sd < 0.7)
 
 
+@pytest.mark.long
 def test_classification_recovers_the_lengthscale():
     X, f, _ = simulated(n=250, seed=1)
     y = np.random.default_rng(5).random(250) < norm.cdf(f)
@@ -153,6 +157,7 @@ def test_classification_recovers_the_lengthscale():
     assert np.max(np.abs(learnt.log_evidence_gradient)) < 1e-2
 
 
+@pytest.mark.long_cases("Laplace-scale")
 @pytest.mark.parametrize(
     ("name", "parameter"), [("Gaussian", "noise_variance"), ("StudentT", "scale"), ("Laplace", "scale")]
 )
@@ -222,6 +227,7 @@ def test_units_of_the_columns_do_not_matter(scale):
     assert b.model.covariance.lengthscale == pytest.approx(scale * a.model.covariance.lengthscale, rel=1e-2)
 
 
+@pytest.mark.long_cases("Logit")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["Gaussian", "Probit", "Logit", "OrderedProbit", "Poisson", "StudentT", "Laplace"])
 def test_learning_never_lowers_the_evidence(name):
@@ -260,6 +266,7 @@ def test_fixed_parameters_and_bounds_are_kept():
     assert same.log_evidence_gradient.shape == (0,)
 
 
+@pytest.mark.long_cases("Probit")
 @pytest.mark.parametrize("name", ["Gaussian", "Probit"])
 def test_starts_are_deterministic_and_more_are_not_worse(name):
     likelihood, X, y = problem(name, n=40)
@@ -333,6 +340,7 @@ def test_a_callback_hears_of_searches_for_gaussian_noise_and_stops_them():
         assert fixed.log_evidence + stopped.model.covariance.log_prior()[0] == pytest.approx(max(values), rel=SOLVES)
 
 
+@pytest.mark.long_cases("100")
 @pytest.mark.parametrize("n", [20, 100])
 def test_a_search_leaves_the_plateau_of_zero_counts(n):
     """They have probability 1 as the dispersion vanishes; at the first dispersion that makes no difference."""
@@ -342,7 +350,8 @@ def test_a_search_leaves_the_plateau_of_zero_counts(n):
     assert -1e-3 < posterior.log_evidence <= 1e-9
 
 
-@pytest.mark.parametrize("outlier", [pytest.param(1e6, marks=pytest.mark.long), 1e12])
+@pytest.mark.long
+@pytest.mark.parametrize("outlier", [1e6, 1e12])
 def test_a_far_outlier_does_not_hide_the_noise_of_the_others(outlier):
     """Under Student's t it moves the evidence by its tail, (nu + 1) log(outlier), and nothing else."""
     X = np.linspace(-2.0, 2.0, 60)[:, None]

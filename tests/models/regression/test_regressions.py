@@ -466,6 +466,7 @@ def test_data_whose_squares_leave_the_range_are_named(make, message):
         make()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("scale", [1e-140, 1e-100, 1e100, 1e140])
 def test_linear_extreme_scales_of_y(scale):
     """With priors in the units of y the fit is the same in any units."""
@@ -481,6 +482,7 @@ def test_linear_extreme_scales_of_y(scale):
     np.testing.assert_allclose(fit(scale).relevance, fit(1.0).relevance, rtol=SLOPES)
 
 
+@pytest.mark.long_cases("True")
 @pytest.mark.parametrize("ard", [False, True])
 def test_linear_fits_without_much_to_find(ard):
     """Exact fits, constants, zeros, one row, more columns than rows: they end, and the gap is finite and small."""
@@ -531,6 +533,7 @@ def test_gamma_prior_of_one_alpha_is_shared():
     assert np.ndim(post.alpha.shape) == 0
 
 
+@pytest.mark.long_cases("5-40-False")
 @pytest.mark.parametrize(
     ("n", "d", "ard"),
     [(100, 20, True), (5, 40, False), (1, 1, False), pytest.param(5, 100, False, marks=pytest.mark.long)],

@@ -11,16 +11,13 @@ from support.gaussian_processes import COVARIANCES, covariance
 from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of, settings_of
 from support.tolerances import AT_REST, EARLY, INTEGRAL, LAST_BIT, LOSSES, OPTIMUM, ROOT_EPS, SOLVES, SUMS
 
-from cavity import StreamingGP, covariances, likelihoods
-from cavity.base.errors import NotPositiveDefiniteError
+from cavity import NotPositiveDefiniteError, StreamingGP, covariances, likelihoods
 from cavity.ep.options import Options
-from cavity.likelihoods import labels, noise
 from cavity.likelihoods.parameters import list_scales
 from cavity.models.process.settings import Settings
 from cavity.models.streaming_gp import bound_increment as streaming_increment
 from cavity.models.streaming_gp.bound_increment import BoundIncrement, RowSites
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows, add_rows_by_ep
 from cavity.models.streaming_gp.old_data_factor import map_old_factor
 from cavity.runs.executors import Threads
@@ -28,7 +25,7 @@ from cavity.runs.executors import Threads
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("which", "alpha", "variant"),
     [
@@ -87,10 +84,10 @@ def test_without_inducing_points_rows_are_on_their_own(alpha):
     np.testing.assert_allclose(by_scale, [np.sum(by_noise)], rtol=SOLVES)
 
 
-@pytest.mark.parametrize("likelihood", [noise.Gaussian(), labels.Probit()])
+@pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()])
 def test_a_batch_that_needs_no_inducing_points_is_learnt_from(likelihood):
     X, y, _ = rows_of(20)
-    y = y if isinstance(likelihood, noise.Gaussian) else y > 0
+    y = y if isinstance(likelihood, likelihoods.Gaussian) else y > 0
     state = StreamingGP(covariances.RBF(1e-4), likelihood, tolerance=10.0).fit(X[:10], y[:10])
     assert state.n_inducing == 0
     state.update(X[10:], y[10:], learn=True)
@@ -98,6 +95,7 @@ def test_a_batch_that_needs_no_inducing_points_is_learnt_from(likelihood):
     assert np.isfinite(state.log_bound)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", [name for name in COVARIANCES if name not in ("White", "Constant", "sum")])
 def test_gradient_with_every_covariance(name):
     """Where both batches share some inducing points; `sum` has White in it, which has no place here."""
@@ -147,7 +145,7 @@ def test_blocks_and_threads_change_no_digit(alpha, monkeypatch):
 def test_gradient_at_the_fixed_points_of_ep(name, alpha, weighted):
     """Of the log evidence of a second batch, by differences, the scale of the likelihood included."""
     X, y, w = rows_of(40)
-    likelihood = labels.Probit() if name == "Probit" else getattr(likelihoods, name)(scale=0.3)
+    likelihood = likelihoods.Probit() if name == "Probit" else getattr(likelihoods, name)(scale=0.3)
     y, w = np.where(y > 0, 1.0, -1.0) if name == "Probit" else y, w if weighted else None
     options = Options(schedule="sequential", max_iter=500, tol=1e-12)
     model = StreamingGP(covariances.RBF(), likelihood, mean=0.2, alpha=alpha, jitter=JITTER)

@@ -12,8 +12,7 @@ from support.tolerances import AT_REST, EARLY, LAST_BIT, LOSSES, OPTIMUM, ROUNDI
 import cavity
 from cavity import covariances, likelihoods
 from cavity.models.streaming_gp import inducing_choice
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.runs.executors import Threads, single_blas
 
 JITTER = 1e-8
@@ -261,6 +260,7 @@ def known_points(seed, n=8, d=2):
     return Z, of, information, inverse.T @ A @ inverse
 
 
+@pytest.mark.long_cases("1")
 @pytest.mark.parametrize("seed", range(2))
 def test_the_cheapest_points_go(seed):
     Z, of, information, precision = known_points(seed)
@@ -483,6 +483,7 @@ def last_rows(state, X, n=50):
     return np.sqrt(np.mean(error**2)), np.mean(np.abs(error) < 3 * np.sqrt(variance))
 
 
+@pytest.mark.long_cases("1")
 @pytest.mark.parametrize("size", [1, 50])
 def test_ids_and_losses_follow_the_points(size):
     X, y = drift(600)
@@ -499,6 +500,7 @@ def test_ids_and_losses_follow_the_points(size):
     assert state.information_lost == pytest.approx(lost, rel=SOLVES)
 
 
+@pytest.mark.long_cases("1")
 @pytest.mark.parametrize("size", [1, 50])
 def test_a_state_that_forgets_follows_its_rows(size):
     streams = [drift(600, seed) for seed in range(2)]
@@ -517,6 +519,7 @@ def test_a_state_that_keeps_all_knows_the_last_rows_as_one_fit_does(size):
     assert np.mean(covered) > 0.8
 
 
+@pytest.mark.long_cases("1")
 @pytest.mark.parametrize("size", [1, 30])
 def test_a_saved_state_goes_on_in_the_same_bits(tmp_path, size):
     X, y = drift(180)

@@ -243,6 +243,7 @@ def test_more_inducing_points_change_nothing(seed, jitter, alpha):
     )
 
 
+@pytest.mark.long
 def test_three_hundred_moves_forget_nothing():
     p = problem(3, n=300, m=12, jitter=1e-4)
     state = p.fit(p.X[:0], p.y[:0])
@@ -360,6 +361,7 @@ def drifting(seed, n_batches, size=10):
         yield X, np.sin(2 * X[:, 0]) + 0.2 * rng.normal(size=size)
 
 
+@pytest.mark.long_cases("1.0")
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_points_given_up_for_others_are_the_textbook_s(alpha):
     model = cavity.StreamingGP(RBF(1.0), likelihoods.Gaussian(0.05), n_inducing=7, alpha=alpha, jitter=1e-5)

@@ -393,6 +393,7 @@ class AnyStream(Stream):
         self.do("update", **self.observed(batch), learn=learn, callback=callback)
 
 
+@pytest.mark.long_cases("likelihood1")
 @pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(0.1), likelihoods.Probit()])
 def test_a_batch_interrupted_anywhere_is_taken_in_whole_or_not_at_all(likelihood):
     X = np.linspace(-3.0, 3.0, 12)[:, None]
@@ -407,4 +408,4 @@ def test_a_batch_interrupted_anywhere_is_taken_in_whole_or_not_at_all(likelihood
 
 for machine in (GaussianStream, AnyStream):
     machine.TestCase.settings = settings(examples(6), stateful_step_count=30)
-TestGaussianStream, TestAnyStream = GaussianStream.TestCase, AnyStream.TestCase
+TestGaussianStream, TestAnyStream = pytest.mark.long(GaussianStream.TestCase), AnyStream.TestCase

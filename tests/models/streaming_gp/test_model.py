@@ -96,6 +96,7 @@ def test_inducing_points_at_the_rows_give_the_dense_process(name):
     np.testing.assert_allclose(state.log_density(X, y), dense.log_density(X, y), atol=OPTIMUM)
 
 
+@pytest.mark.long
 def test_banana_has_the_log_evidence_of_gpy():
     golden = json.loads(TABLE.read_text())
     table = np.loadtxt(
@@ -170,6 +171,7 @@ def test_offsets_of_other_likelihoods():
 # ------------------------------------------------------------------------------------------ hard streams
 
 
+@pytest.mark.long_cases("False-1.0")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("given_points", [True, False])
@@ -453,6 +455,7 @@ def test_rows_of_heavy_tails_lose_no_more_than_the_tolerance(likelihood):
     assert 0.0 < residual.mean() / (2 * 0.1**2) < 1e-3
 
 
+@pytest.mark.long_cases("1")
 @pytest.mark.parametrize("size", [1, 10])
 def test_points_are_exchanged_while_old_rows_are_forgotten(size):
     """A column of time: with 15 points for a range that takes 120 the last rows are known, not the first."""

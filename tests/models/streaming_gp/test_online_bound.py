@@ -126,6 +126,7 @@ def test_expected_log_likelihood_is_the_integral(alpha):
     assert one == pytest.approx(got[0], rel=ROUNDING)
 
 
+@pytest.mark.long_cases("2-0.3")
 @pytest.mark.parametrize(
     ("size", "alpha"),
     [(1, 0.0), (1, 1e-9), (1, 1.0), (2, 0.3), *(pytest.param(2, a, marks=pytest.mark.long) for a in (0.0, 1e-9, 1.0))],
@@ -183,6 +184,7 @@ def test_expected_log_ratio_as_the_tutorial_prints_it():
 # ------------------------------------------------------------------------------------------ q_opt and the bound
 
 
+@pytest.mark.long_cases("0.0")
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 @examples(10)
 @given(seed=seeds)

@@ -13,15 +13,13 @@ from scipy.optimize import minimize, minimize_scalar
 from support.streaming_batches import JITTER, THREADS, Case, model_of, rows_in, rows_of
 from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, PRINTED, ROOT_EPS, SOLVES, SUMS
 
-from cavity import StreamingGP, covariances, likelihoods
+from cavity import ConvergenceWarning, SettingsWarning, StreamingGP, covariances, likelihoods
 from cavity import covariances as c
-from cavity.base.errors import ConvergenceWarning, SettingsWarning
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.models.search import SEARCH_NOT_CONVERGED
 from cavity.models.streaming_gp import search
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.inducing_choice import choose_greedily
-from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows
 from cavity.models.streaming_gp.old_data_factor import map_old_factor
 from cavity.models.streaming_gp.rescaling import ScaleObjective, learn_scales, multiply_covariance, rescale_information
@@ -91,6 +89,7 @@ def test_one_batch_reaches_the_maximum_of_the_dense_bound():
     np.testing.assert_allclose(found, best.x, atol=EXPANSION)
 
 
+@pytest.mark.long_cases("1", "2")
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_find_the_truth(seed):
     X, y = drawn(600, seed)
@@ -152,7 +151,7 @@ def thirds(seed, n):
     return [(X[i : i + n], y[i : i + n]) for i in (0, n, 2 * n)]
 
 
-@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 20), marks=pytest.mark.long)])
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 20), marks=pytest.mark.long)])
 def test_tension_is_silent_where_nothing_changes(seeds):
     for seed in seeds:
         with warnings.catch_warnings():
@@ -161,6 +160,7 @@ def test_tension_is_silent_where_nothing_changes(seeds):
         assert 0.0 <= max(each.tension for each in found) < compute_largest_tension(3)
 
 
+@pytest.mark.long_cases("1", "2")
 @pytest.mark.filterwarnings("ignore:the search:cavity.ConvergenceWarning")
 @pytest.mark.parametrize("seed", range(3))
 def test_tension_speaks_where_something_changes(seed):
@@ -210,6 +210,7 @@ def test_growing_choices_of_rows(n, monkeypatch):
         np.testing.assert_array_equal(part.X[:, 0], part.y)
 
 
+@pytest.mark.long_cases("probit")
 @pytest.mark.parametrize("likelihood", [likelihoods.Gaussian(), likelihoods.Probit()], ids=["gaussian", "probit"])
 def test_searches_of_some_rows_first_end_where_those_of_all_do(likelihood, monkeypatch):
     X, y = drawn(700, 3)

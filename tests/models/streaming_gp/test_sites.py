@@ -37,6 +37,7 @@ def sites_of(name, n, power, weighted):
     return sites, [through(log_p, r) for log_p, r in pairs]
 
 
+@pytest.mark.long_cases("Probit-1.0-False")
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("power", "weighted"), [(1.0, False), (0.5, True)])
 @pytest.mark.parametrize("name", NAMES)
@@ -62,6 +63,7 @@ def run(sites, W, schedule):
         return Engine(geometry, sites, Options(schedule=schedule, tol=1e-11)).run()
 
 
+@pytest.mark.long_cases("Probit-1.0-False-parallel")
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(

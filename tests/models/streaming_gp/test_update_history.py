@@ -21,7 +21,7 @@ from cavity.base.records import Record, check_settings
 from cavity.covariances import RBF
 from cavity.models.streaming_gp.predictive_checks import MIN_CHECKED_ROWS, PredictiveCheck
 from cavity.models.streaming_gp.record import STATE_SETTINGS
-from cavity.models.streaming_gp.update_history import History, Unconverged
+from cavity.models.streaming_gp.snapshot import History, Unconverged
 from cavity.runs.executors import Threads
 
 seeds = st.integers(0, 10**6)
@@ -268,6 +268,7 @@ def test_warnings_as_errors_leave_the_rows_inside():
     state.update(X[5:6], y[5:6])  # the window began anew
 
 
+@pytest.mark.long_cases("4")
 @pytest.mark.parametrize("n_inducing", [4, 40])
 def test_rows_of_the_settings_do_not_surprise(n_inducing):
     """Nor do they where there are far too few inducing points, whose residuals stay."""

@@ -15,9 +15,7 @@ from typing import Literal
 
 from cavity.base import arrays
 from cavity.base.errors import name_arguments, suggest_dropping
-from cavity.base.frozen_dataclasses import check_positive, set_fields
-from cavity.base.public_objects import Public
-from cavity.base.types import ArrayLike, Seed
+from cavity.base.public_objects import ArrayLike, Public, Seed, check_positive, set_fields
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.models.clutter import defaults

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays, records
-from cavity.base.common_fields import declare_common
 from cavity.base.constants import LOG_2PI
 from cavity.base.frames import name_coefficients
 from cavity.base.lazy_scipy import special
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.missing_values import DroppedRows
 from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.base.records import Array, Part, Record, declare, one_of
-from cavity.base.results import Posterior, SummaryMixin, format_table, list_name_rows
+from cavity.base.results import Posterior, SummaryMixin, declare_common, format_table, list_name_rows
 from cavity.base.summary import make_gaussian_marginals
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions.gaussian import Gaussian, SphericalGaussian
 from cavity.ep.evidence import measure_influence
 from cavity.models.clutter.cavities import find_cavities, find_densities

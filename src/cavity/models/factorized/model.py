@@ -18,10 +18,9 @@ from cavity import _core
 from cavity.base import arrays
 from cavity.base.argument_names import explain_arguments
 from cavity.base.constants import LOG_2PI
-from cavity.base.frozen_dataclasses import Frozen, set_fields
 from cavity.base.loop import CONVERGED_STATUS, STUCK_STATUS, estimate_passes_left
+from cavity.base.public_objects import ArrayLike, FloatOrArray, Frozen, set_fields
 from cavity.base.results import format_table
-from cavity.base.types import ArrayLike, FloatOrArray
 from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions

@@ -10,11 +10,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
-from cavity.base.frozen_dataclasses import Frozen
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray, Frozen, Seed
 from cavity.base.records import Array, Part, Record, Setting, declare
 from cavity.base.results import SummaryMixin, VariationalPosterior, format_table
 from cavity.base.summary import make_gaussian_marginals
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray, Seed
 from cavity.models.factorized.target import get_target
 
 if TYPE_CHECKING:

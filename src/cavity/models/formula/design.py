@@ -14,18 +14,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import make_data_frame
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
+from cavity.models.formula import evaluation
 from cavity.models.formula.columns import categorical, check_length
-from cavity.models.formula.design_rows import evaluate_in_blocks
-from cavity.models.formula.evaluation import (
-    coded_numbers,
-    column_variables,
-    describe,
-    evaluate,
-    evaluate_columns,
-    has_memory,
-    quote_term,
-)
+from cavity.models.formula.evaluation import coded_numbers, column_variables, evaluate, evaluate_columns
 from cavity.models.formula.notation import COLUMN_NAME, FormulaParts, refuse, split
 
 PROBE_ROWS = 100  # by which columns of numbers that functions make categories of are found
@@ -100,7 +92,7 @@ def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=Fal
     table = columns.to_pandas(names, len(y))
     examples = take_every_category(parts, table)
     matrices = evaluate_all(parts, examples)
-    fixed = (evaluate_in_blocks if in_blocks else evaluate_columns)(matrices[parts.fixed], table, intercept)
+    fixed = (evaluation.evaluate_in_blocks if in_blocks else evaluate_columns)(matrices[parts.fixed], table, intercept)
     groups = {name: columns[name] for group, _ in random_blocks(parts) for name in group}
     for name, column in groups.items():
         check_length(column, name, len(y))
@@ -124,13 +116,23 @@ def take_every_category(parts, table):
 
     They are all rows where a function keeps something of all.
     """
-    if has_memory(parts.to_text()):
+    text = parts.to_text()
+    if evaluation.has_memory(text):
         return table
-    matrices = evaluate_all(parts, table.iloc[:PROBE_ROWS])
-    coded = {name for name in table if table[name].dtype == "category"}
-    coded |= {name for matrix in matrices.values() for name in coded_numbers(matrix)}
-    first = [np.unique(table[name], return_index=True)[1] for name in sorted(coded)]
-    return table.iloc[np.unique(np.concatenate([*first, [0]]).astype(np.intp))]
+    text_columns = {name for name in table if table[name].dtype == "category"}
+    first = find_first_rows(table, text_columns)
+    # the number that is the base level of a Treatment() may be in any row
+    few_values = {name for name in table if "Treatment" in text and table[name].nunique() <= PROBE_ROWS}
+    probe = np.union1d(find_first_rows(table, text_columns | few_values), np.arange(min(PROBE_ROWS, len(table))))
+    matrices = evaluate_all(parts, table.iloc[probe])
+    coded = {name for matrix in matrices.values() for name in coded_numbers(matrix)} - text_columns
+    return table.iloc[np.union1d(first, find_first_rows(table, coded))]
+
+
+def find_first_rows(table, names):
+    """Return the numbers of the first row, and of the first with each value of some columns."""
+    rows = [np.unique(table[name], return_index=True)[1] for name in names]
+    return np.unique(np.concatenate([*rows, [0]]).astype(np.intp))
 
 
 def with_all_others(parts, names, reserved=()):
@@ -235,7 +237,7 @@ class Coding:
             Naming categories that the fit has not, and columns that are not there.
         """
         table = columns.to_pandas(self.variables, columns.n_rows, self.labels)
-        evaluated = evaluate_in_blocks if in_blocks else evaluate_columns
+        evaluated = evaluation.evaluate_in_blocks if in_blocks else evaluate_columns
         return evaluated(self._matrices[self.parts.fixed], table, intercept), table
 
     def random_columns(self, table):
@@ -261,7 +263,7 @@ def _block_texts(group):
     """Return the columns of each block of effects of a group that share a covariance matrix, as parts of a formula."""
     if group.correlated:
         return [group.columns]
-    names = [quote_term(term) for term in describe(group.columns).common_terms]
+    names = [evaluation.quote_term(term) for term in evaluation.describe(group.columns).common_terms]
     return ["1" if name is None else f"0 + {name}" for name in names]
 
 
@@ -300,6 +302,10 @@ def _evaluate_number(text, columns):
     """Return the numbers that an expression has for the rows of a table."""
     if text.strip().isdigit():
         return np.full(columns.n_rows, float(text))
-    text = f"0 + I({text})"
-    table = columns.to_pandas(column_variables(text), columns.n_rows)
-    return evaluate_columns(evaluate(text, table), table).values[:, 0]
+    one_term = f"0 + I({text})"
+    table = columns.to_pandas(column_variables(one_term), columns.n_rows)
+    values = evaluate_columns(evaluate(one_term, table), table).values
+    if values.shape[1] != 1:
+        message = "observations are one column: write y for a column of labels, y == 'b' for one label against others"
+        raise refuse(text, message)
+    return values[:, 0]

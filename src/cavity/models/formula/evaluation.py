@@ -1,12 +1,14 @@
 """Columns that the package formulae makes of parts of a formula, with names as people write them.
 
-The notation is that of Wilkinson and Rogers (1973), as T. Capretto's formulae reads it.
+The notation is that of Wilkinson and Rogers (1973), as T. Capretto's formulae reads it. Rows of the design matrix of a
+long file are evaluated when they are read, so the matrix is never in memory.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -14,9 +16,52 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.arrays import error_of
 from cavity.base.errors import missing_extra_error
-from cavity.base.types import FloatArray
+from cavity.base.public_objects import FloatArray
 from cavity.models.formula.columns import plain_label
 from cavity.models.formula.notation import QUOTED_TEXT, refuse
+from cavity.runs.merge import split_rows
+from cavity.sources.source_parts import NamedRows
+from cavity.sources.sources import Source
+
+LARGEST_DESIGN = 1 << 25  # numbers of a design matrix of rows in files that are evaluated at once: 256 MB
+EVALUATED_ROWS = 1 << 16  # whose offsets are evaluated at a time
+EVALUATION_LOCK = threading.Lock()  # formulae changes its terms when it evaluates them
+
+
+class DesignRows(NamedRows):
+    """Rows (N, D) that a matrix of formulae makes of a pandas table."""
+
+    in_memory = False
+
+    def __init__(self, matrix, table, names, intercept):
+        super().__init__("X", (len(table), len(names)), names)
+        self._matrix, self._table, self._intercept = matrix, table, intercept
+
+    def fill(self, out, start, state):
+        """Evaluate the rows from `start` on into out (n, D)."""
+        out[...] = self.evaluate(start, start + len(out)).values
+
+    def evaluate(self, start, stop):
+        """Return the `Evaluated` columns of some rows."""
+        with EVALUATION_LOCK:
+            return evaluate_columns(self._matrix, self._table.iloc[start:stop], self._intercept, checked=False)
+
+
+def evaluate_in_blocks(matrix, table, intercept=True):
+    """Return the `Evaluated` columns for a table, whose values are a Source of rows where they are many.
+
+    The Source does not check that they are finite.
+    """
+    first = evaluate_columns(matrix, table.iloc[:1], intercept, checked=False)
+    if len(table) * len(first.names) <= LARGEST_DESIGN:
+        return evaluate_columns(matrix, table, intercept)
+    rows = DesignRows(matrix, table, first.names, intercept)
+    offset = first.offset
+    if offset is not None:
+        spans = split_rows(len(table), EVALUATED_ROWS)
+        offset = np.concatenate([rows.evaluate(start, stop).offset for start, stop in spans])
+    return replace(first, values=Source([rows], "X"), offset=offset)
+
 
 INTERCEPT_NAME = "intercept"
 FORMULA_FUNCTIONS = {name: getattr(np, name) for name in ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")} | {

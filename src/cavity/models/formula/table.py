@@ -53,8 +53,8 @@ class FormulaTable:
         index, dropped = complete_rows(needed | others, missing)
         if index is not None:
             columns = FormulaColumns({name: take_rows(column, index) for name, column in needed.items()})
-            kept = {name: take_rows(value, index) for name, value in others.items()}
-            dataset = replace(dataset, columns=dataset.columns | kept, dropped=dropped)
+            arguments = {name: take_rows(value, index) for name, value in others.items()}
+            dataset = replace(dataset, columns=dataset.columns | arguments, dropped=dropped)
         return cls(parts, columns, dataset)
 
     def design(self, **options):
@@ -128,4 +128,5 @@ def add_offsets(known, offset):
     """Return the sum of the offset of a formula and the argument of that name, None where there are none."""
     if known is None or offset is None:
         return offset if known is None else known
+    offset = np.full(len(known), offset) if np.ndim(offset) == 0 else offset
     return known + check_row_vector(offset, "offset", len(known))

@@ -16,15 +16,8 @@ from cavity.ep.damping import SEQUENTIAL_PATIENCE, Damping
 from cavity.ep.fit_result import FitResult
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.base import SHARED_ONE
-from cavity.models.glm.sparse_rows import (
-    ChunkedRows,
-    check_width,
-    kernel,
-    make_kernel_rows,
-    split_calls,
-    split_chunks,
-    to_canonical_csr,
-)
+from cavity.models.glm import sparse_rows
+from cavity.models.glm.sparse_rows import ChunkedRows, check_width, kernel, split_calls, to_canonical_csr
 
 MOST_HALVINGS = 1000  # of the fraction of a site that its cavity lacks at the end; float64 has 1074
 PASSES_WITHOUT_PROGRESS = 80  # undamped passes without halving the change, after which a fit ends
@@ -130,8 +123,8 @@ def predict(X, mean, variance, offset=None):
     check_width(X)
     results, state = np.empty((2, X.shape[0])), np.column_stack([mean, variance])
     if state.size and results.size:
-        for chunk, nonzeros in split_chunks(X):
-            compiled = make_kernel_rows(nonzeros, None if offset is None else offset[chunk])
+        for chunk, nonzeros in sparse_rows.split_chunks(X):
+            compiled = sparse_rows.make_kernel_rows(nonzeros, None if offset is None else offset[chunk])
             for part in split_calls(chunk.stop - chunk.start):
                 compiled.moments(*part, state, *results[:, chunk])
     elif offset is not None:

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from cavity.base import arrays
 from cavity.base.errors import name_arguments, suggest_dropping
-from cavity.base.frozen_dataclasses import replace_unchecked
-from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_unchecked
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.models.formula.notation import has_random_effects
-from cavity.models.glm.posterior import make_posterior
+from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
 from cavity.models.glm.random_effects import fit_mixed
 from cavity.models.glm.solution import solve
@@ -40,7 +39,6 @@ from cavity.sources.features import open_features, scan
 if TYPE_CHECKING:
     from cavity.likelihoods import Likelihood
     from cavity.likelihoods.names import LikelihoodName
-    from cavity.models.glm.posterior import GLMPosterior
     from cavity.models.mixed.posterior import MixedGLMPosterior
 
 

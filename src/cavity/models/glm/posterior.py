@@ -10,19 +10,18 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.lazy_scipy import linalg
 from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed
 from cavity.base.records import TRUTH_VALUE, Array, Nullable, Part, declare, names, one_of
-from cavity.base.results import format_table, list_name_rows
+from cavity.base.results import declare_common, format_table, list_name_rows
 from cavity.base.rows import check_n_features
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.ep.weights import WeightRoot
 from cavity.models.average_effects import AverageEffects
-from cavity.models.coefficients import ColumnCoefficients
+from cavity.models.coefficients import ColumnCoefficients, TermBayesFactors
 from cavity.models.formula.design import Coding
 from cavity.models.formula.evaluation import INTERCEPT_NAME
 from cavity.models.formula.saved import CODING_SETTING
@@ -30,8 +29,7 @@ from cavity.models.formula.table import complete_new_rows, read_new_rows
 from cavity.models.glm.problem import GLMProblem
 from cavity.models.glm.saved import MODEL_SETTINGS, POSTERIOR_RECORD
 from cavity.models.glm.scaled_columns import ScaledColumns
-from cavity.models.glm.solution import solve
-from cavity.models.glm.weights import Weights
+from cavity.models.glm.solution import Weights, solve
 from cavity.models.hyperparameters import format_hyperparameters_table
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.linear.evidence import find_weight_gradient
@@ -40,7 +38,6 @@ from cavity.models.linear.settings import describe_settings
 from cavity.models.observations import Observations
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import name_moments, predict_rows
-from cavity.models.term_bayes_factors import TermBayesFactors
 from cavity.sources.features import column_limits, iterate_large_blocks, open_features, scan
 from cavity.sources.scratch import MOST_IN_MEMORY, ScratchVector
 
@@ -290,13 +287,10 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
     def _coding(self):
         return self.coding
 
-    def _linear_rows(self, X):
-        dataset = self._open(X, None, None).in_memory()
+    def _linear_rows(self, X, offset=None, exposure=None):
+        dataset = self._open(X, offset, exposure).in_memory()
         features = self._features(dataset)
         return self._scale(features) if self._scales_rows else features, self._known_offset(dataset), None
-
-    def _effect_draws(self, n, rng):
-        return self.sample(n, rng)
 
     def _linear_moments(self, matrix, known):
         return self._weights.predict(matrix, np.zeros(matrix.shape[0]) if known is None else known)

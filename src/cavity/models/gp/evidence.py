@@ -58,8 +58,8 @@ class Evidence:
     With `known`, the solver of the first rows for Gaussian noise, there is one matrix unless another one is needed.
     """
 
-    def __init__(self, likelihood, given, threads, options, start=None, known=None):
-        self.given, self.rows, self.threads, self.start = given, given.used(), threads, start
+    def __init__(self, likelihood, rows, threads, options, start=None, known=None):
+        self.given, self.rows, self.threads, self.start = rows, rows.used(), threads, start
         exponent = options.power * np.minimum(1.0, self.rows.weight())
         self.options = replace(choose_schedule(options, likelihood, exponent), job=SILENT_JOB)
         self.known = known

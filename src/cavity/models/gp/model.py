@@ -12,27 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
-from cavity.base.types import ArrayLike, Data
+from cavity.base.public_objects import ArrayLike, Data
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.models.gp import search
 from cavity.models.gp.evidence import Evidence, allocate_matrices
-from cavity.models.gp.posterior import build_posterior
+from cavity.models.gp.posterior import GaussianProcessPosterior, build_posterior
 from cavity.models.latent_posterior import AUTO_SCHEDULE
 from cavity.models.process.defaults import choose_first_settings, resolve_defaults
 from cavity.models.process.mean_formula import open_mean
-from cavity.models.process.model import LatentProcess, choose_learnt, fill_open_parameters
-from cavity.models.process.rows import add_prior_means, observe
+from cavity.models.process.model import LatentProcess, add_prior_means, choose_learnt, fill_open_parameters, observe
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import read_dense
-
-if TYPE_CHECKING:
-    from cavity.models.gp.posterior import GaussianProcessPosterior
 
 
 @dataclass(frozen=True, slots=True, eq=False)

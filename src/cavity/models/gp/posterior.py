@@ -10,15 +10,14 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.observation_digest import ObservationDigest
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.base.records import Array, Nullable, Part, declare, names
-from cavity.base.results import format_table, freeze_arrays, list_name_rows, shorten_repr
+from cavity.base.results import declare_common, format_table, freeze_arrays, list_name_rows, shorten_repr
 from cavity.base.rows import Rows
 from cavity.base.triangles import fill_symmetric
-from cavity.base.types import ArrayLike, FloatArray
 from cavity.covariances.program import ReferenceRows, get_program
 from cavity.covariances.slots import compute_gradient
 from cavity.distributions.gaussian import Gaussian
@@ -35,9 +34,8 @@ from cavity.models.latent_posterior import SitesPosterior
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.observations import Observations
 from cavity.models.predictive_densities import integrate_log_density
-from cavity.models.process.model import compute_prior_means
+from cavity.models.process.model import add_prior_means, compute_prior_means
 from cavity.models.process.predictions import ROWS_PER_TASK, ProcessPosterior
-from cavity.models.process.rows import add_prior_means
 from cavity.models.process.saved import COVARIANCE_SETTING, EP_OPTIONS
 from cavity.models.process.settings import Settings, compute_gaussian_log_density
 from cavity.runs.executors import Threads, single_blas
@@ -151,8 +149,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             get_program(self.model.covariance, X.shape[1]).gram(X, gram, threads)
             keep = self._rows.in_use
             known = self._rho[keep], self.mean[keep], self._alpha
-            found = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
-        for name, values in zip(LAZY_FIELDS, found, strict=True):
+            fields = compute_leave_one_out(used, self.model.likelihood, gram, self._own_solver(), *known, threads)
+        for name, values in zip(LAZY_FIELDS, fields, strict=True):
             vars(self)[name] = arrays.make_read_only(self._rows.scattered(values, 0.0))
         return vars(self)
 
@@ -227,10 +225,10 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             gram = np.empty((self.n_samples, self.n_samples))
             get_program(self.model.covariance, self.X.shape[1]).gram(self.X, gram, threads)
             if keep.all():
-                found = fill_symmetric(latent_solver.find_covariance(gram, self._own_solver(), self._rho, threads))
+                matrix = fill_symmetric(latent_solver.find_covariance(gram, self._own_solver(), self._rho, threads))
             else:
-                found = self._solver.find_covariance(gram, gram[:, keep])
-            return arrays.make_read_only(check_within_range(found, "covariance: its entries"))
+                matrix = self._solver.find_covariance(gram, gram[:, keep])
+            return arrays.make_read_only(check_within_range(matrix, "covariance: its entries"))
 
     def _own_solver(self):
         """The solver, with a triangle that may be overwritten."""
@@ -390,8 +388,8 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         out = rows.left_out
         if out.any():
             new = rows.part(out)
-            given = new.offset - self.model.prior_mean(new.X)
-            mean[out], variance[out] = moments = self.predict(new.X, offset=given)
+            offset = new.offset - self.model.prior_mean(new.X)
+            mean[out], variance[out] = moments = self.predict(new.X, offset=offset)
             if rows.noise is None:
                 loo[out] = integrate_log_density(likelihood, new.y, *moments)
             else:

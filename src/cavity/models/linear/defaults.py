@@ -6,19 +6,13 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import SettingsWarning, check_within_range, warn
-from cavity.base.frozen_dataclasses import replace_unchecked
 from cavity.base.labels import is_ordered
+from cavity.base.public_objects import replace_unchecked
 from cavity.base.rows import Rows
 from cavity.models.defaults import find_location_and_spread, find_prior_scale
 from cavity.models.linear.prior import Prior
-from cavity.sources.features import (
-    SPARSE_KIND,
-    column_limits,
-    compute_column_scales,
-    find_constant_columns,
-    kind_of,
-    prepare_rows,
-)
+from cavity.sources import features
+from cavity.sources.features import SPARSE_KIND, column_limits, compute_column_scales, find_constant_columns, kind_of
 
 INTERCEPT_VARIANCE_RATIO = 100.0  # prior variance of an intercept over that of the effect of a column
 
@@ -64,7 +58,7 @@ def resolve_defaults(model, rows):
         wide = None if model.intercept is True else model.intercept
         mean, variance = add_intercept(Prior.of(mean, variance, rows.X.shape[1]), columns, location, size, wide)
     if added or columns.scaled:
-        rows = replace(rows, X=prepare_rows(rows.X, columns.centre, columns.spread, added))
+        rows = replace(rows, X=features.prepare_rows(rows.X, columns.centre, columns.spread, added))
     if columns.scaled:
         check_within_range(column_limits(rows.X), "X: columns divided by their spread")
     fields = {"centre": columns.centre, "spread": columns.spread, "intercept": added}

@@ -16,8 +16,7 @@ from cavity.ep.sites import Sites
 from cavity.ep.weights import make_weights
 from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import PARAMETER_RANGE, differentiate
-from cavity.models.evaluations import EvidencePoint
-from cavity.models.free_settings import FreeSettings
+from cavity.models.evaluations import EvidencePoint, FreeSettings
 
 PRIOR_VARIANCE = "prior_variance"
 LOG_FACTORS_TO_SCAN = tuple(float(np.log(10.0)) * k for k in (0, -2, 2, -4, 4, -6, 6, -8, 8))

@@ -1,28 +1,34 @@
 """Search for factors on prior variances and parameters of the likelihood of a GLM by the log evidence."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
+from cavity.ep.fit_result import FitResult
 from cavity.likelihoods.base import estimate_spread, guess_latent_values
 from cavity.likelihoods.parameters import choose_parameters, find_unit, list_open_parameters
+from cavity.models import search
 from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
-from cavity.models.search import (
-    FAR_LOG_STEP,
-    SEARCH_TOL,
-    STARTING_STAGE,
-    Objective,
-    SearchResult,
-    evaluate_starts,
-    maximise,
-)
+from cavity.models.search import FAR_LOG_STEP, SEARCH_TOL, STARTING_STAGE, Objective, SearchResult, evaluate_starts
 from cavity.models.standard_errors import find_standard_errors
 from cavity.sources.features import find_constant_columns
 from cavity.sources.read_ahead import iterate_blocks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """The outcome of a fit, and the posterior of the weights, or of all effects of a mixed model."""
+
+    problem: object  # GLMProblem or MixedProblem at the learnt hyperparameters
+    fit: FitResult
+    weights: object  # Weights or Effects
+    hyperparameters: Hyperparameters | None = None
+    searched: str = CONVERGED_STATUS  # status of the search for hyperparameters
+
 
 START_ROWS = 1 << 12  # most rows of the regression for first values
 BLOCK_ROWS = 1 << 13
@@ -116,7 +122,7 @@ def maximise_evidence(evidence, starts, job):
     objective = Objective(evidence, vector, problem.used.n, evidence.job)
     bounds = vector.bounds(*map(vector.free.pack, starts))
     start = _choose_start(objective, starts, bounds, job.stage(STARTING_STAGE))
-    value, x, status = maximise(objective, [start], bounds, job, len(starts))
+    value, x, status = search.maximise(objective, [start], bounds, job, len(starts))
     settings, sites = vector.unpack(start if x is None else x), evidence.start
     names, values, jacobian = vector.describe(settings, problem)
     sd, note = [None] * len(start), f"no standard errors: {status}"

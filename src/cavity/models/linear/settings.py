@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import Frozen, set_fields
+from cavity.base.public_objects import FloatOrArray, Frozen, set_fields
 from cavity.base.results import shorten_repr
-from cavity.base.types import FloatOrArray
 from cavity.likelihoods import Likelihood
 from cavity.models.defaults import check_likelihood
 from cavity.models.formula.notation import is_formula

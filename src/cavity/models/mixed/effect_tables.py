@@ -10,7 +10,7 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base import arrays, summary
 from cavity.base.frames import join_names, name_coefficients
-from cavity.base.types import FloatArray, Seed
+from cavity.base.public_objects import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
 from cavity.models.hyperparameters import choose_scale, label_thresholds

@@ -8,7 +8,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.loop import CONVERGED_STATUS
-from cavity.base.types import ArrayLike, Data, FloatArray
+from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.ep.engine import Engine
 from cavity.ep.latent import Latent
 from cavity.ep.options import Options

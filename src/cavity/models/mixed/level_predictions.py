@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed
 from cavity.models.latent_posterior import Predictions
 from cavity.models.mixed.levels import LEVEL_CHOICES
 from cavity.models.mixed.row_readers import NewRows
@@ -18,12 +18,12 @@ class LevelPredictions(Predictions):
 
     __slots__ = ()
 
-    def rows(self, X: Data, groups: Any = None, levels: str = "known") -> NewRows:
+    def rows(self, X: Data | NewRows, groups: Any = None, levels: str = "known") -> NewRows:
         """Return new rows with their groups, as one thing that all methods take as X.
 
         Parameters
         ----------
-        X : data frame or array_like (n, D)
+        X : data frame, array_like (n, D) or NewRows
             Rows, as in the fit.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
@@ -36,6 +36,8 @@ class LevelPredictions(Predictions):
         NewRows
             For `predict`, `predict_proba`, `log_density`, `quantile`, `sample_y` and `expected`.
         """
+        if isinstance(X, NewRows):
+            return X
         return NewRows(X, groups, arrays.check_choice(levels, "levels", LEVEL_CHOICES))
 
     def predict(
@@ -85,7 +87,7 @@ class LevelPredictions(Predictions):
         ValueError, TypeError
             For bad rows; for levels that the fit had not, naming them, unless `levels` says otherwise.
         """
-        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
+        rows = self.rows(X, groups, levels)
         options = {"offset": offset, "exposure": exposure, "noise": noise, "trials": trials}
         return self._predict_new_rows(rows, **options, missing=missing, as_frame=as_frame)
 
@@ -94,7 +96,7 @@ class LevelPredictions(Predictions):
         return self._observed(rows.X, self._latent(rows, offset, exposure), noise, trials)
 
     def _complete_rows(self, X, arguments):
-        rows = X if isinstance(X, NewRows) else NewRows(X)
+        rows = self.rows(X)
         n, index, X, groups, arguments = self._reader.complete(rows.X, rows.groups, arguments, rows.levels)
         return n, index, replace(rows, X=X, groups=groups), arguments
 
@@ -118,8 +120,7 @@ class LevelPredictions(Predictions):
         ndarray (n,)
             E[y | x, data].
         """
-        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
-        return super().expected(rows, **options)
+        return super().expected(self.rows(X, groups, levels), **options)
 
     def predict_proba(
         self, X: Data | NewRows, *, groups: Any = None, levels: str = "known", **options: Any
@@ -143,8 +144,7 @@ class LevelPredictions(Predictions):
         ndarray (n, n_classes), or pandas.DataFrame
             In the order of `classes`.
         """
-        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
-        return super().predict_proba(rows, **options)
+        return super().predict_proba(self.rows(X, groups, levels), **options)
 
     def quantile(
         self, X: Data | NewRows, q: ArrayLike, *, groups: Any = None, levels: str = "known", **options: Any
@@ -170,8 +170,7 @@ class LevelPredictions(Predictions):
         ndarray (n,) or (n, Q)
             The quantiles.
         """
-        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
-        return super().quantile(rows, q, **options)
+        return super().quantile(self.rows(X, groups, levels), q, **options)
 
     def sample_y(
         self,
@@ -212,5 +211,4 @@ class LevelPredictions(Predictions):
         ndarray (n, m)
             The draws.
         """
-        rows = X if isinstance(X, NewRows) else self.rows(X, groups, levels)
-        return super().sample_y(rows, n, rng, offset=offset, exposure=exposure, trials=trials)
+        return super().sample_y(self.rows(X, groups, levels), n, rng, offset=offset, exposure=exposure, trials=trials)

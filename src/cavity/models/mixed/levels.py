@@ -9,7 +9,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.arrays import error_of
 from cavity.base.frames import join_names
-from cavity.base.types import IntArray
+from cavity.base.public_objects import IntArray
 from cavity.models.formula.columns import column_names, get_column, plain_label, read_labels
 
 NEW_LEVEL = -1  # the number of a level without rows in the fit
@@ -121,6 +121,11 @@ def take_group_columns(groups, names, n):
             got = f"{len(column)} of them" if is_column else repr(column)
             raise error_of(f"groups[{name!r}]", f"must have one label per row of X, that is {n}, got {got}")
     return table
+
+
+def select_group_columns(columns, available, levels):
+    """Return the columns of groups to be read: those available, None for all, where levels may be others than known."""
+    return [name for name in columns if levels == "known" or available is None or name in available]
 
 
 def find_new_codes(terms, table, n, levels="known"):

@@ -14,12 +14,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
-from cavity.base.frozen_dataclasses import Frozen, replace_unchecked, set_fields
-from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, Frozen, replace_unchecked, set_fields
 from cavity.ep.options import Options
 from cavity.jobs.job import Event
 from cavity.likelihoods import Likelihood
@@ -29,14 +28,11 @@ from cavity.models.linear.defaults import resolve_defaults
 from cavity.models.linear.separation import warn_of_separation
 from cavity.models.linear.settings import LinearSettings
 from cavity.models.mixed.inputs import Inputs, is_intercept_left_out
-from cavity.models.mixed.posterior import make_posterior
+from cavity.models.mixed.posterior import MixedGLMPosterior, make_posterior
 from cavity.models.mixed.problem import MixedProblem
 from cavity.models.mixed.solution import solve
 from cavity.models.mixed.terms import RandomEffects, check_effects
 from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
-
-if TYPE_CHECKING:
-    from cavity.models.mixed.posterior import MixedGLMPosterior
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -276,9 +272,9 @@ def _match_covariances(terms, covariances):
         there = ", ".join(repr(term.name) for term in terms)
         raise arrays.error_of("effect_covariances", f"must be of the terms {there}, got {unknown[0]!r}")
     for term in terms:
-        k, given = len(term.columns), covariances.get(term.name)
-        if given is not None and given.shape != (k, k):
-            words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {given.shape}"
+        k, covariance = len(term.columns), covariances.get(term.name)
+        if covariance is not None and covariance.shape != (k, k):
+            words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {covariance.shape}"
             raise arrays.error_of(f"effect_covariances[{term.name!r}]", words)
     return [covariances.get(term.name) for term in terms]
 

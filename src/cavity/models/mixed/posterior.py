@@ -9,17 +9,17 @@ import numpy as np
 
 from cavity import likelihoods
 from cavity.base import arrays
-from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.labels import encode_new_labels
 from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.public_objects import ArrayLike, Data, FloatArray
 from cavity.base.records import FINITE_REAL, Array, Part, declare
-from cavity.base.results import format_count, format_table, list_name_rows, shorten_repr
+from cavity.base.results import declare_common, format_count, format_table, list_name_rows, shorten_repr
 from cavity.base.rows import check_observations
-from cavity.base.types import ArrayLike, Data, FloatArray
 from cavity.distributions.gaussian import Gaussian
 from cavity.ep.options import Options
 from cavity.models.average_effects import AverageEffects
+from cavity.models.coefficients import TermBayesFactors
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
@@ -31,7 +31,6 @@ from cavity.models.mixed.solution import update_effects
 from cavity.models.observations import Observations
 from cavity.models.predictive_densities import integrate_log_density
 from cavity.models.row_predictions import predict_rows
-from cavity.models.term_bayes_factors import TermBayesFactors
 
 if TYPE_CHECKING:
     from cavity.models.mixed.model import MixedGLM
@@ -162,7 +161,7 @@ class MixedGLMPosterior(
 
     def _read(self, X, **others):
         """Return rows of all effects as CSR, the known part of f, variances of new levels, and the `Dataset`."""
-        rows = X if isinstance(X, NewRows) else NewRows(X)
+        rows = self.rows(X)
         dataset, values = self._reader.read(rows.X, rows.groups, rows.levels, others)
         extra = np.zeros(dataset.n_rows)
         for term, (codes, Z) in zip(self._reader.terms, values, strict=True):
@@ -174,12 +173,8 @@ class MixedGLMPosterior(
     def _coding(self):
         return getattr(self._reader, "coding", None)
 
-    @property
-    def _terms(self):
-        return self._reader.terms
-
-    def _linear_rows(self, X):
-        return self._read(X, offset=None, exposure=None)[:3]
+    def _linear_rows(self, X, offset=None, exposure=None, groups=None, levels="known"):
+        return self._read(self.rows(X, groups, levels), offset=offset, exposure=exposure)[:3]
 
     def _effect_draws(self, n, rng):
         return self._effects.sample(n, rng)
@@ -242,8 +237,8 @@ class MixedGLMPosterior(
 
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight):
         """Checked rows with observations, and (codes, Z) of each term."""
-        given = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        dataset, values = self._reader.read(X, groups, "known", given)
+        arguments = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        dataset, values = self._reader.read(X, groups, "known", arguments)
         return Observations.of(self.model.likelihood, dataset, fitted=self).rows(dataset.X), values
 
     def update(

@@ -9,7 +9,7 @@ from cavity.base import arrays
 from cavity.base.rows import check_n_features
 from cavity.models.formula.columns import column_names
 from cavity.models.formula.table import complete_new_rows, read_new_rows
-from cavity.models.mixed.levels import find_new_codes, take_group_columns
+from cavity.models.mixed.levels import find_new_codes, select_group_columns, take_group_columns
 from cavity.models.mixed.terms import read_new_terms
 from cavity.models.row_predictions import complete_dataset
 from cavity.sources.dataset import Dataset
@@ -67,10 +67,9 @@ class RowReader:
 
     def _open(self, X, groups, others, levels="known"):
         """Return the `Dataset` of new rows, and the arguments of its columns of groups by their names."""
-        names = {column: GROUP_ARGUMENT.format(column) for column in self.group_columns} if groups is None else {}
-        if levels != "known":  # whose columns may be absent
-            there = column_names(X) or ()
-            names = {column: argument for column, argument in names.items() if column in there}
+        available = column_names(X) or ()
+        columns = select_group_columns(self.group_columns, available, levels) if groups is None else ()
+        names = {column: GROUP_ARGUMENT.format(column) for column in columns}
         return Dataset.open(X, others | dict.fromkeys(names.values()), self.columns, self.roles), names
 
     def complete(self, X, groups, others, levels):
@@ -105,7 +104,7 @@ class FormulaRowReader(RowReader):
             )
         known = {"n_features": self.n_features}
         dataset, frame, columns = read_new_rows(self.coding, X, others, self.roles, **known)
-        wanted = [name for name in self.group_columns if levels == "known" or name in columns.names]
+        wanted = select_group_columns(self.group_columns, columns.names, levels)
         codes = find_new_codes(self.terms, {name: columns[name] for name in wanted}, dataset.n_rows, levels)
         values = list(zip(codes, self.coding.random_columns(frame), strict=True))
         return self.prepare(dataset, dataset.X), values

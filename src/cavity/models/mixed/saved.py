@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import arrays as arrays_of
 from cavity.base import records
-from cavity.base.common_fields import ROLES_SETTING, are_labels
+from cavity.base.results import ROLES_SETTING, are_labels
 from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import to_json_label
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
@@ -66,20 +66,20 @@ def _coded(coding):
 
 def _reader(terms, n_features, coding=None, **parts):
     """The RowReader of these parts."""
-    found = []
+    full_terms = []
     for i, term in enumerate(terms):
         levels = Levels(term["group"], term["labels"], np.asarray(parts.pop(f"levels_{i}")))
         codes, Z = np.zeros(0, dtype=np.intp), np.zeros((0, len(term["columns"])))
-        found.append(Term(levels, term["columns"], term["index"], codes, Z))
-    known = {"terms": tuple(found), "n_features": n_features} | {name: parts.pop(name, None) for name in OF_READER}
+        full_terms.append(Term(levels, term["columns"], term["index"], codes, Z))
+    known = {"terms": tuple(full_terms), "n_features": n_features} | {name: parts.pop(name, None) for name in OF_READER}
     if coding is None:
         return RowReader(**known)
     columns = {name: np.asarray(parts.pop(f"coded_{i}")) for i, name in enumerate(coding["columns"])}
-    labels = {name: tuple(each) for name, each in coding["labels"].items()}
+    labels = {name: tuple(categories) for name, categories in coding["labels"].items()}
     numbers = {name: column for name, column in columns.items() if name not in labels}
     codes = {name: column.astype(np.intp) for name, column in columns.items() if name in labels}
-    made = Coding(coding["formula"], numbers, codes, labels, coding.get("base_levels") or {})
-    return FormulaRowReader(**known, coding=made)
+    coding = Coding(coding["formula"], numbers, codes, labels, coding.get("base_levels") or {})
+    return FormulaRowReader(**known, coding=coding)
 
 
 def _terms_apart(terms):
@@ -138,9 +138,9 @@ def _fits(arrays, settings, sizes):
     random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, term in enumerate(terms))
     if sizes["d"] + random != sizes["n"]:
         return f"there must be {sizes['d'] + random} effects, as the terms say, got {sizes['n']}"
-    found = {name: arrays[f"effects_{name}"] for name in ("mean", "indptr", "indices", "entries", "order")}
+    fields = {name: arrays[f"effects_{name}"] for name in ("mean", "indptr", "indices", "entries", "order")}
     try:
-        _ = Effects(**found).factor
+        _ = Effects(**fields).factor
     except ArithmeticError:
         return "array 'effects_entries' must be those of a positive definite matrix"
     return None

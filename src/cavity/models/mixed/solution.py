@@ -5,7 +5,7 @@ from dataclasses import replace
 from cavity.ep.engine import Engine
 from cavity.ep.sites import Sites
 from cavity.ep.sparse import Pattern, Precision, Sparse
-from cavity.models.linear.solution import Solution
+from cavity.models.linear.evidence_search import Solution
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.variance_search import learn_settings
 from cavity.models.search import SearchResult

@@ -15,10 +15,9 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.arrays import error_of
 from cavity.base.frames import find_repeated, join_names
-from cavity.base.frozen_dataclasses import Frozen, set_fields
-from cavity.base.types import FloatArray, IntArray
+from cavity.base.public_objects import FloatArray, Frozen, IntArray, set_fields
 from cavity.models.formula.columns import column_names
-from cavity.models.mixed.levels import Levels, find_new_codes, take_group_columns
+from cavity.models.mixed.levels import Levels, find_new_codes, select_group_columns, take_group_columns
 
 INTERCEPT_NAME = "intercept"
 CONSTANT_COLUMN = -1  # in place of the number of a column of X
@@ -264,10 +263,7 @@ def read_new_terms(terms, X, groups, levels="known"):
         For levels that are new and must not be, naming them, and as in `terms_of`.
     """
     wanted = [column for term in terms for column in term.levels.columns]
-    if levels != "known":  # whose columns may be absent
-        there = column_names(groups)
-        wanted = wanted if there is None else [column for column in wanted if column in there]
-    table = take_group_columns(groups, wanted, len(X))
+    table = take_group_columns(groups, select_group_columns(wanted, column_names(groups), levels), len(X))
     return [
         (codes, take_columns(X, term.index))
         for term, codes in zip(terms, find_new_codes(terms, table, len(X), levels), strict=True)

@@ -12,7 +12,7 @@ from cavity.base.errors import check_within_range
 from cavity.base.lazy_scipy import linalg
 from cavity.likelihoods.parameters import PARAMETER_RANGE, find_unit
 from cavity.models.defaults import find_location_and_spread
-from cavity.models.free_settings import FreeSettings
+from cavity.models.evaluations import FreeSettings
 from cavity.models.linear.evidence import FactorSettings, LinearEvidence
 from cavity.models.linear.evidence_search import choose_likelihoods, maximise_evidence
 from cavity.models.mixed.effect_layout import invert_covariance

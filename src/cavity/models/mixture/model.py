@@ -15,30 +15,24 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.public_objects import Public
-from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, Public, Seed, set_fields
 from cavity.jobs.job import Event
-from cavity.mean_field import engine
-from cavity.mean_field.limits import LARGEST_TO_INVERT, LEAST_TO_INVERT
-from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions
+from cavity.mean_field import engine, options
+from cavity.mean_field.options import LARGEST_TO_INVERT, LEAST_TO_INVERT, AscentOptions, StochasticOptions
 from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.misfit_warnings import warn_of_few_rows
 from cavity.models.mixture.component_moves import ascend_with_moves
 from cavity.models.mixture.factors import is_full
-from cavity.models.mixture.posterior import build_posterior
+from cavity.models.mixture.posterior import GaussianMixturePosterior, build_posterior
 from cavity.models.mixture.prior import build_prior_state, fill_priors
 from cavity.models.mixture.rows import open_minibatch, open_rows
 from cavity.models.mixture.start import check_means, generate_states
 from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.runs.executors import Threads, resolve_n_threads
 from cavity.sources.dataset import Dataset
-
-if TYPE_CHECKING:
-    from cavity.models.mixture.posterior import GaussianMixturePosterior
 
 COVARIANCE_KINDS = ("full", "tied", "diag", "spherical")
 WEIGHT_KINDS = ("dirichlet", "stick_breaking")
@@ -375,7 +369,7 @@ class GaussianMixture(Public):
             rows = open_rows(source, None, threads, self.n_components, self.covariance)
             model = fill_priors(self, rows, threads)
             sweeps = MixtureSweeps(build_prior_state(model, rows), rows, threads, n_samples)
-            state, _ = next(generate_states(sweeps, means, init, replace(TRIAL_OPTIONS, job=run.job)))
+            state, _ = next(generate_states(sweeps, means, init, replace(options.TRIAL_OPTIONS, job=run.job)))
             done = batches.fit(sweeps, state, source, run)
         outcome = done.outcome() | {"observation_digest": rows.digest if batches.stream is None else None}
         return build_posterior(model, sweeps, done, batches.columns, **outcome)

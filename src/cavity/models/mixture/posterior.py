@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.frames import check_same_names, name_coefficients
 from cavity.base.observation_digest import join_digests
+from cavity.base.public_objects import Data, FloatArray, IntArray, Seed
 from cavity.base.records import NONNEGATIVE_REAL, Nullable, Part, declare, names
-from cavity.base.results import SummaryMixin, VariationalPosterior, format_count, freeze_arrays
+from cavity.base.results import SummaryMixin, VariationalPosterior, declare_common, format_count, freeze_arrays
 from cavity.base.summary import make_beta_marginals, make_student_marginals
-from cavity.base.types import Data, FloatArray, IntArray, Seed
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
@@ -129,13 +128,13 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         with np.errstate(over="ignore"):
             scale = np.sqrt(scatter / (factors.beta * degrees)) / self._scaling.scale
         columns = name_coefficients(self.columns, dim)
-        found = [make_beta_marginals(tuple(f"weight[{i}]" for i in range(k)), weights.mean(), weights.variance())]
+        marginals = [make_beta_marginals(tuple(f"weight[{i}]" for i in range(k)), weights.mean(), weights.variance())]
         for i in range(k):
             names = tuple(f"mean[{i}, {column}]" for column in columns)
-            found.append(
+            marginals.append(
                 make_student_marginals(names, mean[i], check_within_range(scale[i], "summary: scales"), degrees[i])
             )
-        return found
+        return marginals
 
     def _squares(self, scatter, name):
         """Squares in the units of the data, in the shape that they have there."""

@@ -7,8 +7,7 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError, name_arguments
 from cavity.base.frames import describe_column
-from cavity.mean_field.limits import LARGEST_TO_SQUARE
-from cavity.mean_field.options import check_room
+from cavity.mean_field.options import LARGEST_TO_SQUARE, check_room
 from cavity.models.mixture.factors import GammaFactors, WeightFactors, WishartFactors, is_full
 from cavity.models.mixture.rows import compute_moments
 from cavity.models.mixture.state import MixtureState

@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base import frames
 from cavity.base.observation_digest import ObservationDigest
-from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
+from cavity.mean_field.options import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
 from cavity.models.mixture.e_step import EStep, UnreachableRow, choose_block_rows
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.scaling import Scaling
@@ -151,8 +151,8 @@ def _check_range(low, high, names):
     narrow = (spread > 0) & (spread < LEAST_TO_SQUARE)
     if narrow.any():
         column = int(np.argmax(narrow))
-        found = f"{spread[column]:g} in {frames.describe_column(column, names)}"
-        raise ValueError(f"X must have ranges above {LEAST_TO_SQUARE:g}, got {found}; rescale it")
+        widest = f"{spread[column]:g} in {frames.describe_column(column, names)}"
+        raise ValueError(f"X must have ranges above {LEAST_TO_SQUARE:g}, got {widest}; rescale it")
 
 
 def compute_moments(data, threads, full):

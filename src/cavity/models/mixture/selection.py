@@ -19,11 +19,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError
-from cavity.base.frozen_dataclasses import Frozen
+from cavity.base.public_objects import Data, FloatArray, Frozen
 from cavity.base.results import draw, freeze_arrays
-from cavity.base.types import Data, FloatArray
-from cavity.jobs.job import Event
-from cavity.jobs.run import Run
+from cavity.jobs.job import Event, Run
 from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.models.mixture.model import GaussianMixture
 from cavity.sources.dataset import Dataset

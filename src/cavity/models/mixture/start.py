@@ -24,7 +24,6 @@ from cavity.models.mixture.sweep import MixtureSweeps
 from cavity.runs.executors import Threads
 
 DETERMINISTIC_METHODS = ("kmeans", "split", "principal")
-STARTING_METHODS = (*DETERMINISTIC_METHODS, "random")
 DISTANCE_ROWS = 2048  # whose distances to all centres are held at a time
 SEED_CANDIDATES = 16  # tried for each centre
 MAX_LLOYD_ROUNDS = 50

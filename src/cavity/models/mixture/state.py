@@ -114,9 +114,9 @@ class RowSums:
     seen: np.ndarray  # (K, 1), or (K, D) where values may be missing: r over the rows in which a column was seen
 
     @classmethod
-    def of(cls, found, dim, full):
+    def of(cls, sums, dim, full):
         """Return the sums that a kernel wrote as (K, numbers)."""
-        counts, first, second = found[:, 0].copy(), found[:, 1 : 1 + dim], found[:, 1 + dim :]
+        counts, first, second = sums[:, 0].copy(), sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
         if full:
             square = np.empty((len(counts), dim, dim))
             rows, columns = _get_triangle_indices(dim)

@@ -1,4 +1,4 @@
-"""What the models of latent processes share: a covariance, a likelihood and a mean."""
+"""What the models of latent processes share: settings, checks, and the rows of a fit with the prior means of f."""
 
 from __future__ import annotations
 
@@ -8,16 +8,51 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frozen_dataclasses import Frozen, set_fields
-from cavity.base.types import FloatArray, FloatOrArray
+from cavity.base.errors import check_within_range
+from cavity.base.public_objects import FloatArray, FloatOrArray, Frozen, set_fields
 from cavity.covariances.base import Covariance
+from cavity.covariances.program import get_program
 from cavity.covariances.slots import list_leaves
 from cavity.covariances.strings import parse
-from cavity.likelihoods import Likelihood
+from cavity.likelihoods import Gaussian, Likelihood
 from cavity.likelihoods.base import guess_latent_values
 from cavity.likelihoods.parameters import choose_parameters, list_open_parameters, list_scales
-from cavity.models.defaults import check_kind, check_likelihood
+from cavity.likelihoods.predictive import MIN_VARIANCE
+from cavity.models.defaults import check_kind, check_likelihood, likelihood_for
+from cavity.models.observations import Observations
 from cavity.models.process.mean_formula import is_mean_formula, split_mean
+
+
+def observe(model, dataset, *, some=True):
+    """Return the `Observations` of first rows: a covariance that is given means that the scale of f is, too."""
+
+    def choose_likelihood(y):
+        likelihood = likelihood_for(y) if dataset.columns["noise_variance"] is None else Gaussian(None)
+        has_scale = isinstance(model.covariance, Covariance) and isinstance(likelihood, Gaussian)
+        return Gaussian() if has_scale else likelihood
+
+    return Observations.of(model.likelihood, dataset, default=choose_likelihood, some=some)
+
+
+def add_prior_means(model, rows):
+    """Return checked rows in memory of their own; their offset is all that is known of the prior mean of f."""
+    check_columns(model.covariance, model.mean, rows.X.shape[1])
+    f_known = None
+    if not isinstance(model.likelihood, Gaussian):
+        f_known = ~rows.left_out & (get_program(model.covariance, rows.X.shape[1]).diagonal(rows.X) < MIN_VARIANCE)
+        if isinstance(model.mean, str) and f_known.any():
+            raise ValueError(
+                f"mean={model.mean!r} cannot be found: the covariance is zero at row {int(np.argmax(f_known))}, where "
+                "the mean alone decides; add a Constant to the covariance, or give a mean"
+            )
+        f_known = f_known if f_known.any() else None
+    with np.errstate(over="ignore", invalid="ignore"):
+        known = 0.0 if rows.offset is None else rows.offset
+        base = check_within_range(known + compute_prior_means(model, rows.X), "the prior means of f")
+    # the posterior keeps its rows and makes them read-only: they must not be the caller's
+    weights, noise = (None if value is None else value.copy() for value in (rows.weights, rows.noise))
+    own = {"X": rows.X.copy(), "y": rows.y.copy(), "weights": weights, "noise": noise}
+    return replace(rows, **own, offset=base, f_known=f_known)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,10 +10,10 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.frames import name_coefficients
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed
 from cavity.base.results import list_notes, title_of
 from cavity.base.rows import check_moments
 from cavity.base.summary import Table, tabulate_estimates
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.covariances import slots
 from cavity.covariances.program import get_program
 from cavity.ep.latent import find_root
@@ -22,8 +22,8 @@ from cavity.models.latent_posterior import LatentPosterior
 from cavity.models.process.mean_formula import add_mean_columns, list_mean_columns, tabulate_mean
 from cavity.models.process.model import compute_prior_means
 from cavity.models.row_predictions import name_moments, predict_rows
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads, resolve_n_threads, single_blas
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import map_runs
 from cavity.sources.dense_rows import in_blocks, open_dense, read_dense
 
@@ -32,14 +32,14 @@ ROWS_PER_TASK = 512  # of new rows: their covariances with the rows of a fit are
 
 def collect_hyperparameters(model, columns):
     """Return what a model has been given or has learnt, free numbers of its covariance, likelihood and mean: a dict."""
-    found = dict(zip(model.covariance.parameter_names, slots.get_values(model.covariance).tolist(), strict=True))
+    numbers = dict(zip(model.covariance.parameter_names, slots.get_values(model.covariance).tolist(), strict=True))
     for name in model.likelihood.parameters:
         values = getattr(model.likelihood, name)
-        each = enumerate(values) if np.ndim(values) else [(None, values)]
-        found |= {name if i is None else f"{name}[{i}]": value for i, value in each}
+        entries = enumerate(values) if np.ndim(values) else [(None, values)]
+        numbers |= {name if i is None else f"{name}[{i}]": value for i, value in entries}
     coefficients = np.ravel(model.mean).tolist()
     names = "mean", *(f"mean, {name}" for name in name_coefficients(columns, len(coefficients) - 1))
-    return found | dict(zip(names, coefficients, strict=False))
+    return numbers | dict(zip(names, coefficients, strict=False))
 
 
 class ProcessPosterior(LatentPosterior):
@@ -210,15 +210,15 @@ class ProcessPosterior(LatentPosterior):
             from normal approximations of the logs of positive parameters, the logits of shares, and of others as they
             are.
         """
-        found, learnt = collect_hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
+        values, learnt = collect_hyperparameters(self.model, self.columns), getattr(self, "hyperparameters", None)
         by_name = {} if learnt is None else dict(zip(learnt.names, learnt.sd, strict=True))
-        errors = [by_name.get(name) for name in found]
-        scales = [choose_scale(name, self.model.likelihood) for name in found]
+        errors = [by_name.get(name) for name in values]
+        scales = [choose_scale(name, self.model.likelihood) for name in values]
         shown = {slot.full_name: slot.name_with(self.columns) for slot in slots.list_free_slots(self.model.covariance)}
-        names = label_thresholds([shown.get(name, name) for name in found], self.classes)
+        names = label_thresholds([shown.get(name, name) for name in values], self.classes)
         notes = list_notes(self)
         table = tabulate_estimates(
-            title_of(self), names, list(found.values()), errors, notes, scales=scales, level=level
+            title_of(self), names, list(values.values()), errors, notes, scales=scales, level=level
         )
         return replace(table, below=tabulate_mean(self, level))
 

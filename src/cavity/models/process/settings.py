@@ -6,7 +6,7 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.likelihoods import Gaussian
-from cavity.models.free_settings import FreeSettings
+from cavity.models.evaluations import FreeSettings
 from cavity.models.hyperparameters import Hyperparameters
 
 

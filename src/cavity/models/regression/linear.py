@@ -16,12 +16,10 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range, suggest_dropping
-from cavity.base.frozen_dataclasses import check_positive
-from cavity.base.public_objects import Public
+from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, Public, check_positive
 from cavity.base.records import POSITIVE_REAL, Made, Nullable, declare
 from cavity.base.rows import Rows
 from cavity.base.summary import make_inverse_gamma_marginals, tabulate_marginals
-from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import join_coordinates, step_towards
@@ -29,9 +27,8 @@ from cavity.jobs.job import Event
 from cavity.likelihoods import Gaussian
 from cavity.linalg import tiled
 from cavity.models.defaults import REAL_PRIOR_SCALE, find_location_and_spread
-from cavity.models.regression.ascent import fit_weights
 from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
-from cavity.models.regression.rows import add_ones
+from cavity.models.regression.rows import add_ones, fit_weights
 from cavity.runs.executors import Threads
 from cavity.runs.passes import map_runs
 

@@ -17,17 +17,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base.errors import check_within_range, suggest_dropping
-from cavity.base.public_objects import Public
+from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, Public
 from cavity.base.records import declare
-from cavity.base.types import ArrayLike, Data, FloatOrArray
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.distributions.multivariate import covariance_root
 from cavity.jobs.job import Event
 from cavity.likelihoods import Logit
 from cavity.models.defaults import LOGIT_PRIOR_SCALE
-from cavity.models.regression.ascent import fit_weights
 from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
+from cavity.models.regression.rows import fit_weights
 
 LEAST_ROWS, MOST_ROWS = 1 << 12, 1 << 14  # of a block, with ...
 BLOCK_NUMBERS = 1 << 18  # ... so many numbers, 2 MB, in between

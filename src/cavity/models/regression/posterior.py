@@ -8,25 +8,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays, records
-from cavity.base.common_fields import declare_common
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import check_within_range
-from cavity.base.frozen_dataclasses import check_positive, set_fields
 from cavity.base.missing_values import DroppedRows
-from cavity.base.records import (
-    FINITE_REAL,
-    POSITIVE_REAL,
-    REAL_LISTS,
-    TRUTH_VALUE,
-    Array,
-    Made,
-    Nullable,
-    declare,
-    names,
-)
-from cavity.base.results import VariationalPosterior, format_count
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed, check_positive, set_fields
+from cavity.base.records import FINITE_REAL, POSITIVE_REAL, REAL_LISTS, TRUTH_VALUE, Array, Made, Nullable, declare
+from cavity.base.results import VariationalPosterior, declare_common, format_count
 from cavity.base.rows import check_moments, check_n_features
-from cavity.base.types import ArrayLike, Data, FloatArray, Seed
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.models.average_effects import AverageEffects
@@ -36,8 +24,8 @@ from cavity.models.linear.defaults import ColumnScales, add_intercept, check_int
 from cavity.models.linear.prior import Prior
 from cavity.models.regression.rows import add_ones, open_rows
 from cavity.models.row_predictions import name_moments, predict_rows
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import map_runs
 
 PREDICT_ROWS = 4096
@@ -191,7 +179,7 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
     alpha: Gamma | Any = declare(None, "q(alpha), with ard one for each column; None if the prior variance is known.")
     model: Any
     n_samples: int = declare_common("n_samples")
-    columns: tuple[str, ...] | None = declare_common("columns", Nullable(names("C")))
+    columns: tuple[str, ...] | None = declare_common("columns", Nullable(records.names("C")))
     classes: tuple[Any, ...] | None = declare_common("classes")
     roles: dict[str, Any] | None = declare_common("roles")
     dropped: DroppedRows | None = declare_common("dropped")
@@ -304,9 +292,6 @@ class WeightsPosterior(AverageEffects, ColumnCoefficients, Predictions, Variatio
         rows = X.rows()
         X.check_finite(rows, 0)
         return add_ones(rows) if self.intercept else rows, known, None
-
-    def _effect_draws(self, n, rng):
-        return self.sample(n, rng)
 
     def _linear_moments(self, matrix, known):
         with np.errstate(over="ignore", invalid="ignore"):

@@ -34,8 +34,7 @@ from cavity.jobs.job import SILENT_JOB
 from cavity.likelihoods.parameters import FreeParameters, differentiate
 from cavity.linalg import tiled
 from cavity.models.process.settings import Settings
-from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK, InducingBasis
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK, InducingBasis, Information
 from cavity.models.streaming_gp.new_data_factor import RowSites, add_rows_by_ep, compute_block_sums
 from cavity.models.streaming_gp.old_data_factor import MappedFactor, OldFactorMap
 from cavity.models.streaming_gp.rows import MAX_KEPT_NUMBERS, compute_fractions, is_exact

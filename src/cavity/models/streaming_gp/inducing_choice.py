@@ -49,8 +49,7 @@ import numpy as np
 from scipy.linalg import blas
 
 from cavity.base.triangles import fill_symmetric, invert_lower
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.old_data_factor import map_old_factor
 from cavity.runs import merge
 

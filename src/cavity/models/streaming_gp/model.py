@@ -13,32 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import NumericalWarning, suggest_dropping, warn
 from cavity.base.frames import names_of
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.types import ArrayLike, Data, FloatOrArray
+from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, set_fields
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
 from cavity.jobs.job import Event
 from cavity.likelihoods.parameters import list_open_parameters, list_scales
 from cavity.models.process.defaults import resolve_defaults
 from cavity.models.process.mean_formula import is_mean_formula, open_mean
-from cavity.models.process.model import LatentProcess
-from cavity.models.process.rows import observe
+from cavity.models.process.model import LatentProcess, observe
 from cavity.models.streaming_gp.inducing_basis import has_white
 from cavity.models.streaming_gp.rows import is_exact, open_rows
-from cavity.models.streaming_gp.state import start_state
+from cavity.models.streaming_gp.state import StreamingGPState, start_state
 from cavity.models.streaming_gp.update import take_rows_in
 from cavity.sources.dataset import Dataset
 from cavity.sources.dense_rows import sample_dense
-
-if TYPE_CHECKING:
-    from cavity.models.streaming_gp.state import StreamingGPState
 
 MATRICES_PER_UPDATE = 8  # M x M that an update needs
 

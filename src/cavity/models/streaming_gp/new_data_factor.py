@@ -29,8 +29,7 @@ from cavity.ep.engine import Engine
 from cavity.ep.site_updates import find_cavities
 from cavity.ep.sites import Sites
 from cavity.likelihoods.predictive import MIN_VARIANCE
-from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK, Information
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_fractions
 from cavity.runs.executors import split_range
 

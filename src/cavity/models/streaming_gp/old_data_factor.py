@@ -24,8 +24,7 @@ from scipy.linalg import blas, lapack
 
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.triangles import fill_symmetric, solve_rows
-from cavity.models.streaming_gp.inducing_basis import compute_gram_with_nugget, match_equal_rows
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import Information, compute_gram_with_nugget, match_equal_rows
 
 
 class OldFactorMap:

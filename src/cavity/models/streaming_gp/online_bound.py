@@ -49,21 +49,13 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import check_within_range
+from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.base.special import quiet
 from cavity.base.triangles import solve_lower
-from cavity.base.types import ArrayLike, FloatArray, FloatOrArray
 from cavity.distributions import MultivariateGaussian
 from cavity.distributions.divergence import kl
-from cavity.models.streaming_gp.online_factors import (
-    NewExpectation,
-    NewInducing,
-    OldExpectation,
-    OptimalQ,
-    check_alpha,
-    collect_expectations,
-    compute_half_log_determinant,
-    evaluate_expectation,
-)
+from cavity.models.streaming_gp import online_factors
+from cavity.models.streaming_gp.online_factors import NewInducing, OptimalQ, check_alpha, evaluate_expectation
 
 __all__ = ["bound", "expected_log_likelihood", "expected_log_ratio", "free_energy", "optimal"]
 
@@ -131,7 +123,7 @@ def expected_log_ratio(
     (0.749719, 0.749719)
     """
     coordinates, alpha = NewInducing.of(K_bb), check_alpha(alpha)
-    old = OldExpectation.of(coordinates, alpha, old_mean, old_covariance, old_prior, K_aa, K_ab)
+    old = online_factors.OldExpectation.of(coordinates, alpha, old_mean, old_covariance, old_prior, K_aa, K_ab)
     return evaluate_expectation(coordinates, old, b)
 
 
@@ -194,7 +186,7 @@ def expected_log_likelihood(
     """
     coordinates, alpha = NewInducing.of(K_bb), check_alpha(alpha)
     return evaluate_expectation(
-        coordinates, NewExpectation.of(coordinates, alpha, y, K_ff_diagonal, K_fb, noise_variance), b
+        coordinates, online_factors.NewExpectation.of(coordinates, alpha, y, K_ff_diagonal, K_fb, noise_variance), b
     )
 
 
@@ -333,7 +325,9 @@ def bound(
     optimum = OptimalQ.of(K_bb, old, (y, K_ff_diagonal, K_fb, noise_variance), alpha)
     w = optimum.w
     peak = arrays.add_in_order(part.values(w[None])[0] for part in optimum.parts) - 0.5 * float(w @ w)
-    return float(check_within_range(peak - compute_half_log_determinant(optimum.factor), "bound: the terms"))
+    return float(
+        check_within_range(peak - online_factors.compute_half_log_determinant(optimum.factor), "bound: the terms")
+    )
 
 
 @quiet
@@ -395,7 +389,7 @@ def free_energy(
     q_mean = arrays.check_shaped(q_mean, "q_mean", (coordinates.size,))
     q_covariance = arrays.check_symmetric(q_covariance, "q_covariance", coordinates.size)
     factor = arrays.cholesky(q_covariance, "q_covariance")
-    parts = collect_expectations(
+    parts = online_factors.collect_expectations(
         coordinates, 0.0, (old_mean, old_covariance, old_prior, K_aa, K_ab), (y, K_ff_diagonal, K_fb, noise_variance)
     )
     root, w = solve_lower(coordinates.factor, factor), solve_lower(coordinates.factor, q_mean)

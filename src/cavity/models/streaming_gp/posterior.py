@@ -6,8 +6,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import check_within_range
+from cavity.base.public_objects import FloatArray
 from cavity.base.triangles import solve_rows
-from cavity.base.types import FloatArray
 from cavity.models.process.predictions import ProcessPosterior
 
 

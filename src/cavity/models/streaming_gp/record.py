@@ -2,21 +2,11 @@
 
 import numpy as np
 
-from cavity.base.common_fields import kept
+from cavity.base import records
 from cavity.base.missing_values import DROPPED_ROWS_SETTING
 from cavity.base.observation_digest import DIGEST_SETTING
-from cavity.base.records import (
-    ANY_TEXT,
-    FINITE_REAL,
-    NONNEGATIVE_REAL,
-    TRUTH_VALUE,
-    Array,
-    Made,
-    Nullable,
-    Record,
-    integer,
-    one_of,
-)
+from cavity.base.records import ANY_TEXT, FINITE_REAL, NONNEGATIVE_REAL, TRUTH_VALUE, Array, Made, Nullable, integer
+from cavity.base.results import column_settings
 from cavity.models.formula.saved import CODING_SETTING
 from cavity.models.likelihood_settings import OPEN_LIKELIHOOD_SETTING
 from cavity.models.process.model import check_columns
@@ -73,7 +63,7 @@ STATE_SETTINGS = {
     "waiting": Made(
         dict, WAITING_SETTINGS, lambda now: {name: getattr(now, name) for name in reversed(WAITING_SETTINGS)}
     ),
-    **kept("D"),
+    **column_settings("D"),
     "covariance": COVARIANCE_SETTING,
     "likelihood": OPEN_LIKELIHOOD_SETTING,
     "model": {
@@ -89,7 +79,7 @@ STATE_SETTINGS = {
     "n_features": integer(1, "D"),
     "options": Made(
         dict,
-        EP_OPTIONS | {"schedule": one_of("auto", "sequential", "parallel")},
+        EP_OPTIONS | {"schedule": records.one_of("auto", "sequential", "parallel")},
         lambda options: options.record("schedule", *EP_OPTIONS),
     ),
 }
@@ -120,4 +110,4 @@ def _fits(stored, settings, sizes):
     return None
 
 
-STATE_RECORD = Record(STATE_ARRAYS, STATE_SETTINGS, (_fits,), FIELD_PATHS)
+STATE_RECORD = records.Record(STATE_ARRAYS, STATE_SETTINGS, (_fits,), FIELD_PATHS)

@@ -7,7 +7,7 @@ from cavity.covariances import Product
 from cavity.covariances.slots import get_parts, list_free_slots, list_leaves
 from cavity.likelihoods.parameters import PARAMETER_RANGE
 from cavity.models.search import climb
-from cavity.models.streaming_gp.information_form import Information
+from cavity.models.streaming_gp.inducing_basis import Information
 from cavity.models.streaming_gp.old_data_factor import compute_scaling_cost
 
 
@@ -75,13 +75,13 @@ def _find_scaled_leaves(covariance, first=0):
     """Return the places among all leaves, from `first` on, of the variances that do that; None where none is free."""
     if not get_parts(covariance):
         return {first} if any(slot.role == "variance" for slot in list_free_slots(covariance)) else None
-    found = []
+    by_part = []
     for part in get_parts(covariance):
-        found.append(_find_scaled_leaves(part, first))
+        by_part.append(_find_scaled_leaves(part, first))
         first += len(list_leaves(part))
     if isinstance(covariance, Product):
-        return next((places for places in found if places is not None), None)
-    return None if None in found else set().union(*found)
+        return next((places for places in by_part if places is not None), None)
+    return None if None in by_part else set().union(*by_part)
 
 
 def multiply_covariance(covariance, log_s):

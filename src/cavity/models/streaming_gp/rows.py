@@ -23,8 +23,8 @@ from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.process.model import compute_prior_means
 from cavity.models.streaming_gp.inducing_basis import ROWS_PER_BLOCK
 from cavity.runs import merge
-from cavity.runs.block_runs import BlockTask
 from cavity.runs.executors import Threads
+from cavity.runs.merge import BlockTask
 from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources.dense_rows import in_blocks, open_dense
 

@@ -8,15 +8,13 @@ from cavity.base import arrays
 from cavity.base.observation_digest import ObservationDigest
 from cavity.covariances.program import get_program
 from cavity.ep.options import Options
-from cavity.models.streaming_gp.inducing_basis import InducingBasis
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information
 from cavity.models.streaming_gp.inducing_choice import WaitingRows
-from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.model import StreamingGP
 from cavity.models.streaming_gp.predictive_checks import PredictiveCheck
 from cavity.models.streaming_gp.record import INFORMATION_ARRAYS
-from cavity.models.streaming_gp.snapshot import EMPTY_TRACE, TOTAL_NAMES, StreamSnapshot
+from cavity.models.streaming_gp.snapshot import EMPTY_TRACE, TOTAL_NAMES, History, StreamSnapshot
 from cavity.models.streaming_gp.state import wrap_snapshot
-from cavity.models.streaming_gp.update_history import History
 
 
 def rebuild(stored, settings):

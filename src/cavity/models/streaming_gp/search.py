@@ -126,16 +126,16 @@ class _Search:
         few = some[0] if some else rows
         bounds, places, n_long = choose_starts(settings, _collect_rows(few, self.model, self.threads), self.vector)
         # a stream goes on beyond its first rows: short lengthscales would need inducing points without end
-        found = places[:n_long]
-        objectives = [self.make_objective(None, self.choose_inducing(x, Z, few), few) for x in found]
+        best = places[:n_long]
+        objectives = [self.make_objective(None, self.choose_inducing(x, Z, few), few) for x in best]
         tried, job = [], self.job.stage(STARTING_STAGE)
-        for objective, x in zip(objectives, found, strict=True):
+        for objective, x in zip(objectives, best, strict=True):
             tried += evaluate_starts(objective, [x], job.continued_after(len(tried), -min(tried, default=np.inf)))
             if job.stopped:
                 break
-        objective, x = objectives[int(np.argmin(tried))], found[int(np.argmin(tried))]
+        objective, x = objectives[int(np.argmin(tried))], best[int(np.argmin(tried))]
         if not objective.values:
-            return BatchResult(self.model, warn_without_start(len(found), self.job), Z=Z)
+            return BatchResult(self.model, warn_without_start(len(best), self.job), Z=Z)
         root = None
         for part, larger in pairwise([*some, rows]):
             job = self.job.stage(f"search of {part.n} rows")

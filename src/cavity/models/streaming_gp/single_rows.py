@@ -11,8 +11,8 @@ import numpy as np
 
 from cavity.base.constants import LOG_2PI
 from cavity.ep.sites import Sites
+from cavity.models.streaming_gp.inducing_basis import kernel
 from cavity.models.streaming_gp.inducing_choice import compute_avoidable_loss
-from cavity.models.streaming_gp.information_form import kernel
 from cavity.models.streaming_gp.new_data_factor import MIN_EXPLAINED_SHARE
 from cavity.models.streaming_gp.rows import CALLING_THREAD, compute_loss_rates, is_exact
 

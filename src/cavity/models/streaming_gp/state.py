@@ -15,8 +15,8 @@ from cavity.base.frames import check_same_names
 from cavity.base.loop import CONVERGED_STATUS
 from cavity.base.missing_values import MISSING_CHOICES, DroppedRows
 from cavity.base.observation_digest import ObservationDigest, join_digests
+from cavity.base.public_objects import ArrayLike, Data, IntArray
 from cavity.base.results import format_table, list_name_rows, shorten_repr
-from cavity.base.types import ArrayLike, Data, IntArray
 from cavity.jobs.job import SILENT_JOB, Event, Job
 from cavity.models.formula.design import Coding
 from cavity.models.observations import Observations

@@ -5,7 +5,7 @@ For a batch at inducing variables b (a before it), the posterior is the optimum 
     q_opt(b) = p(b) exp(E_1(b) + E_2(b))/C,
     E_1(b) = E[log q(a) - log p'(a) | b]: `old_data_factor`,    E_2(b) = E[log p(y | f) | b]: `new_data_factor`,
 
-and log C, the increment of the log bound. `information_form` adds the factors and holds q_opt; `online_bound` has the
+and log C, the increment of the log bound. `inducing_basis` adds the factors and holds q_opt; `online_bound` has the
 formulas as the literature writes them.
 
 References
@@ -24,9 +24,8 @@ from cavity.base.observation_digest import ObservationDigest, join_digests
 from cavity.likelihoods.parameters import list_scales
 from cavity.models.latent_posterior import choose_schedule
 from cavity.models.process.model import choose_learnt, fill_open_parameters
-from cavity.models.streaming_gp.inducing_basis import InducingBasis, match_equal_rows
+from cavity.models.streaming_gp.inducing_basis import InducingBasis, Information, match_equal_rows
 from cavity.models.streaming_gp.inducing_choice import WaitingRows, choose, choose_greedily, reduce_to_budget
-from cavity.models.streaming_gp.information_form import Information
 from cavity.models.streaming_gp.new_data_factor import add_gaussian_rows, add_rows_by_ep
 from cavity.models.streaming_gp.old_data_factor import map_old_factor
 from cavity.models.streaming_gp.predictive_checks import PredictiveCheck, find_surprise, warn_of_surprise

@@ -14,24 +14,21 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
 from cavity.base.frames import name_of
-from cavity.base.frozen_dataclasses import set_fields
-from cavity.base.public_objects import Public
-from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, Seed
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, Public, Seed, set_fields
 from cavity.jobs.job import Event
 from cavity.mean_field import engine
-from cavity.mean_field.limits import LEAST_TO_INVERT
-from cavity.mean_field.options import TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
+from cavity.mean_field.options import LEAST_TO_INVERT, TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
 from cavity.mean_field.stochastic import StochasticRows
 from cavity.models.misfit_warnings import warn_of_few_rows
 from cavity.models.unit_mixture import start
-from cavity.models.unit_mixture.posterior import build_posterior
+from cavity.models.unit_mixture.posterior import UnitMixturePosterior, build_posterior
 from cavity.models.unit_mixture.sweep import (
     EPSILON_64,
     LEARNABLE_SETTINGS,
@@ -40,9 +37,6 @@ from cavity.models.unit_mixture.sweep import (
     UnitMixtureSweeps,
 )
 from cavity.sources.dataset import Dataset
-
-if TYPE_CHECKING:
-    from cavity.models.unit_mixture.posterior import UnitMixturePosterior
 
 
 @dataclass(frozen=True, slots=True)

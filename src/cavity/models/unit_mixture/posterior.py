@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.common_fields import declare_common
 from cavity.base.errors import check_within_range
 from cavity.base.frames import order_columns
 from cavity.base.lazy_scipy import special
 from cavity.base.missing_values import DroppedRows, join_dropped
+from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.base.records import POSITIVE_REAL, REAL_LISTS, Array, Nullable, declare, integer, names
-from cavity.base.results import SummaryMixin, VariationalPosterior, format_count
+from cavity.base.results import SummaryMixin, VariationalPosterior, declare_common, format_count
 from cavity.base.summary import make_gaussian_marginals, tabulate_estimates
-from cavity.base.types import ArrayLike, Data, FloatArray, FloatOrArray, IntArray, Seed
 from cavity.models.row_predictions import complete_dataset, predict_rows
 from cavity.models.unit_mixture.sweep import MIN_WEIGHT, compute_responsibilities
 from cavity.runs import merge

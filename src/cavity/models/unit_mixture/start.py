@@ -4,8 +4,7 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.mean_field import engine
-from cavity.mean_field.limits import LARGEST_TO_SQUARE, LEAST_TO_SQUARE
-from cavity.mean_field.options import TRIAL_PASSES
+from cavity.mean_field.options import LARGEST_TO_SQUARE, LEAST_TO_SQUARE, TRIAL_PASSES
 from cavity.models.misfit_warnings import are_many, choose_far_sd, warn_of_far_points
 from cavity.models.unit_mixture.sweep import DataExtent, UnitMixtureState, UnitMixtureSweeps
 from cavity.runs.executors import Threads
@@ -32,8 +31,8 @@ def check_extent(model, source, threads, means):
     extent = DataExtent(*source.summary(threads, digested=True))
     check_reach(model, extent.low, extent.high, means)
     if "noise_variance" in model.learn and 0 < extent.high - extent.low < LEAST_TO_SQUARE:
-        found = f"values from {extent.low:g} to {extent.high:g}; rescale the data"
-        raise ValueError(f"y must have a range above {LEAST_TO_SQUARE:g} to learn noise_variance from, got {found}")
+        extremes = f"values from {extent.low:g} to {extent.high:g}; rescale the data"
+        raise ValueError(f"y must have a range above {LEAST_TO_SQUARE:g} to learn noise_variance from, got {extremes}")
     return extent
 
 
@@ -48,8 +47,8 @@ def check_reach(model, low, high, initial_means):
     """Raise ValueError if a squared distance to a mean, in units of a variance, may leave float64."""
     means = np.append(model.prior_mean, [] if initial_means is None else initial_means)
     if max(-low, high, np.max(np.abs(means))) > LARGEST_TO_SQUARE:
-        found = f"y from {low:g} to {high:g} and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
-        raise ValueError(f"y, prior_mean and initial_means must be within {LARGEST_TO_SQUARE:g} of zero, got {found}")
+        reach = f"y from {low:g} to {high:g} and means from {np.min(means):g} to {np.max(means):g}; rescale the data"
+        raise ValueError(f"y, prior_mean and initial_means must be within {LARGEST_TO_SQUARE:g} of zero, got {reach}")
     distance = max(high, np.max(means)) - min(low, np.min(means))
     least = distance**2 / MAX_SQUARED_DISTANCE
     for name in ("noise_variance", "prior_variance"):

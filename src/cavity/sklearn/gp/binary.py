@@ -13,12 +13,11 @@ from cavity.models.gp.evidence import Evidence
 from cavity.models.gp.model import GaussianProcess
 from cavity.models.gp.posterior import build_posterior, compute_latent_means
 from cavity.models.latent_posterior import AUTO_SCHEDULE
-from cavity.models.process.rows import add_prior_means
+from cavity.models.process.model import add_prior_means
 from cavity.models.process.settings import Settings
 from cavity.models.search import SEARCH_TOL, choose_search_tol, climb, is_flat
 from cavity.runs.executors import Threads, single_blas
-from cavity.sklearn.base import Classifier
-from cavity.sklearn.checks import UnfinishedWarning, compute_log_probabilities
+from cavity.sklearn.base import Classifier, UnfinishedWarning, compute_log_probabilities
 from cavity.sklearn.gp import kernels
 from cavity.sklearn.gp.learner import Learner
 

@@ -21,10 +21,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.runs.executors import single_blas
-from cavity.sklearn.base import Classifier, Estimator
-from cavity.sklearn.checks import check_rows, compute_log_probabilities, compute_loo_log_density
+from cavity.sklearn.base import Classifier, Estimator, check_rows, compute_log_probabilities, compute_loo_log_density
 from cavity.sklearn.gp.binary import LIKELIHOOD_BY_NAME, BinaryClassifier
 from cavity.sklearn.gp.kernels import join_kernels, theta_of
 from cavity.sklearn.gp.learner import check_settings

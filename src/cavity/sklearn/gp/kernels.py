@@ -14,7 +14,7 @@ from sklearn.gaussian_process import kernels
 from cavity import covariances
 from cavity.base.errors import warn
 from cavity.covariances import slots
-from cavity.sklearn.checks import UnfinishedWarning
+from cavity.sklearn.base import UnfinishedWarning
 
 COVARIANCE_FAMILIES = {  # scikit-learn's kernel -> our covariance, and the names of its parameters there
     kernels.ConstantKernel: (covariances.Constant, {"variance": "constant_value"}),

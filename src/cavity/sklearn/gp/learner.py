@@ -13,13 +13,12 @@ from sklearn.utils import check_random_state
 
 from cavity.base import arrays
 from cavity.base.errors import warn
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.covariances import Covariance
 from cavity.covariances.program import ReferenceRows, get_program
 from cavity.jobs.job import Job
 from cavity.runs.executors import single_blas
-from cavity.sklearn.base import Estimator, is_verbose
-from cavity.sklearn.checks import UnfinishedWarning
+from cavity.sklearn.base import Estimator, UnfinishedWarning, is_verbose
 from cavity.sklearn.gp import kernels as own_kernels
 
 

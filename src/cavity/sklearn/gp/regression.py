@@ -19,12 +19,11 @@ from sklearn.utils.validation import check_is_fitted
 from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.errors import NotPositiveDefiniteError, NumericalWarning, warn
-from cavity.base.types import ArrayLike
+from cavity.base.public_objects import ArrayLike
 from cavity.covariances.base import compute_gram
 from cavity.runs import merge
 from cavity.runs.executors import single_blas
-from cavity.sklearn.base import Regressor
-from cavity.sklearn.checks import validate_data
+from cavity.sklearn.base import Regressor, validate_data
 from cavity.sklearn.gp import exact, kernels
 from cavity.sklearn.gp.learner import FittedRows, Learner, centre_and_scale, check_settings
 

@@ -11,10 +11,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike, FloatArray
+from cavity.base.public_objects import ArrayLike, FloatArray
 from cavity.runs.executors import Threads, resolve_n_threads
-from cavity.sklearn.base import FLOAT_DTYPES, Estimator, predict_by_chunks
-from cavity.sklearn.checks import drop_zero_weights, validate_data
+from cavity.sklearn.base import FLOAT_DTYPES, Estimator, drop_zero_weights, predict_by_chunks, validate_data
 from cavity.sklearn.mixture.em import COVARIANCE_TYPES, precisions_of, warn_unfinished
 from cavity.sklearn.mixture.responsibilities import INIT_METHODS
 

@@ -16,9 +16,9 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.errors import ConvergenceWarning
+from cavity.base.errors import ConvergenceWarning, check_within_range
 from cavity.base.loop import MAX_ITER_STATUS
-from cavity.base.types import ArrayLike
+from cavity.base.public_objects import ArrayLike
 from cavity.jobs.job import Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions, check_room
@@ -26,12 +26,59 @@ from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.model import GaussianMixture
 from cavity.models.mixture.posterior import build_posterior, draw, get_factors
 from cavity.models.mixture.prior import build_prior_state
-from cavity.models.mixture.rows import open_rows
+from cavity.models.mixture.rows import compute_moments, open_rows
 from cavity.models.mixture.sweep import MixtureSweeps
-from cavity.sklearn.mixture import priors
+from cavity.sklearn.base import check_precision, check_shape
 from cavity.sklearn.mixture.base import MixtureEstimator
 from cavity.sklearn.mixture.em import factor_precisions, warn_unfinished
 from cavity.sklearn.mixture.responsibilities import initialise_responsibilities, sum_rows
+
+
+def check_numbers(settings):
+    """Raise ValueError or TypeError for a number outside its domain, whatever the rows."""
+    for name in ("weight_concentration_prior", "mean_precision_prior", "degrees_of_freedom_prior"):
+        if getattr(settings, name) is not None:
+            arrays.check_number(getattr(settings, name), name, low=0)
+
+
+def resolve_priors(settings, data, threads):
+    """Return the priors of an estimator's settings for data, by the names that `cavity.GaussianMixture` gives them."""
+    dim, kind = data.source.n_features, settings.covariance_type
+    freedom, mean, square = settings.degrees_of_freedom_prior, settings.mean_prior, settings.covariance_prior
+    if freedom is not None and not freedom > dim - 1:
+        raise ValueError(
+            f"The parameter 'degrees_of_freedom_prior' should be greater than {dim - 1}, but got {freedom:.3f}."
+        )
+    if mean is not None:
+        mean = check_shape(mean, "mean_prior", (dim,), "means")
+    if square is not None:
+        shapes = {"full": (dim, dim), "tied": (dim, dim), "diag": (dim,), "spherical": ()}
+        square = check_precision(square, kind, shapes, "covariance_prior")
+    if mean is None or square is None:
+        mean, square = _from_rows(mean, square, kind, data, threads)
+    concentration, precision = settings.weight_concentration_prior, settings.mean_precision_prior
+    return {
+        "weight_concentration_prior": 1.0 / settings.n_components if concentration is None else concentration,
+        "mean_precision_prior": 1.0 if precision is None else precision,
+        "mean_prior": mean,
+        "degrees_of_freedom_prior": dim if freedom is None else freedom,
+        "covariance_prior": square if np.ndim(square) else float(square),
+    }
+
+
+def _from_rows(mean, square, kind, data, threads):
+    """Return the mean and the covariance of the rows for those that are None."""
+    found_mean, found_square = compute_moments(data, threads, is_full(kind))
+    if square is None:
+        if not data.n_samples > 1.0:
+            raise ValueError(
+                "covariance_prior=None is the covariance of X, which needs weights that sum to more than one, got "
+                f"{data.n_samples:g}; give covariance_prior"
+            )
+        check_within_range(found_square, "the squares of X")
+        square = np.mean(found_square) if kind == "spherical" else found_square
+    return found_mean if mean is None else mean, square
+
 
 WEIGHT_PRIORS = {"dirichlet_process": "stick_breaking", "dirichlet_distribution": "dirichlet"}
 
@@ -183,7 +230,7 @@ class BayesianGaussianMixture(MixtureEstimator):
         arrays.check_choice(
             self.weight_concentration_prior_type, "weight_concentration_prior_type", tuple(WEIGHT_PRIORS)
         )
-        priors.check_numbers(self)
+        check_numbers(self)
 
     def _process(self):
         """Return whether the weights are broken from a stick."""
@@ -205,7 +252,7 @@ class BayesianGaussianMixture(MixtureEstimator):
     def _fit_rows(self, X, weight, random_state, threads):
         """Fit the model of `cavity.GaussianMixture` from scikit-learn's starts."""
         data = open_rows(X, weight, threads, self.n_components, self.covariance_type)
-        resolved = priors.resolve_priors(self, data, threads)
+        resolved = resolve_priors(self, data, threads)
         vars(self).update({f"{name}_": value for name, value in resolved.items()})
         square = np.asarray(resolved["covariance_prior"])
         ridge = self.reg_covar * (np.eye(len(square)) if square.ndim == 2 else 1.0)

@@ -23,7 +23,7 @@ from cavity.models.mixture.e_step import EStep
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.rows import open_rows
 from cavity.models.mixture.scaling import Scaling
-from cavity.sklearn.checks import UnfinishedWarning
+from cavity.sklearn.base import UnfinishedWarning
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 EMPTY_COUNT = 10 * np.finfo(np.float64).eps  # added to counts, so that an empty component has a mean

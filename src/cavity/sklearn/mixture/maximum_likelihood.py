@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cavity.base.types import ArrayLike
+from cavity.base.public_objects import ArrayLike
 from cavity.models.mixture.factors import is_full
 from cavity.models.mixture.predictive import compute_log_sum, compute_shares
 from cavity.models.mixture.scaling import Scaling
 from cavity.runs import merge
-from cavity.sklearn import checks
+from cavity.sklearn.base import check_precision, check_shape
 from cavity.sklearn.mixture import em
 from cavity.sklearn.mixture.base import MixtureEstimator
 from cavity.sklearn.mixture.responsibilities import initialise_responsibilities, sum_rows, sum_unclaimed
@@ -150,8 +150,8 @@ class GaussianMixture(MixtureEstimator):
             return done.bound, done.converged, done
 
         bound, converged, done = self._best_start(climb, started)
-        found = done.estimates
-        self._set_mixture(X.dtype, found.weights, origin + found.mean, found.covariance, found.root)
+        estimates = done.estimates
+        self._set_mixture(X.dtype, estimates.weights, origin + estimates.mean, estimates.covariance, estimates.root)
         self.n_iter_, self.converged_ = len(done.bounds), converged
         self.lower_bound_, self.lower_bounds_ = bound, done.bounds
         return done.reason
@@ -175,7 +175,7 @@ class GaussianMixture(MixtureEstimator):
         """Return the given weights, means (from the origin) and factors of precisions, each None if it is not."""
         weights, mean, root = self.weights_init, self.means_init, self.precisions_init
         if weights is not None:
-            weights = checks.check_shape(weights, "weights_init", (self.n_components,), "weights")
+            weights = check_shape(weights, "weights_init", (self.n_components,), "weights")
             if np.any(weights < 0) or np.any(weights > 1):
                 raise ValueError(
                     f"The parameter 'weights' should be in the range [0, 1], but got min value {np.min(weights):.5f}, "
@@ -186,9 +186,9 @@ class GaussianMixture(MixtureEstimator):
                     f"The parameter 'weights' should be normalized, but got sum(weights) = {np.sum(weights):.5f}"
                 )
         if mean is not None:
-            mean = checks.check_shape(mean, "means_init", (self.n_components, self.n_features_in_), "means") - origin
+            mean = check_shape(mean, "means_init", (self.n_components, self.n_features_in_), "means") - origin
         if root is not None:
-            precision = checks.check_precision(root, self.covariance_type, self._shapes(), "precision")
+            precision = check_precision(root, self.covariance_type, self._shapes(), "precision")
             root = em.factor_given_precisions(precision, self.covariance_type)
         return weights, mean, root
 

@@ -10,8 +10,7 @@ from sklearn.base import clone
 from cavity.base import arrays
 from cavity.covariances import Covariance
 from cavity.models.streaming_gp.model import StreamingGP
-from cavity.sklearn.base import Estimator
-from cavity.sklearn.checks import check_rows
+from cavity.sklearn.base import Estimator, check_rows
 from cavity.sklearn.gp import kernels as own_kernels
 from cavity.sklearn.gp.noise import split_noise
 

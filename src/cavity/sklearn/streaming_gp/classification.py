@@ -14,9 +14,9 @@ import numpy as np
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from cavity.base import arrays
-from cavity.base.types import ArrayLike
-from cavity.sklearn.base import Classifier
-from cavity.sklearn.checks import check_stream_classes, compute_log_probabilities, find_classes, split_one_vs_rest
+from cavity.base.public_objects import ArrayLike
+from cavity.sklearn import base
+from cavity.sklearn.base import Classifier, check_stream_classes, compute_log_probabilities, find_classes
 from cavity.sklearn.gp.binary import LIKELIHOOD_BY_NAME
 from cavity.sklearn.streaming_gp.base import Batch, Streaming
 
@@ -201,7 +201,7 @@ class StreamingGPClassifier(Classifier, Streaming):
         if self.learn:
             parts.check_learnable()
         batch = Batch.of(X, np.searchsorted(classes, y), weight)
-        signs = split_one_vs_rest(classes[batch.y], classes)
+        signs = base.split_one_vs_rest(classes[batch.y], classes)
         before = self._seen if states else np.zeros((len(signs), 2), dtype=bool)
         after = before | np.array([[np.any(labels < 0), np.any(labels > 0)] for labels in signs])
         learn = after.all(axis=1) & bool(self.learn)

@@ -16,7 +16,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from cavity.base import arrays
 from cavity.base.errors import check_within_range
-from cavity.base.types import ArrayLike
+from cavity.base.public_objects import ArrayLike
 from cavity.likelihoods import Gaussian
 from cavity.sklearn.base import Regressor
 from cavity.sklearn.gp.learner import centre_and_scale

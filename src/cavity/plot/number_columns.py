@@ -1,0 +1,84 @@
+"""Posteriors by formula as functions of their columns of numbers, by which curves and maps are drawn."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.models.formula.columns import FormulaColumns
+from cavity.models.formula.design import observation_variables
+from cavity.plot.display import encode_observed
+from cavity.sources.dataset import open_table
+
+
+@dataclass(frozen=True)
+class NumberColumns:
+    """A posterior by formula whose rows are arrays of the formula's columns of numbers.
+
+    Columns of categories stay at their most frequent level, and effects of groups at zero.
+
+    Attributes
+    ----------
+    posterior : posterior
+        By a formula.
+    columns : tuple of str
+        The columns of numbers.
+    fixed : dict of str to object
+        The level of each column of categories.
+    roles : dict
+        The label of y.
+    """
+
+    posterior: Any
+    columns: tuple[str, ...]
+    fixed: dict[str, object]
+    roles: dict[str, str]
+
+    @classmethod
+    def of(cls, posterior, X, y=None):
+        """Return it with its rows (n, D), and their y as numbers, or None; all None unless there is such a column."""
+        coding = getattr(posterior, "_coding", None)
+        if coding is None or X is None:
+            return None, None, None
+        table = FormulaColumns(open_table(X, "X"), "X")
+        names = tuple(name for name in table.names if name in coding.variables and name not in coding.levels)
+        if not names:
+            return None, None, None
+        fixed = {}
+        for name in coding.levels:
+            labels, counts = np.unique(np.asarray(table[name]), return_counts=True)
+            fixed[name] = labels[np.argmax(counts)]
+        rows = np.column_stack([arrays.check_finite_array(table[name], f"X[{name!r}]", ndim=(1,)) for name in names])
+        if isinstance(y, str):
+            y = table[y]
+        elif y is None and observation_variables(coding.parts.y) <= {*table.names}:
+            y = coding.observations(table)
+        observed = None if y is None else encode_observed(posterior, y)
+        return cls(posterior, names, fixed, {"y": coding.parts.y}), rows, observed
+
+    def __getattr__(self, name):
+        return getattr(self.posterior, name)
+
+    @property
+    def has_other_columns(self):
+        """Whether rows differ in more than one column."""
+        return len(self.columns) > 1 or bool(self.fixed)
+
+    def table(self, points, **others):
+        """Return the columns of a formula for an array (n, D) of its columns of numbers."""
+        constants = self.fixed | others
+        return dict(zip(self.columns, points.T, strict=True)) | {
+            name: np.full(len(points), value) for name, value in constants.items()
+        }
+
+    def predict(self, points, *, noise=False, **options):
+        """Predict the rows of an array (n, D); noise of mixed models has the effects of a new level."""
+        return self.posterior.predict(self.table(points), noise=noise, **self._levels(noise), **options)
+
+    def quantile(self, points, q, **options):
+        """Find quantiles of new observations of the rows of an array (n, D)."""
+        return self.posterior.quantile(self.table(points), q, **self._levels(True), **options)
+
+    def _levels(self, noise):
+        return {"levels": "new" if noise else "zero"} if hasattr(self.posterior, "terms") else {}

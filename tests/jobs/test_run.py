@@ -5,39 +5,41 @@ import pytest
 
 import cavity
 from cavity.ep.options import Options
-from cavity.jobs.job import SILENT_JOB, Run
+from cavity.jobs.job import SILENT_JOB, Job, Run
 from cavity.mean_field.options import AscentOptions
 
 
 def test_a_run_without_arguments_is_quiet(monkeypatch):
     monkeypatch.delenv("CAVITY_NUM_THREADS", raising=False)
-    run = Run.checked()
+    run = Run()
     assert (run.n_threads, run.job) == (1, SILENT_JOB)
     monkeypatch.setenv("CAVITY_NUM_THREADS", "3")
     assert Run().n_threads == 3
 
 
-@pytest.mark.parametrize("kind", [Run, Options])
+@pytest.mark.parametrize("make", [Run, Options.checked])
+def test_threads_are_checked(make):
+    with pytest.raises(ValueError, match="n_threads must be at least 1"):
+        make(n_threads=0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"n_threads": 0}, ValueError, "n_threads must be at least 1"),
         ({"callback": 3}, TypeError, "callback must be callable"),
         ({"progress": "yes"}, TypeError, "progress"),
         ({"checkpoint_every": -1.0}, ValueError, "checkpoint_every"),
     ],
 )
-def test_arguments_are_checked_together(kind, arguments, error, message):
+def test_arguments_of_jobs_are_checked(arguments, error, message):
     with pytest.raises(error, match=message):
-        kind.checked(**arguments)
+        Job.checked(**arguments)
 
 
 def test_a_run_is_open_with_threads_and_its_checkpoint(tmp_path):
-    path = tmp_path / "fit.checkpoint"
-    events = []
-    run = AscentOptions.checked(
-        accelerate=False, max_iter=3, tol=0.0, n_threads=2, checkpoint=path, callback=events.append
-    )
+    path, events = tmp_path / "fit.checkpoint", []
+    job = Job.checked(events.append, checkpoint=path)
+    run = AscentOptions(accelerate=False, max_iter=3, tol=0.0, n_threads=2, job=job)
     with run.open(cavity.Clutter(), {"X": np.zeros(3)}, order=1) as threads:
         assert threads.count == 2
         run.job.stage("passes").store(lambda: {"done": 1})

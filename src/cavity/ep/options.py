@@ -54,7 +54,7 @@ class Options(Run):
         lowest_damping, lowest_power : float
             The least that is allowed; 0 itself never is.
         **arguments
-            As of `Run.checked`; fields that are not given have their defaults.
+            Fields of the class; those that are not given have their defaults.
 
         Returns
         -------
@@ -66,7 +66,7 @@ class Options(Run):
         ValueError, TypeError
             Naming the option, what was expected and what came.
         """
-        options = super(Options, cls).checked(**arguments)
+        options = cls(**arguments)
         set_fields(
             options,
             schedule=arrays.check_choice(options.schedule, "schedule", schedules),

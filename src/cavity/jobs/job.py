@@ -28,9 +28,6 @@ from cavity.jobs.progress import (
 )
 from cavity.runs.executors import Threads, resolve_n_threads, single_blas
 
-JOB_ARGUMENTS = ("callback", "progress", "checkpoint", "checkpoint_every")
-
-
 LOGGER = logging.getLogger("cavity")
 LOGGER.addHandler(logging.NullHandler())
 
@@ -270,23 +267,6 @@ class Run:
 
     def __post_init__(self):
         set_fields(self, n_threads=resolve_n_threads(self.n_threads))
-
-    @classmethod
-    def checked(cls, **arguments):
-        """Return the run of a fit with these arguments, as a user gave them.
-
-        Parameters
-        ----------
-        **arguments
-            Fields of the class, and callback, progress, checkpoint and checkpoint_every in place of `job`.
-
-        Raises
-        ------
-        ValueError, TypeError, OSError
-            Naming the argument, what was expected and what came.
-        """
-        watched = {name: arguments.pop(name) for name in JOB_ARGUMENTS if name in arguments}
-        return cls(**arguments, **({"job": Job.checked(**watched)} if watched else {}))
 
     @contextmanager
     def open(self, model, data, *, uses_blas=True, **decisive):

@@ -13,7 +13,7 @@ from cavity.base.public_objects import IntArray, Public, Seed
 from cavity.base.records import Record, Setting, declare
 from cavity.base.results import VariationalPosterior, format_table
 from cavity.distributions import factors as families
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine, stochastic
 from cavity.mean_field.options import AscentOptions, StochasticOptions
 
@@ -229,9 +229,8 @@ def fit(
     (1.75, True)
     """
     state = _check(model, initial)
-    options = AscentOptions.checked(
-        accelerate=accelerate, max_iter=max_iter, tol=tol, callback=callback, progress=progress
-    )
+    job = Job.checked(callback, progress)
+    options = AscentOptions(accelerate=accelerate, max_iter=max_iter, tol=tol, job=job)
     with options.job:
         done = engine.ascend(ModelSweeps(model), state, options)
     return MeanFieldPosterior(factors=done.state, **engine.report_outcome(done, model.n_samples, options))
@@ -314,7 +313,7 @@ def fit_stochastic(
     """
     state = _check(model, initial)
     steps = {"batch_size": batch_size, "n_epochs": n_epochs, "delay": delay, "forgetting": forgetting}
-    options = StochasticOptions.checked(**steps, callback=callback, progress=progress)
+    options = StochasticOptions(**steps, job=Job.checked(callback, progress))
     generator = None if rng is None else arrays.make_generator(rng)
     batches = (_make_minibatch(model, rows) for rows in _draw_minibatches(model.n_samples, options, generator))
     sweeps = ModelSweeps(model)

@@ -17,7 +17,7 @@ from cavity.base import arrays
 from cavity.base.errors import name_arguments, suggest_dropping
 from cavity.base.public_objects import ArrayLike, Public, Seed, check_positive, set_fields
 from cavity.ep.options import Options
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.models.clutter import defaults
 from cavity.models.clutter.posterior import ClutterPosterior, make_posterior
 from cavity.models.clutter.problem import DataPoints, Points
@@ -241,9 +241,8 @@ class Clutter(Public):
         remote = (method, schedule) == ("ep", "parallel")
         data = DataPoints.open(x, (1, 2, 3), remote=remote, missing=missing)
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
-        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        run = Options.checked(**OPTION_LIMITS, **iteration, **watched)
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        run = Options.checked(**OPTION_LIMITS, **iteration, n_threads=n_threads, job=job)
         visits = Visits.checked(order, rng, data.shape[-2])
         check_method(method, run, order, data.kind)
         arrays.allocate_matrix((math.prod(data.shape[:-1]), data.shape[-1] + 1), "x has so many points: their sites,")

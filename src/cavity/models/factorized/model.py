@@ -250,9 +250,8 @@ class FactorizedGaussian(Frozen):
         >>> whole.kl, whole.mean.tolist() == [0.0] * n
         (0.0, True)
         """
-        options = AscentOptions.checked(
-            accelerate=accelerate, max_iter=max_iter, tol=tol, callback=callback, progress=progress
-        )
+        job = Job.checked(callback, progress)
+        options = AscentOptions(accelerate=accelerate, max_iter=max_iter, tol=tol, job=job)
         start = self._start(initial_mean)
         sweeps = FactorizedSweeps(self._target)
 

@@ -22,7 +22,7 @@ from cavity.base import arrays
 from cavity.base.errors import name_arguments, suggest_dropping
 from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, replace_unchecked
 from cavity.ep.options import EP_SCHEDULES, Options
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.models.formula.notation import has_random_effects
 from cavity.models.glm.posterior import GLMPosterior, make_posterior
 from cavity.models.glm.problem import GLMProblem, check_memory
@@ -296,11 +296,11 @@ class GLM(LinearSettings):
         """
         columns = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
-        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         if self.formula is not None and has_random_effects(self.formula):
-            return fit_mixed(self, X, columns, missing, iteration | watched, method, learn, prior_groups)
-        run = Options.checked(schedules=(*EP_SCHEDULES, "stochastic"), **iteration, **watched)
+            options = iteration | {"n_threads": n_threads, "callback": job}
+            return fit_mixed(self, X, columns, missing, options, method, learn, prior_groups)
+        run = Options.checked(schedules=(*EP_SCHEDULES, "stochastic"), **iteration, n_threads=n_threads, job=job)
         inputs = LinearInputs.of(self, X, columns, missing)
         dataset, observations = inputs.dataset, inputs.observations
         names = choose_names_to_learn(observations.likelihood, learn)

@@ -19,7 +19,7 @@ from cavity.base.errors import suggest_dropping
 from cavity.base.public_objects import ArrayLike, Data
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.models.gp import search
 from cavity.models.gp.evidence import Evidence, allocate_matrices
 from cavity.models.gp.posterior import GaussianProcessPosterior, build_posterior
@@ -211,8 +211,8 @@ class GaussianProcess(LatentProcess):
         model = fill_open_parameters(model, rows)
         n_starts = arrays.check_integer(n_starts, "n_starts", low=1)
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
-        watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
-        run = Options.checked(schedules=(AUTO_SCHEDULE, *EP_SCHEDULES), **iteration, **watched)
+        job = Job.checked(callback, progress)
+        run = Options.checked(schedules=(AUTO_SCHEDULE, *EP_SCHEDULES), **iteration, n_threads=n_threads, job=job)
         with run.open(model, rows.named()) as threads:
             evidence = Evidence(model.likelihood, rows, threads, run)
             start = choose_first_settings(model, evidence.rows, isinstance(self.covariance, Covariance))

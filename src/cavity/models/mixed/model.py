@@ -20,7 +20,7 @@ from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
 from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, Frozen, replace_unchecked, set_fields
 from cavity.ep.options import Options
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Likelihood
 from cavity.likelihoods.parameters import list_open_parameters
 from cavity.models.defaults import check_likelihood
@@ -225,9 +225,9 @@ class MixedGLM(Frozen):
         others = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         inputs = Inputs.of(self, X, y, groups, others, missing)
         observations, reader = inputs.observations, inputs.reader
-        iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol, "n_threads": n_threads}
-        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-        run = Options.checked(schedules=("parallel",), checkpoint_every=checkpoint_every, **iteration, **watched)
+        iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        run = Options.checked(schedules=("parallel",), **iteration, n_threads=n_threads, job=job)
         covariances = _match_covariances(inputs.terms, self.effect_covariances or {})
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
         resolved = resolve_defaults(settings, rows)

@@ -19,7 +19,7 @@ from typing import Literal
 
 from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, Public, Seed, set_fields
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine, options
 from cavity.mean_field.options import LARGEST_TO_INVERT, LEAST_TO_INVERT, AscentOptions, StochasticOptions
 from cavity.mean_field.stochastic import StochasticRows
@@ -253,10 +253,9 @@ class GaussianMixture(Public):
         >>> sorted(posterior.mean.round(1).tolist())
         [[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]]
         """
-        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
-        run = AscentOptions.checked(**ascent, **watched)
+        run = AscentOptions(**ascent, n_threads=n_threads, job=job)
         init, moves = arrays.check_choice(init, "init", INIT_METHODS), arrays.check_flag(moves, "moves")
         dataset = Dataset.open(X, {"sample_weight": sample_weight}, remote=True, streamed=("sample_weight",))
         data = dataset.sources()
@@ -357,9 +356,8 @@ class GaussianMixture(Public):
         ([[-4.0, -4.0], [1.0, 1.0], [5.0, 5.0]], 1)
         """
         steps = {"batch_size": batch_size, "n_epochs": n_epochs, "delay": delay, "forgetting": forgetting}
-        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        run = StochasticOptions.checked(**steps, **watched)
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        run = StochasticOptions(**steps, n_threads=n_threads, job=job)
         init = arrays.check_choice(init, "init", INIT_METHODS)
         check = partial(open_minibatch, missing=not is_full(self.covariance))
         batches = StochasticRows.open(X, "X", n_samples, run, check)

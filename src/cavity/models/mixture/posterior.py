@@ -16,7 +16,7 @@ from cavity.base.public_objects import Data, FloatArray, IntArray, Seed
 from cavity.base.records import NONNEGATIVE_REAL, Nullable, Part, declare, names
 from cavity.base.results import SummaryMixin, VariationalPosterior, declare_common, format_count, freeze_arrays
 from cavity.base.summary import make_beta_marginals, make_student_marginals
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import AscentOptions
 from cavity.models.mixture import predictive
@@ -295,8 +295,8 @@ class GaussianMixturePosterior(SummaryMixin, VariationalPosterior):
         >>> both.n_samples, both.counts.round(2).tolist()
         (9.0, [4.0, 5.0])
         """
-        watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
-        run = AscentOptions.checked(accelerate=accelerate, max_iter=max_iter, tol=tol, **watched)
+        job = Job.checked(callback, progress)
+        run = AscentOptions(accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, job=job)
         known = self.columns, self.roles
         dataset = Dataset.open(X, {"sample_weight": sample_weight}, *known, remote=True, streamed=("sample_weight",))
         data = dataset.sources()

@@ -21,7 +21,7 @@ from cavity.base import arrays
 from cavity.base.errors import NotPositiveDefiniteError
 from cavity.base.public_objects import Data, FloatArray, Frozen
 from cavity.base.results import draw, freeze_arrays
-from cavity.jobs.job import Event, Run
+from cavity.jobs.job import Event, Job, Run
 from cavity.models.mixture.component_moves import OCCUPIED_ROWS
 from cavity.models.mixture.model import GaussianMixture
 from cavity.sources.dataset import Dataset
@@ -119,9 +119,8 @@ def select_components(
     candidates = _check_candidates(n_components)
     if fit_options.get("initial_means") is not None:
         raise ValueError("initial_means would fit one number of components only; leave them out")
-    watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-    watched |= {"checkpoint_every": checkpoint_every, "n_threads": fit_options.pop("n_threads", None)}
-    run = Run.checked(**watched)
+    job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+    run = Run(n_threads=fit_options.pop("n_threads", None), job=job)
     dataset = Dataset.open(X, remote=True)  # once for all
     posteriors, seconds, failures = [], [], []
     with run.open(model, dataset.sources(), n_components=candidates, **fit_options):

@@ -23,9 +23,10 @@ from cavity.base.summary import make_inverse_gamma_marginals, tabulate_marginals
 from cavity.distributions import Gamma
 from cavity.distributions.divergence import kl
 from cavity.distributions.factors import join_coordinates, step_towards
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Gaussian
 from cavity.linalg import tiled
+from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import REAL_PRIOR_SCALE, find_location_and_spread
 from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
 from cavity.models.regression.rows import add_ones, fit_weights
@@ -185,12 +186,9 @@ class LinearRegression(Public):
         >>> posterior.mean.round(3).tolist(), round(posterior.elbo, 3)
         ([1.036], -15.466)
         """
-        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        fields = fit_weights(
-            self, X, y, LinearSweeps, missing, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched
-        )
-        return LinearRegressionPosterior(**fields)
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        run = AscentOptions(accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, job=job)
+        return LinearRegressionPosterior(**fit_weights(self, X, y, LinearSweeps, missing, run))
 
 
 def factor_block(X, y, start, _):

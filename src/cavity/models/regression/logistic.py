@@ -22,8 +22,9 @@ from cavity.base.records import declare
 from cavity.distributions import Gamma, MultivariateGaussian
 from cavity.distributions.factors import join_coordinates, step_towards
 from cavity.distributions.multivariate import covariance_root
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.likelihoods import Logit
+from cavity.mean_field.options import AscentOptions
 from cavity.models.defaults import LOGIT_PRIOR_SCALE
 from cavity.models.regression.posterior import PRIOR_SETTINGS, WeightPrior, WeightsPosterior, check_prior
 from cavity.models.regression.rows import fit_weights
@@ -165,12 +166,9 @@ class LogisticRegression(Public):
         and is highest in expectation at xi_n^2 = E[(x_n'w)^2] (10.163), so a pass over the rows finds every xi_n, the
         ELBO and the next q(w) (10.157) together: N D^2 operations, and nothing of the size of N is kept.
         """
-        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        fields = fit_weights(
-            self, X, y, LogisticSweeps, missing, accelerate=accelerate, max_iter=max_iter, tol=tol, **watched
-        )
-        return LogisticRegressionPosterior(**fields)
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        run = AscentOptions(accelerate=accelerate, max_iter=max_iter, tol=tol, n_threads=n_threads, job=job)
+        return LogisticRegressionPosterior(**fit_weights(self, X, y, LogisticSweeps, missing, run))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,6 @@ import numpy as np
 
 from cavity.base import arrays, column_statistics
 from cavity.mean_field import engine
-from cavity.mean_field.options import AscentOptions
 from cavity.models.linear.defaults import has_added_intercept, warn_of_intercepts
 from cavity.models.observations import Observations
 from cavity.runs.executors import Threads
@@ -18,7 +17,7 @@ from cavity.sources.features import SPARSE_KIND, kind_of
 from cavity.sources.sources import Source, open_source
 
 
-def fit_weights(model, X, y, sweeps_of, missing, **options):
+def fit_weights(model, X, y, sweeps_of, missing, run):
     """Approximate the posterior of the weights of a regression by coordinate ascent.
 
     Parameters
@@ -32,8 +31,8 @@ def fit_weights(model, X, y, sweeps_of, missing, **options):
         the number of rows of a block, and `describe`, which returns the fields of a posterior that a state stands for.
     missing : {"raise", "drop"}
         What is done about rows with missing values.
-    **options
-        Fields of `AscentOptions`, and callback, progress and checkpoint.
+    run : AscentOptions
+        How to iterate.
 
     Returns
     -------
@@ -42,7 +41,6 @@ def fit_weights(model, X, y, sweeps_of, missing, **options):
     """
     dataset = Dataset.open(X, {"y": y}, remote=True).leave_out(missing)
     observations = Observations.of(sweeps_of.likelihood, dataset, remote=True)
-    run = AscentOptions.checked(**options)
     features = open_rows(dataset)
     features.block_rows = sweeps_of.block_rows(features.n_features)
     rows = RegressionRows.of(features, observations.y, model.intercept)

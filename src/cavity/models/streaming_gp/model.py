@@ -23,7 +23,7 @@ from cavity.base.frames import names_of
 from cavity.base.public_objects import ArrayLike, Data, FloatOrArray, set_fields
 from cavity.covariances.base import Covariance
 from cavity.ep.options import EP_SCHEDULES, Options
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.likelihoods.parameters import list_open_parameters, list_scales
 from cavity.models.process.defaults import resolve_defaults
 from cavity.models.process.mean_formula import is_mean_formula, open_mean
@@ -253,8 +253,8 @@ class StreamingGP(LatentProcess):
         )
         arrays.allocate_matrices(MATRICES_PER_UPDATE, size, f"{state}, each", argument="n_inducing")
         iteration = {"schedule": schedule, "damping": damping, "max_iter": max_iter, "tol": tol}
-        watched = {"n_threads": n_threads, "callback": callback, "progress": progress}
-        run = Options.checked(schedules=("auto", *EP_SCHEDULES[::-1]), **iteration, **watched)
+        job = Job.checked(callback, progress)
+        run = Options.checked(schedules=("auto", *EP_SCHEDULES[::-1]), **iteration, n_threads=n_threads, job=job)
         columns = {"y": y, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
         X, coding = open_mean(self.mean, X)

@@ -22,7 +22,7 @@ from cavity.base import arrays
 from cavity.base.errors import suggest_dropping
 from cavity.base.frames import name_of
 from cavity.base.public_objects import ArrayLike, Data, FloatArray, FloatOrArray, Public, Seed, set_fields
-from cavity.jobs.job import Event
+from cavity.jobs.job import Event, Job
 from cavity.mean_field import engine
 from cavity.mean_field.options import LEAST_TO_INVERT, TRIAL_OPTIONS, AscentOptions, StochasticOptions, check_room
 from cavity.mean_field.stochastic import StochasticRows
@@ -204,10 +204,9 @@ class UnitMixture(Public):
         >>> posterior.mean.round(2).tolist(), posterior.weights.round(3).tolist(), posterior.converged
         ([9.82, 21.4, 32.75], [0.086, 0.877, 0.037], True)
         """
-        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         ascent = {"accelerate": accelerate, "max_iter": max_iter, "tol": tol, "n_init": n_init, "rng": rng}
-        run = AscentOptions.checked(**ascent, **watched)
+        run = AscentOptions(**ascent, n_threads=n_threads, job=job)
         means = start.check_means(initial_means, self)
         dataset = Dataset.open(y, remote=True, name="y").leave_out(missing)
         source = dataset.blocks(ndim=(1,))
@@ -309,9 +308,8 @@ class UnitMixture(Public):
         ([-4.0, 0.0, 5.0], 1)
         """
         steps = {"batch_size": batch_size, "n_epochs": n_epochs, "delay": delay, "forgetting": forgetting}
-        watched = {"callback": callback, "progress": progress, "checkpoint": checkpoint}
-        watched |= {"checkpoint_every": checkpoint_every, "n_threads": n_threads}
-        run = StochasticOptions.checked(**steps, **watched)
+        job = Job.checked(callback, progress, checkpoint, checkpoint_every)
+        run = StochasticOptions(**steps, n_threads=n_threads, job=job)
         means = start.check_means(initial_means, self)
         check = partial(start.check_minibatch, model=self, means=means)
         batches = StochasticRows.open(y, "y", n_samples, run, check)

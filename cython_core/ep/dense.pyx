@@ -19,7 +19,7 @@ from cavity._core.tiles cimport (
     CV_STRIP, CV_TILE, CV_TILE_SUMS, cv_coordinates, cv_distance, cv_first_tile, cv_moments,
 )
 
-connect(__name__)
+connect()
 
 cdef struct Design:
     Py_ssize_t n_rows, n_columns

@@ -33,7 +33,7 @@ from libc.stdint cimport int32_t, int64_t
 from cavity._core.site_calls cimport connect, tilted
 from cavity._core.site_types cimport Likelihood, Tilted, unpack
 
-connect(__name__)
+connect()
 
 cdef extern from *:
     """

@@ -14,7 +14,7 @@ from cavity._core.site_calls cimport connect, tilted
 from cavity._core.site_rows cimport SITE_ROWS, SMALLEST_SHARE, Rows, Worth, assess_tile, renew_tile, unpack_rows
 from cavity._core.site_types cimport Likelihood, Tilted
 
-connect(__name__)
+connect()
 
 smallest_share = SMALLEST_SHARE
 

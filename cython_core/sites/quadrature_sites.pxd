@@ -84,34 +84,39 @@ cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
             t.bend[0] += terms[5][j]
 
 
-cdef inline template integrate(int kind, Tile *t, int lanes) noexcept nogil:
-    """Sites of a tile, or that in lane 0."""
+cdef inline template integrate_tile(int kind, Tile *t) noexcept nogil:
+    """Sites of one kind in all lanes."""
     cdef Py_ssize_t i
-    find_rule(kind, t, lanes)
-    if lanes == 1:
-        sum_alone(kind, t)
-    else:
-        sum_side_by_side(kind, t)
-    for i in range(lanes):
+    find_rule(kind, t, CV_LANES)
+    sum_side_by_side(kind, t)
+    for i in range(CV_LANES):
         if t.count[i] == 0.0:
             by_panels(kind, t, i)
-    for i in range(lanes):
+    for i in range(CV_LANES):
         finish_site(kind, t, i)
 
 
-cdef inline template integrate_any(int kind, Tile *t, int lanes) noexcept nogil:
-    if kind == LOGIT:
-        integrate(LOGIT, t, lanes)
-    elif kind == PROBIT:
-        integrate(PROBIT, t, lanes)
-    elif kind == POISSON:
-        integrate(POISSON, t, lanes)
-    elif kind == NEGATIVE_BINOMIAL:
-        integrate(NEGATIVE_BINOMIAL, t, lanes)
-    elif kind == BINOMIAL:
-        integrate(BINOMIAL, t, lanes)
+cdef inline template with_constant_kind(bint alone, int kind, Tile *t) noexcept nogil:
+    """What vectorises for a kind that the compiler sees: all steps of a tile, the smooth rule of a site alone."""
+    if alone:
+        sum_alone(kind, t)
     else:
-        integrate(STUDENT_T, t, lanes)
+        integrate_tile(kind, t)
+
+
+cdef inline template call_by_kind(bint alone, int kind, Tile *t) noexcept nogil:
+    if kind == LOGIT:
+        with_constant_kind(alone, LOGIT, t)
+    elif kind == PROBIT:
+        with_constant_kind(alone, PROBIT, t)
+    elif kind == POISSON:
+        with_constant_kind(alone, POISSON, t)
+    elif kind == NEGATIVE_BINOMIAL:
+        with_constant_kind(alone, NEGATIVE_BINOMIAL, t)
+    elif kind == BINOMIAL:
+        with_constant_kind(alone, BINOMIAL, t)
+    else:
+        with_constant_kind(alone, STUDENT_T, t)
 
 
 cdef inline void fill_lane(Tile *t, Py_ssize_t i, const Form *form, double m, double v) noexcept nogil:
@@ -120,15 +125,18 @@ cdef inline void fill_lane(Tile *t, Py_ssize_t i, const Form *form, double m, do
 
 
 cdef inline void quadrature_tile(int kind, Tile *t) noexcept nogil:
-    """Sites of one kind in all lanes."""
-    integrate_any(kind, t, CV_LANES)
+    call_by_kind(False, kind, t)
 
 
 cdef inline Tilted quadrature_site(const Form *form, double m, double v) noexcept nogil:
-    """All nan where more than MAX_PANELS panels would be needed."""
+    """All nan where more than MAX_PANELS panels would be needed. Steps without loops are compiled once for all kinds."""
     cdef Tile t
     cdef Tilted out
     fill_lane(&t, 0, form, m, v)
-    integrate_any(form.kind, &t, 1)
+    find_rule(form.kind, &t, 1)
+    call_by_kind(True, form.kind, &t)
+    if t.count[0] == 0.0:
+        by_panels(form.kind, &t, 0)
+    finish_site(form.kind, &t, 0)
     out.log_z, out.d1, out.d2, out.tau, out.rho = t.log_z[0], t.d1[0], t.d2[0], t.tau[0], t.rho[0]
     return out

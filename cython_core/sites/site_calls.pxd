@@ -1,6 +1,6 @@
 """Sites through pointers into the module `sites`, so that they are compiled there only.
 
-A kernel that cimports from here says `connect(__name__)` once: the calls then go to `sites` of its own instruction set.
+A kernel that cimports from here says `connect()` once: the calls then go to `sites` of the best instruction set.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
@@ -26,11 +26,11 @@ cdef extern from *:
     void set_calls "cv_connect"(void *calls)
 
 
-cdef inline int connect(str name) except -1:
-    """Find the calls for the module of this name."""
-    from importlib import import_module
+cdef inline int connect() except -1:
+    """Find the calls."""
+    from cavity._core import best
 
-    set_calls(PyCapsule_GetPointer(import_module(f"{name.rpartition('.')[0]}.sites").calls, b"cavity.sites"))
+    set_calls(PyCapsule_GetPointer(best("sites").calls, b"cavity.sites"))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.own_likelihoods import OwnGaussian
 from support.tolerances import AT_REST
 
 from cavity import likelihoods
@@ -12,20 +13,13 @@ from cavity.ep.sites import Sites
 from cavity.runs.executors import Threads
 
 
-class Own(likelihoods.Likelihood):
-    """Gaussian noise of variance 1/2, known by its logarithm alone."""
-
-    def log_p(self, y, f):
-        return -((y - f) ** 2) - 0.5 * np.log(np.pi)
-
-
 @pytest.mark.parametrize("way", ["rows", "blocks", "python", "parallel"])
 def test_damping_of_steps_up_and_down(way, monkeypatch):
     """A step that raises the precision of a site goes `up` of the way, one that lowers it `down`."""
     up, down = 0.5, 0.25  # the square: what parallel sweeps do
     if way == "blocks":
         monkeypatch.setattr(dense, "MAX_RANK_ONE_COLUMNS", 0)
-    likelihood = Own() if way == "python" else likelihoods.Gaussian(0.5)
+    likelihood = OwnGaussian() if way == "python" else likelihoods.Gaussian(0.5)
     X, y = np.ones((1, 1)), np.array([3.0])
     for tau, rho, step in ((1.0, 0.5, up), (20.0, 7.0, down)):
         with Threads(1) as threads:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.own_likelihoods import OwnGaussian
 from support.tolerances import AT_REST, ROOT_EPS, ROUNDING, SOLVES
 
 from cavity import _core, likelihoods
@@ -35,13 +36,6 @@ def test_sites_beyond_float64_are_infinitely_far():
     assert measure_residual(one, one, one, one, one, far) == np.inf
 
 
-class Own(likelihoods.Likelihood):
-    """Gaussian noise of variance 0.5, whose powers have closed moments, without a kernel."""
-
-    def log_p(self, y, f):
-        return -((y - f) ** 2) - 0.5 * np.log(np.pi)
-
-
 CASES = {"": (None, 1.0, False), "power": (None, 0.5, False), "weights": ([0.3, 1.0, 2.5], 1.0, True)}
 
 
@@ -61,7 +55,7 @@ def given(case, likelihood):
 def test_sites_of_a_kernel_are_assessed_as_those_in_python(case):
     found, expected = (
         assess(sites, slice(0, 150), *rest)
-        for sites, *rest in (given(case, likelihood) for likelihood in (likelihoods.Gaussian(0.5), Own()))
+        for sites, *rest in (given(case, likelihood) for likelihood in (likelihoods.Gaussian(0.5), OwnGaussian()))
     )
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=ROOT_EPS, atol=AT_REST)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reference import belief as reference
 from scipy.linalg import lapack
+from support.kernels import same_bits
 from support.tolerances import ROUNDING, SOLVES, SUMS
 
 from cavity import _core
@@ -24,14 +25,6 @@ def posterior(kernel, h, g, root):
     n = len(g)
     out = np.full((n, n), np.nan), np.full(n, np.nan), np.full((n, n), np.nan), np.full((n, n), np.nan)
     return kernel.posterior(h, g, root, *out), out
-
-
-def same_bits(results):
-    """All variants returned the same."""
-    for other in results[1:]:
-        for mine, theirs in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-    return results[0]
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8, 17, 33])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from reference import dense as reference
 from scipy.special import log_ndtr
+from support.kernels import same_bits
 from support.tolerances import AT_REST, EARLY, SOLVES, SUMS
 
 from cavity import _core, likelihoods
@@ -44,14 +45,6 @@ def sums(kernel, x, base, prior_mean, tau, rho):
     h, g = np.zeros((x.shape[1],) * 2), np.zeros(x.shape[1])
     kernel.add(x, base, prior_mean, tau, rho, h, g)
     return h, g
-
-
-def same_bits(results):
-    """All variants returned the same."""
-    for other in results[1:]:
-        for mine, theirs in zip(results[0], other, strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-    return results[0]
 
 
 @pytest.mark.parametrize(("n", "d"), SHAPES)

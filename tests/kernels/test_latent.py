@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from support.kernels import lower
 from support.tolerances import INTEGRAL, SOLVES, SUMS
 
 from cavity import _core
@@ -16,11 +17,6 @@ def draw(n):
     factor = rng.normal(size=(n, n))
     factor[-1] *= 3.0
     return factor @ factor.T / n, rng.uniform(0.5, 2.0, n), rng.normal(size=n)
-
-
-def lower(matrix):
-    """The matrix, with nan above the diagonal, where nothing is to be read."""
-    return np.where(np.tri(len(matrix), dtype=bool), matrix, np.nan)
 
 
 def assert_lower(found, expected):

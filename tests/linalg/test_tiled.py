@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.linalg import cholesky, solve_triangular
+from support.kernels import lower
 from support.tolerances import LAST_BIT, ROUNDING, SOLVES, SUMS
 
 from cavity import _core
@@ -25,11 +26,6 @@ def draw(n):
     half = np.random.default_rng(n).normal(size=(n, n + 5)) / np.sqrt(n)
     matrix = half @ half.T + np.diag(np.linspace(0.01, 1.0, n))
     return matrix, cholesky(matrix, lower=True)
-
-
-def lower(matrix):
-    """The matrix, with nan above the diagonal, where nothing is to be read."""
-    return np.where(np.tri(len(matrix), dtype=bool), matrix, np.nan)
 
 
 def check(work, start, expected):

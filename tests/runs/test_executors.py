@@ -16,6 +16,8 @@ import cavity
 from cavity.runs import executors
 from cavity.runs.executors import TASKS_AHEAD_PER_THREAD, Threads, resolve_n_threads, split_range
 
+pytestmark = pytest.mark.usefixtures("no_thread_is_left")
+
 THREADS = [1, 2, 3]
 
 
@@ -29,13 +31,6 @@ def script(text, **options):
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left():
-    before = set(threading.enumerate())
-    yield
-    assert set(threading.enumerate()) == before
 
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -220,9 +215,8 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.long_cases("1")
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_interruption_in_the_middle_of_a_pass(tmp_path, n_threads):
     check_script_is_interrupted(PASSES, tmp_path / "y.npy", n_threads)
 

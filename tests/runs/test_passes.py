@@ -21,14 +21,9 @@ from cavity.runs.merge import BlockRun, BlockTask, merge, split_rows
 from cavity.runs.passes import map_runs, reduce_runs
 from cavity.sources.sources import open_source
 
+pytestmark = pytest.mark.usefixtures("no_thread_is_left")
+
 BLOCK = 64
-
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left():
-    before = set(threading.enumerate())
-    yield
-    assert set(threading.enumerate()) == before
 
 
 def moments(X, y, start, power):
@@ -258,8 +253,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.long_cases("1")
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_interruption_while_rows_are_read_ahead(tmp_path, n_threads):
     check_script_is_interrupted(INTERRUPTED, tmp_path / "y.npy", n_threads)

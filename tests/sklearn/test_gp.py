@@ -26,20 +26,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from support.tolerances import (
-    AT_REST,
-    EARLY,
-    EXPANSION,
-    INTEGRAL,
-    LAST_BIT,
-    LOSSES,
-    OPTIMUM,
-    PRINTED,
-    ROOT_EPS,
-    ROUNDING,
-    SLOPES,
-    SOLVES,
-)
+from support import tolerances
 
 import cavity
 from cavity import covariances
@@ -105,17 +92,24 @@ def test_regression_at_fixed_parameters_has_the_numbers_of_scikit_learn(kernel, 
         known = theirs.GaussianProcessRegressor(kernel, **settings).fit(X, target)
         for options in ({}, {"return_std": True}, {"return_cov": True}):
             for mine, other in zip(ours.predict(new, **options), known.predict(new, **options), strict=True):
-                np.testing.assert_allclose(mine, other, rtol=ROOT_EPS, atol=AT_REST)
+                np.testing.assert_allclose(mine, other, rtol=tolerances.ROOT_EPS, atol=tolerances.AT_REST)
         for name in ("L_", "alpha_", "X_train_", "y_train_", "log_marginal_likelihood_value_"):
             np.testing.assert_allclose(
-                getattr(ours, name), getattr(known, name), rtol=ROOT_EPS, atol=AT_REST, err_msg=name
+                getattr(ours, name),
+                getattr(known, name),
+                rtol=tolerances.ROOT_EPS,
+                atol=tolerances.AT_REST,
+                err_msg=name,
             )
         theta = kernel.theta + 0.2
         mine, other = (each.log_marginal_likelihood(theta, eval_gradient=True) for each in (ours, known))
-        assert mine[0] == pytest.approx(other[0], rel=INTEGRAL)
-        np.testing.assert_allclose(mine[1], other[1], rtol=ROOT_EPS, atol=ROOT_EPS)
+        assert mine[0] == pytest.approx(other[0], rel=tolerances.INTEGRAL)
+        np.testing.assert_allclose(mine[1], other[1], rtol=tolerances.ROOT_EPS, atol=tolerances.ROOT_EPS)
         np.testing.assert_allclose(
-            ours.sample_y(new, 3, random_state=7), known.sample_y(new, 3, random_state=7), rtol=PRINTED, atol=OPTIMUM
+            ours.sample_y(new, 3, random_state=7),
+            known.sample_y(new, 3, random_state=7),
+            rtol=tolerances.PRINTED,
+            atol=tolerances.OPTIMUM,
         )
 
 
@@ -124,8 +118,10 @@ def test_periodic_regression_has_the_numbers_of_scikit_learn():
     y = np.sin(4.0 * X[:, 0]) + 0.1 * X[:, 0] ** 2
     kernel = ConstantKernel(4.0, "fixed") * RBF(5.0) * ExpSineSquared(1.2, 1.6) + WhiteKernel(0.01, "fixed")
     ours, known = (module(kernel).fit(X, y) for module in (GaussianProcessRegressor, theirs.GaussianProcessRegressor))
-    assert ours.log_marginal_likelihood_value_ == pytest.approx(known.log_marginal_likelihood_value_, abs=PRINTED)
-    np.testing.assert_allclose(ours.predict(X + 0.01), known.predict(X + 0.01), atol=EXPANSION)
+    assert ours.log_marginal_likelihood_value_ == pytest.approx(
+        known.log_marginal_likelihood_value_, abs=tolerances.PRINTED
+    )
+    np.testing.assert_allclose(ours.predict(X + 0.01), known.predict(X + 0.01), atol=tolerances.EXPANSION)
 
 
 @pytest.mark.long_cases("kernel1", "kernel2")
@@ -137,7 +133,7 @@ def test_learning_finds_what_scikit_learn_finds(kernel):
     ours.fit(X, y), known.fit(X, y)
     assert ours.log_marginal_likelihood_value_ > known.log_marginal_likelihood_value_ - 1e-3
     value, gradient = ours.log_marginal_likelihood(ours.kernel_.theta, eval_gradient=True)
-    assert value == pytest.approx(ours.log_marginal_likelihood_value_, rel=SOLVES)
+    assert value == pytest.approx(ours.log_marginal_likelihood_value_, rel=tolerances.SOLVES)
     inside = np.min(np.abs(ours.kernel_.bounds - ours.kernel_.theta[:, None]), axis=1) > 1e-6
     assert np.all(np.abs(gradient[inside]) < 1e-2)
     assert kernel.theta.tolist() != ours.kernel_.theta.tolist()
@@ -156,9 +152,9 @@ def test_regression_leaves_one_out_as_refits_do(normalize_y):
         mean, sd = refit.predict(X[[i]], return_std=True)
         scale = model._y_train_std
         expected[i] = norm.logpdf(model.y_train_[i], mean[0], np.sqrt(sd[0] ** 2 + 0.05)) - np.log(scale)
-    np.testing.assert_allclose(model.loo_log_density_, expected, rtol=AT_REST, atol=AT_REST)
+    np.testing.assert_allclose(model.loo_log_density_, expected, rtol=tolerances.AT_REST, atol=tolerances.AT_REST)
     one = GaussianProcessRegressor(kernel, normalize_y=normalize_y, **settings).fit(X, Y[:, 0])
-    np.testing.assert_allclose(one.loo_log_density_, expected[:, 0], rtol=AT_REST, atol=AT_REST)
+    np.testing.assert_allclose(one.loo_log_density_, expected[:, 0], rtol=tolerances.AT_REST, atol=tolerances.AT_REST)
 
 
 def test_regression_is_cavity_gaussian_process():
@@ -169,10 +165,10 @@ def test_regression_is_cavity_gaussian_process():
     new = draw(seed=1)[0]
     mean, variance = known.predict(new)
     np.testing.assert_allclose(
-        model.predict(new, return_std=True), [mean, np.sqrt(variance)], rtol=AT_REST, atol=SOLVES
+        model.predict(new, return_std=True), [mean, np.sqrt(variance)], rtol=tolerances.AT_REST, atol=tolerances.SOLVES
     )
-    assert model.log_evidence_ == pytest.approx(known.log_evidence, rel=SOLVES)
-    np.testing.assert_allclose(model.loo_log_density_, known.loo_log_density, rtol=AT_REST)
+    assert model.log_evidence_ == pytest.approx(known.log_evidence, rel=tolerances.SOLVES)
+    np.testing.assert_allclose(model.loo_log_density_, known.loo_log_density, rtol=tolerances.AT_REST)
     assert model.kernel_ == covariance
 
 
@@ -181,7 +177,7 @@ def test_evidence_is_that_of_the_targets_as_given():
     kernel = 1.5 * RBF(1.3) + WhiteKernel(0.2)
     model = GaussianProcessRegressor(kernel, optimizer=None, normalize_y=True, alpha=0.0).fit(X, y)
     prior = multivariate_normal(np.full(12, y.mean()), np.var(y) * kernel(X))
-    assert model.log_evidence_ == pytest.approx(prior.logpdf(y), rel=INTEGRAL)
+    assert model.log_evidence_ == pytest.approx(prior.logpdf(y), rel=tolerances.INTEGRAL)
     plain = GaussianProcessRegressor(kernel, optimizer=None, alpha=0.0).fit(X, y)
     assert plain.log_evidence_ == plain.log_marginal_likelihood_value_
 
@@ -197,7 +193,9 @@ def test_covariances_with_priors_are_learnt_to_the_mode():
         return model.log_marginal_likelihood(theta) + covariance.with_log_parameters(theta).log_prior()[0]
 
     theta = model.kernel_.log_parameters
-    assert model.log_marginal_likelihood_value_ == pytest.approx(model.log_marginal_likelihood(theta), rel=SOLVES)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(
+        model.log_marginal_likelihood(theta), rel=tolerances.SOLVES
+    )
     np.testing.assert_allclose(slopes(height, theta), 0.0, atol=2e-3)
     free = GaussianProcessRegressor(covariances.RBF() + covariances.White(0.1)).fit(X, y)
     assert model.kernel_.parameters["rbf.lengthscale"] < 0.5 * free.kernel_.parameters["rbf.lengthscale"]
@@ -240,15 +238,17 @@ def test_classifier_is_cavity_gaussian_process(kernel, likelihood, link):
     X, y = labels()
     model = GaussianProcessClassifier(kernel, likelihood=likelihood, optimizer=None).fit(X, y)
     covariance = model.posteriors_[0].model.covariance
-    np.testing.assert_allclose(covariance.gram(X), kernel(X), rtol=LOSSES)
+    np.testing.assert_allclose(covariance.gram(X), kernel(X), rtol=tolerances.LOSSES)
     family = {"logit": cavity.likelihoods.Logit(), "probit": cavity.likelihoods.Probit()}[likelihood]
     known = cavity.GaussianProcess(covariance, family).fit(X, y, learn=False)
     new = draw(seed=1)[0]
-    np.testing.assert_allclose(model.predict_proba(new), known.predict_proba(new), rtol=OPTIMUM)
-    np.testing.assert_allclose(model.latent_mean_and_variance(new), known.predict(new), rtol=OPTIMUM)
-    np.testing.assert_allclose(model.loo_log_density_, known.loo_log_density, rtol=OPTIMUM)
+    np.testing.assert_allclose(model.predict_proba(new), known.predict_proba(new), rtol=tolerances.OPTIMUM)
+    np.testing.assert_allclose(model.latent_mean_and_variance(new), known.predict(new), rtol=tolerances.OPTIMUM)
+    np.testing.assert_allclose(model.loo_log_density_, known.loo_log_density, rtol=tolerances.OPTIMUM)
     assert (
-        model.log_evidence_ == model.log_marginal_likelihood_value_ == pytest.approx(known.log_evidence, abs=ROOT_EPS)
+        model.log_evidence_
+        == model.log_marginal_likelihood_value_
+        == pytest.approx(known.log_evidence, abs=tolerances.ROOT_EPS)
     )
     assert model.converged_
 
@@ -281,7 +281,9 @@ def test_gradient_is_that_of_differences(kernel, likelihood, link):
     theta = kernel.theta + 0.3
     value, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
     assert value == model.log_marginal_likelihood(theta)
-    np.testing.assert_allclose(gradient, slopes(model.log_marginal_likelihood, theta, 1e-3), rtol=SLOPES, atol=OPTIMUM)
+    np.testing.assert_allclose(
+        gradient, slopes(model.log_marginal_likelihood, theta, 1e-3), rtol=tolerances.SLOPES, atol=tolerances.OPTIMUM
+    )
     np.testing.assert_array_equal(model.kernel_.theta, kernel.theta)
 
 
@@ -293,7 +295,7 @@ def test_classifier_learns_to_a_maximum(likelihood, link):
     model = GaussianProcessClassifier(kernel, likelihood=likelihood).fit(X, y)
     theta = model.kernel_.theta
     value, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
-    assert value == pytest.approx(model.log_marginal_likelihood_value_, abs=EARLY)
+    assert value == pytest.approx(model.log_marginal_likelihood_value_, abs=tolerances.EARLY)
     inside = np.min(np.abs(model.kernel_.bounds - theta[:, None]), axis=1) > 1e-6
     assert np.all(np.abs(gradient[inside]) < 5e-3)
     assert value > model.log_marginal_likelihood(kernel.theta)
@@ -320,15 +322,15 @@ def test_more_classes_are_one_against_the_rest_normalised():
     each = [GaussianProcessClassifier(kernel, optimizer=None).fit(X, y == k) for k in range(3)]
     inside = np.column_stack([one.predict_log_proba(new)[:, 1] for one in each])
     expected = inside - logsumexp(inside, axis=1, keepdims=True)
-    np.testing.assert_allclose(model.predict_log_proba(new), expected, rtol=SOLVES)
-    np.testing.assert_allclose(model.predict_proba(new).sum(axis=1), 1.0, rtol=ROUNDING)
+    np.testing.assert_allclose(model.predict_log_proba(new), expected, rtol=tolerances.SOLVES)
+    np.testing.assert_allclose(model.predict_proba(new).sum(axis=1), 1.0, rtol=tolerances.ROUNDING)
     np.testing.assert_array_equal(model.predict(new), np.argmax(expected, axis=1))
     values = [one.log_evidence_ for one in each]
-    assert model.log_evidence_ == pytest.approx(np.sum(values), rel=SOLVES)
-    assert model.log_marginal_likelihood_value_ == pytest.approx(np.mean(values), rel=SOLVES)
+    assert model.log_evidence_ == pytest.approx(np.sum(values), rel=tolerances.SOLVES)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(np.mean(values), rel=tolerances.SOLVES)
     theta = np.concatenate([kernel.theta, kernel.theta + 0.3, kernel.theta - 0.3])
     parts = [one.log_marginal_likelihood(part) for one, part in zip(each, theta.reshape(3, -1), strict=True)]
-    assert model.log_marginal_likelihood(theta) == pytest.approx(np.mean(parts), rel=SOLVES)
+    assert model.log_marginal_likelihood(theta) == pytest.approx(np.mean(parts), rel=tolerances.SOLVES)
     with pytest.raises(ValueError, match="Shape of theta must be either 2 or 6. Obtained theta with shape 5"):
         model.log_marginal_likelihood(theta[:5])
     with pytest.raises(NotImplementedError, match="not implemented for multi-class"):
@@ -338,7 +340,7 @@ def test_more_classes_are_one_against_the_rest_normalised():
 def test_probabilities_too_small_for_float64_still_sum_to_one():
     logs = base.normalise(np.array([[-800.0, -900.0, -801.0], [-1e5, -1e5, -1e5]]))
     share = 1.0 / (1.0 + np.exp(-1.0))
-    np.testing.assert_allclose(np.exp(logs), [[share, 0.0, 1.0 - share], [1 / 3] * 3], atol=LAST_BIT)
+    np.testing.assert_allclose(np.exp(logs), [[share, 0.0, 1.0 - share], [1 / 3] * 3], atol=tolerances.LAST_BIT)
 
 
 def test_pairs_of_classes():
@@ -382,8 +384,8 @@ def test_rows_whose_function_value_is_known():
     model = GaussianProcessClassifier(kernel, optimizer=None).fit(X, y)
     rest = GaussianProcessClassifier(kernel, optimizer=None).fit(X[1:4], y[1:4])
     expected = rest.log_evidence_ - 2.0 * np.log(2.0)
-    assert model.log_evidence_ == pytest.approx(expected, rel=AT_REST)
-    assert model.log_marginal_likelihood(kernel.theta) == pytest.approx(expected, rel=AT_REST)
+    assert model.log_evidence_ == pytest.approx(expected, rel=tolerances.AT_REST)
+    assert model.log_marginal_likelihood(kernel.theta) == pytest.approx(expected, rel=tolerances.AT_REST)
     np.testing.assert_allclose(model.predict_proba([[0.0]]), [[0.5, 0.5]])
 
 
@@ -420,7 +422,7 @@ def test_restarts_and_optimizers_of_your_own(kind):
 
     def optimizer(loss, theta, bounds):
         value, gradient = loss(theta)
-        assert loss(theta, eval_gradient=False) == pytest.approx(value, rel=AT_REST)
+        assert loss(theta, eval_gradient=False) == pytest.approx(value, rel=tolerances.AT_REST)
         assert gradient.shape == theta.shape == (1,)
         np.testing.assert_allclose(bounds, np.log([[0.04, 20.0]]))
         seen.append(theta)
@@ -430,11 +432,11 @@ def test_restarts_and_optimizers_of_your_own(kind):
     starts = np.exp(np.ravel(seen))
     assert starts[0] == pytest.approx(0.05)
     np.testing.assert_allclose(
-        starts[1:], np.exp(np.random.RandomState(0).uniform(*np.log([0.04, 20.0]), size=3)), rtol=SOLVES
+        starts[1:], np.exp(np.random.RandomState(0).uniform(*np.log([0.04, 20.0]), size=3)), rtol=tolerances.SOLVES
     )
     values = [model.log_marginal_likelihood(np.log([start])) for start in starts]
     assert model.kernel_.theta[0] == np.log(starts[np.argmax(values)])
-    assert model.log_marginal_likelihood_value_ == pytest.approx(max(values), rel=AT_REST)
+    assert model.log_marginal_likelihood_value_ == pytest.approx(max(values), rel=tolerances.AT_REST)
     again = kind(kernel, optimizer=optimizer, n_restarts_optimizer=3, random_state=0).fit(X, y)
     np.testing.assert_array_equal(again.kernel_.theta, model.kernel_.theta)
 
@@ -454,8 +456,8 @@ def test_warm_starts_change_rounding_only():
     cold, warm = (GaussianProcessClassifier(1.0 * RBF(), warm_start=w).fit(X, y) for w in (False, True))
     for theta in (np.zeros(2), np.ones(2), np.array([3.0, -1.0])):
         ours, known = (each.log_marginal_likelihood(theta, eval_gradient=True) for each in (warm, cold))
-        assert ours[0] == pytest.approx(known[0], abs=AT_REST)
-        np.testing.assert_allclose(ours[1], known[1], atol=SLOPES)
+        assert ours[0] == pytest.approx(known[0], abs=tolerances.AT_REST)
+        np.testing.assert_allclose(ours[1], known[1], atol=tolerances.SLOPES)
 
 
 def test_too_few_sweeps_are_announced():
@@ -582,5 +584,5 @@ def test_weights_are_copies(multi_class, n_classes):
     given = GaussianProcessClassifier(multi_class=multi_class).fit(X, y, sample_weight=weight)
     copies = GaussianProcessClassifier(multi_class=multi_class).fit(X[again], y[again])
     for one, other in zip(given.posteriors_, copies.posteriors_, strict=True):
-        assert one.log_evidence == pytest.approx(other.log_evidence, abs=AT_REST)
-        np.testing.assert_allclose(one.predict(X), other.predict(X), atol=ROOT_EPS)
+        assert one.log_evidence == pytest.approx(other.log_evidence, abs=tolerances.AT_REST)
+        np.testing.assert_allclose(one.predict(X), other.predict(X), atol=tolerances.ROOT_EPS)

@@ -61,11 +61,7 @@ def same_predictions(a, b, X, rtol=1e-7, atol=1e-9):
 # ---------------------------------------------------------------------------------------------- the contract
 
 
-@pytest.mark.long_cases(
-    "check_sample_weight_equivalence_on_dense_data-StreamingGPClassifier",
-    "check_methods_subset_invariance-StreamingGPClassifier",
-    "check_fit_idempotent-StreamingGPClassifier",
-)
+@pytest.mark.long_cases("check_sample_weight_equivalence_on_dense_data-StreamingGPClassifier")
 @QUIET
 @BOTH
 @pytest.mark.parametrize(

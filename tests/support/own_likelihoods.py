@@ -1,4 +1,4 @@
-"""Likelihoods as users write them: the logistic one, in Python."""
+"""Likelihoods as users write them, in Python: the logistic one and Gaussian noise."""
 
 import numpy as np
 
@@ -17,3 +17,10 @@ class FastLogit(PlainLogit):
 
     def log_tilted(self, y, mean, variance):
         return likelihoods.Logit().log_tilted(y, mean, variance)
+
+
+class OwnGaussian(likelihoods.Likelihood):
+    """Gaussian noise of variance 0.5, whose powers have closed moments, without a kernel."""
+
+    def log_p(self, y, f):
+        return -((y - f) ** 2) - 0.5 * np.log(np.pi)

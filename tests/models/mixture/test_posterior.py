@@ -5,20 +5,7 @@ import numpy as np
 import pytest
 from reference import gaussian_mixture as ref
 from scipy import integrate, special, stats
-from support.mixtures import (
-    COVARIANCES,
-    WEIGHTS,
-    assert_same_bits,
-    assert_same_factors,
-    draws,
-    every_covariance,
-    every_kind,
-    factors_of,
-    faithful,
-    model_of,
-    prior_of,
-    with_gaps,
-)
+from support import mixtures
 from support.tolerances import AT_REST, EXPANSION, INTEGRAL, LAST_BIT, LOSSES, OPTIMUM, ROOT_EPS, ROUNDING, SOLVES, SUMS
 
 import cavity
@@ -29,28 +16,30 @@ TWO = [[-2.0, 0.0], [2.0, 1.0]]
 
 
 def data_for(covariance, seed, n):
-    X = draws(seed, n, TWO)
-    return with_gaps(X, seed) if covariance in ("diag", "spherical") else X
+    X = mixtures.draws(seed, n, TWO)
+    return mixtures.with_gaps(X, seed) if covariance in ("diag", "spherical") else X
 
 
 @pytest.mark.sample(3)
-@every_kind
+@mixtures.every_kind
 def test_log_density_is_the_mixture_of_student_t_densities(covariance, weights):
-    post = model_of(covariance, 3, 2, weights).fit(draws(0, 60, TWO), sample_weight=np.linspace(0.2, 2.0, 60))
+    post = mixtures.model_of(covariance, 3, 2, weights).fit(
+        mixtures.draws(0, 60, TWO), sample_weight=np.linspace(0.2, 2.0, 60)
+    )
     X = np.array([[0.0, 0.0], [-2.0, 0.5], [40.0, -3.0], [1e9, 1e9]])
     if covariance in ("diag", "spherical"):
         X = np.vstack([X, [[np.nan, 1.0], [1.0, np.nan], [np.nan, np.nan]]])
-    prior, q = prior_of(post.model), factors_of(post)
+    prior, q = mixtures.prior_of(post.model), mixtures.factors_of(post)
     expected = [ref.log_predictive(x, prior, q) for x in X]
     np.testing.assert_allclose(post.log_density(X), expected, rtol=LOSSES, atol=SUMS)
 
 
 @pytest.mark.parametrize("nu", [30.0, 1e6, 1e9, 1e12, 1e15])
-@every_covariance
+@mixtures.every_covariance
 def test_log_density_keeps_its_digits_at_any_degrees_of_freedom(covariance, nu):
     prior = {"diag": [nu, 2.0 * nu], "spherical": nu}.get(covariance, [[nu, 0.5 * nu], [0.5 * nu, nu]])
     model = cavity.GaussianMixture(1, covariance, degrees_of_freedom_prior=nu, covariance_prior=prior)
-    post = model.fit(draws(0, 20, TWO))
+    post = model.fit(mixtures.draws(0, 20, TWO))
     x = np.array([0.5, -1.0])
     mp.mp.dps = 50
     beta, nu = mp.mpf(float(np.ravel(post.mean_precision)[0])), mp.mpf(float(np.ravel(post.degrees_of_freedom)[0]))
@@ -76,12 +65,12 @@ def test_log_density_keeps_its_digits_at_any_degrees_of_freedom(covariance, nu):
 
 @pytest.mark.long_cases("full")
 @pytest.mark.sample(2)
-@every_covariance
+@mixtures.every_covariance
 def test_predictive_density_integrates_to_one(covariance):
     one = cavity.GaussianMixture(2, covariance).fit([[-1.0], [-1.2], [0.9], [1.1], [3.0]])
     total = integrate.quad(lambda t: np.exp(one.log_density([[np.sinh(t)]])[0]) * np.cosh(t), -20, 20, limit=400)[0]
     assert total == pytest.approx(1.0, abs=ROOT_EPS)
-    two = model_of(covariance, 2, 2, degrees_of_freedom_prior=4.0).fit(draws(1, 50, TWO))
+    two = mixtures.model_of(covariance, 2, 2, degrees_of_freedom_prior=4.0).fit(mixtures.draws(1, 50, TWO))
     t = np.linspace(-6.0, 6.0, 401)
     grid = np.stack(np.meshgrid(np.sinh(t), np.sinh(t)), axis=-1).reshape(-1, 2)
     values = np.exp(two.log_density(grid)).reshape(401, 401) * np.cosh(t) * np.cosh(t)[:, None]
@@ -89,12 +78,14 @@ def test_predictive_density_integrates_to_one(covariance):
     assert total == pytest.approx(1.0, abs=EXPANSION)  # what lies beyond 200
 
 
-@every_kind
+@mixtures.every_kind
 def test_samples_follow_the_density(covariance, weights):
     few = np.full(80, 0.05)  # so that the means are known from a few rows only, which widens the density
-    post = model_of(covariance, 2, 2, weights, degrees_of_freedom_prior=8.0).fit(draws(2, 80, TWO), sample_weight=few)
+    post = mixtures.model_of(covariance, 2, 2, weights, degrees_of_freedom_prior=8.0).fit(
+        mixtures.draws(2, 80, TWO), sample_weight=few
+    )
     sample = post.sample(20_000, 0)
-    prior, q = prior_of(post.model), factors_of(post)
+    prior, q = mixtures.prior_of(post.model), mixtures.factors_of(post)
     pi = ref.expected_pi(prior, q)
     mean = pi @ post.mean
     second = np.zeros((2, 2))
@@ -118,13 +109,13 @@ def test_samples_follow_the_density(covariance, weights):
 
 def test_draws_beyond_float64_are_refused():
     """A Student-t variable with 1e-6 degrees of freedom is typically exp(1e6)."""
-    post = model_of("full", 2, 2, degrees_of_freedom_prior=1.0 + 1e-6).fit([[0.0, 1.0]], sample_weight=[1e-6])
+    post = mixtures.model_of("full", 2, 2, degrees_of_freedom_prior=1.0 + 1e-6).fit([[0.0, 1.0]], sample_weight=[1e-6])
     with pytest.raises(OverflowError, match="sample: with so few degrees of freedom the draws leave the range"):
         post.sample(20, 0)
 
 
 def test_predict_and_responsibilities():
-    X = faithful()
+    X = mixtures.faithful()
     post = cavity.GaussianMixture(2).fit(X)
     r = post.responsibilities(X)
     np.testing.assert_allclose(r.sum(axis=1), 1.0, rtol=ROUNDING)
@@ -135,11 +126,11 @@ def test_predict_and_responsibilities():
         post.responsibilities([[2.0, 50.0], [1e300, 0.0]])
 
 
-@every_covariance
+@mixtures.every_covariance
 def test_one_component_is_conjugate(covariance):
     """Posteriors of K = 1 against the factors of cavity.distributions with their natural parameters added up."""
-    X = draws(3, 30, TWO)
-    model = model_of(covariance, 1, 2)
+    X = mixtures.draws(3, 30, TWO)
+    model = mixtures.model_of(covariance, 1, 2)
     post = model.fit(X)
     assert post.n_iter <= 2
     sums, squares = X.sum(axis=0), X.T @ X
@@ -163,25 +154,25 @@ def test_one_component_is_conjugate(covariance):
     np.testing.assert_allclose(post.weight_concentration, [0.7 + 30])
 
 
-@every_covariance
+@mixtures.every_covariance
 def test_update_is_exact_for_one_component(covariance):
     X = data_for(covariance, 4, 60)
-    model = model_of(covariance, 1, 2)
+    model = mixtures.model_of(covariance, 1, 2)
     both, all_at_once = model.fit(X[:20]).update(X[20:]), model.fit(X)
-    assert_same_factors(both, all_at_once, rtol=SOLVES, atol=SOLVES)
+    mixtures.assert_same_factors(both, all_at_once, rtol=SOLVES, atol=SOLVES)
     assert both.n_samples == 60.0
     np.testing.assert_allclose(both.counts, [60.0])
     # p(A, B) = p(A) p(B | A)
     assert model.fit(X[:20]).elbo + both.elbo == pytest.approx(all_at_once.elbo, rel=SOLVES)
 
 
-@every_kind
+@mixtures.every_kind
 def test_update_is_close_for_clear_components_and_takes_gaps(covariance, weights):
-    X = draws(5, 600, np.array(TWO) * 4.0)
-    model = model_of(covariance, 2, 2, weights)
+    X = mixtures.draws(5, 600, np.array(TWO) * 4.0)
+    model = mixtures.model_of(covariance, 2, 2, weights)
     start = np.array(TWO) * 4.0
     first = model.fit(X[:300], initial_means=start)
-    rest = with_gaps(X[300:]) if covariance in ("diag", "spherical") else X[300:]
+    rest = mixtures.with_gaps(X[300:]) if covariance in ("diag", "spherical") else X[300:]
     both = first.update(rest, n_threads=2)
     whole = model.fit(np.vstack([X[:300], rest]), initial_means=start)
     np.testing.assert_allclose(both.mean, whole.mean, atol=0.02)
@@ -191,28 +182,28 @@ def test_update_is_close_for_clear_components_and_takes_gaps(covariance, weights
     assert weighted.n_samples == 900.0
 
 
-@every_kind
+@mixtures.every_kind
 def test_merge_counts_the_data_of_both_and_the_prior_once(covariance, weights):
     X = data_for(covariance, 6, 90)
-    one = model_of(covariance, 1, 2, weights)
+    one = mixtures.model_of(covariance, 1, 2, weights)
     merged = one.fit(X[:50]).merge(one.fit(X[50:]))
-    assert_same_factors(merged, one.fit(X), rtol=LOSSES, atol=LOSSES)
+    mixtures.assert_same_factors(merged, one.fit(X), rtol=LOSSES, atol=LOSSES)
     assert (merged.n_samples, merged.converged, merged.elbo) == (90.0, False, None)
-    clear = draws(7, 400, np.array(TWO) * 5.0)
-    model, start = model_of(covariance, 2, 2, weights), np.array(TWO) * 5.0
+    clear = mixtures.draws(7, 400, np.array(TWO) * 5.0)
+    model, start = mixtures.model_of(covariance, 2, 2, weights), np.array(TWO) * 5.0
     whole = model.fit(clear, initial_means=start)
     a, b = model.fit(clear[:150], initial_means=start), model.fit(clear[150:], initial_means=start[::-1])
     merged = a.merge(b)  # whose components come in the other order
-    assert_same_factors(merged, whole, rtol=OPTIMUM, atol=OPTIMUM)
+    mixtures.assert_same_factors(merged, whole, rtol=OPTIMUM, atol=OPTIMUM)
     np.testing.assert_allclose(merged.counts, whole.counts, rtol=OPTIMUM)
 
 
 @pytest.mark.sample(3)
-@every_kind
+@mixtures.every_kind
 def test_merge_is_addition_of_natural_parameters(covariance, weights):
-    X = draws(8, 80, TWO)
+    X = mixtures.draws(8, 80, TWO)
     own = np.array([[-1.0, 0.0], [1.0, 0.0]])  # priors that tell the components apart: none is swapped
-    model = model_of(covariance, 2, 2, weights, mean_prior=own)
+    model = mixtures.model_of(covariance, 2, 2, weights, mean_prior=own)
     a, b = model.fit(X[:40]), model.fit(X[40:])
     merged = a.merge(b)
     concentration = a.weight_concentration + b.weight_concentration
@@ -244,11 +235,11 @@ def prior_natural(model, means):
     return scatter + (square.sum(axis=1) if model.covariance == "spherical" else square)
 
 
-@every_kind
+@mixtures.every_kind
 def test_forget_is_a_step_back_to_the_prior(covariance, weights):
-    X = draws(9, 80, TWO)
+    X = mixtures.draws(9, 80, TWO)
     own = np.array([[-1.0, 0.0], [1.0, 0.0]])
-    model = model_of(covariance, 2, 2, weights, mean_prior=own)
+    model = mixtures.model_of(covariance, 2, 2, weights, mean_prior=own)
     post = model.fit(X)
     half = post.forget(0.5)
     prior = 0.7 if weights == "dirichlet" else np.array([1.0, 0.7])
@@ -257,14 +248,14 @@ def test_forget_is_a_step_back_to_the_prior(covariance, weights):
     np.testing.assert_allclose(natural(half), 0.5 * (natural(post) + prior_natural(model, own)), rtol=INTEGRAL)
     np.testing.assert_allclose(half.degrees_of_freedom, 0.5 * (post.degrees_of_freedom + 3.5), rtol=SOLVES)
     assert (half.n_samples, half.converged) == (40.0, False)
-    assert_same_factors(post.forget(1.0), post, rtol=SUMS)
+    mixtures.assert_same_factors(post.forget(1.0), post, rtol=SUMS)
     assert half.update(X).converged
 
 
 def test_one_component_forgets_as_the_distributions_do():
     """K = 1, full: NormalWishart and Dirichlet of cavity.distributions, natural parameters mixed by hand."""
-    X = draws(10, 40, TWO)
-    model = model_of("full", 1, 2)
+    X = mixtures.draws(10, 40, TWO)
+    model = mixtures.model_of("full", 1, 2)
     post = model.fit(X)
     prior = NormalWishart(np.array(model.mean_prior), 0.6, 3.5, np.array(model.covariance_prior))
     q = NormalWishart(post.mean[0], post.mean_precision[0], post.degrees_of_freedom[0], post.inverse_scale[0])
@@ -274,19 +265,19 @@ def test_one_component_forgets_as_the_distributions_do():
     np.testing.assert_allclose(less.inverse_scale[0], mixed.inverse_scale, rtol=LOSSES)
     expected = Wishart(mixed.degrees_of_freedom, mixed.inverse_scale).mean
     np.testing.assert_allclose(np.linalg.inv(less.covariance[0]), expected, rtol=LOSSES)
-    three = model_of("full", 3, 2).fit(X)
+    three = mixtures.model_of("full", 3, 2).fit(X)
     np.testing.assert_allclose(three.weights, Dirichlet(three.weight_concentration).mean, rtol=ROUNDING)
 
 
 def test_merge_refuses_what_does_not_fit():
-    X = draws(11, 60, TWO)
-    post = model_of("full", 2, 2).fit(X)
+    X = mixtures.draws(11, 60, TWO)
+    post = mixtures.model_of("full", 2, 2).fit(X)
     others = {
-        "same n_components, got 3 instead of 2": model_of("full", 3, 2).fit(X),
-        "same covariance, got 'diag'": model_of("diag", 2, 2).fit(X),
-        "same weights, got 'stick_breaking'": model_of("full", 2, 2, "stick_breaking").fit(X),
-        "data with 2 columns, got 1": model_of("full", 2, 1).fit(X[:, :1]),
-        "same priors": model_of("full", 2, 2, mean_precision_prior=0.7).fit(X),
+        "same n_components, got 3 instead of 2": mixtures.model_of("full", 3, 2).fit(X),
+        "same covariance, got 'diag'": mixtures.model_of("diag", 2, 2).fit(X),
+        "same weights, got 'stick_breaking'": mixtures.model_of("full", 2, 2, "stick_breaking").fit(X),
+        "data with 2 columns, got 1": mixtures.model_of("full", 2, 1).fit(X[:, :1]),
+        "same priors": mixtures.model_of("full", 2, 2, mean_precision_prior=0.7).fit(X),
     }
     for message, other in others.items():
         with pytest.raises(ValueError, match=message):
@@ -306,27 +297,27 @@ def test_merge_refuses_what_does_not_fit():
 
 
 @pytest.mark.long_cases("stick_breaking")
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("weights", mixtures.WEIGHTS)
 def test_save_keeps_every_bit(tmp_path, weights):
-    for covariance in COVARIANCES:
+    for covariance in mixtures.COVARIANCES:
         X = data_for(covariance, 12, 50)
-        post = model_of(covariance, 3, 2, weights, mean_precision_prior=[0.5, 0.6, 0.7]).fit(X)
+        post = mixtures.model_of(covariance, 3, 2, weights, mean_precision_prior=[0.5, 0.6, 0.7]).fit(X)
         for each in (post, post.update(X), post.forget(0.5), post.merge(post)):
             each.save(tmp_path / "post.npz")
             back = cavity.load(tmp_path / "post.npz")
             assert repr(back) == repr(each)
             assert back.model == each.model
             assert (back.status, back.converged, back.n_iter) == (each.status, each.converged, each.n_iter)
-            assert_same_bits(back, each)
+            mixtures.assert_same_bits(back, each)
             np.testing.assert_array_equal(back.log_density(X), each.log_density(X))
             np.testing.assert_array_equal(back.responsibilities(X), each.responsibilities(X))
-            assert_same_bits(back.update(X), each.update(X))
+            mixtures.assert_same_bits(back.update(X), each.update(X))
             for name, values in each.trace.items():
                 np.testing.assert_array_equal(back.trace[name], values)
 
 
 def test_posteriors_are_frozen():
-    post = cavity.GaussianMixture(2).fit(faithful())
+    post = cavity.GaussianMixture(2).fit(mixtures.faithful())
     with pytest.raises(AttributeError):
         post.elbo = 0.0
     for array in (post.counts, post.weight_concentration, post.mean_precision, post.degrees_of_freedom):
@@ -338,26 +329,26 @@ def test_posteriors_are_frozen():
 @pytest.mark.parametrize("covariance", ["diag", "spherical"])
 def test_data_with_and_without_gaps_go_together(covariance, tmp_path):
     """One component, so that everything is exact: update, merge and forget of posteriors of both kinds."""
-    X = draws(13, 60, TWO)
-    X[20:] = with_gaps(X[20:])
-    model = model_of(covariance, 1, 2)
+    X = mixtures.draws(13, 60, TWO)
+    X[20:] = mixtures.with_gaps(X[20:])
+    model = mixtures.model_of(covariance, 1, 2)
     whole = model.fit(X)
     plain, gaps = model.fit(X[:20]), model.fit(X[20:])
     for post in (plain.update(X[20:]), gaps.update(X[:20]), plain.merge(gaps), gaps.merge(plain)):
-        assert_same_factors(post, whole, rtol=LOSSES, atol=SOLVES)
-        assert_same_factors(post.forget(0.4), whole.forget(0.4), rtol=LOSSES, atol=SOLVES)
+        mixtures.assert_same_factors(post, whole, rtol=LOSSES, atol=SOLVES)
+        mixtures.assert_same_factors(post.forget(0.4), whole.forget(0.4), rtol=LOSSES, atol=SOLVES)
         post.save(tmp_path / "post.npz")
-        assert_same_factors(
+        mixtures.assert_same_factors(
             cavity.load(tmp_path / "post.npz").merge(plain), whole.merge(plain), rtol=LOSSES, atol=SOLVES
         )
     only = np.column_stack([X[:20, 0], np.full(20, np.nan)])  # more of the first column alone
     more = whole.update(only)
-    assert_same_factors(more, model.fit(np.vstack([X, only])), rtol=LOSSES, atol=SOLVES)
+    mixtures.assert_same_factors(more, model.fit(np.vstack([X, only])), rtol=LOSSES, atol=SOLVES)
 
 
 @pytest.mark.parametrize("covariance", ["full", "diag"])
 def test_rows_out_of_reach_are_named(covariance):
-    post = cavity.GaussianMixture(2, covariance).fit(draws(2, 80, TWO))
+    post = cavity.GaussianMixture(2, covariance).fit(mixtures.draws(2, 80, TWO))
     rows = np.zeros((70_000, 2))
     rows[69_999, 1] = 1e200
     for method in (post.responsibilities, post.predict, post.log_density):

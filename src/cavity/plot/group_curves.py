@@ -16,6 +16,7 @@ from cavity.plot.number_columns import NumberColumns
 from cavity.sources.dataset import open_table
 
 GROUP_CURVE_POINTS = 101  # points along the column
+LINE_STYLES = "-", "--", "-.", ":"  # some colours are alike with colour-vision deficiencies
 MAX_NAMED_LEVELS = len(display.COLOR_CYCLE)  # up to so many levels have colours and names
 
 
@@ -153,7 +154,8 @@ class GroupCurveDisplay(display.Display):
         for k, curve in enumerate(self.by_level):
             color = display.COLOR_CYCLE[k] if has_names else "gray"
             label = f"{self.group} {self.names[k]}" if has_names else None if k else f"levels of {self.group}"
-            axes.plot(self.grid, curve, color=color, lw=1.0 if has_names else 0.6, alpha=0.8, label=label)
+            look = dict(lw=1.0, ls=LINE_STYLES[k % len(LINE_STYLES)]) if has_names else dict(lw=0.6)
+            axes.plot(self.grid, curve, color=color, alpha=0.8, label=label, **look)
             if self.x is not None:
                 rows = self.codes == k
                 axes.plot(self.x[rows], self.y[rows], ".", ms=4, mew=0, color=color, alpha=0.7)

@@ -243,7 +243,7 @@ class IntervalDisplay(Display):
         inside = others & ~is_long
         ends = min(0.0, self.low[inside].min()), max(0.0, self.high[inside].max())
         room = 0.5 * (ends[1] - ends[0])
-        cut = is_long | (~others & ((self.low < ends[0] - room) | (self.high > ends[1] + room)))
+        cut = is_long | (~others & ((self.low < ends[0] - 2.0 * room) | (self.high > ends[1] + 2.0 * room)))
         if not cut.any() or not room:
             return self.heading
         axes.set_xlim(ends[0] - room, ends[1] + room)

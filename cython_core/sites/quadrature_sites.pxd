@@ -129,7 +129,7 @@ cdef inline void quadrature_tile(int kind, Tile *t) noexcept nogil:
 
 
 cdef inline Tilted quadrature_site(const Form *form, double m, double v) noexcept nogil:
-    """All nan where more than MAX_PANELS panels would be needed; steps without loops are compiled once for all kinds."""
+    """All nan where more than MAX_PANELS panels would be needed. Steps without loops are compiled once."""
     cdef Tile t
     cdef Tilted out
     fill_lane(&t, 0, form, m, v)

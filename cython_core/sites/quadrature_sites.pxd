@@ -96,27 +96,27 @@ cdef inline template integrate_tile(int kind, Tile *t) noexcept nogil:
         finish_site(kind, t, i)
 
 
-cdef inline template with_constant_kind(bint alone, int kind, Tile *t) noexcept nogil:
-    """What vectorises for a kind that the compiler sees: all steps of a tile, the smooth rule of a site alone."""
+cdef inline template integrate_constant_kind(bint alone, int kind, Tile *t) noexcept nogil:
+    """All steps of a tile, or the smooth rule of a site alone; both vectorise if `kind` is a compile-time constant."""
     if alone:
         sum_alone(kind, t)
     else:
         integrate_tile(kind, t)
 
 
-cdef inline template call_by_kind(bint alone, int kind, Tile *t) noexcept nogil:
+cdef inline template dispatch_kind(bint alone, int kind, Tile *t) noexcept nogil:
     if kind == LOGIT:
-        with_constant_kind(alone, LOGIT, t)
+        integrate_constant_kind(alone, LOGIT, t)
     elif kind == PROBIT:
-        with_constant_kind(alone, PROBIT, t)
+        integrate_constant_kind(alone, PROBIT, t)
     elif kind == POISSON:
-        with_constant_kind(alone, POISSON, t)
+        integrate_constant_kind(alone, POISSON, t)
     elif kind == NEGATIVE_BINOMIAL:
-        with_constant_kind(alone, NEGATIVE_BINOMIAL, t)
+        integrate_constant_kind(alone, NEGATIVE_BINOMIAL, t)
     elif kind == BINOMIAL:
-        with_constant_kind(alone, BINOMIAL, t)
+        integrate_constant_kind(alone, BINOMIAL, t)
     else:
-        with_constant_kind(alone, STUDENT_T, t)
+        integrate_constant_kind(alone, STUDENT_T, t)
 
 
 cdef inline void fill_lane(Tile *t, Py_ssize_t i, const Form *form, double m, double v) noexcept nogil:
@@ -125,16 +125,20 @@ cdef inline void fill_lane(Tile *t, Py_ssize_t i, const Form *form, double m, do
 
 
 cdef inline void quadrature_tile(int kind, Tile *t) noexcept nogil:
-    call_by_kind(False, kind, t)
+    """Sites of one kind in all lanes."""
+    dispatch_kind(False, kind, t)
 
 
 cdef inline Tilted quadrature_site(const Form *form, double m, double v) noexcept nogil:
-    """All nan where more than MAX_PANELS panels would be needed. Steps without loops are compiled once."""
+    """All nan where more than MAX_PANELS panels would be needed.
+
+    Steps that do not vectorise are compiled once for all kinds.
+    """
     cdef Tile t
     cdef Tilted out
     fill_lane(&t, 0, form, m, v)
     find_rule(form.kind, &t, 1)
-    call_by_kind(True, form.kind, &t)
+    dispatch_kind(True, form.kind, &t)
     if t.count[0] == 0.0:
         by_panels(form.kind, &t, 0)
     finish_site(form.kind, &t, 0)

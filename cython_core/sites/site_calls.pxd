@@ -1,6 +1,6 @@
 """Sites through pointers into the module `sites`, so that they are compiled there only.
 
-A kernel that cimports from here says `connect()` once: the calls then go to `sites` of the best instruction set.
+A kernel that cimports from here calls `connect()` once; sites are then those of the best instruction set.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
@@ -27,7 +27,7 @@ cdef extern from *:
 
 
 cdef inline int connect() except -1:
-    """Find the calls."""
+    """Set the pointers to the functions of `sites`."""
     from cavity._core import best
 
     set_calls(PyCapsule_GetPointer(best("sites").calls, b"cavity.sites"))

@@ -185,7 +185,7 @@ class AverageEffects(ExplainedVariance):
                 mean = outcome.integrated(*moments[0]) - (outcome.integrated(*moments[1]) if len(ends) == 2 else 0.0)
                 draws = average_draws(groups, ends, weights, outcome) / step
                 parts += [
-                    (outcome.prefixed(name), float(np.mean(mean[rows])) / step, draws[k])
+                    (outcome.describe_average(name), float(np.mean(mean[rows])) / step, draws[k])
                     for k, (name, rows) in enumerate(groups)
                 ]
         return average_table(title, parts, level, notes, signed)
@@ -331,7 +331,7 @@ class ObservedOutcome:
     conditional: Any  # a function of f, whose memory it may use
     integrated: Any  # a function of the mean and the variance of f
 
-    def prefixed(self, name):
+    def describe_average(self, name):
         """Return the name of an average with what is averaged: that of one of several classes is "P(class), name"."""
         return ", ".join(filter(None, (self.label and f"P({self.label})", name)))
 

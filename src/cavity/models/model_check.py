@@ -157,7 +157,7 @@ def split_covariates(posterior, data, n):
         columns = FormulaColumns(data, "X").to_dict()
     numbers, groups, partitions = {}, {}, set()
     observed, coding = list_observed_columns(posterior), getattr(posterior, "_coding", None)
-    levels_only = getattr(getattr(posterior, "_reader", None), "group_columns", ())
+    group_columns = getattr(getattr(posterior, "_reader", None), "group_columns", ())
     names = [name for name in columns if name not in observed]
     for name in sorted(
         names, key=lambda name: coding is not None and name in coding.numbers
@@ -169,7 +169,7 @@ def split_covariates(posterior, data, n):
         if values.shape != (n,) or not np.isfinite(values).all() or np.ptp(values) == 0:
             continue
         _, codes = np.unique(values, return_inverse=True)
-        if labels.kinds is None and name not in levels_only:
+        if labels.kinds is None and name not in group_columns:
             numbers[name] = values
         first = np.unique(codes, return_index=True)[1]
         partition = np.argsort(np.argsort(first))[codes].tobytes()  # levels in the order of their first rows

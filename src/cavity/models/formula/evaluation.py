@@ -26,6 +26,22 @@ from cavity.sources.sources import Source
 LARGEST_DESIGN = 1 << 25  # numbers of a design matrix of rows in files that are evaluated at once: 256 MB
 EVALUATED_ROWS = 1 << 16  # whose offsets are evaluated at a time
 EVALUATION_LOCK = threading.Lock()  # formulae changes its terms when it evaluates them
+INTERCEPT_NAME = "intercept"
+FORMULA_FUNCTIONS = {name: getattr(np, name) for name in ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")} | {
+    "np": np
+}
+CODING_NAMES = {"Treatment", "Sum", ""}  # names that are no columns: codings, and what numbers are to formulae
+CATEGORY_CALL = re.compile(r"[CTS]\(\s*`?([^`,()]+?)`?\s*(,.*)?\)", re.DOTALL)  # a column that is made categorical
+FUNCTION_CALL = re.compile(r"(?<![\w.])([^\W\d][\w.]*)\s*\(")
+COMPARISON_SIGN = re.compile(r"[<>]|[=!]=")
+BRACKET_PAIR = re.compile(r"[({][^(){}]*[)}]")
+OTHER_NAMES = {  # functions of other packages, and what to write here
+    "factor": "C(x) makes categories of a column",
+    "as.factor": "C(x) makes categories of a column",
+    "relevel": "C(x, Treatment('b')) compares with the level b",
+    "ns": "bs(x, df=5) is a spline with that many coefficients, poly(x, 3) a polynomial",
+    "interaction": "a:b are the combinations of a and b, a*b also the effects of each",
+}
 
 
 class DesignRows(NamedRows):
@@ -61,24 +77,6 @@ def evaluate_in_blocks(matrix, table, intercept=True):
         spans = split_rows(len(table), EVALUATED_ROWS)
         offset = np.concatenate([rows.evaluate(start, stop).offset for start, stop in spans])
     return replace(first, values=Source([rows], "X"), offset=offset)
-
-
-INTERCEPT_NAME = "intercept"
-FORMULA_FUNCTIONS = {name: getattr(np, name) for name in ("log", "log2", "log10", "log1p", "exp", "sqrt", "abs")} | {
-    "np": np
-}
-CODING_NAMES = {"Treatment", "Sum", ""}  # names that are no columns: codings, and what numbers are to formulae
-CATEGORY_CALL = re.compile(r"[CTS]\(\s*`?([^`,()]+?)`?\s*(,.*)?\)", re.DOTALL)  # a column that is made categorical
-FUNCTION_CALL = re.compile(r"(?<![\w.])([^\W\d][\w.]*)\s*\(")
-COMPARISON_SIGN = re.compile(r"[<>]|[=!]=")
-BRACKET_PAIR = re.compile(r"[({][^(){}]*[)}]")
-OTHER_NAMES = {  # functions of other packages, and what to write here
-    "factor": "C(x) makes categories of a column",
-    "as.factor": "C(x) makes categories of a column",
-    "relevel": "C(x, Treatment('b')) compares with the level b",
-    "ns": "bs(x, df=5) is a spline with that many coefficients, poly(x, 3) a polynomial",
-    "interaction": "a:b are the combinations of a and b, a*b also the effects of each",
-}
 
 
 def _import_formulae():

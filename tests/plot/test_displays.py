@@ -447,7 +447,9 @@ def test_curves_of_formulas_take_paths_and_tables_without_observations(tmp_path)
     )
     np.testing.assert_array_equal(one.codes, other.codes)
     np.testing.assert_array_equal(one.by_level, other.by_level)
-    assert len(posterior.plot(table.drop(columns="Reaction"), column="Days").lines) == 1
+    without = table.drop(columns="Reaction")
+    assert plot.GroupCurveDisplay.from_posterior(posterior, without).x is None
+    assert len(posterior.plot(without, column="Days").lines) == 1
     assert len(posterior.plot(table, "Reaction", column="Days").lines) == 2
 
 

@@ -157,8 +157,8 @@ class ResidualChecks:
         """
         return compare_rows(self, X, self._predicted_rows(X, y, offset, exposure), arrays.make_generator(rng))
 
-    def _predicted_rows(self, X, y, offset, exposure):
-        """Return the `PredictedRows` of observations."""
+    def _predicted_rows(self, X, y, offset, exposure, leave_out=True):
+        """Return the `PredictedRows` of observations, those of the fit predicted from all others if `leave_out`."""
         y, mean, variance = self._observed_moments(X, y, offset, exposure)
-        loo = find_loo_moments(self, y, mean, variance)
+        loo = find_loo_moments(self, y, mean, variance) if leave_out else None
         return PredictedRows(self._likelihood, y, *(loo or (mean, variance)), loo is not None)

@@ -24,6 +24,26 @@ def open_labelled_rows(posterior, X, y, names=None, target=None, classes=None, n
     return X, y, display.AxisLabels.of(posterior, X.shape[1], names, target, classes)
 
 
+def choose_column(column, X, labels, posterior):
+    """Return the number of a column of rows, given by its number or name; None stands for the only one."""
+    if column is None and X.shape[1] > 1:
+        raise arrays.error_of("column", f"must be a name or a number below {X.shape[1]}, got None")
+    return display.find_column(0 if column is None else column, labels.names, posterior)
+
+
+def make_points(others, columns, values):
+    """Return rows (n, D) that have `values` in some columns, and the numbers of one row in all others."""
+    points = np.tile(others, (len(values), 1))
+    points[:, columns] = values
+    return points
+
+
+def differ_in_one_column(posterior, X, y):
+    """Whether observations differ in one column only, so that they can be drawn along it."""
+    has_others = posterior.has_offset or getattr(posterior, "has_other_columns", False)
+    return X.shape[1] == 1 and y is not None and not has_others
+
+
 def predict_band(posterior, points, level):
     """Return the expected target at points, and its values where f is at the ends of its interval."""
     return compute_band(posterior._likelihood, *posterior.predict(points, offset=0), level)
@@ -64,7 +84,7 @@ def order_columns_by_change(posterior, X):
     """Return the indices of the columns, first those along which the expected target changes most."""
     middle, change = np.median(X, axis=0), []
     for d in range(X.shape[1]):
-        points = np.tile(middle, (CURVE_POINTS // QUANTILE_STRIDE, 1))
-        points[:, d] = np.linspace(*np.quantile(X[:, d], (0.01, 0.99)), len(points))
+        ends = np.quantile(X[:, d], (0.01, 0.99))
+        points = make_points(middle, d, np.linspace(*ends, CURVE_POINTS // QUANTILE_STRIDE))
         change.append(np.ptp(predict_band(posterior, points, 0.95)[0]))
     return np.argsort(-np.array(change), kind="stable")

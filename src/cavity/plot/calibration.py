@@ -263,8 +263,8 @@ class PITDisplay(Display):
 
         Parameters
         ----------
-        posterior : posterior with predict
-            Of numbers: a `cavity.GLM`, a linear regression, a process or a stream.
+        posterior : posterior of numbers with predict
+            Of a `cavity.GLM`, a regression, a process or a stream.
         X : array_like (N, D) or data frame, optional
             Rows; a Gaussian process has those of its fit.
         y : array_like (N,) or str, optional

@@ -11,7 +11,7 @@ from cavity.base import arrays
 from cavity.base.public_objects import FloatArray
 from cavity.models.predictive_densities import predict_class_probabilities
 from cavity.plot import display
-from cavity.plot.bands import CURVE_POINTS, open_labelled_rows
+from cavity.plot.bands import CURVE_POINTS, choose_column, differ_in_one_column, make_points, open_labelled_rows
 
 N_SHARE_BINS = 10  # of equal counts, whose observed shares are drawn
 MIN_BIN_ROWS = 10
@@ -111,15 +111,10 @@ class ClassProbabilityDisplay(display.Display):
             For a column that is not there, and rows that do not fit.
         """
         X, y, labels = open_labelled_rows(posterior, X, y, names, target, classes)
-        if column is None and X.shape[1] > 1:
-            raise arrays.error_of("column", f"must be a name or a number below {X.shape[1]}, got None")
-        d = display.find_column(0 if column is None else column, labels.names, posterior)
+        d = choose_column(column, X, labels, posterior)
         grid = display.make_grid(X[:, d], CURVE_POINTS)
-        points = np.tile(np.median(X, axis=0), (len(grid), 1))
-        points[:, d] = grid
-        moments = posterior.predict(points, offset=0)
-        is_alone = X.shape[1] == 1 and y is not None and not getattr(posterior, "has_other_columns", False)
-        bins = compute_shares(X[:, 0], y, len(labels.classes)) if is_alone and not posterior.has_offset else {}
+        moments = posterior.predict(make_points(np.median(X, axis=0), d, grid), offset=0)
+        bins = compute_shares(X[:, 0], y, len(labels.classes)) if differ_in_one_column(posterior, X, y) else {}
         probability = predict_class_probabilities(posterior._likelihood, lambda: moments)
         texts = {"classes": labels.classes, "xlabel": labels.names[d], "target": labels.target}
         return cls(x=grid, probability=probability, **texts, **bins).plot(ax=ax, title=title)
@@ -128,7 +123,7 @@ class ClassProbabilityDisplay(display.Display):
     def from_predictions(
         cls,
         x: Any,
-        class_shares: Any,
+        class_probabilities: Any,
         class_numbers: Any = None,
         *,
         class_names: display.Names = None,
@@ -143,7 +138,7 @@ class ClassProbabilityDisplay(display.Display):
         ----------
         x : array_like (n,)
             The fitted values, or a covariate.
-        class_shares : array_like (n, n_classes)
+        class_probabilities : array_like (n, n_classes)
             The probabilities of the classes at x.
         class_numbers : array_like (n,), optional
             The numbers 0, 1, ... of the observed classes.
@@ -169,10 +164,10 @@ class ClassProbabilityDisplay(display.Display):
             For arrays of different lengths.
         """
         x = arrays.check_finite_array(x, "x", ndim=(1,))
-        class_shares = arrays.check_finite_array(class_shares, "class_shares", ndim=(2,))
-        count, bins = class_shares.shape[1], {}
+        class_probabilities = arrays.check_finite_array(class_probabilities, "class_probabilities", ndim=(2,))
+        count, bins = class_probabilities.shape[1], {}
         names = tuple(map(str, range(count) if class_names is None else class_names))
-        lengths = {"class_shares": (class_shares, len(x)), "class_names": (names, count)}
+        lengths = {"class_probabilities": (class_probabilities, len(x)), "class_names": (names, count)}
         if class_numbers is not None:
             class_numbers = arrays.check_finite_array(class_numbers, "class_numbers", ndim=(1,))
             lengths["class_numbers"] = class_numbers, len(x)
@@ -183,7 +178,7 @@ class ClassProbabilityDisplay(display.Display):
             bins = compute_shares(x, class_numbers, count)
         order = np.argsort(x, kind="stable")
         texts = {"classes": names, "xlabel": xlabel, "target": target}
-        return cls(x=x[order], probability=class_shares[order], **texts, **bins).plot(ax=ax, title=title)
+        return cls(x=x[order], probability=class_probabilities[order], **texts, **bins).plot(ax=ax, title=title)
 
     def _draw(self, axes):
         border = np.column_stack([np.zeros(len(self.x)), np.cumsum(self.probability, axis=1)])

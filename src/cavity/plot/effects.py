@@ -10,8 +10,7 @@ import numpy as np
 from cavity import likelihoods
 from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, FloatArray
-from cavity.plot import display
-from cavity.plot.bands import CURVE_POINTS, QUANTILE_STRIDE, open_labelled_rows, predict_band, predict_interval
+from cavity.plot import bands, display
 from cavity.plot.calibration import find_surprising
 
 MIN_ROWS_SMALL_DOTS = 450  # from here on rows are drawn as smaller dots
@@ -138,19 +137,17 @@ class EffectDisplay(display.Display):
         """
         level = arrays.check_number(level, "level", low=0, high=1)
         own = X is None
-        X, y, labels = open_labelled_rows(posterior, X, y, names, target, classes)
-        if column is None and X.shape[1] > 1:
-            raise arrays.error_of("column", f"must be a name or a number below {X.shape[1]}, got None")
-        d = display.find_column(0 if column is None else column, labels.names, posterior)
+        X, y, labels = bands.open_labelled_rows(posterior, X, y, names, target, classes)
+        d = bands.choose_column(column, X, labels, posterior)
         others = np.median(X, axis=0)
-        grid = display.make_grid(X[:, d], CURVE_POINTS)
-        points = np.tile(others, (CURVE_POINTS, 1))
-        points[:, d] = grid
-        expected, low, high = predict_band(posterior, points, level)
-        sparse = slice(None, None, 1 if isinstance(posterior._likelihood, likelihoods.Gaussian) else QUANTILE_STRIDE)
-        ends = predict_interval(posterior, points[sparse], level) or (None, None)
-        alone = X.shape[1] == 1 and y is not None and not posterior.has_offset
-        alone = alone and not getattr(posterior, "has_other_columns", False)
+        grid = display.make_grid(X[:, d], bands.CURVE_POINTS)
+        points = bands.make_points(others, d, grid)
+        expected, low, high = bands.predict_band(posterior, points, level)
+        sparse = slice(
+            None, None, 1 if isinstance(posterior._likelihood, likelihoods.Gaussian) else bands.QUANTILE_STRIDE
+        )
+        ends = bands.predict_interval(posterior, points[sparse], level) or (None, None)
+        alone = bands.differ_in_one_column(posterior, X, y)
         inducing = getattr(posterior, "inducing", None)
         return cls(
             labels=labels,
@@ -319,16 +316,15 @@ class MapDisplay(display.Display):
             Unless there are two columns, and for rows that do not fit, or a posterior that keeps none.
         """
         arrays.check_choice(kind, "kind", ("expected", "sd"))
-        X, y, labels = open_labelled_rows(posterior, X, y, names, target, classes)
+        X, y, labels = bands.open_labelled_rows(posterior, X, y, names, target, classes)
         a, b = choose_two_columns(columns, labels.names, posterior)
         others = np.median(X, axis=0)
         sides = display.make_grid(X[:, a], MAP_SIDE_POINTS), display.make_grid(X[:, b], MAP_SIDE_POINTS)
-        points = np.tile(others, (MAP_SIDE_POINTS * MAP_SIDE_POINTS, 1))
-        points[:, [a, b]] = np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2)
+        points = bands.make_points(others, [a, b], np.stack(np.meshgrid(*sides), axis=-1).reshape(-1, 2))
         if kind == "sd":
             values = np.sqrt(posterior.predict(points, offset=0)[1])
         else:
-            values = predict_band(posterior, points, 0.95)[0]
+            values = bands.predict_band(posterior, points, 0.95)[0]
         inducing = getattr(posterior, "inducing", None)
         return cls(
             labels=labels,

@@ -9,11 +9,9 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.public_objects import FloatArray
-from cavity.models.formula.columns import FormulaColumns
 from cavity.plot import display
-from cavity.plot.bands import compute_band, order_columns_by_change
-from cavity.plot.number_columns import NumberColumns
-from cavity.sources.dataset import open_table
+from cavity.plot.bands import compute_band, differ_in_one_column, make_points, order_columns_by_change
+from cavity.plot.number_columns import NumberColumns, list_number_columns
 
 GROUP_CURVE_POINTS = 101  # points along the column
 LINE_STYLES = "-", "--", "-.", ":"  # some colours are alike with colour-vision deficiencies
@@ -91,8 +89,8 @@ class GroupCurveDisplay(display.Display):
 
         Parameters
         ----------
-        posterior : posterior with predict
-            Of a `cavity.GLM`, a regression, a process or a stream.
+        posterior : MixedGLMPosterior
+            By a formula with a column of numbers and a group of one column.
         frame : data frame or dict of columns
             Rows with the columns of the formula.
         along : str, optional
@@ -117,36 +115,35 @@ class GroupCurveDisplay(display.Display):
             For a posterior without random effects or without a formula, and for columns and groups that are not there.
         """
         level = arrays.check_number(level, "level", low=0, high=1)
-        curve, rows, y = NumberColumns.of(posterior, frame)
-        has_effects = curve is not None and hasattr(posterior, "effect_names")
-        terms = [term for term in posterior._reader.terms if len(term.levels.columns) == 1] if has_effects else []
-        if not terms:
+        levels_by_group, curve = find_group_levels(posterior), NumberColumns.of(posterior, frame)
+        if not levels_by_group or curve is None:
             raise display.posterior_error(posterior, "of a mixed model by a formula with a column of numbers")
+        rows, y = curve.rows, curve.observed
         if along is None:
             along = curve.columns[int(order_columns_by_change(curve, rows)[0])]
         d = curve.columns.index(arrays.check_choice(along, "along", curve.columns))
-        group = max(terms, key=lambda term: along in term.columns).group if levels_of is None else levels_of
-        groups = {term.group: term.levels for term in terms}
-        levels = groups[arrays.check_choice(group, "levels_of", tuple(groups))]
+        if levels_of is None:
+            with_slope = (term.group for term in posterior._reader.terms if along in term.columns)
+            levels_of = next((group for group in with_slope if group in levels_by_group), next(iter(levels_by_group)))
+        levels = levels_by_group[arrays.check_choice(levels_of, "levels_of", tuple(levels_by_group))]
         grid = display.make_grid(rows[:, d], GROUP_CURVE_POINTS)
-        points = np.tile(np.median(rows, axis=0), (len(grid), 1))
-        points[:, d] = grid
+        points = make_points(np.median(rows, axis=0), d, grid)
         likelihood, band = posterior._likelihood, compute_band(curve._likelihood, *curve.predict(points), level)
-        known = [curve.table(points, **{group: label}) for label in levels.labels[0]]
-        means = [posterior.predict(table, levels="new")[0] for table in known]
-        own = {} if curve.has_other_columns or posterior.has_offset else {"x": rows[:, d], "y": y}
-        if own:
-            own["codes"] = levels.codes({group: FormulaColumns(open_table(frame, "frame"), "frame")[group]})
+        tables = (curve.table(points, **{levels_of: label}) for label in levels.labels[0])
+        means = [posterior.predict(table, levels="new")[0] for table in tables]
+        drawn_rows = {}
+        if differ_in_one_column(curve, rows, y):
+            drawn_rows = {"x": rows[:, d], "y": y, "codes": levels.codes({levels_of: curve.frame[levels_of]})}
         return cls(
             column=along,
-            group=group,
+            group=levels_of,
             target=curve.roles["y"],
             grid=grid,
             **dict(zip(("expected", "low", "high"), band, strict=True)),
             by_level=np.stack([compute_band(likelihood, mean, np.zeros_like(mean), level)[0] for mean in means]),
             names=tuple(levels.names),
             level=level,
-            **own,
+            **drawn_rows,
         ).plot(ax=ax, title=title)
 
     def _draw(self, axes):
@@ -165,3 +162,9 @@ class GroupCurveDisplay(display.Display):
         axes.fill_between(self.grid, self.low, self.high, **look)
         axes.set(xlim=self.grid[[0, -1]], xlabel=self.column, ylabel=self.target)
         display.add_legend(axes)
+
+
+def find_group_levels(posterior):
+    """Return the `Levels` of the groups of one column by their names; none unless curves of them can be drawn."""
+    terms = posterior._reader.terms if hasattr(posterior, "effect_names") and list_number_columns(posterior) else ()
+    return {term.group: term.levels for term in terms if len(term.levels.columns) == 1}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.public_objects import FloatArray
 from cavity.models.formula.columns import FormulaColumns
 from cavity.models.formula.design import observation_variables
 from cavity.plot.display import encode_observed
@@ -14,7 +15,7 @@ from cavity.sources.dataset import open_table
 
 @dataclass(frozen=True)
 class NumberColumns:
-    """A posterior by formula whose rows are arrays of the formula's columns of numbers.
+    """A posterior by formula whose rows are arrays of the formula's columns of numbers, and the rows of a table.
 
     Columns of categories stay at their most frequent level, and effects of groups at zero.
 
@@ -28,23 +29,32 @@ class NumberColumns:
         The level of each column of categories.
     roles : dict
         The label of y.
+    frame : FormulaColumns
+        The table.
+    rows : ndarray (n, D)
+        Its columns of numbers.
+    observed : ndarray (n,) or None
+        Its observations as numbers, if they are there.
     """
 
     posterior: Any
     columns: tuple[str, ...]
     fixed: dict[str, object]
     roles: dict[str, str]
+    frame: FormulaColumns
+    rows: FloatArray
+    observed: FloatArray | None
 
     @classmethod
     def of(cls, posterior, X, y=None):
-        """Return it with its rows (n, D), and their y as numbers, or None; all None unless there is such a column."""
-        coding = getattr(posterior, "_coding", None)
-        if coding is None or X is None:
-            return None, None, None
-        table = FormulaColumns(open_table(X, "X"), "X")
-        names = tuple(name for name in table.names if name in coding.variables and name not in coding.levels)
+        """Return it for a table; None without a table, and unless the fit was by a formula with a column of numbers."""
+        numbers = list_number_columns(posterior)
+        if X is None or not numbers:
+            return None
+        coding, table = posterior._coding, FormulaColumns(open_table(X, "X"), "X")
+        names = tuple(name for name in table.names if name in numbers)
         if not names:
-            return None, None, None
+            return None
         fixed = {}
         for name in coding.levels:
             labels, counts = np.unique(np.asarray(table[name]), return_counts=True)
@@ -55,7 +65,7 @@ class NumberColumns:
         elif y is None and observation_variables(coding.parts.y) <= {*table.names}:
             y = coding.observations(table)
         observed = None if y is None else encode_observed(posterior, y)
-        return cls(posterior, names, fixed, {"y": coding.parts.y}), rows, observed
+        return cls(posterior, names, fixed, {"y": coding.parts.y}, table, rows, observed)
 
     def __getattr__(self, name):
         return getattr(self.posterior, name)
@@ -82,3 +92,9 @@ class NumberColumns:
 
     def _levels(self, noise):
         return {"levels": "new" if noise else "zero"} if hasattr(self.posterior, "terms") else {}
+
+
+def list_number_columns(posterior):
+    """Return the names of the columns of numbers of the formula of a posterior; none without a formula."""
+    coding = getattr(posterior, "_coding", None)
+    return set() if coding is None else coding.variables - coding.levels.keys()

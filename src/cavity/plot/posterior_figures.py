@@ -10,7 +10,6 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.persistence import open_whole_file
-from cavity.models.predicted_rows import PredictedRows
 from cavity.plot import display
 from cavity.plot.bands import order_columns_by_change
 from cavity.plot.calibration import CalibrationDisplay, loo_or_none
@@ -19,7 +18,7 @@ from cavity.plot.classes import ClassProbabilityDisplay
 from cavity.plot.densities import DensityDisplay, ResponsibilityDisplay
 from cavity.plot.display import Figure, FigureCanvasBase
 from cavity.plot.effects import EffectDisplay, MapDisplay
-from cavity.plot.group_curves import GroupCurveDisplay
+from cavity.plot.group_curves import GroupCurveDisplay, find_group_levels
 from cavity.plot.intervals import MAX_NAMES, IntervalDisplay, size_of
 from cavity.plot.mixtures import MixtureDisplay, count_columns
 from cavity.plot.number_columns import NumberColumns
@@ -121,9 +120,9 @@ def _plan(posterior, X, y, options):
 
 def _along(posterior, X, y, options):
     """Return the function that draws what is expected along a column, or over two."""
-    curve, rows, observed = NumberColumns.of(posterior, X, y)
+    curve = NumberColumns.of(posterior, X, y)
     if curve is not None:
-        posterior, X, y = curve, rows, observed
+        posterior, X, y = curve, curve.rows, curve.observed
         _check_numbers(curve, options)
     elif getattr(posterior, "_coding", None) is not None and X is not None:
         raise arrays.error_of("formula", "must have a column of numbers, along which a curve is drawn")
@@ -134,12 +133,13 @@ def _along(posterior, X, y, options):
 
 def _check_numbers(curve, options):
     """Raise ValueError for columns of categories."""
-    chosen = options.get("columns", options.get("column"))
-    for name in (chosen,) if isinstance(chosen, str) else chosen if isinstance(chosen, tuple | list) else ():
-        if name in curve.fixed:
+    argument = "columns" if "columns" in options else "column"
+    chosen = options[argument]
+    for name in chosen if isinstance(chosen, tuple | list) else (chosen,):
+        if isinstance(name, str) and name in curve.fixed:
             numbers = ", ".join(map(repr, curve.columns))
             message = f"must be of numbers ({numbers}); {name!r} has levels, which average_predictions compares"
-            raise arrays.error_of("columns" if "columns" in options else "column", message)
+            raise arrays.error_of(argument, message)
 
 
 def _effect(posterior, column, X, y):
@@ -172,21 +172,24 @@ def _coefficients(posterior, X, y, options):
     makers, across, (width, height) = _intervals(posterior)
     if X is None and y is None:
         return makers, across, (width, height)
-    curve, rows, observed = NumberColumns.of(posterior, X, y)
+    curve = NumberColumns.of(posterior, X, y)
     if curve is not None and not curve.has_other_columns and posterior._likelihood.n_classes != 2:
-        return [*makers, _effect(curve, 0, rows, observed)], 2, (2 * PANEL_WIDTH, PANEL_HEIGHT)
+        return [*makers, _effect(curve, 0, curve.rows, curve.observed)], 2, (2 * PANEL_WIDTH, PANEL_HEIGHT)
     return [*makers, _predictions(posterior, X, y)], 2, (2 * PANEL_WIDTH + 0.8, max(PANEL_HEIGHT + 0.4, height))
 
 
 def _predictions(posterior, X, y):
-    """Return the function that draws predictions of rows: leave-one-out for the rows of the fit."""
+    """Return the function that draws predictions of rows: leave-one-out for the rows of the fit.
+
+    But for several classes: f of a row given all others orders rows of equal columns by their classes, and so would be
+    bins.
+    """
     coding = getattr(posterior, "_coding", None)
     if coding is not None or hasattr(posterior, "terms"):
-        rows = posterior._predicted_rows(X, y, None, None)
+        has_several_classes = (posterior._likelihood.n_classes or 0) > 2
+        rows = posterior._predicted_rows(X, y, None, None, leave_out=not has_several_classes)
         target = "y" if coding is None else coding.parts.y
-        if (posterior._likelihood.n_classes or 0) > 2:
-            # f of a row given all others orders rows of equal columns by their classes, and so would be bins
-            rows = PredictedRows(posterior._likelihood, *posterior._observed_moments(X, y, None, None), False)
+        if has_several_classes:
             values = rows.mean, rows.class_probabilities(), rows.class_numbers
             labels = {"class_names": posterior.classes, "xlabel": "predicted mean of f", "target": target}
             return partial(ClassProbabilityDisplay.from_predictions, *values, **labels)
@@ -217,9 +220,7 @@ def _mixed(posterior, X, y, options):
         counts += [len(levels)] * len(columns)
         makers += [partial(IntervalDisplay.from_posterior, posterior, term=term, column=name) for name in columns]
     if X is not None:
-        if NumberColumns.of(posterior, X)[0] is not None and any(
-            ":" not in term.group for term in posterior._reader.terms
-        ):
+        if find_group_levels(posterior):
             makers.append(partial(GroupCurveDisplay.from_posterior, posterior, X))
         makers.append(_predictions(posterior, X, y))
     across = 2 if len(makers) == 4 else min(len(makers), MAX_PANELS_ACROSS)

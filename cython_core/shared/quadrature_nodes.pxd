@@ -1,4 +1,4 @@
-"""Quadrature rules of 16 nodes: see include/cavity_nodes.h."""
+"""Quadrature rules: see include/cavity_nodes.h and include/cavity_hermite.h."""
 
 cdef extern from "cavity_nodes.h" nogil:
     enum: NODES "CV_NODES"
@@ -6,3 +6,9 @@ cdef extern from "cavity_nodes.h" nogil:
     const double gauss_weights "cv_gauss_weights"[16]
     const double even_nodes "cv_even_nodes"[16]
     const double even_weights "cv_even_weights"[16]
+
+cdef extern from "cavity_hermite.h" nogil:
+    enum: HERMITE_RULES "CV_HERMITE_RULES"
+    const int hermite_counts "cv_hermite_counts"[4]
+    const double hermite_nodes "cv_hermite_nodes"[4][24]
+    const double hermite_logs "cv_hermite_logs"[4][24]

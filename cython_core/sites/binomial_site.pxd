@@ -42,11 +42,11 @@ cdef inline Form binomial_form(const Likelihood *lik, double successes, double f
     cdef Form out
     out.power, out.y, out.a, out.b, out.c = lik.power, y, r, 0.0, 1.0
     out.constant = 0.0 if y == 0.0 else binomial_top(y, r)
-    out.mirror = 1.0 if successes <= failures else -1.0
+    out.scale, out.shift = 1.0 if successes <= failures else -1.0, 0.0
     if lik.a != 1.0:
         out.kind = NEGATIVE_BINOMIAL
     elif y == 0.0:                                          # Phi(-f)^r
-        out.kind, out.power, out.b, out.mirror = PROBIT, r * lik.power, 1.0, -out.mirror
+        out.kind, out.power, out.b, out.scale = PROBIT, r * lik.power, 1.0, -out.scale
     else:
         out.kind, out.b, out.c = BINOMIAL, cv_log(y / (y + r)), cv_log_1p(-y / (y + r))
     return out

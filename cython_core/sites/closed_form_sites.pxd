@@ -221,15 +221,17 @@ cdef inline Tilted interval_site(double noise, double lower, double upper, doubl
     return out
 
 
-cdef inline Tilted laplace_site(double scale, double power, double y, double m, double v) noexcept nogil:
-    """(exp(-|y - f|/scale)/(2 scale))^power: a truncated Gaussian on each side of y."""
-    cdef double sd = sqrt(v), rate = power / scale, delta = y - m
-    cdef double x = delta / sd, shift = rate * sd
-    cdef Normal above = cv_standard_normal(-(x + shift)), below = cv_standard_normal(x - shift)
+cdef inline Tilted laplace_site(
+    double above_rate, double below_rate, double constant, double power, double y, double m, double v,
+) noexcept nogil:
+    """exp(constant - rate |f - y|)^power, of one rate where f is above y, one below: two truncated Gaussians."""
+    cdef double sd = sqrt(v), up = power * above_rate, down = power * below_rate, delta = y - m
+    cdef double x = delta / sd, up_shift = up * sd, down_shift = down * sd
+    cdef Normal above = cv_standard_normal(-(x + up_shift)), below = cv_standard_normal(x - down_shift)
     # log of either part of Z: in the upper tail without -x^2/2, which would cancel
-    cdef double log_a = (above.log_cdf + 0.5 * shift * (shift + 2.0 * x) if x + shift < 0.0
+    cdef double log_a = (above.log_cdf + 0.5 * up_shift * (up_shift + 2.0 * x) if x + up_shift < 0.0
                          else above.log_mills - 0.5 * x * x - HALF_LOG_2PI)
-    cdef double log_b = (below.log_cdf + 0.5 * shift * (shift - 2.0 * x) if x - shift > 0.0
+    cdef double log_b = (below.log_cdf + 0.5 * down_shift * (down_shift - 2.0 * x) if x - down_shift > 0.0
                          else below.log_mills - 0.5 * x * x - HALF_LOG_2PI)
     cdef double small = cv_exp(-fabs(log_a - log_b))
     cdef double larger = log_a if log_a > log_b else log_b
@@ -238,11 +240,12 @@ cdef inline Tilted laplace_site(double scale, double power, double y, double m, 
     cdef double apart = above.excess + below.excess
     cdef double density = a * above.hazard if a > b else b * below.hazard   # of f at y, times sd
     cdef double shrink = a * above.variance + b * below.variance + a * b * apart * apart
-    # Var l' + E l'', where l' jumps by -2 rate at y; where the variance is small it has the digits
-    cdef double d1 = rate * (b - a), d2 = 4.0 * rate * rate * a * b - 2.0 * rate * density / sd
+    # Var l' + E l'', where l' jumps by the sum of the rates at y; where the variance is small it has the digits
+    cdef double both = up + down
+    cdef double d1 = down * b - up * a, d2 = both * both * a * b - both * density / sd
     if shrink < 0.5:
         d1, d2 = (delta + sd * (a * above.excess - b * below.excess)) / v, (shrink - 1.0) / v
-    return finish(m, v, larger + cv_log(1.0 + small) - power * cv_log(2.0 * scale), d1, d2, shrink)
+    return finish(m, v, larger + cv_log(1.0 + small) + power * constant, d1, d2, shrink)
 
 
 cdef inline Tilted clutter_site(Likelihood *lik, double y, double m, double v) noexcept nogil:

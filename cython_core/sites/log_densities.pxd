@@ -9,21 +9,35 @@ e is the power, and a, b, c are
     NEGATIVE_BINOMIAL    p^y (1 - p)^a, p = sigmoid(f - b)
     BINOMIAL             Phi(f)^y Phi(-f)^a over its maximum, 0 < y <= a; b, c = log(y/(y + a)), log(a/(y + a))
     STUDENT_T            (1 + (f - y)^2/b)^(-(a + 1)/2), a degrees of freedom; b, c = a scale^2, 1/b
+    TRUNCATED            exp(y f - a x) (1 - exp(-x))^b, x = exp(f), b = 1 or -1; if y > 0, a = 1, c = log y, over the
+                         maximum of exp(y f - x)
+    ZERO_MIXTURE         exp(a) + exp(b) q, q = exp(-x), or if y > 0 (1 + x/y)^-y, c = log y
+    LOGISTIC_INTERVAL    sigmoid(b - f) sigmoid(f - a)
+    TWEEDIE              exp(-y (exp(-b f)/b + exp(a f)/a)) over its maximum, at f = 0; 0 < a < 1, b = 1 - a
+    BETA                 the density of Beta(p a, (1 - p) a), p = sigmoid(f), at a number; y, b its log, that of the rest
+    BETA_BINOMIAL        the probability of y successes and b failures, whose chance has that density, without n over y
 
 Constants in f are left out. Labels are 1: those of -1 are mirror images.
 """
 
 from libc.math cimport fabs
 
+from cavity._core.constants cimport HALF_LOG_2PI
 from cavity._core.lanes cimport template
+from cavity._core.log_gamma cimport LogGamma, log_gamma
 from cavity._core.normal cimport Normal, cv_standard_normal
 from cavity._core.simd cimport cv_exp, cv_exp_rest, cv_log, cv_log_1p, cv_log_1p_known
-from cavity._core.site_types cimport BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT
+from cavity._core.site_types cimport (
+    BETA, BETA_BINOMIAL, BINOMIAL, LOGISTIC_INTERVAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, TRUNCATED,
+    TWEEDIE, ZERO_MIXTURE,
+)
 
 cdef extern from *:
     """
     #define CV_MIN_LARGE_COUNT 1e4
+    #define CV_MAX_RATE_LOG 600.0
     """
+    const double MAX_RATE_LOG "CV_MAX_RATE_LOG"        # of rates, which are as large beyond it
     const double MIN_LARGE_COUNT "CV_MIN_LARGE_COUNT"  # from which on the rounding error of log y shows in log p
 
 cdef struct Density:
@@ -104,6 +118,112 @@ cdef inline template student_slopes(const Density *p, double f, Slopes *out) noe
     out.l2 = -n * p.c * (1.0 - u) * inv * inv
 
 
+cdef inline template truncated_slopes(const Density *p, double f, Slopes *out) noexcept nogil:
+    """With q = x/(exp(x) - 1) and its rest 1 - q, each with all digits."""
+    cdef double x = cv_exp(f if f < MAX_RATE_LOG else MAX_RATE_LOG), y = p.y, b = p.b
+    cdef double near = x if x > 1e-300 else 1e-300, low = near if near < 700.0 else 700.0
+    cdef double rest = cv_exp_rest(low), inv = 1.0 / (rest + low), q = low * inv, other = rest * inv
+    # log(1 - exp(-x)): f and the log of (1 - exp(-x))/x, or that of 1 less something small
+    cdef bint small = near < 0.7
+    cdef double ratio = cv_exp_rest(-(near if small else 0.7)) / (near if small else 0.7)
+    cdef double log_1p = cv_log_1p(-ratio if small else -cv_exp(-(near if near > 0.7 else 0.7)))
+    cdef double count = -y * cv_exp_rest(f - p.c)
+    out.value = p.power * ((count if y > 0.0 else -p.a * x) + b * (log_1p + (f if small else 0.0)))
+    out.l1 = p.power * ((y if b > 0.0 else y - 1.0) - p.a * x + (q if b > 0.0 else other))
+    out.l2 = p.power * (b * q * (other - low) - p.a * x)
+
+
+cdef inline template zero_mixture_slopes(const Density *p, double f, Slopes *out) noexcept nogil:
+    """From log q and its derivatives; w is the share of q."""
+    cdef double t = f - (p.c if p.y > 0.0 else 0.0)
+    cdef double x = cv_exp(t if t < 300.0 else 300.0)
+    cdef double u = cv_exp(-fabs(t)), inv = 1.0 / (1.0 + u), r = p.y
+    cdef double success = inv if t > 0.0 else u * inv, failure = u * inv if t > 0.0 else inv
+    cdef double log_q = -r * ((t if t > 0.0 else 0.0) + cv_log_1p_known(u, inv)) if r > 0.0 else -x
+    cdef double q1 = -r * success if r > 0.0 else -x, q2 = -r * success * failure if r > 0.0 else -x
+    cdef double odds = p.b + log_q - p.a, small = cv_exp(-fabs(odds)), share = 1.0 / (1.0 + small)
+    cdef double w = share if odds > 0.0 else small * share, rest = small * share if odds > 0.0 else share
+    cdef double top = p.b + log_q if odds > 0.0 else p.a
+    # l' = w q1, l'' = w (q2 + (1 - w) q1^2); powers of p^e multiply them
+    out.value = p.power * (top + cv_log_1p_known(small, share))
+    out.l1 = p.power * (w * q1)
+    out.l2 = p.power * (w * (q2 + rest * q1 * q1))
+
+
+cdef inline template logistic_interval_slopes(const Density *p, double f, Slopes *out) noexcept nogil:
+    cdef Slopes below, above
+    logit_slopes(p.power, p.b - f, &below)
+    logit_slopes(p.power, f - p.a, &above)
+    out.value, out.l1, out.l2 = below.value + above.value, above.l1 - below.l1, below.l2 + above.l2
+
+
+cdef inline template tweedie_slopes(const Density *p, double f, Slopes *out) noexcept nogil:
+    cdef double up = p.a * f, down = -p.b * f, e = p.power * p.y
+    cdef double high = up if up < MAX_RATE_LOG else MAX_RATE_LOG, low = down if down < MAX_RATE_LOG else MAX_RATE_LOG
+    cdef double of_up = cv_exp_rest(high), of_down = cv_exp_rest(low)
+    out.value = -e * (of_up / p.a + of_down / p.b)
+    out.l1 = -e * ((of_up + high) - (of_down + low))
+    out.l2 = -e * (p.a * (1.0 + (of_up + high)) + p.b * (1.0 + (of_down + low)))
+
+
+cdef inline template beta_slopes(const Density *p, double f, Slopes *out) noexcept nogil:
+    """By remainders of log Gamma, so that nothing cancels at high precisions: structured in logs of shares."""
+    cdef double n = p.a, u = cv_exp(-fabs(f)), inv = 1.0 / (1.0 + u), half = cv_log_1p_known(u, inv)
+    cdef double mean = inv if f > 0.0 else u * inv, rest = u * inv if f > 0.0 else inv
+    cdef double log_mean = (f if f < 0.0 else 0.0) - half, log_rest = (-f if f > 0.0 else 0.0) - half
+    cdef double log_n = p.c, l1
+    cdef LogGamma whole, first, second
+    log_gamma(n, log_n, &whole)
+    log_gamma(mean * n, log_mean + log_n, &first)
+    log_gamma(rest * n, log_rest + log_n, &second)
+    out.value = p.power * (
+        ((whole.remainder - first.remainder) - second.remainder) - HALF_LOG_2PI + 0.5 * (log_mean + log_rest + log_n)
+        - n * (mean * (log_mean - p.y) + rest * (log_rest - p.b)) - (p.y + p.b)
+    )
+    # d log p/df = w (log odds of y - f) + mean first(rest n) - rest first(mean n), w = n mean rest
+    l1 = n * mean * rest * ((p.y - p.b) - f) + (mean * second.first - rest * first.first)
+    out.l1 = p.power * l1
+    out.l2 = p.power * ((rest - mean) * l1 - n * mean * rest
+                        - (mean * mean * second.second + rest * rest * first.second))
+
+
+cdef inline template beta_binomial_slopes(const Density *p, double f, Slopes *out) noexcept nogil:
+    """The same with Gamma(y + mean n)/Gamma(mean n) and its like, ratios of which keep their digits."""
+    cdef double n = p.a, y = p.y, r = p.b, u = cv_exp(-fabs(f)), inv = 1.0 / (1.0 + u)
+    cdef double mean = inv if f > 0.0 else u * inv, rest = u * inv if f > 0.0 else inv
+    cdef double half = cv_log_1p_known(u, inv), log_n = p.c
+    cdef double log_a = (f if f < 0.0 else 0.0) - half + log_n, log_b = (-f if f > 0.0 else 0.0) - half + log_n
+    cdef double a = mean * n, b = rest * n, ya = y + a, rb = r + b, total = (y + r) + n
+    # logs of y + a and r + b, which may be as small as a and b
+    cdef double log_ya = cv_log(ya) if y > 0.0 else log_a, log_rb = cv_log(rb) if r > 0.0 else log_b
+    cdef double log_total = cv_log(total), up, down, w = a * rest, of_a, of_b, l1
+    # log((y + a)/a) and log((r + b)/b), the first also where y is small beside a
+    cdef double ratio_a = cv_log_1p(y / a) if y < a else log_ya - log_a
+    cdef double ratio_b = cv_log_1p(r / b) if r < b else log_rb - log_b
+    cdef double ratio_n = cv_log_1p((y + r) / n) if y + r < n else log_total - log_n
+    cdef LogGamma at_n, at_total, at_a, at_b, at_ya, at_rb
+    log_gamma(n, log_n, &at_n)
+    log_gamma(total, log_total, &at_total)
+    log_gamma(a, log_a, &at_a)
+    log_gamma(b, log_b, &at_b)
+    log_gamma(ya, log_ya, &at_ya)
+    log_gamma(rb, log_rb, &at_rb)
+    up = y * (log_ya - log_total) + a * (ratio_a - ratio_n) - 0.5 * ratio_a + (at_ya.remainder - at_a.remainder)
+    down = r * (log_rb - log_total) + b * (ratio_b - ratio_n) - 0.5 * ratio_b + (at_rb.remainder - at_b.remainder)
+    out.value = p.power * ((up + down) + 0.5 * ratio_n - (at_total.remainder - at_n.remainder))
+    # w (psi(y + a) - psi(a)), w = n mean rest, and the same of b: w/a is rest, w/b is mean
+    of_a = w * ratio_a + (at_ya.first * (w / ya if y > 0.0 else rest) - at_a.first * rest)
+    of_b = w * ratio_b + (at_rb.first * (w / rb if r > 0.0 else mean) - at_b.first * mean)
+    l1 = (of_a if y > 0.0 else 0.0) - (of_b if r > 0.0 else 0.0)
+    # w^2 (psi'(y + a) - psi'(a)): psi' is 1/x and the remainder
+    of_a = w / ya
+    of_b = w / rb
+    of_a = of_a * of_a * at_ya.second - rest * rest * at_a.second - rest * (y * (w / ya))
+    of_b = of_b * of_b * at_rb.second - mean * mean * at_b.second - mean * (r * (w / rb))
+    out.l1 = p.power * l1
+    out.l2 = p.power * ((rest - mean) * l1 + ((of_a if y > 0.0 else 0.0) + (of_b if r > 0.0 else 0.0)))
+
+
 cdef inline template slopes(int kind, const Density *p, double f, Slopes *out) noexcept nogil:
     if kind == LOGIT:
         logit_slopes(p.power, f, out)
@@ -115,8 +235,20 @@ cdef inline template slopes(int kind, const Density *p, double f, Slopes *out) n
         probit_slopes(p.power, p.c, f, out)
     elif kind == BINOMIAL:
         binomial_probit_slopes(p, f, out)
-    else:
+    elif kind == STUDENT_T:
         student_slopes(p, f, out)
+    elif kind == TRUNCATED:
+        truncated_slopes(p, f, out)
+    elif kind == ZERO_MIXTURE:
+        zero_mixture_slopes(p, f, out)
+    elif kind == LOGISTIC_INTERVAL:
+        logistic_interval_slopes(p, f, out)
+    elif kind == TWEEDIE:
+        tweedie_slopes(p, f, out)
+    elif kind == BETA:
+        beta_slopes(p, f, out)
+    else:
+        beta_binomial_slopes(p, f, out)
 
 
 cdef inline double log_mean(double p, double not_p, double x) noexcept nogil:

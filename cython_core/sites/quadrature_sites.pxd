@@ -1,21 +1,24 @@
 """Sites by quadrature, one or a tile of them: the steps of quadrature_steps.pxd in their order, with the same bits."""
 
+from cavity._core.adaptive_quadrature cimport by_bisection
 from cavity._core.lanes cimport template
 from cavity._core.quadrature_panels cimport by_panels
 from cavity._core.quadrature_steps cimport (
-    MAX_NEWTON_STEPS, Node, Tile, begin_anchor, choose_rule, concave_range, end_anchor, finish_site, improve_anchor,
-    shrink_range, student_anchor, student_range, weigh_node,
+    MAX_NEWTON_STEPS, Node, Tile, begin_anchor, choose_rule, concave_range, end_anchor, finish_site,
+    improve_anchor, is_adaptive, narrow_rule, shrink_range, student_anchor, student_range, weigh_narrow_node, weigh_node,
 )
+from cavity._core.quadrature_nodes cimport HERMITE_RULES, hermite_counts, hermite_logs, hermite_nodes
 from cavity._core.simd cimport CV_LANES
 from cavity._core.site_types cimport (
-    BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, Form, Tilted,
+    BETA, BETA_BINOMIAL, BINOMIAL, LOGISTIC_INTERVAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, TRUNCATED,
+    TWEEDIE, ZERO_MIXTURE, Form, Tilted,
 )
 
 
 cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
-    """Steps 1 to 3, but for the sums."""
+    """Steps 1 to 4, but for the sums."""
     cdef Py_ssize_t i
-    cdef double moving = lanes
+    cdef double moving = lanes, narrow
     cdef int _step
     if kind == STUDENT_T:
         for i in range(lanes):
@@ -34,6 +37,13 @@ cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
     for i in range(lanes):
         end_anchor(kind, t, i)
     for i in range(lanes):
+        narrow_rule(kind, t, i)
+    narrow = 0.0
+    for i in range(lanes):
+        narrow += 1.0 if t.rule[i] > 0.0 else 0.0
+    if narrow == lanes or is_adaptive(kind):
+        return
+    for i in range(lanes):
         if kind == STUDENT_T:
             student_range(t, i)
         else:
@@ -45,36 +55,57 @@ cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
         choose_rule(kind, t, i)
 
 
+cdef inline template add_node(Tile *t, Py_ssize_t i, double g, double x, const Node *at) noexcept nogil:
+    t.total[i] += g
+    t.first[i] += g * x
+    t.second[i] += g * x * x
+    t.change[i] += g * at.change
+    t.square[i] += g * at.change * at.change
+    t.bend[i] += g * at.l2
+
+
 cdef inline template sum_side_by_side(int kind, Tile *t) noexcept nogil:
-    """The smooth rule of a tile: node by node, sites in lanes."""
+    """The narrow rules and the smooth rule of a tile: node by node, sites in lanes."""
     cdef Py_ssize_t i
-    cdef double most = 0.0, g, x
+    cdef double most = 0.0, used, g, x
     cdef Node at
-    cdef int j
+    cdef int j, rule
     for i in range(CV_LANES):
         most = t.count[i] if t.count[i] > most else most
     for j in range(<int> most):
         for i in range(CV_LANES):
             weigh_node(kind, t, i, j, &g, &x, &at)
-            t.total[i] += g
-            t.first[i] += g * x
-            t.second[i] += g * x * x
-            t.change[i] += g * at.change
-            t.square[i] += g * at.change * at.change
-            t.bend[i] += g * at.l2
+            add_node(t, i, g, x, &at)
+    for rule in range(HERMITE_RULES):
+        used = 0.0
+        for i in range(CV_LANES):
+            used += 1.0 if t.rule[i] == rule + 1.0 else 0.0
+        if used == 0.0:
+            continue
+        for j in range(hermite_counts[rule]):
+            for i in range(CV_LANES):
+                weigh_narrow_node(kind, t, i, rule + 1.0, hermite_nodes[rule][j], hermite_logs[rule][j], &g, &x, &at)
+                add_node(t, i, g, x, &at)
 
 
 cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
-    """The smooth rule of the site in lane 0: nodes in lanes, added in the same order."""
+    """The same of the site in lane 0: nodes in lanes, added in the same order."""
     cdef double terms[6][CV_LANES]
     cdef double g, x
     cdef Node at
-    cdef int part, j
-    for part in range((<int> t.count[0] + CV_LANES - 1) // CV_LANES):
-        for j in range(CV_LANES):
-            weigh_node(kind, t, 0, part * CV_LANES + j, &g, &x, &at)
-            terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
-            terms[3][j], terms[4][j], terms[5][j] = g * at.change, g * at.change * at.change, g * at.l2
+    cdef int part, j, rule = <int> t.rule[0] - 1, count = hermite_counts[rule] if rule >= 0 else <int> t.count[0]
+    for part in range((count + CV_LANES - 1) // CV_LANES):
+        if rule >= 0:
+            for j in range(CV_LANES):
+                weigh_narrow_node(kind, t, 0, rule + 1.0, hermite_nodes[rule][part * CV_LANES + j],
+                                  hermite_logs[rule][part * CV_LANES + j], &g, &x, &at)
+                terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
+                terms[3][j], terms[4][j], terms[5][j] = g * at.change, g * at.change * at.change, g * at.l2
+        else:
+            for j in range(CV_LANES):
+                weigh_node(kind, t, 0, part * CV_LANES + j, &g, &x, &at)
+                terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
+                terms[3][j], terms[4][j], terms[5][j] = g * at.change, g * at.change * at.change, g * at.l2
         for j in range(CV_LANES):
             t.total[0] += terms[0][j]
             t.first[0] += terms[1][j]
@@ -84,14 +115,21 @@ cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
             t.bend[0] += terms[5][j]
 
 
+cdef inline void integrate_wide(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    if is_adaptive(kind):
+        by_bisection(kind, t, i)
+    else:
+        by_panels(kind, t, i)
+
+
 cdef inline template integrate_tile(int kind, Tile *t) noexcept nogil:
     """Sites of one kind in all lanes."""
     cdef Py_ssize_t i
     find_rule(kind, t, CV_LANES)
     sum_side_by_side(kind, t)
     for i in range(CV_LANES):
-        if t.count[i] == 0.0:
-            by_panels(kind, t, i)
+        if t.count[i] == 0.0 and t.rule[i] == 0.0:
+            integrate_wide(kind, t, i)
     for i in range(CV_LANES):
         finish_site(kind, t, i)
 
@@ -115,13 +153,26 @@ cdef inline template dispatch_kind(bint alone, int kind, Tile *t) noexcept nogil
         integrate_constant_kind(alone, NEGATIVE_BINOMIAL, t)
     elif kind == BINOMIAL:
         integrate_constant_kind(alone, BINOMIAL, t)
-    else:
+    elif kind == STUDENT_T:
         integrate_constant_kind(alone, STUDENT_T, t)
+    elif kind == TRUNCATED:
+        integrate_constant_kind(alone, TRUNCATED, t)
+    elif kind == ZERO_MIXTURE:
+        integrate_constant_kind(alone, ZERO_MIXTURE, t)
+    elif kind == LOGISTIC_INTERVAL:
+        integrate_constant_kind(alone, LOGISTIC_INTERVAL, t)
+    elif kind == TWEEDIE:
+        integrate_constant_kind(alone, TWEEDIE, t)
+    elif kind == BETA:
+        integrate_constant_kind(alone, BETA, t)
+    else:
+        integrate_constant_kind(alone, BETA_BINOMIAL, t)
 
 
 cdef inline void fill_lane(Tile *t, Py_ssize_t i, const Form *form, double m, double v) noexcept nogil:
     t.power[i], t.y[i], t.a[i], t.b[i], t.c[i] = form.power, form.y, form.a, form.b, form.c
-    t.constant[i], t.mirror[i], t.m[i], t.v[i] = form.constant, form.mirror, form.mirror * m, v
+    t.constant[i], t.scale[i], t.unshifted[i] = form.constant, form.scale, form.scale * m
+    t.m[i], t.v[i] = t.unshifted[i] + form.shift, form.scale * form.scale * v
 
 
 cdef inline void quadrature_tile(int kind, Tile *t) noexcept nogil:
@@ -139,8 +190,8 @@ cdef inline Tilted quadrature_site(const Form *form, double m, double v) noexcep
     fill_lane(&t, 0, form, m, v)
     find_rule(form.kind, &t, 1)
     dispatch_kind(True, form.kind, &t)
-    if t.count[0] == 0.0:
-        by_panels(form.kind, &t, 0)
+    if t.count[0] == 0.0 and t.rule[0] == 0.0:
+        integrate_wide(form.kind, &t, 0)
     finish_site(form.kind, &t, 0)
     out.log_z, out.d1, out.d2, out.tau, out.rho = t.log_z[0], t.d1[0], t.d2[0], t.tau[0], t.rho[0]
     return out

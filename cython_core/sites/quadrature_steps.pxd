@@ -5,7 +5,13 @@
 2. Range: where h has fallen by RANGE_NATS nats. Where l' and l'' are small, and grow like exp(|x|) on one side, they
    have their mass up to a cavity's variance beyond that of g: where h + |x| is RANGE_NATS below its top, as far as they
    grow.
-3. Smooth rule: equally spaced nodes. With spacing H the trapezoidal rule for a function analytic in |Im f| <= d has a
+3. Narrow rule, where the Gaussian at the anchor is so narrow beside p that what is left of exp(h) is nearly 1:
+   Gauss-Hermite with as few nodes as its width and its skewness allow. What is left is exp(R), where derivatives of l
+   over l'' are at most 1 in the unit L of `unit`, so that with s the sd of that Gaussian and k = -l'' s^2 the first
+   terms of R are k (s/L) x^3/6 and k (s/L)^2 x^4/24. HERMITE_BOUNDS are the largest s/L and k s/L at which log Z, and
+   d1 and d2 relative to what p adds to them, are right to 1e-11, as measured for rates and shares of all sizes. It
+   takes the place of steps 2 and 4.
+4. Smooth rule: equally spaced nodes. With spacing H the trapezoidal rule for a function analytic in |Im f| <= d has a
    relative error of at most
 
        2 exp(B(d) - 2 pi d/H),     exp(B(d)) = the integral of exp(Re h(f + i d)) over that of exp(h(f))        (1)
@@ -13,8 +19,8 @@
    (Trefethen and Weideman, The exponentially convergent trapezoidal rule, SIAM Review 56, 2014, theorem 5.1). The
    cavity brings d^2/(2 v) to B, log p what `growth` says. Of a few d the one with the largest H is taken at which this
    is 2 exp(-ACCURACY_NATS).
-4. Panel rule, where that takes more than MAX_NODES: see quadrature_panels.pxd.
-5. Finish: E l', E l'', Var l' give d1 = E l' and d2 = E l'' + Var l', exact in narrow cavities, where the moment forms
+5. Panel rule, where that takes more than MAX_NODES: see quadrature_panels.pxd.
+6. Finish: E l', E l'', Var l' give d1 = E l' and d2 = E l'' + Var l', exact in narrow cavities, where the moment forms
    d1 = (E f - m)/v, d2 = (Var f/v - 1)/v cancel; in wide ones it is the other way round.
 
 Each function is one step for lane i of a tile of sites side by side, inlined for one kind, without branches: a loop
@@ -26,8 +32,12 @@ from libc.math cimport INFINITY, M_PI, ceil, fabs, sqrt
 from cavity._core.constants cimport HALF_LOG_2PI
 from cavity._core.lanes cimport template
 from cavity._core.log_densities cimport Chance, Density, Slopes, below_top, chance, slopes
+from cavity._core.quadrature_nodes cimport HERMITE_RULES
 from cavity._core.simd cimport CV_LANES, cv_exp, cv_exp_rest, cv_log, cv_log_1p, cv_log_1p_known
-from cavity._core.site_types cimport BINOMIAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T
+from cavity._core.site_types cimport (
+    BETA, BETA_BINOMIAL, BINOMIAL, LOGISTIC_INTERVAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, TRUNCATED,
+    TWEEDIE, ZERO_MIXTURE,
+)
 
 cdef extern from *:
     """
@@ -35,10 +45,15 @@ cdef extern from *:
     #define CV_ACCURACY_NATS 34.0
     #define CV_MIN_NEWTON_GAIN 1e-3
     #define CV_FAINT_RATE 0.1
+    #define CV_MAX_CURVED_SHARE 0.3
+    static const double CV_HERMITE_BOUNDS[4][4] = {
+        {0.15, 0.0019, 0.0025, 0.008}, {0.3, 0.014, 0.018, 0.0285}, {0.5, 0.057, 0.078, 0.123}, {0.6, 0.17, 0.29, 0.38}};
     """
     const double RANGE_NATS "CV_RANGE_NATS"
     const double ACCURACY_NATS "CV_ACCURACY_NATS"
     const double FAINT_RATE "CV_FAINT_RATE"  # of rates, and of the smaller of p and 1 - p, that may grow a lot
+    const double MAX_CURVED_SHARE "CV_MAX_CURVED_SHARE"  # of 1/v, of upward curvature of l that leaves h concave
+    const double HERMITE_BOUNDS "CV_HERMITE_BOUNDS"[4][4]  # of s/L; of k s/L: at most the second, and the third less s/L times the fourth
     const double MIN_NEWTON_GAIN "CV_MIN_NEWTON_GAIN"  # twice the nats that a Newton step may still gain at the anchor
 
 cdef enum:
@@ -51,7 +66,8 @@ cdef struct Tile:
     # the sites
     Lanes power, y, a, b, c                                              # log p, see log_densities.pxd
     Lanes constant                                                       # and its part without f
-    Lanes m, v, mirror                                                   # cavity; -1 where f and m are taken negative
+    Lanes m, v                                                           # cavity of scale f + shift
+    Lanes scale, unshifted                                               # and its mean without the shift
     # 1. anchor, and l, l', l'' there
     Lanes low, high, next, moving
     Lanes f0, l, l1, l2
@@ -62,11 +78,11 @@ cdef struct Tile:
     # 2. range, relative to the anchor
     Lanes grow_left, grow_right, top_left, top_right                     # see tilt, and its `highest`
     Lanes left, right
-    # 3. nodes: left + H (j + 1/2)
-    Lanes step, count
-    # 3. and 4.: integrals of g = exp(h(f) - h(f0)) times 1, x, x^2, l' - l'(f0), its square, l''
+    # 3. and 4. nodes: left + H (j + 1/2), or the Gaussian's sd times those of rule - 1 where rule > 0
+    Lanes step, count, rule
+    # 3. to 5.: integrals of g = exp(h(f) - h(f0)) times 1, x, x^2, l' - l'(f0), its square, l''
     Lanes total, first, second, change, square, bend
-    # 5. what the site says
+    # 6. what the site says
     Lanes log_z, d1, d2, tau, rho
 
 cdef struct Node:
@@ -77,6 +93,30 @@ cdef inline template density(const Tile *t, Py_ssize_t i, Density *out) noexcept
     out.power, out.y, out.a, out.b, out.c = t.power[i], t.y[i], t.a[i], t.b[i], t.c[i]
 
 
+cdef inline bint is_adaptive(int kind) noexcept nogil:
+    """Whether the rule of wide cavities is that of adaptive_quadrature.pxd, which takes the place of steps 2, 4 and 5."""
+    return (kind == TRUNCATED or kind == ZERO_MIXTURE or kind == LOGISTIC_INTERVAL or kind == TWEEDIE or kind == BETA
+            or kind == BETA_BINOMIAL)
+
+
+cdef inline bint is_concave(int kind) noexcept nogil:
+    """Whether log p is."""
+    return not (kind == STUDENT_T or kind == ZERO_MIXTURE or kind == BETA or kind == BETA_BINOMIAL)
+
+
+cdef inline template upward_curvature(int kind, const Density *p, double *out) noexcept nogil:
+    """A bound of |l''| for the kinds that are not concave, which l'' at its most positive does not pass."""
+    cdef double odds
+    if kind == STUDENT_T:
+        out[0] = p.power * (p.a + 1.0) * p.c
+    elif kind == ZERO_MIXTURE:                              # w (1 - w) q1^2, where w is about 1/2
+        odds = p.b - p.a
+        odds = (odds if odds > 0.0 else 0.0) + 2.0
+        out[0] = p.power * odds * odds
+    else:                                                   # that of logs of shares, mostly
+        out[0] = p.power * (1.0 + 0.25 * (p.a if kind == BETA else p.y + p.b))
+
+
 # ------------------------------------------------------------------------------------------------ 1. anchor
 
 
@@ -84,11 +124,14 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
     """Where Newton starts, and a bracket of the mode, for concave log p: m and m + v l'(m), as l' falls."""
     cdef Density p
     cdef Slopes at
-    cdef double m = t.m[i], v = t.v[i], log_y, low, high, start, above, below
+    cdef double m = t.m[i], v = t.v[i], log_y, low, high, start, above, below, steepest
     cdef bint rises, far
     density(t, i, &p)
     slopes(kind, &p, m, &at)
     rises = at.l1 > 0.0
+    if not is_concave(kind):                                # at most 1/(1 - 0.3) times as far, else no anchor is needed
+        upward_curvature(kind, &p, &steepest)
+        at.l1 = 1.5 * at.l1 if v * steepest < MAX_CURVED_SHARE else 0.0
     low, high = m if rises else m + v * at.l1, m + v * at.l1 if rises else m
     start = m
     if kind == POISSON:                                     # exp(m) may have overflown; the mode is below that of p
@@ -103,6 +146,17 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
         above = above if (above < m) & (m > below) else m
         low, high = below if far else low, above if far else high
         start = high if far | rises else m
+    elif kind == TWEEDIE:                                   # p is highest at 0
+        below, above = m if m < 0.0 else 0.0, m if m > 0.0 else 0.0
+        low, high = low if low > below else below, high if high < above else above
+    elif kind == TRUNCATED and p.a > 0.0:
+        # y - a exp(f) - 1 < l' < y + 1 - a exp(f), so that exp(f) > (m - f)/(a v) at the mode, and so on
+        below = cv_log((m if m > 0.0 else 1.0) / (p.a * v))
+        below = below if (below < 0.0) & (m > 0.0) else (0.0 if m > 0.0 else m)
+        above = cv_log(((p.y if p.y > 1.0 else 1.0) + (m - below if m > below else 0.0) / (v * p.power)) / p.a)
+        low = low if rises | (low > below) else below
+        high = high if rises | (above > high) | (above < low) else above
+        start = high if not rises else m
     t.next[i], t.low[i], t.high[i], t.moving[i] = start, low, high, 1.0
 
 
@@ -157,6 +211,44 @@ cdef inline template end_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     if kind == NEGATIVE_BINOMIAL or kind == LOGIT:
         chance(t.f0[i] - (t.b[i] if kind == NEGATIVE_BINOMIAL else 0.0), &at)
     t.small[i], t.rest[i], t.side[i] = at.small, at.rest, at.side
+
+
+# ------------------------------------------------------------------------------------------------ 3. narrow rule
+
+
+cdef inline template unit(int kind, const Density *p, double *out) noexcept nogil:
+    """L, in which derivatives of log p beside the second are at most about that: it grows with the distance of poles."""
+    cdef double odds
+    out[0] = 1.0
+    if kind == PROBIT:
+        out[0] = p.b
+    elif kind == STUDENT_T:                                 # poles at y +- i sqrt(b), those of logistic kinds at pi
+        out[0] = sqrt(p.b) / M_PI
+    elif kind == TRUNCATED or kind == BETA or kind == BETA_BINOMIAL:
+        out[0] = 0.5
+    elif kind == ZERO_MIXTURE:                              # zeros of p where exp(f) is the odds and i pi
+        odds = p.b - p.a
+        out[0] = 0.5 / (1.0 + 0.5 * (odds if odds > 0.0 else 0.0))
+
+
+cdef inline template narrow_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """The rule with fewest nodes whose bounds hold; 0 where there is none."""
+    cdef Density p
+    cdef double local = 1.0 / (1.0 / t.v[i] - t.l2[i]), s = sqrt(local), L, relative, skew, rule = 0.0, steepest, most
+    cdef int k
+    density(t, i, &p)
+    unit(kind, &p, &L)
+    relative = s / L
+    skew = fabs(t.l2[i]) * local * relative
+    for k in range(HERMITE_RULES - 1, -1, -1):
+        most = HERMITE_BOUNDS[k][2] - HERMITE_BOUNDS[k][3] * relative
+        rule = k + 1.0 if (relative <= HERMITE_BOUNDS[k][0]) & (skew <= HERMITE_BOUNDS[k][1]) & (skew <= most) else rule
+    if not is_concave(kind):
+        upward_curvature(kind, &p, &steepest)
+        rule = rule if t.v[i] * steepest < MAX_CURVED_SHARE else 0.0
+    t.rule[i], t.count[i], t.step[i] = rule, 0.0, s if rule > 0.0 else 1.0
+    t.left[i] = t.right[i] = 0.0
+    t.total[i] = t.first[i] = t.second[i] = t.change[i] = t.square[i] = t.bend[i] = 0.0
 
 
 # ------------------------------------------------------------------------------------------------ the integrand
@@ -274,7 +366,7 @@ cdef inline template shrink_range(int kind, Tile *t, Py_ssize_t i) noexcept nogi
     t.right[i] = next if (next < x) & (next > 0.0) else x
 
 
-# ------------------------------------------------------------------------------------------------ 3. smooth rule
+# ------------------------------------------------------------------------------------------------ 4. smooth rule
 
 
 cdef inline double log_secant(double d) noexcept nogil:
@@ -324,7 +416,10 @@ cdef inline template strip(int kind, const Tile *t, Py_ssize_t i, double *out) n
 
 
 cdef inline template choose_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """Spacing and number of nodes: 0 where they would be more than MAX_NODES, or so far that terms lose digits."""
+    """Spacing and number of nodes: 0 where they would be more than MAX_NODES, or so far that terms lose digits.
+
+    Lanes with a narrow rule keep it.
+    """
     cdef double widest = 0.0, span = t.right[i] - t.left[i], d, grown, step, count
     cdef bint far = (kind == POISSON or kind == NEGATIVE_BINOMIAL) and ((t.right[i] > 64.0) | (t.left[i] < -64.0))
     cdef int _try
@@ -337,8 +432,8 @@ cdef inline template choose_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil
     count = ceil(span / widest)
     count = count if (count <= MAX_NODES) & (not far) else 0.0
     step = span / count
-    t.count[i], t.step[i] = count, step if count > 0.0 else 1.0
-    t.total[i] = t.first[i] = t.second[i] = t.change[i] = t.square[i] = t.bend[i] = 0.0
+    step = step if count > 0.0 else 1.0
+    t.count[i], t.step[i] = 0.0 if t.rule[i] > 0.0 else count, t.step[i] if t.rule[i] > 0.0 else step
 
 
 cdef inline template weigh_node(int kind, const Tile *t, Py_ssize_t i, double j, double *g, double *x,
@@ -351,7 +446,18 @@ cdef inline template weigh_node(int kind, const Tile *t, Py_ssize_t i, double j,
     g[0] = weight if j <= last else 0.0
 
 
-# ------------------------------------------------------------------------------------------------ 5. finish
+cdef inline template weigh_narrow_node(
+    int kind, const Tile *t, Py_ssize_t i, double rule, double place, double log_weight, double *g, double *x, Node *at,
+) noexcept nogil:
+    """A node of a narrow rule; in a lane with another one that is the anchor, of weight 0."""
+    cdef double weight
+    x[0] = t.step[i] * place if t.rule[i] == rule else 0.0
+    node(kind, t, i, x[0], at)
+    weight = cv_exp(at.h + log_weight)
+    g[0] = weight if t.rule[i] == rule else 0.0
+
+
+# ------------------------------------------------------------------------------------------------ 6. finish
 
 
 cdef inline template finish_site(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
@@ -361,7 +467,7 @@ cdef inline template finish_site(int kind, Tile *t, Py_ssize_t i) noexcept nogil
     Gaussian at the anchor is all there is.
     """
     cdef Density p
-    cdef double v = t.v[i], m = t.m[i], total = t.total[i], shift = t.from_mean[i]
+    cdef double v = t.v[i], total = t.total[i], shift = t.from_mean[i]
     cdef bint some = (total > 0.0) & (total < INFINITY), steady
     cdef double inv = 1.0 / (total if some else 1.0), mean = t.first[i] * inv, change = t.change[i] * inv
     cdef double bend = t.bend[i] * inv, square = t.square[i] * inv - change * change
@@ -378,5 +484,5 @@ cdef inline template finish_site(int kind, Tile *t, Py_ssize_t i) noexcept nogil
     below_top(kind, &p, t.f0[i], t.l[i], &top)
     rho = -d2 / shrink
     t.log_z[i] = ((log_mass - 0.5 * shift * shift / v) + top) + p.power * t.constant[i]
-    t.d1[i], t.d2[i] = t.mirror[i] * d1, d2
-    t.tau[i], t.rho[i] = t.mirror[i] * (d1 / shrink + m * rho), rho
+    t.d1[i], t.d2[i] = t.scale[i] * d1, t.scale[i] * t.scale[i] * d2
+    t.tau[i], t.rho[i] = t.scale[i] * (d1 / shrink + t.unshifted[i] * rho), t.scale[i] * t.scale[i] * rho

@@ -13,6 +13,7 @@ from cavity._core.sites cimport form_of, is_integral, tilted
 
 cdef enum:
     QUEUE_SITES = 128                        # sites that wait, so that those of about one width can share a tile
+    QUEUES = 3
     WIDTH_CLASSES = 256                         # classes of variances: 8 a factor of 2, over a factor of 2^32
 
 cdef struct Queue:                       # sites of one kind that wait for tiles
@@ -82,13 +83,14 @@ cdef inline void match_tile(
     """Moments of p(y|f)^power N(f; m, v) of n rows, n > 0; `power` stands for lik.power."""
     cdef Likelihood form = lik[0]
     cdef bint done_narrow = False
-    cdef Queue queues[2]                 # of probit^e, which trials with the probit link may come to, and of all else
+    cdef Queue queues[QUEUES]            # one of a kind: rows of a likelihood may come to as many
     cdef Queue *queue
     cdef Py_ssize_t i
     cdef Form site
     cdef Tilted at
     form.power = power[0]
-    queues[0].size = queues[1].size = 0
+    for i in range(QUEUES):
+        queues[i].size, queues[i].kind = 0, -1
     if form.kind == PROBIT and not powers and (form.power == 1.0 or form.a == 0.0):
         probit_tiles(form.a, n, y, m, v, natural, log_z, first, second)
         return
@@ -101,7 +103,9 @@ cdef inline void match_tile(
         form.power = power[i * powers]
         if is_integral(&form, y[i], extra[i * extras], v[i]):
             site = form_of(&form, y[i], extra[i * extras])
-            queue = &queues[1 if site.kind == PROBIT else 0]
+            queue = &queues[0]
+            while queue.kind != site.kind and queue.kind >= 0:
+                queue += 1
             queue.kind, queue.rows[queue.size], queue.forms[queue.size] = site.kind, i, site
             queue.m[queue.size], queue.v[queue.size] = m[i], v[i]
             queue.size += 1
@@ -112,5 +116,5 @@ cdef inline void match_tile(
             log_z[i] = at.log_z
             first[i] = at.tau if natural else at.d1
             second[i] = at.rho if natural else at.d2
-    send(&queues[0], natural, log_z, first, second)
-    send(&queues[1], natural, log_z, first, second)
+    for i in range(QUEUES):
+        send(&queues[i], natural, log_z, first, second)

@@ -1,7 +1,11 @@
 """What the kernels know of a likelihood, and what a site says."""
 
 cdef enum Kind:
+    # likelihoods
     GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T, BINOMIAL
+    GAMMA, WEIBULL, LOG_LOGISTIC, LOG_NORMAL, TWEEDIE, BETA, BETA_BINOMIAL, ZERO_INFLATED, HURDLE, CLOGLOG, ORDERED_LOGIT
+    # integrands that only come from others, see log_densities.pxd
+    TRUNCATED, ZERO_MIXTURE, LOGISTIC_INTERVAL
 
 cdef struct Likelihood:                  # passed by value or pointer; the meaning of a, b, ... depends on the kind
     int kind
@@ -12,7 +16,7 @@ cdef struct Form:                        # one site that is an integral, see log
     int kind
     double power, y, a, b, c
     double constant                      # the part of log p without f; for counts above 0 the maximum of log p
-    double mirror                        # -1 where f is taken negative, else 1
+    double scale, shift                  # the integral is over scale f + shift
 
 cdef struct Tilted:
     double log_z                         # log of the integral of p(y|f)^e N(f; m, v)

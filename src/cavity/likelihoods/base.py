@@ -19,6 +19,8 @@ site_kernel = _core.best("sites")
 
 # Kind in site_types.pxd
 GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T, BINOMIAL = range(10)
+GAMMA, WEIBULL, LOG_LOGISTIC, LOG_NORMAL, TWEEDIE, BETA, BETA_BINOMIAL = range(10, 17)
+ZERO_INFLATED, HURDLE, CLOGLOG, ORDERED_LOGIT = range(17, 21)
 SHARED_ONE = np.ones(1)
 SHARED_ZERO = np.zeros(1)
 MIN_SPREAD_SHARE = 1e-4  # of observations about their fit, over that of the observations

@@ -87,6 +87,9 @@ class Laplace(_Noisy):
     _kind = LAPLACE
     parameters: ClassVar[Mapping[str, str]] = {"scale": "scale"}
 
+    def _parameters(self):
+        return 1.0 / self.scale, 1.0 / self.scale, -np.log(2.0 * self.scale)
+
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         check_closed(self)

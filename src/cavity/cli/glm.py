@@ -24,7 +24,7 @@ MODEL_OPTIONS = OptionGroup(
     make_flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )
 COLUMN_OPTIONS = regression.make_column_options(
-    others=(regression.EXPOSURE_OPTION, TRIALS_OPTION, regression.NO_INTERCEPT_OPTION)
+    others=(regression.EXPOSURE_OPTION, TRIALS_OPTION, regression.EVENT_OPTION, regression.NO_INTERCEPT_OPTION)
 )
 APPROXIMATION_OPTION = Option("--approximation", ("full", "diagonal"), default="full")
 SITE_OPTIONS = (*make_site_options("[1e-6, 1]", "parallel", "sequential", "stochastic"), APPROXIMATION_OPTION)
@@ -58,7 +58,7 @@ def fit(options):
     posterior, seconds = fit_commands.time_call(model.fit, **arguments)
     posterior = replace(problem.label(posterior), intercept=intercept)
     plot_arguments = {"title": problem.title}
-    if options.plot is not None and problem.names and problem.y.ndim == 1:
+    if options.plot is not None and problem.names and problem.y.ndim == 1 and problem.event is None:
         plot_arguments |= {
             "X": problem.matrix(),
             "y": problem.y,

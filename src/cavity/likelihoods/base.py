@@ -10,10 +10,10 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
-from cavity.base.constants import MAD_TO_SD
 from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray, Public
 from cavity.likelihoods import predictive, quadrature
 from cavity.likelihoods.parameters import check_closed, check_fields
+from cavity.likelihoods.starts import estimate_spread, transform_by_link
 
 site_kernel = _core.best("sites")
 
@@ -21,22 +21,8 @@ site_kernel = _core.best("sites")
 GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T, BINOMIAL = range(10)
 SHARED_ONE = np.ones(1)
 SHARED_ZERO = np.zeros(1)
-MIN_SPREAD_SHARE = 1e-4  # of observations about their fit, over that of the observations
 # of a cavity: its precision is within float64 and has all digits
 MIN_CAVITY_VARIANCE = float(np.finfo(np.float64).tiny)
-
-
-def estimate_spread(y, fitted, robust=False):
-    """Return the robust spread of y - fitted, which is positive: where it is lost in rounding, by that of y.
-
-    That is the largest distance from the median, or with `robust` the median one, if it is positive.
-    """
-    rest = np.abs(y - fitted)
-    unit = float(np.max(rest, initial=0.0))
-    size = MAD_TO_SD * float(np.median(rest)) or (unit * float(np.sqrt(np.mean((rest / unit) ** 2))) if unit else 0.0)
-    apart = np.abs(y - np.median(y))
-    around = (robust and float(np.median(apart))) or float(np.max(apart)) or float(np.max(np.abs(y))) or 1.0
-    return max(size, MIN_SPREAD_SHARE * around)
 
 
 class Likelihood(Public):
@@ -66,10 +52,11 @@ class Likelihood(Public):
     takes_trials : bool
         Whether observations are successes in a number of trials, which predictions then have to know.
     takes_event : bool
-        Whether observations are times or ranges, (N, 2), of which some may be censored.
-    link : {"identity", "log", "logit"} or None
-        What f is to y: for "log" the log of the scale of y, for "logit" the logit of a share, for "identity" a number
-        in the units of y.
+        Whether observations are times that may be censored, which `fit` then takes as bounds or with ``event``.
+    link : {None, "identity", "log", "logit"}
+        What f is of a typical observation: the number itself, its log or its logit. Default priors and the values where
+        searches begin are in these units, so that with "log" they follow y to other units. By default f is in units of
+        y, and of counts and labels in units of its own.
 
     A frozen dataclass may declare parameters that fits can learn, in the class attribute `parameters`: a dictionary
     from names of fields to one of "scale" (positive, in the scale of the observations), "positive", "real", "share" (in
@@ -300,6 +287,25 @@ class Likelihood(Public):
     def _undefined(self, method):
         return NotImplementedError(f"{type(self).__name__} must define {method}")
 
+    def start(self, y: Any) -> FloatArray | None:
+        """Rough values of f, one for each observation, by which searches begin; they need not be good.
+
+        The default is y, its log or its logit, as `link` says.
+
+        Parameters
+        ----------
+        y : ndarray (N,) or as `check` returns it
+            Observations, checked.
+
+        Returns
+        -------
+        ndarray (N,) or None
+            None where an observation alone says too little of f.
+        """
+        if y.ndim > 1 or self.n_classes is not None:
+            return None
+        return transform_by_link(y, self.link)
+
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """Values of the parameters that data suggest: where a search begins for those that are open.
 
@@ -333,10 +339,6 @@ class Likelihood(Public):
                 f"{name} of {kind} is open, and how many there are is not known: give values to start from"
             )
         return default
-
-    def _guess(self, y):
-        """Rough values of f for each observation, or None where they say too little."""
-        return y if y.ndim == 1 and self.n_classes is None else None
 
     _y_ndim = 1  # dimensions of `check(y)` for N observations
 
@@ -419,8 +421,3 @@ def evaluate_tilted(likelihood, y, mean, variance):
     """`log_tilted` of checked vectors: the user's own if there is one."""
     own = not has_kernel(likelihood) and type(likelihood).log_tilted is not Likelihood.log_tilted
     return (likelihood.log_tilted if own else likelihood._tilted)(y, mean, variance)
-
-
-def guess_latent_values(likelihood, y):
-    """Return rough values of f for checked observations, or None where these do not determine any."""
-    return likelihood._guess(y)

@@ -55,7 +55,8 @@ class _Count(_Compiled):
         """
         return check_counts(y)
 
-    def _guess(self, y):
+    def start(self, y: Any) -> FloatArray | None:
+        """Logs of the counts and a half; see `Likelihood.start`."""
         return np.log(y + 0.5)
 
     def conditional_mean(self, f: Any) -> FloatOrArray:

@@ -39,7 +39,8 @@ class _CountWithZeros(_Smooth):
         """
         return check_counts(y)
 
-    def _guess(self, y):
+    def start(self, y: Any) -> FloatArray | None:
+        """Logs of the counts and a half; see `Likelihood.start`."""
         return np.log(y + 0.5)
 
 

@@ -155,8 +155,8 @@ class Interval(_NormalNoise):
 
     _kind = INTERVAL
     any_power = False
-    takes_event = True
     _y_ndim = 2
+    takes_event = True
     parameters: ClassVar[Mapping[str, str]] = {"noise_variance": "positive"}
 
     def __post_init__(self) -> None:
@@ -193,9 +193,10 @@ class Interval(_NormalNoise):
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The square of the spread of what is known of y; see `Likelihood.starting_values`."""
-        return {"noise_variance": estimate_spread(self._guess(y), fitted) ** 2}
+        return {"noise_variance": estimate_spread(self.start(y), fitted) ** 2}
 
-    def _guess(self, y):
+    def start(self, y: Any) -> FloatArray | None:
+        """The middle of the bounds, or the finite one; see `Likelihood.start`."""
         bounds = np.where(np.isfinite(y), y, y[:, ::-1])
         return np.where(np.isfinite(bounds), bounds, 0.0).mean(axis=1)
 
@@ -259,7 +260,8 @@ class _Ordered:
         shares = np.cumsum(counts)[:-1] / len(y)
         return {"thresholds": arrays.to_tuple(self._noise_quantile(shares) + float(np.mean(fitted)))}
 
-    def _guess(self, y):
+    def start(self, y: Any) -> FloatArray | None:
+        """None: a class says too little of f; see `Likelihood.start`."""
         return None
 
     def _find_edges(self, y):

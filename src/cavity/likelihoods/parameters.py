@@ -14,6 +14,7 @@ from cavity.base import arrays
 from cavity.base.public_objects import set_fields
 
 PARAMETER_RANGE = 1e10  # parameters stay within this factor of where a search may start
+LINK_CHOICES = ("identity", "log", "logit")
 DIFFERENCE_STEP = 1e-3  # of a free number, in differences of fourth order
 
 
@@ -121,6 +122,8 @@ def check_declared(likelihood):
     kind, declared = type(likelihood).__name__, likelihood.parameters
     if hasattr(likelihood, "scales"):
         raise TypeError(f"scales of {kind} has no meaning: declare parameters = {{name: 'scale'}}")
+    if likelihood.link is not None and not type(likelihood).__module__.startswith("cavity."):
+        arrays.check_choice(likelihood.link, f"link of {kind}", LINK_CHOICES)
     if not isinstance(declared, Mapping):
         raise TypeError(f"parameters of {kind} must be a dict of names and domains, got {declared!r}")
     for name, domain in declared.items():

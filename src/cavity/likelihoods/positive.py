@@ -24,7 +24,6 @@ MAX_EXPONENT = 600.0  # of exp(x) in products
 MAX_SUMMED_SD, SUMMED_TERMS = 8.0, 161
 TRAPEZOIDAL_NODES = np.linspace(-9.0, 9.0, 41)  # in sd
 MAX_LOG_TERMS = 60.0  # log of the number of terms beyond which their sum is its limit
-ATOM_SHARE = 0.1  # of the mean of y, which zeros are taken for in rough values of f
 
 
 class _Scaled:
@@ -126,9 +125,6 @@ class Gamma(_Scaled, _Smooth):
         """By the variance of y at means exp(fitted); see `Likelihood.starting_values`."""
         return {"shape": 1.0 / _measure_variance_ratio(np.log(y) - fitted)}
 
-    def _guess(self, y):
-        return np.log(y)
-
     def _spread(self, order=1):
         check_closed(self)
         return 0.0, 1.0 / self.shape
@@ -213,9 +209,6 @@ class Tweedie(_Smooth):
         mean *= max(float(np.sum(y / size)), MIN_VARIANCE_RATIO) / float(np.sum(mean))
         ratio = float(np.mean((y / size - mean) ** 2)) / float(np.mean(mean**power))
         return {"power": power, "dispersion": max(ratio, MIN_VARIANCE_RATIO) * size ** (2.0 - power)}
-
-    def _guess(self, y):
-        return np.log(y + ATOM_SHARE * (float(np.mean(y)) or 1.0))
 
     def _split_power(self):
         """2 - p and p - 1."""

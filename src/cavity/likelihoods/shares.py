@@ -90,9 +90,6 @@ class Beta(_BetaShares, _Smooth):
         squares = max(float(np.sum((y - mu) ** 2)), np.finfo(float).tiny)
         return self._limit_start(min(float(np.sum(mu * (1.0 - mu))) / squares, 1e300) - 1.0)
 
-    def _guess(self, y):
-        return special.logit(y)
-
     @quiet
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
@@ -158,7 +155,8 @@ class BetaBinomial(_BetaShares, _Trials, _Smooth):
             min(float(np.sum((n - 1.0) * single)) / max(more, 1e-8 * float(np.sum(single))), 1e300)
         )
 
-    def _guess(self, y):
+    def start(self, y: Any) -> FloatArray | None:
+        """Logits of the shares of half a success and half a failure more; see `Likelihood.start`."""
         return np.log((y[:, 0] + 0.5) / (y[:, 1] - y[:, 0] + 0.5))
 
     @quiet

@@ -63,10 +63,11 @@ class _Times(_Scaled, _Smooth):
         check_rows(lower >= 0, array, f"the bounds of times must not be negative for {kind}", hint)
         return np.stack([lower, upper], axis=-1)
 
-    def _guess(self, y):
-        return self._slope_or_one() * self._guess_logs(y)
+    def start(self, y: Any) -> FloatArray | None:
+        """Logs of times, or of the bounds that are there; see `Likelihood.start`."""
+        return self._slope_or_one() * self._find_logs(y)
 
-    def _guess_logs(self, y):
+    def _find_logs(self, y):
         """Logs of the times, of bounds that are there, else the median of the others."""
         logs = np.log(np.where((y > 0) & np.isfinite(y), y, np.nan))
         logs = np.where(np.isnan(logs), logs[:, ::-1], logs).mean(axis=1)
@@ -77,7 +78,7 @@ class _Times(_Scaled, _Smooth):
 
     def _measure_spread(self, y, fitted):
         """The spread of log times about fitted values of f."""
-        return estimate_spread(self._guess_logs(y), np.asarray(fitted) / self._slope_or_one())
+        return estimate_spread(self._find_logs(y), np.asarray(fitted) / self._slope_or_one())
 
     def _standardise(self, y, f):
         return -self._rate * _log_ratio(y, f, np.exp(f))

@@ -60,7 +60,7 @@ class Likelihood(Public):
 
     A frozen dataclass may declare parameters that fits can learn, in the class attribute `parameters`: a dictionary
     from names of fields to one of "scale" (positive, in the scale of the observations), "positive", "real", "share" (in
-    (0, 1)) and "increasing" (a tuple of numbers). A field that is None is open: the fit finds it.
+    (0, 1)), "between 1 and 2" and "increasing" (a tuple of numbers). A field that is None is open: the fit finds it.
 
     Examples
     --------
@@ -310,7 +310,7 @@ class Likelihood(Public):
         """Values of the parameters that data suggest: where a search begins for those that are open.
 
         The default takes the spread of y - fitted for the domain "scale", for others the default of the field or else 1
-        for "positive", 0 for "real" and 0.5 for "share".
+        for "positive", 0 for "real", 0.5 for "share" and 1.5 for "between 1 and 2".
 
         Parameters
         ----------
@@ -332,7 +332,7 @@ class Likelihood(Public):
         if domain == "scale":
             return estimate_spread(y, fitted)
         if default is None or default is MISSING:
-            default = {"positive": 1.0, "real": 0.0, "share": 0.5}.get(domain)
+            default = {"positive": 1.0, "real": 0.0, "share": 0.5, "between 1 and 2": 1.5}.get(domain)
         if default is None:
             kind = type(self).__name__
             raise ValueError(
@@ -373,22 +373,14 @@ class _Compiled(Likelihood):
         return out
 
 
-class _Noisy(_Compiled):
-    """Observations whose mean given f is linear in f, by default f itself with noise around it."""
+class _Smooth(Likelihood):
+    """A likelihood of this package that is known by `log_p` alone, its parameters checked."""
 
     __slots__ = ()
+    any_power = True
 
-    def conditional_mean(self, f: Any) -> FloatOrArray:
-        """Mean of y given f, which is f; see `Likelihood.conditional_mean`."""
-        return f
-
-    def expected(self, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
-        """Mean of a new observation, that of y given the mean of f; see `Likelihood.expected`."""
-        return self.conditional_mean(mean)
-
-    def moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Any, Any]:
-        """Those of f, and the noise; see `Likelihood.moments`."""
-        return self.conditional_mean(mean), variance + self.conditional_variance(mean)
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 # The interface between likelihoods and engines, beside the public methods.

@@ -69,6 +69,12 @@ PARAMETER_DOMAINS = {
         lambda vector, unit: float(1.0 / (1.0 + np.exp(-vector[0]))),
         lambda value, unit: np.array([[value * (1.0 - value)]]),
     ),
+    "between 1 and 2": ParameterDomain(
+        partial(arrays.check_number, low=1, high=2),
+        lambda value, unit: np.array([np.log(value - 1.0) - np.log(2.0 - value)]),
+        lambda vector, unit: float(1.0 + 1.0 / (1.0 + np.exp(-vector[0]))),
+        lambda value, unit: np.array([[(value - 1.0) * (2.0 - value)]]),
+    ),
     "increasing": ParameterDomain(_check_increasing, _pack_increasing, _unpack_increasing, _differentiate_increasing),
 }
 

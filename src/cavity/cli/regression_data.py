@@ -15,11 +15,13 @@ from cavity.likelihoods.names import (
     BINARY_LIKELIHOODS,
     COUNT_LIKELIHOODS,
     LIKELIHOODS_BY_NAME,
+    ORDERED_LIKELIHOODS,
     SHARE_LIKELIHOODS,
     make_likelihood,
 )
 
 ORDERED_PROBIT = "ordered-probit"
+CLASS_LIKELIHOODS = (*BINARY_LIKELIHOODS, *ORDERED_LIKELIHOODS)
 DEFAULT_OF_TIMES = "weibull"
 LIKELIHOOD_NAMES = tuple(name for name in LIKELIHOODS_BY_NAME if name not in SHARE_LIKELIHOODS)
 LIKELIHOOD_HELP = "default {} for a target of two values, weibull with --event, else gaussian"
@@ -209,7 +211,7 @@ def list_categories(table, options, taken, whole):
 
 def read_target(table, target, likelihood, classes, trials):
     """Return the target in the form of the likelihood, and the labels of its classes; `trials` is a column or None."""
-    if likelihood in (*BINARY_LIKELIHOODS, ORDERED_PROBIT):
+    if likelihood in CLASS_LIKELIHOODS:
         y, classes = classes_of(table, target, likelihood in BINARY_LIKELIHOODS, classes)
     else:
         y, classes = table.numbers(target), ()

@@ -11,7 +11,7 @@ import numpy as np
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import name_coefficients
 from cavity.base.labels import has_classes, is_ordered
-from cavity.likelihoods import Step
+from cavity.likelihoods import HurdlePoisson, Step
 from cavity.models.defaults import is_real
 from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, find_constant_columns, kind_of
@@ -76,7 +76,7 @@ def find_sides(likelihood, y):
         return y[:, 0] == y[:, 1], y[:, 0] == 0
     if likelihood.takes_event:
         return y[:, 1] == np.inf, y[:, 0] == (0.0 if likelihood.link == "log" else -np.inf)
-    has_hurdle = type(likelihood).__name__ == "HurdlePoisson"  # zeros say nothing of f, ones are likeliest at f = -inf
+    has_hurdle = isinstance(likelihood, HurdlePoisson)  # zeros say nothing of f, ones are likeliest at f = -inf
     return (y == 0) & has_hurdle, y <= has_hurdle
 
 

@@ -1,5 +1,7 @@
-"""Write tests/golden/likelihoods.json: moments of sites to 20 digits, by tests/reference/sites.py (some minutes).
+"""Write tests/golden/likelihoods.json and new_likelihoods.json: moments of sites to 20 digits, by reference/sites.py.
 
+Some minutes each; names of likelihoods as arguments write the entries of these alone into the second file, beside
+those of the others that are there. Times are pairs of bounds, of which equal ones are an observed time.
 Every entry is a likelihood of cavity.likelihoods with its parameters, y, power, mean and variance of the cavity, and
 [log_z, d1, d2, tau, rho, 1 + v d2] as strings.
 """
@@ -107,7 +109,98 @@ def smooth_cases():
         yield "Binomial", {"link": "probit"}, (9, 12), 1, -0.6, v
 
 
+MIDDLE = (0.4, 0.9), (0.3, 1e-12), (-2.0, 1e-4), (1.1, 0.04), (-1.0, 4.0), (3.0, 100.0), (-40.0, 1e6)
+TAILS = (30.0, 1.0), (-30.0, 1.0), (9.0, 1e-12), (-9.0, 1e-6), (300.0, 2500.0)
+
+
+def time_cases():
+    """Yield the same of positive amounts and of times, observed and censored."""
+    for mean, v in (*MIDDLE, *TAILS):
+        yield "Gamma", {"shape": 2.0}, 1.7, 1, mean, v
+    for y, shape in ((1e-6, 2.0), (1e6, 0.3), (25.0, 1e3), (0.01, 50.0)):
+        yield "Gamma", {"shape": shape}, y, 1, 0.5, 2.0
+        yield "Gamma", {"shape": shape}, y, 0.5, -1.0, 0.04
+    times = (1.5, 1.5), (1.5, INFINITY), (0.0, 1.5), (1.5, 2.0)
+    wide, some = (*MIDDLE[:2], MIDDLE[4], MIDDLE[6]), ((30.0, 1.0), (-30.0, 1.0), (9.0, 1e-6))
+    for bounds, (mean, v) in itertools.product(times, (*wide, *some[:2])):
+        yield "LogNormal", {"sd": 0.7}, bounds, 1, mean, v
+        for effect in ("time", "hazard"):
+            yield "Weibull", {"shape": 1.3, "effect": effect}, bounds, 1, mean, v
+        yield "LogLogistic", {"shape": 1.3}, bounds, 1, mean, v
+    for bounds, (mean, v) in itertools.product(times, (MIDDLE[0], MIDDLE[5], some[2])):
+        yield "Exponential", {"effect": "time"}, bounds, 1, mean, v
+        yield "Exponential", {"effect": "hazard"}, bounds, 0.5, mean, v
+    rare = (1e-6, 1e-6), (0.0, 1e-6), (1e5, INFINITY), (3.0, 3.0 + 1e-9), (1e-3, 1e3)
+    for bounds, (mean, v) in itertools.product(rare, ((0.4, 0.9), (-3.0, 0.01))):
+        yield "LogNormal", {"sd": 2.0}, bounds, 1, mean, v
+        yield "Weibull", {"shape": 0.4, "effect": "time"}, bounds, 0.5, mean, v
+        yield "Weibull", {"shape": 6.0, "effect": "hazard"}, bounds, 1, mean, v
+        yield "LogLogistic", {"shape": 5.0}, bounds, 0.5, mean, v
+
+
+def share_cases():
+    """Yield the same of proportions, labels, classes and quantiles."""
+    for mean, v in (*MIDDLE, *TAILS):
+        yield "Beta", {"precision": 4.0}, 0.8, 1, mean, v
+        yield "BetaBinomial", {"precision": 2.0}, (3, 10), 1, mean, v
+        yield "OrderedLogit", {"thresholds": [-1.0, 0.5, 2.0]}, 1, 1, mean, v
+        yield "Cloglog", {}, 1, 1, mean, v
+        yield "Cloglog", {}, -1, 1, mean, v
+        yield "AsymmetricLaplace", {"quantile": 0.9, "scale": 0.3}, 2.0, 1, mean, v
+        yield "AsymmetricLaplace", {"quantile": 0.25, "scale": 5.0}, -1.0, 0.5, mean, v
+    for y, precision, power in ((0.999, 30.0, 1), (1e-9, 0.5, 1), (0.5, 1e4, 1), (0.03, 100.0, 0.5), (0.97, 5.0, 0.5)):
+        yield "Beta", {"precision": precision}, y, power, 0.4, 0.9
+        yield "Beta", {"precision": precision}, y, power, -3.0, 9.0
+    trials = (0, 10), (7, 7), (1, 1), (40, 2000), (999, 1000)
+    for y, precision in zip(trials, (0.5, 20.0, 3.0, 1e6, 1e-3), strict=True):
+        yield "BetaBinomial", {"precision": precision}, y, 1, 0.4, 0.9
+        yield "BetaBinomial", {"precision": precision}, y, 0.5, -3.0, 9.0
+    for y, power in itertools.product((0, 2, 3), (1, 0.5)):
+        yield "OrderedLogit", {"thresholds": [-1.0, 0.5, 2.0]}, y, power, -0.7, 2.0
+        yield "OrderedLogit", {"thresholds": [-1.0, -1.0 + 1e-7, 2.0]}, max(y, 1), power, 4.0, 6.0
+    for y, (mean, v) in itertools.product((1, -1), ((0.4, 0.9), (3.0, 9.0))):
+        yield "Cloglog", {}, y, 0.5, mean, v
+    for y, scale in ((2.0, 1e-3), (-50.0, 0.1), (1e4, 100.0)):
+        yield "AsymmetricLaplace", {"quantile": 0.1, "scale": scale}, y, 1, 0.4, 0.9
+
+
+def excess_cases():
+    """Yield the same of counts with excess zeros and of amounts with zeros."""
+    some = (*MIDDLE, (30.0, 1.0), (-30.0, 1.0), (9.0, 1e-6))
+    for y, (mean, v) in itertools.product((0, 4), some):
+        yield "ZeroInflatedPoisson", {"zero_probability": 0.3}, y, 1, mean, v
+        yield "ZeroInflatedNegativeBinomial", {"dispersion": 2.0, "zero_probability": 0.3}, y, 1, mean, v
+        yield "HurdlePoisson", {"zero_probability": 0.3}, y + (y == 0 and mean != 0.4), 1, mean, v
+        yield "Tweedie", {"power": 1.5, "dispersion": 1.0}, y / 2, 1, mean, v
+    for y, share in ((0, 1e-3), (0, 0.97), (1000, 0.4), (1, 0.01)):
+        for power, mean, v in ((1, 1.5, 0.25), (0.5, -1.0, 4.0)):
+            yield "ZeroInflatedPoisson", {"zero_probability": share}, y, power, mean, v
+            parameters = {"dispersion": 0.3 if y else 50.0, "zero_probability": share}
+            yield "ZeroInflatedNegativeBinomial", parameters, y, power, mean, v
+            yield "HurdlePoisson", {"zero_probability": share}, max(y, 1), power, mean, v
+    for y, p, dispersion in (
+        (0.0, 1.02, 0.3),
+        (1e-3, 1.9, 2.0),
+        (500.0, 1.2, 3.0),
+        (3.0, 1.98, 0.1),
+        (40.0, 1.5, 0.01),
+    ):
+        for power, mean, v in ((1, 1.5, 0.25), (0.5, -1.0, 4.0)):
+            yield "Tweedie", {"power": p, "dispersion": dispersion}, y, power, mean, v
+
+
+def write(name, cases, others=()):
+    """Write entries, one a line, those of `others` first."""
+    lines = [json.dumps(row) for row in (*others, *(entry(*case) for case in cases))]
+    Path(__file__).with_name(name).write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
 if __name__ == "__main__":
-    lines = [json.dumps(entry(*case)) for case in (*closed_cases(), *smooth_cases())]
-    text = "[\n" + ",\n".join(lines) + "\n]\n"
-    Path(__file__).with_name("likelihoods.json").write_text(text)
+    new = *time_cases(), *share_cases(), *excess_cases()
+    if len(sys.argv) > 1:
+        rows = json.loads(Path(__file__).with_name("new_likelihoods.json").read_text())
+        others = [row for row in rows if row["likelihood"] not in sys.argv[1:]]
+        write("new_likelihoods.json", (case for case in new if case[0] in sys.argv[1:]), others)
+    else:
+        write("likelihoods.json", (*closed_cases(), *smooth_cases()))
+        write("new_likelihoods.json", new)

@@ -11,6 +11,8 @@ import mpmath as mp
 from mpmath.calculus.quadrature import GaussLegendre
 from numpy.polynomial import hermite_e
 
+from . import response_densities
+
 DIGITS = 60
 CUT = 110  # nats below the highest point at which a panel is left out: 1e-48
 TOLERANCE = mp.mpf("1e-22")  # of every integral, relative to that of the absolute values
@@ -69,6 +71,7 @@ CLOSED = {
     "Gaussian": gaussian_z,
     "Laplace": laplace_z,
     "Clutter": clutter_z,
+    **response_densities.CLOSED_FORMS,
 }
 
 
@@ -138,6 +141,7 @@ SMOOTH = {
     "NegativeBinomial": negative_binomial,
     "Binomial": binomial,
     "StudentT": student,
+    **response_densities.DENSITIES,
 }
 
 
@@ -295,6 +299,8 @@ def site(likelihood, parameters, y, power, mean, variance, quick=False):
                 mp.log(share / (1 - share)) if parameters["link"] == "logit" else mp.sqrt(2) * mp.erfinv(2 * share - 1)
             )
             marks += [(top, 1 / mp.sqrt(y[1] + 1)), (top, 1)]
+        elif likelihood in response_densities.DENSITIES:
+            marks += response_densities.marks(likelihood, y, parameters)
         log_z, d1, d2 = from_quadrature(lambda f: form(f, y, **parameters), mean, variance, power, marks)
     return completed(log_z, d1, d2, mean, variance)
 

@@ -57,10 +57,11 @@ class GLM(LinearSettings):
         ``(1 + days | subject)`` make it a mixed model, see `MixedGLM`. Without a formula the first argument may be the
         likelihood.
     likelihood : cavity.likelihoods.Likelihood or str, optional
-        For example ``cavity.likelihoods.Probit()``, or one of your own; or a name, "probit", "logit", "binomial",
-        "binomial-probit", "ordered-probit", "poisson", "negative-binomial", "gaussian", "student-t" or "laplace", which
-        leaves scales, dispersion and thresholds to the fit. By default y decides: "logit" for two different values,
-        "ordered-probit" for ordered categories, "gaussian" for other numbers. Counts are not guessed.
+        For example ``cavity.likelihoods.Probit()``, or one of your own; or a name, as "logit", "binomial",
+        "ordered-probit", "poisson", "negative-binomial", "gamma", "weibull", "beta", "gaussian" or "student-t"
+        (`cavity.likelihoods` has all of them), which leaves scales, shapes, dispersion and thresholds to the fit. By
+        default y decides: "logit" for two different values, "ordered-probit" for ordered categories, "weibull" for
+        times with events, "gaussian" for other numbers. Counts are not guessed.
     prior_mean : float or array_like (D,), default 0.0
         Mean of the prior of the weights.
     prior_variance : float, array_like (D,) or (D, D), optional
@@ -152,6 +153,7 @@ class GLM(LinearSettings):
         X: Data,
         y: ArrayLike | None = None,
         *,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -183,6 +185,9 @@ class GLM(LinearSettings):
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
             X, which is then no feature. A formula says what they are.
+        event : array_like (N,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (N,) or str, optional
             Known part of f.
         exposure : array_like (N,) or str, optional
@@ -294,7 +299,7 @@ class GLM(LinearSettings):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [0.51, 0.32, -0.29])
         """
-        columns = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        columns = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         if self.formula is not None and has_random_effects(self.formula):

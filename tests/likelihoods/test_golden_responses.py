@@ -1,0 +1,146 @@
+"""The densities behind tests/golden/new_likelihoods.json: against values found by two other rules, and differences."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import response_densities as reference
+from support.tolerances import INTEGRAL, OPTIMUM
+
+HAZARD = {"shape": 1.3, "effect": "hazard"}
+# of N(0.4, 0.9): log of the integral, tilted mean and variance, by Gauss-Hermite and by adaptive quadrature
+INTEGRALS = [
+    ("Gamma", {"shape": 2}, 1.7, -1.6782456404, 0.5839185142, 0.3204416826),
+    ("Beta", {"precision": 4}, 0.8, 0.1717672134, 0.7651021481, 0.4523559360),
+    ("Beta", {"precision": 30}, 0.999, -2.3474345796, 3.3663853465, 0.1843254937),
+    ("BetaBinomial", {"precision": 2}, (3, 10), -2.7119010817, 0.0644481044, 0.5944343233),
+    ("Weibull", HAZARD, (1.5, 1.5), -1.8245152860, -0.1970337702, 0.3817670022),
+    ("Weibull", HAZARD, (1.5, math.inf), -1.8069826370, -0.6204132364, 0.4679779887),
+    ("Weibull", HAZARD, (0, 1.5), -0.1793045364, 0.6003938855, 0.7402003737),
+    ("Weibull", HAZARD, (1.5, 2), -2.8005506210, -0.3014693240, 0.3710702202),
+    ("Weibull", HAZARD, (0, 1e-6), -17.1101637710, 1.2999999590, 0.8999999631),
+    ("Cloglog", {}, 1, -0.3257063854, 0.7019149444, 0.7160498123),
+    ("Cloglog", {}, -1, -1.2801958618, -0.3841770414, 0.5260935601),
+    ("ZeroInflatedPoisson", {"zero_probability": 0.3}, 0, -0.7040301979, 0.0914776756, 0.8996423951),
+    ("ZeroInflatedPoisson", {"zero_probability": 0.3}, 4, -3.0745069848, 1.0665310527, 0.2428750368),
+    (
+        "ZeroInflatedNegativeBinomial",
+        {"zero_probability": 0.3, "dispersion": 2},
+        0,
+        -0.6015702949,
+        0.1401520311,
+        0.8777843287,
+    ),
+    ("HurdlePoisson", {"zero_probability": 0.3}, 1, -1.2137300422, -0.1985369968, 0.5592582256),
+]
+CASES = [
+    *(row[:3] for row in INTEGRALS),
+    ("Tweedie", {"power": 1.3, "dispersion": 0.7}, 2.0),
+    ("Tweedie", {"power": 1.3, "dispersion": 0.7}, 0.0),
+    ("Weibull", {"shape": 1.3, "effect": "time"}, (1.5, 1.5)),
+    ("Weibull", {"shape": 1.3, "effect": "time"}, (0.5, 1.5)),
+    ("LogLogistic", {"shape": 1.3}, (1.5, 1.5)),
+    ("LogLogistic", {"shape": 1.3}, (0.5, 1.5)),
+    ("LogLogistic", {"shape": 1.3}, (0, 1.5)),
+    ("LogLogistic", {"shape": 1.3}, (1.5, math.inf)),
+    ("OrderedLogit", {"thresholds": (-1, 1)}, 1),
+    ("HurdlePoisson", {"zero_probability": 0.3}, 0),
+    ("BetaBinomial", {"precision": 2}, (60, 130)),
+]
+
+
+def integrate(log_p, mean=0.4, variance=0.9, points=400):
+    """Log integral, mean and variance of p times N(mean, variance), by the trapezoidal rule."""
+    f = mean + np.sqrt(variance) * np.linspace(-10, 10, points)
+    g = np.exp([float(log_p(x)) for x in f]) * np.exp(-((f - mean) ** 2) / (2 * variance))
+    first = g @ f / g.sum()
+    return math.log(g.sum() * (f[1] - f[0]) / math.sqrt(2 * math.pi * variance)), first, g @ (f - first) ** 2 / g.sum()
+
+
+@pytest.mark.parametrize(("name", "parameters", "y", "log_z", "mean", "variance"), INTEGRALS)
+def test_moments_beside_those_of_other_rules(name, parameters, y, log_z, mean, variance):
+    moments = integrate(lambda f: reference.DENSITIES[name](mp.mpf(f), y, **parameters)[0])
+    np.testing.assert_allclose(moments, [log_z, mean, variance], rtol=INTEGRAL, atol=INTEGRAL)
+
+
+def test_tweedie_without_its_constant():
+    def log_p(f):
+        constant = reference.tweedie_constant(mp.mpf(2), mp.mpf("1.5"), mp.mpf(1))
+        return reference.tweedie(mp.mpf(f), 2, 1.5, 1)[0] - constant
+
+    expected = -6.1014467807, 0.5676197097, 0.3851182132
+    np.testing.assert_allclose(integrate(log_p), expected, rtol=INTEGRAL, atol=INTEGRAL)
+
+
+def test_asymmetric_laplace_in_closed_form():
+    m, v = mp.mpf("0.4"), mp.mpf("0.9")
+
+    def log_z(m):
+        return mp.log(reference.asymmetric_laplace_z(m, v, 2, 1, mp.mpf("0.9"), mp.mpf("0.3")))
+
+    with mp.workdps(40):
+        moments = log_z(m), m + v * mp.diff(log_z, m), v * (1 + v * mp.diff(log_z, m, 2))
+    expected = -3.5200384858, 1.8684963980, 0.3023929043
+    np.testing.assert_allclose([float(x) for x in moments], expected, rtol=INTEGRAL, atol=INTEGRAL)
+
+
+@pytest.mark.parametrize(("name", "parameters", "y"), CASES)
+@pytest.mark.parametrize("f", ["-2.5", "0.3", "3.1"])
+def test_derivatives_beside_differences(name, parameters, y, f):
+    with mp.workdps(40):
+        density = reference.DENSITIES[name]
+        _, first, second = density(mp.mpf(f), y, **parameters)
+        differences = [mp.diff(lambda x: density(x, y, **parameters)[0], mp.mpf(f), n) for n in (1, 2)]
+        assert abs(first - differences[0]) <= mp.mpf("1e-12") * (1 + abs(first))
+        assert abs(second - differences[1]) <= mp.mpf("1e-9") * (1 + abs(second))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("Gamma", {"shape": 2}),
+        ("Beta", {"precision": 3}),
+        ("Weibull", HAZARD),
+        ("Weibull", {"shape": 1.3}),
+        ("LogLogistic", {"shape": 2.5}),
+    ],
+)
+def test_densities_have_mass_one(name, parameters):
+    """In x = log y or logit y, by the trapezoidal rule."""
+    x, times = np.linspace(-40, 40, 1601), name in ("Weibull", "LogLogistic")
+    y = 1 / (1 + np.exp(-x)) if name == "Beta" else np.exp(x)
+    slope = y * (1 - y) if name == "Beta" else y
+    some = (slope > 0) & (y < 1 if name == "Beta" else y > 0)
+    density = reference.DENSITIES[name]
+    p = [float(density(mp.mpf("0.3"), (t, t) if times else t, **parameters)[0]) for t in y[some]]
+    assert np.exp(p) @ slope[some] * (x[1] - x[0]) == pytest.approx(1, abs=OPTIMUM)
+    if times:  # and censored times, by sums of it
+        total = [float(density(mp.mpf("0.3"), y, **parameters)[0]) for y in ((0, 0.5), (0.5, 2), (2, math.inf))]
+        assert np.exp(total).sum() == pytest.approx(1, abs=OPTIMUM)
+
+
+def test_tweedie_has_mass_one_and_its_mean():
+    """Zero, and the density of y > 0 in log y."""
+    x = np.linspace(-25, 6, 1241)
+    p = np.exp([float(reference.tweedie(mp.mpf("0.3"), t, 1.6, 0.8)[0]) for t in np.exp(x)]) * np.exp(x)
+    zero = math.exp(reference.tweedie(mp.mpf("0.3"), 0, 1.6, 0.8)[0])
+    assert zero + p.sum() * 0.025 == pytest.approx(1, abs=OPTIMUM)
+    assert p @ np.exp(x) * 0.025 == pytest.approx(math.exp(0.3), abs=OPTIMUM)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "values"),
+    [
+        ("BetaBinomial", {"precision": 2}, [(k, 7) for k in range(8)]),
+        ("OrderedLogit", {"thresholds": (-1, 0, 2)}, range(4)),
+        ("Cloglog", {}, (-1, 1)),
+        ("ZeroInflatedPoisson", {"zero_probability": 0.2}, range(60)),
+        ("ZeroInflatedNegativeBinomial", {"zero_probability": 0.2, "dispersion": 3}, range(200)),
+        ("HurdlePoisson", {"zero_probability": 0.2}, range(60)),
+    ],
+)
+def test_probabilities_have_sum_one(name, parameters, values):
+    density = reference.DENSITIES[name]
+    total = math.fsum(math.exp(density(mp.mpf("0.7"), y, **parameters)[0]) for y in values)
+    assert total == pytest.approx(1, abs=OPTIMUM)

@@ -2,16 +2,17 @@
 
 With h = l + log N(f; m, v), as in quadrature_steps.pxd:
 
-1. For concave l: equally spaced nodes over where h is within REACH_NATS of its top. Each doubling of their number
-   squares the error of the trapezoidal rule of an analytic integrand, so that where it changed the sums by less than
-   1e-8 what is left is rounding.
-2. Where that takes more than MAX_NODES, and for l that is not concave, whose modes are between m and the mode of l:
-   panels of Gauss-Legendre rules, at first the wider the farther from these places, which are halved until halves
-   agree with the whole.
+1. Range: where h is within REACH_NATS of its top. It falls away from the mode for concave l; for others, which have
+   one mode each or none, beyond that and m.
+2. Equally spaced nodes. Each doubling of their number squares the error of the trapezoidal rule of an analytic
+   integrand, so that where it changed the sums by less than 1e-8 what is left is rounding.
+3. Where that takes more than MAX_NODES: panels of Gauss-Legendre rules, at first the wider the farther from these
+   places, which are halved until halves agree with the whole.
 """
 
 from libc.math cimport INFINITY, NAN, fabs, sqrt
 
+from cavity._core.lanes cimport template
 from cavity._core.log_densities cimport Density, Slopes, slopes
 from cavity._core.quadrature_nodes cimport NODES, gauss_nodes, gauss_weights
 from cavity._core.quadrature_steps cimport Tile, density, is_concave
@@ -23,12 +24,16 @@ from cavity._core.site_types cimport (
 cdef extern from *:
     """
     #define CV_REACH_NATS 46.0
+    #define CV_ROUNDING 4e-15
     """
+    const double ROUNDING "CV_ROUNDING"
     const double REACH_NATS "CV_REACH_NATS"         # so far that moments of order 2 are within rounding
 
 cdef enum:
-    MAX_NODES = 512
+    MAX_NODES = 1024
     MAX_DEPTH = 48                       # of halvings
+    MAX_HALVINGS = 4000                  # of one panel: a dozen is typical
+    MAX_CLIMB = 60
     SUMS = 6                             # total, first, second, change, square, bend
 
 ctypedef double Sums[6]
@@ -50,26 +55,46 @@ cdef inline void slopes_of(int kind, const Density *p, double f, Slopes *out) no
         slopes(BETA_BINOMIAL, p, f, out)
 
 
+cdef inline template add_nodes_of_kind(
+    int kind, const Tile *t, Py_ssize_t i, const double *x, const double *weights, double *sums,
+) noexcept nogil:
+    cdef double g[NODES]
+    cdef double change[NODES]
+    cdef double bend[NODES]
+    cdef Density p
+    cdef Slopes at
+    cdef int j
+    density(t, i, &p)
+    for j in range(NODES):
+        slopes(kind, &p, t.f0[i] + x[j], &at)
+        g[j] = weights[j] * cv_exp((at.value - t.l[i]) - x[j] * (t.pull[i] + t.half_precision[i] * x[j]))
+        change[j], bend[j] = at.l1 - t.l1[i], at.l2
+    for j in range(NODES):
+        if g[j] > 0.0:                                      # l' and l'' may be infinite beyond
+            sums[0] += g[j]
+            sums[1] += g[j] * x[j]
+            sums[2] += g[j] * x[j] * x[j]
+            sums[3] += g[j] * change[j]
+            sums[4] += g[j] * change[j] * change[j]
+            sums[5] += g[j] * bend[j]
+
+
 cdef inline void add_nodes(
     int kind, const Tile *t, Py_ssize_t i, const double *x, const double *weights, double *sums,
 ) noexcept nogil:
     """Add 16 nodes x from the anchor, of weights that are times the density over that at the anchor."""
-    cdef Density p
-    cdef Slopes at
-    cdef double g, change
-    cdef int j
-    density(t, i, &p)
-    for j in range(NODES):
-        slopes_of(kind, &p, t.f0[i] + x[j], &at)
-        g = weights[j] * cv_exp((at.value - t.l[i]) - x[j] * (t.pull[i] + t.half_precision[i] * x[j]))
-        change = at.l1 - t.l1[i]
-        if g > 0.0:
-            sums[0] += g
-            sums[1] += g * x[j]
-            sums[2] += g * x[j] * x[j]
-            sums[3] += g * change
-            sums[4] += g * change * change
-            sums[5] += g * at.l2
+    if kind == TRUNCATED:
+        add_nodes_of_kind(TRUNCATED, t, i, x, weights, sums)
+    elif kind == ZERO_MIXTURE:
+        add_nodes_of_kind(ZERO_MIXTURE, t, i, x, weights, sums)
+    elif kind == LOGISTIC_INTERVAL:
+        add_nodes_of_kind(LOGISTIC_INTERVAL, t, i, x, weights, sums)
+    elif kind == TWEEDIE:
+        add_nodes_of_kind(TWEEDIE, t, i, x, weights, sums)
+    elif kind == BETA:
+        add_nodes_of_kind(BETA, t, i, x, weights, sums)
+    else:
+        add_nodes_of_kind(BETA_BINOMIAL, t, i, x, weights, sums)
 
 
 cdef inline double height(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
@@ -79,12 +104,17 @@ cdef inline double height(int kind, const Tile *t, Py_ssize_t i, const Density *
     return at.value - 0.5 * (f - t.m[i]) * ((f - t.m[i]) / t.v[i])
 
 
-cdef inline bint agree(const double *a, const double *b, double share) noexcept nogil:
-    """Whether sums differ by less than a share of them, signs left out."""
-    cdef double change = sqrt(b[0] * b[4]), bend = fabs(b[5]) + b[4]
+cdef inline bint agree(int kind, const Tile *t, Py_ssize_t i, const double *a, const double *b, double share) noexcept nogil:
+    """Whether sums differ by less than a share of them, signs left out, or by rounding errors of l'."""
+    cdef double noise = ROUNDING * fabs(t.l1[i]), change = share * sqrt(b[0] * b[4]), bend = share * (fabs(b[5]) + b[4])
+    cdef double square = share * b[4]
+    change = change if change > noise * b[0] else noise * b[0]
+    square = square if square > noise * noise * b[0] else noise * noise * b[0]
+    if kind == BETA or kind == BETA_BINOMIAL:               # whose l'' has a part in l'
+        bend = bend if bend > noise * b[0] else noise * b[0]
     return (fabs(a[0] - b[0]) <= share * b[0] and fabs(a[1] - b[1]) <= share * sqrt(b[0] * b[2])
-            and fabs(a[2] - b[2]) <= share * b[2] and fabs(a[3] - b[3]) <= share * change
-            and fabs(a[4] - b[4]) <= share * b[4] and fabs(a[5] - b[5]) <= share * bend)
+            and fabs(a[2] - b[2]) <= share * b[2] and fabs(a[3] - b[3]) <= change
+            and fabs(a[4] - b[4]) <= square and fabs(a[5] - b[5]) <= bend)
 
 
 cdef inline void put_sums(Tile *t, Py_ssize_t i, const double *sums) noexcept nogil:
@@ -114,10 +144,9 @@ cdef inline double find_reach(
     return d
 
 
-cdef inline bint by_doubling(int kind, Tile *t, Py_ssize_t i, const Density *p) noexcept nogil:
+cdef inline bint by_doubling(int kind, Tile *t, Py_ssize_t i, double left, double right) noexcept nogil:
     """Whether equal steps reach the accuracy."""
-    cdef double top = height(kind, t, i, p, t.f0[i]), left = -find_reach(kind, t, i, p, top, -1.0), step
-    cdef double span = find_reach(kind, t, i, p, top, 1.0) - left, start = 0.0, total
+    cdef double span = right - left, start = 0.0, step
     cdef double x[NODES]
     cdef double weights[NODES]
     cdef Sums old, sums, scaled
@@ -139,7 +168,7 @@ cdef inline bint by_doubling(int kind, Tile *t, Py_ssize_t i, const Density *p) 
         if start > 0.0:
             count *= 2
             step *= 0.5
-            if agree(old, sums, 1e-8):
+            if agree(kind, t, i, old, sums, 1e-8):
                 for j in range(SUMS):
                     scaled[j] = step * sums[j]
                 put_sums(t, i, scaled)
@@ -192,7 +221,7 @@ cdef inline void add_panel_by_halves(
                  and fabs(both[2] - wholes[depth][2]) <= 1e-16 * sums[2]
                  and fabs(both[4] - wholes[depth][4]) <= 1e-16 * sums[4]
                  and fabs(both[5] - wholes[depth][5]) <= 1e-16 * (fabs(sums[5]) + sums[4]))
-        if small or agree(wholes[depth], both, 1e-12) or depth == MAX_DEPTH or not (a < middle < b) or work > 20000:
+        if small or agree(kind, t, i, wholes[depth], both, 1e-12) or depth == MAX_DEPTH or not (a < middle < b) or work > MAX_HALVINGS:
             for j in range(SUMS):
                 sums[j] += both[j]
             depth -= 1
@@ -226,34 +255,19 @@ cdef inline void move_anchor(Tile *t, Py_ssize_t i, const Density *p, int kind, 
     t.slope[i] = at.l1 - t.pull[i]
 
 
-cdef inline double find_top(int kind, const Tile *t, Py_ssize_t i, const Density *p, double peak) noexcept nogil:
-    """The highest of points that are the closer to m and to the peak the nearer they are, then by golden section."""
-    cdef double m = t.m[i], best = m, at_best = -INFINITY, around = 1.0, f, here, a, b, c, d
-    cdef double far = fabs(peak - m) + 1.0
-    cdef int k, side
-    for k in range(-24, 40):
-        for side in range(4):
-            d = cv_exp(0.34657359027997264 * k)
-            if d > far:
-                continue
-            f = (m if side < 2 else peak) + (d if side & 1 else -d)
-            here = height(kind, t, i, p, f)
-            if here > at_best:
-                at_best, best, around = here, f, d
-    for side in range(2):
-        f = peak if side else m
-        here = height(kind, t, i, p, f)
-        if here > at_best:
-            at_best, best, around = here, f, 1e-4
-    a, b = best - around, best + around
-    for k in range(60):
-        c, d = a + 0.381966 * (b - a), a + 0.618034 * (b - a)
-        if height(kind, t, i, p, c) >= height(kind, t, i, p, d):
-            b = d
-        else:
-            a = c
-    f = 0.5 * (a + b)
-    return f if height(kind, t, i, p, f) >= at_best else best
+cdef inline double climb(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
+    """A mode of h, roughly, by steps of Newton that go uphill where h bends upward too."""
+    cdef Slopes at
+    cdef double slope, step
+    cdef int _step
+    for _step in range(MAX_CLIMB):
+        slopes_of(kind, p, f, &at)
+        slope = at.l1 - (f - t.m[i]) / t.v[i]
+        step = slope / (1.0 / t.v[i] + fabs(at.l2))
+        f += step
+        if slope * step < 1e-2:
+            break
+    return f
 
 
 cdef inline void add_side(
@@ -274,36 +288,57 @@ cdef inline void add_side(
         d, width = next, 2.0 * width
 
 
+cdef inline double find_end(
+    int kind, const Tile *t, Py_ssize_t i, const Density *p, double top, double near, double far,
+) noexcept nogil:
+    """Where h is REACH_NATS below its top: between a far point and one from which on it falls, unless it is there too."""
+    cdef double middle
+    cdef int _step
+    if top - height(kind, t, i, p, t.f0[i] + near) >= REACH_NATS:
+        return near
+    for _step in range(6):
+        middle = 0.5 * (near + far)
+        if top - height(kind, t, i, p, t.f0[i] + middle) >= REACH_NATS:
+            far = middle
+        else:
+            near = middle
+    return far
+
+
 cdef inline void by_bisection(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     """The integrals of lane i."""
     cdef Density p
     cdef Sums sums
     cdef double centres[3]
-    cdef double peak, reach, low, high, swap, lowest, highest
+    cdef double peak, reach, low, high, swap, lowest, highest, top
     cdef int count = 1, j, k
     density(t, i, &p)
+    centres[0] = 0.0
     if is_concave(kind):
-        if by_doubling(kind, t, i, &p):
-            return
-        lowest, highest = -sqrt(2.0 * REACH_NATS * t.v[i]), sqrt(2.0 * REACH_NATS * t.v[i])
-        centres[0] = 0.0
-        low = -find_reach(kind, t, i, &p, height(kind, t, i, &p, t.f0[i]), -1.0)
-        high = find_reach(kind, t, i, &p, height(kind, t, i, &p, t.f0[i]), 1.0)
-        lowest, highest = low if low > lowest else lowest, high if high < highest else highest
+        top = height(kind, t, i, &p, t.f0[i])
+        lowest, highest = -find_reach(kind, t, i, &p, top, -1.0), find_reach(kind, t, i, &p, top, 1.0)
     else:
         peak = mode_of_density(kind, &p, t.m[i])
-        move_anchor(t, i, &p, kind, find_top(kind, t, i, &p, peak))
-        # beyond both m and the mode of l both fall, the Gaussian by itself far enough
-        reach = sqrt(2.0 * (REACH_NATS + 0.5 * t.from_mean[i] * t.from_mean[i] / t.v[i]) * t.v[i])
-        lowest = -t.from_mean[i] - reach - 2.0 * sqrt(t.v[i])
-        highest = -t.from_mean[i] + reach + 2.0 * sqrt(t.v[i])
-        centres[0], centres[1], centres[2] = 0.0, -t.from_mean[i], peak - t.f0[i]
+        low, high = climb(kind, t, i, &p, t.m[i]), climb(kind, t, i, &p, peak)
+        move_anchor(t, i, &p, kind, low if height(kind, t, i, &p, low) > height(kind, t, i, &p, high) else high)
+        top = height(kind, t, i, &p, t.f0[i])
+        # beyond m and the mode of l both fall, the Gaussian by itself far enough
+        reach = sqrt(2.0 * (REACH_NATS + 0.5 * t.from_mean[i] * t.from_mean[i] / t.v[i]) * t.v[i]) + 2.0 * sqrt(t.v[i])
+        low, high = -t.from_mean[i], peak - t.f0[i]
+        low, high = low if low < high else high, high if low < high else low
+        low, high = low if low < 0.0 else 0.0, high if high > 0.0 else 0.0
+        lowest, highest = -t.from_mean[i] - reach, -t.from_mean[i] + reach
+        lowest = find_end(kind, t, i, &p, top, low if low > lowest else lowest, lowest)
+        highest = find_end(kind, t, i, &p, top, high if high < highest else highest, highest)
+        centres[1], centres[2] = -t.from_mean[i], peak - t.f0[i]
         count = 3
         for j in range(2):
             for k in range(2):
                 if centres[k] > centres[k + 1]:
                     swap = centres[k]
                     centres[k], centres[k + 1] = centres[k + 1], swap
+    if by_doubling(kind, t, i, lowest, highest):
+        return
     for j in range(SUMS):
         sums[j] = 0.0
     for j in range(count):

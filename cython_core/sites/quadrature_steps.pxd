@@ -150,13 +150,14 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
         below, above = m if m < 0.0 else 0.0, m if m > 0.0 else 0.0
         low, high = low if low > below else below, high if high < above else above
     elif kind == TRUNCATED and p.a > 0.0:
-        # y - a exp(f) - 1 < l' < y + 1 - a exp(f), so that exp(f) > (m - f)/(a v) at the mode, and so on
-        below = cv_log((m if m > 0.0 else 1.0) / (p.a * v))
-        below = below if (below < 0.0) & (m > 0.0) else (0.0 if m > 0.0 else m)
-        above = cv_log(((p.y if p.y > 1.0 else 1.0) + (m - below if m > below else 0.0) / (v * p.power)) / p.a)
+        # l' is above -a exp(f), so that t = m - f has t exp(t) < c, c = a v exp(m), and t < log(1 + c) at the mode; it
+        # is below y, or 1, less a exp(f)
+        above = cv_log(p.power * p.a * v) + m
+        below = m - ((above if above > 0.0 else 0.0) + cv_log_1p(cv_exp(-fabs(above))))
+        above = cv_log(((p.y if p.y > 1.0 else 1.0) + (0.0 if rises else (m - below) / (v * p.power))) / p.a)
         low = low if rises | (low > below) else below
-        high = high if rises | (above > high) | (above < low) else above
-        start = high if not rises else m
+        high = high if (above > high) | (above < low) else above
+        start = high
     t.next[i], t.low[i], t.high[i], t.moving[i] = start, low, high, 1.0
 
 
@@ -216,12 +217,13 @@ cdef inline template end_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
 # ------------------------------------------------------------------------------------------------ 3. narrow rule
 
 
-cdef inline template unit(int kind, const Density *p, double *out) noexcept nogil:
-    """L, in which derivatives of log p beside the second are at most about that: it grows with the distance of poles."""
-    cdef double odds
+cdef inline template unit(int kind, const Density *p, double f, double *out) noexcept nogil:
+    """L at f, in which derivatives of log p beside the second are at most about that: it grows with the distance of poles."""
+    cdef double odds                                        # or scale
     out[0] = 1.0
-    if kind == PROBIT:
-        out[0] = p.b
+    if kind == PROBIT or kind == BINOMIAL:                  # log Phi rises and falls like exp(f^2/2)
+        odds = p.b if kind == PROBIT else 1.0
+        out[0] = odds / (1.5 + fabs(f) / odds)
     elif kind == STUDENT_T:                                 # poles at y +- i sqrt(b), those of logistic kinds at pi
         out[0] = sqrt(p.b) / M_PI
     elif kind == TRUNCATED or kind == BETA or kind == BETA_BINOMIAL:
@@ -237,7 +239,7 @@ cdef inline template narrow_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil
     cdef double local = 1.0 / (1.0 / t.v[i] - t.l2[i]), s = sqrt(local), L, relative, skew, rule = 0.0, steepest, most
     cdef int k
     density(t, i, &p)
-    unit(kind, &p, &L)
+    unit(kind, &p, t.f0[i], &L)
     relative = s / L
     skew = fabs(t.l2[i]) * local * relative
     for k in range(HERMITE_RULES - 1, -1, -1):

@@ -165,7 +165,7 @@ def test_renewed_sites(likelihood, residual):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_first_row_that_no_rule_resolves_is_named(variant):
     x, base = np.ones((140, 1)), np.zeros(140)
-    x[131], base[131] = 1e-14, 3e10
+    x[131], base[131] = 6e3, -1.67e10
     sites = Sites(likelihoods.Poisson(), np.ones(140))
     new, h, g = np.zeros((2, 140)), np.zeros((1, 1)), np.zeros(1)
     state = np.zeros(1), np.eye(1), NOTHING, np.zeros(140), np.zeros(140)

@@ -375,16 +375,6 @@ class _Compiled(Likelihood):
         return out
 
 
-class _Smooth(Likelihood):
-    """A likelihood of this package that is known by `log_p` alone, its parameters checked."""
-
-    __slots__ = ()
-    any_power = True
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-
 # The interface between likelihoods and engines, beside the public methods.
 
 

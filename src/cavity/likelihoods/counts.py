@@ -193,6 +193,9 @@ class _Trials:
     _y_ndim = 2
     discrete = takes_trials = True
 
+    def _encode(self, y):
+        return np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1] - y[:, 0])
+
     def check(self, y: Any) -> FloatArray:
         """Accept successes and trials.
 
@@ -264,9 +267,6 @@ class Binomial(_Trials, _Compiled):
 
     def _parameters(self):
         return (float(self.link == "probit"),)
-
-    def _encode(self, y):
-        return np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1] - y[:, 0])
 
     def _log_odds(self, f):
         """Logs of the probabilities of success and failure."""

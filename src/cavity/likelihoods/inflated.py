@@ -11,7 +11,7 @@ import numpy as np
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.base.special import gap, log_one_minus_exp, quiet
-from cavity.likelihoods.base import _Smooth
+from cavity.likelihoods.base import HURDLE, ZERO_INFLATED, _Compiled
 from cavity.likelihoods.counts import NegativeBinomial, Poisson, _draw_poisson, check_counts
 from cavity.likelihoods.parameters import check_closed
 
@@ -19,10 +19,24 @@ MIN_ZERO_PROBABILITY = 0.01  # where a search for it starts, at least
 SMALLEST_NUMBER = float(np.finfo(np.float64).tiny)
 
 
-class _CountWithZeros(_Smooth):
+class _CountWithZeros(_Compiled):
     __slots__ = ()
     discrete = takes_exposure = True
     link = "log"
+
+    def _parameters(self):
+        pi = self.zero_probability
+        return *self._counts_parameters(), np.log(pi), np.log1p(-pi)
+
+    def _counts_parameters(self):
+        return 0.0, 0.0
+
+    def _encode(self, y):
+        return self._counts()._encode(y)
+
+    def _counts(self):
+        """The likelihood of the counts that are not zero by inflation, or of which none is zero."""
+        return Poisson()
 
     def check(self, y: Any) -> FloatArray:
         """Accept counts: whole numbers, not negative.
@@ -48,10 +62,7 @@ class _ZeroInflated(_CountWithZeros):
     """Counts of `_counts()`, or zero with probability `zero_probability`."""
 
     __slots__ = ()
-
-    def _counts(self):
-        """The likelihood of the counts that are not zero by inflation."""
-        return Poisson()
+    _kind = ZERO_INFLATED
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """By the moments of y at means exp(fitted); see `Likelihood.starting_values`."""
@@ -158,6 +169,9 @@ class ZeroInflatedNegativeBinomial(_ZeroInflated):
     def _counts(self):
         return NegativeBinomial(self.dispersion)
 
+    def _counts_parameters(self):
+        return self.dispersion, np.log(self.dispersion)
+
 
 @dataclass(frozen=True, slots=True)
 class HurdlePoisson(_CountWithZeros):
@@ -182,6 +196,8 @@ class HurdlePoisson(_CountWithZeros):
     zero_probability: float | None = None
 
     parameters: ClassVar[Mapping[str, str]] = {"zero_probability": "share"}
+
+    _kind = HURDLE
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The share of zeros; see `Likelihood.starting_values`."""

@@ -13,7 +13,7 @@ from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import FloatArray, FloatOrArray, set_fields
 from cavity.base.special import log_logistic_interval, log_one_minus_exp
 from cavity.likelihoods import base
-from cavity.likelihoods.base import INTERVAL, LOGIT, PROBIT, _Compiled, _Smooth, estimate_spread
+from cavity.likelihoods.base import CLOGLOG, INTERVAL, LOGIT, ORDERED_LOGIT, PROBIT, _Compiled, estimate_spread
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.noise import _NormalNoise
 from cavity.likelihoods.parameters import check_closed
@@ -96,7 +96,7 @@ class Logit(_Binary):
 
 
 @dataclass(frozen=True, slots=True)
-class Cloglog(_BinaryLabels, _Smooth):
+class Cloglog(_BinaryLabels, _Compiled):
     """Binary labels with p(1|f) = 1 - exp(-exp(f)): whether there was an event, of a process with rate exp(f).
 
     Coefficients are logs of ratios of hazards, as those of a model of survival that was looked at once.
@@ -107,6 +107,8 @@ class Cloglog(_BinaryLabels, _Smooth):
     >>> cavity.likelihoods.Cloglog().log_tilted([1, 0], 0.4, 0.9)[0].round(6).tolist()
     [-0.325706, -1.280196]
     """
+
+    _kind = CLOGLOG
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability of the label; see `Likelihood.log_p`."""
@@ -309,7 +311,7 @@ class OrderedProbit(_Ordered, _Compiled):
 
 
 @dataclass(frozen=True, slots=True)
-class OrderedLogit(_Ordered, _Smooth):
+class OrderedLogit(_Ordered, _Compiled):
     """Ordered classes 0 to K - 1: y is the number of thresholds below f + noise, the noise logistic.
 
     Coefficients are logs of ratios of the odds of a class above any threshold (proportional odds).
@@ -328,6 +330,14 @@ class OrderedLogit(_Ordered, _Smooth):
     """
 
     thresholds: Sequence[float] | None = None
+
+    _kind = ORDERED_LOGIT
+
+    def _parameters(self):
+        return ()
+
+    def _encode(self, y):
+        return self._find_edges(y)
 
     def _noise_quantile(self, shares):
         return special.logit(shares)

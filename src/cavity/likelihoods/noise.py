@@ -19,7 +19,6 @@ from cavity.likelihoods.base import (
     LAPLACE,
     STUDENT_T,
     _Compiled,
-    _Smooth,
     estimate_spread,
 )
 from cavity.likelihoods.parameters import check_closed, check_fields
@@ -146,7 +145,7 @@ class Laplace(_Noisy):
 
 
 @dataclass(frozen=True, slots=True)
-class AsymmetricLaplace(_LinearMean, _Smooth):
+class AsymmetricLaplace(_LinearMean, _Compiled):
     """Real observations of which f is a quantile: p(y|f) = q (1 - q)/scale exp(-u (q - [u < 0])), u = (y - f)/scale.
 
     The density is a means to regressions of quantiles, and no model of the observations: f is about the quantile q of y
@@ -178,6 +177,15 @@ class AsymmetricLaplace(_LinearMean, _Smooth):
         check_fields(self)
         set_fields(self, quantile_level=arrays.check_number(self.quantile_level, "quantile_level", low=0, high=1))
 
+    _kind = LAPLACE
+
+    def _parameters(self):
+        q, constant = self.quantile_level, self._find_constant()
+        return (1.0 - q) / self.scale, q / self.scale, constant
+
+    def _find_constant(self):
+        return np.log(self.quantile_level) + np.log1p(-self.quantile_level) - np.log(self.scale)
+
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The scale whose standard deviation is the spread of y - fitted; see `Likelihood.starting_values`."""
         return {"scale": estimate_spread(y, fitted) / self._find_sd()}
@@ -191,7 +199,7 @@ class AsymmetricLaplace(_LinearMean, _Smooth):
         check_closed(self)
         q, scale = self.quantile_level, self.scale
         u = (np.asarray(y) - np.asarray(f)) / scale
-        return np.log(q) + np.log1p(-q) - np.log(scale) - u * np.where(u < 0, q - 1.0, q)
+        return self._find_constant() - u * np.where(u < 0, q - 1.0, q)
 
     def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean of y given f, which is f for the median only; see `Likelihood.conditional_mean`."""

@@ -14,7 +14,7 @@ from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.base.special import binet, gap, quiet, stirling
 from cavity.likelihoods import predictive
-from cavity.likelihoods.base import _Smooth
+from cavity.likelihoods.base import GAMMA, SHARED_ZERO, TWEEDIE, _Compiled
 from cavity.likelihoods.counts import _draw_poisson, _log_ratio, check_rows
 from cavity.likelihoods.parameters import check_closed
 
@@ -79,7 +79,7 @@ class _Logs:
 
 
 @dataclass(frozen=True, slots=True)
-class Gamma(_Scaled, _Smooth):
+class Gamma(_Scaled, _Compiled):
     """Positive numbers with mean mu = exp(f) and variance mu^2/shape.
 
     p(y|f) = (shape y/mu)^shape exp(-shape y/mu)/(y Gamma(shape)).
@@ -101,7 +101,14 @@ class Gamma(_Scaled, _Smooth):
 
     shape: float | None = None
 
+    _kind = GAMMA
     parameters: ClassVar[Mapping[str, str]] = {"shape": "positive"}
+
+    def _parameters(self):
+        return self.shape, np.log(self.shape), stirling(self.shape)
+
+    def _encode(self, y):
+        return np.log(y), SHARED_ZERO
 
     def check(self, y: Any) -> FloatArray:
         """Accept positive numbers.
@@ -150,7 +157,7 @@ class Gamma(_Scaled, _Smooth):
 
 
 @dataclass(frozen=True, slots=True)
-class Tweedie(_Smooth):
+class Tweedie(_Compiled):
     """Numbers that are zero or positive, with mean mu = exp(f) and variance dispersion mu^power, 1 < power < 2.
 
     They are sums of Poisson many Gamma variables, of none with probability
@@ -180,8 +187,17 @@ class Tweedie(_Smooth):
     power: float | None = None
     dispersion: float | None = None
 
+    _kind = TWEEDIE
     link = "log"
     parameters: ClassVar[Mapping[str, str]] = {"power": "between 1 and 2", "dispersion": "positive"}
+
+    def _parameters(self):
+        return self.dispersion, self.power
+
+    def _encode(self, y):
+        constant = np.zeros(y.size)
+        constant[y > 0] = self._constant(y[y > 0])
+        return y, constant
 
     def check(self, y: Any) -> FloatArray:
         """Accept zeros and positive numbers.

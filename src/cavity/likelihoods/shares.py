@@ -12,7 +12,7 @@ from cavity.base import arrays
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import FloatArray, FloatOrArray
 from cavity.base.special import gap, quiet, stirling
-from cavity.likelihoods.base import _Smooth
+from cavity.likelihoods.base import BETA, BETA_BINOMIAL, _Compiled
 from cavity.likelihoods.counts import MAX_DRAWN_RATE, _log_mean_rest, _log_stirling, _Trials, check_rows
 from cavity.likelihoods.parameters import check_closed
 
@@ -36,12 +36,15 @@ class _BetaShares:
         log_a, log_b = (np.log(phi) - np.logaddexp(0.0, sign * f) for sign in (-1.0, 1.0))
         return mu, rest, mu * phi, rest * phi, log_a, log_b
 
+    def _parameters(self):
+        return self.precision, np.log(self.precision)
+
     def _limit_start(self, precision):
         return {"precision": float(np.clip(START_SHARE * precision, MIN_START, MAX_START))}
 
 
 @dataclass(frozen=True, slots=True)
-class Beta(_BetaShares, _Smooth):
+class Beta(_BetaShares, _Compiled):
     """Shares in (0, 1) with mean mu = 1/(1 + exp(-f)) and variance mu (1 - mu)/(1 + precision).
 
     p(y|f) is the density of a Beta variable of shapes precision mu and precision (1 - mu). Its log is not concave in f.
@@ -61,6 +64,11 @@ class Beta(_BetaShares, _Smooth):
     """
 
     precision: float | None = None
+
+    _kind = BETA
+
+    def _encode(self, y):
+        return np.log(y), np.log1p(-y)
 
     def check(self, y: Any) -> FloatArray:
         """Accept numbers between 0 and 1, both excluded.
@@ -125,7 +133,7 @@ class Beta(_BetaShares, _Smooth):
 
 
 @dataclass(frozen=True, slots=True)
-class BetaBinomial(_BetaShares, _Trials, _Smooth):
+class BetaBinomial(_BetaShares, _Trials, _Compiled):
     """Numbers of successes whose probabilities vary: those of `Beta` with mean mu = 1/(1 + exp(-f)).
 
     Observations have shape (N, 2), successes and trials each. The variance of n trials is
@@ -145,6 +153,8 @@ class BetaBinomial(_BetaShares, _Trials, _Smooth):
     """
 
     precision: float | None = None
+
+    _kind = BETA_BINOMIAL
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """A part of what the variance of y about the shares of `fitted` says; see `Likelihood.starting_values`."""

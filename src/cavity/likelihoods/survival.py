@@ -13,7 +13,7 @@ from cavity.base.constants import HALF_LOG_2PI
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray, set_fields
 from cavity.base.special import log_logistic_interval, log_one_minus_exp, quiet
-from cavity.likelihoods.base import _Smooth, estimate_spread
+from cavity.likelihoods.base import LOG_LOGISTIC, LOG_NORMAL, WEIBULL, _Compiled, estimate_spread
 from cavity.likelihoods.counts import _log_ratio, check_rows
 from cavity.likelihoods.labels import Interval, _log_interval
 from cavity.likelihoods.parameters import check_closed, check_fields
@@ -24,7 +24,7 @@ LOGISTIC_SD = np.pi / np.sqrt(3.0)
 SMALL_INVERSE_SHAPE, SERIES_TERMS = 0.02, 14  # below which the moments of Weibull's are series
 
 
-class _Times(_Scaled, _Smooth):
+class _Times(_Scaled, _Compiled):
     """Times whose log has a distribution of location `_slope` f: u = _rate (log y - _slope f) has a fixed one.
 
     Of that fixed one there are `_log_density(u)`, `_log_cdf(u)`, `_log_survival(u)`, `_log_between(u, width)` and
@@ -66,6 +66,10 @@ class _Times(_Scaled, _Smooth):
     def start(self, y: Any) -> FloatArray | None:
         """Logs of times, or of the bounds that are there; see `Likelihood.start`."""
         return self._slope_or_one() * self._find_logs(y)
+
+    def _encode(self, y):
+        with np.errstate(divide="ignore"):
+            return tuple(np.ascontiguousarray(bound) for bound in np.log(y).T)
 
     def _find_logs(self, y):
         """Logs of the times, of bounds that are there, else the median of the others."""
@@ -156,6 +160,12 @@ class LogNormal(_Times):
         """The spread of log y - fitted; see `Likelihood.starting_values`."""
         return {"sd": self._measure_spread(y, fitted)}
 
+    _kind = LOG_NORMAL
+    any_power = False
+
+    def _parameters(self):
+        return (self.sd**2,)
+
     @property
     def _rate(self):
         return 1.0 / self.sd
@@ -189,10 +199,14 @@ class _ExponentialPower(_Times):
     """Times t whose power t^shape is exponential, of a scale (`effect` "time") or of a rate ("hazard") that f says."""
 
     __slots__ = ()
+    _kind = WEIBULL
 
     def __post_init__(self) -> None:
         check_fields(self)
         set_fields(self, effect=arrays.check_choice(self.effect, "effect", ("time", "hazard")))
+
+    def _parameters(self):
+        return self.shape, 1.0 if self.effect == "hazard" else -1.0, np.log(self.shape)
 
     @property
     def _rate(self):
@@ -318,6 +332,11 @@ class LogLogistic(_Times):
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """By the spread of log y about fitted values; see `Likelihood.starting_values`."""
         return {"shape": float(LOGISTIC_SD / self._measure_spread(y, fitted))}
+
+    _kind = LOG_LOGISTIC
+
+    def _parameters(self):
+        return self.shape, 0.0, np.log(self.shape)
 
     @property
     def _rate(self):

@@ -30,7 +30,13 @@ NAMES_OF_KERNELS = (  # the operations and kinds of sites that the compiled kern
     "GAUSSIAN LAPLACE CLUTTER INTERVAL"
 )
 ONE_WORD_CONSTANTS = {"LOGGER", *NAMES_OF_KERNELS.split()}
-PUBLIC_CLASS_NAMES_TWICE = {"Clutter", "Gaussian", "GaussianMixture"}  # a model, a distribution or an estimator each
+PUBLIC_CLASS_NAMES_TWICE = {
+    "Gamma",
+    "LogNormal",
+    "Clutter",
+    "Gaussian",
+    "GaussianMixture",
+}  # a model, a distribution or an estimator each
 
 
 def questions(tree):

@@ -15,13 +15,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from cavity.base.constants import LOG_2PI
+from cavity.base.constants import LOG_2, LOG_2PI
 from cavity.base.lazy_scipy import special
 
 LARGE_SHAPE = 12.0  # from here on eight terms of the expansion of R, and of its curvature, are exact
 # R(a) = sum_k B_2k / (2k (2k - 1) a^(2k-1)), [DLMF] 5.11.1
 BINET_COEFFICIENTS = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
 MAX_SERIES_ARGUMENT = 0.4  # |u| up to which u - log(1 + u) is summed as a series
+LOG_NEGLIGIBLE_SQUARE = -18.0  # exp(2 u)/24 is below the last digit
 N_GAP_TERMS = 12  # z <= 1/16 there: z^12/27 is below the last digit
 
 quiet = np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore")
@@ -48,6 +49,20 @@ def log_ratio(y, x):
     ratio = np.divide(y, x)
     inside = (ratio > 1e-300) & (ratio < 1e300)
     return np.where(inside, np.log(ratio), np.log(y) - np.log(x))
+
+
+@quiet
+def log_one_minus_exp(u):
+    """log(1 - exp(-exp(u))), to the last digits in both tails."""
+    h = np.exp(u)
+    middle = np.where(h < LOG_2, np.log(-np.expm1(-h)), np.log1p(-np.exp(-h)))
+    return np.where(np.asarray(u) < LOG_NEGLIGIBLE_SQUARE, u - 0.5 * h, middle)
+
+
+@quiet
+def log_logistic_interval(lower, upper, width):
+    """Log probability that a logistic variable is between bounds, whose distance is `width`."""
+    return log_one_minus_exp(np.log(width)) - np.logaddexp(0.0, -upper) - np.logaddexp(0.0, lower)
 
 
 @quiet

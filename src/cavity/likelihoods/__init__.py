@@ -13,23 +13,41 @@ References
 
 from cavity.likelihoods.base import Likelihood
 from cavity.likelihoods.counts import Binomial, NegativeBinomial, Poisson
-from cavity.likelihoods.labels import Interval, Logit, OrderedProbit, Probit, Step
-from cavity.likelihoods.noise import Clutter, Gaussian, Laplace, StudentT
+from cavity.likelihoods.inflated import HurdlePoisson, ZeroInflatedNegativeBinomial, ZeroInflatedPoisson
+from cavity.likelihoods.labels import Cloglog, Interval, Logit, OrderedLogit, OrderedProbit, Probit, Step
+from cavity.likelihoods.noise import AsymmetricLaplace, Clutter, Gaussian, Laplace, StudentT
+from cavity.likelihoods.positive import Gamma, Tweedie
+from cavity.likelihoods.shares import Beta, BetaBinomial
+from cavity.likelihoods.survival import Exponential, LogLogistic, LogNormal, Weibull
 
 __all__ = [
+    "AsymmetricLaplace",
+    "Beta",
+    "BetaBinomial",
     "Binomial",
+    "Cloglog",
     "Clutter",
+    "Exponential",
+    "Gamma",
     "Gaussian",
+    "HurdlePoisson",
     "Interval",
     "Laplace",
     "Likelihood",
+    "LogLogistic",
+    "LogNormal",
     "Logit",
     "NegativeBinomial",
+    "OrderedLogit",
     "OrderedProbit",
     "Poisson",
     "Probit",
     "Step",
     "StudentT",
+    "Tweedie",
+    "Weibull",
+    "ZeroInflatedNegativeBinomial",
+    "ZeroInflatedPoisson",
 ]
 
 

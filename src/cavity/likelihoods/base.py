@@ -10,10 +10,10 @@ import numpy as np
 
 from cavity import _core
 from cavity.base import arrays
-from cavity.base.constants import MAD_TO_SD
 from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray, Public
 from cavity.likelihoods import predictive, quadrature
 from cavity.likelihoods.parameters import check_closed, check_fields
+from cavity.likelihoods.starts import estimate_spread, transform_by_link
 
 site_kernel = _core.best("sites")
 
@@ -21,22 +21,8 @@ site_kernel = _core.best("sites")
 GAUSSIAN, PROBIT, INTERVAL, LAPLACE, CLUTTER, LOGIT, POISSON, NEGATIVE_BINOMIAL, STUDENT_T, BINOMIAL = range(10)
 SHARED_ONE = np.ones(1)
 SHARED_ZERO = np.zeros(1)
-MIN_SPREAD_SHARE = 1e-4  # of observations about their fit, over that of the observations
 # of a cavity: its precision is within float64 and has all digits
 MIN_CAVITY_VARIANCE = float(np.finfo(np.float64).tiny)
-
-
-def estimate_spread(y, fitted, robust=False):
-    """Return the robust spread of y - fitted, which is positive: where it is lost in rounding, by that of y.
-
-    That is the largest distance from the median, or with `robust` the median one, if it is positive.
-    """
-    rest = np.abs(y - fitted)
-    unit = float(np.max(rest, initial=0.0))
-    size = MAD_TO_SD * float(np.median(rest)) or (unit * float(np.sqrt(np.mean((rest / unit) ** 2))) if unit else 0.0)
-    apart = np.abs(y - np.median(y))
-    around = (robust and float(np.median(apart))) or float(np.max(apart)) or float(np.max(np.abs(y))) or 1.0
-    return max(size, MIN_SPREAD_SHARE * around)
 
 
 class Likelihood(Public):
@@ -65,10 +51,16 @@ class Likelihood(Public):
         Whether exp(f) is a rate, which an exposure multiplies.
     takes_trials : bool
         Whether observations are successes in a number of trials, which predictions then have to know.
+    takes_event : bool
+        Whether observations are times that may be censored, which `fit` then takes as bounds or with ``event``.
+    link : {None, "identity", "log", "logit"}
+        What f is of a typical observation: the number itself, its log or its logit. Default priors and the values where
+        searches begin are in these units, so that with "log" they follow y to other units. By default f is in units of
+        y, and of counts and labels in units of its own.
 
     A frozen dataclass may declare parameters that fits can learn, in the class attribute `parameters`: a dictionary
     from names of fields to one of "scale" (positive, in the scale of the observations), "positive", "real", "share" (in
-    (0, 1)) and "increasing" (a tuple of numbers). A field that is None is open: the fit finds it.
+    (0, 1)), "between 1 and 2" and "increasing" (a tuple of numbers). A field that is None is open: the fit finds it.
 
     Examples
     --------
@@ -86,7 +78,8 @@ class Likelihood(Public):
 
     n_classes = None
     discrete = False
-    takes_exposure = takes_trials = False
+    takes_exposure = takes_trials = takes_event = False
+    link: ClassVar[str | None] = None
     parameters: ClassVar[Mapping[str, str]] = {}  # what fits may learn: fields of a dataclass, and their domains
 
     if TYPE_CHECKING:
@@ -294,11 +287,30 @@ class Likelihood(Public):
     def _undefined(self, method):
         return NotImplementedError(f"{type(self).__name__} must define {method}")
 
+    def start(self, y: Any) -> FloatArray | None:
+        """Rough values of f, one for each observation, by which searches begin; they need not be good.
+
+        The default is y, its log or its logit, as `link` says.
+
+        Parameters
+        ----------
+        y : ndarray (N,) or as `check` returns it
+            Observations, checked.
+
+        Returns
+        -------
+        ndarray (N,) or None
+            None where an observation alone says too little of f.
+        """
+        if y.ndim > 1 or self.n_classes is not None:
+            return None
+        return transform_by_link(y, self.link)
+
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """Values of the parameters that data suggest: where a search begins for those that are open.
 
         The default takes the spread of y - fitted for the domain "scale", for others the default of the field or else 1
-        for "positive", 0 for "real" and 0.5 for "share".
+        for "positive", 0 for "real", 0.5 for "share" and 1.5 for "between 1 and 2".
 
         Parameters
         ----------
@@ -320,17 +332,13 @@ class Likelihood(Public):
         if domain == "scale":
             return estimate_spread(y, fitted)
         if default is None or default is MISSING:
-            default = {"positive": 1.0, "real": 0.0, "share": 0.5}.get(domain)
+            default = {"positive": 1.0, "real": 0.0, "share": 0.5, "between 1 and 2": 1.5}.get(domain)
         if default is None:
             kind = type(self).__name__
             raise ValueError(
                 f"{name} of {kind} is open, and how many there are is not known: give values to start from"
             )
         return default
-
-    def _guess(self, y):
-        """Rough values of f for each observation, or None where they say too little."""
-        return y if y.ndim == 1 and self.n_classes is None else None
 
     _y_ndim = 1  # dimensions of `check(y)` for N observations
 
@@ -365,22 +373,14 @@ class _Compiled(Likelihood):
         return out
 
 
-class _Noisy(_Compiled):
-    """Observations whose mean given f is linear in f, by default f itself with noise around it."""
+class _Smooth(Likelihood):
+    """A likelihood of this package that is known by `log_p` alone, its parameters checked."""
 
     __slots__ = ()
+    any_power = True
 
-    def conditional_mean(self, f: Any) -> FloatOrArray:
-        """Mean of y given f, which is f; see `Likelihood.conditional_mean`."""
-        return f
-
-    def expected(self, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
-        """Mean of a new observation, that of y given the mean of f; see `Likelihood.expected`."""
-        return self.conditional_mean(mean)
-
-    def moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Any, Any]:
-        """Those of f, and the noise; see `Likelihood.moments`."""
-        return self.conditional_mean(mean), variance + self.conditional_variance(mean)
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 # The interface between likelihoods and engines, beside the public methods.
@@ -421,8 +421,3 @@ def evaluate_tilted(likelihood, y, mean, variance):
     """`log_tilted` of checked vectors: the user's own if there is one."""
     own = not has_kernel(likelihood) and type(likelihood).log_tilted is not Likelihood.log_tilted
     return (likelihood.log_tilted if own else likelihood._tilted)(y, mean, variance)
-
-
-def guess_latent_values(likelihood, y):
-    """Return rough values of f for checked observations, or None where these do not determine any."""
-    return likelihood._guess(y)

@@ -22,14 +22,17 @@ MAX_SHAPE = 1e100  # beyond which a Gamma variable is its mean, and a Beta varia
 MAX_OTHER_SHAPE = 1e40  # ... if its other shape is below this
 
 
+def check_rows(good, y, message, hint=""):
+    """Raise ValueError with the message, the first observation that is not good, its row, and what to do about it."""
+    if not np.all(good):
+        row = int(np.argmin(np.atleast_1d(good)))
+        values = " and ".join(repr(float(value)) for value in y.reshape(np.size(good), -1)[row])
+        raise ValueError(f"{message}; got {values} in row {row}{hint}")
+
+
 def check_counts(y, name="y"):
     array = arrays.check_finite_array(y, name, ndim=(0, 1))
-    bad = (array < 0) | (array != np.floor(array))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise ValueError(
-            f"{name} must hold whole numbers, not negative; got {float(array.reshape(-1)[row])!r} in row {row}"
-        )
+    check_rows((array >= 0) & (array == np.floor(array)), array, f"{name} must hold whole numbers, not negative")
     return array
 
 
@@ -52,7 +55,8 @@ class _Count(_Compiled):
         """
         return check_counts(y)
 
-    def _guess(self, y):
+    def start(self, y: Any) -> FloatArray | None:
+        """Logs of the counts and a half; see `Likelihood.start`."""
         return np.log(y + 0.5)
 
     def conditional_mean(self, f: Any) -> FloatOrArray:
@@ -182,8 +186,56 @@ class NegativeBinomial(_Count):
         return _draw_poisson(rng.gamma(self.dispersion, np.exp(f) / self.dispersion), rng)
 
 
+class _Trials:
+    """Successes in numbers of trials."""
+
+    __slots__ = ()
+    _y_ndim = 2
+    discrete = takes_trials = True
+
+    def check(self, y: Any) -> FloatArray:
+        """Accept successes and trials.
+
+        Parameters
+        ----------
+        y : array_like, shape (N, 2) or (2,)
+            Successes and trials, whole numbers.
+
+        Returns
+        -------
+        ndarray, shape (N, 2)
+            The numbers, as float64.
+        """
+        array = arrays.check_finite_array(y, "y")
+        if array.ndim not in (1, 2) or array.shape[-1] != 2:
+            raise ValueError(f"y must have shape (N, 2), successes and trials each, got {array.shape}")
+        good = np.all(array == np.floor(array), axis=-1) & (array[..., 0] >= 0) & (array[..., 0] <= array[..., 1])
+        message = "y must hold successes and trials, whole numbers, at least 0 and at most as many successes as trials"
+        check_rows(good, array, message)
+        return array
+
+    def expected(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
+        """Mean of the successes; see `Likelihood.expected`."""
+        return trials * predictive.integrate(lambda f, _: self.conditional_mean(f), mean, variance)
+
+    def moments(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> tuple[Any, Any]:
+        """Mean and variance of the successes; see `Likelihood.moments`."""
+        p, n = self.expected(mean, variance), np.broadcast_to(trials, np.shape(mean))
+
+        def spread(f, i):
+            apart = self.conditional_mean(f) - p[i, None]
+            some = np.maximum(n[i, None], 1.0)
+            return self.conditional_variance(f, some) / some + some * apart**2
+
+        return n * p, n * predictive.integrate(spread, mean, variance)
+
+    def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
+        """Quantiles of the successes; see `Likelihood.quantile`."""
+        return predictive.find_quantiles(self, q, mean, variance, trials)
+
+
 @dataclass(frozen=True, slots=True)
-class Binomial(_Compiled):
+class Binomial(_Trials, _Compiled):
     """Numbers of successes in numbers of trials, each of which succeeds with a probability that f says.
 
     Observations have shape (N, 2), successes and trials each; a row without trials tells nothing. Where new ones are
@@ -206,40 +258,12 @@ class Binomial(_Compiled):
     link: str = "logit"
 
     _kind = BINOMIAL
-    _y_ndim = 2
-    discrete = takes_trials = True
 
     def __post_init__(self) -> None:
         arrays.check_choice(self.link, "link", ("logit", "probit"))
 
     def _parameters(self):
         return (float(self.link == "probit"),)
-
-    def check(self, y: Any) -> FloatArray:
-        """Accept successes and trials.
-
-        Parameters
-        ----------
-        y : array_like, shape (N, 2) or (2,)
-            Successes and trials, whole numbers.
-
-        Returns
-        -------
-        ndarray, shape (N, 2)
-            The numbers, as float64.
-        """
-        array = arrays.check_finite_array(y, "y")
-        if array.ndim not in (1, 2) or array.shape[-1] != 2:
-            raise ValueError(f"y must have shape (N, 2), successes and trials each, got {array.shape}")
-        good = np.all(array == np.floor(array), axis=-1) & (array[..., 0] >= 0) & (array[..., 0] <= array[..., 1])
-        if not good.all():
-            row = int(np.argmin(np.atleast_1d(good)))
-            successes, trials = np.atleast_2d(array)[row].tolist()
-            raise ValueError(
-                "y must hold successes and trials, whole numbers, at least 0 and at most as many successes as trials; "
-                f"got {successes!r} and {trials!r} in row {row}"
-            )
-        return array
 
     def _encode(self, y):
         return np.ascontiguousarray(y[:, 0]), np.ascontiguousarray(y[:, 1] - y[:, 0])
@@ -288,24 +312,6 @@ class Binomial(_Compiled):
         if np.any(np.asarray(trials) > MAX_DRAWN_RATE):
             raise OverflowError(f"trials must be below 2^63 to be drawn, got {float(np.max(trials)):.3g}")
         return rng.binomial(np.asarray(trials, dtype=np.int64), np.exp(self._log_odds(f)[0]))
-
-    def expected(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
-        """Mean of the successes; see `Likelihood.expected`."""
-        return trials * predictive.integrate(lambda f, _: self.conditional_mean(f), mean, variance)
-
-    def moments(self, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> tuple[Any, Any]:
-        """Mean and variance of the successes; see `Likelihood.moments`."""
-        p, n = self.expected(mean, variance), np.broadcast_to(trials, np.shape(mean))
-
-        def spread(f, i):
-            apart = self.conditional_mean(f) - p[i, None]
-            return self.conditional_variance(f) + np.maximum(n[i, None], 1.0) * apart**2
-
-        return n * p, n * predictive.integrate(spread, mean, variance)
-
-    def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike, trials: Any = 1.0) -> FloatOrArray:
-        """Quantiles of the successes; see `Likelihood.quantile`."""
-        return predictive.find_quantiles(self, q, mean, variance, trials)
 
 
 def _log_share(a, b):

@@ -11,14 +11,15 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import FloatArray, FloatOrArray, set_fields
+from cavity.base.special import log_logistic_interval, log_one_minus_exp
 from cavity.likelihoods import base
-from cavity.likelihoods.base import INTERVAL, LOGIT, PROBIT, _Compiled, estimate_spread
+from cavity.likelihoods.base import INTERVAL, LOGIT, PROBIT, _Compiled, _Smooth, estimate_spread
 from cavity.likelihoods.counts import check_counts
 from cavity.likelihoods.noise import _NormalNoise
 from cavity.likelihoods.parameters import check_closed
 
 
-class _Binary(_Compiled):
+class _BinaryLabels:
     __slots__ = ()
     n_classes = 2
 
@@ -44,6 +45,10 @@ class _Binary(_Compiled):
                 f"got {float(array.reshape(-1)[row])!r} in row {row}"
             )
         return array if signs.all() else 2.0 * array - 1.0
+
+
+class _Binary(_BinaryLabels, _Compiled):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,25 @@ class Logit(_Binary):
 
 
 @dataclass(frozen=True, slots=True)
+class Cloglog(_BinaryLabels, _Smooth):
+    """Binary labels with p(1|f) = 1 - exp(-exp(f)): whether there was an event, of a process with rate exp(f).
+
+    Coefficients are logs of ratios of hazards, as those of a model of survival that was looked at once.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> cavity.likelihoods.Cloglog().log_tilted([1, 0], 0.4, 0.9)[0].round(6).tolist()
+    [-0.325706, -1.280196]
+    """
+
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
+        """Log probability of the label; see `Likelihood.log_p`."""
+        with np.errstate(over="ignore"):
+            return np.where(np.asarray(y) > 0, log_one_minus_exp(f), -np.exp(f))
+
+
+@dataclass(frozen=True, slots=True)
 class Step(_Binary):
     """Binary labels without noise: p(y|f) = 1 if y f > 0, else 0 (the Bayes point machine's) [M]_ (section 5.2)."""
 
@@ -132,6 +156,7 @@ class Interval(_NormalNoise):
     _kind = INTERVAL
     any_power = False
     _y_ndim = 2
+    takes_event = True
     parameters: ClassVar[Mapping[str, str]] = {"noise_variance": "positive"}
 
     def __post_init__(self) -> None:
@@ -168,9 +193,10 @@ class Interval(_NormalNoise):
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
         """The square of the spread of what is known of y; see `Likelihood.starting_values`."""
-        return {"noise_variance": estimate_spread(self._guess(y), fitted) ** 2}
+        return {"noise_variance": estimate_spread(self.start(y), fitted) ** 2}
 
-    def _guess(self, y):
+    def start(self, y: Any) -> FloatArray | None:
+        """The middle of the bounds, or the finite one; see `Likelihood.start`."""
         bounds = np.where(np.isfinite(y), y, y[:, ::-1])
         return np.where(np.isfinite(bounds), bounds, 0.0).mean(axis=1)
 
@@ -187,36 +213,16 @@ class Interval(_NormalNoise):
         return _log_interval(self, lower, upper, f)
 
 
-@dataclass(frozen=True, slots=True)
-class OrderedProbit(_Compiled):
-    """Ordered classes 0 to K - 1: y is the number of thresholds below f + noise, noise ~ N(0, 1).
+class _Ordered:
+    """Classes 0 to K - 1: y is the number of thresholds below f + noise, whose quantiles are `_noise_quantile`."""
 
-    Parameters
-    ----------
-    thresholds : sequence of float or None, default None
-        The K - 1 thresholds, increasing. None for the fit to find them: K is then the number of classes it sees.
-
-    Examples
-    --------
-    >>> import cavity, numpy as np
-    >>> grades = cavity.likelihoods.OrderedProbit([-1.0, 1.0])
-    >>> np.exp(grades.log_tilted([0, 1, 2], 0.0, 1.0)[0]).round(4).tolist()
-    [0.2398, 0.5205, 0.2398]
-    """
-
-    thresholds: Sequence[float] | None = None
-
-    _kind = INTERVAL
-    any_power = False
+    __slots__ = ()
     parameters: ClassVar[Mapping[str, str]] = {"thresholds": "increasing"}
 
     @property
     def n_classes(self) -> int:
         """The number of classes K; None while the thresholds are open."""
         return None if self.thresholds is None else len(self.thresholds) + 1
-
-    def _parameters(self):
-        return (1.0,)
 
     def check(self, y: Any) -> FloatArray:
         """Accept class numbers from 0.
@@ -241,7 +247,7 @@ class OrderedProbit(_Compiled):
         return array
 
     def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
-        """Quantiles of the normal distribution at the shares of the classes; see `Likelihood.starting_values`."""
+        """Quantiles of the noise at the shares of the classes; see `Likelihood.starting_values`."""
         counts = np.bincount(y.astype(np.intp))
         if len(counts) < 2:
             raise ValueError("y must hold at least two classes, to find thresholds between them; got class 0 only")
@@ -252,20 +258,84 @@ class OrderedProbit(_Compiled):
                 "that are there without gaps, or give thresholds"
             )
         shares = np.cumsum(counts)[:-1] / len(y)
-        return {"thresholds": arrays.to_tuple(special.ndtri(shares) + float(np.mean(fitted)))}
+        return {"thresholds": arrays.to_tuple(self._noise_quantile(shares) + float(np.mean(fitted)))}
 
-    def _guess(self, y):
+    def start(self, y: Any) -> FloatArray | None:
+        """None: a class says too little of f; see `Likelihood.start`."""
         return None
 
-    def _encode(self, y):
+    def _find_edges(self, y):
+        """Bounds of f + noise for each class."""
+        check_closed(self)
         edges = np.concatenate([[-np.inf], self.thresholds, [np.inf]])
         index = np.asarray(y).astype(np.intp)
         return edges[index], edges[index + 1]
 
+
+@dataclass(frozen=True, slots=True)
+class OrderedProbit(_Ordered, _Compiled):
+    """Ordered classes 0 to K - 1: y is the number of thresholds below f + noise, noise ~ N(0, 1).
+
+    Parameters
+    ----------
+    thresholds : sequence of float or None, default None
+        The K - 1 thresholds, increasing. None for the fit to find them: K is then the number of classes it sees.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> grades = cavity.likelihoods.OrderedProbit([-1.0, 1.0])
+    >>> np.exp(grades.log_tilted([0, 1, 2], 0.0, 1.0)[0]).round(4).tolist()
+    [0.2398, 0.5205, 0.2398]
+    """
+
+    thresholds: Sequence[float] | None = None
+
+    _kind = INTERVAL
+    any_power = False
+
+    def _parameters(self):
+        return (1.0,)
+
+    def _encode(self, y):
+        return self._find_edges(y)
+
+    def _noise_quantile(self, shares):
+        return special.ndtri(shares)
+
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability of the class; see `Likelihood.log_p`."""
-        check_closed(self)
-        return _log_interval(self, *self._encode(y), f)
+        return _log_interval(self, *self._find_edges(y), f)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedLogit(_Ordered, _Smooth):
+    """Ordered classes 0 to K - 1: y is the number of thresholds below f + noise, the noise logistic.
+
+    Coefficients are logs of ratios of the odds of a class above any threshold (proportional odds).
+
+    Parameters
+    ----------
+    thresholds : sequence of float or None, default None
+        The K - 1 thresholds, increasing. None for the fit to find them: K is then the number of classes it sees.
+
+    Examples
+    --------
+    >>> import cavity, numpy as np
+    >>> grades = cavity.likelihoods.OrderedLogit([-1.0, 1.0])
+    >>> np.exp(grades.log_tilted([0, 1, 2], 0.0, 1.0)[0]).round(4).tolist()
+    [0.3033, 0.3935, 0.3033]
+    """
+
+    thresholds: Sequence[float] | None = None
+
+    def _noise_quantile(self, shares):
+        return special.logit(shares)
+
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
+        """Log probability of the class; see `Likelihood.log_p`."""
+        lower, upper = self._find_edges(y)
+        return log_logistic_interval(lower - f, upper - f, upper - lower)
 
 
 def _log_interval(likelihood, lower, upper, f):

@@ -8,14 +8,45 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cavity.base import arrays
 from cavity.base.constants import LOG_2PI
 from cavity.base.lazy_scipy import special
-from cavity.base.public_objects import ArrayLike, FloatOrArray
+from cavity.base.public_objects import ArrayLike, FloatOrArray, set_fields
 from cavity.base.special import binet, gap
-from cavity.likelihoods.base import CLUTTER, GAUSSIAN, LAPLACE, STUDENT_T, _Noisy, estimate_spread
-from cavity.likelihoods.parameters import check_closed
+from cavity.likelihoods.base import (
+    CLUTTER,
+    GAUSSIAN,
+    LAPLACE,
+    STUDENT_T,
+    _Compiled,
+    _Smooth,
+    estimate_spread,
+)
+from cavity.likelihoods.parameters import check_closed, check_fields
 
 MAX_STUDENT_T_SCALES = 1e100  # scales from the centre
+
+
+class _LinearMean:
+    """The mean of observations given f is linear in f, by default f itself with noise around it."""
+
+    __slots__ = ()
+
+    def conditional_mean(self, f: Any) -> FloatOrArray:
+        """Mean of y given f, which is f; see `Likelihood.conditional_mean`."""
+        return f
+
+    def expected(self, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
+        """Mean of a new observation, that of y given the mean of f; see `Likelihood.expected`."""
+        return self.conditional_mean(mean)
+
+    def moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[Any, Any]:
+        """Those of f, and the noise; see `Likelihood.moments`."""
+        return self.conditional_mean(mean), variance + self.conditional_variance(mean)
+
+
+class _Noisy(_LinearMean, _Compiled):
+    __slots__ = ()
 
 
 class _NormalNoise(_Noisy):
@@ -109,6 +140,79 @@ class Laplace(_Noisy):
         """Draw f and noise; see `Likelihood.draw`."""
         check_closed(self)
         return rng.laplace(f, self.scale, np.shape(f))
+
+
+@dataclass(frozen=True, slots=True)
+class AsymmetricLaplace(_LinearMean, _Smooth):
+    """Real observations of which f is a quantile: p(y|f) = q (1 - q)/scale exp(-u (q - [u < 0])), u = (y - f)/scale.
+
+    The density is a means to regressions of quantiles, and no model of the observations: f is about the quantile q of y
+    as the "check loss" has it, but the widths of intervals depend on the scale and are not calibrated. Intervals that
+    are need the bootstrap, or predictions of a likelihood that describes y.
+
+    Parameters
+    ----------
+    quantile_level : float, default 0.5
+        q, in (0, 1): which quantile.
+    scale : float or None, default None
+        Mean of the check loss, in units of y; None for the fit to find it.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> upper = cavity.likelihoods.AsymmetricLaplace(0.9, scale=0.5)
+    >>> upper.log_tilted([1.0, -1.0], 0.4, 0.9)[0].round(6).tolist()
+    [-2.531522, -2.026726]
+    """
+
+    quantile_level: float = 0.5
+    scale: float | None = None
+
+    link = "identity"
+    parameters: ClassVar[Mapping[str, str]] = {"scale": "scale"}
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        set_fields(self, quantile_level=arrays.check_number(self.quantile_level, "quantile_level", low=0, high=1))
+
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
+        """The scale whose standard deviation is the spread of y - fitted; see `Likelihood.starting_values`."""
+        return {"scale": estimate_spread(y, fitted) / self._find_sd()}
+
+    def _find_sd(self):
+        """The standard deviation of the noise in scales."""
+        return float(np.hypot(1.0 / self.quantile_level, 1.0 / (1.0 - self.quantile_level)))
+
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
+        """Log density; see `Likelihood.log_p`."""
+        check_closed(self)
+        q, scale = self.quantile_level, self.scale
+        u = (np.asarray(y) - np.asarray(f)) / scale
+        return np.log(q) + np.log1p(-q) - np.log(scale) - u * np.where(u < 0, q - 1.0, q)
+
+    def conditional_mean(self, f: Any) -> FloatOrArray:
+        """Mean of y given f, which is f for the median only; see `Likelihood.conditional_mean`."""
+        check_closed(self)
+        return f + self.scale * (1.0 / self.quantile_level - 1.0 / (1.0 - self.quantile_level))
+
+    def conditional_variance(self, f: Any) -> FloatOrArray:
+        """Variance of the noise; see `Likelihood.conditional_variance`."""
+        check_closed(self)
+        return np.full(np.shape(f), (self.scale * self._find_sd()) ** 2)
+
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
+        """Distribution function, q at f; see `Likelihood.cdf`."""
+        check_closed(self)
+        q, u = self.quantile_level, (y - f) / self.scale
+        return np.where(
+            u < 0, q * np.exp(np.minimum(u, 0.0) * (1.0 - q)), 1.0 - (1.0 - q) * np.exp(-np.maximum(u, 0.0) * q)
+        )
+
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
+        """Draw f and noise, a difference of exponential variables; see `Likelihood.draw`."""
+        check_closed(self)
+        above, below = rng.standard_exponential((2, *np.shape(f)))
+        return f + self.scale * (above / self.quantile_level - below / (1.0 - self.quantile_level))
 
 
 @dataclass(frozen=True, slots=True)

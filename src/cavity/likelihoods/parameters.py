@@ -14,6 +14,7 @@ from cavity.base import arrays
 from cavity.base.public_objects import set_fields
 
 PARAMETER_RANGE = 1e10  # parameters stay within this factor of where a search may start
+LINK_CHOICES = ("identity", "log", "logit")
 DIFFERENCE_STEP = 1e-3  # of a free number, in differences of fourth order
 
 
@@ -68,6 +69,12 @@ PARAMETER_DOMAINS = {
         lambda vector, unit: float(1.0 / (1.0 + np.exp(-vector[0]))),
         lambda value, unit: np.array([[value * (1.0 - value)]]),
     ),
+    "between 1 and 2": ParameterDomain(
+        partial(arrays.check_number, low=1, high=2),
+        lambda value, unit: np.array([np.log(value - 1.0) - np.log(2.0 - value)]),
+        lambda vector, unit: float(1.0 + 1.0 / (1.0 + np.exp(-vector[0]))),
+        lambda value, unit: np.array([[(value - 1.0) * (2.0 - value)]]),
+    ),
     "increasing": ParameterDomain(_check_increasing, _pack_increasing, _unpack_increasing, _differentiate_increasing),
 }
 
@@ -115,6 +122,8 @@ def check_declared(likelihood):
     kind, declared = type(likelihood).__name__, likelihood.parameters
     if hasattr(likelihood, "scales"):
         raise TypeError(f"scales of {kind} has no meaning: declare parameters = {{name: 'scale'}}")
+    if likelihood.link is not None and not type(likelihood).__module__.startswith("cavity."):
+        arrays.check_choice(likelihood.link, f"link of {kind}", LINK_CHOICES)
     if not isinstance(declared, Mapping):
         raise TypeError(f"parameters of {kind} must be a dict of names and domains, got {declared!r}")
     for name, domain in declared.items():

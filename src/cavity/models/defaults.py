@@ -9,6 +9,7 @@ References
 import numpy as np
 
 from cavity import likelihoods
+from cavity.base.arrays import error_of
 from cavity.base.column_statistics import robust_spread, weighted_median
 from cavity.base.labels import HOW_TO_ORDER, has_classes, infer_target_kind
 from cavity.likelihoods.names import make_likelihood
@@ -19,6 +20,7 @@ LOGITS_PER_PROBIT = 1.7  # Phi(f) is within .0095 of 1/(1 + exp(-1.7 f)) for eve
 LOGIT_PRIOR_SCALE = 2.5  # [GJ]_: two sd of a column change log odds, and logs of rates, by 5 at most
 PROBIT_PRIOR_SCALE = LOGIT_PRIOR_SCALE / LOGITS_PER_PROBIT
 REAL_PRIOR_SCALE = 2.5  # in spreads of y
+LIKELIHOODS_OF_TIMES = "times until an event, 'weibull', 'log-normal', 'log-logistic', 'exponential' or 'gaussian'"
 # Prior sd of what a scale of a column does to f, where the prior is left to the data: in units of f for classes and
 # counts, in robust spreads of y for real numbers. By class, subclasses included, and by link where a class has several.
 PRIOR_SCALES = {
@@ -76,6 +78,23 @@ def likelihood_for(y, binary="probit"):
     return make_likelihood(names[kind])
 
 
+def choose_for_times(likelihood):
+    """Return the likelihood of a model for times that may be censored: `Interval` in place of `Gaussian`.
+
+    Raises
+    ------
+    ValueError
+        For a likelihood of other observations.
+    """
+    if likelihood is None:
+        return make_likelihood("weibull")
+    if isinstance(likelihood, likelihoods.Gaussian):
+        return likelihoods.Interval(likelihood.noise_variance)
+    if not likelihood.takes_event:
+        raise error_of("event", f"is for {LIKELIHOODS_OF_TIMES}, got {type(likelihood).__name__}")
+    return likelihood
+
+
 def _are_two_numbers(y):
     """Whether y has two rows, of numbers other than -1, 0 and 1, as a small first batch may have."""
     y = np.asarray(y) if hasattr(y, "__len__") and len(y) == 2 else np.zeros(0)
@@ -83,8 +102,13 @@ def _are_two_numbers(y):
 
 
 def is_real(likelihood):
-    """Whether observations are real numbers like f: no labels, no counts."""
-    return not (has_classes(likelihood) or likelihood.discrete)
+    """Whether observations are real numbers like f: no labels, no counts, no numbers whose log or logit f is."""
+    return not (has_classes(likelihood) or likelihood.discrete) and likelihood.link in (None, "identity")
+
+
+def follows_units(likelihood):
+    """Whether f is the log of the scale of the observations, which are no counts."""
+    return likelihood.link == "log" and not likelihood.discrete
 
 
 def find_prior_scale(likelihood):
@@ -94,17 +118,19 @@ def find_prior_scale(likelihood):
 
 
 def find_location_and_spread(likelihood, rows):
-    """Return the median of y - offset and its robust spread; 0 and 1 for labels and counts.
+    """Return the median of y - offset and its robust spread; 0 and 1 for labels, counts and shares.
 
-    Bounds count if they are finite.
+    Where f is the log of the scale of y they are the median of rough values of f, and 1. Bounds count if they are
+    finite.
     """
-    if not is_real(likelihood):
+    has_log_scale = follows_units(likelihood)
+    if not (has_log_scale or is_real(likelihood)):
         return 0.0, 1.0
-    y = rows.y.reshape(rows.n, -1)
+    y = (likelihood.start(rows.y) if has_log_scale else rows.y).reshape(rows.n, -1)
     weights = None if rows.weights is None else np.repeat(rows.weights, y.shape[1])
     values = (y if rows.offset is None else y - rows.offset[:, None]).ravel()
     usable = np.isfinite(values) if weights is None else np.isfinite(values) & (weights > 0)
     if not usable.any():
         return 0.0, 1.0
     values, weights = values[usable], None if weights is None else weights[usable]
-    return weighted_median(values, weights), robust_spread(values, weights)
+    return weighted_median(values, weights), 1.0 if has_log_scale else robust_spread(values, weights)

@@ -7,6 +7,11 @@ from cavity.base import records
 from cavity.base.records import ANY_TEXT, JSON_OBJECT, REAL_LISTS, Made, Nullable
 from cavity.likelihoods.parameters import check_closed
 
+HOW_TO_SAVE = (
+    "save dataclasses.replace(posterior, model=dataclasses.replace(posterior.model, likelihood=Gaussian())), and put "
+    "yours in its place in the same way after loading; its parameters are those of posterior.model.likelihood"
+)
+
 
 def _make_likelihood(settings):
     """Return the likelihood that `likelihood_settings` took apart."""
@@ -30,7 +35,7 @@ def take_likelihood_apart(likelihood):
     """Return a likelihood as JSON has it, its name and parameters; TypeError for one of the user's own."""
     name = type(likelihood).__name__
     if getattr(likelihoods, name, None) is not type(likelihood):
-        raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}")
+        raise TypeError(f"only models with a likelihood of cavity.likelihoods can be saved, not {name}: {HOW_TO_SAVE}")
     return [name, {f.name: getattr(likelihood, f.name) for f in fields(likelihood)}]
 
 

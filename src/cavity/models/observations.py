@@ -6,12 +6,13 @@ from functools import partial
 import numpy as np
 
 from cavity.base.arrays import error_of
+from cavity.base.censoring import make_bounds
 from cavity.base.labels import encode_labels, encode_new_labels, has_classes
 from cavity.base.missing_values import DroppedRows
 from cavity.base.observation_digest import ObservationDigest
 from cavity.base.rows import Rows, check_observations, check_row_vector, check_row_weights, combine_known_parts
 from cavity.likelihoods import Gaussian
-from cavity.models.defaults import likelihood_for
+from cavity.models.defaults import choose_for_times, likelihood_for
 from cavity.runs.executors import Threads
 from cavity.runs.merge import BlockTask
 from cavity.runs.passes import reduce_runs
@@ -56,7 +57,7 @@ class Observations:
     dropped: DroppedRows | None = None
 
     @classmethod
-    def of(cls, likelihood, dataset, *, default=likelihood_for, some=True, fitted=None, remote=False):
+    def of(cls, likelihood, dataset, *, default=likelihood_for, some=True, fitted=None, remote=False, are_times=False):
         """Check the columns of a dataset that was opened with the arguments of a fit.
 
         Parameters
@@ -73,17 +74,21 @@ class Observations:
             Of the rows before, in an update: its `classes` stay.
         remote : bool, default False
             Whether the y of a remote collection stays remote; else it is read.
+        are_times : bool, default False
+            Whether y are bounds of times that a formula has made; a column "event" says so, too.
 
         Raises
         ------
         ValueError, TypeError
             Naming the argument, what was expected and what was given.
         """
-        remote = remote and dataset.is_remote("y")
+        are_times = are_times or dataset.columns.get("event") is not None
+        remote = remote and dataset.is_remote("y") and not are_times
         remote_columns = {"y": dataset.columns["y"]} if remote else {}
         local_names = [name for name in dataset.columns if name not in remote_columns]
         columns = remote_columns | {name: dataset.column(name) for name in local_names}
-        y, chosen = columns["y"], () if likelihood is not None else ("likelihood",)
+        y, chosen = join_events(columns), () if likelihood is not None else ("likelihood",)
+        likelihood = choose_for_times(likelihood) if are_times else likelihood
         likelihood = default(y) if likelihood is None else likelihood
         if remote:
             y, classes = code_remote_labels(y, likelihood)
@@ -119,6 +124,11 @@ class Observations:
     def labels(self):
         """Fields of a posterior, by name."""
         return {"columns": self.names, "classes": self.classes, "roles": self.roles, "dropped": self.dropped}
+
+
+def join_events(columns):
+    """Return the y among the columns of arguments, as bounds of times where there is a column of events."""
+    return columns["y"] if columns.get("event") is None else make_bounds(columns["y"], columns["event"])
 
 
 def check_row_noise(likelihood, value, n):

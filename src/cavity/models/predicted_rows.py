@@ -65,10 +65,10 @@ class PredictedRows:
             numbers = np.arange(probabilities.shape[1])
             mean = probabilities @ numbers
             return self.class_numbers.astype(float), mean, probabilities @ numbers**2.0 - mean**2
-        if isinstance(self.likelihood, Interval):
+        if self.likelihood.takes_event and not np.array_equal(self.y[:, 0], self.y[:, 1]):
             raise arrays.error_of("kind", "must be 'quantile' for bounds of observations, which have no value")
         mean, variance = self.likelihood.moments(self.mean, self.variance, **self.trials)
-        return (self.y[:, 0] if self.trials else self.y), mean, variance
+        return (self.y if self.y.ndim == 1 else self.y[:, 0]), mean, variance
 
     def probabilities_below(self):
         """Return the predicted probabilities of values below, and of values up to, each observation."""
@@ -80,6 +80,8 @@ class PredictedRows:
             sd = np.sqrt(self.variance + self.likelihood.noise_variance)
             return tuple(special.ndtr((self.y[:, k] - self.mean) / sd) for k in (0, 1))
         y, *trials = (self.y[:, 0], self.y[:, 1]) if self.trials else (self.y,)
+        if self.likelihood.takes_event:
+            y = self.y[:, 1]
 
         def integrate(y, rows):
             def conditional(f, index):
@@ -88,6 +90,8 @@ class PredictedRows:
             return predictive.integrate_probability(conditional, self.mean[rows], self.variance[rows])
 
         upto = integrate(y, slice(None))
+        if self.likelihood.takes_event:
+            return np.where(self.y[:, 0] == y, upto, integrate(self.y[:, 0], slice(None))), upto
         if not self.likelihood.discrete:
             return upto, upto
         below = upto - np.exp(integrate_log_density(self.likelihood, self.y, self.mean, self.variance))
@@ -102,7 +106,7 @@ class PredictedRows:
         if isinstance(self.likelihood, Gaussian):
             return (self.y - self.mean) / np.sqrt(self.variance + self.likelihood.noise_variance)
         below, upto = self.probabilities_below()
-        if self.likelihood.discrete or self.likelihood.n_classes is not None or isinstance(self.likelihood, Interval):
+        if self.likelihood.discrete or self.likelihood.n_classes is not None or self.likelihood.takes_event:
             upto = below + (upto - below) * rng.random(len(upto))
         return special.ndtri(np.clip(upto, SMALLEST_PROBABILITY, LARGEST_PROBABILITY))
 

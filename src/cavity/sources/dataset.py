@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays, frames, missing_values
+from cavity.base.censoring import make_bounds
 from cavity.base.missing_values import MISSING_CHOICES, DroppedRows, complete_rows, join_dropped, take_rows
 from cavity.runs.merge import split_rows
 from cavity.runs.passes import check_not_remote
@@ -174,11 +175,14 @@ class Dataset:
         if check_size is not None and isinstance(X, Source):
             check_size(X.n_rows)
         known = frames.names_of(X) or ()
-        arguments = arguments or {}
+        arguments, joins_events = _add_events(arguments or {}, roles or {})
         unread = {key: open_unchecked(arguments[key], key) for key in streamed if _is_stored(arguments[key], known)}
         arguments = {key: None if key in unread else _read_column(key, arguments[key], known) for key in arguments}
         X, values, roles = frames.take_columns(X, arguments, names, roles)
-        dataset = cls(X, dict(zip(arguments, values, strict=True)) | unread, roles, name)
+        columns = dict(zip(arguments, values, strict=True)) | unread
+        if joins_events:
+            columns["y"] = make_bounds(columns["y"], columns.pop("event"), allow_missing=True)
+        dataset = cls(X, columns, roles, name)
         if not remote:
             for source in (value for value in (X, *dataset.columns.values()) if isinstance(value, Source)):
                 check_not_remote(source)
@@ -268,6 +272,19 @@ def open_table(X, name):
     if type(X) is np.ndarray:  # nearly always
         return X
     return open_unchecked(X, name) if formats.is_unopened(X) or hasattr(X, "__next__") else X
+
+
+def _add_events(arguments, roles):
+    """Return arguments with the column of events of the fit, if y is to be the column of its times.
+
+    Also return whether a method that takes y alone is to join them.
+    """
+    y = arguments.get("y", np.nan)
+    if "event" not in roles or arguments.get("event") is not None or not (y is None or isinstance(y, str)):
+        return arguments, False
+    if y not in (None, roles.get("y")):
+        return arguments, False
+    return arguments | {"event": roles["event"]}, "event" not in arguments
 
 
 def _is_stored(value, names):

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.censoring import read_real_column
 from cavity.base.frames import make_data_frame
 from cavity.base.public_objects import FloatArray
 from cavity.models.formula import evaluation
 from cavity.models.formula.columns import categorical, check_length
 from cavity.models.formula.evaluation import coded_numbers, column_variables, evaluate, evaluate_columns
 from cavity.models.formula.notation import COLUMN_NAME, FormulaParts, refuse, split
+from cavity.models.formula.survival import has_times, make_survival_bounds, split_survival_call
 
 PROBE_ROWS = 100  # by which columns of numbers that functions make categories of are found
 COUNT_PAIR = re.compile(r"\s*(p|prop|proportion|cbind)\s*\((.*)\)\s*", re.DOTALL)
@@ -31,7 +33,8 @@ class Design:
     Attributes
     ----------
     y : array_like (N,) or (N, 2)
-        The column itself if the formula names one; else numbers, pairs of successes and trials from ``p(k, n)``.
+        The column itself if the formula names one; else numbers, pairs of successes and trials from ``p(k, n)``,
+        bounds from ``surv(time, event)``.
     X : ndarray (N, D) or Source
         Columns of the fixed effects.
     names : tuple of str
@@ -275,6 +278,8 @@ def evaluate_observations(text, columns):
     name, counts = COLUMN_NAME.fullmatch(text), COUNT_PAIR.fullmatch(text)
     if name:
         return columns[name[1] or name[2]]
+    if has_times(text):
+        return make_survival_bounds(text, partial(_read_times, columns=columns))
     if not counts:
         return _evaluate_number(text, columns)
     successes, trials = (_evaluate_number(part, columns) for part in _count_texts(counts))
@@ -294,8 +299,14 @@ def observation_variables(text):
     name, counts = COLUMN_NAME.fullmatch(text), COUNT_PAIR.fullmatch(text)
     if name:
         return {name[1] or name[2]}
-    texts = _count_texts(counts) if counts else [text]
+    texts = _count_texts(counts) if counts else split_survival_call(text)[0] if has_times(text) else [text]
     return {name for part in texts if not part.strip().isdigit() for name in column_variables(f"0 + I({part})")}
+
+
+def _read_times(text, columns):
+    """Return the numbers that an expression in ``surv(...)`` has for the rows of a table; a column may be infinite."""
+    name = COLUMN_NAME.fullmatch(text)
+    return read_real_column(columns[name[1] or name[2]], text) if name else _evaluate_number(text, columns)
 
 
 def _evaluate_number(text, columns):

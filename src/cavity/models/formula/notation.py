@@ -13,7 +13,7 @@ from cavity.base.arrays import error_of
 
 NOTATION_HELP = (
     "a formula is like 'y ~ x * z + offset(w) + (1 + x | g) + (0 + x || h) + (1 | a/b) + (1 | a:b)', with y, log(y), "
-    "y > 3, or p(successes, trials) before the ~"
+    "y > 3, p(successes, trials), or surv(time, event) before the ~"
 )
 COLUMN_NAME = re.compile(r"\s*(?:`([^`]+)`|([^\W\d_][\w.]*))\s*")
 QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")

@@ -152,6 +152,7 @@ class GLM(LinearSettings):
         X: Data,
         y: ArrayLike | None = None,
         *,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -183,6 +184,9 @@ class GLM(LinearSettings):
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
             X, which is then no feature. A formula says what they are.
+        event : array_like (N,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (N,) or str, optional
             Known part of f.
         exposure : array_like (N,) or str, optional
@@ -294,7 +298,7 @@ class GLM(LinearSettings):
         >>> posterior.converged, posterior.mean.round(2).tolist()
         (True, [0.51, 0.32, -0.29])
         """
-        columns = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        columns = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         iteration = {"schedule": schedule, "damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         if self.formula is not None and has_random_effects(self.formula):

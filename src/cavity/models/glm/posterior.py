@@ -333,6 +333,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         X: Data,
         y: ArrayLike | None = None,
         *,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -346,6 +347,9 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         y : array_like (n,) or str, optional
             Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
             unless it is given.
+        event : array_like (n,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (n,) or str, optional
             Known part of f.
         exposure : array_like (n,) or str, optional
@@ -364,7 +368,7 @@ class GLMPosterior(ScaledColumns, AverageEffects, TermBayesFactors, ColumnCoeffi
         nothing where they come in random order, but by posterior sds, and by tens of nats of log evidence, where
         coefficients drift or rows are sorted. Then shuffle the rows, or fit them all at once.
         """
-        arguments = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        arguments = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         dataset = self._open_arguments(X, arguments, remote=True)
         observations = Observations.of(self.model.likelihood, dataset, fitted=self)
         X = self._features(dataset)

@@ -79,6 +79,7 @@ class GaussianProcess(LatentProcess):
         X: Data,
         y: ArrayLike,
         *,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
@@ -108,6 +109,9 @@ class GaussianProcess(LatentProcess):
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories;
             bounds, or successes and trials, (N, 2), or two names. A string, here and below, is the name of a column of
             X, which is then no feature.
+        event : array_like (N,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (N,) or str, optional
             Known part of f.
         exposure : array_like (N,) or str, optional
@@ -199,7 +203,7 @@ class GaussianProcess(LatentProcess):
         >>> posterior.predict_proba([[1, 1], [1, -1]])[:, 1].round(1).tolist()
         [1.0, 0.0]
         """
-        columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
+        columns = dict(y=y, event=event, offset=offset, noise_variance=noise_variance, sample_weight=sample_weight)
         X, coding = open_mean(self.mean, X)
         dataset = Dataset.open(X, columns | {"exposure": exposure}, check_size=allocate_matrices).leave_out(missing)
         X, observations = read_dense(dataset), observe(self, dataset)

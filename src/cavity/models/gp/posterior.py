@@ -315,6 +315,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         X: ArrayLike,
         y: ArrayLike,
         *,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
@@ -329,6 +330,9 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
         y : array_like (n,) or str
             Their observations. What the fit took from columns of X, or its formula says, is found there by its name,
             unless it is given.
+        event : array_like (n,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (n,) or str, optional
             Known part of f.
         exposure : array_like (n,) or str, optional
@@ -357,7 +361,7 @@ class GaussianProcessPosterior(SitesPosterior, ProcessPosterior):
             If EP did not converge.
         """
         columns = {"y": y, "offset": offset, "noise_variance": noise_variance, "sample_weight": sample_weight}
-        columns |= {"exposure": exposure}
+        columns |= {"event": event, "exposure": exposure}
         names = {"names": self.columns, "roles": self.roles}
         X = self._with_mean_columns(X)
         dataset = Dataset.open(X, columns, **names, check_size=lambda n: allocate_matrices(self.n_samples + n))

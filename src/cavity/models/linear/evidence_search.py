@@ -8,8 +8,8 @@ import numpy as np
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.loop import CONVERGED_STATUS, STOPPED_STATUS
 from cavity.ep.fit_result import FitResult
-from cavity.likelihoods.base import estimate_spread, guess_latent_values
 from cavity.likelihoods.parameters import choose_parameters, find_unit, list_open_parameters
+from cavity.likelihoods.starts import estimate_spread
 from cavity.models import search
 from cavity.models.hyperparameters import Hyperparameters
 from cavity.models.linear.evidence import PRIOR_VARIANCE, FreeFactors, LinearEvidence
@@ -166,7 +166,7 @@ def _fit_roughly(problem):
     """
     rows, likelihood = problem.used, problem.model.likelihood
     offset = np.zeros(rows.n) if rows.offset is None else rows.offset
-    guess = guess_latent_values(likelihood, rows.y)
+    guess = likelihood.start(rows.y)
     if guess is None:
         return [offset]
     rest, d = guess - offset, rows.X.shape[1]

@@ -10,11 +10,13 @@ from cavity.base import arrays
 from cavity.base.labels import has_classes, is_ordered
 from cavity.likelihoods import Binomial
 from cavity.models.defaults import likelihood_for
+from cavity.models.formula.survival import has_times
 from cavity.models.formula.table import FormulaTable
 from cavity.models.linear.defaults import learns_level
 from cavity.models.observations import Observations
 from cavity.sources.dataset import IN_FILES, Dataset
 
+ARGUMENTS_IN_FORMULAS = ("y", "event", "groups")  # what a formula says
 PROPORTION_NOTATION = re.compile(r"\s*(\w+)\s*/\s*(\w+)\s*")  # of successes in trials
 
 
@@ -52,13 +54,13 @@ class LinearInputs:
             dataset = Dataset.open(X, columns, remote=True).leave_out(missing)
             observations = Observations.of(model.likelihood, dataset, default=likelihood_of_regression)
             return cls(dataset, observations, model.intercept)
-        refuse_where_formula("y", columns["y"])
-        table = FormulaTable.open(model.formula, X, {k: v for k, v in columns.items() if k != "y"}, missing)
+        table = open_formula_table(model.formula, X, columns, missing)
         refuse_proportions(table.parts.y, model.likelihood)
         options = {"in_blocks": table.dataset.kind == IN_FILES}
         design = table.design(intercept=False, **options)
         dataset = table.with_features(design)
-        observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
+        default, are_times = likelihood_for_formula, has_times(table.parts.y)
+        observations = Observations.of(model.likelihood, dataset, default=default, are_times=are_times)
         has_intercept = design.has_intercept
         if is_ordered(observations.likelihood) and learns_level(observations.likelihood):
             design, has_intercept = table.design(thresholds_for_intercept=True, **options), False
@@ -75,6 +77,14 @@ class LinearInputs:
     def labels(self):
         """Return what a posterior keeps of them beside the observations, by the names of its fields."""
         return {"coding": self.coding}
+
+
+def open_formula_table(formula, data, columns, missing):
+    """Return the `FormulaTable` of a fit; ValueError for values of the arguments that a formula says."""
+    for name in ARGUMENTS_IN_FORMULAS:
+        refuse_where_formula(name, columns.get(name))
+    others = {name: value for name, value in columns.items() if name not in ARGUMENTS_IN_FORMULAS}
+    return FormulaTable.open(formula, data, others, missing)
 
 
 def refuse_where_formula(name, value):

@@ -8,13 +8,13 @@ from cavity.base import arrays
 from cavity.base.frames import names_of
 from cavity.base.labels import is_ordered
 from cavity.base.missing_values import DroppedRows
-from cavity.models.formula.table import FormulaTable
+from cavity.models.formula.survival import has_times
 from cavity.models.linear.defaults import learns_level
 from cavity.models.linear.inputs import (
     likelihood_for_formula,
     likelihood_of_regression,
+    open_formula_table,
     refuse_proportions,
-    refuse_where_formula,
 )
 from cavity.models.mixed.levels import take_group_columns
 from cavity.models.mixed.row_readers import GROUP_ARGUMENT, FormulaRowReader, RowReader
@@ -63,13 +63,12 @@ class Inputs:
 
     @classmethod
     def _by_formula(cls, model, frame, y, groups, others, missing):
-        refuse_where_formula("y", y)
-        refuse_where_formula("groups", groups)
-        table = FormulaTable.open(model.effects, frame, others, missing)
+        table = open_formula_table(model.effects, frame, others | {"y": y, "groups": groups}, missing)
         refuse_proportions(table.parts.y, model.likelihood)
         design = table.design()
         dataset = table.with_features(design)
-        observations = Observations.of(model.likelihood, dataset, default=likelihood_for_formula)
+        default, are_times = likelihood_for_formula, has_times(table.parts.y)
+        observations = Observations.of(model.likelihood, dataset, default=default, are_times=are_times)
         intercept_left_out = is_intercept_left_out(model, observations.likelihood)
         if intercept_left_out:
             design = table.design(thresholds_for_intercept=True)

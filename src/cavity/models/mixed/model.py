@@ -130,6 +130,7 @@ class MixedGLM(Frozen):
         y: ArrayLike | None = None,
         *,
         groups: Any = None,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -155,6 +156,9 @@ class MixedGLM(Frozen):
             Observations, as the likelihood wants them; a formula says what they are.
         groups : dict of columns (N,), data frame, or one column, optional
             Labels of the groups by their names; by default columns of X, which are then no features.
+        event : array_like (N,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (N,) or str, optional
             Known part of f.
         exposure : array_like (N,) or str, optional
@@ -222,7 +226,7 @@ class MixedGLM(Frozen):
         Covariances and parameters of the likelihood maximise the log evidence by L-BFGS with exact gradients, over
         Cholesky factors in units of the effects; each fit on the way starts from the sites of the one before.
         """
-        others = {"offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        others = {"event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         inputs = Inputs.of(self, X, y, groups, others, missing)
         observations, reader = inputs.observations, inputs.reader
         iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol}

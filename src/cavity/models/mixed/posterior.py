@@ -235,9 +235,9 @@ class MixedGLMPosterior(
         y = encode_new_labels(dataset.column("y"), self.model.likelihood, self.classes)
         return check_observations(self.model.likelihood, y, len(mean)), mean, variance
 
-    def _observed_rows(self, X, y, groups, offset, exposure, sample_weight):
+    def _observed_rows(self, X, y, groups, offset, exposure, sample_weight, event=None):
         """Checked rows with observations, and (codes, Z) of each term."""
-        arguments = {"y": y, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
+        arguments = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
         dataset, values = self._reader.read(X, groups, "known", arguments)
         return Observations.of(self.model.likelihood, dataset, fitted=self).rows(dataset.X), values
 
@@ -247,6 +247,7 @@ class MixedGLMPosterior(
         y: ArrayLike | None = None,
         *,
         groups: Any = None,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
@@ -261,6 +262,9 @@ class MixedGLMPosterior(
             Observations, as the likelihood wants them; a formula says what they are.
         groups : dict of columns (n,), data frame, or one column, optional
             Labels of the groups; by default columns of X.
+        event : array_like (n,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (n,) or str, optional
             Known part of f.
         exposure : array_like (n,) or str, optional
@@ -279,7 +283,7 @@ class MixedGLMPosterior(
         ValueError
             For a level that the fit had not, naming it.
         """
-        rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight)
+        rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
         matrix = self._layout.rows(rows.used().X, [tuple(each[rows.in_use] for each in pair) for pair in values])
         fit, effects = update_effects(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
         fit.warn(Options.checked())

@@ -10,7 +10,7 @@ from cavity.base.labels import has_classes
 from cavity.base.rows import check_row_vector
 from cavity.covariances.base import Covariance
 from cavity.covariances.strings import make_covariance
-from cavity.models.defaults import find_location_and_spread, find_prior_scale, is_real
+from cavity.models.defaults import find_location_and_spread, find_prior_scale, follows_units, is_real
 from cavity.models.linear.defaults import ColumnScales, scale_prior_variance
 from cavity.models.process.mean_formula import add_mean_term, is_mean_formula, list_mean_columns
 from cavity.models.process.settings import Settings
@@ -80,9 +80,12 @@ def choose_first_settings(model, rows, fixed_covariance):
 
 def _estimate_latent_values(likelihood, rows):
     """Return values of f beside the offsets where y says so: y itself, or logs of counts; else None."""
-    if rows.y.ndim > 1 or not (is_real(likelihood) or likelihood.takes_exposure):
+    if follows_units(likelihood) or likelihood.takes_exposure:
+        f = likelihood.start(rows.y)
+    elif is_real(likelihood) and rows.y.ndim == 1:
+        f = rows.y
+    else:
         return None
-    f = rows.y if is_real(likelihood) else np.log(rows.y + 0.5)
     return f if rows.offset is None else f - rows.offset
 
 

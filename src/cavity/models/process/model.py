@@ -15,7 +15,6 @@ from cavity.covariances.program import get_program
 from cavity.covariances.slots import list_leaves
 from cavity.covariances.strings import parse
 from cavity.likelihoods import Gaussian, Likelihood
-from cavity.likelihoods.base import guess_latent_values
 from cavity.likelihoods.parameters import choose_parameters, list_open_parameters, list_scales
 from cavity.likelihoods.predictive import MIN_VARIANCE
 from cavity.models.defaults import check_kind, check_likelihood, likelihood_for
@@ -133,7 +132,7 @@ def fill_open_parameters(model, rows):
         return model
     used = rows.part(~rows.left_out) if rows.left_out.any() else rows
     offset = np.zeros(used.n) if used.offset is None else used.offset
-    guess = guess_latent_values(likelihood, used.y)
+    guess = likelihood.start(used.y)
     fitted = offset if guess is None else offset + np.median(guess - offset)
     values = likelihood.starting_values(used.y, fitted)
     return replace(model, likelihood=replace(likelihood, **{name: values[name] for name in names}))

@@ -153,6 +153,7 @@ class StreamingGP(LatentProcess):
         X: Data,
         y: ArrayLike,
         *,
+        event: ArrayLike | None = None,
         offset: ArrayLike | None = None,
         exposure: ArrayLike | None = None,
         noise_variance: ArrayLike | None = None,
@@ -179,6 +180,9 @@ class StreamingGP(LatentProcess):
         y : array_like (N,) or str
             Observations, as the likelihood wants them: numbers; counts; labels of any two kinds; ordered categories. A
             string, here and below, is the name of a column of X, which is then no feature.
+        event : array_like (N,) or str, optional
+            Of times y: 1 or True where the event was observed, 0 or False where it was not until then. Likelihoods of
+            times take bounds (N, 2) as well, lower and upper, which need no events.
         offset : array_like (N,) or str, optional
             Known part of f.
         exposure : array_like (N,) or str, optional
@@ -255,7 +259,7 @@ class StreamingGP(LatentProcess):
         iteration = {"schedule": schedule, "damping": damping, "max_iter": max_iter, "tol": tol}
         job = Job.checked(callback, progress)
         run = Options.checked(schedules=("auto", *EP_SCHEDULES[::-1]), **iteration, n_threads=n_threads, job=job)
-        columns = {"y": y, "offset": offset, "exposure": exposure}
+        columns = {"y": y, "event": event, "offset": offset, "exposure": exposure}
         columns |= {"noise_variance": noise_variance, "sample_weight": sample_weight}
         X, coding = open_mean(self.mean, X)
         dataset = Dataset.open(X, columns, self.inducing_columns).leave_out(missing)

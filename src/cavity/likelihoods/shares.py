@@ -1,0 +1,207 @@
+"""Likelihoods of shares: numbers between 0 and 1, and successes that vary more than those of `Binomial`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cavity.base import arrays
+from cavity.base.lazy_scipy import special
+from cavity.base.public_objects import FloatArray, FloatOrArray
+from cavity.base.special import gap, quiet, stirling
+from cavity.likelihoods.base import _Smooth
+from cavity.likelihoods.counts import MAX_DRAWN_RATE, _log_mean_rest, _log_stirling, _Trials, check_rows
+from cavity.likelihoods.parameters import check_closed
+
+SMALLEST_SHAPE = 1e-300  # below which log Gamma(a) is -log a and a log a is 0 to the last digit
+START_SHARE = 0.25  # of the precision by moments, from which a search goes upward: EP converges from there
+MIN_START, MAX_START = 0.1, 1e4  # precisions that searches start from
+
+
+class _BetaShares:
+    """Shares of a Beta variable with mean 1/(1 + exp(-f)) and the sum of shapes `precision`."""
+
+    __slots__ = ()
+    link = "logit"
+    parameters: ClassVar[Mapping[str, str]] = {"precision": "positive"}
+
+    def _shapes(self, f):
+        """Shares mu and 1 - mu, the shapes of the Beta variable, and log of the shapes."""
+        check_closed(self)
+        f, phi = np.asarray(f, dtype=np.float64), self.precision
+        mu, rest = special.expit(f), special.expit(-f)
+        log_a, log_b = (np.log(phi) - np.logaddexp(0.0, sign * f) for sign in (-1.0, 1.0))
+        return mu, rest, mu * phi, rest * phi, log_a, log_b
+
+    def _limit_start(self, precision):
+        return {"precision": float(np.clip(START_SHARE * precision, MIN_START, MAX_START))}
+
+
+@dataclass(frozen=True, slots=True)
+class Beta(_BetaShares, _Smooth):
+    """Shares in (0, 1) with mean mu = 1/(1 + exp(-f)) and variance mu (1 - mu)/(1 + precision).
+
+    p(y|f) is the density of a Beta variable of shapes precision mu and precision (1 - mu). Its log is not concave in f.
+
+    Parameters
+    ----------
+    precision : float or None, default None
+        Positive; the larger, the closer are shares to their mean. None for the fit to find it.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> yields = cavity.likelihoods.Beta(precision=4.0)
+    >>> log_z, d1, d2 = yields.log_tilted(0.8, 0.4, 0.9)
+    >>> round(float(log_z), 9), round(float(0.4 + 0.9 * d1), 9)
+    (0.171767213, 0.765102148)
+    """
+
+    precision: float | None = None
+
+    def check(self, y: Any) -> FloatArray:
+        """Accept numbers between 0 and 1, both excluded.
+
+        Parameters
+        ----------
+        y : array_like, shape (N,)
+            Shares.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            The shares, as float64.
+        """
+        array = arrays.check_finite_array(y, "y", ndim=(0, 1))
+        hint = (
+            "; for shares of counts use BetaBinomial, with successes and trials, which has 0 and 1; of others move 0 "
+            "and 1 inside, for example to (y (N - 1) + 0.5)/N of N rows"
+        )
+        hint = hint if np.all((array >= 0) & (array <= 1)) else "; divide percentages by 100"
+        check_rows((array > 0) & (array < 1), array, "y must hold shares in (0, 1) for Beta", hint)
+        return array
+
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
+        """A part of what the variance of y about the shares of `fitted` says; see `Likelihood.starting_values`."""
+        mu = special.expit(fitted)
+        squares = max(float(np.sum((y - mu) ** 2)), np.finfo(float).tiny)
+        return self._limit_start(min(float(np.sum(mu * (1.0 - mu))) / squares, 1e300) - 1.0)
+
+    @quiet
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
+        """Log density; see `Likelihood.log_p`."""
+        y, f = np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
+        mu, rest, a, b, log_a, log_b = self._shapes(f)
+        phi, log_y, log_rest = self.precision, np.log(y), np.log1p(-y)
+        t = special.logit(y) - f
+        near = np.abs(t) < 0.35
+        # the divergence mu log(mu/y) + (1 - mu) log((1 - mu)/(1 - y))
+        apart = mu * (log_a - np.log(phi) - log_y) + rest * (log_b - np.log(phi) - log_rest)
+        divergence = np.where(near, _log_mean_rest(mu, rest, np.where(near, t, 0.0)), apart)
+        top = _stirling_or_log(a, log_a) + _stirling_or_log(b, log_b) - stirling(phi)
+        return top - log_y - log_rest - phi * divergence
+
+    def conditional_mean(self, f: Any) -> FloatOrArray:
+        """Mean 1/(1 + exp(-f)); see `Likelihood.conditional_mean`."""
+        return special.expit(f)
+
+    def conditional_variance(self, f: Any) -> FloatOrArray:
+        """Variance of y given f; see `Likelihood.conditional_variance`."""
+        mu, rest, *_ = self._shapes(f)
+        return mu * rest / (1.0 + self.precision)
+
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
+        """Distribution function; see `Likelihood.cdf`."""
+        _, _, a, b, _, _ = self._shapes(f)
+        return special.betainc(np.maximum(a, SMALLEST_SHAPE), np.maximum(b, SMALLEST_SHAPE), np.clip(y, 0.0, 1.0))
+
+    def draw(self, f: Any, rng: np.random.Generator) -> FloatOrArray:
+        """Draw shares; see `Likelihood.draw`."""
+        _, _, a, b, _, _ = self._shapes(f)
+        return rng.beta(np.maximum(a, SMALLEST_SHAPE), np.maximum(b, SMALLEST_SHAPE))
+
+
+@dataclass(frozen=True, slots=True)
+class BetaBinomial(_BetaShares, _Trials, _Smooth):
+    """Numbers of successes whose probabilities vary: those of `Beta` with mean mu = 1/(1 + exp(-f)).
+
+    Observations have shape (N, 2), successes and trials each. The variance of n trials is
+    n mu (1 - mu) (1 + (n - 1)/(1 + precision)); one trial is a label, and does not show it.
+
+    Parameters
+    ----------
+    precision : float or None, default None
+        Positive; the larger, the closer are shares to their mean. None for the fit to find it.
+
+    Examples
+    --------
+    >>> import cavity
+    >>> survived = cavity.likelihoods.BetaBinomial(precision=2.0)
+    >>> survived.log_tilted([[3, 10], [0, 3]], 0.4, 0.9)[0].round(6).tolist()
+    [-2.711901, -1.530672]
+    """
+
+    precision: float | None = None
+
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
+        """A part of what the variance of y about the shares of `fitted` says; see `Likelihood.starting_values`."""
+        mu, n = special.expit(fitted), y[:, 1]
+        single = n * mu * (1.0 - mu)
+        more = float(np.sum((y[:, 0] - n * mu) ** 2 - single))  # than that of binomial variables
+        return self._limit_start(
+            min(float(np.sum((n - 1.0) * single)) / max(more, 1e-8 * float(np.sum(single))), 1e300)
+        )
+
+    def start(self, y: Any) -> FloatArray | None:
+        """Logits of the shares of half a success and half a failure more; see `Likelihood.start`."""
+        return np.log((y[:, 0] + 0.5) / (y[:, 1] - y[:, 0] + 0.5))
+
+    @quiet
+    def log_p(self, y: Any, f: Any) -> FloatOrArray:
+        """Log probability; see `Likelihood.log_p`. The last axis of y holds successes and trials."""
+        y = np.asarray(y, dtype=np.float64)
+        k, n = y[..., 0], y[..., 1]
+        phi, (mu, rest, a, b, log_a, log_b) = self.precision, self._shapes(f)
+        top = _log_stirling(n) - _log_stirling(k) - _log_stirling(n - k) + stirling(phi + n) - stirling(phi)
+        for share, shape, log_shape, part in ((mu, a, log_a, k), (rest, b, log_b, n - k)):
+            top = top + self._compare_part(share, shape, log_shape, part, n)
+        return top
+
+    def _compare_part(self, share, shape, log_shape, part, n):
+        """What log p has of the successes, or of the failures.
+
+        m = (shape + part)/(phi + n) is between the shares `share` and part/n. Of the divergences from these to m,
+        phi KL(share || m) + n KL(part/n || m), each part has terms that are not negative; then log Gamma functions.
+        """
+        phi, total = self.precision, shape + part
+        some, trials = np.where(part > 0, part, 1.0), np.maximum(n, 1.0)
+        log_m = np.where(part > 0, np.log(total), log_shape) - np.log(phi + n)
+        apart = (part / trials - share) / (phi + n)  # m - share is n times this, part/n - m phi times
+        u, log_ratio = n * apart / share, np.where(part > 0, log_m - log_shape + np.log(phi), -np.log1p(n / phi))
+        above = np.where(np.abs(u) < 0.4, shape * gap(u, log_ratio), phi * n * apart - shape * log_ratio)
+        v = -phi * apart * trials / some
+        below = np.where(part > 0, part * gap(v, log_m - np.log(some / trials)), n * total / (phi + n))
+        return np.where(part > 0, _stirling_or_log(shape, log_shape) - stirling(total), 0.0) - above - below
+
+    def conditional_mean(self, f: Any, trials: Any = 1.0) -> FloatOrArray:
+        """Mean of the successes; see `Likelihood.conditional_mean`."""
+        return trials * special.expit(f)
+
+    def conditional_variance(self, f: Any, trials: Any = 1.0) -> FloatOrArray:
+        """Variance of the successes; see `Likelihood.conditional_variance`."""
+        mu, rest, *_ = self._shapes(f)
+        return trials * mu * rest * ((self.precision + trials) / (self.precision + 1.0))
+
+    def draw(self, f: Any, rng: np.random.Generator, trials: Any = 1) -> FloatOrArray:
+        """Draw successes; see `Likelihood.draw`."""
+        if np.any(np.asarray(trials) > MAX_DRAWN_RATE):
+            raise OverflowError(f"trials must be below 2^63 to be drawn, got {float(np.max(trials)):.3g}")
+        return rng.binomial(np.asarray(trials, dtype=np.int64), Beta(self.precision).draw(f, rng))
+
+
+def _stirling_or_log(a, log_a):
+    """a log a - a - log Gamma(a), which is log a where a is hardly above 0."""
+    return np.where(a > SMALLEST_SHAPE, stirling(np.maximum(a, SMALLEST_SHAPE)), log_a)

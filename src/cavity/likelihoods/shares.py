@@ -18,6 +18,7 @@ from cavity.likelihoods.parameters import check_closed
 
 SMALLEST_SHAPE = 1e-300  # below which log Gamma(a) is -log a and a log a is 0 to the last digit
 START_SHARE = 0.25  # of the precision by moments, from which a search goes upward: EP converges from there
+STEPS_PER_CHECK = 32  # of a sum, between tests whether the rest counts
 MIN_START, MAX_START = 0.1, 1e4  # precisions that searches start from
 
 
@@ -194,6 +195,27 @@ class BetaBinomial(_BetaShares, _Trials, _Smooth):
         """Variance of the successes; see `Likelihood.conditional_variance`."""
         mu, rest, *_ = self._shapes(f)
         return trials * mu * rest * ((self.precision + trials) / (self.precision + 1.0))
+
+    @quiet
+    def cdf(self, y: Any, f: Any, trials: Any = 1.0) -> FloatOrArray:
+        """Probability of successes up to y, a sum over the numbers on its side of the mean; see `Likelihood.cdf`."""
+        y, n, f = np.broadcast_arrays(
+            np.floor(y), np.asarray(trials, dtype=np.float64), np.asarray(f, dtype=np.float64)
+        )
+        k = np.clip(y, 0.0, np.maximum(n - 1.0, 0.0))
+        low = k <= n * special.expit(f)
+        # above the mean the failures that are fewer than n - k are summed, downwards too
+        j, sign = np.where(low, k, np.maximum(n - k - 1.0, 0.0)), np.where(low, 1.0, -1.0)
+        _, _, a, b, _, _ = self._shapes(sign * f)
+        a, log_first = np.maximum(a, SMALLEST_SHAPE), self.log_p(np.stack([j, n], axis=-1), sign * f)
+        term, total = np.ones(y.shape), np.ones(y.shape)
+        for step in range(int(np.max(j, initial=0.0))):
+            term = term * (j / (a + j - 1.0) * ((b + n - j) / (n - j + 1.0)))  # P(j - 1)/P(j)
+            total, j = total + term, np.maximum(j - 1.0, 0.0)
+            if step % STEPS_PER_CHECK == 0 and np.all((term * j <= 1e-17 * total) & ((a >= 1.0) | (j == 0))):
+                break
+        part = np.minimum(np.exp(log_first + np.log(total)), 1.0)
+        return np.where(y < 0, 0.0, np.where(y >= n, 1.0, np.where(low, part, 1.0 - part)))
 
     def draw(self, f: Any, rng: np.random.Generator, trials: Any = 1) -> FloatOrArray:
         """Draw successes; see `Likelihood.draw`."""

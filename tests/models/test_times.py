@@ -114,7 +114,7 @@ def test_columns_of_events_are_found_again():
 BAD_EVENTS = [
     (DIED + 1, ValueError, r"got \d in row 0, 1 and 2 are R's codes: recode it, as event = status == 2"),
     (np.where(DIED, 1, -1), ValueError, r"got -1 in row \d+: recode it"),
-    (FRAME["text"], TypeError, "'(yes|no)' in row 0: recode it, as event = status == 'died'"),
+    (FRAME["text"], TypeError, "'(yes|no)' in row 0: write a comparison, as status == 'died'"),
     (DIED[:9], ValueError, "one entry for each of the 60 times, got 9"),
     (np.where(DIED, 1, np.nan), ValueError, "a value in every row, got nan in row .* missing='drop'"),
 ]

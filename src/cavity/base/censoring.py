@@ -7,15 +7,33 @@ from cavity.base.errors import mark_missing
 
 EVENT_CODES_OF_R = (1, 2)  # censored and observed, in the columns `status` of R's package survival
 
+TRUTH_TEXTS = {"true": 1.0, "false": 0.0}
+
 
 def read_real_column(column, name, *, allow_missing=False):
-    """Return a column of real numbers (N,), infinite ones included; ValueError or TypeError for text and NaN."""
-    values = arrays.check_real_array(frames.to_numbers(frames.take_only_column(column), name), name)
+    """Return a column of real numbers (N,), infinite ones included, and truth values, as text too.
+
+    ValueError or TypeError for other text and, unless they are allowed, for missing values.
+    """
+    column = _read_truth_values(frames.take_only_column(column), name)
+    values = arrays.check_real_array(frames.to_numbers(column, name), name)
     arrays.check_ndim(values, name, (1,))
     if np.isnan(values).any() and not allow_missing:
         row = int(np.argmax(np.isnan(values)))
         raise mark_missing(arrays.error_of(name, f"must have a value in every row, got nan in row {row}"), None)
     return values
+
+
+def _read_truth_values(column, name):
+    """Return a column with truth values in place of "True" and "False", as text files have them."""
+    if not isinstance(next(iter(column), None), str):
+        return column
+    values = [TRUTH_TEXTS.get(str(value).lower()) for value in column]
+    if None in values:
+        row = values.index(None)
+        message = f"must hold numbers or truth values, got {column[row]!r} in row {row}"
+        raise arrays.error_of(name, f"{message}: write a comparison, as status == 'died'", TypeError)
+    return np.array(values)
 
 
 def make_bounds(time, event, names=("y", "event"), example="event = status == 2", *, allow_missing=False):
@@ -37,10 +55,6 @@ def make_bounds(time, event, names=("y", "event"), example="event = status == 2"
     if np.ndim(time) != 1:
         message = f"must hold one time in each row, where there is a column of events, got shape {np.shape(time)}"
         raise arrays.error_of(names[0], f"{message}; bounds (N, 2) need no events")
-    first = next(iter(event), None)
-    if isinstance(first, str):
-        message = f"must hold 1 (observed) and 0 (censored), or truth values, got {first!r} in row 0"
-        raise arrays.error_of(names[1], f"{message}: recode it, as {example.replace('2', repr('died'))}", TypeError)
     time, event = (
         read_real_column(column, name, allow_missing=allow_missing)
         for column, name in zip((time, event), names, strict=True)

@@ -16,6 +16,7 @@ from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 from cavity.likelihoods.parameters import list_scales
 
 ROW_ARGUMENTS = ("offset", "exposure", "weights")
+PROCESS_ARGUMENTS = ("event", *ROW_ARGUMENTS)
 OPTIONS_WITHOUT_FORMULA = ("target", "features", "categorical", "trials", "no_intercept")  # a formula says these
 
 
@@ -44,6 +45,12 @@ class TableColumns(Mapping):
         return self.table.matrix([name])[:, 0]
 
 
+def add_event(formula, event):
+    """Return a formula whose y are times with a column of events, if one is named."""
+    times, _, effects = formula.partition("~")
+    return formula if event is None else f"surv({times.strip()}, {event}) ~ {effects.strip()}"
+
+
 def columns_of_formula(table, formula, rows):
     """Return the columns of a table for the arguments `rows` of a fit; a dot of the formula stands for no index."""
     from cavity.models.formula.design import formula_variables
@@ -59,9 +66,9 @@ def columns_of_formula(table, formula, rows):
     return TableColumns(table, hidden)
 
 
-def collect_rows(table, options):
+def collect_rows(table, options, arguments=ROW_ARGUMENTS):
     """Return the arguments of a fit about rows: names of columns, and what is done about missing values."""
-    typed = {name: getattr(options, name, None) for name in ROW_ARGUMENTS}
+    typed = {name: getattr(options, name, None) for name in arguments}
     typed = {name: column for name, column in typed.items() if column is not None}
     names = {KEYWORD_OF_OPTION.get(name, name): table.select([column])[0] for name, column in typed.items()}
     return names | {"missing": options.missing}
@@ -88,7 +95,7 @@ def fit_process(options, without, likelihood_options):
     likelihood = check_options(options, without, likelihood_options)
     table, parts = open_table(options), FormulaParts.of(options.formula)
     target = parts.y.strip("`")
-    rows = {"y": table.select([target])[0]} | collect_rows(table, options)
+    rows = {"y": table.select([target])[0]} | collect_rows(table, options, PROCESS_ARGUMENTS)
     roles = [name for argument, name in rows.items() if argument != "missing"]
     features, _ = table.choose(options.features, "--features", roles)
     columns, names = TableColumns(table), dict.fromkeys([*features, *sorted(formula_variables(parts)), *roles])
@@ -128,9 +135,10 @@ def fit_formula(options, likelihood_options, report_fit):
         raise ValueError("--learn-prior-variance has no meaning for a formula with random effects; leave it out")
     table = open_table(options)
     settings = {"prior_variance": options.prior_variance, "approximation": options.approximation}
-    model = GLM(options.formula, likelihood, standardize=options.standardize, **settings)
+    formula = add_event(options.formula, options.event)
+    model = GLM(formula, likelihood, standardize=options.standardize, **settings)
     rows = collect_rows(table, options)
-    columns = columns_of_formula(table, options.formula, rows)
+    columns = columns_of_formula(table, formula, rows)
     learn = "prior_variance" if options.learn_prior_variance else None
     posterior, seconds = time_call(model.fit, columns, **rows, **collect_site_options(options), learn=learn)
     report = report_mixed if is_mixed else partial(report_glm, report_fit)

@@ -14,8 +14,8 @@ from cavity.cli.options import Number, Option
 from cavity.cli.regression_data import ORDERED_PROBIT
 from cavity.covariances.strings import COVARIANCES_BY_NAME, INITIAL_NOISE_SHARE, make_covariance
 from cavity.likelihoods.names import REAL_LIKELIHOODS
-from cavity.likelihoods.names import make_likelihood as named_likelihood
 from cavity.likelihoods.parameters import list_scales
+from cavity.models.defaults import choose_for_times
 from cavity.models.process.defaults import find_strongest_periods
 
 MEAN_FUNCTIONS = ("zero", "constant", "linear")
@@ -59,8 +59,10 @@ def check_plot(options):
 
 def likelihood_of(problem, options, **defaults):
     """Return the likelihood, and whether its scale is fixed by options; `defaults` are settings that are not learnt."""
-    kind = type(named_likelihood(problem.likelihood))
-    regression_data.likelihood_of(options, problem.likelihood, LIKELIHOOD_OPTIONS)  # checks the typed settings
+    likelihood = regression_data.likelihood_of(options, problem.likelihood, LIKELIHOOD_OPTIONS)
+    if problem.event is not None:
+        return choose_for_times(likelihood), False
+    kind = type(likelihood)
     parameters, scales = kind.parameters, list_scales(kind)
     settings = {name: value for name, value in defaults.items() if name in parameters}
     settings |= collect_typed(options, LIKELIHOOD_OPTIONS)

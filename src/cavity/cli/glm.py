@@ -8,7 +8,7 @@ from cavity.cli import fit_commands, input_tables
 from cavity.cli import regression_data as regression
 from cavity.cli.fit_commands import fit_command, format_numbers
 from cavity.cli.options import Number, Option, OptionGroup, make_flag, make_site_options
-from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
+from cavity.likelihoods.names import LIKELIHOODS_BY_NAME, ORDERED_LIKELIHOODS
 
 LIKELIHOOD_OPTIONS = regression.make_likelihood_options("learnt")
 PRIOR_HELP = "of each coefficient, per unit of its column (default in the scale of column and target)"
@@ -24,7 +24,7 @@ MODEL_OPTIONS = OptionGroup(
     make_flag("--learn-prior-variance", "choose it by the log evidence (one factor for all coefficients)"),
 )
 COLUMN_OPTIONS = regression.make_column_options(
-    others=(regression.EXPOSURE_OPTION, TRIALS_OPTION, regression.NO_INTERCEPT_OPTION)
+    others=(regression.EXPOSURE_OPTION, TRIALS_OPTION, regression.EVENT_OPTION, regression.NO_INTERCEPT_OPTION)
 )
 APPROXIMATION_OPTION = Option("--approximation", ("full", "diagonal"), default="full")
 SITE_OPTIONS = (*make_site_options("[1e-6, 1]", "parallel", "sequential", "stochastic"), APPROXIMATION_OPTION)
@@ -47,7 +47,7 @@ def fit(options):
 
     problem = problem_of(input_tables.open_table(options), options)
     likelihood = regression.likelihood_of(options, problem.likelihood, LIKELIHOOD_OPTIONS)
-    intercept = not options.no_intercept and problem.likelihood != regression.ORDERED_PROBIT
+    intercept = not options.no_intercept and problem.likelihood not in ORDERED_LIKELIHOODS
     data = problem.data()
     if not problem.names:  # an intercept alone, whose prior is that of a constant column
         data["X"] = np.ones((len(problem.y), 1))
@@ -58,7 +58,7 @@ def fit(options):
     posterior, seconds = fit_commands.time_call(model.fit, **arguments)
     posterior = replace(problem.label(posterior), intercept=intercept)
     plot_arguments = {"title": problem.title}
-    if options.plot is not None and problem.names and problem.y.ndim == 1:
+    if options.plot is not None and problem.names and problem.y.ndim == 1 and problem.event is None:
         plot_arguments |= {
             "X": problem.matrix(),
             "y": problem.y,
@@ -77,7 +77,7 @@ def problem_of(table, options):
         raise ValueError(f"{table.source}: column {problem.target!r} has one value only ({problem.y[0]:g})")
     if not options.no_intercept:
         problem = problem.without_constants(", or say --no-intercept")
-    if not problem.names and (options.no_intercept or likelihood == regression.ORDERED_PROBIT):
+    if not problem.names and (options.no_intercept or likelihood in ORDERED_LIKELIHOODS):
         raise ValueError(f"{table.source}: no columns to predict {problem.target!r} from, and no intercept")
     return problem
 

@@ -18,7 +18,7 @@ MODEL_OPTIONS = OptionGroup(
     *gaussian_processes.START_OPTIONS,
 )
 STARTS_OPTION = Number("--starts", "at least 1", "S", "complete searches from different starts (default 1)", 1)
-COLUMN_OPTIONS = regression_data.make_column_options(others=(ROWS_OPTION,))
+COLUMN_OPTIONS = regression_data.make_column_options(others=(regression_data.EVENT_OPTION, ROWS_OPTION))
 FIT_OPTIONS = (COLUMN_OPTIONS, *input_tables.TABLE_OPTIONS, MODEL_OPTIONS)
 PLOT_CONTENT = "the function, of more than two columns along each of them"
 
@@ -86,7 +86,7 @@ def report(problem, rest, posterior, mean, learn, seconds):
     yield f"  log evidence     {posterior.log_evidence:.6f} nats"
     yield from regression_data.report_leave_one_out(posterior, problem)
     if rest is not None:
-        density = posterior.log_density(rest.X, rest.y, offset=rest.offset)
+        density = posterior.log_density(rest.X, rest.observed, offset=rest.offset)
         yield f"  {len(rest.y)} rows that were not fitted"
         yield from regression_data.report_scores("  new rows", density, rest)
     method = "exact" if isinstance(posterior.model.likelihood, likelihoods.Gaussian) else "EP"

@@ -2,9 +2,9 @@
 
 from cavity.cli import input_tables
 from cavity.cli.fit_commands import collect_fit_options, fit_command, time_call
-from cavity.cli.formulas import collect_rows, columns_of_formula, report_mixed
+from cavity.cli.formulas import add_event, collect_rows, columns_of_formula, report_mixed
 from cavity.cli.options import Number, Option, OptionGroup
-from cavity.cli.regression_data import EXPOSURE_OPTION, LIKELIHOOD_HELP, ROW_OPTIONS
+from cavity.cli.regression_data import EVENT_OPTION, EXPOSURE_OPTION, LIKELIHOOD_HELP, ROW_OPTIONS
 from cavity.likelihoods.names import LIKELIHOODS_BY_NAME
 
 FORMULA_HELP = "in the notation of lme4, as 'p(incidence, size) ~ period + (1 | herd)' (formula extra)"
@@ -17,7 +17,9 @@ MODEL_OPTIONS = OptionGroup(
     Number("--prior-variance", "positive", "V", PRIOR_HELP),
     Option("--effects-prior", ("flat", "avoid-zero"), EFFECTS_HELP, "flat"),
 )
-COLUMN_OPTIONS = OptionGroup("columns", *ROW_OPTIONS, EXPOSURE_OPTION, description="by name, or by number from 1")
+COLUMN_OPTIONS = OptionGroup(
+    "columns", *ROW_OPTIONS, EXPOSURE_OPTION, EVENT_OPTION, description="by name, or by number from 1"
+)
 PLOT_CONTENT = "fixed effects, and those of the groups"
 
 
@@ -31,9 +33,10 @@ def fit(options):
 
     table = input_tables.open_table(options)
     settings = {"prior_variance": options.prior_variance, "effects_prior": options.effects_prior}
-    model = MixedGLM(options.formula, options.likelihood, **settings)
+    formula = add_event(options.formula, options.event)
+    model = MixedGLM(formula, options.likelihood, **settings)
     rows = collect_rows(table, options)
     posterior, seconds = time_call(
-        model.fit, columns_of_formula(table, options.formula, rows), **rows, **collect_fit_options(options)
+        model.fit, columns_of_formula(table, formula, rows), **rows, **collect_fit_options(options)
     )
     return posterior, report_mixed(table, posterior, seconds), {}

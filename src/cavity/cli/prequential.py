@@ -120,15 +120,15 @@ def _compute_scores(likelihood, y, mean, variance):
 def compute_pit(likelihood, y, mean, variance):
     """Return the probability that a new observation is below y, half of that of y itself counted in.
 
-    Gaussian noise is exact. Other noise, and f for counts, is replaced by the middles of 200 parts of equal
+    Gaussian noise is exact. Other noise of real numbers, and else f, is replaced by the middles of 200 parts of equal
     probability, which leaves errors of the order of 1/400.
     """
     if isinstance(likelihood, likelihoods.Gaussian):
         return special.ndtr((y - mean) / np.sqrt(variance + likelihood.noise_variance))
     sd = np.sqrt(variance)[:, None]
-    if isinstance(likelihood, likelihoods.Poisson | likelihoods.NegativeBinomial):
-        f = mean[:, None] + sd * special.ndtri(NODE_PROBABILITIES)
-        return np.mean([likelihood.cdf(k[:, None], f) for k in (y, y - 1.0)], axis=(0, 2))
+    if not isinstance(likelihood, likelihoods.StudentT | likelihoods.Laplace):
+        f, y = mean[:, None] + sd * special.ndtri(NODE_PROBABILITIES), y.reshape(len(y), -1)[:, -1]
+        return np.mean([likelihood.cdf(k[:, None], f) for k in (y, y - 1.0)[: 1 + likelihood.discrete]], axis=(0, 2))
     if isinstance(likelihood, likelihoods.StudentT):
         noise = likelihood.scale * special.stdtrit(likelihood.degrees_of_freedom, NODE_PROBABILITIES)
     else:

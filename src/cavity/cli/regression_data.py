@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.censoring import make_bounds, read_real_column
 from cavity.base.frames import LEVELS_ROLE
 from cavity.cli import data_table
 from cavity.cli.data_table import MAX_LEVELS_UNASKED, DataTable, add_categories, encode_text, list_first, split_names
@@ -14,13 +15,16 @@ from cavity.likelihoods.names import (
     BINARY_LIKELIHOODS,
     COUNT_LIKELIHOODS,
     LIKELIHOODS_BY_NAME,
+    ORDERED_LIKELIHOODS,
     SHARE_LIKELIHOODS,
     make_likelihood,
 )
 
 ORDERED_PROBIT = "ordered-probit"
+CLASS_LIKELIHOODS = (*BINARY_LIKELIHOODS, *ORDERED_LIKELIHOODS)
+DEFAULT_OF_TIMES = "weibull"
 LIKELIHOOD_NAMES = tuple(name for name in LIKELIHOODS_BY_NAME if name not in SHARE_LIKELIHOODS)
-LIKELIHOOD_HELP = "default {} for a target of two values, else gaussian"
+LIKELIHOOD_HELP = "default {} for a target of two values, weibull with --event, else gaussian"
 DEFAULT_MARK = " (default for a target of two values)"  # of a likelihood
 TARGET_OPTION = Option("--target", "COLUMN", "what to predict (of a shipped table its own)", alias=["--y"])
 FEATURES_HELP = "what to predict it from (default all columns but an index)"
@@ -31,6 +35,13 @@ ROW_OPTIONS = (
 )
 EXPOSURE_HELP = "for counts: what their mean is proportional to, as time or area"
 EXPOSURE_OPTION = Option("--exposure", "COLUMN", EXPOSURE_HELP)
+EVENT_HELP = "of times: 1 or True where the event was observed, else 0 (default all were)"
+EVENT_OPTION = Option("--event", "COLUMN", EVENT_HELP)
+EVENT_REQUIREMENT = (
+    "--event needs 1 (observed) and 0 (censored); --formula 'surv(time, status == 2) ~ x' recodes a column"
+)
+REPORTED_ROLES = (("event", "event"), ("offset", "offset"), ("exposure", "exposure"), ("sample_weight", "weights"))
+TYPED_ROLES = ("offset", "exposure", "weights", "trials", "event")
 CATEGORICAL_HELP = (
     "columns to turn into columns of 0 and 1, one for each value but the first "
     f"(default text of up to {MAX_LEVELS_UNASKED} values, by streaming-gp if --features names it)"
@@ -74,6 +85,7 @@ class RegressionTable:
     varied: np.ndarray  # which columns have more than one value
     spread: np.ndarray | None = None  # standard deviation of each column
     exposure: np.ndarray | None = None
+    event: np.ndarray | None = None
     size: float = 1.0  # variance of a target of real numbers
 
     @property
@@ -116,8 +128,13 @@ class RegressionTable:
 
     def data(self):
         """Return the rows as the keyword arguments of `fit`."""
-        exposure = {} if self.exposure is None else {"exposure": self.exposure}
-        return {"X": self.X, "y": self.y, "offset": self.offset, "sample_weight": self.weights} | exposure
+        others = {name: getattr(self, name) for name in ("exposure", "event") if getattr(self, name) is not None}
+        return {"X": self.X, "y": self.y, "offset": self.offset, "sample_weight": self.weights} | others
+
+    @property
+    def observed(self):
+        """The target as posteriors take it: bounds where there are events."""
+        return self.y if self.event is None else make_bounds(self.y, self.event)
 
     @property
     def total_offset(self):
@@ -132,7 +149,7 @@ class RegressionTable:
 
     def part(self, rows):
         """Return the problem of some of the rows."""
-        several = {name: getattr(self, name) for name in ("X", "y", "offset", "weights")}
+        several = {name: getattr(self, name) for name in ("X", "y", "offset", "weights", "event")}
         return replace(self, **{name: None if value is None else value[rows] for name, value in several.items()})
 
 
@@ -146,12 +163,14 @@ def likelihood_of(options, likelihood, numbers):
 
 
 def choose_likelihood(table, options, classes=None, binary="probit"):
-    """Return the likelihood `binary` for a target of two values or classes, else gaussian.
+    """Return the likelihood `binary` for a target of two values or classes, that of times with events, else gaussian.
 
     Two rows of different numbers are not taken for classes.
     """
     if classes is not None:
         return binary if len(classes) == 2 else ORDERED_PROBIT
+    if getattr(options, "event", None) is not None:
+        return DEFAULT_OF_TIMES
     target = target_of(table, options)
     if table.is_text(target):
         kinds = [value for value in encode_text(table.text(target))[0].tolist() if value]
@@ -192,7 +211,7 @@ def list_categories(table, options, taken, whole):
 
 def read_target(table, target, likelihood, classes, trials):
     """Return the target in the form of the likelihood, and the labels of its classes; `trials` is a column or None."""
-    if likelihood in (*BINARY_LIKELIHOODS, ORDERED_PROBIT):
+    if likelihood in CLASS_LIKELIHOODS:
         y, classes = classes_of(table, target, likelihood in BINARY_LIKELIHOODS, classes)
     else:
         y, classes = table.numbers(target), ()
@@ -209,6 +228,14 @@ def read_target(table, target, likelihood, classes, trials):
     return y, classes
 
 
+def read_event(table, column):
+    """Return a column of events as 1 and 0."""
+    values = table.text(column).tolist() if table.is_text(column) else table.numbers(column)
+    events = read_real_column(values, f"{table.source}: column {column!r}")
+    check_column(table, column, (events == 0) | (events == 1), EVENT_REQUIREMENT)
+    return events
+
+
 def choose_columns(table, options, likelihood, classes=None, levels=None, *, stored=False, whole=True):
     """Return the columns chosen by the options, with the target in the form of the likelihood.
 
@@ -216,14 +243,14 @@ def choose_columns(table, options, likelihood, classes=None, levels=None, *, sto
     resumed fit. With `stored`, X of more than one block is not read into memory. `whole` is False for a batch.
     """
     target = target_of(table, options)
-    typed_names = {role: getattr(options, role, None) for role in ("offset", "exposure", "weights", "trials")}
+    typed_names = {role: getattr(options, role, None) for role in TYPED_ROLES}
     names = {role: table.select([name])[0] for role, name in typed_names.items() if name is not None}
     others = [target, *names.values()]
     categories = options.categorical if levels is not None else list_categories(table, options, others, whole)
     table, base_levels = add_categories(table, categories, levels)
     for name in {*others} & {origin for origin, _ in table.made.values()}:
         raise ValueError(
-            f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights or trials"
+            f"{table.source}: --categorical: column {name!r} is no feature but target, offset, weights, trials or event"
         )
     features, notes = table.choose(options.features, "--features", {*others})
     made = {name: [column for column in table.made_of(name) if column in features] for name in base_levels}
@@ -249,6 +276,7 @@ def choose_columns(table, options, likelihood, classes=None, levels=None, *, sto
         offset=offset,
         weights=weights,
         exposure=exposure,
+        event=read_event(table, names["event"]) if "event" in names else None,
         notes=[*notes, *(f"{name} {level} (base level)" for name, level in base_levels.items()), *dropped],
         roles={"y": target}
         | {KEYWORD_OF_OPTION.get(role, role): name for role, name in names.items() if role != "trials"}
@@ -311,7 +339,7 @@ def report_heading(problem, rows=None, counts=None):
     counts = [int(np.sum(problem.y == label)) for label in range(len(problem.classes))] if counts is None else counts
     for label, what in enumerate(problem.classes):
         yield f"  class {label}          {what}, {counts[label]} rows"
-    for role, role_label in (("offset", "offset"), ("exposure", "exposure"), ("sample_weight", "weights")):
+    for role, role_label in REPORTED_ROLES:
         if role in (problem.roles or {}):
             yield f"  {role_label:<16} {problem.roles[role]}"
     if problem.notes:

@@ -125,7 +125,7 @@ class Stream:
                 names = fitted if options.features is None else with_made.choose(options.features, "--features")[0]
                 options.features = reorder_as_fit(fitted, names)
             self.kind = self.kind or regression_data.choose_likelihood(table, options, self.classes)
-        if self.classes is None and self.kind in (*regression_data.BINARY_LIKELIHOODS, regression_data.ORDERED_PROBIT):
+        if self.classes is None and self.kind in regression_data.CLASS_LIKELIHOODS:
             kinds, _ = regression_data.list_classes(
                 drop_incomplete(table, [options.target], options)[0], options.target
             )

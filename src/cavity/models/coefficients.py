@@ -104,11 +104,15 @@ def log_density_at_zero(mean, covariance):
 
 
 def find_ratio_word(likelihood):
-    """Return what exp of a coefficient is: "odds ratio" or "rate ratio"; ValueError where it is none of these."""
-    if isinstance(likelihood, likelihoods.Logit) or getattr(likelihood, "link", None) == "logit":
+    """Return what exp of a coefficient is, "odds ratio" for example; ValueError where it is no ratio."""
+    if isinstance(likelihood, likelihoods.Logit | likelihoods.OrderedLogit) or likelihood.link == "logit":
         return "odds ratio"
-    if isinstance(likelihood, likelihoods.Poisson | likelihoods.NegativeBinomial):
+    if likelihood.takes_exposure:
         return "rate ratio"
+    if isinstance(likelihood, likelihoods.Cloglog) or getattr(likelihood, "effect", None) == "hazard":
+        return "hazard ratio"
+    if likelihood.link == "log":
+        return "time ratio" if likelihood.takes_event else "mean ratio"
     way_out = "without it the summary is in units of f"
     if isinstance(likelihood, likelihoods.Probit | likelihoods.Binomial):
         name = "logit" if isinstance(likelihood, likelihoods.Probit) else "binomial"
@@ -137,7 +141,7 @@ class Coefficients(SummaryMixin):
             Probability of the intervals; as much is left out on either side.
         exponentiate : bool, default False
             Whether to return exp of the coefficients, medians and intervals: by which factor a unit of a column
-            multiplies the odds (logit link), or the rate (Poisson and negative binomial).
+            multiplies the odds (logit link), the rate (counts), the mean or the time (log link), or the hazard.
 
         Returns
         -------

@@ -20,20 +20,37 @@ LOGITS_PER_PROBIT = 1.7  # Phi(f) is within .0095 of 1/(1 + exp(-1.7 f)) for eve
 LOGIT_PRIOR_SCALE = 2.5  # [GJ]_: two sd of a column change log odds, and logs of rates, by 5 at most
 PROBIT_PRIOR_SCALE = LOGIT_PRIOR_SCALE / LOGITS_PER_PROBIT
 REAL_PRIOR_SCALE = 2.5  # in spreads of y
-LIKELIHOODS_OF_TIMES = "times until an event, 'weibull', 'log-normal', 'log-logistic', 'exponential' or 'gaussian'"
+LIKELIHOODS_OF_TIMES = "times until an event, 'weibull', 'lognormal', 'loglogistic', 'exponential' or 'gaussian'"
+LIKELIHOODS_WITH_LOG_OR_LOGIT = (  # whose f is the log of a rate, a mean or a time, or a logit, whatever the unit of y
+    likelihoods.ZeroInflatedPoisson,
+    likelihoods.ZeroInflatedNegativeBinomial,
+    likelihoods.HurdlePoisson,
+    likelihoods.BetaBinomial,
+    likelihoods.Beta,
+    likelihoods.Gamma,
+    likelihoods.Tweedie,
+    likelihoods.LogNormal,
+    likelihoods.Exponential,
+    likelihoods.Weibull,
+    likelihoods.LogLogistic,
+)
 # Prior sd of what a scale of a column does to f, where the prior is left to the data: in units of f for classes and
 # counts, in robust spreads of y for real numbers. By class, subclasses included, and by link where a class has several.
 PRIOR_SCALES = {
     likelihoods.Logit: LOGIT_PRIOR_SCALE,
     likelihoods.Probit: PROBIT_PRIOR_SCALE,
     likelihoods.OrderedProbit: PROBIT_PRIOR_SCALE,
+    likelihoods.Cloglog: LOGIT_PRIOR_SCALE,
+    likelihoods.OrderedLogit: LOGIT_PRIOR_SCALE,
     likelihoods.Step: LOGIT_PRIOR_SCALE,  # depends on the sign of f only: any number gives the same probabilities
     likelihoods.Binomial: {"logit": LOGIT_PRIOR_SCALE, "probit": PROBIT_PRIOR_SCALE},
     likelihoods.Poisson: LOGIT_PRIOR_SCALE,
     likelihoods.NegativeBinomial: LOGIT_PRIOR_SCALE,
+    **dict.fromkeys(LIKELIHOODS_WITH_LOG_OR_LOGIT, LOGIT_PRIOR_SCALE),
     likelihoods.Gaussian: REAL_PRIOR_SCALE,
     likelihoods.StudentT: REAL_PRIOR_SCALE,
     likelihoods.Laplace: REAL_PRIOR_SCALE,
+    likelihoods.AsymmetricLaplace: REAL_PRIOR_SCALE,
     likelihoods.Clutter: REAL_PRIOR_SCALE,
     likelihoods.Interval: REAL_PRIOR_SCALE,  # f and the bounds have one unit
     likelihoods.Likelihood: REAL_PRIOR_SCALE,  # a user's own: spreads of y; units of f for classes and counts

@@ -57,10 +57,11 @@ class GLM(LinearSettings):
         ``(1 + days | subject)`` make it a mixed model, see `MixedGLM`. Without a formula the first argument may be the
         likelihood.
     likelihood : cavity.likelihoods.Likelihood or str, optional
-        For example ``cavity.likelihoods.Probit()``, or one of your own; or a name, "probit", "logit", "binomial",
-        "binomial-probit", "ordered-probit", "poisson", "negative-binomial", "gaussian", "student-t" or "laplace", which
-        leaves scales, dispersion and thresholds to the fit. By default y decides: "logit" for two different values,
-        "ordered-probit" for ordered categories, "gaussian" for other numbers. Counts are not guessed.
+        For example ``cavity.likelihoods.Probit()``, or one of your own; or a name, as "logit", "binomial",
+        "ordered-probit", "poisson", "negative-binomial", "gamma", "weibull", "beta", "gaussian" or "student-t"
+        (`cavity.likelihoods` has all of them), which leaves scales, shapes, dispersion and thresholds to the fit. By
+        default y decides: "logit" for two different values, "ordered-probit" for ordered categories, "weibull" for
+        times with events, "gaussian" for other numbers. Counts are not guessed.
     prior_mean : float or array_like (D,), default 0.0
         Mean of the prior of the weights.
     prior_variance : float, array_like (D,) or (D, D), optional

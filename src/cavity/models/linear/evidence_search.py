@@ -37,6 +37,8 @@ MIN_FALL_NATS = 1e-3  # by which the evidence must fall far away from a maximum
 MAX_STANDARD_ERRORS = 20  # free numbers up to which standard errors take no longer than the search
 LIMIT_DESCRIPTIONS = {  # the limits of likelihoods in a parameter
     ("NegativeBinomial", "dispersion"): "; as far as these data tell the counts are Poisson",
+    ("ZeroInflatedNegativeBinomial", "dispersion"): "; as far as these data tell the other counts are Poisson",
+    ("BetaBinomial", "precision"): "; as far as these data tell the successes are binomial",
     ("StudentT", "degrees_of_freedom"): "; as far as these data tell the noise is Gaussian",
 }
 

@@ -10,14 +10,13 @@ import numpy as np
 
 from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import name_coefficients
-from cavity.base.labels import is_ordered
-from cavity.likelihoods import Binomial, Interval, Logit, NegativeBinomial, OrderedProbit, Poisson, Probit
-from cavity.likelihoods.base import encode_observations
+from cavity.base.labels import has_classes, is_ordered
+from cavity.likelihoods import HurdlePoisson, Step
+from cavity.models.defaults import is_real
 from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, find_constant_columns, kind_of
 from cavity.sources.read_ahead import iterate_blocks
 
-SEARCHED_LIKELIHOODS = Logit | Probit | OrderedProbit | Binomial | Poisson | NegativeBinomial | Interval
 MAX_NAMES_IN_MESSAGE = 5
 WITH_MAXIMUM = 3  # kind of rows whose likelihood falls as f moves either way, see `_sides`
 
@@ -61,6 +60,26 @@ def warn_of_separation(model, rows, names, added):
         )
 
 
+def can_separate(likelihood):
+    """Whether observations of a likelihood of the package may have no maximum in f."""
+    if not type(likelihood).__module__.startswith("cavity.") or isinstance(likelihood, Step):
+        return False
+    return likelihood.takes_event or likelihood.link == "log" or not is_real(likelihood)
+
+
+def find_sides(likelihood, y):
+    """Return which rows stay likely as f rises, and which as it falls: masks (n,)."""
+    if has_classes(likelihood):
+        last = 1.0 if not is_ordered(likelihood) else likelihood.n_classes - 1.0
+        return y == last, y <= 0
+    if likelihood.takes_trials:
+        return y[:, 0] == y[:, 1], y[:, 0] == 0
+    if likelihood.takes_event:
+        return y[:, 1] == np.inf, y[:, 0] == (0.0 if likelihood.link == "log" else -np.inf)
+    has_hurdle = isinstance(likelihood, HurdlePoisson)  # zeros say nothing of f, ones are likeliest at f = -inf
+    return (y == 0) & has_hurdle, y <= has_hurdle
+
+
 def separating_columns(likelihood, rows, has_intercept):
     """Return the numbers of the columns of X each of which separates the observations, completely or but for ties.
 
@@ -80,7 +99,7 @@ def separating_columns(likelihood, rows, has_intercept):
     -------
     ndarray of int
     """
-    if not isinstance(likelihood, SEARCHED_LIKELIHOODS):
+    if not can_separate(likelihood):
         return np.arange(0)
     thresholds_are_open = is_ordered(likelihood) and likelihood.n_classes is None
     kinds_of, below, above = _separate_classes(rows.y) if thresholds_are_open else _separate_sides(likelihood)
@@ -123,16 +142,7 @@ def _separate_sides(likelihood):
     """
 
     def kinds_of(y):
-        if isinstance(likelihood, Logit | Probit):
-            rises, falls = y > 0, y <= 0
-        elif isinstance(likelihood, Poisson | NegativeBinomial):
-            rises, falls = y < 0, y == 0
-        else:  # successes and failures, or bounds
-            (first, second), end = (
-                encode_observations(likelihood, y),
-                0.0 if isinstance(likelihood, Binomial) else np.inf,
-            )
-            rises, falls = second == end, first == -end
+        rises, falls = find_sides(likelihood, y)
         return 2 * ~rises + ~falls
 
     return kinds_of, np.array([[False, False, True, True]]), np.array([[False, True, False, True]])

@@ -270,8 +270,12 @@ class NamedEffects(Coefficients):
         likelihood, terms = self.model.likelihood, self._reader.terms
         if isinstance(likelihood, likelihoods.Gaussian):
             residual = likelihood.noise_variance
-        elif isinstance(likelihood, likelihoods.Logit) or getattr(likelihood, "link", None) == "logit":
+        elif isinstance(likelihood, likelihoods.Logit | likelihoods.OrderedLogit) or (
+            likelihood.takes_trials and likelihood.link == "logit"
+        ):
             residual = np.pi**2 / 3.0
+        elif isinstance(likelihood, likelihoods.Cloglog):
+            residual = np.pi**2 / 6.0
         elif isinstance(likelihood, likelihoods.Probit | likelihoods.OrderedProbit | likelihoods.Binomial):
             residual = 1.0
         else:

@@ -10,9 +10,9 @@ from cavity.base.labels import has_classes
 from cavity.covariances import Periodic, Sum
 from cavity.covariances.slots import list_free_slots, list_leaves
 from cavity.covariances.strings import INITIAL_NOISE_SHARE
-from cavity.likelihoods import Gaussian, Laplace, StudentT
+from cavity.likelihoods import AsymmetricLaplace, Gaussian, Laplace, StudentT
 
-NOISE_SCALE_KINDS = Gaussian | StudentT | Laplace  # likelihoods with a scale of noise in units of y
+NOISE_SCALE_KINDS = Gaussian | StudentT | Laplace | AsymmetricLaplace  # likelihoods with a scale of noise in units of y
 LENGTHSCALES_TRIED = (1.0, 0.25)  # lengthscales tried, in standard deviations of the columns times sqrt(columns)
 NOISE_SHARES_TRIED = (INITIAL_NOISE_SHARE, 0.01)  # shares of the variance of y that are noise, with short lengthscales
 SEARCHED_FACTOR = 1e10  # from the starts to the ends of the range of a free number that has no bounds of its own

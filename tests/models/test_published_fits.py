@@ -162,3 +162,18 @@ def test_quantiles_of_food_expenditure(level):
     assert np.max(np.abs(posterior.mean - QUANTILES[level]) / np.sqrt(posterior.variance)) < 0.6
     below = np.mean(table["foodexp"] < posterior.mean[0] + posterior.mean[1] * table["income"])
     assert below == pytest.approx(level, abs=0.02)
+
+
+def test_remission_of_leukaemia():
+    """survreg(Surv(time, cens) ~ treat, gehan) of Venables and Ripley (2002), section 13.2; Gehan (1965)."""
+    drug = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
+    seen = [1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
+    control = [1, 1, 2, 2, 3, 4, 4, 5, 5, 8, 8, 8, 8, 11, 11, 12, 12, 15, 17, 22, 23]
+    table = {"weeks": drug + control, "relapse": seen + [1] * 21, "control": [0] * 21 + [1] * 21}
+    known = likelihoods.Weibull(1 / 0.732)
+    fixed = cavity.GLM("surv(weeks, relapse) ~ control", known, prior_variance=VAGUE).fit(table)
+    errors = np.array([0.252, 0.311])
+    assert np.max(np.abs(fixed.mean - [3.516, -1.267]) / errors) < 0.2
+    np.testing.assert_allclose(fixed.sd, errors, rtol=0.1)
+    learnt = cavity.GLM("surv(weeks, relapse) ~ control", "weibull", prior_variance=VAGUE).fit(table)
+    assert abs(learnt.model.likelihood.shape - 1 / 0.732) < 0.5 * 0.2

@@ -68,17 +68,9 @@ LikelihoodName = Literal[  # for editors and type checkers: the names of the tab
     "loglogistic",
     "beta",
 ]
-OPEN_PARAMETERS = (  # parameters that fits find
-    "noise_variance",
-    "scale",
-    "dispersion",
-    "thresholds",
-    "shape",
-    "sd",
-    "power",
-    "precision",
-    "zero_probability",
-)
+OPEN_PARAMETERS = {  # parameters that fits find
+    *("noise_variance", "scale", "dispersion", "thresholds", "shape", "sd", "power", "precision", "zero_probability")
+}
 _POISSON_TRICK = (
     "there is no likelihood of classes without an order: fit one class against the rest, as the classifiers in "
     "cavity.sklearn do, or counts of the classes with 'poisson' and an effect for each row; classes with an order have "

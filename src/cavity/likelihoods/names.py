@@ -28,12 +28,7 @@ REAL_LIKELIHOODS = {
     "asymmetric-laplace": AsymmetricLaplace,
 }
 POSITIVE_LIKELIHOODS = {"gamma": Gamma, "tweedie": Tweedie}
-TIME_LIKELIHOODS = {
-    "lognormal": LogNormal,
-    "exponential": Exponential,
-    "weibull": Weibull,
-    "loglogistic": LogLogistic,
-}
+TIME_LIKELIHOODS = {"lognormal": LogNormal, "exponential": Exponential, "weibull": Weibull, "loglogistic": LogLogistic}
 SHARE_LIKELIHOODS = {
     "binomial": Binomial,
     "binomial-probit": partial(Binomial, "probit"),

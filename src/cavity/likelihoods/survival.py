@@ -34,6 +34,11 @@ class _Times(_Scaled, _Smooth):
     __slots__ = ()
     takes_event = True
     _y_ndim = 2
+    _noise_sd = 1.0
+
+    @property
+    def _rate(self):
+        return self.shape
 
     def check(self, y: Any) -> FloatArray:
         """Accept times, or lower and upper bounds of times.
@@ -76,9 +81,10 @@ class _Times(_Scaled, _Smooth):
     def _slope_or_one(self):
         return self._slope
 
-    def _measure_spread(self, y, fitted):
-        """The spread of log times about fitted values of f."""
-        return estimate_spread(self._find_logs(y), np.asarray(fitted) / self._slope_or_one())
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
+        """By the spread of log times about fitted values; see `Likelihood.starting_values`."""
+        spread = estimate_spread(self._find_logs(y), np.asarray(fitted) / self._slope_or_one())
+        return {name: spread if name == "sd" else float(self._noise_sd / spread) for name in self.parameters}
 
     def _standardise(self, y, f):
         return -self._rate * _log_ratio(y, f, np.exp(f))
@@ -152,10 +158,6 @@ class LogNormal(_Times):
 
     parameters: ClassVar[Mapping[str, str]] = {"sd": "positive"}
 
-    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
-        """The spread of log y - fitted; see `Likelihood.starting_values`."""
-        return {"sd": self._measure_spread(y, fitted)}
-
     @property
     def _rate(self):
         return 1.0 / self.sd
@@ -189,14 +191,11 @@ class _ExponentialPower(_Times):
     """Times t whose power t^shape is exponential, of a scale (`effect` "time") or of a rate ("hazard") that f says."""
 
     __slots__ = ()
+    _noise_sd = GUMBEL_SD
 
     def __post_init__(self) -> None:
         check_fields(self)
         set_fields(self, effect=arrays.check_choice(self.effect, "effect", ("time", "hazard")))
-
-    @property
-    def _rate(self):
-        return self.shape
 
     @property
     def _slope(self):
@@ -261,10 +260,6 @@ class Weibull(_ExponentialPower):
 
     parameters: ClassVar[Mapping[str, str]] = {"shape": "positive"}
 
-    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
-        """By the spread of log y about fitted values; see `Likelihood.starting_values`."""
-        return {"shape": float(GUMBEL_SD / self._measure_spread(y, fitted))}
-
 
 @dataclass(frozen=True, slots=True)
 class Exponential(_ExponentialPower):
@@ -313,15 +308,8 @@ class LogLogistic(_Times):
 
     shape: float | None = None
 
+    _noise_sd = LOGISTIC_SD
     parameters: ClassVar[Mapping[str, str]] = {"shape": "positive"}
-
-    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
-        """By the spread of log y about fitted values; see `Likelihood.starting_values`."""
-        return {"shape": float(LOGISTIC_SD / self._measure_spread(y, fitted))}
-
-    @property
-    def _rate(self):
-        return self.shape
 
     def _spread(self, order=1):
         """Moments, up to some order, which have to be there."""

@@ -28,6 +28,7 @@ DRAWS, SEED = 2000, 1
 STORE = ROOT / "build" / "calibration"
 PARTS = ("coefficients", "predictor", "levels")
 FLAGGED = 3.0  # standard errors
+MAX_MISS = 0.02  # of a share, beyond which the script fails
 DPI = 70
 COLORS = {"coefficients": "#1b6ca8", "predictor": "#c8553d", "levels": "#6b6b6b"}
 COLUMNS_OF_PANELS = 5
@@ -84,6 +85,15 @@ def print_table(results):
         print("\n".join(f"   {' ' if i else '*'} - {cell}".rstrip() for i, cell in enumerate(row)))
 
 
+def list_misses(results):
+    """Yield (name, part) where a share is away from its level by what neither chance nor EP explains."""
+    for (name, _), stored in results.items():
+        for part in PARTS if name not in MISSPECIFIED else ():
+            share, error = cover(stored[part]) if stored[part].size else (LEVELS, np.ones(3))
+            if np.any(np.abs(share - LEVELS) > np.maximum(MAX_MISS, FLAGGED * error)):
+                yield name, part
+
+
 def draw_picture(results, draws):
     """Draw, for each likelihood, how far the distribution of Phi(z) is from uniform, with a band of three errors."""
     from matplotlib.figure import Figure
@@ -126,9 +136,13 @@ def main():
     with ProcessPoolExecutor(arguments.jobs) as pool:
         futures = {key: pool.submit(compute, *key, arguments.draws) for key in keys}
         results = {key: dict(np.load(future.result())) for key, future in futures.items()}
-    if not arguments.names:
-        print_table(results)
-        draw_picture(results, arguments.draws)
+    if arguments.names:
+        return
+    print_table(results)
+    draw_picture(results, arguments.draws)
+    misses = [f"{name} of {part}" for name, part in list_misses(results)]
+    if misses:
+        sys.exit("intervals far from their levels: " + "; ".join(misses))
 
 
 if __name__ == "__main__":

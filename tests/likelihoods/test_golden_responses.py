@@ -163,9 +163,8 @@ def test_golden_sites(name):
         likelihood, m, v = getattr(likelihoods, name)(**entry["parameters"]), entry["mean"], entry["variance"]
         y = np.atleast_1d(likelihood.check(np.array([entry["y"]], dtype=float)))
         if has_kernel_for(likelihood, entry["power"]):
-            assert_golden(
-                entry, [float(a[0]) for a in kernel(likelihood, y, entry["power"], np.array([m]), np.array([v]))]
-            )
+            moments = kernel(likelihood, y, entry["power"], np.array([m]), np.array([v]))
+            assert_golden(entry, [float(moment[0]) for moment in moments], smallest=1e-3)
         elif entry["power"] == 1:
             log_z, d1, d2 = (float(np.ravel(a)[0]) for a in likelihood.log_tilted(y, np.array([m]), np.array([v])))
             expected = [float(x) for x in entry["values"][:3]]

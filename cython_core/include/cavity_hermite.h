@@ -1,5 +1,5 @@
-/* Gauss-Hermite rules, by tests/golden/make_hermite_nodes.py: nodes x, and log w + x^2/2 of weights w that add up
- * to sqrt(2 pi). */
+/* Gauss-Hermite rules, by tests/golden/make_hermite_nodes.py: nodes x, and log w + x^2/2 of weights w whose
+ * sum is sqrt(2 pi). */
 #ifndef CAVITY_HERMITE_H
 #define CAVITY_HERMITE_H
 

@@ -3,6 +3,8 @@
 GLMs, mixed models and Gaussian processes are one problem there: f ~ N(mean, K), a site a row.
 """
 
+from dataclasses import replace
+
 import numpy as np
 from attack.covariances import composed, table
 from attack.rule import Wrong, finite, near, sure
@@ -10,6 +12,7 @@ from attack.sites import positive
 from reference import gaussian_process as reference
 from reference import mixed as mixed_reference
 from support.glms import factors
+from support.responses import ADDED, draw, make_likelihood
 
 import cavity
 from cavity import likelihoods
@@ -25,6 +28,7 @@ NAMES = (
     "Binomial",
     "StudentT",
     "Laplace",
+    *ADDED,
 )
 TOL = 1e-8
 SLACK = 300.0  # of a fixed point by sums of many rows, over the tolerance of a fit
@@ -34,6 +38,8 @@ def observed(rng, f, name=None):
     """(likelihood, y) for values f of a random likelihood; powers fit it."""
     name, n = str(rng.choice(NAMES)) if name is None else name, len(f)
     noisy = f + rng.normal(size=n)
+    if name in ADDED:
+        return vary(rng, make_likelihood(name)), draw(name, rng, np.clip(f, -4, 4))
     if name in ("Probit", "Logit"):
         return getattr(likelihoods, name)(), np.where(noisy > 0, 1.0, -1.0)
     if name == "OrderedProbit":
@@ -51,6 +57,12 @@ def observed(rng, f, name=None):
         return likelihoods.Laplace(positive(rng, -0.5, 0.5)), f + rng.laplace(size=n)
     counts = rng.poisson(np.exp(np.minimum(f, 6)))
     return (likelihoods.Poisson() if name == "Poisson" else likelihoods.NegativeBinomial(positive(rng, -1, 2))), counts
+
+
+def vary(rng, likelihood):
+    """Move positive parameters by factors up to three."""
+    positive_ones = [name for name, domain in likelihood.parameters.items() if domain in ("positive", "scale")]
+    return replace(likelihood, **{name: getattr(likelihood, name) * positive(rng, -0.5, 0.5) for name in positive_ones})
 
 
 def options(rng, likelihood, n):

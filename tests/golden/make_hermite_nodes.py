@@ -1,4 +1,4 @@
-"""Write cython_core/include/cavity_hermite.h: nodes of Gauss-Hermite rules, and the logs of what the integrand is times.
+"""Write cython_core/include/cavity_hermite.h: nodes of Gauss-Hermite rules, and logs of what the integrand is times.
 
 A rule of n nodes integrates exp(-x^2/2) times polynomials of degree 2 n - 1. With weights w that add up to sqrt(2 pi)
 the integral of exp(h) is the sum of exp(h(x) + log w + x^2/2).
@@ -36,8 +36,8 @@ def main():
             nodes.append([x[k] for k in order])
             logs.append([mp.log(weights[k]) + mp.log(2 * mp.pi) / 2 + x[k] ** 2 / 2 for k in order])
     lines = [
-        "/* Gauss-Hermite rules, by tests/golden/make_hermite_nodes.py: nodes x, and log w + x^2/2 of weights w that add up",
-        " * to sqrt(2 pi). */",
+        "/* Gauss-Hermite rules, by tests/golden/make_hermite_nodes.py: nodes x, and log w + x^2/2 of weights w whose",
+        " * sum is sqrt(2 pi). */",
         "#ifndef CAVITY_HERMITE_H",
         "#define CAVITY_HERMITE_H",
         "",

@@ -132,7 +132,8 @@ def time_cases():
         yield "Exponential", {"effect": "hazard"}, bounds, 0.5, mean, v
     rare = (1e-6, 1e-6), (0.0, 1e-6), (1e5, INFINITY), (3.0, 3.0 + 1e-9), (1e-3, 1e3)
     for bounds, (mean, v) in itertools.product(rare, ((0.4, 0.9), (-3.0, 0.01))):
-        yield "LogNormal", {"sd": 2.0}, bounds, 1, mean, v
+        apart = bounds if bounds[0] != 3.0 else (3.0, 3.001)  # bounds are rounded logs
+        yield "LogNormal", {"sd": 2.0}, apart, 1, mean, v
         yield "Weibull", {"shape": 0.4, "effect": "time"}, bounds, 0.5, mean, v
         yield "Weibull", {"shape": 6.0, "effect": "hazard"}, bounds, 1, mean, v
         yield "LogLogistic", {"shape": 5.0}, bounds, 0.5, mean, v
@@ -146,8 +147,8 @@ def share_cases():
         yield "OrderedLogit", {"thresholds": [-1.0, 0.5, 2.0]}, 1, 1, mean, v
         yield "Cloglog", {}, 1, 1, mean, v
         yield "Cloglog", {}, -1, 1, mean, v
-        yield "AsymmetricLaplace", {"quantile": 0.9, "scale": 0.3}, 2.0, 1, mean, v
-        yield "AsymmetricLaplace", {"quantile": 0.25, "scale": 5.0}, -1.0, 0.5, mean, v
+        yield "AsymmetricLaplace", {"quantile_level": 0.9, "scale": 0.3}, 2.0, 1, mean, v
+        yield "AsymmetricLaplace", {"quantile_level": 0.25, "scale": 5.0}, -1.0, 0.5, mean, v
     for y, precision, power in ((0.999, 30.0, 1), (1e-9, 0.5, 1), (0.5, 1e4, 1), (0.03, 100.0, 0.5), (0.97, 5.0, 0.5)):
         yield "Beta", {"precision": precision}, y, power, 0.4, 0.9
         yield "Beta", {"precision": precision}, y, power, -3.0, 9.0
@@ -161,7 +162,7 @@ def share_cases():
     for y, (mean, v) in itertools.product((1, -1), ((0.4, 0.9), (3.0, 9.0))):
         yield "Cloglog", {}, y, 0.5, mean, v
     for y, scale in ((2.0, 1e-3), (-50.0, 0.1), (1e4, 100.0)):
-        yield "AsymmetricLaplace", {"quantile": 0.1, "scale": scale}, y, 1, 0.4, 0.9
+        yield "AsymmetricLaplace", {"quantile_level": 0.1, "scale": scale}, y, 1, 0.4, 0.9
 
 
 def excess_cases():

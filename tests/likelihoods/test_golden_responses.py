@@ -1,12 +1,20 @@
 """The densities behind tests/golden/new_likelihoods.json: against values found by two other rules, and differences."""
 
+import json
 import math
 
 import mpmath as mp
 import numpy as np
 import pytest
 from reference import response_densities as reference
-from support.tolerances import INTEGRAL, OPTIMUM
+from support import GOLDEN
+from support.sites import assert_golden, kernel
+from support.tolerances import AT_REST, INTEGRAL, OPTIMUM
+
+from cavity import likelihoods
+from cavity.likelihoods.base import has_kernel_for
+
+GOLDEN_SITES = json.loads((GOLDEN / "new_likelihoods.json").read_text())
 
 HAZARD = {"shape": 1.3, "effect": "hazard"}
 # of N(0.4, 0.9): log of the integral, tilted mean and variance, by Gauss-Hermite and by adaptive quadrature
@@ -122,11 +130,11 @@ def test_densities_have_mass_one(name, parameters):
 
 def test_tweedie_has_mass_one_and_its_mean():
     """Zero, and the density of y > 0 in log y."""
-    x = np.linspace(-25, 6, 1241)
+    x = np.linspace(-25, 6, 311)
     p = np.exp([float(reference.tweedie(mp.mpf("0.3"), t, 1.6, 0.8)[0]) for t in np.exp(x)]) * np.exp(x)
     zero = math.exp(reference.tweedie(mp.mpf("0.3"), 0, 1.6, 0.8)[0])
-    assert zero + p.sum() * 0.025 == pytest.approx(1, abs=OPTIMUM)
-    assert p @ np.exp(x) * 0.025 == pytest.approx(math.exp(0.3), abs=OPTIMUM)
+    assert zero + p.sum() * 0.1 == pytest.approx(1, abs=OPTIMUM)
+    assert p @ np.exp(x) * 0.1 == pytest.approx(math.exp(0.3), abs=OPTIMUM)
 
 
 @pytest.mark.parametrize(
@@ -144,3 +152,22 @@ def test_probabilities_have_sum_one(name, parameters, values):
     density = reference.DENSITIES[name]
     total = math.fsum(math.exp(density(mp.mpf("0.7"), y, **parameters)[0]) for y in values)
     assert total == pytest.approx(1, abs=OPTIMUM)
+
+
+@pytest.mark.parametrize("name", [*reference.DENSITIES, *reference.CLOSED_FORMS])
+def test_golden_sites(name):
+    """By the kernel where there is one, else by the quadrature of likelihoods that a density alone defines."""
+    entries = [entry for entry in GOLDEN_SITES if entry["likelihood"] == name]
+    assert len(entries) >= 15
+    for entry in entries:
+        likelihood, m, v = getattr(likelihoods, name)(**entry["parameters"]), entry["mean"], entry["variance"]
+        y = np.atleast_1d(likelihood.check(np.array([entry["y"]], dtype=float)))
+        if has_kernel_for(likelihood, entry["power"]):
+            moments = kernel(likelihood, y, entry["power"], np.array([m]), np.array([v]))
+            assert_golden(entry, [float(moment[0]) for moment in moments], smallest=1e-3)
+        elif entry["power"] == 1:
+            log_z, d1, d2 = (float(np.ravel(a)[0]) for a in likelihood.log_tilted(y, np.array([m]), np.array([v])))
+            expected = [float(x) for x in entry["values"][:3]]
+            assert log_z == pytest.approx(expected[0], rel=AT_REST, abs=AT_REST)
+            assert d1 == pytest.approx(expected[1], rel=AT_REST, abs=AT_REST / v**0.5)
+            assert d2 == pytest.approx(expected[2], rel=AT_REST, abs=AT_REST / v)

@@ -51,6 +51,20 @@ SMOOTH = [
     (Interval(0.0), (-0.5, 0.7)),
     (Binomial(), (3.0, 10.0)),
     (Binomial("probit"), (7.0, 10.0)),
+    (likelihoods.Gamma(2.0), 1.7),
+    (likelihoods.Weibull(1.3), (1.5, 1.5)),
+    (likelihoods.Weibull(1.3, "hazard"), (1.5, 2.0)),
+    (likelihoods.LogLogistic(1.3), (1.5, 2.0)),
+    (likelihoods.LogNormal(0.7), (1.5, np.inf)),
+    (likelihoods.Tweedie(1.5, 2.0), 3.0),
+    (likelihoods.Beta(4.0), 0.8),
+    (likelihoods.BetaBinomial(2.0), (3.0, 10.0)),
+    (likelihoods.ZeroInflatedPoisson(0.3), 0.0),
+    (likelihoods.ZeroInflatedNegativeBinomial(2.0, 0.3), 0.0),
+    (likelihoods.HurdlePoisson(0.3), 2.0),
+    (likelihoods.Cloglog(), 1.0),
+    (likelihoods.OrderedLogit([-1.0, 1.0]), 1.0),
+    (likelihoods.AsymmetricLaplace(0.9, 0.5), 1.0),
 ]
 
 

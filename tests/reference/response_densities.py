@@ -231,9 +231,9 @@ def hurdle_poisson(f, y, zero_probability=0.5):
     return mp.log1p(-pi) + counts[0] - above[0], counts[1] - above[1], counts[2] - above[2]
 
 
-def asymmetric_laplace_z(m, v, y, power, quantile=0.5, scale=1):
+def asymmetric_laplace_z(m, v, y, power, quantile_level=0.5, scale=1):
     """(q (1 - q)/s exp(-u (q - [u < 0])))^power, u = (y - f)/s: completing the square on each side of y."""
-    q, sd, delta = mp.mpf(quantile), mp.sqrt(v), y - m
+    q, sd, delta = mp.mpf(quantile_level), mp.sqrt(v), y - m
     up, down = power * (1 - q) / scale, power * q / mp.mpf(scale)  # rates above and below y
     above = mp.exp(up * delta + up**2 * v / 2) * phi_cdf(-delta / sd - up * sd)
     below = mp.exp(-down * delta + down**2 * v / 2) * phi_cdf(delta / sd - down * sd)

@@ -3,7 +3,6 @@
 import numpy as np
 
 import cavity
-from cavity import likelihoods
 from cavity.base.rows import Rows, check_design_matrix
 from cavity.models.glm.problem import GLMProblem
 
@@ -26,5 +25,6 @@ def factors(likelihood, y, power=1.0):
     power = np.broadcast_to(power, len(y))
     functions = [lambda f, y=y[i], e=power[i]: e * likelihood.log_p(y, f) for i in range(len(y))]
     for function, value in zip(functions, y, strict=True):
-        function.kinks = {likelihoods.Laplace: (value,), likelihoods.Step: (0.0,)}.get(type(likelihood), ())
+        kinks = {"Laplace": (value,), "AsymmetricLaplace": (value,), "Step": (0.0,)}
+        function.kinks = kinks.get(type(likelihood).__name__, ())
     return functions

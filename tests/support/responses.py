@@ -133,7 +133,7 @@ ADDED = {
         lambda rng, f: count_inside(rng, f + rng.logistic(size=f.shape)),
     ),
     "AsymmetricLaplace": (
-        {"quantile": 0.75, "scale": 0.3},
+        {"quantile_level": 0.75, "scale": 0.3},
         lambda rng, f: draw_asymmetric_laplace(rng, f, 0.75, 0.3),
     ),
 }
@@ -141,7 +141,7 @@ RESPONSES = EARLIER | ADDED
 # of noise that it is not: N(0, 1), less its quantile; the scale is the mean loss, where it has most likelihood
 MISSPECIFIED = {
     "AsymmetricLaplace, normal noise": (
-        {"quantile": 0.75, "scale": 0.3177765},
+        {"quantile_level": 0.75, "scale": 0.3177765},
         lambda rng, f: f + rng.normal(size=f.shape) - 0.6744898,
     )
 }

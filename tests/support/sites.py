@@ -6,7 +6,7 @@ from cavity import _core
 from cavity.likelihoods.base import encode_observations, kernel_settings
 
 BEST = _core.variants("sites")[-1]
-CLOSED = {"Probit", "Step", "Interval", "Laplace", "Gaussian", "Clutter"}
+CLOSED = {"Probit", "Step", "Interval", "Laplace", "Gaussian", "Clutter", "AsymmetricLaplace", "LogNormal"}
 
 
 def kernel(likelihood, y, power, mean, variance, variant=BEST):

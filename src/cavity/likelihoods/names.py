@@ -28,12 +28,7 @@ REAL_LIKELIHOODS = {
     "asymmetric-laplace": AsymmetricLaplace,
 }
 POSITIVE_LIKELIHOODS = {"gamma": Gamma, "tweedie": Tweedie}
-TIME_LIKELIHOODS = {
-    "lognormal": LogNormal,
-    "exponential": Exponential,
-    "weibull": Weibull,
-    "loglogistic": LogLogistic,
-}
+TIME_LIKELIHOODS = {"lognormal": LogNormal, "exponential": Exponential, "weibull": Weibull, "loglogistic": LogLogistic}
 SHARE_LIKELIHOODS = {
     "binomial": Binomial,
     "binomial-probit": partial(Binomial, "probit"),
@@ -68,17 +63,9 @@ LikelihoodName = Literal[  # for editors and type checkers: the names of the tab
     "loglogistic",
     "beta",
 ]
-OPEN_PARAMETERS = (  # parameters that fits find
-    "noise_variance",
-    "scale",
-    "dispersion",
-    "thresholds",
-    "shape",
-    "sd",
-    "power",
-    "precision",
-    "zero_probability",
-)
+OPEN_PARAMETERS = {  # parameters that fits find
+    *("noise_variance", "scale", "dispersion", "thresholds", "shape", "sd", "power", "precision", "zero_probability")
+}
 _POISSON_TRICK = (
     "there is no likelihood of classes without an order: fit one class against the rest, as the classifiers in "
     "cavity.sklearn do, or counts of the classes with 'poisson' and an effect for each row; classes with an order have "

@@ -15,7 +15,7 @@ from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
 from cavity.base.special import binet, gap, quiet, stirling
 from cavity.likelihoods import predictive
 from cavity.likelihoods.base import GAMMA, SHARED_ZERO, TWEEDIE, _Compiled
-from cavity.likelihoods.counts import _draw_poisson, _log_ratio, check_rows
+from cavity.likelihoods.counts import _draw_poisson, _log_ratio, _log_stirling, check_rows
 from cavity.likelihoods.parameters import check_closed
 
 MIN_VARIANCE_RATIO = 1e-8  # of observations over their squared mean, at which a search for it starts
@@ -23,6 +23,7 @@ MAX_EXPONENT = 600.0  # of exp(x) in products
 # sd of the number of terms' sum: up to here terms are added one by one, above by the trapezoidal rule
 MAX_SUMMED_SD, SUMMED_TERMS = 8.0, 161
 TRAPEZOIDAL_NODES = np.linspace(-9.0, 9.0, 41)  # in sd
+MIN_SKIPPED_TERMS = 100.0  # mean number of terms above which there are always some
 MAX_LOG_TERMS = 60.0  # log of the number of terms beyond which their sum is its limit
 
 
@@ -189,6 +190,7 @@ class Tweedie(_Compiled):
 
     _kind = TWEEDIE
     link = "log"
+    _slope = 1.0
     parameters: ClassVar[Mapping[str, str]] = {"power": "between 1 and 2", "dispersion": "positive"}
 
     def _parameters(self):
@@ -259,6 +261,31 @@ class Tweedie(_Compiled):
         total = total + np.where(many[..., 0], np.log(step), 0.0)
         limit = -0.5 * (LOG_2PI + np.log(self.dispersion) + self.power * log_y)
         return np.where(log_n < MAX_LOG_TERMS, 0.5 * np.log(a) - LOG_2PI - log_y + total, limit)
+
+    @quiet
+    def cdf(self, y: Any, f: Any) -> FloatOrArray:
+        """Distribution function, a sum over the number of terms; see `Likelihood.cdf`."""
+        (b, c), y, f = self._split_power(), np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
+        n, a = np.exp(np.minimum(self._log_terms(f), MAX_LOG_TERMS)), b / c
+        scaled = n * a * _divide_by_exp(np.maximum(y, 0.0), f)  # y in scales of the Gamma variables
+        # their number given the sum has sd sqrt(n c), far wider than a step: every step-th is enough
+        step = np.where(n > MIN_SKIPPED_TERMS, np.maximum(np.floor(0.6 * np.sqrt(n * c)), 1.0), 1.0)
+        half = np.ceil((9.5 * np.sqrt(n) + 12.0) / step)
+        first, total = np.maximum(np.floor(n) - step * half, 1.0), np.zeros(np.broadcast_shapes(y.shape, f.shape))
+        for k in range(2 * int(np.max(half, initial=0.0)) + 1):
+            j = first + k * step
+            weight = np.exp(-j * gap((n - j) / j, np.log(n / j)) - _log_stirling(j))
+            total = total + weight * special.gammainc(j * a, scaled)
+        return np.where(y < 0, 0.0, np.minimum(np.exp(-n) + step * total, 1.0))
+
+    def quantile(self, q: Any, mean: ArrayLike, variance: ArrayLike) -> FloatOrArray:
+        """Quantiles, zero up to the probability of it; see `Likelihood.quantile`."""
+        q, mean, variance = np.broadcast_arrays(q, mean, variance)
+        out, columns = np.zeros(q.size), (q.ravel(), mean.ravel(), variance.ravel())
+        zero = predictive.integrate(lambda f, _: np.exp(-np.exp(self._log_terms(f))), *columns[1:])
+        rows = columns[0] > zero
+        out[rows] = np.exp(predictive.find_quantiles(_Logs(self), *(column[rows] for column in columns)))
+        return out.reshape(q.shape)[()]
 
     @quiet
     def log_p(self, y: Any, f: Any) -> FloatOrArray:

@@ -18,6 +18,7 @@ from cavity.likelihoods.parameters import check_closed
 
 SMALLEST_SHAPE = 1e-300  # below which log Gamma(a) is -log a and a log a is 0 to the last digit
 START_SHARE = 0.25  # of the precision by moments, from which a search goes upward: EP converges from there
+STEPS_PER_CHECK = 32  # of a sum, between tests whether the rest counts
 MIN_START, MAX_START = 0.1, 1e4  # precisions that searches start from
 
 
@@ -29,12 +30,16 @@ class _BetaShares:
     parameters: ClassVar[Mapping[str, str]] = {"precision": "positive"}
 
     def _shapes(self, f):
-        """Shares mu and 1 - mu, the shapes of the Beta variable, and log of the shapes."""
+        """Shares mu and 1 - mu, the shapes of the Beta variable, and logs of the shares."""
         check_closed(self)
         f, phi = np.asarray(f, dtype=np.float64), self.precision
         mu, rest = special.expit(f), special.expit(-f)
-        log_a, log_b = (np.log(phi) - np.logaddexp(0.0, sign * f) for sign in (-1.0, 1.0))
-        return mu, rest, mu * phi, rest * phi, log_a, log_b
+        return mu, rest, mu * phi, rest * phi, -np.logaddexp(0.0, -f), -np.logaddexp(0.0, f)
+
+    def _find_stirling(self, shape, log_share):
+        """a log a - a - log Gamma(a) of a shape, which is log a where a is hardly above 0."""
+        log_shape = np.log(self.precision) + log_share
+        return np.where(shape > SMALLEST_SHAPE, stirling(np.maximum(shape, SMALLEST_SHAPE)), log_shape)
 
     def _parameters(self):
         return self.precision, np.log(self.precision)
@@ -102,15 +107,15 @@ class Beta(_BetaShares, _Compiled):
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log density; see `Likelihood.log_p`."""
         y, f = np.asarray(y, dtype=np.float64), np.asarray(f, dtype=np.float64)
-        mu, rest, a, b, log_a, log_b = self._shapes(f)
-        phi, log_y, log_rest = self.precision, np.log(y), np.log1p(-y)
+        mu, rest, a, b, log_mu, log_rest = self._shapes(f)
+        phi, log_y, log_other = self.precision, np.log(y), np.log1p(-y)
         t = special.logit(y) - f
         near = np.abs(t) < 0.35
         # the divergence mu log(mu/y) + (1 - mu) log((1 - mu)/(1 - y))
-        apart = mu * (log_a - np.log(phi) - log_y) + rest * (log_b - np.log(phi) - log_rest)
+        apart = mu * (log_mu - log_y) + rest * (log_rest - log_other)
         divergence = np.where(near, _log_mean_rest(mu, rest, np.where(near, t, 0.0)), apart)
-        top = _stirling_or_log(a, log_a) + _stirling_or_log(b, log_b) - stirling(phi)
-        return top - log_y - log_rest - phi * divergence
+        top = self._find_stirling(a, log_mu) + self._find_stirling(b, log_rest) - stirling(phi)
+        return top - log_y - log_other - phi * divergence
 
     def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean 1/(1 + exp(-f)); see `Likelihood.conditional_mean`."""
@@ -174,13 +179,13 @@ class BetaBinomial(_BetaShares, _Trials, _Compiled):
         """Log probability; see `Likelihood.log_p`. The last axis of y holds successes and trials."""
         y = np.asarray(y, dtype=np.float64)
         k, n = y[..., 0], y[..., 1]
-        phi, (mu, rest, a, b, log_a, log_b) = self.precision, self._shapes(f)
+        phi, (mu, rest, a, b, log_mu, log_rest) = self.precision, self._shapes(f)
         top = _log_stirling(n) - _log_stirling(k) - _log_stirling(n - k) + stirling(phi + n) - stirling(phi)
-        for share, shape, log_shape, part in ((mu, a, log_a, k), (rest, b, log_b, n - k)):
-            top = top + self._compare_part(share, shape, log_shape, part, n)
-        return top
+        for share, shape, log_share, part in ((mu, a, log_mu, k), (rest, b, log_rest, n - k)):
+            top = top + self._compare_part(share, shape, log_share, part, n)
+        return np.where(n == 1, np.where(k > 0, log_mu, log_rest), top)
 
-    def _compare_part(self, share, shape, log_shape, part, n):
+    def _compare_part(self, share, shape, log_share, part, n):
         """What log p has of the successes, or of the failures.
 
         m = (shape + part)/(phi + n) is between the shares `share` and part/n. Of the divergences from these to m,
@@ -188,13 +193,13 @@ class BetaBinomial(_BetaShares, _Trials, _Compiled):
         """
         phi, total = self.precision, shape + part
         some, trials = np.where(part > 0, part, 1.0), np.maximum(n, 1.0)
-        log_m = np.where(part > 0, np.log(total), log_shape) - np.log(phi + n)
+        log_m = np.log(total) - np.log(phi + n)
         apart = (part / trials - share) / (phi + n)  # m - share is n times this, part/n - m phi times
-        u, log_ratio = n * apart / share, np.where(part > 0, log_m - log_shape + np.log(phi), -np.log1p(n / phi))
+        u, log_ratio = n * apart / share, np.where(part > 0, log_m - log_share, -np.log1p(n / phi))
         above = np.where(np.abs(u) < 0.4, shape * gap(u, log_ratio), phi * n * apart - shape * log_ratio)
         v = -phi * apart * trials / some
         below = np.where(part > 0, part * gap(v, log_m - np.log(some / trials)), n * total / (phi + n))
-        return np.where(part > 0, _stirling_or_log(shape, log_shape) - stirling(total), 0.0) - above - below
+        return np.where(part > 0, self._find_stirling(shape, log_share) - stirling(total), 0.0) - above - below
 
     def conditional_mean(self, f: Any, trials: Any = 1.0) -> FloatOrArray:
         """Mean of the successes; see `Likelihood.conditional_mean`."""
@@ -205,13 +210,29 @@ class BetaBinomial(_BetaShares, _Trials, _Compiled):
         mu, rest, *_ = self._shapes(f)
         return trials * mu * rest * ((self.precision + trials) / (self.precision + 1.0))
 
+    @quiet
+    def cdf(self, y: Any, f: Any, trials: Any = 1.0) -> FloatOrArray:
+        """Probability of successes up to y, a sum over the numbers on its side of the mean; see `Likelihood.cdf`."""
+        y, n, f = np.broadcast_arrays(
+            np.floor(y), np.asarray(trials, dtype=np.float64), np.asarray(f, dtype=np.float64)
+        )
+        k = np.clip(y, 0.0, np.maximum(n - 1.0, 0.0))
+        low = k <= n * special.expit(f)
+        # above the mean the failures that are fewer than n - k are summed, downwards too
+        j, sign = np.where(low, k, np.maximum(n - k - 1.0, 0.0)), np.where(low, 1.0, -1.0)
+        _, _, a, b, _, _ = self._shapes(sign * f)
+        a, log_first = np.maximum(a, SMALLEST_SHAPE), self.log_p(np.stack([j, n], axis=-1), sign * f)
+        term, total = np.ones(y.shape), np.ones(y.shape)
+        for step in range(int(np.max(j, initial=0.0))):
+            term = term * (j / (a + j - 1.0) * ((b + n - j) / (n - j + 1.0)))  # P(j - 1)/P(j)
+            total, j = total + term, np.maximum(j - 1.0, 0.0)
+            if step % STEPS_PER_CHECK == 0 and np.all((term * j <= 1e-17 * total) & ((a >= 1.0) | (j == 0))):
+                break
+        part = np.minimum(np.exp(log_first + np.log(total)), 1.0)
+        return np.where(y < 0, 0.0, np.where(y >= n, 1.0, np.where(low, part, 1.0 - part)))
+
     def draw(self, f: Any, rng: np.random.Generator, trials: Any = 1) -> FloatOrArray:
         """Draw successes; see `Likelihood.draw`."""
         if np.any(np.asarray(trials) > MAX_DRAWN_RATE):
             raise OverflowError(f"trials must be below 2^63 to be drawn, got {float(np.max(trials)):.3g}")
         return rng.binomial(np.asarray(trials, dtype=np.int64), Beta(self.precision).draw(f, rng))
-
-
-def _stirling_or_log(a, log_a):
-    """a log a - a - log Gamma(a), which is log a where a is hardly above 0."""
-    return np.where(a > SMALLEST_SHAPE, stirling(np.maximum(a, SMALLEST_SHAPE)), log_a)

@@ -34,6 +34,11 @@ class _Times(_Scaled, _Compiled):
     __slots__ = ()
     takes_event = True
     _y_ndim = 2
+    _noise_sd = 1.0
+
+    @property
+    def _rate(self):
+        return self.shape
 
     def check(self, y: Any) -> FloatArray:
         """Accept times, or lower and upper bounds of times.
@@ -80,9 +85,10 @@ class _Times(_Scaled, _Compiled):
     def _slope_or_one(self):
         return self._slope
 
-    def _measure_spread(self, y, fitted):
-        """The spread of log times about fitted values of f."""
-        return estimate_spread(self._find_logs(y), np.asarray(fitted) / self._slope_or_one())
+    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
+        """By the spread of log times about fitted values; see `Likelihood.starting_values`."""
+        spread = estimate_spread(self._find_logs(y), np.asarray(fitted) / self._slope_or_one())
+        return {name: spread if name == "sd" else float(self._noise_sd / spread) for name in self.parameters}
 
     def _standardise(self, y, f):
         return -self._rate * _log_ratio(y, f, np.exp(f))
@@ -156,10 +162,6 @@ class LogNormal(_Times):
 
     parameters: ClassVar[Mapping[str, str]] = {"sd": "positive"}
 
-    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
-        """The spread of log y - fitted; see `Likelihood.starting_values`."""
-        return {"sd": self._measure_spread(y, fitted)}
-
     _kind = LOG_NORMAL
     any_power = False
 
@@ -200,6 +202,7 @@ class _ExponentialPower(_Times):
 
     __slots__ = ()
     _kind = WEIBULL
+    _noise_sd = GUMBEL_SD
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -207,10 +210,6 @@ class _ExponentialPower(_Times):
 
     def _parameters(self):
         return self.shape, 1.0 if self.effect == "hazard" else -1.0, np.log(self.shape)
-
-    @property
-    def _rate(self):
-        return self.shape
 
     @property
     def _slope(self):
@@ -275,10 +274,6 @@ class Weibull(_ExponentialPower):
 
     parameters: ClassVar[Mapping[str, str]] = {"shape": "positive"}
 
-    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
-        """By the spread of log y about fitted values; see `Likelihood.starting_values`."""
-        return {"shape": float(GUMBEL_SD / self._measure_spread(y, fitted))}
-
 
 @dataclass(frozen=True, slots=True)
 class Exponential(_ExponentialPower):
@@ -327,20 +322,13 @@ class LogLogistic(_Times):
 
     shape: float | None = None
 
+    _noise_sd = LOGISTIC_SD
     parameters: ClassVar[Mapping[str, str]] = {"shape": "positive"}
-
-    def starting_values(self, y: Any, fitted: Any) -> dict[str, Any]:
-        """By the spread of log y about fitted values; see `Likelihood.starting_values`."""
-        return {"shape": float(LOGISTIC_SD / self._measure_spread(y, fitted))}
 
     _kind = LOG_LOGISTIC
 
     def _parameters(self):
         return self.shape, 0.0, np.log(self.shape)
-
-    @property
-    def _rate(self):
-        return self.shape
 
     def _spread(self, order=1):
         """Moments, up to some order, which have to be there."""

@@ -6,7 +6,7 @@ References
    5, 1996.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,13 @@ class PredictedRows:
     mean: FloatArray
     variance: FloatArray
     are_left_out: bool
+
+    def without_censored(self):
+        """Return the rows whose observations are numbers, all but for times."""
+        if not self.likelihood.takes_event:
+            return self
+        exact = self.y[:, 0] == self.y[:, 1]
+        return replace(self, y=self.y[exact], mean=self.mean[exact], variance=self.variance[exact])
 
     @property
     def class_numbers(self):

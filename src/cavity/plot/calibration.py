@@ -294,7 +294,7 @@ class PITDisplay(Display):
         if likelihood is None or likelihood.n_classes or likelihood.takes_trials or not hasattr(posterior, "predict"):
             raise arrays.error_of("posterior", "must be of numbers; CalibrationDisplay is for classes", TypeError)
         loo = X is None if loo is None else arrays.check_flag(loo, "loo")
-        X, y = open_rows(posterior, X, y, needs=True)
+        X, y = open_rows(posterior, X, y, needs=True, encode=lambda posterior, y: likelihood.check(y))
         moments = compute_loo_moments(posterior, y, X, offset) if loo else posterior.predict(X, offset=offset)
         lower, upper = compute_pit(likelihood, y, *moments)
         method = "leave-one-out" if loo else "predicted"

@@ -140,7 +140,18 @@ class AxisLabels:
             axes.set_ylabel(self.target)
 
 
-def open_rows(posterior, X, y, needs=False):
+def encode_observed(posterior, y):
+    """Return observations as numbers: 0, 1, ... for classes, shares of successes for trials, NaN for censored times."""
+    likelihood = posterior._likelihood
+    y = arrays.check_real_array(encode_new_labels(y, likelihood, getattr(posterior, "classes", None)), "y")
+    if likelihood.takes_trials and y.ndim == 2:
+        return np.where(y[:, 1] > 0, y[:, 0] / np.maximum(y[:, 1], 1.0), np.nan)
+    if likelihood.takes_event and y.ndim == 2:
+        return np.where(y[:, 0] == y[:, 1], y[:, 0], np.nan)
+    return np.maximum(y, 0.0) if likelihood.n_classes == 2 else y  # -1 is class 0
+
+
+def open_rows(posterior, X, y, needs=False, encode=encode_observed):
     """Return rows as an array (n, D) and y as numbers, or None.
 
     Without X they are the rows of the fit of a process, or the inducing points of a stream (without y).
@@ -159,19 +170,10 @@ def open_rows(posterior, X, y, needs=False):
     if needs and y is None:
         raise arrays.error_of("y", "must be given: the posterior keeps no observations")
     if y is not None:
-        y = encode_observed(posterior, y)
+        y = encode(posterior, y)
         if len(y) != len(X):
             raise arrays.error_of("y", f"must have one observation for each of the {len(X)} rows of X, got {len(y)}")
     return X, y
-
-
-def encode_observed(posterior, y):
-    """Return observations as numbers: 0, 1, ... for classes, shares of successes for trials."""
-    likelihood = posterior._likelihood
-    y = arrays.check_real_array(encode_new_labels(y, likelihood, getattr(posterior, "classes", None)), "y")
-    if likelihood.takes_trials and y.ndim == 2:
-        return np.where(y[:, 1] > 0, y[:, 0] / np.maximum(y[:, 1], 1.0), np.nan)
-    return np.maximum(y, 0.0) if likelihood.n_classes == 2 else y  # -1 is class 0
 
 
 def find_column(column, names, posterior):

@@ -193,7 +193,7 @@ def _predictions(posterior, X, y):
             values = rows.mean, rows.class_probabilities(), rows.class_numbers
             labels = {"class_names": posterior.classes, "xlabel": "predicted mean of f", "target": target}
             return partial(ClassProbabilityDisplay.from_predictions, *values, **labels)
-        observed, predicted, _ = rows.moments()
+        observed, predicted, _ = rows.without_censored().moments()
         if posterior._likelihood.n_classes != 2:
             return partial(PredictionDisplay.from_predictions, observed, predicted, target=target)
         label = f"{target} = {(posterior.classes or (0, 1))[1]}"

@@ -1,0 +1,273 @@
+"""Likelihoods of times, shares, positive numbers, counts with zeros and quantiles: densities, moments, draws."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+from reference import response_densities as reference
+from scipy import stats
+from scipy.integrate import quad
+from support.responses import ADDED, make_likelihood
+from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, OPTIMUM, ROOT_EPS, SUMS
+
+from cavity import likelihoods
+from cavity.likelihoods import predictive
+from cavity.likelihoods.parameters import FreeParameters
+
+COUNTS = {"ZeroInflatedPoisson", "ZeroInflatedNegativeBinomial", "HurdlePoisson"}
+NUMBERS = sorted(ADDED.keys() - {"Cloglog", "OrderedLogit"})  # those with moments
+TIMES = ["LogNormal", "Exponential", "Weibull", "Weibull, hazard", "LogLogistic"]
+NEW = np.array([-0.6, 0.3, 1.1])
+
+BOUNDS = [
+    (1e-8, 1e-8),
+    (0.7, 0.7),
+    (1e9, 1e9),
+    (0, 1e-6),
+    (0, 5),
+    (2, np.inf),
+    (1e30, np.inf),
+    (1.5, 2),
+    (3, 3 + 1e-12),
+]
+POSITIVE = [1e-8, 0.3, 1.0, 7.5, 1e10]
+SHARES = [1e-12, 0.3, 0.5, 0.9, 1 - 1e-12]
+TRIALS = [(0, 1), (1, 1), (0, 12), (3, 10), (12, 12), (5, 10**6), (5 * 10**5, 10**6)]
+LOG_P = [
+    *[("Gamma", {"shape": a}, POSITIVE) for a in (1e-3, 2.0, 1e6)],
+    *[("Tweedie", {"power": p, "dispersion": 0.7}, [0, *POSITIVE[:4]]) for p in (1.05, 1.5, 1.95)],
+    *[("Weibull", {"shape": a, "effect": e}, BOUNDS) for a in (0.1, 1.3, 20.0) for e in ("time", "hazard")],
+    ("Exponential", {"effect": "time"}, BOUNDS),
+    *[("LogLogistic", {"shape": a}, BOUNDS) for a in (0.1, 1.3, 20.0)],
+    *[("LogNormal", {"sd": s}, BOUNDS) for s in (0.05, 1.0, 10.0)],
+    *[("Beta", {"precision": phi}, SHARES) for phi in (1e-3, 4.0, 1e5)],
+    *[("BetaBinomial", {"precision": phi}, TRIALS) for phi in (1e-3, 2.0, 1e8)],
+    *[("ZeroInflatedPoisson", {"zero_probability": pi}, [0, 1, 50]) for pi in (1e-12, 0.3)],
+    ("ZeroInflatedNegativeBinomial", {"zero_probability": 1e-12, "dispersion": 2.0}, [0, 1, 50]),
+    *[("HurdlePoisson", {"zero_probability": pi}, [0, 1, 2, 50]) for pi in (1e-12, 0.3)],
+    ("Cloglog", {}, [-1, 1]),
+    ("OrderedLogit", {"thresholds": (-1.0, -1.0 + 1e-9, 3.0)}, range(4)),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "observations"), LOG_P)
+def test_log_p_in_both_tails(name, parameters, observations):
+    """To 1e-13 of what it is a sum of, and what a rounding of f or of log y moves it by."""
+    likelihood = getattr(likelihoods, name)(**parameters)
+    density = reference.log_normal if name == "LogNormal" else reference.DENSITIES[name]
+    for y in observations:
+        checked = np.asarray(likelihood.check(np.array([y], dtype=float)))
+        top = 0.0 if name in ("Beta", "BetaBinomial", "OrderedLogit") else float(np.log(max(1.0, np.max(y))))
+        for f in (-40.0, -3.0, -1e-9, 0.4, top if np.isfinite(top) else 5.0, 6.0, 40.0):
+            with mp.workdps(60):
+                exact, slope, _ = map(float, density(mp.mpf(f), y, **parameters))
+            if abs(exact) > 1e200:
+                continue
+            found = float(np.ravel(likelihood.log_p(checked, np.array([f])))[0])
+            near = 1e-15 * (5.0 + abs(slope) * (1.0 + abs(f) + abs(np.log(max(np.min(np.abs(y)), 1e-12)))))
+            assert abs(found - exact) <= 1e-13 * abs(exact) + near, (y, f, found, exact)
+
+
+@pytest.mark.parametrize("likelihood", [make_likelihood(name) for name in ADDED])
+def test_log_p_far_away_is_a_number(likelihood):
+    y = np.array([(1e-300, 1e300), (1.0, 1.0), (1e300, np.inf), (0.0, 1e-300)]) if likelihood.takes_event else None
+    y = np.array([(0.0, 1e9), (7.0, 7.0), (0.0, 0.0)]) if likelihood.takes_trials else y
+    y = np.array([0.0, 1.0, 2.0]) if (likelihood.discrete and y is None) or likelihood.n_classes == 4 else y
+    y = np.array([-1.0, 1.0]) if likelihood.n_classes == 2 else y
+    y = np.array([1e-300, 0.5, 1.0 - 1e-16]) if y is None else y
+    f = np.array([-1e300, -1e9, -800.0, 0.0, 800.0, 1e9, 1e300])
+    values = likelihood.log_p(likelihood.check(y)[:, None], f)
+    assert values.shape == (len(y), 7)
+    assert np.all(values < np.inf)
+
+
+def integrate_density(likelihood, f, upper):
+    """The integral of the density up to a number, or sum of probabilities, at f."""
+    if likelihood.discrete:
+        y = np.arange(int(upper) + 1.0)
+        return float(np.exp(likelihood.log_p(y, np.full(len(y), f))).sum())
+
+    def density(y):
+        return float(np.exp(likelihood.log_p(likelihood.check(np.float64(y)), np.float64(f))))
+
+    if isinstance(likelihood, likelihoods.AsymmetricLaplace):
+        return quad(density, -40.0, f, epsabs=1e-13)[0] + quad(density, f, upper, epsabs=1e-13)[0]
+    zero = density(0.0) if isinstance(likelihood, likelihoods.Tweedie) else 0.0
+    return zero + quad(lambda x: density(np.exp(x)) * np.exp(x), -80.0, np.log(upper), epsabs=1e-13, limit=400)[0]
+
+
+@pytest.mark.parametrize("name", sorted(set(NUMBERS) - {"BetaBinomial"}))
+@pytest.mark.parametrize("f", [-1.0, 0.4])
+def test_distribution_functions_are_integrals(name, f):
+    likelihood = make_likelihood(name)
+    for y in (0.999,) if name == "Beta" else (1.0, 4.0, 150.0):
+        total = float(likelihood.cdf(np.array(y), np.array(f)))
+        assert total == pytest.approx(integrate_density(likelihood, f, y), abs=ROOT_EPS)
+    below = np.array(f - 100.0 if name == "AsymmetricLaplace" else -0.5)
+    assert likelihood.cdf(below, np.array(f)) == pytest.approx(0.0, abs=AT_REST)
+
+
+@pytest.mark.parametrize(("power", "dispersion"), [(1.02, 0.3), (1.3, 0.3), (1.5, 0.01), (1.9, 3.0)])
+@pytest.mark.parametrize("f", [-1.0, 2.0])
+def test_distribution_function_of_sums(power, dispersion, f):
+    """Of Gamma variables, all numbers of them one by one."""
+    n, a = np.exp((2 - power) * f) / dispersion / (2 - power), (2 - power) / (power - 1)
+    j = np.arange(1, 4000)
+    y = np.exp(f) * np.array([0.2, 1.0, 2.0])
+    inside = stats.gamma.cdf(y[:, None], j * a, scale=dispersion * (power - 1) * np.exp((power - 1) * f))
+    likelihood = likelihoods.Tweedie(power, dispersion)
+    np.testing.assert_allclose(
+        likelihood.cdf(y, np.full(3, f)), np.exp(-n) + inside @ stats.poisson.pmf(j, n), rtol=0, atol=LOSSES
+    )
+
+
+@pytest.mark.parametrize("precision", [1e-3, 0.5, 3.0, 1e3])
+@pytest.mark.parametrize("f", [-6.0, -0.4, 2.0])
+def test_distribution_function_of_successes(precision, f):
+    """By SciPy's probabilities."""
+    likelihood, n = likelihoods.BetaBinomial(precision), 40
+    a, b = precision / (1 + np.exp(-f)), precision / (1 + np.exp(f))
+    total = np.cumsum(stats.betabinom.pmf(np.arange(n + 1), n, a, b))
+    found = likelihood.cdf(np.arange(-1.0, n + 2), np.full(n + 3, f), n)
+    np.testing.assert_allclose(found, [0.0, *total, 1.0], rtol=0, atol=LOSSES)
+    assert likelihood.cdf(np.zeros(1), np.zeros(1), 0) == 1.0
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_moments_are_those_of_draws_and_of_quadrature(name):
+    """Draws within 4 standard errors; closed forms beside the integrals of the base class."""
+    likelihood, n = make_likelihood(name), 200_000
+    likelihood = likelihoods.LogLogistic(6.0) if name == "LogLogistic" else likelihood
+    likelihood = likelihoods.LogNormal(0.4) if name == "LogNormal" else likelihood
+    variance = np.full(3, 0.05)
+    np.testing.assert_allclose(likelihood.expected(NEW, variance), predictive.predict_mean(likelihood, NEW, variance))
+    for moment, exact in zip(
+        likelihood.moments(NEW, variance), predictive.predict_moments(likelihood, NEW, variance), strict=True
+    ):
+        np.testing.assert_allclose(moment, exact, rtol=AT_REST)
+    for f in NEW:
+        y = likelihood.draw(np.full(n, f), np.random.default_rng(7))
+        mean, spread = float(likelihood.conditional_mean(f)), float(likelihood.conditional_variance(np.array(f)))
+        assert abs(y.mean() - mean) < 4 * np.sqrt(spread / n)
+        assert abs(y.var() - spread) < 4 * np.std((y - mean) ** 2) / np.sqrt(n)
+        grid = np.quantile(y, [0.1, 0.5, 0.9])
+        share = [np.mean(y <= at) for at in grid]
+        np.testing.assert_allclose(likelihood.cdf(grid, np.full(3, f)), share, rtol=0, atol=4 / np.sqrt(n))
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("spread", [1e-6, 0.5])
+def test_quantiles_invert_the_distribution_function(name, spread):
+    likelihood, mean, variance = make_likelihood(name), NEW[1:2], np.array([spread])
+    for q in (0.003, 0.4, 0.99):
+        y = likelihood.quantile(np.array([q]), mean, variance)
+
+        def cdf(at):
+            return predictive.integrate(lambda f, i: likelihood.cdf(np.full(f.shape, at), f), mean, variance)[0]
+
+        if likelihood.discrete or (y[0] == 0.0 and name == "Tweedie"):
+            assert cdf(y[0]) >= q > cdf(y[0] - 1.0)
+        else:
+            assert cdf(y[0]) == pytest.approx(q, rel=EARLY)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e7])
+@pytest.mark.parametrize("name", ["Gamma", "Tweedie", "AsymmetricLaplace", *TIMES[:1], *TIMES[2:]])
+def test_starts_follow_the_units_of_y(name, scale):
+    """Those of what has units change by the power of these that is theirs, the others do not."""
+    rng = np.random.default_rng(3)
+    f = 0.3 * rng.normal(size=400)
+    y = ADDED[name][1](rng, f)
+    kind = getattr(likelihoods, name.partition(",")[0])
+    likelihood = kind(effect="hazard") if "hazard" in name else kind()
+    one, other = (likelihood.check(y * unit) for unit in (1.0, scale))
+    moved = likelihood.start(other) - likelihood.start(one)
+    slope = -1.0 if "hazard" in name else 1.0
+    if name != "AsymmetricLaplace":
+        np.testing.assert_allclose(moved, slope * np.log(scale), rtol=SUMS)
+    fitted = np.full(400, np.median(likelihood.start(one)))
+    first = likelihood.starting_values(one, fitted)
+    second = likelihood.starting_values(other, fitted * scale if name == "AsymmetricLaplace" else fitted + moved)
+    units = {"AsymmetricLaplace": scale, "Tweedie": scale**0.5}.get(name, 1.0)
+    for parameter, value in first.items():
+        change = units if parameter in ("dispersion", "scale") else 1.0
+        assert second[parameter] == pytest.approx(value * change, rel=LOSSES)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in ADDED if name not in ("Cloglog", "Exponential")))
+def test_starts_are_near_what_was_drawn(name):
+    """Within a factor of six, at f itself; the precisions of shares are below, where EP converges."""
+    rng = np.random.default_rng(4)
+    f, values = 0.5 * rng.normal(size=3000), ADDED[name][0]
+    y = ADDED[name][1](rng, f)
+    likelihood = make_likelihood(name)
+    for parameter, value in likelihood.starting_values(likelihood.check(y), f).items():
+        if parameter == "thresholds":
+            np.testing.assert_allclose(value, values[parameter], atol=0.3)
+        else:
+            assert values[parameter] / 6.0 < value < values[parameter] * (1.0 if parameter == "precision" else 6.0)
+
+
+def test_a_power_is_searched_between_one_and_two():
+    likelihood = likelihoods.Tweedie(1.7, 2.0)
+    free = FreeParameters(likelihood, ("power", "dispersion"))
+    vector = free.pack(likelihood)
+    assert free.unpack(vector, likelihood).power == pytest.approx(1.7, rel=SUMS)
+    for far in (-30.0, 30.0):
+        assert 1.0 < free.unpack(np.array([far, 0.0]), likelihood).power < 2.0
+    h = 1e-6
+    slope = (free.unpack(vector + [h, 0], likelihood).power - free.unpack(vector - [h, 0], likelihood).power) / (2 * h)
+    assert free.jacobian(likelihood)[0, 0] == pytest.approx(slope, rel=OPTIMUM)
+
+
+def test_exponential_is_weibull_of_shape_one():
+    y = np.array([(1.5, 1.5), (1.5, np.inf), (0.0, 1.5), (1.5, 2.0)])
+    for effect in ("time", "hazard"):
+        for one, other in zip(
+            likelihoods.Exponential(effect).log_tilted(y, 0.4, 0.9),
+            likelihoods.Weibull(1.0, effect).log_tilted(y, 0.4, 0.9),
+            strict=True,
+        ):
+            np.testing.assert_allclose(one, other, rtol=INTEGRAL)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "y", "message"),
+    [
+        (likelihoods.Gamma(), [1.0, 0.0], "positive numbers for Gamma; got 0.0 in row 1; Tweedie has zeros too"),
+        (likelihoods.Tweedie(), [0.0, -2.0], "zeros and positive numbers for Tweedie; got -2.0 in row 1"),
+        (likelihoods.Weibull(), [1.0, 0.0], "positive, finite times for Weibull; got 0.0 in row 1; .* bounds 0 and t"),
+        (likelihoods.Weibull(), [[2.0, 2.0], [np.inf, np.inf]], "finite times for Weibull; got inf and inf in row 1"),
+        (likelihoods.LogNormal(), [1.0, np.nan], "finite times for LogNormal; got nan in row 1"),
+        (likelihoods.LogLogistic(), [[1.0, 2.0], [3.0, 2.0]], "must not be above .*; got 3.0 and 2.0 in row 1"),
+        (likelihoods.Exponential(), [[-1.0, 2.0]], "must not be negative for Exponential; got -1.0 and 2.0 in row 0"),
+        (likelihoods.Weibull(), np.ones((2, 3)), r"shape \(N,\), times, or \(N, 2\)"),
+        (likelihoods.Beta(), [0.2, 1.0], "in row 1; for shares of counts use BetaBinomial.* move 0 and 1 inside"),
+        (likelihoods.Beta(), [20.0, 30.0], "got 20.0 in row 0; divide percentages by 100"),
+        (likelihoods.BetaBinomial(), [[1, 2], [3, 2]], "as many successes as trials; got 3.0 and 2.0 in row 1"),
+        (likelihoods.HurdlePoisson(), [1, 0.5], "whole numbers, not negative; got 0.5 in row 1"),
+        (likelihoods.OrderedLogit([0.0]), [1, 2], "at most 1 for 1 thresholds, got 2 in row 1"),
+        (likelihoods.Cloglog(), [0, 2], "two classes, .* got 2.0 in row 1"),
+    ],
+)
+def test_bad_observations_are_named(likelihood, y, message):
+    with pytest.raises(ValueError, match=message):
+        likelihood.check(y)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: likelihoods.Weibull(1.0, "rate"), "effect must be one of 'time', 'hazard', got 'rate'"),
+        (lambda: likelihoods.Tweedie(2.0, 1.0), r"power must be in \(1, 2\), got 2.0"),
+        (lambda: likelihoods.AsymmetricLaplace(0.0), r"quantile_level must be in \(0, 1\), got 0.0"),
+        (
+            lambda: likelihoods.LogLogistic(1.0).conditional_mean(0.0),
+            "shape = 1 have no mean, only with > 1",
+        ),
+        (lambda: likelihoods.LogLogistic(2.0).moments(0.0, 1.0), "shape = 2 have no finite variance, only with > 2"),
+        (lambda: likelihoods.Gamma().log_p(1.0, 0.0), "shape of Gamma is open"),
+    ],
+)
+def test_bad_parameters_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -104,7 +104,9 @@ cdef inline double height(int kind, const Tile *t, Py_ssize_t i, const Density *
     return at.value - 0.5 * (f - t.m[i]) * ((f - t.m[i]) / t.v[i])
 
 
-cdef inline bint agree(int kind, const Tile *t, Py_ssize_t i, const double *a, const double *b, double share) noexcept nogil:
+cdef inline bint agree(
+    int kind, const Tile *t, Py_ssize_t i, const double *a, const double *b, double share,
+) noexcept nogil:
     """Whether sums differ by less than a share of them, signs left out, or by rounding errors of l'."""
     cdef double noise = ROUNDING * fabs(t.l1[i]), change = share * sqrt(b[0] * b[4]), bend = share * (fabs(b[5]) + b[4])
     cdef double square = share * b[4]
@@ -221,7 +223,8 @@ cdef inline void add_panel_by_halves(
                  and fabs(both[2] - wholes[depth][2]) <= 1e-16 * sums[2]
                  and fabs(both[4] - wholes[depth][4]) <= 1e-16 * sums[4]
                  and fabs(both[5] - wholes[depth][5]) <= 1e-16 * (fabs(sums[5]) + sums[4]))
-        if small or agree(kind, t, i, wholes[depth], both, 1e-12) or depth == MAX_DEPTH or not (a < middle < b) or work > MAX_HALVINGS:
+        small = small or agree(kind, t, i, wholes[depth], both, 1e-12)
+        if small or depth == MAX_DEPTH or not (a < middle < b) or work > MAX_HALVINGS:
             for j in range(SUMS):
                 sums[j] += both[j]
             depth -= 1
@@ -291,7 +294,7 @@ cdef inline void add_side(
 cdef inline double find_end(
     int kind, const Tile *t, Py_ssize_t i, const Density *p, double top, double near, double far,
 ) noexcept nogil:
-    """Where h is REACH_NATS below its top: between a far point and one from which on it falls, unless it is there too."""
+    """Where h is REACH_NATS below its top: between a far point and one from which on it falls."""
     cdef double middle
     cdef int _step
     if top - height(kind, t, i, p, t.f0[i] + near) >= REACH_NATS:
@@ -311,7 +314,7 @@ cdef inline void by_bisection(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     cdef Sums sums
     cdef double centres[3]
     cdef double peak, reach, low, high, swap, lowest, highest, top
-    cdef int count = 1, j, k
+    cdef int count = 1, j, k, _pass
     density(t, i, &p)
     centres[0] = 0.0
     if is_concave(kind):
@@ -332,7 +335,7 @@ cdef inline void by_bisection(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
         highest = find_end(kind, t, i, &p, top, high if high < highest else highest, highest)
         centres[1], centres[2] = -t.from_mean[i], peak - t.f0[i]
         count = 3
-        for j in range(2):
+        for _pass in range(2):
             for k in range(2):
                 if centres[k] > centres[k + 1]:
                     swap = centres[k]

@@ -14,7 +14,7 @@ e is the power, and a, b, c are
     ZERO_MIXTURE         exp(a) + exp(b) q, q = exp(-x), or if y > 0 (1 + x/y)^-y, c = log y
     LOGISTIC_INTERVAL    sigmoid(b - f) sigmoid(f - a)
     TWEEDIE              exp(-y (exp(-b f)/b + exp(a f)/a)) over its maximum, at f = 0; 0 < a < 1, b = 1 - a
-    BETA                 the density of Beta(p a, (1 - p) a), p = sigmoid(f), at a number; y, b its log, that of the rest
+    BETA                 the density of Beta(p a, (1 - p) a), p = sigmoid(f), at z; y, b = log z, log(1 - z)
     BETA_BINOMIAL        the probability of y successes and b failures, whose chance has that density, without n over y
 
 Constants in f are left out. Labels are 1: those of -1 are mirror images.

@@ -5,7 +5,8 @@ from cavity._core.lanes cimport template
 from cavity._core.quadrature_panels cimport by_panels
 from cavity._core.quadrature_steps cimport (
     MAX_NEWTON_STEPS, Node, Tile, begin_anchor, choose_rule, concave_range, end_anchor, finish_site,
-    improve_anchor, is_adaptive, narrow_rule, shrink_range, student_anchor, student_range, weigh_narrow_node, weigh_node,
+    improve_anchor, is_adaptive, narrow_rule, shrink_range, student_anchor, student_range, weigh_narrow_node,
+    weigh_node,
 )
 from cavity._core.quadrature_nodes cimport HERMITE_RULES, hermite_counts, hermite_logs, hermite_nodes
 from cavity._core.simd cimport CV_LANES

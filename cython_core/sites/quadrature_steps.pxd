@@ -47,13 +47,15 @@ cdef extern from *:
     #define CV_FAINT_RATE 0.1
     #define CV_MAX_CURVED_SHARE 0.3
     static const double CV_HERMITE_BOUNDS[4][4] = {
-        {0.15, 0.0019, 0.0025, 0.008}, {0.3, 0.014, 0.018, 0.0285}, {0.5, 0.057, 0.078, 0.123}, {0.6, 0.17, 0.29, 0.38}};
+        {0.15, 0.0019, 0.0025, 0.008}, {0.3, 0.014, 0.018, 0.0285},
+        {0.5, 0.057, 0.078, 0.123}, {0.6, 0.17, 0.29, 0.38}};
     """
     const double RANGE_NATS "CV_RANGE_NATS"
     const double ACCURACY_NATS "CV_ACCURACY_NATS"
     const double FAINT_RATE "CV_FAINT_RATE"  # of rates, and of the smaller of p and 1 - p, that may grow a lot
     const double MAX_CURVED_SHARE "CV_MAX_CURVED_SHARE"  # of 1/v, of upward curvature of l that leaves h concave
-    const double HERMITE_BOUNDS "CV_HERMITE_BOUNDS"[4][4]  # of s/L; of k s/L: at most the second, and the third less s/L times the fourth
+    # bounds of s/L and of k s/L, which also is at most the third less s/L times the fourth
+    const double HERMITE_BOUNDS "CV_HERMITE_BOUNDS"[4][4]
     const double MIN_NEWTON_GAIN "CV_MIN_NEWTON_GAIN"  # twice the nats that a Newton step may still gain at the anchor
 
 cdef enum:
@@ -94,7 +96,7 @@ cdef inline template density(const Tile *t, Py_ssize_t i, Density *out) noexcept
 
 
 cdef inline bint is_adaptive(int kind) noexcept nogil:
-    """Whether the rule of wide cavities is that of adaptive_quadrature.pxd, which takes the place of steps 2, 4 and 5."""
+    """Whether wide cavities have the rule of adaptive_quadrature.pxd in place of steps 2, 4 and 5."""
     return (kind == TRUNCATED or kind == ZERO_MIXTURE or kind == LOGISTIC_INTERVAL or kind == TWEEDIE or kind == BETA
             or kind == BETA_BINOMIAL)
 
@@ -218,7 +220,8 @@ cdef inline template end_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
 
 
 cdef inline template unit(int kind, const Density *p, double f, double *out) noexcept nogil:
-    """L at f, in which derivatives of log p beside the second are at most about that: it grows with the distance of poles."""
+    """L at f, in whose units derivatives of log p are at most about as large as the second: it grows with the distance of
+    poles."""
     cdef double odds                                        # or scale
     out[0] = 1.0
     if kind == PROBIT or kind == BINOMIAL:                  # log Phi rises and falls like exp(f^2/2)

@@ -1,6 +1,7 @@
 """What the integrals of further likelihoods of responses are: integrands of other kinds in scale f + shift.
 
-    GAMMA            y: log of the response; a, b, c = shape, its log, a log a - a - log Gamma(a): a count in log(a y) - f
+    GAMMA            y: log of the response; a, b, c = shape, its log, a log a - a - log Gamma(a): a count of
+                     a in log(a y) - f
     WEIBULL          y, extra: logs of the bounds, equal for an event; a, b, c = shape, 1 or -1, log of the shape. The
                      cumulative hazard is the exponential of u = a log y + f, or a (log y - f) for b = -1: an event is a
                      count of 1, a survivor one of 0

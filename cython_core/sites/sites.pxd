@@ -6,7 +6,8 @@ from cavity._core.logit_site cimport MAX_LOGIT_VARIANCE, logit_site
 from cavity._core.quadrature_sites cimport quadrature_site
 from cavity._core.response_sites cimport is_response, response_form, says_nothing
 from cavity._core.site_types cimport (
-    BINOMIAL, CLUTTER, GAUSSIAN, HURDLE, INTERVAL, LAPLACE, LOG_NORMAL, LOGIT, PROBIT, STUDENT_T, Form, Likelihood, Tilted,
+    BINOMIAL, CLUTTER, GAUSSIAN, HURDLE, INTERVAL, LAPLACE, LOG_NORMAL, LOGIT, PROBIT, STUDENT_T, Form, Likelihood,
+    Tilted,
 )
 
 

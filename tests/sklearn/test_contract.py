@@ -39,6 +39,7 @@ def test_contract_of_scikit_learn(estimator, check):
     [
         sklearn.ARDRegression(ard=False),
         *(sklearn.BayesianGaussianMixture(covariance_type=covariance) for covariance in ("diag", "spherical")),
+        sklearn.GammaRegressor(),
         sklearn.GaussianMixture(),
         sklearn.GaussianProcessClassifier(
             covariances.RBF(2.0).fix("rbf.variance"), likelihood="probit", multi_class="one_vs_one"
@@ -52,6 +53,7 @@ def test_contract_of_scikit_learn(estimator, check):
         *(sklearn.RobustRegressor(noise) for noise in ("student-t", "laplace")),
         sklearn.StreamingGPClassifier(covariances.RBF(2.0), likelihood="probit", learn=False),
         sklearn.StreamingGPRegressor(learn=False),
+        sklearn.TweedieRegressor(power=1.5),
     ]
 )
 def test_contract_of_scikit_learn_with_other_settings(estimator, check):

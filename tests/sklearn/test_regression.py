@@ -8,17 +8,19 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS
+from support.tolerances import AT_REST, EARLY, EXPANSION, INTEGRAL, OPTIMUM, ROOT_EPS
 from support.upstream import routed_scores
 
 import cavity
 import cavity.sklearn
 from cavity.sklearn import (
     ARDRegression,
+    GammaRegressor,
     NegativeBinomialRegressor,
     OrdinalClassifier,
     PoissonRegressor,
     RobustRegressor,
+    TweedieRegressor,
 )
 
 KINDS = [ARDRegression, NegativeBinomialRegressor, OrdinalClassifier, PoissonRegressor, RobustRegressor]
@@ -147,3 +149,25 @@ def test_offsets_and_weights_find_their_way_through_pipelines():
     direct.fit(X, y, poissonregressor__offset=np.log(exposure))
     assert search.best_params_ == {"poissonregressor__prior_variance": 10.0}
     np.testing.assert_allclose(search.best_estimator_[-1].coef_, direct[-1].coef_, atol=ROOT_EPS)
+
+
+@pytest.mark.parametrize(
+    ("model", "other"),
+    [
+        (GammaRegressor(), linear_model.GammaRegressor(alpha=0.0)),
+        (TweedieRegressor(power=1.5), linear_model.TweedieRegressor(power=1.5, alpha=0.0)),
+    ],
+    ids=["gamma", "tweedie"],
+)
+def test_positive_numbers_are_those_of_scikit_learn(model, other):
+    """Maximum likelihood estimates, from which posterior means are less than a tenth of an sd; in any unit."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(300, 2))
+    y = rng.gamma(3.0, np.exp(2.0 + X @ [0.5, -0.3]) / 3.0) * (
+        rng.random(300) < (1.0 if "Gamma" in repr(model) else 0.7)
+    )
+    model, other = model.fit(X, y), other.fit(X, y)
+    assert np.all(np.abs(model.coef_ - other.coef_) < 0.1 * model.coef_sd_)
+    assert model.score(X, y) == pytest.approx(other.score(X, y), abs=EXPANSION)
+    cents = type(model)(**model.get_params()).fit(X, 100.0 * y)
+    assert cents.coef_ == pytest.approx(model.coef_, abs=OPTIMUM)

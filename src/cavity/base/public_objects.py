@@ -4,7 +4,7 @@ Arrays of records stay read-only in copies and pickles, of which NumPy makes wri
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from os import PathLike
 from typing import Any, ClassVar, Protocol
@@ -32,7 +32,7 @@ class RowCollection(Protocol):
 
 
 Path = str | PathLike[str]
-Data = npt.ArrayLike | RowCollection | PathLike[str] | Sequence[Path]
+Data = npt.ArrayLike | RowCollection | Mapping[str, Any] | PathLike[str] | Sequence[Path]
 
 ROWS_SHOWN = 8  # of a summary below a posterior in a notebook
 MAX_SETTING_CHARACTERS = 300  # characters of a setting

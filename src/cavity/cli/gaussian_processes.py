@@ -15,7 +15,7 @@ from cavity.cli.regression_data import ORDERED_PROBIT
 from cavity.covariances.strings import COVARIANCES_BY_NAME, INITIAL_NOISE_SHARE, make_covariance
 from cavity.likelihoods.names import REAL_LIKELIHOODS
 from cavity.likelihoods.parameters import list_scales
-from cavity.models.defaults import choose_for_times
+from cavity.models.defaults import LOGITS_PER_PROBIT, choose_for_times
 from cavity.models.process.defaults import find_strongest_periods
 
 MEAN_FUNCTIONS = ("zero", "constant", "linear")
@@ -69,8 +69,9 @@ def likelihood_of(problem, options, **defaults):
     fixed = any(name in settings for name in scales)
     if "thresholds" in parameters and "thresholds" not in settings:
         below = np.cumsum(np.bincount(problem.y.astype(int), minlength=len(problem.classes)))[:-1] / len(problem.y)
-        # with f and noise both of variance 1 these thresholds give the shares of the classes
-        settings["thresholds"] = np.sqrt(2.0) * ndtri(below)
+        # with an f of variance 1 and the noise of the likelihood these thresholds give the shares of the classes
+        noise = 1.0 if problem.likelihood == ORDERED_PROBIT else LOGITS_PER_PROBIT
+        settings["thresholds"] = np.sqrt(1.0 + noise**2) * ndtri(below)
     for name in () if fixed else scales:
         variance = INITIAL_NOISE_SHARE * problem.size
         settings[name] = variance if name == "noise_variance" else np.sqrt(variance)

@@ -173,7 +173,7 @@ class BetaBinomial(_BetaShares, _Trials, _Smooth):
         top = _log_stirling(n) - _log_stirling(k) - _log_stirling(n - k) + stirling(phi + n) - stirling(phi)
         for share, shape, log_share, part in ((mu, a, log_mu, k), (rest, b, log_rest, n - k)):
             top = top + self._compare_part(share, shape, log_share, part, n)
-        return top
+        return np.where(n == 1, np.where(k > 0, log_mu, log_rest), top)
 
     def _compare_part(self, share, shape, log_share, part, n):
         """What log p has of the successes, or of the failures.

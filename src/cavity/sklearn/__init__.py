@@ -14,6 +14,7 @@ from cavity.sklearn.linear import LogitClassifier, ProbitClassifier
 from cavity.sklearn.mixture.bayesian import BayesianGaussianMixture
 from cavity.sklearn.mixture.maximum_likelihood import GaussianMixture
 from cavity.sklearn.ordinal import OrdinalClassifier
+from cavity.sklearn.positive import GammaRegressor, TweedieRegressor
 from cavity.sklearn.regression import NegativeBinomialRegressor, PoissonRegressor, RobustRegressor
 from cavity.sklearn.streaming_gp.classification import StreamingGPClassifier
 from cavity.sklearn.streaming_gp.regression import StreamingGPRegressor
@@ -21,6 +22,7 @@ from cavity.sklearn.streaming_gp.regression import StreamingGPRegressor
 __all__ = [
     "ARDRegression",
     "BayesianGaussianMixture",
+    "GammaRegressor",
     "GaussianMixture",
     "GaussianProcessClassifier",
     "GaussianProcessRegressor",
@@ -32,6 +34,7 @@ __all__ = [
     "RobustRegressor",
     "StreamingGPClassifier",
     "StreamingGPRegressor",
+    "TweedieRegressor",
 ]
 
 

@@ -208,8 +208,11 @@ class RobustRegressor(_GLMRegressor):
         return (mean, np.sqrt(variance)) if return_std else mean
 
 
-class _CountRegressor(_GLMRegressor):
-    """Regressors of counts: the mean is exp(x'w + offset)."""
+class LogLinkRegressor(_GLMRegressor):
+    """Regressors whose mean is exp(x'w + offset), scored by the deviance of a power of the mean, that of counts."""
+
+    def _deviance_power(self):
+        return 1.0
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -226,7 +229,8 @@ class _CountRegressor(_GLMRegressor):
         X : array_like, shape (N, D)
             The rows.
         y : array_like, shape (N,)
-            The counts. Other numbers, zero or more, are taken as scikit-learn takes them: with the density of a count.
+            Numbers, zero or more. Counts that are not whole are taken as scikit-learn takes them: with the density of
+            a count.
         sample_weight : array_like, shape (N,), optional
             A row of weight w counts as w copies; 0 leaves it out.
         offset : array_like, shape (N,), optional
@@ -250,7 +254,7 @@ class _CountRegressor(_GLMRegressor):
         return self._fit(X, y, sample_weight, offset)
 
     def predict(self, X: ArrayLike, offset: ArrayLike | None = None, return_std: bool = False) -> Any:
-        """Mean of a new count, integrated over the posterior and, if wanted, its standard deviation.
+        """Mean of a new observation, integrated over the posterior and, if wanted, its standard deviation.
 
         Parameters
         ----------
@@ -259,7 +263,7 @@ class _CountRegressor(_GLMRegressor):
         offset : array_like, shape (n,), optional
             Known part of the log of the mean: the log of the exposure.
         return_std : bool, default False
-            Whether to return standard deviations of new counts.
+            Whether to return standard deviations of new observations.
 
         Returns
         -------
@@ -275,14 +279,14 @@ class _CountRegressor(_GLMRegressor):
     def score(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None, offset: ArrayLike | None = None
     ) -> float:
-        """Fraction of the Poisson deviance that is explained, D^2, as `sklearn.linear_model.PoissonRegressor` has it.
+        """Fraction of the deviance that is explained, D^2, as the regressor of scikit-learn of this name has it.
 
         Parameters
         ----------
         X : array_like, shape (n, D)
             The rows.
         y : array_like, shape (n,)
-            Their counts.
+            What was observed.
         sample_weight : array_like, shape (n,), optional
             A row of weight w counts as w copies; 0 leaves it out.
         offset : array_like, shape (n,), optional
@@ -293,7 +297,9 @@ class _CountRegressor(_GLMRegressor):
         float
             1 at best, 0 for the mean of y.
         """
-        return d2_tweedie_score(y, self.predict(X, offset=offset), sample_weight=sample_weight, power=1)
+        return d2_tweedie_score(
+            y, self.predict(X, offset=offset), sample_weight=sample_weight, power=self._deviance_power()
+        )
 
 
 class _Numbers:
@@ -318,7 +324,7 @@ class _NegativeBinomial(_Numbers, NegativeBinomial):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PoissonRegressor(_CountRegressor):
+class PoissonRegressor(LogLinkRegressor):
     """Poisson regression of counts with a log link, by expectation propagation [M]_.
 
     Parameters
@@ -357,7 +363,7 @@ class PoissonRegressor(_CountRegressor):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NegativeBinomialRegressor(_CountRegressor):
+class NegativeBinomialRegressor(LogLinkRegressor):
     """Regression of counts that vary more than Poisson's, with a log link, by expectation propagation [M]_.
 
     Parameters

@@ -94,7 +94,7 @@ def list_misses(results):
                 yield name, part
 
 
-def draw_picture(results, draws):
+def draw_picture(results):
     """Draw, for each likelihood, how far the distribution of Phi(z) is from uniform, with a band of three errors."""
     from matplotlib.figure import Figure
 
@@ -103,8 +103,9 @@ def draw_picture(results, draws):
     figure = Figure(figsize=(2.6 * COLUMNS_OF_PANELS, 1.9 * rows), dpi=DPI, layout="constrained")
     panels = figure.subplots(rows, COLUMNS_OF_PANELS, sharex=True, sharey=True)
     grid = np.linspace(0, 1, 101)
-    band = 100 * FLAGGED * np.sqrt(grid * (1 - grid) / draws)
     for name, panel in zip(names, panels.flat, strict=False):
+        fewest = min(len(results[name, grouped]["coefficients"]) for grouped in (False, True))
+        band = 100 * FLAGGED * np.sqrt(grid * (1 - grid) / fewest)
         panel.fill_between(grid, -band, band, color="0.9", lw=0)
         for grouped, style in ((False, "-"), (True, ":")):
             for part in PARTS[: 3 if grouped else 2]:
@@ -139,7 +140,7 @@ def main():
     if arguments.names:
         return
     print_table(results)
-    draw_picture(results, arguments.draws)
+    draw_picture(results)
     misses = [f"{name} of {part}" for name, part in list_misses(results)]
     if misses:
         sys.exit("intervals far from their levels: " + "; ".join(misses))

@@ -176,9 +176,7 @@ def combine_known_parts(likelihood, offset, exposure, n, *, broadcast=False):
         return offset
     if not likelihood.takes_exposure:
         hint = "; the numbers of trials are the second column of y" if likelihood.takes_trials else ""
-        raise ValueError(
-            f"exposure is for likelihoods of counts, such as Poisson, got {type(likelihood).__name__}{hint}"
-        )
+        raise ValueError(f"exposure is for counts, as those of Poisson, got {type(likelihood).__name__}{hint}")
     exposure = rows_of(exposure, "exposure")
     if not np.all(exposure > 0):
         row = int(np.argmin(exposure > 0))

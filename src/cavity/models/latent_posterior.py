@@ -299,9 +299,7 @@ class Predictions(ResidualChecks, Public):
         if trials is None:
             return {}
         if not self._likelihood.takes_trials:
-            raise ValueError(
-                f"trials is for successes in trials, as of Binomial, got {type(self._likelihood).__name__}"
-            )
+            raise ValueError(f"trials is for the likelihood Binomial, got {type(self._likelihood).__name__}")
         trials = check_counts(Dataset.open(X, {"trials": trials}).column("trials"), "trials")
         return {"trials": arrays.check_vector(trials, "trials", n)}
 

@@ -220,8 +220,7 @@ cdef inline template end_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
 
 
 cdef inline template unit(int kind, const Density *p, double f, double *out) noexcept nogil:
-    """L at f, in whose units derivatives of log p are at most about as large as the second: it grows with the distance of
-    poles."""
+    """L at f, in units of which derivatives of log p are at most about as large as the second one."""
     cdef double odds                                        # or scale
     out[0] = 1.0
     if kind == PROBIT or kind == BINOMIAL:                  # log Phi rises and falls like exp(f^2/2)

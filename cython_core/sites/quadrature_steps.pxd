@@ -10,7 +10,7 @@
    over l'' are at most 1 in the unit L of `unit`, so that with s the sd of that Gaussian and k = -l'' s^2 the first
    terms of R are k (s/L) x^3/6 and k (s/L)^2 x^4/24. HERMITE_BOUNDS are the largest s/L and k s/L at which log Z, and
    d1 and d2 relative to what p adds to them, are right to 1e-11, as measured for rates and shares of all sizes. It
-   takes the place of steps 2 and 4.
+   takes the place of steps 2, 4 and 5.
 4. Smooth rule: equally spaced nodes. With spacing H the trapezoidal rule for a function analytic in |Im f| <= d has a
    relative error of at most
 

@@ -30,6 +30,7 @@ from cavity.likelihoods import (
     Probit,
     Step,
     StudentT,
+    quadrature,
 )
 
 VARIANTS = _core.variants("sites")
@@ -206,6 +207,21 @@ def test_a_site_does_not_depend_on_its_neighbours(likelihood, y):
     for i in range(n):
         alone = kernel(likelihood, checked[i : i + 1], 1, mean[i : i + 1], variance[i : i + 1])
         assert [a[0] for a in alone] == [a[i] for a in together] == [a[i] for a in apart]
+
+
+@pytest.mark.parametrize(("likelihood", "y"), [*SMOOTH[10:], *TIMES])
+def test_all_rules_beside_adaptive_quadrature(likelihood, y):
+    """Cavities of all widths: each has its rule, of few nodes, many, or panels."""
+    rng = np.random.default_rng(7)
+    n = 300
+    variance = 10.0 ** rng.uniform(-5, 1.5, n)
+    mean = rng.uniform(-4, 4, n) + np.sqrt(variance) * rng.normal(size=n)
+    checked = np.ascontiguousarray(likelihood.check(np.broadcast_to(y, (n, *np.shape(y)))))
+    log_z, d1, d2, *_ = kernel(likelihood, checked, 1, mean, variance)
+    expected = quadrature.log_tilted(lambda f, i: likelihood.log_p(checked[i, None], f), mean, variance)
+    assert np.max(np.abs(log_z - expected[0]) / np.maximum(1.0, np.abs(expected[0]))) < INTEGRAL
+    assert np.max(np.abs(d1 - expected[1]) * np.sqrt(variance)) < INTEGRAL
+    assert np.max(np.abs(d2 - expected[2]) * variance) < INTEGRAL
 
 
 @pytest.mark.parametrize(("mean", "variance"), [(-1e-18, 1e-18), (-1e-17, 1e-14), (-4e-17, 1e-14), (0.0, 1e-300)])

@@ -84,7 +84,7 @@ class Poisson(_Count):
     _kind = POISSON
 
     def _encode(self, y):
-        return y, -_log_stirling(y)
+        return y, _tabulate(lambda count: -_log_stirling(count), y)
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability; see `Likelihood.log_p`."""
@@ -147,7 +147,7 @@ class NegativeBinomial(_Count):
         return np.where(y > 0, remainder + 0.5 * (np.log(r / n) - np.log(2 * np.pi * some)), 0.0)
 
     def _encode(self, y):
-        return y, self._constant(y)
+        return y, _tabulate(self._constant, y)
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability; see `Likelihood.log_p`."""
@@ -357,6 +357,14 @@ def _log_mean_rest(p, not_p, x):
     log1p = np.log1p(w * rise)
     far = log1p + (t - bounded) - w * t
     return np.where(np.abs(t) < 0.35, w * gap(rise, bounded) - gap(w * rise, log1p), far)
+
+
+def _tabulate(function, y):
+    """function(y) of counts (N,), by a table where the largest one is below N."""
+    largest = np.max(y, initial=0.0)
+    if largest >= y.size:
+        return function(y)
+    return function(np.arange(largest + 1.0))[y.astype(np.intp)]
 
 
 def _log_stirling(y):

@@ -48,6 +48,11 @@ def test_tables_of_pages_name_a_recent_version(name):
     check(name, TABLES_OF_PAGES[name])
 
 
+def test_tables_of_readme_are_of_this_version():
+    current = tuple(map(int, cavity.__version__.split(".")[:2]))
+    assert read_versions((CHECKOUT / "README.md").read_text()) == [current, current]
+
+
 def test_all_included_tables_are_checked():
     pages = [path.read_text() for path in (CHECKOUT / "docs").rglob("*.rst")]
     included = {name for page in pages for name in re.findall(r"^\.\. include:: (\S+\.inc)$", page, re.MULTILINE)}

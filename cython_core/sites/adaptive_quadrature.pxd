@@ -15,7 +15,7 @@ from libc.math cimport INFINITY, NAN, fabs, sqrt
 from cavity._core.lanes cimport template
 from cavity._core.log_densities cimport Density, Slopes, slopes
 from cavity._core.quadrature_nodes cimport NODES, gauss_nodes, gauss_weights
-from cavity._core.quadrature_steps cimport Tile, density, is_concave
+from cavity._core.quadrature_steps cimport Node, Tile, density, end_anchor, is_concave, node
 from cavity._core.simd cimport cv_exp, cv_log
 from cavity._core.site_types cimport (
     BETA, BETA_BINOMIAL, LOGISTIC_INTERVAL, TRUNCATED, TWEEDIE, ZERO_MIXTURE,
@@ -39,20 +39,9 @@ cdef enum:
 ctypedef double Sums[6]
 
 
-cdef inline void slopes_of(int kind, const Density *p, double f, Slopes *out) noexcept nogil:
+cdef inline void evaluate_slopes(int kind, const Density *p, double f, Slopes *out) noexcept nogil:
     """Those of a kind that is known when it runs."""
-    if kind == TRUNCATED:
-        slopes(TRUNCATED, p, f, out)
-    elif kind == ZERO_MIXTURE:
-        slopes(ZERO_MIXTURE, p, f, out)
-    elif kind == LOGISTIC_INTERVAL:
-        slopes(LOGISTIC_INTERVAL, p, f, out)
-    elif kind == TWEEDIE:
-        slopes(TWEEDIE, p, f, out)
-    elif kind == BETA:
-        slopes(BETA, p, f, out)
-    else:
-        slopes(BETA_BINOMIAL, p, f, out)
+    slopes(kind, p, f, out)
 
 
 cdef inline template add_nodes_of_kind(
@@ -61,14 +50,11 @@ cdef inline template add_nodes_of_kind(
     cdef double g[NODES]
     cdef double change[NODES]
     cdef double bend[NODES]
-    cdef Density p
-    cdef Slopes at
+    cdef Node at
     cdef int j
-    density(t, i, &p)
     for j in range(NODES):
-        slopes(kind, &p, t.f0[i] + x[j], &at)
-        g[j] = weights[j] * cv_exp((at.value - t.l[i]) - x[j] * (t.pull[i] + t.half_precision[i] * x[j]))
-        change[j], bend[j] = at.l1 - t.l1[i], at.l2
+        node(kind, t, i, x[j], &at)
+        g[j], change[j], bend[j] = weights[j] * cv_exp(at.h), at.change, at.l2
     for j in range(NODES):
         if g[j] > 0.0:                                      # l' and l'' may be infinite beyond
             sums[0] += g[j]
@@ -97,10 +83,10 @@ cdef inline void add_nodes(
         add_nodes_of_kind(BETA_BINOMIAL, t, i, x, weights, sums)
 
 
-cdef inline double height(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
+cdef inline double evaluate_height(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
     """l - (f - m)^2/(2 v)."""
     cdef Slopes at
-    slopes_of(kind, p, f, &at)
+    evaluate_slopes(kind, p, f, &at)
     return at.value - 0.5 * (f - t.m[i]) * ((f - t.m[i]) / t.v[i])
 
 
@@ -125,7 +111,39 @@ cdef inline void put_sums(Tile *t, Py_ssize_t i, const double *sums) noexcept no
     t.step[i] = 1.0
 
 
-# ------------------------------------------------------------------------------------------------ 1. equal steps
+# ------------------------------------------------------------------------------------------------ 1. range
+
+
+cdef inline double estimate_mode(int kind, const Density *p) noexcept nogil:
+    """Where l that is not concave is highest, roughly, or bends most."""
+    cdef double odds = p.b - p.a
+    if kind == BETA:
+        return p.y - p.b
+    if kind == BETA_BINOMIAL:
+        return cv_log((p.y + 0.5) / (p.b + 0.5))
+    return cv_log(odds if odds > 0.5 else 0.5)
+
+
+cdef inline void move_anchor(Tile *t, Py_ssize_t i, const Density *p, int kind, double f) noexcept nogil:
+    cdef Slopes at
+    evaluate_slopes(kind, p, f, &at)
+    t.f0[i], t.l[i], t.l1[i], t.l2[i] = f, at.value, at.l1, at.l2
+    end_anchor(kind, t, i)
+
+
+cdef inline double climb(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
+    """A mode of h, roughly, by steps of Newton that go uphill where h bends upward too."""
+    cdef Slopes at
+    cdef double slope, step
+    cdef int _step
+    for _step in range(MAX_CLIMB):
+        evaluate_slopes(kind, p, f, &at)
+        slope = at.l1 - (f - t.m[i]) / t.v[i]
+        step = slope / (1.0 / t.v[i] + fabs(at.l2))
+        f += step
+        if slope * step < 1e-2:
+            break
+    return f
 
 
 cdef inline double find_reach(
@@ -136,22 +154,42 @@ cdef inline double find_reach(
     cdef int _step
     d = d if d < farthest else farthest
     for _step in range(400):
-        if d >= farthest or top - height(kind, t, i, p, t.f0[i] + side * d) >= REACH_NATS:
+        if d >= farthest or top - evaluate_height(kind, t, i, p, t.f0[i] + side * d) >= REACH_NATS:
             break
         d *= 1.25
     for _step in range(400):
-        if top - height(kind, t, i, p, t.f0[i] + side * 0.8 * d) < REACH_NATS:
+        if top - evaluate_height(kind, t, i, p, t.f0[i] + side * 0.8 * d) < REACH_NATS:
             break
         d *= 0.8
     return d
 
 
-cdef inline bint by_doubling(int kind, Tile *t, Py_ssize_t i, double left, double right) noexcept nogil:
+cdef inline double bisect_end(
+    int kind, const Tile *t, Py_ssize_t i, const Density *p, double top, double near, double far,
+) noexcept nogil:
+    """Where h is REACH_NATS below its top: between a far point and one from which on it falls."""
+    cdef double middle
+    cdef int _step
+    if top - evaluate_height(kind, t, i, p, t.f0[i] + near) >= REACH_NATS:
+        return near
+    for _step in range(6):
+        middle = 0.5 * (near + far)
+        if top - evaluate_height(kind, t, i, p, t.f0[i] + middle) >= REACH_NATS:
+            far = middle
+        else:
+            near = middle
+    return far
+
+
+# ------------------------------------------------------------------------------------------------ 2. equal steps
+
+
+cdef inline bint integrate_by_doubling(int kind, Tile *t, Py_ssize_t i, double left, double right) noexcept nogil:
     """Whether equal steps reach the accuracy."""
     cdef double span = right - left, start = 0.0, step
     cdef double x[NODES]
     cdef double weights[NODES]
-    cdef Sums old, sums, scaled
+    cdef Sums old, sums
     cdef int count = NODES, j, k
     for j in range(SUMS):
         sums[j] = 0.0
@@ -172,15 +210,15 @@ cdef inline bint by_doubling(int kind, Tile *t, Py_ssize_t i, double left, doubl
             step *= 0.5
             if agree(kind, t, i, old, sums, 1e-8):
                 for j in range(SUMS):
-                    scaled[j] = step * sums[j]
-                put_sums(t, i, scaled)
+                    sums[j] *= step
+                put_sums(t, i, sums)
                 return True
             if count >= MAX_NODES:
                 return False
         start = 0.5
 
 
-# ------------------------------------------------------------------------------------------------ 2. panels
+# ------------------------------------------------------------------------------------------------ 3. panels
 
 
 cdef inline void panel_sums(
@@ -236,50 +274,13 @@ cdef inline void add_panel_by_halves(
             depth += 1
 
 
-cdef inline double mode_of_density(int kind, const Density *p, double m) noexcept nogil:
-    """Where l is highest, roughly, or where it bends most."""
-    cdef double odds
-    if kind == BETA:
-        return p.y - p.b
-    if kind == BETA_BINOMIAL:
-        return cv_log((p.y + 0.5) / (p.b + 0.5))
-    if kind == ZERO_MIXTURE:
-        odds = p.b - p.a
-        return cv_log(odds if odds > 0.5 else 0.5)
-    return m
-
-
-cdef inline void move_anchor(Tile *t, Py_ssize_t i, const Density *p, int kind, double f) noexcept nogil:
-    cdef Slopes at
-    slopes_of(kind, p, f, &at)
-    t.f0[i], t.l[i], t.l1[i], t.l2[i] = f, at.value, at.l1, at.l2
-    t.from_mean[i] = f - t.m[i]
-    t.pull[i] = t.from_mean[i] / t.v[i]
-    t.slope[i] = at.l1 - t.pull[i]
-
-
-cdef inline double climb(int kind, const Tile *t, Py_ssize_t i, const Density *p, double f) noexcept nogil:
-    """A mode of h, roughly, by steps of Newton that go uphill where h bends upward too."""
-    cdef Slopes at
-    cdef double slope, step
-    cdef int _step
-    for _step in range(MAX_CLIMB):
-        slopes_of(kind, p, f, &at)
-        slope = at.l1 - (f - t.m[i]) / t.v[i]
-        step = slope / (1.0 / t.v[i] + fabs(at.l2))
-        f += step
-        if slope * step < 1e-2:
-            break
-    return f
-
-
 cdef inline void add_side(
     int kind, const Tile *t, Py_ssize_t i, const Density *p, double centre, double end, double *sums,
 ) noexcept nogil:
     """Add the integrals between a centre and an end, relative to the anchor: panels twice as wide each."""
     cdef Slopes at
     cdef double width, side = 1.0 if end > centre else -1.0, d = 0.0, next, full = fabs(end - centre)
-    slopes_of(kind, p, t.f0[i] + centre, &at)
+    evaluate_slopes(kind, p, t.f0[i] + centre, &at)
     width = 2.0 / sqrt(1.0 / t.v[i] + fabs(at.l2))
     width = width if width < 2.0 else 2.0
     while d < full:
@@ -291,25 +292,8 @@ cdef inline void add_side(
         d, width = next, 2.0 * width
 
 
-cdef inline double find_end(
-    int kind, const Tile *t, Py_ssize_t i, const Density *p, double top, double near, double far,
-) noexcept nogil:
-    """Where h is REACH_NATS below its top: between a far point and one from which on it falls."""
-    cdef double middle
-    cdef int _step
-    if top - height(kind, t, i, p, t.f0[i] + near) >= REACH_NATS:
-        return near
-    for _step in range(6):
-        middle = 0.5 * (near + far)
-        if top - height(kind, t, i, p, t.f0[i] + middle) >= REACH_NATS:
-            far = middle
-        else:
-            near = middle
-    return far
-
-
-cdef inline void by_bisection(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
-    """The integrals of lane i."""
+cdef inline void integrate_adaptively(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+    """The integrals of lane i; nan where they are not finite."""
     cdef Density p
     cdef Sums sums
     cdef double centres[3]
@@ -318,21 +302,22 @@ cdef inline void by_bisection(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     density(t, i, &p)
     centres[0] = 0.0
     if is_concave(kind):
-        top = height(kind, t, i, &p, t.f0[i])
+        top = evaluate_height(kind, t, i, &p, t.f0[i])
         lowest, highest = -find_reach(kind, t, i, &p, top, -1.0), find_reach(kind, t, i, &p, top, 1.0)
     else:
-        peak = mode_of_density(kind, &p, t.m[i])
+        peak = estimate_mode(kind, &p)
         low, high = climb(kind, t, i, &p, t.m[i]), climb(kind, t, i, &p, peak)
-        move_anchor(t, i, &p, kind, low if height(kind, t, i, &p, low) > height(kind, t, i, &p, high) else high)
-        top = height(kind, t, i, &p, t.f0[i])
+        top = evaluate_height(kind, t, i, &p, low)
+        move_anchor(t, i, &p, kind, low if top > evaluate_height(kind, t, i, &p, high) else high)
+        top = evaluate_height(kind, t, i, &p, t.f0[i])
         # beyond m and the mode of l both fall, the Gaussian by itself far enough
         reach = sqrt(2.0 * (REACH_NATS + 0.5 * t.from_mean[i] * t.from_mean[i] / t.v[i]) * t.v[i]) + 2.0 * sqrt(t.v[i])
         low, high = -t.from_mean[i], peak - t.f0[i]
         low, high = low if low < high else high, high if low < high else low
         low, high = low if low < 0.0 else 0.0, high if high > 0.0 else 0.0
         lowest, highest = -t.from_mean[i] - reach, -t.from_mean[i] + reach
-        lowest = find_end(kind, t, i, &p, top, low if low > lowest else lowest, lowest)
-        highest = find_end(kind, t, i, &p, top, high if high < highest else highest, highest)
+        lowest = bisect_end(kind, t, i, &p, top, low if low > lowest else lowest, lowest)
+        highest = bisect_end(kind, t, i, &p, top, high if high < highest else highest, highest)
         centres[1], centres[2] = -t.from_mean[i], peak - t.f0[i]
         count = 3
         for _pass in range(2):
@@ -340,7 +325,7 @@ cdef inline void by_bisection(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
                 if centres[k] > centres[k + 1]:
                     swap = centres[k]
                     centres[k], centres[k + 1] = centres[k + 1], swap
-    if by_doubling(kind, t, i, lowest, highest):
+    if integrate_by_doubling(kind, t, i, lowest, highest):
         return
     for j in range(SUMS):
         sums[j] = 0.0

@@ -1,14 +1,14 @@
 """Sites by quadrature, one or a tile of them: the steps of quadrature_steps.pxd in their order, with the same bits."""
 
-from cavity._core.adaptive_quadrature cimport by_bisection
+from cavity._core.adaptive_quadrature cimport integrate_adaptively
 from cavity._core.lanes cimport template
 from cavity._core.quadrature_panels cimport by_panels
+from cavity._core.quadrature_nodes cimport HERMITE_RULES, hermite_counts, hermite_logs, hermite_nodes
 from cavity._core.quadrature_steps cimport (
-    MAX_NEWTON_STEPS, Node, Tile, begin_anchor, choose_rule, concave_range, end_anchor, finish_site,
-    improve_anchor, is_adaptive, narrow_rule, shrink_range, student_anchor, student_range, weigh_narrow_node,
+    MAX_NEWTON_STEPS, Lanes, Node, Tile, begin_anchor, choose_narrow_rule, choose_rule, concave_range, end_anchor,
+    finish_site, improve_anchor, is_adaptive, shrink_range, student_anchor, student_range, weigh_narrow_node,
     weigh_node,
 )
-from cavity._core.quadrature_nodes cimport HERMITE_RULES, hermite_counts, hermite_logs, hermite_nodes
 from cavity._core.simd cimport CV_LANES
 from cavity._core.site_types cimport (
     BETA, BETA_BINOMIAL, BINOMIAL, LOGISTIC_INTERVAL, LOGIT, NEGATIVE_BINOMIAL, POISSON, PROBIT, STUDENT_T, TRUNCATED,
@@ -38,7 +38,7 @@ cdef inline template find_rule(int kind, Tile *t, int lanes) noexcept nogil:
     for i in range(lanes):
         end_anchor(kind, t, i)
     for i in range(lanes):
-        narrow_rule(kind, t, i)
+        choose_narrow_rule(kind, t, i)
     narrow = 0.0
     for i in range(lanes):
         narrow += 1.0 if t.rule[i] > 0.0 else 0.0
@@ -65,18 +65,26 @@ cdef inline template add_node(Tile *t, Py_ssize_t i, double g, double x, const N
     t.bend[i] += g * at.l2
 
 
-cdef inline template sum_side_by_side(int kind, Tile *t) noexcept nogil:
-    """The narrow rules and the smooth rule of a tile: node by node, sites in lanes."""
+cdef inline template sum_smooth_rule(int kind, Tile *t) noexcept nogil:
+    """Node by node, sites in lanes."""
     cdef Py_ssize_t i
-    cdef double most = 0.0, used, g, x
+    cdef double most = 0.0, g, x
     cdef Node at
-    cdef int j, rule
+    cdef int j
     for i in range(CV_LANES):
         most = t.count[i] if t.count[i] > most else most
     for j in range(<int> most):
         for i in range(CV_LANES):
             weigh_node(kind, t, i, j, &g, &x, &at)
             add_node(t, i, g, x, &at)
+
+
+cdef inline template sum_narrow_rules(int kind, Tile *t) noexcept nogil:
+    """The same, rule by rule."""
+    cdef Py_ssize_t i
+    cdef double used, g, x
+    cdef Node at
+    cdef int j, rule
     for rule in range(HERMITE_RULES):
         used = 0.0
         for i in range(CV_LANES):
@@ -89,9 +97,14 @@ cdef inline template sum_side_by_side(int kind, Tile *t) noexcept nogil:
                 add_node(t, i, g, x, &at)
 
 
+cdef inline template put_terms(Lanes *terms, int j, double g, double x, const Node *at) noexcept nogil:
+    terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
+    terms[3][j], terms[4][j], terms[5][j] = g * at.change, g * at.change * at.change, g * at.l2
+
+
 cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
-    """The same of the site in lane 0: nodes in lanes, added in the same order."""
-    cdef double terms[6][CV_LANES]
+    """The narrow or the smooth rule of the site in lane 0: nodes in lanes, added in the same order."""
+    cdef Lanes terms[6]
     cdef double g, x
     cdef Node at
     cdef int part, j, rule = <int> t.rule[0] - 1, count = hermite_counts[rule] if rule >= 0 else <int> t.count[0]
@@ -100,13 +113,11 @@ cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
             for j in range(CV_LANES):
                 weigh_narrow_node(kind, t, 0, rule + 1.0, hermite_nodes[rule][part * CV_LANES + j],
                                   hermite_logs[rule][part * CV_LANES + j], &g, &x, &at)
-                terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
-                terms[3][j], terms[4][j], terms[5][j] = g * at.change, g * at.change * at.change, g * at.l2
-        else:
+                put_terms(terms, j, g, x, &at)
+        elif not is_adaptive(kind):
             for j in range(CV_LANES):
                 weigh_node(kind, t, 0, part * CV_LANES + j, &g, &x, &at)
-                terms[0][j], terms[1][j], terms[2][j] = g, g * x, g * x * x
-                terms[3][j], terms[4][j], terms[5][j] = g * at.change, g * at.change * at.change, g * at.l2
+                put_terms(terms, j, g, x, &at)
         for j in range(CV_LANES):
             t.total[0] += terms[0][j]
             t.first[0] += terms[1][j]
@@ -118,7 +129,7 @@ cdef inline template sum_alone(int kind, Tile *t) noexcept nogil:
 
 cdef inline void integrate_wide(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     if is_adaptive(kind):
-        by_bisection(kind, t, i)
+        integrate_adaptively(kind, t, i)
     else:
         by_panels(kind, t, i)
 
@@ -127,7 +138,9 @@ cdef inline template integrate_tile(int kind, Tile *t) noexcept nogil:
     """Sites of one kind in all lanes."""
     cdef Py_ssize_t i
     find_rule(kind, t, CV_LANES)
-    sum_side_by_side(kind, t)
+    if not is_adaptive(kind):
+        sum_smooth_rule(kind, t)
+    sum_narrow_rules(kind, t)
     for i in range(CV_LANES):
         if t.count[i] == 0.0 and t.rule[i] == 0.0:
             integrate_wide(kind, t, i)

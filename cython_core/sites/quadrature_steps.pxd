@@ -7,7 +7,7 @@
    grow.
 3. Narrow rule, where the Gaussian at the anchor is so narrow beside p that what is left of exp(h) is nearly 1:
    Gauss-Hermite with as few nodes as its width and its skewness allow. What is left is exp(R), where derivatives of l
-   over l'' are at most 1 in the unit L of `unit`, so that with s the sd of that Gaussian and k = -l'' s^2 the first
+   over l'' are at most 1 in units of L, see `find_unit`. With s the sd of that Gaussian and k = -l'' s^2 the first
    terms of R are k (s/L) x^3/6 and k (s/L)^2 x^4/24. HERMITE_BOUNDS are the largest s/L and k s/L at which log Z, and
    d1 and d2 relative to what p adds to them, are right to 1e-11, as measured for rates and shares of all sizes. It
    takes the place of steps 2, 4 and 5.
@@ -106,7 +106,7 @@ cdef inline bint is_concave(int kind) noexcept nogil:
     return not (kind == STUDENT_T or kind == ZERO_MIXTURE or kind == BETA or kind == BETA_BINOMIAL)
 
 
-cdef inline template upward_curvature(int kind, const Density *p, double *out) noexcept nogil:
+cdef inline template bound_upward_curvature(int kind, const Density *p, double *out) noexcept nogil:
     """A bound of |l''| for the kinds that are not concave, which l'' at its most positive does not pass."""
     cdef double odds
     if kind == STUDENT_T:
@@ -132,7 +132,7 @@ cdef inline template begin_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogi
     slopes(kind, &p, m, &at)
     rises = at.l1 > 0.0
     if not is_concave(kind):                                # at most 1/(1 - 0.3) times as far, else no anchor is needed
-        upward_curvature(kind, &p, &steepest)
+        bound_upward_curvature(kind, &p, &steepest)
         at.l1 = 1.5 * at.l1 if v * steepest < MAX_CURVED_SHARE else 0.0
     low, high = m if rises else m + v * at.l1, m + v * at.l1 if rises else m
     start = m
@@ -219,7 +219,7 @@ cdef inline template end_anchor(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
 # ------------------------------------------------------------------------------------------------ 3. narrow rule
 
 
-cdef inline template unit(int kind, const Density *p, double f, double *out) noexcept nogil:
+cdef inline template find_unit(int kind, const Density *p, double f, double *out) noexcept nogil:
     """L at f, in units of which derivatives of log p are at most about as large as the second one."""
     cdef double odds                                        # or scale
     out[0] = 1.0
@@ -235,20 +235,20 @@ cdef inline template unit(int kind, const Density *p, double f, double *out) noe
         out[0] = 0.5 / (1.0 + 0.5 * (odds if odds > 0.0 else 0.0))
 
 
-cdef inline template narrow_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
+cdef inline template choose_narrow_rule(int kind, Tile *t, Py_ssize_t i) noexcept nogil:
     """The rule with fewest nodes whose bounds hold; 0 where there is none."""
     cdef Density p
     cdef double local = 1.0 / (1.0 / t.v[i] - t.l2[i]), s = sqrt(local), L, relative, skew, rule = 0.0, steepest, most
     cdef int k
     density(t, i, &p)
-    unit(kind, &p, t.f0[i], &L)
+    find_unit(kind, &p, t.f0[i], &L)
     relative = s / L
     skew = fabs(t.l2[i]) * local * relative
     for k in range(HERMITE_RULES - 1, -1, -1):
         most = HERMITE_BOUNDS[k][2] - HERMITE_BOUNDS[k][3] * relative
         rule = k + 1.0 if (relative <= HERMITE_BOUNDS[k][0]) & (skew <= HERMITE_BOUNDS[k][1]) & (skew <= most) else rule
     if not is_concave(kind):
-        upward_curvature(kind, &p, &steepest)
+        bound_upward_curvature(kind, &p, &steepest)
         rule = rule if t.v[i] * steepest < MAX_CURVED_SHARE else 0.0
     t.rule[i], t.count[i], t.step[i] = rule, 0.0, s if rule > 0.0 else 1.0
     t.left[i] = t.right[i] = 0.0

@@ -1,4 +1,4 @@
-"""What the integrals of further likelihoods of responses are: integrands of other kinds in scale f + shift.
+"""Likelihoods whose sites are integrals of other kinds, in scale f + shift.
 
     GAMMA            y: log of the response; a, b, c = shape, its log, a log a - a - log Gamma(a): a count of
                      a in log(a y) - f
@@ -33,14 +33,14 @@ cdef inline bint is_response(int kind) noexcept nogil:
             or kind == ORDERED_LOGIT)
 
 
-cdef inline bint says_nothing(const Likelihood *lik, double y, double extra) noexcept nogil:
+cdef inline bint is_constant(const Likelihood *lik, double y, double extra) noexcept nogil:
     """Whether p does not depend on f."""
     if lik.kind == WEIBULL or lik.kind == LOG_LOGISTIC or lik.kind == ORDERED_LOGIT:
         return y == -INFINITY and extra == INFINITY
     return lik.kind == HURDLE and y == 0.0 or lik.kind == BETA_BINOMIAL and y + extra == 0.0
 
 
-cdef inline double log_of_rest(double x) noexcept nogil:
+cdef inline double find_log_rest(double x) noexcept nogil:
     """log(1 - exp(-x)), x > 0."""
     cdef double rest = cv_exp_rest(-x)
     return cv_log(x - rest) if x < 0.7 else cv_log_1p(-(1.0 - x + rest))
@@ -64,7 +64,7 @@ cdef inline void weibull_form(const Likelihood *lik, double lower, double upper,
         if lower != -INFINITY:                              # exp(-x) - exp(-x rise - x), x of the lower bound
             log_rise = k * (upper - lower)
             # log(exp(log_rise) - 1), in u + which 1 - exp(-exp(..)) is what it was without a lower bound
-            out.shift += log_rise + log_of_rest(log_rise)
+            out.shift += log_rise + find_log_rest(log_rise)
             out.a = 1.0 / (cv_exp_rest(log_rise) + log_rise)
 
 
@@ -79,7 +79,7 @@ cdef inline void logistic_form(double lower, double upper, double density, Form 
         out.kind, out.y, out.scale, out.shift = LOGIT, 1.0, -out.scale, upper
     else:
         out.kind, out.a, out.b = LOGISTIC_INTERVAL, lower, upper
-        out.constant = log_of_rest(upper - lower)
+        out.constant = find_log_rest(upper - lower)
 
 
 cdef inline void tweedie_form(const Likelihood *lik, double y, double constant, Form *out) noexcept nogil:

@@ -4,7 +4,7 @@ from cavity._core.binomial_site cimport binomial_form
 from cavity._core.closed_form_sites cimport clutter_site, gaussian_site, interval_site, laplace_site, probit_site
 from cavity._core.logit_site cimport MAX_LOGIT_VARIANCE, logit_site
 from cavity._core.quadrature_sites cimport quadrature_site
-from cavity._core.response_sites cimport is_response, response_form, says_nothing
+from cavity._core.response_sites cimport is_response, response_form, is_constant
 from cavity._core.site_types cimport (
     BINOMIAL, CLUTTER, GAUSSIAN, HURDLE, INTERVAL, LAPLACE, LOG_NORMAL, LOGIT, PROBIT, STUDENT_T, Form, Likelihood,
     Tilted,
@@ -18,7 +18,7 @@ cdef inline bint is_integral(const Likelihood *lik, double y, double extra, doub
             or lik.kind == LOG_NORMAL):
         return False
     if is_response(lik.kind):
-        return not says_nothing(lik, y, extra)
+        return not is_constant(lik, y, extra)
     if lik.kind == BINOMIAL and y + extra == 0.0:
         return False
     if lik.kind == PROBIT and lik.a == 0.0:
@@ -69,7 +69,7 @@ cdef inline Tilted tilted(const Likelihood *lik, double y, double extra, double 
         return laplace_site(lik.a, lik.b, lik.c, lik.power, y, m, v)
     if lik.kind == CLUTTER:
         return clutter_site(<Likelihood *> lik, y, m, v)
-    if is_response(lik.kind) or y + extra == 0.0:           # no trial says nothing
+    if is_response(lik.kind) or y + extra == 0.0:           # p does not depend on f
         out.log_z = lik.power * lik.c if lik.kind == HURDLE else 0.0
         out.d1 = out.d2 = out.tau = out.rho = 0.0
         return out

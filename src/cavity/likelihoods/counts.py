@@ -36,7 +36,9 @@ def check_counts(y, name="y"):
     return array
 
 
-class _Count(_Compiled):
+class _Counts(_Compiled):
+    """Whole numbers, whose mean is exp(f) or a part of that."""
+
     __slots__ = ()
     discrete = takes_exposure = True
 
@@ -58,6 +60,12 @@ class _Count(_Compiled):
     def start(self, y: Any) -> FloatArray | None:
         """Logs of the counts and a half; see `Likelihood.start`."""
         return np.log(y + 0.5)
+
+
+class _Count(_Counts):
+    """Counts whose mean is exp(f)."""
+
+    __slots__ = ()
 
     def conditional_mean(self, f: Any) -> FloatOrArray:
         """Mean exp(f); see `Likelihood.conditional_mean`."""
@@ -84,7 +92,7 @@ class Poisson(_Count):
     _kind = POISSON
 
     def _encode(self, y):
-        return y, _tabulate(lambda count: -_log_stirling(count), y)
+        return y, -_tabulate(_log_stirling, y)
 
     def log_p(self, y: Any, f: Any) -> FloatOrArray:
         """Log probability; see `Likelihood.log_p`."""

@@ -9,27 +9,23 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cavity.base.lazy_scipy import special
-from cavity.base.public_objects import ArrayLike, FloatArray, FloatOrArray
+from cavity.base.public_objects import ArrayLike, FloatOrArray
 from cavity.base.special import gap, log_one_minus_exp, quiet
-from cavity.likelihoods.base import HURDLE, ZERO_INFLATED, _Compiled
-from cavity.likelihoods.counts import NegativeBinomial, Poisson, _draw_poisson, check_counts
+from cavity.likelihoods.base import HURDLE, ZERO_INFLATED
+from cavity.likelihoods.counts import NegativeBinomial, Poisson, _Counts, _draw_poisson
 from cavity.likelihoods.parameters import check_closed
 
 MIN_ZERO_PROBABILITY = 0.01  # where a search for it starts, at least
 SMALLEST_NUMBER = float(np.finfo(np.float64).tiny)
 
 
-class _CountWithZeros(_Compiled):
+class _CountWithZeros(_Counts):
     __slots__ = ()
-    discrete = takes_exposure = True
     link = "log"
 
     def _parameters(self):
         pi = self.zero_probability
-        return *self._counts_parameters(), np.log(pi), np.log1p(-pi)
-
-    def _counts_parameters(self):
-        return 0.0, 0.0
+        return *(self._counts()._parameters() or (0.0, 0.0)), np.log(pi), np.log1p(-pi)
 
     def _encode(self, y):
         return self._counts()._encode(y)
@@ -37,25 +33,6 @@ class _CountWithZeros(_Compiled):
     def _counts(self):
         """The likelihood of the counts that are not zero by inflation, or of which none is zero."""
         return Poisson()
-
-    def check(self, y: Any) -> FloatArray:
-        """Accept counts: whole numbers, not negative.
-
-        Parameters
-        ----------
-        y : array_like, shape (N,)
-            Counts.
-
-        Returns
-        -------
-        ndarray, shape (N,)
-            The counts, as float64.
-        """
-        return check_counts(y)
-
-    def start(self, y: Any) -> FloatArray | None:
-        """Logs of the counts and a half; see `Likelihood.start`."""
-        return np.log(y + 0.5)
 
 
 class _ZeroInflated(_CountWithZeros):
@@ -168,9 +145,6 @@ class ZeroInflatedNegativeBinomial(_ZeroInflated):
 
     def _counts(self):
         return NegativeBinomial(self.dispersion)
-
-    def _counts_parameters(self):
-        return self.dispersion, np.log(self.dispersion)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,12 +118,17 @@ def check_fields(likelihood):
             set_fields(likelihood, **{name: PARAMETER_DOMAINS[domain].checked(value, name)})
 
 
+def is_built_in(likelihood):
+    """Whether a likelihood is one of this package."""
+    return type(likelihood).__module__.startswith("cavity.")
+
+
 def check_declared(likelihood):
     """Check what a likelihood declares: TypeError or ValueError naming the parameter."""
     kind, declared = type(likelihood).__name__, likelihood.parameters
     if hasattr(likelihood, "scales"):
         raise TypeError(f"scales of {kind} has no meaning: declare parameters = {{name: 'scale'}}")
-    if likelihood.link is not None and not type(likelihood).__module__.startswith("cavity."):
+    if likelihood.link is not None and not is_built_in(likelihood):
         arrays.check_choice(likelihood.link, f"link of {kind}", LINK_CHOICES)
     if not isinstance(declared, Mapping):
         raise TypeError(f"parameters of {kind} must be a dict of names and domains, got {declared!r}")
@@ -134,7 +139,7 @@ def check_declared(likelihood):
                 f"likelihood {kind} must be a dataclass with the fields in its parameters, {name!r} among them"
             )
         value = getattr(likelihood, name)
-        if value is not None and not type(likelihood).__module__.startswith("cavity."):
+        if value is not None and not is_built_in(likelihood):
             PARAMETER_DOMAINS[domain].checked(value, f"{name} of {kind}")
 
 
@@ -234,16 +239,15 @@ class FreeParameters:
 def differentiate(free, likelihood, total):
     """Derivatives of total(likelihood) in the free numbers, by differences: good to 1e-9 of it or better.
 
-    Those of compiled likelihoods, whose totals are right to rounding, are of second order; those of others, by
+    Those of built-in likelihoods, whose totals are right to rounding, are of second order; those of others, by
     quadrature to 1e-10, of fourth order with a step that is ten times as long.
     """
-    compiled = type(likelihood).__module__.startswith("cavity.")
 
     def slope(i):
         def difference(step):
             return total(free.step(likelihood, i, step)) - total(free.step(likelihood, i, -step))
 
-        if compiled:
+        if is_built_in(likelihood):
             return difference(SHORT_DIFFERENCE_STEP) / (2.0 * SHORT_DIFFERENCE_STEP)
         return (8.0 * difference(DIFFERENCE_STEP) - difference(2.0 * DIFFERENCE_STEP)) / (12.0 * DIFFERENCE_STEP)
 

@@ -162,8 +162,8 @@ class Tweedie(_Compiled):
     """Numbers that are zero or positive, with mean mu = exp(f) and variance dispersion mu^power, 1 < power < 2.
 
     They are sums of Poisson many Gamma variables, of none with probability
-    exp(-mu^(2 - power)/(dispersion (2 - power))): rain, costs of a year, catches. The density between zero and one is
-    no Gaussian's in f where y = 0; a regression converges nevertheless.
+    exp(-mu^(2 - power)/(dispersion (2 - power))): rain, costs of a year, catches. The likelihood of a zero
+    rises as f falls, without a maximum.
 
     Parameters
     ----------

@@ -12,6 +12,7 @@ from cavity.base.errors import NumericalWarning, warn
 from cavity.base.frames import name_coefficients
 from cavity.base.labels import has_classes, is_ordered
 from cavity.likelihoods import HurdlePoisson, Step
+from cavity.likelihoods.parameters import is_built_in
 from cavity.models.defaults import is_real
 from cavity.sources.dataset import ON_WORKERS
 from cavity.sources.features import ROWS_PER_BLOCK, SPARSE_KIND, find_constant_columns, kind_of
@@ -62,7 +63,7 @@ def warn_of_separation(model, rows, names, added):
 
 def can_separate(likelihood):
     """Whether observations of a likelihood of the package may have no maximum in f."""
-    if not type(likelihood).__module__.startswith("cavity.") or isinstance(likelihood, Step):
+    if not is_built_in(likelihood) or isinstance(likelihood, Step):
         return False
     return likelihood.takes_event or likelihood.link == "log" or not is_real(likelihood)
 
@@ -76,7 +77,7 @@ def find_sides(likelihood, y):
         return y[:, 0] == y[:, 1], y[:, 0] == 0
     if likelihood.takes_event:
         return y[:, 1] == np.inf, y[:, 0] == (0.0 if likelihood.link == "log" else -np.inf)
-    has_hurdle = isinstance(likelihood, HurdlePoisson)  # zeros say nothing of f, ones are likeliest at f = -inf
+    has_hurdle = isinstance(likelihood, HurdlePoisson)  # zeros do not depend on f, ones are likeliest at f = -inf
     return (y == 0) & has_hurdle, y <= has_hurdle
 
 

@@ -12,7 +12,7 @@ from attack.sites import positive
 from reference import gaussian_process as reference
 from reference import mixed as mixed_reference
 from support.glms import factors
-from support.responses import ADDED, draw, make_likelihood
+from support.responses import SPECIAL_RESPONSES, draw, make_likelihood
 
 import cavity
 from cavity import likelihoods
@@ -28,7 +28,7 @@ NAMES = (
     "Binomial",
     "StudentT",
     "Laplace",
-    *ADDED,
+    *SPECIAL_RESPONSES,
 )
 TOL = 1e-8
 SLACK = 300.0  # of a fixed point by sums of many rows, over the tolerance of a fit
@@ -38,7 +38,7 @@ def observed(rng, f, name=None):
     """(likelihood, y) for values f of a random likelihood; powers fit it."""
     name, n = str(rng.choice(NAMES)) if name is None else name, len(f)
     noisy = f + rng.normal(size=n)
-    if name in ADDED:
+    if name in SPECIAL_RESPONSES:
         return vary(rng, make_likelihood(name)), draw(name, rng, np.clip(f, -4, 4))
     if name in ("Probit", "Logit"):
         return getattr(likelihoods, name)(), np.where(noisy > 0, 1.0, -1.0)

@@ -6,7 +6,7 @@ import pytest
 from reference import response_densities as reference
 from scipy import stats
 from scipy.integrate import quad
-from support.responses import ADDED, make_likelihood
+from support.responses import SPECIAL_RESPONSES, make_likelihood
 from support.tolerances import AT_REST, EARLY, INTEGRAL, LOSSES, OPTIMUM, ROOT_EPS, SUMS
 
 from cavity import likelihoods
@@ -14,7 +14,7 @@ from cavity.likelihoods import predictive
 from cavity.likelihoods.parameters import FreeParameters
 
 COUNTS = {"ZeroInflatedPoisson", "ZeroInflatedNegativeBinomial", "HurdlePoisson"}
-NUMBERS = sorted(ADDED.keys() - {"Cloglog", "OrderedLogit"})  # those with moments
+NUMBERS = sorted(SPECIAL_RESPONSES.keys() - {"Cloglog", "OrderedLogit"})  # those with moments
 TIMES = ["LogNormal", "Exponential", "Weibull", "Weibull, hazard", "LogLogistic"]
 NEW = np.array([-0.6, 0.3, 1.1])
 
@@ -67,7 +67,7 @@ def test_log_p_in_both_tails(name, parameters, observations):
             assert abs(found - exact) <= 1e-13 * abs(exact) + near, (y, f, found, exact)
 
 
-@pytest.mark.parametrize("likelihood", [make_likelihood(name) for name in ADDED])
+@pytest.mark.parametrize("likelihood", [make_likelihood(name) for name in SPECIAL_RESPONSES])
 def test_log_p_far_away_is_a_number(likelihood):
     y = np.array([(1e-300, 1e300), (1.0, 1.0), (1e300, np.inf), (0.0, 1e-300)]) if likelihood.takes_event else None
     y = np.array([(0.0, 1e9), (7.0, 7.0), (0.0, 0.0)]) if likelihood.takes_trials else y
@@ -176,7 +176,7 @@ def test_starts_follow_the_units_of_y(name, scale):
     """Those of what has units change by the power of these that is theirs, the others do not."""
     rng = np.random.default_rng(3)
     f = 0.3 * rng.normal(size=400)
-    y = ADDED[name][1](rng, f)
+    y = SPECIAL_RESPONSES[name][1](rng, f)
     kind = getattr(likelihoods, name.partition(",")[0])
     likelihood = kind(effect="hazard") if "hazard" in name else kind()
     one, other = (likelihood.check(y * unit) for unit in (1.0, scale))
@@ -193,12 +193,12 @@ def test_starts_follow_the_units_of_y(name, scale):
         assert second[parameter] == pytest.approx(value * change, rel=LOSSES)
 
 
-@pytest.mark.parametrize("name", sorted(name for name in ADDED if name not in ("Cloglog", "Exponential")))
+@pytest.mark.parametrize("name", sorted(name for name in SPECIAL_RESPONSES if name not in ("Cloglog", "Exponential")))
 def test_starts_are_near_what_was_drawn(name):
     """Within a factor of six, at f itself; the precisions of shares are below, where EP converges."""
     rng = np.random.default_rng(4)
-    f, values = 0.5 * rng.normal(size=3000), ADDED[name][0]
-    y = ADDED[name][1](rng, f)
+    f, values = 0.5 * rng.normal(size=3000), SPECIAL_RESPONSES[name][0]
+    y = SPECIAL_RESPONSES[name][1](rng, f)
     likelihood = make_likelihood(name)
     for parameter, value in likelihood.starting_values(likelihood.check(y), f).items():
         if parameter == "thresholds":

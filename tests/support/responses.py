@@ -74,7 +74,7 @@ def count_inside(rng, noise):
     return np.digitize(noise, THRESHOLDS).astype(float)
 
 
-EARLIER = {
+COMMON_RESPONSES = {
     "Gaussian": ({"noise_variance": 0.5}, lambda rng, f: f + np.sqrt(0.5) * rng.normal(size=f.shape)),
     "Laplace": ({"scale": 0.7}, lambda rng, f: f + rng.laplace(0, 0.7, f.shape)),
     "StudentT": (
@@ -99,7 +99,7 @@ EARLIER = {
     "Poisson": ({}, lambda rng, f: rng.poisson(np.exp(f))),
     "NegativeBinomial": ({"dispersion": 2.0}, lambda rng, f: draw_negative_binomial(rng, np.exp(f), 2.0)),
 }
-ADDED = {
+SPECIAL_RESPONSES = {
     "Gamma": ({"shape": 2.0}, lambda rng, f: rng.gamma(2.0, np.exp(f) / 2.0)),
     "LogNormal": ({"sd": 0.7}, lambda rng, f: censor(rng, np.exp(f + 0.7 * rng.normal(size=f.shape)))),
     "Exponential": ({}, lambda rng, f: censor(rng, np.exp(f) * rng.exponential(size=f.shape))),
@@ -137,7 +137,7 @@ ADDED = {
         lambda rng, f: draw_asymmetric_laplace(rng, f, 0.75, 0.3),
     ),
 }
-RESPONSES = EARLIER | ADDED
+RESPONSES = COMMON_RESPONSES | SPECIAL_RESPONSES
 # of noise that it is not: N(0, 1), less its quantile; the scale is the mean loss, where it has most likelihood
 MISSPECIFIED = {
     "AsymmetricLaplace, normal noise": (

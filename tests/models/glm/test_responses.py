@@ -9,16 +9,16 @@ import pytest
 from scipy.special import gammaln, ndtri
 from scipy.stats import qmc
 from support.glms import GLM
-from support.responses import ADDED, draw, make_likelihood
+from support.responses import SPECIAL_RESPONSES, draw, make_likelihood
 from support.tolerances import ROUNDING
 
 from cavity import likelihoods
 
 SECONDS = 20.0  # of computing; most take one
 EVIDENCE_NATS, MOMENTS_SD = 0.02, 0.05  # errors of EP itself, in one dimension with 30 rows
-LEARNT = {  # open parameters and their values in the draws
-    name: {key: value for key, value in ADDED[name][0].items() if key not in ("effect", "quantile_level", "thresholds")}
-    for name in ADDED
+OPEN_PARAMETERS = {  # open parameters and their values in the draws
+    name: {key: value for key, value in parameters.items() if key not in ("effect", "quantile_level", "thresholds")}
+    for name, (parameters, _) in SPECIAL_RESPONSES.items()
     if name != "AsymmetricLaplace"
 }
 
@@ -30,7 +30,7 @@ def log_joint(likelihood, X, y, w, variance):
     return prior + np.sum(likelihood.log_p(likelihood.check(y), f), axis=1)
 
 
-@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("name", SPECIAL_RESPONSES)
 def test_evidence_beside_quadrature(name):
     """One coefficient: by the trapezoidal rule."""
     rng = np.random.default_rng(3)
@@ -49,7 +49,7 @@ def test_evidence_beside_quadrature(name):
     assert np.sqrt(posterior.variance[0]) == pytest.approx(sd, abs=MOMENTS_SD * sd)
 
 
-@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("name", SPECIAL_RESPONSES)
 def test_evidence_beside_importance_sampling(name):
     """Ten coefficients: draws from a Student's t around EP's posterior, at scrambled Sobol points."""
     rng, d, freedom = np.random.default_rng(4), 10, 15.0
@@ -70,17 +70,17 @@ def test_evidence_beside_importance_sampling(name):
     assert abs(np.log(np.mean(estimates))) < 0.03 + 4 * error
 
 
-@pytest.mark.parametrize("name", [name for name in LEARNT if LEARNT[name]])
+@pytest.mark.parametrize("name", [name for name in OPEN_PARAMETERS if OPEN_PARAMETERS[name]])
 def test_learnt_parameters_have_the_largest_evidence(name):
     """Of a grid about what was learnt, and of the values of the draw, near which they are."""
     rng = np.random.default_rng(5)
     X = np.column_stack([np.ones(300), rng.normal(size=300)])
     y, truth = draw(name, rng, X @ [0.5, 0.4]), make_likelihood(name)
-    model = GLM(replace(truth, **dict.fromkeys(LEARNT[name])))
+    model = GLM(replace(truth, **dict.fromkeys(OPEN_PARAMETERS[name])))
     posterior = model.fit(X, y)
     assert posterior.converged
     assert posterior.log_evidence > GLM(truth).fit(X, y).log_evidence - ROUNDING
-    for key, drawn in LEARNT[name].items():
+    for key, drawn in OPEN_PARAMETERS[name].items():
         best = getattr(posterior.model.likelihood, key)
         for factor in (0.7, 0.9, 0.99, 1.01, 1.1, 1.3):
             other = replace(posterior.model.likelihood, **{key: move(key, best, factor)})

@@ -25,7 +25,7 @@ LAYERS = (  # each row may import from those below it; folders in one row know n
     ("sklearn", "plot"),
     ("models",),
     ("ep", "mean_field", "covariances"),
-    ("likelihoods", "distributions"),
+    ("likelihoods", "distributions", "terms"),
     ("sources", "linalg"),
     ("jobs",),
     ("runs",),

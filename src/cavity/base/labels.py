@@ -75,6 +75,28 @@ class Labels:
         raise error_of("y", f"must hold the classes {frames.join_names(classes)}, got {values[row]!r} in row {row}")
 
 
+def read_labels(values, argument):
+    """Return the `Labels` of a column: texts or finite numbers, in every row."""
+    if is_masked(values):
+        raise TypeError(f"{argument} must not be a masked array; drop the masked rows first")
+    column = Labels.of(frames.take_only_column(values), argument)
+    if column.kinds is None and not column.are_numbers:
+        raise error_of(argument, f"must hold one label a row, got shape {np.shape(column.values)}")
+    if column.kinds is None and not np.isfinite(column.values).all():
+        row = int(np.argmin(np.isfinite(column.values)))
+        error = error_of(argument, f"must have a value in every row, got {column.values[row]} in row {row}")
+        raise mark_missing(error, column.values[row])
+    other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
+    if other is not None:
+        raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; give str of them")
+    return column
+
+
+def plain_label(value):
+    """Return a label as users write it: a whole number as an int."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def encode_labels(y, likelihood):
     """Return the y of a fit as its likelihood takes it, and what its class numbers stand for.
 

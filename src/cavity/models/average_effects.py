@@ -17,11 +17,12 @@ import numpy as np
 
 from cavity.base import arrays, summary
 from cavity.base.frames import join_names, make_data_frame
+from cavity.base.labels import read_labels
 from cavity.base.lazy_scipy import special
 from cavity.base.public_objects import Data
 from cavity.likelihoods import Logit, Probit
 from cavity.models.explained_variance import DEFAULT_DRAWS, ROWS_PER_BLOCK, ExplainedVariance
-from cavity.models.formula.columns import FormulaColumns, column_names, read_labels
+from cavity.models.formula.columns import FormulaColumns, column_names
 from cavity.models.formula.evaluation import shown_level
 from cavity.models.predictive_densities import predict_class_probabilities
 

@@ -11,9 +11,9 @@ import cavity
 from cavity.models.formula.columns import FormulaColumns
 from cavity.models.formula.design import Coding, build_design
 from cavity.models.formula.notation import FormulaParts
-from cavity.models.mixed.levels import NEW_LEVEL
 from cavity.models.mixed.row_readers import FormulaRowReader
 from cavity.models.mixed.terms import RandomEffects, make_terms, make_terms_of_blocks
+from cavity.terms.levels import NEW_LEVEL
 
 pytest.importorskip("formulae")
 pd = pytest.importorskip("pandas")

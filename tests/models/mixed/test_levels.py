@@ -5,7 +5,8 @@ import pytest
 from support.tolerances import AT_REST
 
 import cavity
-from cavity.models.mixed.levels import NEW_LEVEL, Levels, take_group_columns
+from cavity.models.mixed.group_columns import take_group_columns
+from cavity.terms.levels import NEW_LEVEL, Levels
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")

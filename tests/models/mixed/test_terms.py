@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cavity.models.mixed.levels import NEW_LEVEL
 from cavity.models.mixed.terms import RandomEffects, make_terms, read_new_terms
+from cavity.terms.levels import NEW_LEVEL
 
 X = np.array([[1.0, 0.5], [1.0, 2.0], [1.0, -1.0], [1.0, 2.0], [1.0, 4.0]])
 NAMES = ("one", "days")

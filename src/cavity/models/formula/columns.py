@@ -9,9 +9,8 @@ import numpy as np
 
 from cavity.base import arrays
 from cavity.base.arrays import error_of
-from cavity.base.errors import mark_missing
-from cavity.base.frames import get_column_at, join_names, make_data_frame, names_of, take_only_column, to_numbers
-from cavity.base.labels import Labels
+from cavity.base.frames import get_column_at, join_names, make_data_frame, names_of, to_numbers
+from cavity.base.labels import read_labels
 from cavity.sources.dataset import Dataset
 
 
@@ -115,25 +114,3 @@ def categorical(values, categories):
     import pandas
 
     return pandas.Categorical(values, categories=list(categories), ordered=True)
-
-
-def read_labels(values, argument):
-    """Return the `Labels` of a column: texts or finite numbers, in every row."""
-    if arrays.is_masked(values):
-        raise TypeError(f"{argument} must not be a masked array; drop the masked rows first")
-    column = Labels.of(take_only_column(values), argument)
-    if column.kinds is None and not column.are_numbers:
-        raise error_of(argument, f"must hold one label a row, got shape {np.shape(column.values)}")
-    if column.kinds is None and not np.isfinite(column.values).all():
-        row = int(np.argmin(np.isfinite(column.values)))
-        error = error_of(argument, f"must have a value in every row, got {column.values[row]} in row {row}")
-        raise mark_missing(error, column.values[row])
-    other = next((kind for kind in column.kinds or () if not isinstance(kind, str | float | int | np.generic)), None)
-    if other is not None:
-        raise TypeError(f"{argument} must hold texts or numbers, got {other!r}; give str of them")
-    return column
-
-
-def plain_label(value):
-    """Return a label as users write it: a whole number as an int."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value

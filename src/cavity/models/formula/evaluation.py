@@ -16,8 +16,8 @@ import numpy as np
 from cavity.base import arrays
 from cavity.base.arrays import error_of
 from cavity.base.errors import missing_extra_error
+from cavity.base.labels import plain_label
 from cavity.base.public_objects import FloatArray
-from cavity.models.formula.columns import plain_label
 from cavity.models.formula.notation import QUOTED_TEXT, refuse
 from cavity.runs.merge import split_rows
 from cavity.sources.source_parts import NamedRows

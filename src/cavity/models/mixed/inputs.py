@@ -16,7 +16,7 @@ from cavity.models.linear.inputs import (
     open_formula_table,
     refuse_proportions,
 )
-from cavity.models.mixed.levels import take_group_columns
+from cavity.models.mixed.group_columns import take_group_columns
 from cavity.models.mixed.row_readers import GROUP_ARGUMENT, FormulaRowReader, RowReader
 from cavity.models.mixed.terms import INTERCEPT_NAME, make_terms, make_terms_of_blocks
 from cavity.models.observations import Observations

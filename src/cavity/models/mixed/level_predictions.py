@@ -8,7 +8,7 @@ from typing import Any, Literal
 from cavity.base import arrays
 from cavity.base.public_objects import ArrayLike, Data, FloatArray, Seed
 from cavity.models.latent_posterior import Predictions
-from cavity.models.mixed.levels import LEVEL_CHOICES
+from cavity.models.mixed.group_columns import LEVEL_CHOICES
 from cavity.models.mixed.row_readers import NewRows
 from cavity.models.row_predictions import name_moments, predict_rows
 

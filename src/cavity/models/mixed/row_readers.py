@@ -9,7 +9,7 @@ from cavity.base import arrays
 from cavity.base.rows import check_n_features
 from cavity.models.formula.columns import column_names
 from cavity.models.formula.table import complete_new_rows, read_new_rows
-from cavity.models.mixed.levels import find_new_codes, select_group_columns, take_group_columns
+from cavity.models.mixed.group_columns import find_new_codes, select_group_columns, take_group_columns
 from cavity.models.mixed.terms import read_new_terms
 from cavity.models.row_predictions import complete_dataset
 from cavity.sources.dataset import Dataset

@@ -11,10 +11,10 @@ from cavity.models.formula.design import Coding
 from cavity.models.formula.saved import to_json_label
 from cavity.models.likelihood_settings import LIKELIHOOD_SETTING
 from cavity.models.mixed.effects import Effects
-from cavity.models.mixed.levels import Levels
 from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
 from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
 from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
+from cavity.terms.levels import Levels
 
 LABELS_SETTING = records.Setting(
     "lists of strings and numbers",

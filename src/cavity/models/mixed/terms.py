@@ -17,7 +17,8 @@ from cavity.base.arrays import error_of
 from cavity.base.frames import find_repeated, join_names
 from cavity.base.public_objects import FloatArray, Frozen, IntArray, set_fields
 from cavity.models.formula.columns import column_names
-from cavity.models.mixed.levels import Levels, find_new_codes, select_group_columns, take_group_columns
+from cavity.models.mixed.group_columns import find_new_codes, select_group_columns, take_group_columns
+from cavity.terms.levels import Levels
 
 INTERCEPT_NAME = "intercept"
 CONSTANT_COLUMN = -1  # in place of the number of a column of X

@@ -1,0 +1,1 @@
+"""Structured terms of a mixed model: smooths, random walks, autoregressions and other priors of many effects."""

@@ -43,13 +43,24 @@ class Engine:
         if self.warm:
             self.tau, self.rho = map(self._copy_vector, start)
         else:
-            self.tau, self.rho, self.belief = geometry.vector(), geometry.vector(), geometry.prior()
+            self.tau, self.rho, self.belief = self._find_start()
         patience = PARALLEL_PATIENCE if options.schedule == "parallel" else SEQUENTIAL_PATIENCE
         self.damping = Damping(options.damping, patience)
         self.good = None  # the sites before the last step, if all their cavities were proper
         self.spare = None  # unused vectors that the next sites are written to
         self.improper = []
         self.sweeps = 0
+
+    def _find_start(self):
+        """Return the first sites that a geometry proposes and their belief, or none and the prior: from the prior, all
+        sites at once may overshoot.
+        """
+        geometry = self.geometry
+        first = geometry.first(self.sites, self.options) if geometry.parallel_only else None
+        belief = None if first is None else geometry.belief(*geometry.gather(*first))
+        if belief is not None:
+            return *first, belief
+        return geometry.vector(), geometry.vector(), geometry.prior()
 
     @property
     def descends(self):
@@ -79,8 +90,6 @@ class Engine:
 
     def run(self):
         """Iterate to a fixed point; return the Fit."""
-        if self.geometry.parallel_only and not self.warm:
-            self._start_from_geometry()
         status, changes = self._sweep_until_converged()
         self.spare = None
         steps = []
@@ -165,13 +174,6 @@ class Engine:
     def _copy_sites(self):
         """Return copies of the sites."""
         return self.tau.copy(), self.rho.copy()
-
-    def _start_from_geometry(self):
-        """Start from the first sites that a geometry proposes: from the prior, all sites at once may overshoot."""
-        first = self.geometry.first(self.sites, self.options)
-        belief = None if first is None else self.geometry.belief(*self.geometry.gather(*first))
-        if belief is not None:
-            self.belief, (self.tau, self.rho) = belief, first
 
     def _retreat(self):
         """Go half of the way back to the sites before the last step, whose cavities were all proper."""

@@ -4,20 +4,30 @@ The precision of a belief is Q = P + X' R X, R the precisions of the sites: its 
 fit, so the order of elimination is found once. The means and variances of all f need Q^-1 on that pattern alone, which
 is the selected inverse [T]_, so that a belief costs about three factorisations of Q [CH]_.
 
+Constraints A a = A a0 stay outside of Q, which they would fill in ("conditioning by kriging", equations 2.28 to 2.30 of
+[RH]_). With W = Q^-1 A' and S = A W the mean of a is less by W S^-1 A (a - a0), the covariance is Q^-1 - W S^-1 W', of
+which the pattern is enough again, and
+
+    log |Q| + log |A Q^-1 A'|                                                                                      (1)
+
+takes the place of log |Q|: the determinant on the subspace up to log |A A'|, which the prior has, too.
+
 The sums (h, g) of the engine are X' R X on the pattern, (E,), and X'(tau - rho X a0 - rho base), (n,).
 
 References
 ----------
 .. [CH] B. Cseke and T. Heskes, "Approximate marginals in latent Gaussian models", JMLR 12, 2011.
+.. [RH] H. Rue and L. Held, "Gaussian Markov Random Fields", 2005.
 .. [T] K. Takahashi, J. Fagan and M.-S. Chin, "Formation of a sparse bus impedance matrix and its application to short
    circuit study", PICA Conference Proceedings, 1973.
 """
 
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
-from cavity.base.lazy_scipy import sparse
+from cavity.base.lazy_scipy import linalg, sparse
 from cavity.ep.geometry import ROW_GROUPS, MarginalBelief, RowwiseGeometry
 from cavity.linalg.row_pairs import RowPairs
 from cavity.linalg.sparse_cholesky import SparseCholesky
@@ -67,7 +77,58 @@ class Precision:
     """P of a prior, or of what takes its place in an update."""
 
     entries: np.ndarray  # (e,), of the lower triangle, in the order of the arguments of `Pattern`
-    log_determinant: float
+    log_determinant: float  # with constraints (1)
+    constraints: np.ndarray | None = None  # A (r, n)
+
+
+@dataclass(frozen=True, eq=False)
+class Kriging:
+    """Conditioning on A a = 0 of a Gaussian N(m, Q^-1)."""
+
+    A: np.ndarray  # (r, n)
+    W: np.ndarray  # (r, n): rows of A Q^-1
+    root: np.ndarray  # (r, r): the lower Cholesky factor of S = A Q^-1 A'
+
+    @classmethod
+    def of(cls, A, solve):
+        """Return the conditioning on constraints, None where there are none; `solve(A)` returns rows A Q^-1.
+
+        Raises
+        ------
+        ArithmeticError
+            If the constraints depend on each other, or are not identified.
+        """
+        if A is None:
+            return None
+        W = solve(A)
+        S = A @ W.T
+        unit = 1.0 / np.sqrt(np.diagonal(S))
+        try:
+            root = np.linalg.cholesky(0.5 * (S + S.T) * unit * unit[:, None]) / unit[:, None]
+        except np.linalg.LinAlgError:
+            raise ArithmeticError("the constraints of the terms are not identified by the rows") from None
+        return cls(A, W, root)
+
+    @property
+    def log_determinant(self):
+        """log |S|."""
+        return float(2.0 * np.sum(np.log(np.diagonal(self.root))))
+
+    @cached_property
+    def half(self):
+        """The rows U (r, n) of which U'U is the covariance that the constraints take away."""
+        return linalg.solve_triangular(self.root, self.W, lower=True, check_finite=False)
+
+    def constrain(self, a):
+        """Return vectors (..., n) on the subspace: a - W S^-1 A a."""
+        return a - linalg.solve_triangular(self.root, self.A @ a.T, lower=True, check_finite=False).T @ self.half
+
+    def lost_covariance(self, rows, columns):
+        """Return entries of W S^-1 W', (m,)."""
+        lost = np.zeros(len(rows))
+        for u in self.half:
+            lost += u[rows] * u[columns]
+        return lost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +142,7 @@ class SparseBelief(MarginalBelief):
     mean: np.ndarray  # (N,): of f
     variance: np.ndarray  # (N,): of f
     square: float  # step' P step
-    log_ratio: float  # log |Q|/|P|
+    log_ratio: float  # log |Q|/|P|, with constraints of (1)
     trace: float  # of h Q^-1
 
     def prior_gap(self):
@@ -132,7 +193,11 @@ class Sparse(RowwiseGeometry):
         if factor is None or not np.isfinite(g).all():
             return None
         step, log_determinant = cholesky.solve(factor, g, self.threads), cholesky.log_determinant(factor)
+        kriging = Kriging.of(self.precision.constraints, partial(cholesky.solve, factor, threads=self.threads))
         cholesky.invert(factor, self.threads)  # in its place
+        if kriging is not None:
+            step, log_determinant = kriging.constrain(step), log_determinant + kriging.log_determinant
+            factor[pattern.places] -= kriging.lost_covariance(pattern.rows, pattern.columns)
         inverse = factor[pattern.places]
         f_mean, f_variance = self.base + pattern.pairs.matvec(step), pattern.pairs.variances(factor, self.threads)
         with np.errstate(over="ignore", invalid="ignore"):  # the belief is None if a number leaves the range of float64

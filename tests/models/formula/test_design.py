@@ -55,7 +55,7 @@ def read(one, frame, levels="known"):
     """X, offset and (codes, Z) of each term of new rows, by the design of a fit."""
     terms = make_terms_of_blocks([(group, names, None, Z) for group, names, Z in one.blocks], one.groups)
     reader = FormulaRowReader(tuple(terms), one.names, len(one.names), coding=one.coding)
-    dataset, values = reader.read(frame, None, levels, {"offset": None})
+    dataset, values, _ = reader.read(frame, None, levels, {"offset": None})
     return dataset.X, dataset.column("offset"), values
 
 

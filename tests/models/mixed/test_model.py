@@ -10,7 +10,8 @@ from support.tolerances import AT_REST, EARLY, INTEGRAL, OPTIMUM, ROOT_EPS
 import cavity
 from cavity import likelihoods
 from cavity.models.mixed import solution
-from cavity.models.mixed.variance_search import FreeCovariances, MixedEvidence, Root
+from cavity.models.mixed.free_parameters import FreeCovariance
+from cavity.models.mixed.variance_search import FreeTerms, MixedEvidence
 
 RNG = np.random.default_rng(0)
 N = 150
@@ -130,7 +131,7 @@ def test_gradients_are_those_of_differences(prior_of):
     original = solution.learn_settings
 
     def spied(problem, names, threads, options):
-        vector = FreeCovariances(problem.terms, problem.covariances, ("scale",), likelihood, problem.used, prior_of)
+        vector = FreeTerms(problem.terms, problem.settings, ("scale",), likelihood, problem.used, prior_of)
         evidence = MixedEvidence(problem, vector, threads, options)
         x = vector.start(0.3, likelihood) + 0.1 * np.sin(1.0 + np.arange(vector.size))
 
@@ -155,13 +156,13 @@ def test_gradients_are_those_of_differences(prior_of):
 
 
 def test_what_is_described_has_the_derivatives_it_says():
-    root, x = Root(np.array([1.0, 0.2, 3.0])), np.array([0.1, -0.3, 0.2, 0.5, -0.4, 0.7])
+    root, x = FreeCovariance((), np.array([1.0, 0.2, 3.0])), np.array([0.1, -0.3, 0.2, 0.5, -0.4, 0.7])
     values, slopes = root.describe(x)
     for i in range(len(x)):
         step = 1e-6 * (np.arange(len(x)) == i)
         high, low = (np.array(root.describe(x + way * step)[0]) for way in (1, -1))
         np.testing.assert_allclose(slopes[:, i], (high - low) / 2e-6, atol=EARLY)
-    covariance = root.covariance(x)
+    covariance = root.unpack(x)
     np.testing.assert_allclose(np.square(values[:3]), np.diagonal(covariance))
     assert values[3] == pytest.approx(covariance[1, 0] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
 

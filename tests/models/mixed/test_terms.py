@@ -80,7 +80,11 @@ def test_unknown_combinations_are_named():
             "effects must have each effect once, got a slope of 'days' of 'g' twice",
         ),
         ("k", ValueError, "groups must have the columns of the random effects: 'k' missing; there is 'g', 'h'"),
-        (3, TypeError, "effects must be RandomEffects, the name of a column of groups, or several of these, got 3"),
+        (
+            3,
+            TypeError,
+            "effects must be RandomEffects, terms of cavity.terms, names of columns of groups, or several, got 3",
+        ),
         ([("g", "h")], TypeError, "effects must be RandomEffects"),
     ],
 )

@@ -6,7 +6,7 @@ The package formulae makes columns of what a formula says (Capretto's formulae, 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from cavity.models.formula import evaluation
 from cavity.models.formula.columns import categorical, check_length
 from cavity.models.formula.evaluation import coded_numbers, column_variables, evaluate, evaluate_columns
 from cavity.models.formula.notation import COLUMN_NAME, FormulaParts, refuse, split
+from cavity.models.formula.structured import term_variables
 from cavity.models.formula.survival import has_times, make_survival_bounds, split_survival_call
 
 PROBE_ROWS = 100  # by which columns of numbers that functions make categories of are found
@@ -87,7 +88,7 @@ def build_design(parts, columns, *, intercept=True, thresholds_for_intercept=Fal
         If formulae is not installed.
     """
     if thresholds_for_intercept:
-        parts, intercept = FormulaParts(parts.y, f"{parts.fixed} + 1", parts.random), False
+        parts, intercept = replace(parts, fixed=f"{parts.fixed} + 1"), False
     y = evaluate_observations(parts.y, columns)
     if not len(y):
         raise arrays.error_of("data", "must have rows, got none")
@@ -145,13 +146,14 @@ def with_all_others(parts, names, reserved=()):
     bare = parts.expand(())
     used = {*reserved, *(name for text in column_texts(bare) for name in column_variables(text))}
     used |= {name for group, _ in random_blocks(bare) for name in group} | observation_variables(parts.y)
+    used |= structured_variables(bare)
     return parts.expand([name for name in names if name not in used])
 
 
 def refuse_y_as_effect(parts):
     """Raise ValueError for a formula whose y, a column, is a variable of its effects or one of its groups."""
     name = COLUMN_NAME.fullmatch(parts.y)
-    others = formula_variables(FormulaParts("1", parts.fixed, parts.random))
+    others = formula_variables(replace(parts, y="1"))
     if name and (name[1] or name[2]) in others:
         raise arrays.error_of("formula", f"must have {parts.y!r} on one side of the ~, got {parts.to_text()!r}")
 
@@ -159,7 +161,13 @@ def refuse_y_as_effect(parts):
 def formula_variables(parts):
     """Return the names of the columns that a formula is about."""
     names = {name for text in column_texts(parts) for name in column_variables(text)}
-    return names | {name for group, _ in random_blocks(parts) for name in group} | observation_variables(parts.y)
+    names |= {name for group, _ in random_blocks(parts) for name in group} | structured_variables(parts)
+    return names | observation_variables(parts.y)
+
+
+def structured_variables(parts):
+    """Return the names of the columns of the structured terms of a formula."""
+    return {name for text in parts.structured for name in term_variables(text)}
 
 
 @dataclass(frozen=True, eq=False)

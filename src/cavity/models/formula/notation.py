@@ -12,9 +12,21 @@ from dataclasses import dataclass, replace
 from cavity.base.arrays import error_of
 
 NOTATION_HELP = (
-    "a formula is like 'y ~ x * z + offset(w) + (1 + x | g) + (0 + x || h) + (1 | a/b) + (1 | a:b)', with y, log(y), "
-    "y > 3, p(successes, trials), or surv(time, event) before the ~"
+    "a formula is like 'y ~ x * z + offset(w) + (1 + x | g) + (0 + x || h) + (1 | a/b) + (1 | a:b) + s(x)', with y, "
+    "log(y), y > 3, p(successes, trials), or surv(time, event) before the ~"
 )
+TERM_NOTATION = {
+    "s": "s(x), s(x, k=20), s(x, by=z), s(x | g), s(x, period=24)",
+    "te": "te(x, z), te(x, z, k=(8, 5))",
+    "ti": "ti(x, z)",
+    "rw1": "rw1(t), rw1(t | g)",
+    "rw2": "rw2(t), rw2(t | g)",
+    "ar1": "ar1(t), ar1(t | g)",
+    "seasonal": "seasonal(t, 12)",
+    "precision": "precision(g, Q)",
+    "mm": "mm(a, b), mm(a, b, weights=(1, -1))",
+}
+TERM_CALL = re.compile(rf"({'|'.join(TERM_NOTATION)})\s*\(.*\)", re.DOTALL)
 COLUMN_NAME = re.compile(r"\s*(?:`([^`]+)`|([^\W\d_][\w.]*))\s*")
 QUOTED_TEXT = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
@@ -32,11 +44,12 @@ class GroupEffects:
 
 @dataclass(frozen=True, slots=True)
 class FormulaParts:
-    """A formula split into observations, fixed effects, and random effects."""
+    """A formula split into observations, fixed effects, random effects, and structured terms."""
 
     y: str
     fixed: str
     random: tuple[GroupEffects, ...]
+    structured: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, formula):
@@ -46,11 +59,15 @@ class FormulaParts:
         sides = [side.strip() for _, side in split(formula, "~")]
         if len(sides) != 2 or not all(sides):
             raise refuse(formula, "it must have observations before a ~, and effects after it")
-        fixed, random = "", []
+        fixed, random, structured = "", [], []
         for mark, text in split(sides[1], "+-"):
             inner = text.strip()
             bars = [] if not inner.startswith("(") or not inner.endswith(")") else split(inner[1:-1], "|")
-            if len(bars) < 2:
+            if is_structured_term(inner):
+                if mark == "-":
+                    raise refuse(inner, "structured terms cannot be subtracted")
+                structured.append(inner)
+            elif len(bars) < 2:
                 fixed += mark + text
             elif mark == "-":
                 raise refuse(inner, "random effects cannot be subtracted")
@@ -58,7 +75,7 @@ class FormulaParts:
                 random.append(_parse_group_effects(inner, bars))
         if "|" in QUOTED_TEXT.sub("", fixed):
             raise refuse(fixed, "random effects stand in parentheses of their own")
-        return cls(sides[0], fixed.strip() or "1", tuple(random))
+        return cls(sides[0], fixed.strip() or "1", tuple(random), tuple(structured))
 
     @property
     def has_all_others(self):
@@ -81,7 +98,7 @@ class FormulaParts:
             for part in self.random
             for group in part.groups
         ]
-        return f"{self.y} ~ {' + '.join([self.fixed, *random])}"
+        return f"{self.y} ~ {' + '.join([self.fixed, *random, *self.structured])}"
 
 
 def quote_name(name):
@@ -95,8 +112,14 @@ def is_formula(value):
 
 
 def has_random_effects(formula):
-    """Return whether a formula has random effects."""
-    return bool(FormulaParts.of(formula).random)
+    """Return whether a formula has random effects or structured terms."""
+    parts = FormulaParts.of(formula)
+    return bool(parts.random or parts.structured)
+
+
+def is_structured_term(text):
+    """Return whether a part of a formula is the call of a structured term."""
+    return TERM_CALL.fullmatch(text.strip()) is not None
 
 
 def split(text, marks):

@@ -6,11 +6,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cavity.base.labels import read_labels
 from cavity.base.missing_values import complete_rows, take_rows
 from cavity.base.rows import check_row_vector
 from cavity.models.formula.columns import FormulaColumns
-from cavity.models.formula.design import build_design, formula_variables, refuse_y_as_effect, with_all_others
-from cavity.models.formula.notation import FormulaParts
+from cavity.models.formula.design import (
+    build_design,
+    column_texts,
+    formula_variables,
+    refuse_y_as_effect,
+    with_all_others,
+)
+from cavity.models.formula.evaluation import column_variables
+from cavity.models.formula.notation import FormulaParts, quote_name
 from cavity.sources.dataset import IN_FILES, Dataset, open_table
 
 
@@ -56,6 +64,14 @@ class FormulaTable:
             arguments = {name: take_rows(value, index) for name, value in others.items()}
             dataset = replace(dataset, columns=dataset.columns | arguments, dropped=dropped)
         return cls(parts, columns, dataset)
+
+    def with_main_effects(self, terms):
+        """Return the table of a formula in which the factors that structured terms have curves by are fixed effects."""
+        fixed, known = self.parts.fixed, {name for text in column_texts(self.parts) for name in column_variables(text)}
+        for name in dict.fromkeys(term.by for term in terms if getattr(term, "by", None) is not None):
+            if name not in known and read_labels(self.columns[name], f"data[{name!r}]").kinds is not None:
+                fixed += f" + {quote_name(name)}"
+        return replace(self, parts=replace(self.parts, fixed=fixed))
 
     def design(self, **options):
         """Return the `Design` of the rows; the options are those of `build_design`."""

@@ -1,96 +1,194 @@
-"""The order of all effects: the fixed effects first, then for each term those of its levels in order."""
+"""The order of all effects: the fixed effects first, then for each term its own, a block with a prior of its own."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from cavity.base.lazy_scipy import sparse
 from cavity.base.triangles import fill_symmetric
 from cavity.ep.sparse import Precision
+from cavity.terms.contract import TermPrior
 
 
 @dataclass(frozen=True, slots=True)
-class EffectLayout:
-    """Numbers of fixed effects, and of the levels and effects a level of each term."""
+class LevelBlock:
+    """Random effects: for each level k of them, which have one covariance matrix (k, k)."""
 
-    n_fixed: int
-    shapes: tuple[tuple[int, int], ...]
+    levels: int
+    k: int
+    constraints = None
 
     @property
+    def size(self):
+        """The number of effects."""
+        return self.levels * self.k
+
+    def entries(self):
+        """Rows and columns of the lower triangle of the prior's precision: a small one for each level."""
+        first = self.k * np.arange(self.levels)[:, None]
+        return [(first + within).ravel() for within in np.tril_indices(self.k)]
+
+    def precision(self, covariance):
+        """The entries of the precision, and its log determinant."""
+        log_determinant = -self.levels * np.linalg.slogdet(covariance)[1]
+        return np.tile(invert_covariance(covariance)[np.tril_indices(self.k)], self.levels), float(log_determinant)
+
+    def second_moments(self, entries):
+        """The sum over levels of the second moments (k, k), from those of the entries of the precision."""
+        triangle = np.zeros((self.k, self.k))
+        triangle[np.tril_indices(self.k)] = np.sum(entries.reshape(self.levels, -1), axis=0)
+        return fill_symmetric(triangle)
+
+    def slopes(self, covariance, entries):
+        """The derivative of the expected log prior in V, G with d = tr(G dV), from the second moments of the entries.
+
+        With W = V^-1, J levels and S the sum of the second moments, G = (W S W - J W)/2.
+        """
+        precision, sums = invert_covariance(covariance), self.second_moments(entries)
+        return 0.5 * (precision @ sums @ precision - self.levels * precision)
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredBlock:
+    """The effects of a structured term."""
+
+    size: int
+    prior: TermPrior
+
+    @property
+    def constraints(self):
+        """The matrix A (r, k) of constraints A b = 0, or None."""
+        return self.prior.constraints
+
+    def entries(self):
+        """Rows and columns of the lower triangle of the prior's precision."""
+        return self.prior.rows, self.prior.columns
+
+    def precision(self, values):
+        """The entries of the precision, and the part of its log determinant, by the values of its parameters."""
+        value = self.prior.evaluate(self.free(values))
+        return value.coefficients @ self.prior.structures, value.log_determinant
+
+    def free(self, values):
+        """The free numbers of values of the parameters."""
+        return [parameter.free(x) for parameter, x in zip(self.prior.parameters, values, strict=True)]
+
+    def slopes(self, values, entries):
+        """Derivatives of the expected log prior in the free numbers, from the second moments of the entries."""
+        value = self.prior.evaluate(self.free(values))
+        times = np.where(self.prior.rows == self.prior.columns, 1.0, 2.0)
+        return 0.5 * (value.log_determinant_slopes - (self.prior.structures @ (times * entries)) @ value.slopes)
+
+
+@dataclass(frozen=True)
+class EffectLayout:
+    """The number of fixed effects, and the blocks of the terms: those of random effects first."""
+
+    n_fixed: int
+    blocks: tuple[LevelBlock | StructuredBlock, ...]
+
+    @cached_property
     def starts(self):
         """The first effect of each term, and the number of all."""
-        return np.cumsum([self.n_fixed, *(levels * k for levels, k in self.shapes)]).tolist()
+        return np.cumsum([self.n_fixed, *(block.size for block in self.blocks)]).tolist()
 
     @property
     def size(self):
         """The number of all effects, n."""
         return self.starts[-1]
 
+    @property
+    def n_free(self):
+        """The dimension of the subspace that constraints leave."""
+        constraints = self.constraints()
+        return self.size - (0 if constraints is None else len(constraints))
+
     def part(self, term):
         """The effects of a term, a slice."""
-        starts = self.starts
-        return slice(starts[term], starts[term + 1])
+        return slice(self.starts[term], self.starts[term + 1])
 
     def order(self):
-        """An order of elimination: the term of most levels first, and the fixed effects last.
+        """An order of elimination: the term of most effects first, and the fixed effects last.
 
         Of nested groups the inner ones come first, which fills nothing; of two crossed ones the larger.
         """
-        terms = sorted(range(len(self.shapes)), key=lambda term: -self.shapes[term][0])
+        terms = sorted(range(len(self.blocks)), key=lambda term: -count_units(self.blocks[term]))
         parts = [np.arange(self.size)[self.part(term)] for term in terms]
         return np.concatenate([*parts, np.arange(self.n_fixed)])
 
     def rows(self, X, values):
-        """Rows as a CSR array (N, n), from X (N, D) and for each term (codes (N,), Z (N, k)); no zeros.
+        """Rows as a CSR array (N, n), from X (N, D) and for each term (codes (N,), Z (N, k)), or a CSR array; no zeros.
 
         A row of a level that is none, of a negative number, has no effects of that term.
         """
         blocks, indices = [X], [np.broadcast_to(np.arange(self.n_fixed), X.shape)]
-        for start, (codes, Z) in zip(self.starts, values, strict=False):
-            k = Z.shape[1]
-            blocks.append(np.where(codes[:, None] < 0, 0.0, Z))
-            indices.append(start + np.maximum(codes, 0)[:, None] * k + np.arange(k))
+        designs = [each for each in values if not isinstance(each, tuple)]
+        for start, pair in zip(self.starts, values, strict=False):
+            if isinstance(pair, tuple):
+                codes, Z = pair
+                k = Z.shape[1]
+                blocks.append(np.where(codes[:, None] < 0, 0.0, Z))
+                indices.append(start + np.maximum(codes, 0)[:, None] * k + np.arange(k))
         data, indices = np.concatenate(blocks, axis=1), np.concatenate(indices, axis=1)
         nonzero = data != 0.0
         ends = np.concatenate([[0], np.cumsum(nonzero.sum(axis=1))])
-        return sparse.csr_array((data[nonzero], indices[nonzero], ends), (len(X), self.size))
+        width = self.size - sum(Z.shape[1] for Z in designs)
+        left = sparse.csr_array((data[nonzero], indices[nonzero], ends), (len(X), width))
+        if not designs:
+            return left
+        rows = sparse.csr_array(sparse.hstack([left, *designs], format="csr"))
+        rows.eliminate_zeros()
+        return rows
 
     def entries(self):
-        """Rows and columns of the lower triangle of the prior's precision: a block of fixed effects, one a level."""
+        """Rows and columns of the lower triangle of the prior's precision: a block of fixed effects, one a term."""
         rows, columns = map(list, zip(np.tril_indices(self.n_fixed), strict=True))
-        for start, (levels, k) in zip(self.starts, self.shapes, strict=False):
-            first = start + k * np.arange(levels)[:, None]
-            for ends, within in zip((rows, columns), np.tril_indices(k), strict=True):
-                ends.append((first + within).ravel())
+        for start, block in zip(self.starts, self.blocks, strict=False):
+            for ends, within in zip((rows, columns), block.entries(), strict=True):
+                ends.append(start + within)
         return np.concatenate(rows), np.concatenate(columns)
 
-    def precision(self, variance, covariances):
+    def constraints(self):
+        """The matrix A (r, n) of all constraints A a = 0, or None."""
+        parts = [(start, block.constraints) for start, block in zip(self.starts, self.blocks, strict=False)]
+        parts = [(start, A) for start, A in parts if A is not None]
+        if not parts:
+            return None
+        out, row = np.zeros((sum(len(A) for _, A in parts), self.size)), 0
+        for start, A in parts:
+            out[row : row + len(A), start : start + A.shape[1]] = A
+            row += len(A)
+        return out
+
+    def precision(self, variance, settings):
         """The prior's precision: the inverse of the variance of the fixed effects, a number, (D,) or (D, D), and of
-        (k, k) of each term.
+        each term that of its covariance matrix, or of the values of its parameters.
         """
         variance = np.asarray(variance)
         if variance.ndim == 2:
             fixed = invert_covariance(variance)
         else:
             fixed = np.diag(1.0 / np.broadcast_to(variance, (self.n_fixed,)))
-        log_determinant = np.linalg.slogdet(fixed)[1]
-        entries = [fixed[np.tril_indices(self.n_fixed)]]
-        for (levels, k), covariance in zip(self.shapes, covariances, strict=True):
-            log_determinant -= levels * np.linalg.slogdet(covariance)[1]
-            entries.append(np.tile(invert_covariance(covariance)[np.tril_indices(k)], levels))
-        return Precision(np.concatenate(entries), float(log_determinant))
+        parts = [block.precision(setting) for block, setting in zip(self.blocks, settings, strict=True)]
+        entries = [fixed[np.tril_indices(self.n_fixed)], *(part for part, _ in parts)]
+        log_determinant = sum((value for _, value in parts), np.linalg.slogdet(fixed)[1])
+        return Precision(np.concatenate(entries), float(log_determinant), self.constraints())
 
-    def second_moments(self, entries):
-        """The sums over levels of second moments (k, k) of each term, from those of the entries of the prior."""
-        moments, first = [], self.n_fixed * (self.n_fixed + 1) // 2
-        for levels, k in self.shapes:
-            size = k * (k + 1) // 2
-            sums = np.sum(entries[first : first + levels * size].reshape(levels, size), axis=0)
-            triangle = np.zeros((k, k))
-            triangle[np.tril_indices(k)] = sums
-            moments.append(fill_symmetric(triangle))
-            first += levels * size
-        return moments
+    def split_entries(self, entries):
+        """The entries of the prior's precision of each term."""
+        counts = [len(block.entries()[0]) for block in self.blocks]
+        return np.split(entries[self.n_fixed * (self.n_fixed + 1) // 2 :], np.cumsum(counts)[:-1])
+
+
+def select_rows(values, rows):
+    """Return some rows, a mask, of the values of a term: (codes (N,), Z (N, k)) or a CSR array (N, k)."""
+    return tuple(each[rows] for each in values) if isinstance(values, tuple) else values[rows]
+
+
+def count_units(block):
+    """Return what the order of elimination goes by: levels of random effects, effects of others."""
+    return block.levels if isinstance(block, LevelBlock) else block.size
 
 
 def invert_covariance(covariance):

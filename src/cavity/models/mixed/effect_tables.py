@@ -14,8 +14,8 @@ from cavity.base.public_objects import FloatArray, Seed
 from cavity.distributions.gaussian import Gaussian
 from cavity.models.coefficients import Coefficients
 from cavity.models.hyperparameters import choose_scale, label_thresholds
-from cavity.models.mixed.effect_layout import EffectLayout
-from cavity.models.mixed.variance_search import component_names
+from cavity.models.mixed.effect_layout import EffectLayout, StructuredBlock
+from cavity.models.mixed.free_parameters import component_names
 
 NOISE_PARAMETER = "noise_variance"
 
@@ -36,7 +36,7 @@ class NamedEffects(Coefficients):
     @property
     def columns(self) -> tuple[str, ...] | None:
         """Names of the columns of X, if it had any: those that a formula makes, or those of a data frame."""
-        return self._reader.columns
+        return self._reader.coefficient_columns
 
     @property
     def centre(self) -> FloatArray | Any:
@@ -56,7 +56,15 @@ class NamedEffects(Coefficients):
     @property
     def _layout(self):
         """The order of all effects."""
-        return EffectLayout(len(self.mean), tuple(term.shape for term in self._reader.terms))
+        structured = [StructuredBlock(term.size, term.prior) for term in self._reader.structured]
+        return EffectLayout(len(self.mean), (*(term.block for term in self._reader.terms), *structured))
+
+    @property
+    def _settings(self):
+        """The settings of all terms: covariance matrices, and values of parameters."""
+        settings = self.model.effect_covariances
+        terms = [settings[term.name] for term in self._reader.terms]
+        return [*terms, *(tuple(settings[term.name].values()) for term in self._reader.structured)]
 
     def _find_term(self, term):
         """The number of a term by its name, or by that of its group where this has one term."""
@@ -133,7 +141,7 @@ class NamedEffects(Coefficients):
             Of the levels in the order of `effects`, and of the k columns of the term.
         """
         number = self._find_term(term)
-        part, shape = self._layout.part(number), self._layout.shapes[number]
+        part, shape = self._layout.part(number), self._reader.terms[number].shape
         return self._effects.mean[part].reshape(shape), self._effects.variance[part].reshape(shape)
 
     def _find_index(self, key):

@@ -1,13 +1,14 @@
 """The joint Gaussian posterior of all effects, and predictions of rows."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from cavity.base.lazy_scipy import sparse
 from cavity.base.records import Array, declare
 from cavity.base.rows import check_moments
+from cavity.ep.sparse import Kriging
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import Threads, single_blas
 
@@ -23,13 +24,15 @@ class Effects:
     indices: np.ndarray = declare(Array("e", "nonnegative", "i"))
     entries: np.ndarray = declare(Array("e"))  # of Q
     order: np.ndarray = declare(Array("n", "nonnegative", "i"))  # of elimination
+    constraints: np.ndarray | None = declare(Array("r n"), default=None)  # A of A a = 0
 
     @classmethod
     def of(cls, geometry, belief):
         """Return the effects of a belief of `ep.sparse`."""
         pattern = geometry.pattern
         mean, entries = geometry.prior_mean + belief.step, geometry.prior_entries + belief.h
-        result = cls(mean, pattern.indptr, pattern.rows, entries, pattern.order.astype(np.intp))
+        constraints = geometry.precision.constraints
+        result = cls(mean, pattern.indptr, pattern.rows, entries, pattern.order.astype(np.intp), constraints)
         vars(result).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # cached properties
         return result
 
@@ -64,7 +67,20 @@ class Effects:
         values = self.factor.copy()
         with Threads(1) as threads, single_blas():
             self.cholesky.invert(values, threads)
-        return values[self.cholesky.positions(self.indices, self.columns)]
+        inverse = values[self.cholesky.positions(self.indices, self.columns)]
+        return inverse if self.kriging is None else inverse - self.kriging.lost_covariance(self.indices, self.columns)
+
+    @cached_property
+    def kriging(self):
+        """The conditioning on the constraints, or None."""
+        with Threads(1) as threads, single_blas():
+            return Kriging.of(self.constraints, partial(self.cholesky.solve, self.factor, threads=threads))
+
+    @property
+    def log_determinant(self):
+        """That of Q, with constraints (1) of `ep.sparse`."""
+        value = self.cholesky.log_determinant(self.factor)
+        return value if self.kriging is None else value + self.kriging.log_determinant
 
     @cached_property
     def variance(self):
@@ -84,7 +100,14 @@ class Effects:
     def cross(self, rows):
         """The joint covariance of a few linear combinations, rows (m, n), a CSR array."""
         half = self._half(rows.toarray())
-        return half @ half.T
+        if self.kriging is None:
+            return half @ half.T
+        lost = self._lost_half(rows)
+        return half @ half.T - lost @ lost.T
+
+    def _lost_half(self, rows):
+        """x'U' of rows x (m, n), whose products are the covariance that constraints take away."""
+        return rows @ self.kriging.half.T
 
     def predict(self, rows, offset=None):
         """Means and variances of rows (N, n), a CSR array, with an offset (N,) if there is one.
@@ -112,6 +135,8 @@ class Effects:
         for low in range(0, len(rest), step):
             part = rest[low : low + step]
             variance[part] = np.sum(self._half(rows[part].toarray()) ** 2, axis=1)
+            if self.kriging is not None:
+                variance[part] -= np.sum(self._lost_half(rows[part]) ** 2, axis=1)
         check_moments(mean, variance)
         return mean, variance
 
@@ -122,4 +147,5 @@ class Effects:
 
     def sample(self, n, rng):
         """Draws (n, all effects)."""
-        return self.mean + self._half(rng.standard_normal((n, len(self.mean))), "backward")
+        steps = self._half(rng.standard_normal((n, len(self.mean))), "backward")
+        return self.mean + (steps if self.kriging is None else self.kriging.constrain(steps))

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cavity.base import arrays
-from cavity.base.frames import names_of
+from cavity.base.frames import name_coefficients, names_of
 from cavity.base.labels import is_ordered
 from cavity.base.missing_values import DroppedRows
+from cavity.models.formula.structured import parse_term
 from cavity.models.formula.survival import has_times
 from cavity.models.linear.defaults import learns_level
 from cavity.models.linear.inputs import (
@@ -18,7 +19,8 @@ from cavity.models.linear.inputs import (
 )
 from cavity.models.mixed.group_columns import take_group_columns
 from cavity.models.mixed.row_readers import GROUP_ARGUMENT, FormulaRowReader, RowReader
-from cavity.models.mixed.terms import INTERCEPT_NAME, make_terms, make_terms_of_blocks
+from cavity.models.mixed.structured_rows import build_structured, read_numbered_columns
+from cavity.models.mixed.terms import INTERCEPT_NAME, RandomEffects, make_terms, make_terms_of_blocks
 from cavity.models.observations import Observations
 from cavity.sources.dataset import Dataset, open_table
 from cavity.sources.features import open_features
@@ -65,6 +67,8 @@ class Inputs:
     def _by_formula(cls, model, frame, y, groups, others, missing):
         table = open_formula_table(model.effects, frame, others | {"y": y, "groups": groups}, missing)
         refuse_proportions(table.parts.y, model.likelihood)
+        structured = [parse_term(text, model.graphs) for text in table.parts.structured]
+        table = table.with_main_effects(structured)
         design = table.design()
         dataset = table.with_features(design)
         default, are_times = likelihood_for_formula, has_times(table.parts.y)
@@ -77,14 +81,30 @@ class Inputs:
         if model.intercept is False and INTERCEPT_NAME in design.names:
             raise arrays.error_of("intercept", "must be None where there is a formula: write '0 +' in it; got False")
         terms = make_terms_of_blocks([(group, names, None, Z) for group, names, Z in design.blocks], design.groups)
+        columns = {name: table.columns[name] for term in structured for name in term.variables}
+        known = {"coding": design.coding, "roles": observations.roles}
+        reader = FormulaRowReader(terms, design.names, len(design.names), **known)
+        return cls._with_structured(
+            observations, design.X, terms, structured, columns, reader, table.dataset.dropped, intercept_left_out
+        )
+
+    @classmethod
+    def _with_structured(cls, observations, X, terms, structured, table, reader, dropped, constant=False):
+        """Return the inputs with structured terms, whose null spaces are fixed effects."""
+        names = reader.columns or name_coefficients(None, X.shape[1], False)
+        rows, X, null_names = build_structured(structured, table, X, names, constant)
         bare = tuple(term.without_rows() for term in terms)
-        reader = FormulaRowReader(bare, design.names, len(design.names), observations.roles, coding=design.coding)
-        return cls(observations, design.X, tuple(terms), reader, table.dataset.dropped)
+        structured = tuple(each.built for each in rows)
+        reader = replace(reader, terms=bare, structured=structured, null_names=null_names)
+        return cls(observations, X, (*terms, *rows), reader, dropped)
 
     @classmethod
     def _by_columns(cls, model, X, y, groups, others, missing):
         X = open_table(X, "X")
-        wanted = dict.fromkeys(each for one in model.effects for each in one.group)
+        random = [effect for effect in model.effects if isinstance(effect, RandomEffects)]
+        structured = [effect for effect in model.effects if not isinstance(effect, RandomEffects)]
+        wanted = dict.fromkeys(each for one in random for each in one.group)
+        wanted |= dict.fromkeys(name for one in structured for name in one.variables if isinstance(name, str))
         if groups is None and names_of(X) is None:
             words = f"must hold the labels of {', '.join(map(repr, wanted))}, as X is no data frame; got None"
             raise arrays.error_of("groups", words, TypeError)
@@ -97,16 +117,20 @@ class Inputs:
         dataset = dataset.leave_out(missing)
         groups = {name: dataset.column(GROUP_ARGUMENT.format(name)) for name in wanted}
         names, X = dataset.names, open_features(dataset.in_memory(), "full")
-        terms = tuple(make_terms(model.effects, X, names, groups))
+        terms = tuple(make_terms(random, X, names, groups)) if random else ()
         observed = replace(dataset, X=X, columns={name: dataset.columns[name] for name in ("y", *others)})
         observations = Observations.of(model.likelihood, observed, default=likelihood_of_regression)
-        bare = tuple(term.without_rows() for term in terms)
-        return cls(observations, X, terms, RowReader(bare, names, X.shape[1], observations.roles), dataset.dropped)
+        columns = groups | read_numbered_columns(structured, X)
+        reader = RowReader(terms, names, X.shape[1], observations.roles)
+        constant = learns_level(observations.likelihood)
+        return cls._with_structured(observations, X, terms, structured, columns, reader, dataset.dropped, constant)
 
     def named(self, rows):
         """Return what decides the bits of a fit by the words of messages; `rows` are prepared."""
-        levels = {f"levels of {term.name}": term.codes for term in self.terms}
-        return rows.named() | levels | {f"columns of {term.name}": term.Z for term in self.terms}
+        named = rows.named()
+        for term in self.terms:
+            named |= term.named()
+        return named
 
 
 def is_intercept_left_out(model, likelihood):

@@ -73,6 +73,9 @@ class MixedGLM(Frozen):
     centre : array_like (D,), optional
         What to subtract from the columns of the fixed effects. Where thresholds are open their means are subtracted in
         any case, and the model of the posterior has them here.
+    graphs : dict, optional
+        Matrices (Q, levels) by the names that ``precision(g, Q)`` in a formula has for them: Q sparse, the precision of
+        the effects of the levels.
 
     Raises
     ------
@@ -100,6 +103,7 @@ class MixedGLM(Frozen):
     effects_prior: str = FLAT_PRIOR
     intercept: bool | float | None = None
     centre: FloatOrArray = None
+    graphs: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.formula:
@@ -232,13 +236,13 @@ class MixedGLM(Frozen):
         iteration = {"damping": damping, "power": power, "max_iter": max_iter, "tol": tol}
         job = Job.checked(callback, progress, checkpoint, checkpoint_every)
         run = Options.checked(schedules=("parallel",), **iteration, n_threads=n_threads, job=job)
-        covariances = _match_covariances(inputs.terms, self.effect_covariances or {})
+        given = _match_settings(inputs.terms, self.effect_covariances or {})
         settings, rows = self._fixed_effects(observations.likelihood), observations.rows(inputs.X)
         resolved = resolve_defaults(settings, rows)
         prepared = {name: resolved.kept[name] for name in ("intercept", "centre", "spread")}
         model, reader = self._with_numbers(observations.likelihood, resolved.model), replace(reader, **prepared)
         with run.open(model, inputs.named(resolved.rows)) as threads:
-            problem = MixedProblem.of(model, resolved.rows, inputs.terms, covariances)
+            problem = MixedProblem.of(model, resolved.rows, inputs.terms, given)
             solution = solve(problem, list_open_parameters(observations.likelihood), run, threads)
         solution.fit.warn(run)
         warn_of_separation(settings, rows, reader.columns, reader.intercept)
@@ -263,24 +267,22 @@ class MixedGLM(Frozen):
 def _check_covariance(value, name):
     """A variance or a covariance matrix of a term, as a matrix."""
     name = f"effect_covariances[{name!r}]"
+    if isinstance(value, Mapping):  # values of parameters, checked when the term is built
+        return dict(value)
     value = arrays.check_finite_array(value, name, ndim=(0, 2))
     value = value.reshape(1, 1) if value.ndim == 0 else arrays.check_symmetric(value, name)
     arrays.cholesky(value, name)
     return arrays.copy_read_only(value)
 
 
-def _match_covariances(terms, covariances):
-    """The covariance of each term, None where it is open; ValueError for names and shapes that are none of theirs."""
-    unknown = [name for name in covariances if name not in [term.name for term in terms]]
+def _match_settings(terms, covariances):
+    """The setting of each term as far as it is given; ValueError for names and shapes that are none of theirs."""
+    names = [term.name for term in terms]
+    unknown = [name for name in covariances if name not in names]
     if unknown:
-        there = ", ".join(repr(term.name) for term in terms)
+        there = ", ".join(map(repr, names))
         raise arrays.error_of("effect_covariances", f"must be of the terms {there}, got {unknown[0]!r}")
-    for term in terms:
-        k, covariance = len(term.columns), covariances.get(term.name)
-        if covariance is not None and covariance.shape != (k, k):
-            words = f"must have shape ({k}, {k}) for the effects of {', '.join(term.columns)}, got {covariance.shape}"
-            raise arrays.error_of(f"effect_covariances[{term.name!r}]", words)
-    return [covariances.get(term.name) for term in terms]
+    return [term.check_setting(covariances.get(term.name), f"effect_covariances[{term.name!r}]") for term in terms]
 
 
 def model_from_settings(effects, intercept=None, centre=None, reader_intercept=False, **settings):

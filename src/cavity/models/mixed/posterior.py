@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from cavity import likelihoods
-from cavity.base import arrays
 from cavity.base.errors import check_within_range
 from cavity.base.labels import encode_new_labels
 from cavity.base.observation_digest import ObservationDigest, join_digests
@@ -21,6 +20,7 @@ from cavity.ep.options import Options
 from cavity.models.average_effects import AverageEffects
 from cavity.models.coefficients import TermBayesFactors
 from cavity.models.latent_posterior import ROW_WEIGHTS, SitesPosterior
+from cavity.models.mixed.effect_layout import select_rows
 from cavity.models.mixed.effect_tables import NamedEffects
 from cavity.models.mixed.effects import Effects
 from cavity.models.mixed.groups_out import LeavesGroupsOut
@@ -43,11 +43,12 @@ def make_posterior(solution, reader, **labels):
     loo = rows.scattered(fit.loo, np.nan)
     if rows.left_out.any():
         out = rows.part(rows.left_out)
-        values = [(term.codes[rows.left_out], term.Z[rows.left_out]) for term in problem.terms]
+        values = [term.values(rows.left_out) for term in problem.terms]
         moments = effects.predict(problem.layout.rows(out.X, values), out.offset)
         loo[rows.left_out] = integrate_log_density(problem.model.likelihood, out.y, *moments)
-    names = [term.name for term in problem.terms]
-    covariances = {name: arrays.make_read_only(each) for name, each in zip(names, problem.covariances, strict=True)}
+    covariances = {
+        term.name: term.describe_setting(each) for term, each in zip(problem.terms, problem.settings, strict=True)
+    }
     return MixedGLMPosterior(
         model=replace(problem.model, effect_covariances=covariances),
         log_evidence=fit.log_evidence,
@@ -162,12 +163,18 @@ class MixedGLMPosterior(
     def _read(self, X, **others):
         """Return rows of all effects as CSR, the known part of f, variances of new levels, and the `Dataset`."""
         rows = self.rows(X)
-        dataset, values = self._reader.read(rows.X, rows.groups, rows.levels, others)
-        extra = np.zeros(dataset.n_rows)
-        for term, (codes, Z) in zip(self._reader.terms, values, strict=True):
+        dataset, values, table = self._reader.read(rows.X, rows.groups, rows.levels, others)
+        extra, layout = np.zeros(dataset.n_rows), self._layout
+        for term, (codes, Z) in zip(self._reader.terms, values, strict=False):
             new = np.zeros(len(codes), dtype=bool) if rows.levels == "zero" else codes < 0
             extra[new] += np.einsum("ij,jk,ik->i", Z[new], self.model.effect_covariances[term.name], Z[new])
-        return self._layout.rows(dataset.X, values), self._known_offset(dataset), extra, dataset
+        n_random = len(self._reader.terms)
+        for term, block, setting in zip(
+            self._reader.structured, layout.blocks[n_random:], self._settings[n_random:], strict=True
+        ):
+            variance = term.extra_variance(table, block.free(setting), rows.levels)
+            extra += 0.0 if variance is None else variance
+        return layout.rows(dataset.X, values), self._known_offset(dataset), extra, dataset
 
     @property
     def _coding(self):
@@ -238,7 +245,7 @@ class MixedGLMPosterior(
     def _observed_rows(self, X, y, groups, offset, exposure, sample_weight, event=None):
         """Checked rows with observations, and (codes, Z) of each term."""
         arguments = {"y": y, "event": event, "offset": offset, "exposure": exposure, "sample_weight": sample_weight}
-        dataset, values = self._reader.read(X, groups, "known", arguments)
+        dataset, values, _ = self._reader.read(X, groups, "known", arguments)
         return Observations.of(self.model.likelihood, dataset, fitted=self).rows(dataset.X), values
 
     def update(
@@ -284,17 +291,17 @@ class MixedGLMPosterior(
             For a level that the fit had not, naming it.
         """
         rows, values = self._observed_rows(X, y, groups, offset, exposure, sample_weight, event)
-        matrix = self._layout.rows(rows.used().X, [tuple(each[rows.in_use] for each in pair) for pair in values])
+        used = [select_rows(value, rows.in_use) for value in values]
+        matrix = self._layout.rows(rows.used().X, used)
         fit, effects = update_effects(self.model.likelihood, rows.used(), matrix, self._effects, Options.checked())
         fit.warn(Options.checked())
         digest, layout = ObservationDigest.of(rows.y, self.model.likelihood), self._layout
-        covariances = [self.model.effect_covariances[name] for name in self.terms]
-        prior = layout.precision(self.model.prior_variance, covariances)
+        prior = layout.precision(self.model.prior_variance, self._settings)
         return replace(
             self,
             log_evidence=self.log_evidence + fit.log_evidence,
             n_samples=self.n_samples + rows.n,
-            effective_parameters=layout.size - effects.trace_with(*layout.entries(), prior.entries),
+            effective_parameters=layout.n_free - effects.trace_with(*layout.entries(), prior.entries),
             trace=fit.trace,
             has_offset=self.has_offset or rows.has_offset,
             observation_digest=join_digests(self.observation_digest, digest),

@@ -29,9 +29,8 @@ def match_first_sites(problem, threads, sites, options):
     if not np.all(np.any(rows.X != 0.0, axis=1)):
         return None
     spread = np.zeros(rows.n)
-    for term, covariance in zip(problem.terms, problem.covariances, strict=True):
-        Z = term.Z[mask]
-        spread += np.einsum("ij,jk,ik->i", Z, covariance, Z)
+    for term, setting in zip(problem.terms, problem.settings, strict=True):
+        spread += term.variances(setting, mask)
     noisy = Sites(sites.likelihood, rows.y, rows.weights, options.power, residual=spread)
     geometry = Dense(rows.X, rows.offset, *problem.prior.moments, threads)
     fit = Engine(geometry, noisy, replace(options, job=SILENT_JOB, **FIRST_FIT_OPTIONS)).run()
@@ -60,17 +59,17 @@ class MixedProblem:
     layout: EffectLayout
     pattern: Pattern  # of the rows in use
     prior: Prior  # of the fixed effects
-    covariances: tuple  # (k, k) of each term
+    settings: tuple  # of each term: its covariance matrix (k, k), or the values of its parameters
 
     @classmethod
-    def of(cls, model, rows, terms, covariances):
+    def of(cls, model, rows, terms, settings):
         """Return the problem of a model whose settings of the fixed effects are numbers."""
-        layout = EffectLayout(rows.X.shape[1], tuple(term.shape for term in terms))
+        layout = EffectLayout(rows.X.shape[1], tuple(term.block for term in terms))
         mask, used = rows.in_use, rows.used()
-        values = [(term.codes[mask], term.Z[mask]) for term in terms]
+        values = [term.values(mask) for term in terms]
         pattern = Pattern(layout.rows(used.X, values), *layout.entries(), layout.order())
         prior = Prior.of(model.prior_mean, model.prior_variance, layout.n_fixed)
-        return cls(model, rows, used, tuple(terms), layout, pattern, prior, tuple(covariances))
+        return cls(model, rows, used, tuple(terms), layout, pattern, prior, tuple(settings))
 
     @property
     def prior_mean(self):
@@ -81,6 +80,6 @@ class MixedProblem:
 
     def geometry(self, threads, job=SILENT_JOB):
         """Return where the sites of the rows in use act."""
-        precision = self.layout.precision(self.prior.variance, self.covariances)
+        precision = self.layout.precision(self.prior.variance, self.settings)
         first = partial(match_first_sites, self, threads)
         return Sparse(self.pattern, self.prior_mean, precision, self.used.offset, threads, first)

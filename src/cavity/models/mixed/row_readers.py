@@ -6,10 +6,17 @@ from typing import Any
 import numpy as np
 
 from cavity.base import arrays
+from cavity.base.frames import name_coefficients
 from cavity.base.rows import check_n_features
 from cavity.models.formula.columns import column_names
 from cavity.models.formula.table import complete_new_rows, read_new_rows
 from cavity.models.mixed.group_columns import find_new_codes, select_group_columns, take_group_columns
+from cavity.models.mixed.structured_rows import (
+    append_columns,
+    find_null_columns,
+    read_numbered_columns,
+    read_structured,
+)
 from cavity.models.mixed.terms import read_new_terms
 from cavity.models.row_predictions import complete_dataset
 from cavity.sources.dataset import Dataset
@@ -46,9 +53,20 @@ class RowReader:
     intercept: bool = False  # whether one is added
     centre: np.ndarray | None = None
     spread: np.ndarray | None = None
+    structured: tuple = ()  # BuiltTerms
+    null_names: tuple = ()  # of the fixed effects of their null spaces, which follow the columns
+
+    @property
+    def coefficient_columns(self):
+        """Names of the columns of the fixed effects without an added intercept, or None."""
+        if not self.null_names:
+            return self.columns
+        return (*(self.columns or name_coefficients(None, self.n_features, False)), *self.null_names)
 
     def read(self, X, groups, levels, others):
-        """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""
+        """Return the `Dataset` of new rows, whose X are the fixed effects (n, D); the values of each term, (codes, Z)
+        or CSR arrays; and the columns of structured terms.
+        """
         needed = self.group_columns
         dataset, names = self._open(X, groups, others, levels)
         if groups is None:
@@ -57,13 +75,26 @@ class RowReader:
                 raise ValueError(f"groups must have the columns {', '.join(map(repr, needed))}, got none")
         X = open_features(dataset.in_memory(), "full")
         check_n_features(X.shape[1], self.n_features)
-        values = read_new_terms(self.terms, X, groups, levels)
-        return self.prepare(dataset, X), values
+        table = take_group_columns(groups, self.structured_columns, dataset.n_rows)
+        table |= read_numbered_columns(self.structured, X)
+        values = read_new_terms(self.terms, X, groups, levels) if self.terms else []
+        return self._with_structured(dataset, X, values, table, levels)
+
+    def _with_structured(self, dataset, X, values, table, levels):
+        """Return the results of `read`, with those of structured terms."""
+        X = append_columns(X, find_null_columns(self.structured, table, self.null_names))
+        return self.prepare(dataset, X), [*values, *read_structured(self.structured, table, levels)], table
+
+    @property
+    def structured_columns(self):
+        """Names of the columns of structured terms."""
+        return list(dict.fromkeys(name for term in self.structured for name in term.variables if isinstance(name, str)))
 
     @property
     def group_columns(self):
         """Names of the columns of groups."""
-        return list(dict.fromkeys(column for term in self.terms for column in term.levels.columns))
+        columns = dict.fromkeys(column for term in self.terms for column in term.levels.columns)
+        return list(columns | dict.fromkeys(self.structured_columns))
 
     def _open(self, X, groups, others, levels="known"):
         """Return the `Dataset` of new rows, and the arguments of its columns of groups by their names."""
@@ -97,17 +128,21 @@ class FormulaRowReader(RowReader):
     coding: Any = None
 
     def read(self, X, groups, levels, others):
-        """Return the `Dataset` of new rows, whose X are the fixed effects (n, D), and (codes, Z) of each term."""
+        """Return the `Dataset` of new rows, whose X are the fixed effects (n, D); the values of each term, (codes, Z)
+        or CSR arrays; and the columns of structured terms.
+        """
         if groups is not None:
             raise arrays.error_of(
                 "groups", "must be None where there is a formula, which names columns of the data frame"
             )
         known = {"n_features": self.n_features}
         dataset, frame, columns = read_new_rows(self.coding, X, others, self.roles, **known)
-        wanted = select_group_columns(self.group_columns, columns.names, levels)
+        own = [column for term in self.terms for column in term.levels.columns]
+        wanted = select_group_columns(own, columns.names, levels)
         codes = find_new_codes(self.terms, {name: columns[name] for name in wanted}, dataset.n_rows, levels)
         values = list(zip(codes, self.coding.random_columns(frame), strict=True))
-        return self.prepare(dataset, dataset.X), values
+        table = {name: columns[name] for name in self.structured_columns}
+        return self._with_structured(dataset, dataset.X, values, table, levels)
 
     def complete(self, X, groups, others, levels):
         """Return the number of rows, which have all values, None for all, and their X, groups and other arguments."""

@@ -14,7 +14,7 @@ from cavity.runs.executors import Threads, single_blas
 
 def solve(problem, names, options, threads):
     """Solve a problem by EP; `names` are those of the open parameters of the likelihood."""
-    is_open = bool(names) or any(covariance is None for covariance in problem.covariances)
+    is_open = bool(names) or any(map(_is_open, problem.terms, problem.settings))
     search = learn_settings(problem, names, threads, options) if is_open else SearchResult(problem)
     problem, rows = search.optimum, search.optimum.used
     sites = Sites(problem.model.likelihood, rows.y, rows.weights, options.power)
@@ -25,10 +25,14 @@ def solve(problem, names, options, threads):
     return Solution(problem, fit, Effects.of(geometry, fit.belief), search.hyperparameters, search.status)
 
 
+def _is_open(term, setting):
+    return term.is_open(setting)
+
+
 def update_effects(likelihood, rows, matrix, effects, options):
     """Take in rows, of which `matrix` (N, n) are the effects, under a prior that is a posterior: fit and effects."""
     pattern = Pattern(matrix, effects.indices, effects.columns, effects.order)
-    precision = Precision(effects.entries, effects.cholesky.log_determinant(effects.factor))
+    precision = Precision(effects.entries, effects.log_determinant, effects.constraints)
     with Threads(1) as threads, single_blas():
         geometry = Sparse(pattern, effects.mean, precision, rows.offset, threads)
         fit = Engine(geometry, Sites(likelihood, rows.y, rows.weights, options.power), options).run()

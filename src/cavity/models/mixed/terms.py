@@ -17,7 +17,10 @@ from cavity.base.arrays import error_of
 from cavity.base.frames import find_repeated, join_names
 from cavity.base.public_objects import FloatArray, Frozen, IntArray, set_fields
 from cavity.models.formula.columns import column_names
+from cavity.models.mixed.effect_layout import LevelBlock
+from cavity.models.mixed.free_parameters import FreeCovariance, component_names, find_units
 from cavity.models.mixed.group_columns import find_new_codes, select_group_columns, take_group_columns
+from cavity.terms.base import StructuredTerm
 from cavity.terms.levels import Levels
 
 INTERCEPT_NAME = "intercept"
@@ -146,6 +149,45 @@ class Term:
         """Number of levels, and of effects of each."""
         return len(self.levels), len(self.columns)
 
+    @property
+    def block(self):
+        """The block of its effects."""
+        return LevelBlock(*self.shape)
+
+    def is_open(self, covariance):
+        """Whether its covariance matrix is to be found."""
+        return covariance is None
+
+    def free_parameters(self, covariance, spread):
+        """The map from free numbers to its covariance matrix, None where that is given."""
+        return None if covariance is not None else FreeCovariance(component_names(self), find_units(self, spread))
+
+    def values(self, rows):
+        """Numbers of levels and values of columns of some rows, a mask or a slice."""
+        return self.codes[rows], self.Z[rows]
+
+    def variances(self, covariance, rows):
+        """The variance of f that its effects have in some rows under the prior."""
+        Z = self.Z[rows]
+        return np.einsum("ij,jk,ik->i", Z, covariance, Z)
+
+    def check_setting(self, covariance, name):
+        """Return its covariance matrix as one that is given; ValueError for another shape."""
+        k = len(self.columns)
+        if covariance is not None and np.shape(covariance) != (k, k):
+            got = f"got {covariance!r}" if isinstance(covariance, dict) else f"got {np.shape(covariance)}"
+            words = f"must have shape ({k}, {k}) for the effects of {', '.join(self.columns)}, {got}"
+            raise error_of(name, words)
+        return covariance
+
+    def describe_setting(self, covariance):
+        """Return its covariance matrix as a posterior's model has it."""
+        return arrays.make_read_only(covariance)
+
+    def named(self):
+        """What decides the bits of a fit, by the words of messages."""
+        return {f"levels of {self.name}": self.codes, f"columns of {self.name}": self.Z}
+
     def without_rows(self):
         """Return the term without rows, for a posterior."""
         return replace(self, codes=self.codes[:0], Z=self.Z[:0])
@@ -196,10 +238,13 @@ def make_terms_of_blocks(blocks, table):
 
 
 def check_effects(effects):
-    """Return random effects as a tuple of RandomEffects."""
-    entries = (effects,) if isinstance(effects, str | RandomEffects) else effects
-    if not isinstance(entries, Sequence) or not all(isinstance(entry, str | RandomEffects) for entry in entries):
-        message = f"must be RandomEffects, the name of a column of groups, or several of these, got {effects!r}"
+    """Return effects as a tuple of RandomEffects and structured terms."""
+    kinds = str | RandomEffects | StructuredTerm
+    entries = (effects,) if isinstance(effects, kinds) else effects
+    if not isinstance(entries, Sequence) or not all(isinstance(entry, kinds) for entry in entries):
+        message = (
+            f"must be RandomEffects, terms of cavity.terms, names of columns of groups, or several, got {effects!r}"
+        )
         raise error_of("effects", message, TypeError)
     return tuple(RandomEffects(entry) if isinstance(entry, str) else entry for entry in entries)
 

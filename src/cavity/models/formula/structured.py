@@ -1,0 +1,124 @@
+"""Structured terms in formulas: ``s(x, k=20)``, ``s(x | g)``, ``te(x, z)``, ``rw1(t)`` and others, as terms."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from cavity.models.formula.notation import TERM_CALL, TERM_NOTATION, refuse
+
+QUOTED_NAME = re.compile(r"`([^`]+)`")
+
+
+def parse_term(text, graphs=None):
+    """Return the structured term of a part of a formula.
+
+    Parameters
+    ----------
+    text : str
+        As ``s(x, by=f)``.
+    graphs : dict, optional
+        Matrices (Q, ids) by the names that ``precision(g, Q)`` has for them.
+
+    Raises
+    ------
+    ValueError
+        Naming what is not understood.
+    """
+    function, columns, group, options = _read_call(text)
+    from cavity import terms  # scipy takes a while to load
+
+    if function == "s":
+        names = {"k", "by", "period", "knots", "extrapolate"}
+        return terms.Smooth(*_take(text, columns, 1), group=group, **_check_options(text, options, names))
+    if function in ("te", "ti"):
+        options = _check_options(text, options, {"k", "extrapolate"})
+        return terms.TensorSmooth(_take(text, columns, 2), interaction=function == "ti", **options)
+    if function in ("rw1", "rw2"):
+        _check_options(text, options, set())
+        return terms.RandomWalk(*_take(text, columns, 1), order=int(function[-1]), group=group)
+    if function == "ar1":
+        _check_options(text, options, set())
+        return terms.Autoregressive(*_take(text, columns, 1), group=group)
+    if group is not None:
+        raise _refuse(text, "it has no effects by group")
+    if function == "seasonal":
+        column, period = _take(text, columns, 2)
+        _check_options(text, options, set())
+        return terms.Seasonal(column, period)
+    if function == "mm":
+        return terms.MultiMembership(tuple(columns), **_check_options(text, options, {"weights"}))
+    column, name = _take(text, columns, 2)
+    if name not in (graphs or {}):
+        there = ", ".join(map(repr, graphs or {})) or "none"
+        raise _refuse(text, f"{name!r} must be one of the matrices in graphs= of the model, which has {there}")
+    matrix, levels = graphs[name]
+    options = _check_options(text, options, {"scale"})
+    return terms.GivenPrecision(column, matrix, levels, name=name, **options)
+
+
+def _read_call(text):
+    """Return the function of a call, its arguments, the group after a bar or None, and its options."""
+    quoted, names = text.strip(), []
+    for name in dict.fromkeys(QUOTED_NAME.findall(quoted)):
+        names.append(name)
+        quoted = quoted.replace(f"`{name}`", f"_column_{len(names) - 1}")
+    try:
+        call = ast.parse(re.sub(r"(?<=[^\W\d])\.(?=\w)", "_dot_", quoted), mode="eval").body
+    except SyntaxError:
+        raise _refuse(text, "it is no call") from None
+    if not isinstance(call, ast.Call):
+        raise _refuse(text, "it must stand alone between plus signs")
+
+    def read(node):
+        if isinstance(node, ast.Name):
+            name = node.id.replace("_dot_", ".")
+            return names[int(name.rpartition("_")[2])] if name.startswith("_column_") else name
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            raise _refuse(
+                text, "its arguments are names of columns and numbers; make a column of an expression"
+            ) from None
+
+    arguments, group = list(call.args), None
+    if arguments and isinstance(arguments[0], ast.BinOp) and isinstance(arguments[0].op, ast.BitOr):
+        group = read(arguments[0].right)
+        arguments[0] = arguments[0].left
+    return (
+        call.func.id,
+        [read(node) for node in arguments],
+        group,
+        {each.arg: read(each.value) for each in call.keywords},
+    )
+
+
+def _take(text, arguments, count):
+    """Return the arguments of a call, which are so many."""
+    if len(arguments) != count:
+        raise _refuse(text, f"it has {count} arguments before its options, got {len(arguments)}")
+    return arguments
+
+
+def _check_options(text, options, names):
+    """Return the options of a call, all of which it must have."""
+    unknown = [name for name in options if name not in names]
+    if unknown:
+        there = f"options are {', '.join(sorted(names))}" if names else "there are no options"
+        raise _refuse(text, f"{there}, got {unknown[0]!r}")
+    return options
+
+
+def _refuse(text, message):
+    """Return the ValueError for a structured term that is not understood."""
+    function = TERM_CALL.fullmatch(text.strip())[1]
+    return refuse(text, f"{message}; it is like {TERM_NOTATION[function]}")
+
+
+def term_variables(text):
+    """Return the names of the columns of a structured term."""
+    function, columns, group, options = _read_call(text)
+    columns = columns[:1] if function in ("seasonal", "precision") else columns
+    found = [*columns, group, options.get("by"), options.get("weights")]
+    flat = [name for entry in found for name in (entry if isinstance(entry, list | tuple) else [entry])]
+    return {name for name in flat if isinstance(name, str)}

@@ -1,0 +1,169 @@
+"""Free numbers of the priors of terms: of a covariance matrix of random effects, of the parameters of other terms.
+
+A covariance matrix is V = C C' with C = U diag(exp(l)) B: U the units of the effects, B unit lower triangular. Its free
+numbers are l and the entries of B below the diagonal: whatever they are V is proper, and its scale is in l alone.
+"""
+
+import numpy as np
+
+from cavity.base.errors import check_within_range
+from cavity.likelihoods.parameters import PARAMETER_RANGE
+
+MIN_OWN_SHARE = 1e-2  # of the sd of an effect: below it those before determine it
+MAX_FISHER_Z = 14.0  # of a correlation, 1 - 2e-6
+
+
+class FreeCovariance:
+    """The map from free numbers to one covariance matrix V (k, k), the setting of a term of random effects."""
+
+    def __init__(self, names, units):
+        self.names, self.units, self.k = names, units, len(units)
+        self.below = np.tril_indices(self.k, -1)
+        self.size = self.k + len(self.below[0])
+
+    def factor(self, x):
+        """exp(l) in units, (k,), and C (k, k)."""
+        triangle = np.eye(self.k)
+        triangle[self.below] = x[self.k :]
+        scale = self.units * np.exp(x[: self.k])
+        return scale, scale[:, None] * triangle
+
+    def start(self, log_sd):
+        """The free numbers of effects without correlations, whose sd in their units has a log."""
+        return np.append(np.full(self.k, log_sd), np.zeros(self.size - self.k))
+
+    def bounds(self):
+        """(low, high) of every free number."""
+        far = 0.5 * np.log(PARAMETER_RANGE)
+        highest = np.repeat([far, np.inf], [self.k, self.size - self.k])
+        return np.column_stack([-highest, highest])
+
+    def pack(self, covariance):
+        """The free numbers of V."""
+        factor = np.linalg.cholesky(covariance / self.units / self.units[:, None])
+        diagonal = np.diagonal(factor)
+        return np.append(np.log(diagonal), (factor / diagonal[:, None])[self.below])
+
+    def unpack(self, x):
+        """V."""
+        factor = self.factor(x)[1]
+        return factor @ factor.T
+
+    def slopes(self, x, by_covariance):
+        """Derivatives in the free numbers of what has these in V, a symmetric matrix: G with d = tr(G dV)."""
+        scale, factor = self.factor(x)
+        by_factor = 2.0 * by_covariance @ factor  # tr(G (dC C' + C dC')) = 2 tr(C' G dC)
+        return np.append(np.sum(by_factor * factor, axis=1), (scale[:, None] * by_factor)[self.below])
+
+    def describe(self, x):
+        """Standard deviations and then correlations, and their derivatives in the free numbers."""
+        covariance = self.unpack(x)
+        sd = np.sqrt(np.diagonal(covariance))
+        correlation = covariance / sd / sd[:, None]
+        slopes_of = np.empty((self.size, self.size))
+        for i in range(self.k):
+            slopes_of[i] = self.slopes(x, _unit(self.k, i, i)) / (2.0 * sd[i])
+        for row, (i, j) in enumerate(zip(*self.below, strict=True), self.k):
+            moved = self.slopes(x, _unit(self.k, i, j)) / (sd[i] * sd[j])
+            slopes_of[row] = moved - correlation[i, j] * (slopes_of[i] / sd[i] + slopes_of[j] / sd[j])
+        return [*sd.tolist(), *correlation[self.below].tolist()], slopes_of
+
+    def vanishes(self, x, i):
+        """Whether the part of effect i that those before it do not explain is nothing beside its sd."""
+        sd = np.sqrt(np.diagonal(self.unpack(x)))
+        return i < self.k and self.factor(x)[1][i, i] < MIN_OWN_SHARE * sd[i]
+
+    def log_prior(self, x):
+        """log |V|/2, which keeps away from zero, and its slopes."""
+        sign_and_log = np.linalg.slogdet(self.unpack(x))
+        return 0.5 * sign_and_log[1], np.append(np.ones(self.k), np.zeros(self.size - self.k))
+
+
+class FreeTermParameters:
+    """The map from free numbers to the values of the open parameters of a structured term."""
+
+    def __init__(self, name, parameters, values, spread):
+        """`values` has those of the parameters, None where they are open; `spread` is that of y in units of f."""
+        self.values, self.parameters = list(values), parameters
+        self.open = [i for i, value in enumerate(self.values) if value is None]
+        self.names = [f"{_split(parameters[i].name)[0]}({name}{_split(parameters[i].name)[1]})" for i in self.open]
+        self.spread, self.size = spread, len(self.open)
+
+    def _unit(self, i):
+        """What the free number of a standard deviation is about, its log."""
+        parameter = self.parameters[i]
+        return np.log(self.spread * parameter.unit) if parameter.scale == "log" else 0.0
+
+    def start(self, log_sd):
+        """The free numbers of standard deviations, whose logs in units of the spread are given; of 0 for others."""
+        return np.array([self._unit(i) + (log_sd if self.parameters[i].scale == "log" else 0.0) for i in self.open])
+
+    def bounds(self):
+        """(low, high) of every free number."""
+        far = {"log": 0.5 * np.log(PARAMETER_RANGE), "fisher z": MAX_FISHER_Z}
+        return np.array(
+            [
+                [self._unit(i) - far[self.parameters[i].scale], self._unit(i) + far[self.parameters[i].scale]]
+                for i in self.open
+            ]
+        ).reshape(-1, 2)
+
+    def pack(self, values):
+        """The free numbers of the values of all parameters."""
+        return np.array([self.parameters[i].free(values[i]) for i in self.open])
+
+    def unpack(self, x):
+        """The values of all parameters."""
+        values = list(self.values)
+        for i, number in zip(self.open, x, strict=True):
+            values[i] = self.parameters[i].value(number)
+        return tuple(values)
+
+    def slopes(self, x, by_free):
+        """Derivatives in the open free numbers, from those in all."""
+        return by_free[self.open]
+
+    def describe(self, x):
+        """Values of the open parameters, and their derivatives in the free numbers."""
+        pairs = [(self.parameters[i], number) for i, number in zip(self.open, x, strict=True)]
+        slopes = np.diag([parameter.slope(number) for parameter, number in pairs]).reshape(self.size, self.size)
+        return [parameter.value(number) for parameter, number in pairs], slopes
+
+    def vanishes(self, x, i):
+        """Whether effects determine each other: these do not."""
+        return False
+
+    def log_prior(self, x):
+        """The log of the standard deviations, which keeps them away from zero, and its slopes."""
+        slopes = np.array([1.0 if self.parameters[i].scale == "log" else 0.0 for i in self.open])
+        return float(slopes @ x), slopes
+
+
+def _unit(k, i, j):
+    """The matrix whose product with dV has the trace dV_ij."""
+    out = np.zeros((k, k))
+    out[i, j] += 0.5
+    out[j, i] += 0.5
+    return out
+
+
+def find_units(term, spread):
+    """Units of the effects of a term: what moves f by a spread of y in a typical row."""
+    size = np.sqrt(np.mean((term.Z / np.max(np.abs(term.Z), axis=0)) ** 2, axis=0)) * np.max(np.abs(term.Z), axis=0)
+    with np.errstate(over="ignore"):
+        return check_within_range(spread / size, "effects in the scale of y and X")
+
+
+def component_names(term):
+    """Names of the standard deviations and correlations of the effects of a term."""
+    group, columns = term.group, term.columns
+    below = zip(*np.tril_indices(len(columns), -1), strict=True)
+    return [f"sd({column} | {group})" for column in columns] + [
+        f"corr({columns[j]}, {columns[i]} | {group})" for i, j in below
+    ]
+
+
+def _split(name):
+    """A name "sd(start)" as "sd" and ", start", to be written around that of a term: "sd(rw1(t), start)"."""
+    first, _, rest = name.partition("(")
+    return first, f", {rest[:-1]}" if rest else ""

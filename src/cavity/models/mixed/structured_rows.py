@@ -1,0 +1,163 @@
+"""Structured terms of a fit: their rows, and the names of their parameters."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cavity.base.arrays import check_number, error_of
+from cavity.base.frames import find_repeated
+from cavity.models.mixed.effect_layout import StructuredBlock
+from cavity.models.mixed.free_parameters import FreeTermParameters
+from cavity.terms.contract import BuiltTerm
+
+MAX_DEPENDENT_SHARE = 1e-10  # of a column that is left where others explain it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StructuredRows:
+    """A structured term with its rows Z, a CSR array (N, k). Its setting are the values of its parameters, or None."""
+
+    built: BuiltTerm
+    Z: Any
+
+    @property
+    def name(self):
+        """The name of the term, as formulas have it."""
+        return self.built.name
+
+    @property
+    def block(self):
+        """The block of its effects."""
+        return StructuredBlock(self.built.size, self.built.prior)
+
+    def is_open(self, values):
+        """Whether some parameter is to be found."""
+        return None in values
+
+    def free_parameters(self, values, spread):
+        """The map from free numbers to the values of its parameters, None where all are given."""
+        return FreeTermParameters(self.name, self.built.prior.parameters, values, spread) if None in values else None
+
+    def values(self, rows):
+        """The rows Z of some rows, a mask or a slice."""
+        return self.Z[rows]
+
+    def variances(self, values, rows):
+        """About the variance of f that its effects have in some rows under the prior: the sum of those of its sds."""
+        parameters = self.built.prior.parameters
+        total = sum((value / p.unit) ** 2 for p, value in zip(parameters, values, strict=True) if p.scale == "log")
+        return np.full(self.Z[rows].shape[0], total)
+
+    def check_setting(self, setting, name):
+        """Return the values of its parameters, None of those that are open, from a variance or a dict of values."""
+        parameters = {parameter.name: parameter for parameter in self.built.prior.parameters}
+        values = dict.fromkeys(parameters)
+        if isinstance(setting, dict):
+            values |= setting
+        elif setting is not None:
+            if list(parameters) != ["sd"] or np.shape(setting) != (1, 1):
+                words = f"must be a dict with some of {', '.join(parameters)}, as the term has these; got {setting!r}"
+                raise error_of(name, words)
+            values["sd"] = float(np.sqrt(setting[0, 0]))
+        for key, value in values.items():
+            if key not in parameters:
+                raise error_of(name, f"must have values of {', '.join(parameters)}, got one of {key!r}")
+            if value is not None:
+                low, high = (0.0, np.inf) if parameters[key].scale == "log" else (-1.0, 1.0)
+                values[key] = check_number(value, f"{name}[{key!r}]", low=low, high=high)
+        return tuple(values.values())
+
+    def describe_setting(self, values):
+        """Return the values of its parameters as a posterior's model has them, by their names."""
+        return {p.name: value for p, value in zip(self.built.prior.parameters, values, strict=True)}
+
+    def named(self):
+        """What decides the bits of a fit, by the words of messages."""
+        return {f"{part} of {self.name}": getattr(self.Z, part) for part in ("data", "indices", "indptr")}
+
+
+def build_structured(terms, table, X, names, constant=False):
+    """Return structured terms with their rows, X with the columns of their null spaces, and the names of these.
+
+    A column that depends linearly on those before it is left out: a slope that is an effect of its own already.
+
+    Parameters
+    ----------
+    terms : sequence of StructuredTerm
+        Settings.
+    table : dict of str or int to array_like (N,)
+        The columns that they read.
+    X : ndarray (N, D)
+        Columns of the fixed effects.
+    names : tuple of str
+        Their names.
+    constant : bool, default False
+        Whether there is a constant beside X, as open thresholds have.
+    """
+    built = [term.build(_select(table, term)) for term in terms]
+    repeated = find_repeated([each.name for each in built])
+    if repeated is not None:
+        raise error_of("effects", f"must have each term once, got {repeated} twice")
+    rows = [StructuredRows(each, design) for each, design in zip(built, read_structured(built, table), strict=True)]
+    columns = _find_fixed_columns(built, table)
+    columns = {name: values for name, values in columns.items() if name not in names}
+    basis = X if not constant else np.column_stack([np.ones(len(X)), X])
+    independent = find_independent(basis, list(columns.values()))
+    added = {name: values for (name, values), is_new in zip(columns.items(), independent, strict=True) if is_new}
+    return rows, append_columns(X, added.values()), tuple(added)
+
+
+def _select(table, term):
+    """Return the columns of a table that a term reads."""
+    return {name: table[name] for name in term.variables}
+
+
+def _find_fixed_columns(built_terms, table):
+    """Return the columns of the null spaces of terms by their names."""
+    columns = {}
+    for each in built_terms:
+        columns |= each.fixed_columns(_select(table, each))
+    return columns
+
+
+def append_columns(X, columns):
+    """Return X (N, D) with more columns (N,)."""
+    return np.column_stack([X, *columns]) if columns else X
+
+
+def find_independent(X, columns):
+    """Return whether each of some columns is linearly independent of X and those before it, a list."""
+    if not columns:
+        return []
+    scaled = X / np.maximum(np.max(np.abs(X), axis=0), np.finfo(float).tiny)
+    basis, out = np.linalg.qr(scaled)[0], []
+    for column in columns:
+        unit = column / np.max(np.abs(column))
+        rest = unit - basis @ (basis.T @ unit)
+        rest -= basis @ (basis.T @ rest)
+        size = np.linalg.norm(rest)
+        out.append(bool(size > MAX_DEPENDENT_SHARE * np.linalg.norm(unit)))
+        if out[-1]:
+            basis = np.column_stack([basis, rest / size])
+    return out
+
+
+def read_structured(built_terms, table, levels="known"):
+    """Return the rows Z of structured terms for new rows, CSR arrays (M, k)."""
+    return [each.design(_select(table, each), levels) for each in built_terms]
+
+
+def find_null_columns(built_terms, table, names):
+    """Return the columns of the null spaces of structured terms for new rows, those of some names, in their order."""
+    columns = _find_fixed_columns(built_terms, table)
+    return [columns[name] for name in names]
+
+
+def read_numbered_columns(terms, X):
+    """Return the columns of X (N, D) that structured terms name by their numbers."""
+    numbers = dict.fromkeys(name for term in terms for name in term.variables if not isinstance(name, str))
+    for number in numbers:
+        if not 0 <= number < X.shape[1]:
+            raise error_of("effects", f"must name columns of X, counted from 0, got {number}; X has {X.shape[1]}")
+    return {number: X[:, number] for number in numbers}

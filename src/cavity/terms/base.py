@@ -1,0 +1,39 @@
+"""The base of structured terms, as settings of a model."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from cavity.base.public_objects import Frozen
+from cavity.terms.contract import BuiltTerm
+
+
+class StructuredTerm(Frozen):
+    """Base of the terms of a mixed model beside plain random effects: smooths, random walks and others.
+
+    A term of one's own has `name`, `variables` and `build`, which returns a `cavity.terms.contract.BuiltTerm`.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The term as formulas have it: "s(age)"."""
+
+    @property
+    @abstractmethod
+    def variables(self) -> tuple[str | int, ...]:
+        """Names of the columns that it reads, or their numbers in X."""
+
+    @abstractmethod
+    def build(self, table: Mapping[Any, Any]) -> BuiltTerm:
+        """Return the term with all that it takes from the columns of a fit.
+
+        Parameters
+        ----------
+        table : dict of str or int to array_like (N,)
+            The columns of `variables`.
+        """

@@ -132,6 +132,8 @@ class ScaledStructures(TermPrior):
 class BuiltTerm(ABC):
     """A term whose columns have been seen: everything it says about other rows comes from what it has stored.
 
+    Those of `cavity.terms` are dataclasses, whose fields files hold: numbers, texts, arrays, `Levels`, tuples of these.
+
     Attributes
     ----------
     name : str
@@ -175,9 +177,3 @@ class BuiltTerm(ABC):
         None stands for zeros.
         """
         return None
-
-    @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Return the settings of a file, numbers, texts, lists and dicts of these, by which `from_state` makes the term
-        again; NotImplementedError where a term cannot be saved.
-        """

@@ -67,9 +67,6 @@ class BuiltWalk(BuiltTerm):
         centred = (np.asarray(table[self.variables[0]]) - 1906.5) / 100.0
         return {f"{self.name} slope": centred} if self.order == 2 else {}
 
-    def state(self):
-        raise NotImplementedError("a term of the tests")
-
 
 def fit(order, sd=None, **options):
     """The fit of a walk to the counts."""
@@ -188,3 +185,8 @@ def test_bad_settings(setting, message):
 def test_a_term_stands_once():
     with pytest.raises(ValueError, match=r"must have each term once, got walk\(year\) twice"):
         cavity.MixedGLM([Walk("year", 1), Walk("year", 2)], "poisson").fit(ONES, COAL, groups={"year": YEARS})
+
+
+def test_a_term_of_ones_own_is_not_saved(tmp_path):
+    with pytest.raises(NotImplementedError, match=r"the term walk\(year\) is one of your own"):
+        fit(1, 0.5).save(tmp_path / "walk")

@@ -15,6 +15,7 @@ from cavity.models.mixed.row_readers import FormulaRowReader, RowReader
 from cavity.models.mixed.terms import CONSTANT_COLUMN, RandomEffects, Term, format_term_name
 from cavity.models.mixed.variance_search import AVOID_ZERO_PRIOR, FLAT_PRIOR
 from cavity.terms.levels import Levels
+from cavity.terms.saved import describe_term, restore_term
 
 LABELS_SETTING = records.Setting(
     "lists of strings and numbers",
@@ -52,6 +53,8 @@ def _taken_apart(reader):
     coding = getattr(reader, "coding", None)
     parts = {name: getattr(reader, name) for name in ("n_features", *OF_READER)}
     parts["terms"] = reader.terms
+    if reader.structured:
+        parts |= {"structured": reader.structured, "null_names": reader.null_names}
     parts |= {f"levels_{i}": term.levels.combinations for i, term in enumerate(reader.terms)}
     if coding is not None:
         parts["coding"] = coding
@@ -72,6 +75,7 @@ def _reader(terms, n_features, coding=None, **parts):
         codes, Z = np.zeros(0, dtype=np.intp), np.zeros((0, len(term["columns"])))
         full_terms.append(Term(levels, term["columns"], term["index"], codes, Z))
     known = {"terms": tuple(full_terms), "n_features": n_features} | {name: parts.pop(name, None) for name in OF_READER}
+    known |= {name: tuple(parts.pop(name, ())) for name in ("structured", "null_names")}
     if coding is None:
         return RowReader(**known)
     columns = {name: np.asarray(parts.pop(f"coded_{i}")) for i, name in enumerate(coding["columns"])}
@@ -108,16 +112,24 @@ def _coding_apart(coding):
 
 
 def _effects(value):
-    """The effects of a model: a formula, or RandomEffects."""
+    """The effects of a model: a formula, or RandomEffects and structured terms."""
     if isinstance(value, str):
         return value
-    return tuple(RandomEffects(**records.check_settings(EFFECTS_SETTINGS, each)) for each in value)
+    return tuple(
+        restore_term(each) if "kind" in each else RandomEffects(**records.check_settings(EFFECTS_SETTINGS, each))
+        for each in value
+    )
 
 
 def _effects_apart(effects):
     if isinstance(effects, str):
         return effects
-    return [{name: getattr(each, name) for name in EFFECTS_SETTINGS} for each in effects]
+    return [
+        {name: getattr(each, name) for name in EFFECTS_SETTINGS}
+        if isinstance(each, RandomEffects)
+        else describe_term(each)
+        for each in effects
+    ]
 
 
 def _arrays_of(settings):
@@ -131,11 +143,19 @@ def _fits(arrays, settings, sizes):
     """Whether effects and terms are as many as there should be, as a rule of the record."""
     terms = settings["reader_terms"]
     shapes = {format_term_name(":".join(term["group"]), term["columns"]): 2 * (len(term["columns"]),) for term in terms}
-    if {name: each.shape for name, each in settings["covariances"].items()} != shapes:
-        return f"setting 'covariances' must have matrices of the terms {', '.join(shapes)}"
+    structured = settings.get("reader_structured", ())
+    shapes |= {term.name: tuple(parameter.name for parameter in term.prior.parameters) for term in structured}
+    found = {
+        name: tuple(each) if isinstance(each, dict) else each.shape for name, each in settings["covariances"].items()
+    }
+    if found != shapes:
+        return f"setting 'covariances' must have matrices or values of the terms {', '.join(shapes)}"
     for name, each in settings["covariances"].items():
+        if isinstance(each, dict):
+            continue
         arrays_of.cholesky(arrays_of.check_symmetric(each, f"covariances[{name!r}]"), f"covariances[{name!r}]")
     random = sum(sizes[f"l{i}"] * len(term["columns"]) for i, term in enumerate(terms))
+    random += sum(term.size for term in structured)
     if sizes["d"] + random != sizes["n"]:
         return f"there must be {sizes['d'] + random} effects, as the terms say, got {sizes['n']}"
     fields = {name: arrays[f"effects_{name}"] for name in ("mean", "indptr", "indices", "entries", "order")}
@@ -176,13 +196,24 @@ def _pattern(arrays, settings, sizes):
     return None
 
 
+def _is_covariance(value):
+    return all(map(records.REAL_LISTS.test, value.values() if isinstance(value, dict) else [value]))
+
+
 COVARIANCES_SETTING = records.Made(
-    lambda found: {name: np.array(value, dtype=np.float64) for name, value in found.items()},
+    lambda found: {
+        name: value if isinstance(value, dict) else np.array(value, dtype=np.float64) for name, value in found.items()
+    },
     records.Setting(
-        "an object of matrices",
-        lambda value: isinstance(value, dict) and all(map(records.REAL_LISTS.test, value.values())),
+        "an object of matrices, and of objects of numbers",
+        lambda value: isinstance(value, dict) and all(map(_is_covariance, value.values())),
     ),
-    lambda covariances: {name: np.asarray(value).tolist() for name, value in covariances.items()},
+    lambda covariances: {
+        name: value if isinstance(value, dict) else np.asarray(value).tolist() for name, value in covariances.items()
+    },
+)
+STRUCTURED_SETTING = records.Made(
+    lambda found: tuple(map(restore_term, found)), LIST_SETTING, lambda terms: list(map(describe_term, terms))
 )
 MODEL_SETTINGS = {
     "likelihood": LIKELIHOOD_SETTING,
@@ -202,6 +233,8 @@ POSTERIOR_RECORD = records.Record(
         "reader_terms": records.Made(
             lambda found: [records.check_settings(TERM_SETTINGS, each) for each in found], LIST_SETTING, _terms_apart
         ),
+        "reader_structured?": STRUCTURED_SETTING,
+        "reader_null_names?": records.names(),
         "reader_n_features": records.integer(),
         "reader_intercept": records.TRUTH_VALUE,
         "intercept?": records.TRUTH_VALUE,

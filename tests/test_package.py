@@ -144,7 +144,7 @@ def test_dir_shows_public_names_only():
     """Completion of notebooks asks `dir`."""
     assert {"plot", "sklearn", *cavity.__all__} == set(dir(cavity))
     modules = [getattr(cavity, name) for name in dir(cavity) if inspect.ismodule(getattr(cavity, name))]
-    assert len(modules) == 8
+    assert len(modules) == 9
     for module in modules:
         assert dir(module) == sorted(module.__all__)
     for module in (cavity, *modules):

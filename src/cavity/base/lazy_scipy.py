@@ -31,6 +31,7 @@ class LazyModule:
 
 
 if TYPE_CHECKING:
+    from scipy import interpolate as interpolate
     from scipy import linalg as linalg
     from scipy import optimize as optimize
     from scipy import sparse as sparse
@@ -40,5 +41,5 @@ if TYPE_CHECKING:
     from scipy.linalg import lapack as lapack
 else:
     special, linalg, optimize = LazyModule("scipy.special"), LazyModule("scipy.linalg"), LazyModule("scipy.optimize")
-    sparse, stats = LazyModule("scipy.sparse"), LazyModule("scipy.stats")
+    sparse, stats, interpolate = map(LazyModule, ("scipy.sparse", "scipy.stats", "scipy.interpolate"))
     blas, lapack = LazyModule("scipy.linalg.blas"), LazyModule("scipy.linalg.lapack")

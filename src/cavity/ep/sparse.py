@@ -4,13 +4,19 @@ The precision of a belief is Q = P + X' R X, R the precisions of the sites: its 
 fit, so the order of elimination is found once. The means and variances of all f need Q^-1 on that pattern alone, which
 is the selected inverse [T]_, so that a belief costs about three factorisations of Q [CH]_.
 
-Constraints A a = A a0 stay outside of Q, which they would fill in ("conditioning by kriging", equations 2.28 to 2.30 of
-[RH]_). With W = Q^-1 A' and S = A W the mean of a is less by W S^-1 A (a - a0), the covariance is Q^-1 - W S^-1 W', of
-which the pattern is enough again, and
+Constraints A a = A a0, r of them, stay outside of Q, which they would fill in ("conditioning by kriging", equations
+2.28 to 2.30 of [RH]_). P, and Q where two terms share a null vector, may be singular without them. So the factor is
+that of Q + e L e', L > 0 a diagonal (r, r) and e the r unit vectors of the pins, which make P regular. With its inverse
+S,
 
-    log |Q| + log |A Q^-1 A'|                                                                                      (1)
+    C = S - U'U, U'U = S A' (A S A')^-1 A S,        Cov a = C + C e (L^-1 - e'C e)^-1 e'C,                         (1)
 
-takes the place of log |Q|: the determinant on the subspace up to log |A A'|, which the prior has, too.
+first the constraints, and then the pins are taken away: the pins do not change the result. On the pattern of Q that is
+all that is needed, and in place of log |Q| there is
+
+    log |Q + e L e'| + log |A S A'| + log |L| + log |L^-1 - e'C e|,                                                (2)
+
+the log determinant on the subspace up to log |A A'|, which the prior has, too.
 
 The sums (h, g) of the engine are X' R X on the pattern, (E,), and X'(tau - rho X a0 - rho base), (n,).
 
@@ -23,7 +29,7 @@ References
 """
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
@@ -73,62 +79,83 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Constraints:
+    """A a = A a0, and the pins that make the precision regular."""
+
+    A: np.ndarray  # (r, n)
+    pins: np.ndarray  # (r,) of int
+    pin_precisions: np.ndarray  # (r,): the diagonal of L
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Precision:
     """P of a prior, or of what takes its place in an update."""
 
     entries: np.ndarray  # (e,), of the lower triangle, in the order of the arguments of `Pattern`
-    log_determinant: float  # with constraints (1)
-    constraints: np.ndarray | None = None  # A (r, n)
+    log_determinant: float  # with constraints (2)
+    constraints: Constraints | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Kriging:
-    """Conditioning on A a = 0 of a Gaussian N(m, Q^-1)."""
+    """Constraints and pins of a Gaussian N(m, S): see (1)."""
 
-    A: np.ndarray  # (r, n)
-    W: np.ndarray  # (r, n): rows of A Q^-1
-    root: np.ndarray  # (r, r): the lower Cholesky factor of S = A Q^-1 A'
+    constraints: Constraints
+    root: np.ndarray  # (r, r): T with T'T = (A S A')^-1
+    lost: np.ndarray  # (r, n): U = T A S
+    pin_root: np.ndarray  # (r, r): T with T'T = (L^-1 - e'C e)^-1
+    regained: np.ndarray  # (r, n): T e'C
+    log_determinant: float  # what (2) adds to that of the factor
 
     @classmethod
-    def of(cls, A, solve):
-        """Return the conditioning on constraints, None where there are none; `solve(A)` returns rows A Q^-1.
+    def of(cls, constraints, solve):
+        """Return those of a factor, None without constraints; `solve(rows)` returns the products of rows with S.
 
         Raises
         ------
         ArithmeticError
-            If the constraints depend on each other, or are not identified.
+            If the constraints depend on each other, or do not identify what the pins do.
         """
-        if A is None:
+        if constraints is None:
             return None
-        W = solve(A)
-        S = A @ W.T
-        unit = 1.0 / np.sqrt(np.diagonal(S))
-        try:
-            root = np.linalg.cholesky(0.5 * (S + S.T) * unit * unit[:, None]) / unit[:, None]
-        except np.linalg.LinAlgError:
-            raise ArithmeticError("the constraints of the terms are not identified by the rows") from None
-        return cls(A, W, root)
+        A, pins, size = constraints.A, constraints.pins, np.sqrt(constraints.pin_precisions)
+        units = np.zeros((len(pins), A.shape[1]))
+        units[np.arange(len(pins)), pins] = 1.0
+        solved = solve(np.concatenate([A, units]))
+        root, log_lost = _invert_root(A @ solved[: len(A)].T)
+        lost = root @ solved[: len(A)]
+        conditioned = solved[len(A) :] - lost[:, pins].T @ lost  # e'C
+        pin_root, log_regained = _invert_root(np.eye(len(pins)) - size[:, None] * conditioned[:, pins] * size)
+        pin_root = pin_root * size
+        return cls(constraints, root, lost, pin_root, pin_root @ conditioned, log_lost + log_regained)
 
-    @property
-    def log_determinant(self):
-        """log |S|."""
-        return float(2.0 * np.sum(np.log(np.diagonal(self.root))))
+    def apply(self, a):
+        """Return the products of Cov a with vectors from those with S, (..., n)."""
+        a = self.condition(a)
+        return a + (a[..., self.constraints.pins] @ self.pin_root.T) @ self.regained
 
-    @cached_property
-    def half(self):
-        """The rows U (r, n) of which U'U is the covariance that the constraints take away."""
-        return linalg.solve_triangular(self.root, self.W, lower=True, check_finite=False)
-
-    def constrain(self, a):
-        """Return vectors (..., n) on the subspace: a - W S^-1 A a."""
-        return a - linalg.solve_triangular(self.root, self.A @ a.T, lower=True, check_finite=False).T @ self.half
+    def condition(self, a):
+        """Return the products of C with vectors from those with S, or draws of covariance C from such of S."""
+        return a - ((a @ self.constraints.A.T) @ self.root.T) @ self.lost
 
     def lost_covariance(self, rows, columns):
-        """Return entries of W S^-1 W', (m,)."""
+        """Return entries (m,) of S - Cov a."""
         lost = np.zeros(len(rows))
-        for u in self.half:
-            lost += u[rows] * u[columns]
+        for sign, vectors in ((1.0, self.lost), (-1.0, self.regained)):
+            for u in vectors:
+                lost += sign * u[rows] * u[columns]
         return lost
+
+
+def _invert_root(matrix):
+    """Return L^-1 for the Cholesky factor L of a matrix, and its log determinant; ArithmeticError if it has none."""
+    unit = 1.0 / np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(float).tiny))
+    try:
+        root = np.linalg.cholesky(0.5 * (matrix + matrix.T) * unit * unit[:, None])
+    except np.linalg.LinAlgError:
+        raise ArithmeticError("the constraints of terms depend on each other, or leave a null space open") from None
+    inverse = linalg.solve_triangular(root, np.eye(len(root)), lower=True, check_finite=False)
+    return inverse * unit, float(2.0 * np.sum(np.log(np.diagonal(root) / unit)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +169,7 @@ class SparseBelief(MarginalBelief):
     mean: np.ndarray  # (N,): of f
     variance: np.ndarray  # (N,): of f
     square: float  # step' P step
-    log_ratio: float  # log |Q|/|P|, with constraints of (1)
+    log_ratio: float  # log |Q|/|P|, with constraints of (2)
     trace: float  # of h Q^-1
 
     def prior_gap(self):
@@ -171,14 +198,18 @@ class Sparse(RowwiseGeometry):
             self.base += offset
         self.prior_entries = np.zeros(len(pattern.places))
         self.prior_entries[pattern.prior] = precision.entries
+        self.pin_entries = 0.0
+        if precision.constraints is not None:
+            self.pin_entries = np.zeros(len(pattern.places))
+            self.pin_entries[pattern.diagonal[precision.constraints.pins]] = precision.constraints.pin_precisions
         self.block, self.groups = MATCHED_ROWS, split_range(self.n_rows, ROW_GROUPS, MATCHED_ROWS)
         self._values = np.zeros(pattern.cholesky.n_entries)
 
     # ------------------------------------------------------------------------------------------ beliefs
 
     def factorise(self, h):
-        """L of P + h in the storage of the pattern, until the next call of a method; None if there is none."""
-        entries = self.prior_entries + h
+        """L of P + h and pins in the storage of the pattern, until the next call of a method; None if there is none."""
+        entries = self.prior_entries + h + self.pin_entries
         if not np.isfinite(entries).all():
             return None
         values = self._values
@@ -196,7 +227,7 @@ class Sparse(RowwiseGeometry):
         kriging = Kriging.of(self.precision.constraints, partial(cholesky.solve, factor, threads=self.threads))
         cholesky.invert(factor, self.threads)  # in its place
         if kriging is not None:
-            step, log_determinant = kriging.constrain(step), log_determinant + kriging.log_determinant
+            step, log_determinant = kriging.apply(step), log_determinant + kriging.log_determinant
             factor[pattern.places] -= kriging.lost_covariance(pattern.rows, pattern.columns)
         inverse = factor[pattern.places]
         f_mean, f_variance = self.base + pattern.pairs.matvec(step), pattern.pairs.variances(factor, self.threads)

@@ -1,8 +1,17 @@
 """Structured terms of a mixed model: smooths, random walks, autoregressions and other priors of many effects."""
 
-from typing import Any
-
 from cavity.terms.base import StructuredTerm
+from cavity.terms.chains import Autoregressive, BuiltAutoregression, BuiltSeasonal, Seasonal
+from cavity.terms.group_terms import BuiltMembership, BuiltPrecision, GivenPrecision, MultiMembership
+from cavity.terms.smooth import BuiltSmooth, Smooth
+from cavity.terms.walks import BuiltWalk, RandomWalk
 
-__all__ = ["StructuredTerm"]
-BUILT_TERMS: dict[str, Any] = {}  # classes of built terms by their names, which files may hold
+__all__ = ["Autoregressive", "GivenPrecision", "MultiMembership", "RandomWalk", "Seasonal", "Smooth", "StructuredTerm"]
+BUILT_TERMS = {  # which files may hold
+    built.__name__: built
+    for built in (BuiltSmooth, BuiltWalk, BuiltAutoregression, BuiltSeasonal, BuiltPrecision, BuiltMembership)
+}
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from cavity.base.arrays import error_of
 from cavity.base.public_objects import Frozen
 from cavity.terms.contract import BuiltTerm
 
@@ -37,3 +38,9 @@ class StructuredTerm(Frozen):
         table : dict of str or int to array_like (N,)
             The columns of `variables`.
         """
+
+
+def check_column(value, name, optional=False):
+    """Raise TypeError unless a setting is the name or number of a column."""
+    if not (isinstance(value, str | int) and not isinstance(value, bool)) and not (value is None and optional):
+        raise error_of(name, f"must be the name or number of a column, got {value!r}", TypeError)

@@ -24,10 +24,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from cavity.base.lazy_scipy import linalg
 from cavity.base.public_objects import FloatArray, IntArray
 
 
@@ -91,6 +93,11 @@ class TermPrior(ABC):
     columns: IntArray
     structures: FloatArray
     constraints: FloatArray | None
+
+    @cached_property
+    def pins(self) -> IntArray:
+        """The numbers (r,) of effects without which no null vector is left: those by which constraints differ most."""
+        return np.sort(linalg.qr(self.constraints, mode="r", pivoting=True)[1][: len(self.constraints)])
 
     @abstractmethod
     def evaluate(self, free: Sequence[float]) -> PriorValue:

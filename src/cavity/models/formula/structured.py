@@ -38,8 +38,7 @@ def parse_term(text, graphs=None):
         _check_options(text, options, set())
         return terms.RandomWalk(*_take(text, columns, 1), order=int(function[-1]), group=group)
     if function == "ar1":
-        _check_options(text, options, set())
-        return terms.Autoregressive(*_take(text, columns, 1), group=group)
+        return terms.Autoregressive(*_take(text, columns, 1), group=group, **_check_options(text, options, {"until"}))
     if group is not None:
         raise _refuse(text, "it has no effects by group")
     if function == "seasonal":
@@ -54,7 +53,7 @@ def parse_term(text, graphs=None):
         raise _refuse(text, f"{name!r} must be one of the matrices in graphs= of the model, which has {there}")
     matrix, levels = graphs[name]
     options = _check_options(text, options, {"scale"})
-    return terms.GivenPrecision(column, matrix, levels, name=name, **options)
+    return terms.GivenPrecision(column, matrix, levels, name_of_matrix=name, **options)
 
 
 def _read_call(text):

@@ -7,7 +7,7 @@ import numpy as np
 
 from cavity.base.lazy_scipy import sparse
 from cavity.base.triangles import fill_symmetric
-from cavity.ep.sparse import Precision
+from cavity.ep.sparse import Constraints, Precision
 from cavity.terms.contract import TermPrior
 
 
@@ -101,8 +101,7 @@ class EffectLayout:
     @property
     def n_free(self):
         """The dimension of the subspace that constraints leave."""
-        constraints = self.constraints()
-        return self.size - (0 if constraints is None else len(constraints))
+        return self.size - self.n_constraints
 
     def part(self, term):
         """The effects of a term, a slice."""
@@ -149,17 +148,26 @@ class EffectLayout:
                 ends.append(start + within)
         return np.concatenate(rows), np.concatenate(columns)
 
-    def constraints(self):
-        """The matrix A (r, n) of all constraints A a = 0, or None."""
-        parts = [(start, block.constraints) for start, block in zip(self.starts, self.blocks, strict=False)]
-        parts = [(start, A) for start, A in parts if A is not None]
-        if not parts:
+    @property
+    def n_constraints(self):
+        """The number of all constraints."""
+        return sum(len(block.constraints) for block in self.blocks if block.constraints is not None)
+
+    def constraints(self, entries):
+        """The constraints of all effects, with pins in units of the prior's precision; `entries` are those of terms."""
+        if not self.n_constraints:
             return None
-        out, row = np.zeros((sum(len(A) for _, A in parts), self.size)), 0
-        for start, A in parts:
-            out[row : row + len(A), start : start + A.shape[1]] = A
-            row += len(A)
-        return out
+        A, row = np.zeros((self.n_constraints, self.size)), 0
+        pins, pin_precisions = [], []
+        for start, block, values in zip(self.starts, self.blocks, entries, strict=False):
+            if block.constraints is not None:
+                count = len(block.constraints)
+                A[row : row + count, start : start + block.size] = block.constraints
+                pins.append(start + block.prior.pins)
+                rows, columns = block.entries()
+                pin_precisions.append(values[rows == columns][np.argsort(rows[rows == columns])][block.prior.pins])
+                row += count
+        return Constraints(A, np.concatenate(pins), np.concatenate(pin_precisions))
 
     def precision(self, variance, settings):
         """The prior's precision: the inverse of the variance of the fixed effects, a number, (D,) or (D, D), and of
@@ -173,7 +181,7 @@ class EffectLayout:
         parts = [block.precision(setting) for block, setting in zip(self.blocks, settings, strict=True)]
         entries = [fixed[np.tril_indices(self.n_fixed)], *(part for part, _ in parts)]
         log_determinant = sum((value for _, value in parts), np.linalg.slogdet(fixed)[1])
-        return Precision(np.concatenate(entries), float(log_determinant), self.constraints())
+        return Precision(np.concatenate(entries), float(log_determinant), self.constraints(entries[1:]))
 
     def split_entries(self, entries):
         """The entries of the prior's precision of each term."""

@@ -8,7 +8,7 @@ import numpy as np
 from cavity.base.lazy_scipy import sparse
 from cavity.base.records import Array, declare
 from cavity.base.rows import check_moments
-from cavity.ep.sparse import Kriging
+from cavity.ep.sparse import Constraints, Kriging
 from cavity.linalg.sparse_cholesky import SparseCholesky
 from cavity.runs.executors import Threads, single_blas
 
@@ -24,7 +24,9 @@ class Effects:
     indices: np.ndarray = declare(Array("e", "nonnegative", "i"))
     entries: np.ndarray = declare(Array("e"))  # of Q
     order: np.ndarray = declare(Array("n", "nonnegative", "i"))  # of elimination
-    constraints: np.ndarray | None = declare(Array("r n"), default=None)  # A of A a = 0
+    constraints: np.ndarray | None = declare(Array("q n"), default=None)  # A of A a = 0
+    pins: np.ndarray | None = declare(Array("q", "nonnegative", "i"), default=None)  # see `ep.sparse`
+    pin_precisions: np.ndarray | None = declare(Array("q", "positive"), default=None)
 
     @classmethod
     def of(cls, geometry, belief):
@@ -32,7 +34,8 @@ class Effects:
         pattern = geometry.pattern
         mean, entries = geometry.prior_mean + belief.step, geometry.prior_entries + belief.h
         constraints = geometry.precision.constraints
-        result = cls(mean, pattern.indptr, pattern.rows, entries, pattern.order.astype(np.intp), constraints)
+        parts = () if constraints is None else (constraints.A, constraints.pins, constraints.pin_precisions)
+        result = cls(mean, pattern.indptr, pattern.rows, entries, pattern.order.astype(np.intp), *parts)
         vars(result).update(cholesky=pattern.cholesky, inverse=belief.inverse)  # cached properties
         return result
 
@@ -53,9 +56,11 @@ class Effects:
 
     @cached_property
     def factor(self):
-        """The Cholesky factor of Q in the storage of the analysis."""
+        """The Cholesky factor of Q, with the pins, in the storage of the analysis."""
         values = np.zeros(self.cholesky.n_entries)
         values[self.cholesky.positions(self.indices, self.columns)] = self.entries
+        if self.pins is not None:
+            values[self.cholesky.positions(self.pins, self.pins)] += self.pin_precisions
         with Threads(1) as threads, single_blas():
             if self.cholesky.factor(values, threads):
                 raise ArithmeticError("the posterior precision of the effects has lost its digits to rounding")
@@ -74,11 +79,16 @@ class Effects:
     def kriging(self):
         """The conditioning on the constraints, or None."""
         with Threads(1) as threads, single_blas():
-            return Kriging.of(self.constraints, partial(self.cholesky.solve, self.factor, threads=threads))
+            return Kriging.of(self.bounds, partial(self.cholesky.solve, self.factor, threads=threads))
+
+    @property
+    def bounds(self):
+        """The `Constraints`, or None."""
+        return None if self.pins is None else Constraints(self.constraints, self.pins, self.pin_precisions)
 
     @property
     def log_determinant(self):
-        """That of Q, with constraints (1) of `ep.sparse`."""
+        """That of Q, with constraints (2) of `ep.sparse`."""
         value = self.cholesky.log_determinant(self.factor)
         return value if self.kriging is None else value + self.kriging.log_determinant
 
@@ -102,12 +112,8 @@ class Effects:
         half = self._half(rows.toarray())
         if self.kriging is None:
             return half @ half.T
-        lost = self._lost_half(rows)
-        return half @ half.T - lost @ lost.T
-
-    def _lost_half(self, rows):
-        """x'U' of rows x (m, n), whose products are the covariance that constraints take away."""
-        return rows @ self.kriging.half.T
+        lost, regained = rows @ self.kriging.lost.T, rows @ self.kriging.regained.T
+        return half @ half.T - lost @ lost.T + regained @ regained.T
 
     def predict(self, rows, offset=None):
         """Means and variances of rows (N, n), a CSR array, with an offset (N,) if there is one.
@@ -136,7 +142,8 @@ class Effects:
             part = rest[low : low + step]
             variance[part] = np.sum(self._half(rows[part].toarray()) ** 2, axis=1)
             if self.kriging is not None:
-                variance[part] -= np.sum(self._lost_half(rows[part]) ** 2, axis=1)
+                variance[part] -= np.sum((rows[part] @ self.kriging.lost.T) ** 2, axis=1)
+                variance[part] += np.sum((rows[part] @ self.kriging.regained.T) ** 2, axis=1)
         check_moments(mean, variance)
         return mean, variance
 
@@ -148,4 +155,7 @@ class Effects:
     def sample(self, n, rng):
         """Draws (n, all effects)."""
         steps = self._half(rng.standard_normal((n, len(self.mean))), "backward")
-        return self.mean + (steps if self.kriging is None else self.kriging.constrain(steps))
+        if self.kriging is None:
+            return self.mean + steps
+        more = rng.standard_normal((n, len(self.pins))) @ self.kriging.regained
+        return self.mean + self.kriging.condition(steps) + more

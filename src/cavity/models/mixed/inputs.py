@@ -76,7 +76,7 @@ class Inputs:
         intercept_left_out = is_intercept_left_out(model, observations.likelihood)
         if intercept_left_out:
             design = table.design(thresholds_for_intercept=True)
-        if not (design.names or (intercept_left_out and design.blocks)):
+        if not (design.names or structured or (intercept_left_out and design.blocks)):
             raise arrays.error_of("effects", f"must have fixed effects, if only an intercept, got {model.effects!r}")
         if model.intercept is False and INTERCEPT_NAME in design.names:
             raise arrays.error_of("intercept", "must be None where there is a formula: write '0 +' in it; got False")

@@ -159,8 +159,12 @@ def _fits(arrays, settings, sizes):
     if sizes["d"] + random != sizes["n"]:
         return f"there must be {sizes['d'] + random} effects, as the terms say, got {sizes['n']}"
     fields = {name: arrays[f"effects_{name}"] for name in ("mean", "indptr", "indices", "entries", "order")}
+    constraints = {name: arrays.get(f"effects_{name}") for name in ("constraints", "pins", "pin_precisions")}
+    pins = constraints["pins"]
+    if len({value is None for value in constraints.values()}) > 1 or (pins is not None and np.any(pins >= sizes["n"])):
+        return "arrays 'effects_constraints', 'effects_pins' and 'effects_pin_precisions' must be there together"
     try:
-        _ = Effects(**fields).factor
+        _ = Effects(**fields, **constraints).factor
     except ArithmeticError:
         return "array 'effects_entries' must be those of a positive definite matrix"
     return None

@@ -32,7 +32,7 @@ def _is_open(term, setting):
 def update_effects(likelihood, rows, matrix, effects, options):
     """Take in rows, of which `matrix` (N, n) are the effects, under a prior that is a posterior: fit and effects."""
     pattern = Pattern(matrix, effects.indices, effects.columns, effects.order)
-    precision = Precision(effects.entries, effects.log_determinant, effects.constraints)
+    precision = Precision(effects.entries, effects.log_determinant, effects.bounds)
     with Threads(1) as threads, single_blas():
         geometry = Sparse(pattern, effects.mean, precision, rows.offset, threads)
         fit = Engine(geometry, Sites(likelihood, rows.y, rows.weights, options.power), options).run()

@@ -1,0 +1,73 @@
+"""Sparse structure matrices with null spaces: log determinants and generalised inverses without eigenvalues.
+
+References
+----------
+.. [RH] H. Rue and L. Held, "Gaussian Markov Random Fields", 2005.
+.. [SR] S. H. Sorbye and H. Rue, "Scaling intrinsic Gaussian Markov random field priors in spatial modelling", Spatial
+   Statistics 8, 2014.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cavity.base.lazy_scipy import linalg, sparse
+from cavity.linalg.sparse_cholesky import SparseCholesky
+from cavity.runs.executors import Threads, single_blas
+
+
+def lower_triangle(matrix):
+    """Return the rows, columns and values (e,) of the lower triangle of a sparse matrix, with all of its diagonal."""
+    lower = sparse.tril(matrix) + sparse.diags_array(np.zeros(matrix.shape[0]))
+    lower = sparse.csc_array(lower)
+    lower.sort_indices()
+    columns = np.repeat(np.arange(matrix.shape[0]), np.diff(lower.indptr))
+    return lower.indices.astype(np.intp), columns, lower.data
+
+
+def factor_and_invert(matrix, right_sides=None):
+    """Return the log determinant of a sparse matrix, the diagonal of its inverse, and solutions (n, r) or None.
+
+    Raises
+    ------
+    ArithmeticError
+        If the matrix is not positive definite.
+    """
+    rows, columns, data = lower_triangle(matrix)
+    cholesky = SparseCholesky(np.searchsorted(columns, np.arange(matrix.shape[0] + 1)), rows)
+    values = np.zeros(cholesky.n_entries)
+    values[cholesky.positions(rows, columns)] = data
+    with Threads(1) as threads, single_blas():
+        if cholesky.factor(values, threads):
+            raise ArithmeticError("the matrix is not positive definite")
+        log_determinant = cholesky.log_determinant(values)
+        solved = None if right_sides is None else cholesky.solve(values, right_sides.T, threads).T
+        cholesky.invert(values, threads)
+    return log_determinant, cholesky.diagonal(values), solved
+
+
+def analyse(S, N):
+    """Return log|S|* - log|N'N| of a sparse matrix S with the null space N (n, r), and the diagonal of S^-.
+
+    By the generalised matrix-tree theorem the first is log|S_(-J,-J)| - 2 log|det N_J| for any r rows J of N that are
+    independent. With G the inverse of S_(-J,-J), 0 elsewhere, S G S = S, so that S^- = R G R, R = I - N (N'N)^-1 N'.
+
+    Raises
+    ------
+    ArithmeticError
+        If S is not positive definite but for its null space.
+    """
+    n, r = N.shape
+    basis = np.linalg.qr(N)[0]
+    J = np.sort(linalg.qr(basis.T, mode="r", pivoting=True)[1][:r])
+    rest = np.setdiff1d(np.arange(n), J)
+    log_determinant, inner, solved = factor_and_invert(sparse.csc_array(S)[rest][:, rest], basis[rest])
+    diagonal, G = np.zeros(n), np.zeros((n, r))
+    diagonal[rest], G[rest] = inner, solved
+    diagonal += np.sum((basis @ (basis.T @ G)) * basis, axis=1) - 2.0 * np.sum(basis * G, axis=1)
+    return log_determinant - 2.0 * np.linalg.slogdet(N[J])[1], diagonal
+
+
+def geometric_mean(variances):
+    """Return the geometric mean of positive numbers, the scale of [SR]_."""
+    return float(np.exp(np.mean(np.log(variances))))

@@ -85,7 +85,7 @@ def test_golden_scales_of_walks(order, times, log_determinant, scale):
     """Closed forms of equal steps (Rue and Held, 2005), and values of other code for irregular ones."""
     built = RandomWalk("t", order).build({"t": times})
     N = built.prior.constraints.T
-    assert built.prior.scales[0] == pytest.approx(scale, rel=1e-7)
+    assert built.prior.scales[0] == pytest.approx(scale, rel=EARLY)
     assert built.prior.log_determinant - np.linalg.slogdet(N.T @ N)[1] == pytest.approx(log_determinant, abs=EARLY)
 
 
